@@ -1,0 +1,103 @@
+"""ci/check_layers.py: this repository passes, and each kind of arrow that points up is found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "ci"))
+
+import check_layers  # noqa: E402
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+def test_this_repository_passes() -> None:
+    assert check_layers.violations(ROOT) == []
+
+
+def test_arrows_that_point_down_pass(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "hami-core/src/base/value.hpp": "#include <string>\n",
+            "hami-core/src/pipe/pipe.cpp": '#include "base/value.hpp"\n#include "hami/abi.h"\n',
+            "hami-core/python/bind/module.cpp": '#include "pipe/pipe.hpp"\n#include "gil.hpp"\n',
+            "hami-core/python/bind/gil.hpp": "",
+            "hami-core/src/pipe/pipe.hpp": "",
+            "hami-core/python/hami/_pipe.py": "from hami import _core\n",
+            "hami-plugins/hami-a/pyproject.toml": 'dependencies = ["hami-core", "hami-b"]\n',
+            "hami-plugins/hami-a/python/hami_a/x.py": "import hami\nimport hami_a\nimport hami_b\n",
+        },
+    )
+    assert check_layers.violations(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        (
+            "hami-core/src/base/up.cpp",
+            '// first\n#include "pipe/pipe.hpp"\n',
+            'hami-core/src/base/up.cpp:2: layer base includes "pipe/pipe.hpp" of layer pipe, which is above it',
+        ),
+        (
+            "hami-core/src/pipe/near.cpp",
+            '#include "pipe.hpp"\n',
+            'hami-core/src/pipe/near.cpp:1: "pipe.hpp" is no file of a layer; write #include "layer/file.hpp"',
+        ),
+        (
+            "hami-core/src/extra/x.cpp",
+            "",
+            "hami-core/src/extra: no such layer; the layers are base, observe, lang, registry, plugin, container, "
+            "schedule, pipe, bind",
+        ),
+        (
+            "hami-core/include/hami/backend.hpp",
+            '#include "pipe/pipe.hpp"\n',
+            'hami-core/include/hami/backend.hpp:1: a public header includes "pipe/pipe.hpp"; it may see only hami/…',
+        ),
+        (
+            "hami-core/python/hami/_x.py",
+            "def f():\n    import hami_onnx\n",
+            "hami-core/python/hami/_x.py:2: the core imports hami_onnx, a plugin",
+        ),
+        (
+            "hami-plugins/hami-a/python/hami_a/x.py",
+            "from hami import _core\n",
+            "hami-plugins/hami-a/python/hami_a/x.py:1: a plugin imports hami._core, which is private; "
+            "only the package hami is public",
+        ),
+        (
+            "hami-plugins/hami-a/python/hami_a/x.py",
+            "from hami_b import y\n",
+            "hami-plugins/hami-a/python/hami_a/x.py:1: imports hami_b, which hami-plugins/hami-a/pyproject.toml "
+            "does not declare",
+        ),
+        (
+            "hami-plugins/hami-a/src/x.cpp",
+            '#include "base/value.hpp"\n',
+            'hami-plugins/hami-a/src/x.cpp:1: a plugin includes "base/value.hpp"; only <hami/…> is public',
+        ),
+    ],
+)
+def test_arrow_that_points_up_is_found(tmp_path: Path, file: str, text: str, message: str) -> None:
+    write(
+        tmp_path,
+        {
+            "hami-core/src/pipe/pipe.hpp": "",
+            "hami-plugins/hami-a/pyproject.toml": 'dependencies = ["hami-core"]\n',
+            file: text,
+        },
+    )
+    assert check_layers.violations(tmp_path) == [message]
+    assert check_layers.main([str(tmp_path)]) == 1
