@@ -1,0 +1,105 @@
+"""The base class of backends written in Python, and `register`, which makes them known to this process."""
+
+from __future__ import annotations
+
+from hami._errors import PluginError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypeAlias, TypeVar, overload
+
+    BackendType = TypeVar("BackendType", bound="type[Backend]")
+    Duration: TypeAlias = float
+    ByteSize: TypeAlias = int
+else:
+
+    class Duration(float):
+        """Annotates a parameter that is a duration: milliseconds as a float; users write 5, "5ms" or "2s"."""
+
+    class ByteSize(int):
+        """Annotates a parameter that is a number of bytes; users write 1024, "64MiB" or "2GB"."""
+
+
+class Backend:
+    """Base class of backends written in Python.
+
+    Annotated class attributes are its declared parameters and hold the configured value before `init` runs:
+
+        @hami.register
+        class AddOne(hami.Backend):
+            step: int = 1
+
+            def forward(self, batch):
+                for item in batch:
+                    item["result"] = item["data"] + self.step
+
+    Types: bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, and each of
+    them `| None`. `Annotated[int, "what it is for"]` adds a help text. Names that start with `_` are no parameters.
+    """
+
+    # How many items one forward takes: numbers, or methods that are asked after init. None: no range declared.
+    min: int | Callable[[], int] | None = None
+    max: int | Callable[[], int] | None = None
+    # "own": init, forward and close on one thread of its own; "any": one call at a time; "concurrent".
+    thread: str = "own"
+    # True: forward takes a few microseconds and never blocks, so it may run on any caller's thread.
+    quick: bool = False
+    # False: a batch that failed is not tried again request by request.
+    retry_safe: bool = True
+    # How many bracket items it takes, (least, most); most None: any number. They arrive as a list in self.children.
+    children: Any = (0, 0)
+
+    def init(self, options: Any) -> None:
+        """Prepare one instance; `options` is the dict that all backends of this instance share."""
+
+    def forward(self, batch: list[Any]) -> None:
+        """Give each request of the batch its `result`, or fail it with item.fail(exception)."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward(self, batch)")
+
+    def close(self) -> None:
+        """Free what init took; runs once, after the last forward."""
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def register(target: BackendType, /) -> BackendType: ...
+    @overload
+    def register(target: str, /) -> Callable[[BackendType], BackendType]: ...
+
+
+def register(target: Any, /) -> Any:
+    """Make a backend class known in this process, under its own name or under the given one.
+
+        @hami.register
+        class AddOne(hami.Backend): ...
+
+        @hami.register("add-one-fast")
+        class Fast(hami.Backend): ...
+
+    Registering a name again replaces it for pipes built from then on. Raises PluginError if the class is not sound.
+    """
+    if isinstance(target, str):
+        return lambda cls: _define(cls, target)
+    return _define(target, getattr(target, "__name__", ""))
+
+
+def _define(cls: Any, name: str) -> Any:
+    from hami import _core
+
+    _core.define(make_class(cls, name, owner=""))
+    return cls
+
+
+def make_class(cls: Any, name: str, *, owner: str) -> Any:
+    """Return the core's handle of a Python class that `owner`, a distribution or "" for this process, provides."""
+    from hami import _core
+    from hami._describe import check_name, describe_class
+
+    check_name(name)
+    description: Mapping[str, Any] = describe_class(cls)
+    try:
+        return _core.python_class(cls, name, owner=owner, **description)
+    except Exception as error:
+        raise PluginError(f"{cls.__module__}.{cls.__qualname__} cannot be registered: {error}") from error

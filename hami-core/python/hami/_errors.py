@@ -1,0 +1,144 @@
+"""Every exception that hami raises.
+
+Error
+├─ ConfigError              the configuration, an expression or a parameter is wrong; nothing was started
+├─ BackendNotFound          no such backend here; says which package has it, or which names are near
+├─ PluginError              a plugin has it, but cannot be used: broken, blocked, refused, or two own the name
+├─ DataTypeError            `data` is of a type that the backend does not take        (also a TypeError)
+├─ RequestError             one request failed; the pipe goes on
+│  ├─ NoResult              its backend left no `result`
+│  ├─ QueueFull             the node's queue is full and `on_full = "reject"`
+│  ├─ DeadlineExceeded      its timeout or deadline passed                            (also a TimeoutError)
+│  ├─ PipeClosed            the pipe was closed before it was done
+│  └─ ReentrantCall         a backend called the busy node that it runs in
+├─ BatchError               some requests of pipe([…]) failed: `errors` has (index, exception)
+├─ NotFound                 no such request or name                                   (also a KeyError)
+└─ AlreadyExists            such a request or key is there already                    (also a KeyError)
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AlreadyExists",
+    "BackendNotFound",
+    "BatchError",
+    "ConfigError",
+    "DataTypeError",
+    "DeadlineExceeded",
+    "Error",
+    "NoResult",
+    "NotFound",
+    "PipeClosed",
+    "PluginError",
+    "QueueFull",
+    "ReentrantCall",
+    "RequestError",
+]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class Error(Exception):
+    """Base of all exceptions of hami. The first line of its text is complete by itself."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+
+    def __str__(self) -> str:  # a KeyError beside us would show repr(message)
+        return str(self.args[0]) if self.args else ""
+
+
+class ConfigError(Error):
+    """The configuration is wrong; `problems` has one exception for each thing that is."""
+
+    def __init__(self, message: str = "", problems: Iterable[Exception] = ()) -> None:
+        super().__init__(message)
+        self.problems: list[Exception] = list(problems) or [self]
+
+    @classmethod
+    def of(cls, problems: Sequence[Exception]) -> Exception:
+        """Return the one problem itself, or one ConfigError that tells all of them."""
+        if len(problems) == 1:
+            return problems[0]
+        return cls("\n\n".join(str(problem) for problem in problems), problems)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        problems = [problem for problem in self.problems if problem is not self]
+        return type(self), (*self.args, problems), _state(self, "problems")
+
+
+class _WithHint(Error):
+    """An error about a name: `headline` is complete by itself, `hint` (may be empty) says what to do.
+
+    The core shows both around the expression that holds the name; the full text is then `message`.
+    """
+
+    def __init__(self, headline: str = "", hint: str = "", message: str = "") -> None:
+        super().__init__(message or (f"{headline}\n  {hint}" if hint else headline))
+        self.headline = headline
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.headline, self.hint, *self.args), _state(self)
+
+
+class BackendNotFound(_WithHint):
+    """No backend of that name is registered, built in or installed."""
+
+
+class PluginError(_WithHint):
+    """A plugin has what was asked for but cannot be used."""
+
+
+class DataTypeError(Error, TypeError):
+    """`data` is of a type that the backend does not take."""
+
+
+class RequestError(Error):
+    """One request failed."""
+
+
+class NoResult(RequestError):
+    """The backend left no `result` in the request."""
+
+
+class QueueFull(RequestError):
+    """The node's queue is full and its `on_full` is `reject`."""
+
+
+class DeadlineExceeded(RequestError, TimeoutError):
+    """The request's timeout or deadline passed before it was done."""
+
+
+class PipeClosed(RequestError):
+    """The pipe was closed before the request was done."""
+
+
+class ReentrantCall(RequestError):
+    """A backend called the node that it runs in, and that node had no other instance free."""
+
+
+class BatchError(Error):
+    """Some requests of one call failed; `errors` has (index, exception) pairs, the others have their `result`."""
+
+    def __init__(self, message: str = "", errors: Iterable[tuple[int, BaseException]] = ()) -> None:
+        super().__init__(message)
+        self.errors: list[tuple[int, BaseException]] = list(errors)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (*self.args, self.errors), _state(self, "errors")
+
+
+class NotFound(Error, KeyError):
+    """There is no such request or name."""
+
+
+class AlreadyExists(Error, KeyError):
+    """There is such a request or key already."""
+
+
+def _state(error: Error, *constructed: str) -> dict[str, object]:
+    """Return what unpickling has to set beside the constructor's arguments: notes, and what a user attached."""
+    return {key: value for key, value in vars(error).items() if key not in (*constructed, "headline", "hint")}

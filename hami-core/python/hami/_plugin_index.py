@@ -1,0 +1,193 @@
+"""Which installed distributions have plugins, backends and pipelines: from metadata alone, nothing is imported."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata as metadata
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from hami._errors import PluginError
+from hami._plugin_messages import describe_exception
+
+GROUPS = {"hami", "hami.backends", "hami.pipelines"}
+
+
+def normalised(distribution: str) -> str:
+    """Return the one spelling of a distribution's name: Hami_Image and hami.image are hami-image."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+class Filter:
+    """What HAMI_PLUGINS lets through: `a,b` only these, `no:a,b` all but these, empty none, unset all."""
+
+    def __init__(self, setting: str | None) -> None:
+        self.setting = setting or ""
+        allowed, block_list, blocked = self.setting.partition("no:")
+        self._blocked = _names(blocked)
+        everything = setting is None or (block_list and not _names(allowed))
+        self._allowed = None if everything else _names(allowed)
+
+    def blocks(self, plugin: str) -> bool:
+        return plugin in self._blocked or (self._allowed is not None and plugin not in self._allowed)
+
+    @property
+    def names(self) -> set[str]:
+        """Every name that the setting mentions."""
+        return self._blocked | (self._allowed or set())
+
+
+def _names(text: str) -> set[str]:
+    return {name.strip().removeprefix("no:") for name in text.split(",") if name.strip()}
+
+
+class Refused(PluginError):
+    """This hami-core does not serve such plugins; its text stands after "…, which"."""
+
+
+class Plugin:
+    """One plugin: what its metadata says, and what became of it."""
+
+    def __init__(self, plugin: str, distribution: str, version: str, module: str) -> None:
+        self.plugin = plugin
+        self.distribution = distribution
+        self.version = version
+        self.module = module  # "package.module" or "package.module:object"
+        self.promised: list[str] = []
+        self.seconds: float | None = None
+        self.object: Any = None  # what was imported
+        self.classes: dict[str, Any] = {}  # name -> "module:Class" until used, then the core's handle
+        self.failures: dict[str, BaseException] = {}  # classes whose import failed; the others still work
+        self.exception: BaseException | None = None  # why the plugin as a whole cannot be used
+        self._state = "unused"
+        self._blocked_by = ""
+
+    def block(self, setting: str) -> None:
+        self._state = "blocked"
+        self._blocked_by = setting
+
+    def succeed(self, loaded: Any) -> None:
+        self._state = "ok"
+        self.object = loaded
+
+    def fail(self, error: BaseException) -> None:
+        self._state = "refused" if isinstance(error, Refused) else "broken"
+        self.exception = error
+
+    @property
+    def state(self) -> str:
+        """Return ok, unused, blocked, broken or refused."""
+        return "broken" if self.failures else self._state
+
+    @property
+    def error(self) -> str | None:
+        if self._state == "blocked":
+            return f"blocked by HAMI_PLUGINS={self._blocked_by}"
+        if self.exception:
+            return describe_exception(self.exception)
+        return "; ".join(f"{name}: {describe_exception(error)}" for name, error in self.failures.items()) or None
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        return self.distribution, self.version, self.plugin, self.module
+
+
+class Pipeline(NamedTuple):
+    """A packaged pipeline: `value` is "package:file.toml"."""
+
+    name: str
+    distribution: str
+    version: str
+    value: str
+
+
+class Index:
+    """The plugins of the environment as it was when this was built."""
+
+    def __init__(self, setting: str | None) -> None:
+        self.filter = Filter(setting)
+        self.plugins: list[Plugin] = []
+        self.pipelines: dict[str, list[Pipeline]] = {}
+        self.path_state = path_state()
+        for distribution, version, entry_points in _distributions():
+            self._add(distribution, version, entry_points)
+
+    def _add(self, distribution: str, version: str, entry_points: list[metadata.EntryPoint]) -> None:
+        by_module: dict[str, Plugin] = {}
+        for entry in entry_points:
+            if entry.group == "hami":
+                by_module[entry.value] = Plugin(entry.name, distribution, version, entry.value)
+        for entry in entry_points:
+            if entry.group == "hami.backends":  # without an entry in `hami` the distribution's name serves as plugin name
+                owner = by_module.setdefault(entry.value, Plugin(distribution, distribution, version, entry.value))
+                if entry.name not in owner.promised:
+                    owner.promised.append(entry.name)
+            elif entry.group == "hami.pipelines":
+                pipeline = Pipeline(entry.name, distribution, version, entry.value)
+                self.pipelines.setdefault(entry.name, []).append(pipeline)
+        for plugin in by_module.values():
+            if self.filter.blocks(plugin.plugin):
+                plugin.block(self.filter.setting)
+        self.plugins.extend(by_module.values())
+
+    def owners(self, name: str) -> list[Plugin]:
+        """Return the plugins that promise `name` or have registered it."""
+        return [plugin for plugin in self.plugins if name in plugin.promised or name in plugin.classes]
+
+    def of(self, distribution: str) -> list[Plugin]:
+        wanted = normalised(distribution)
+        return [plugin for plugin in self.plugins if normalised(plugin.distribution) == wanted]
+
+    def keep_loaded(self, earlier: Index) -> None:
+        """Take over what an earlier index has loaded already; what was broken gets another chance."""
+        loaded = {plugin.identity: plugin for plugin in earlier.plugins if plugin.state == "ok"}
+        self.plugins = [loaded.get(plugin.identity, plugin) for plugin in self.plugins]
+
+
+def path_state() -> list[tuple[str, int]]:
+    """Return what changes when a package is installed or removed: the folders of sys.path and their times."""
+    state = []
+    for folder in sys.path:
+        try:
+            state.append((folder, os.stat(folder or ".").st_mtime_ns))
+        except OSError:
+            state.append((folder, 0))
+    return state
+
+
+def _distributions() -> Iterator[tuple[str, str, list[metadata.EntryPoint]]]:
+    """Yield name, version and entry points of every distribution with any in our groups, sorted by name."""
+    importlib.invalidate_caches()
+    names = {}
+    for found in metadata.distributions():
+        # Most distributions have nothing for us; a leftover folder may lack any file: neither may cost or break anything.
+        try:
+            if "hami" in (found.read_text("entry_points.txt") or "") and (name := _name_of(found)):
+                names.setdefault(normalised(name), name)
+        except Exception:
+            continue
+    for _, name in sorted(names.items()):
+        try:
+            first = metadata.distribution(name)  # the first on sys.path counts, as for an import
+            entry_points = [entry for entry in first.entry_points if entry.group in GROUPS]
+        except Exception:
+            continue
+        if entry_points:
+            yield name, _version_of(first), entry_points
+
+
+def _name_of(found: metadata.Distribution) -> str:
+    try:
+        return found.metadata["Name"] or ""
+    except Exception:  # newer Pythons raise, older ones return None, where the METADATA file is gone
+        return ""
+
+
+def _version_of(found: metadata.Distribution) -> str:
+    try:
+        return found.version or "(unknown version)"
+    except Exception:
+        return "(unknown version)"

@@ -1,0 +1,251 @@
+"""Finds the plugin that owns a backend's name, loads that one, and says what is wrong where it cannot."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from hami import _core, _first_party
+from hami import _plugin_messages as messages
+from hami._plugin_index import Index, Pipeline, Plugin, normalised, path_state
+from hami._plugin_loading import Loader
+
+CORE = "hami-core"
+
+
+class PluginRecord(NamedTuple):
+    """What is known of one plugin; `state` is ok, unused, blocked, broken or refused."""
+
+    plugin: str
+    distribution: str
+    version: str
+    abi: str | None  # of native plugins
+    state: str
+    error: str | None
+    seconds: float | None  # what loading took
+    backends: tuple[str, ...]
+
+
+class BackendInfo(NamedTuple):
+    """One name that an expression can use. doc, params and brackets are None as long as its plugin is not loaded."""
+
+    name: str
+    owner: str  # the distribution; "" if this process registered it
+    doc: str | None
+    params: list[dict[str, Any]] | None
+    brackets: str | None
+    thread: str | None
+
+
+class Plugins:
+    """The plugins of one environment: an index from metadata, built on first need, and what was loaded since."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._environment = environment
+        self._lock = threading.Lock()  # guards _index
+        self._index: Index | None = None
+        self._loader = Loader()
+
+    def index(self) -> Index:
+        with self._lock:
+            if self._index is None:
+                self._index = Index(self._environment.get("HAMI_PLUGINS"))
+            return self._index
+
+    def find(self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None) -> Any:
+        """Return the core's handle of the backend `name`, of `distribution` if given; load its plugin, and no other.
+
+        Raises BackendNotFound or PluginError, each with `headline` and `hint`.
+        """
+        wanted = distribution or (providers or {}).get(name, "")
+        try:
+            return self._find_in(name, wanted) if wanted else self._find(name)
+        except messages.BackendNotFound:
+            if not self._refresh():
+                raise
+            return self._find_in(name, wanted) if wanted else self._find(name)
+
+    def _find(self, name: str) -> Any:
+        index = self.index()
+        found = self._of_owners(name, index.owners(name))
+        if found is None:
+            for plugin in index.plugins:
+                self._loader.load(plugin)
+            found = self._of_owners(name, [plugin for plugin in index.plugins if name in plugin.classes])
+        if found is None:
+            raise self._not_found(name, index)
+        return found
+
+    def _of_owners(self, name: str, owners: list[Plugin]) -> Any:
+        """Return the class if one plugin owns it, None if none does."""
+        open_owners = [plugin for plugin in owners if plugin.state != "blocked"]
+        distributions = sorted({plugin.distribution for plugin in open_owners}, key=_first_party_first)
+        if len(distributions) > 1:
+            raise messages.conflict(name, distributions)
+        if open_owners:
+            return self._class_of(open_owners[0], name)
+        if owners:
+            raise messages.blocked(name, owners[0].distribution, self.index().filter.setting)
+        return None
+
+    def _find_in(self, name: str, distribution: str) -> Any:
+        if normalised(distribution) == CORE:
+            for known in _core.defined():
+                if known.name == name and known.owner == CORE:
+                    return known
+            raise messages.unknown_in(name, CORE, [known.name for known in _core.defined() if known.owner == CORE])
+        index = self.index()
+        plugins = index.of(distribution)
+        if not plugins:
+            raise messages.no_such_distribution(
+                name,
+                distribution,
+                sorted({plugin.distribution for plugin in index.plugins}),
+                first_party=normalised(distribution) in _first_party.DISTRIBUTIONS,
+            )
+        if not any(name in plugin.promised for plugin in plugins):
+            for plugin in plugins:
+                self._loader.load(plugin)
+        owners = [plugin for plugin in plugins if name in plugin.promised or name in plugin.classes]
+        found = self._of_owners(name, owners)
+        if found is None:
+            names = sorted({known for plugin in plugins for known in (*plugin.promised, *plugin.classes)})
+            raise messages.unknown_in(name, plugins[0].distribution, names)
+        return found
+
+    def _class_of(self, plugin: Plugin, name: str) -> Any:
+        self._loader.load(plugin)
+        if name not in plugin.classes:
+            report = messages.refused if plugin.state == "refused" else messages.failed
+            raise report(name, plugin.distribution, plugin.version, plugin.error or "") from plugin.exception
+        try:
+            return self._loader.class_of(plugin, name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            text = messages.describe_exception(error)
+            raise messages.failed(name, plugin.distribution, plugin.version, text) from error
+
+    def _not_found(self, name: str, index: Index) -> messages.BackendNotFound:
+        if name in _first_party.BACKENDS:
+            return messages.not_installed(name, _first_party.BACKENDS[name])
+        for plugin in index.plugins:
+            if plugin.object is None:
+                continue
+            try:
+                answer = self._loader.ask("hami_missing_backend", plugin, name=name)
+            except Exception:  # a hook that fails must not hide which name is wrong
+                continue
+            if answer:
+                return messages.missing_hook_answer(name, str(answer))
+        return messages.unknown(name, self.names())
+
+    def _refresh(self) -> bool:
+        """Build the index anew if packages came or went since; say whether it was."""
+        with self._lock:
+            if self._index is None or self._index.path_state == path_state():
+                return False
+            fresh = Index(self._environment.get("HAMI_PLUGINS"))
+            fresh.keep_loaded(self._index)
+            self._index = fresh
+            return True
+
+    def names(self) -> dict[str, str]:
+        """Return every name that could be meant, with its owner: first-party ones also where not installed."""
+        index = self.index()
+        names = dict(_first_party.BACKENDS)
+        for plugin in index.plugins:
+            names.update(dict.fromkeys((*plugin.promised, *plugin.classes), plugin.distribution))
+        names.update({known.name: known.owner for known in _core.defined()})
+        return names
+
+    def knows(self, name: str) -> bool:
+        """Say whether `name` is a backend's, installed or of a first-party plugin, without importing any."""
+        return name in self.names()
+
+    def records(self, *, load: bool = False) -> list[PluginRecord]:
+        """Return one record a plugin; `load` imports every plugin and its classes first."""
+        plugins = self.index().plugins
+        if load:
+            for plugin in plugins:
+                self._load_whole(plugin)
+        return [_record(plugin) for plugin in plugins]
+
+    def _load_whole(self, plugin: Plugin) -> None:
+        self._loader.load(plugin)
+        for name in plugin.classes:
+            try:
+                self._loader.class_of(plugin, name)
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # kept in the plugin's record
+                continue
+
+    def backends(self, *, load: bool = False) -> dict[str, BackendInfo]:
+        """Return what every name stands for; nothing is imported unless `load` is set."""
+        self.records(load=load)
+        infos: dict[str, BackendInfo] = {}
+        for plugin in self.index().plugins:
+            if plugin.state == "blocked":
+                continue
+            for name in dict.fromkeys((*plugin.promised, *plugin.classes)):
+                handle = plugin.classes.get(name)
+                infos[name] = BackendInfo(name, plugin.distribution, None, None, None, None)
+                if handle is not None and not isinstance(handle, str):
+                    infos[name] = _info(handle)
+        infos.update({known.name: _info(known) for known in _core.defined()})
+        return dict(sorted(infos.items(), key=lambda pair: (pair[0].lower(), pair[0])))
+
+    def pipelines(self) -> dict[str, list[Pipeline]]:
+        """Return the packaged pipelines by name; a name may have several owners."""
+        return self.index().pipelines
+
+    def hook(self, name: str) -> Iterator[tuple[PluginRecord, Any]]:
+        """Load every plugin and yield each one that implements the hook, with a function that calls it."""
+        for plugin in self.index().plugins:
+            self._loader.load(plugin)
+            if plugin.object is not None and hasattr(plugin.object, name):
+                yield _record(plugin), lambda plugin=plugin, **given: self._loader.ask(name, plugin, **given)
+
+
+def _first_party_first(distribution: str) -> tuple[bool, str]:
+    return normalised(distribution) not in _first_party.DISTRIBUTIONS, distribution
+
+
+def _record(plugin: Plugin) -> PluginRecord:
+    names = tuple(dict.fromkeys((*plugin.promised, *plugin.classes)))
+    return PluginRecord(
+        plugin.plugin, plugin.distribution, plugin.version, None, plugin.state, plugin.error, plugin.seconds, names
+    )
+
+
+def _info(handle: Any) -> BackendInfo:
+    return BackendInfo(handle.name, handle.owner, handle.doc, handle.params, handle.brackets, handle.thread)
+
+
+installed = Plugins()  # those of this process
+
+
+def find_backend(name: str, distribution: str = "", providers: Mapping[str, str] | None = None) -> Any:
+    """Return the handle of a backend that a plugin has; the core calls this for names it does not know."""
+    return installed.find(name, distribution, providers)
+
+
+def backends(*, load: bool = False) -> dict[str, BackendInfo]:
+    """Return every backend by name. Lists plugins' backends from metadata, without importing them, unless load=True.
+
+    >>> hami.backends()["Identity"].owner
+    'hami-core'
+    """
+    return installed.backends(load=load)
+
+
+def plugins(*, load: bool = False) -> list[PluginRecord]:
+    """Return a record of every installed plugin; load=True imports them all first.
+
+    >>> [plugin.distribution for plugin in hami.plugins() if plugin.state == "broken"]
+    []
+    """
+    return installed.records(load=load)
