@@ -1,0 +1,16 @@
+// "Did you mean": the candidates that a misspelt name most probably stands for.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace hami {
+
+// At most `limit` candidates by edit distance (transpositions count one, case differences nearly nothing), best first.
+std::vector<std::string> near_names(std::string_view name, const std::vector<std::string>& candidates, std::size_t limit = 3);
+
+// `; did you mean A or B?`, or "" if nothing is near.
+std::string did_you_mean(const std::vector<std::string>& near, bool quoted = false);
+
+}  // namespace hami

@@ -1,0 +1,151 @@
+// The text form of declared parameters: what authors write and what users read.
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.hpp"
+#include "base/visible.hpp"
+#include "lang/chars.hpp"
+#include "lang/params.hpp"
+#include "lang/parse.hpp"
+#include "lang/scanner.hpp"
+
+namespace hami {
+namespace {
+
+struct TypeName {
+  ParamType type;
+  const char* name;
+};
+
+constexpr TypeName kTypeNames[] = {
+    {ParamType::kBool, "bool"}, {ParamType::kInt, "int"},   {ParamType::kFloat, "float"},       {ParamType::kStr, "str"},
+    {ParamType::kPath, "path"}, {ParamType::kList, "list"}, {ParamType::kDuration, "duration"}, {ParamType::kByteSize, "bytesize"},
+};
+
+class SpecReader {
+ public:
+  explicit SpecReader(std::string_view text) : in_(text) {}
+
+  std::vector<ParamSpec> read_all() {
+    std::vector<ParamSpec> specs;
+    while (!in_.at_end()) {
+      specs.push_back(read());
+      const std::string& name = specs.back().name;
+      const auto same = [&](const ParamSpec& other) { return other.name == name; };
+      if (std::count_if(specs.begin(), specs.end(), same) > 1) fail(in_quotes(name) + " is declared twice");
+      if (!in_.take(";") && !in_.at_end()) fail("unexpected " + in_quotes(in_.text(in_.next_thing())));
+    }
+    return specs;
+  }
+
+ private:
+  [[noreturn]] static void fail(const std::string& why) { throw SyntaxError({}, why); }
+
+  ParamSpec read() {
+    ParamSpec spec;
+    spec.name = in_.text(in_.take_word());
+    if (!is_ident(spec.name)) fail(in_quotes(spec.name) + " is no name of a parameter");
+    if (!in_.take(":")) fail("a type is missing after " + in_quotes(spec.name));
+    const std::string_view type_name = in_.text(in_.take_word());
+    const std::optional<ParamType> type = param_type_of(type_name);
+    if (!type) fail("type " + in_quotes(type_name) + " of " + in_quotes(spec.name) + " is unknown");
+    spec.type = *type;
+    const bool nullable = in_.take("?");
+    Arg fallback;
+    const bool has_fallback = in_.take("=");
+    if (has_fallback && !in_.take_value(fallback)) fail("a default is missing for " + in_quotes(spec.name));
+    if (has_fallback && nullable) fail(in_quotes(spec.name) + " has a default besides None");
+    if (in_.take("{")) read_choices(spec);
+    spec.required = !has_fallback && !nullable;
+    if (nullable) spec.fallback_text = "None";
+    if (has_fallback) {
+      spec.fallback = coerce_param(spec, Value(fallback.value), "");
+      spec.fallback_text = show_value(spec.type, spec.fallback);
+    }
+    return spec;
+  }
+
+  void read_choices(ParamSpec& spec) {
+    do {
+      Arg choice;
+      if (!in_.take_value(choice)) fail("a choice is missing for " + in_quotes(spec.name));
+      spec.choices.push_back(choice.value);
+    } while (in_.take(","));
+    if (!in_.take("}")) fail("the choices of " + in_quotes(spec.name) + " are never closed");
+    const std::string only = spec.choices.size() == 1 ? spec.choices[0] : "";
+    const std::size_t dots = only.find("..");
+    if (dots != std::string::npos && spec.type != ParamType::kStr && spec.type != ParamType::kPath) {
+      spec.choices.clear();
+      spec.least = read_bound(spec, only.substr(0, dots));
+      spec.most = read_bound(spec, only.substr(dots + 2));
+      return;
+    }
+    for (const std::string& choice : spec.choices) {
+      ParamSpec any = spec;
+      any.choices.clear();
+      coerce_param(any, Value(choice), "");
+    }
+  }
+
+  static std::optional<double> read_bound(const ParamSpec& spec, const std::string& text) {
+    if (text.empty()) return std::nullopt;
+    ParamSpec any;
+    any.name = spec.name;
+    any.type = spec.type;
+    const Value bound = coerce_param(any, Value(text), "");
+    if (bound.kind() != Kind::kInt && bound.kind() != Kind::kFloat) fail("a range needs a number: " + in_quotes(spec.name));
+    return bound.as_float();
+  }
+
+  Scanner in_;
+};
+
+}  // namespace
+
+const char* param_type_name(ParamType type) noexcept {
+  for (const TypeName& entry : kTypeNames) {
+    if (entry.type == type) return entry.name;
+  }
+  return "unknown";
+}
+
+std::optional<ParamType> param_type_of(std::string_view name) noexcept {
+  for (const TypeName& entry : kTypeNames) {
+    if (entry.name == name) return entry.type;
+  }
+  return std::nullopt;
+}
+
+std::vector<ParamSpec> parse_param_specs(std::string_view text) {
+  std::string why;
+  try {
+    check_text(text);
+    return SpecReader(text).read_all();
+  } catch (const SyntaxError& error) {
+    why = error.what();
+  } catch (const Error& error) {
+    why = error.message();
+  }
+  throw Error(ErrorCode::kInternal, "declared parameters " + in_quotes(text, 200) + ": " + why);
+}
+
+std::string show_param(const ParamSpec& spec) {
+  std::string shown = spec.name + ": " + param_type_name(spec.type);
+  if (!spec.required) shown += " = " + (spec.fallback_text.empty() ? show_value(spec.type, spec.fallback) : spec.fallback_text);
+  if (!spec.choices.empty()) {
+    shown += " {";
+    for (std::size_t i = 0; i < spec.choices.size(); ++i) shown += (i > 0 ? "," : "") + spec.choices[i];
+    shown += "}";
+  }
+  if (spec.least || spec.most) {
+    const auto bound = [&](const std::optional<double>& value) -> std::string {
+      if (!value) return {};
+      const bool whole = spec.type == ParamType::kInt || spec.type == ParamType::kByteSize;
+      return show_value(spec.type, whole ? Value(static_cast<std::int64_t>(*value)) : Value(*value));
+    };
+    shown += " {" + bound(spec.least) + ".." + bound(spec.most) + "}";
+  }
+  return shown;
+}
+
+}  // namespace hami
