@@ -1,0 +1,128 @@
+"""Reads the size of a picture from the first bytes of its file, so that a huge one is refused before decoding."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+FORMATS = "JPEG, PNG, WebP, BMP, GIF or TIFF"
+
+_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+_TIFF_INTEGERS = {3: 2, 4: 4, 16: 8}  # type -> bytes: SHORT, LONG, LONG8
+
+
+class ImageHeader(NamedTuple):
+    """What the header says: (width, height) as stored, None if the file ends before it or makes no sense."""
+
+    format: str
+    size: tuple[int, int] | None
+    alpha: bool = False
+
+
+def read_header(data: memoryview) -> ImageHeader | None:
+    """Return what the file says about itself, None if it is of no format known here."""
+    start = bytes(data[:16])
+    for name, matches, read in _READERS:
+        if matches(start):
+            try:
+                return read(name, data)
+            except (struct.error, IndexError):  # the header is longer than the file
+                return ImageHeader(name, None)
+    return None
+
+
+def _jpeg(name: str, data: memoryview) -> ImageHeader:
+    at = 2
+    while True:
+        if data[at] != 0xFF:
+            return ImageHeader(name, None)
+        while data[at] == 0xFF:  # any number of fill bytes before a marker
+            at += 1
+        marker = data[at]
+        at += 1
+        if marker == 0x01 or 0xD0 <= marker <= 0xD8:  # stand-alone markers
+            continue
+        if marker in (0xD9, 0xDA):  # end, or pixel data before any frame
+            return ImageHeader(name, None)
+        (length,) = struct.unpack_from(">H", data, at)
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame, not tables
+            height, width = struct.unpack_from(">HH", data, at + 3)
+            return ImageHeader(name, (width, height))
+        if length < 2:
+            return ImageHeader(name, None)
+        at += length
+
+
+def _png(name: str, data: memoryview) -> ImageHeader:
+    length, kind, width, height, _, color = struct.unpack_from(">I4sIIBB", data, 8)
+    if kind != b"IHDR" or length != 13:
+        return ImageHeader(name, None)
+    return ImageHeader(name, (width, height), color in (4, 6) or _png_has_transparency(data))
+
+
+def _png_has_transparency(data: memoryview) -> bool:
+    """Whether a tRNS chunk comes before the pixels."""
+    at = 33
+    while at + 8 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, at)
+        if kind in (b"tRNS", b"IDAT"):
+            return kind == b"tRNS"
+        at += 12 + length
+    return False
+
+
+def _gif(name: str, data: memoryview) -> ImageHeader:
+    return ImageHeader(name, struct.unpack_from("<HH", data, 6))
+
+
+def _bmp(name: str, data: memoryview) -> ImageHeader:
+    (header_size,) = struct.unpack_from("<I", data, 14)
+    if header_size == 12:
+        return ImageHeader(name, struct.unpack_from("<HH", data, 18))
+    width, height = struct.unpack_from("<ii", data, 18)
+    return ImageHeader(name, (abs(width), abs(height)))  # a negative height says that the top row comes first
+
+
+def _webp(name: str, data: memoryview) -> ImageHeader:
+    kind = bytes(data[12:16])
+    if kind == b"VP8X":
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        data[29]  # IndexError if the file ends inside
+        return ImageHeader(name, (width, height), bool(data[20] & 0x10))
+    if kind == b"VP8L":
+        signature, bits = struct.unpack_from("<BI", data, 20)
+        if signature != 0x2F:
+            return ImageHeader(name, None)
+        return ImageHeader(name, ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1), bool(bits >> 28 & 1))
+    if kind == b"VP8 " and bytes(data[23:26]) == b"\x9d\x01\x2a":
+        width, height = struct.unpack_from("<HH", data, 26)
+        return ImageHeader(name, (width & 0x3FFF, height & 0x3FFF))
+    return ImageHeader(name, None)
+
+
+def _tiff(name: str, data: memoryview) -> ImageHeader:
+    order = "<" if data[0] == ord("I") else ">"
+    big = struct.unpack_from(order + "H", data, 2)[0] == 43  # BigTIFF: 64-bit counts and offsets
+    count_format, entry_format = (order + "Q", order + "HHQ8s") if big else (order + "H", order + "HHI4s")
+    (at,) = struct.unpack_from(order + ("Q" if big else "I"), data, 8 if big else 4)
+    (count,) = struct.unpack_from(count_format, data, at)
+    at += struct.calcsize(count_format)
+    size: dict[int, int] = {}
+    for _ in range(min(count, 65535)):
+        tag, kind, _, value = struct.unpack_from(entry_format, data, at)
+        if tag in (_TIFF_WIDTH, _TIFF_HEIGHT) and kind in _TIFF_INTEGERS and tag not in size:
+            size[tag] = int.from_bytes(value[: _TIFF_INTEGERS[kind]], "little" if order == "<" else "big")
+        if len(size) == 2:
+            return ImageHeader(name, (size[_TIFF_WIDTH], size[_TIFF_HEIGHT]))
+        at += struct.calcsize(entry_format)
+    return ImageHeader(name, None)
+
+
+_READERS = (
+    ("JPEG", lambda start: start.startswith(b"\xff\xd8\xff"), _jpeg),
+    ("PNG", lambda start: start.startswith(b"\x89PNG\r\n\x1a\n"), _png),
+    ("WebP", lambda start: start.startswith(b"RIFF") and start[8:12] == b"WEBP", _webp),
+    ("BMP", lambda start: start.startswith(b"BM"), _bmp),
+    ("GIF", lambda start: start.startswith((b"GIF87a", b"GIF89a")), _gif),
+    ("TIFF", lambda start: start.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")), _tiff),
+)

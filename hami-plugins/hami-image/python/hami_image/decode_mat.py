@@ -1,0 +1,105 @@
+"""DecodeMat: the bytes of an image file to a picture, refused before decoding if they are too large."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import cv2
+import hami
+import numpy as np
+
+from hami_image._image_header import FORMATS, ImageHeader, read_header
+from hami_image._mat import OneByOne, data_of
+
+_FLAGS = {"bgr": cv2.IMREAD_COLOR_BGR, "rgb": cv2.IMREAD_COLOR_RGB, "gray": cv2.IMREAD_GRAYSCALE}
+
+
+class DecodeMat(OneByOne):
+    """Decode the bytes of an image file (JPEG, PNG, WebP, BMP, GIF, TIFF) to a uint8 picture H x W x 3.
+
+    `data` is bytes or anything with a buffer (bytearray, memoryview, a uint8 array). The picture is turned upright
+    as its EXIF orientation says, unless `exif = false`. Of an animation or a file of pages the first one is taken.
+    With `alpha = true` a PNG or WebP that has an alpha channel gives H x W x 4; then EXIF is not applied.
+    """
+
+    color: Annotated[Literal["bgr", "rgb", "gray"], "order of the channels; gray gives H x W"] = "bgr"
+    max_pixels: Annotated[int, "width x height above this is refused; decided from the header, before decoding"] = (
+        100_000_000
+    )
+    exif: Annotated[bool, "turn the picture upright as its EXIF orientation says"] = True
+    alpha: Annotated[bool, "keep the alpha channel of files that have one"] = False
+
+    def init(self, options: Any) -> None:
+        if self.max_pixels < 1:
+            raise hami.ConfigError(f'DecodeMat: "max_pixels" is 1 or more, got {self.max_pixels}')
+        if self.alpha and self.color == "gray":
+            raise hami.ConfigError('DecodeMat: alpha = true goes with color "bgr" or "rgb", got "gray"')
+
+    def apply(self, item: Any) -> np.ndarray:
+        encoded = _bytes_of(data_of(item, "DecodeMat"))
+        header = self._check(encoded)
+        keep_alpha = self.alpha and header.alpha
+        flags = cv2.IMREAD_UNCHANGED if keep_alpha else _FLAGS[self.color]
+        if not self.exif and not keep_alpha:
+            flags |= cv2.IMREAD_IGNORE_ORIENTATION
+        try:
+            mat = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
+        except cv2.error as error:
+            raise _broken(header, encoded, error) from error
+        if mat is None:
+            raise _broken(header, encoded)
+        return self._finish_alpha(mat) if keep_alpha else mat
+
+    def _check(self, encoded: memoryview) -> ImageHeader:
+        """Decide from the header whether this may be decoded at all."""
+        if not encoded.nbytes:
+            raise hami.RequestError('DecodeMat: "data" is empty (0 bytes); give the bytes of an image file')
+        header = read_header(encoded)
+        if header is None:
+            raise hami.RequestError(
+                f'DecodeMat: "data" is not an image: {encoded.nbytes} bytes that start with '
+                f"{bytes(encoded[:12])!r}; give the bytes of a {FORMATS} file"
+            )
+        if header.size is None:
+            raise hami.RequestError(
+                f'DecodeMat: "data" starts like a {header.format} file, but its {encoded.nbytes} bytes hold no size '
+                "of a picture; the file is truncated or damaged"
+            )
+        width, height = header.size
+        if not width or not height:
+            raise hami.RequestError(f"DecodeMat: the {header.format} picture is {width} x {height}, it has no pixels")
+        if width * height > self.max_pixels:
+            raise hami.RequestError(
+                f"DecodeMat: the {header.format} picture is {width} x {height} = {width * height:,} pixels, "
+                f"more than max_pixels = {self.max_pixels:,}; make it smaller, or raise max_pixels"
+            )
+        return header
+
+    def _finish_alpha(self, mat: np.ndarray) -> np.ndarray:
+        if mat.dtype == np.uint16:
+            mat = (mat >> 8).astype(np.uint8)
+        if mat.ndim == 2:
+            mat = cv2.cvtColor(mat, cv2.COLOR_GRAY2BGR)
+        if self.color == "rgb":
+            mat = cv2.cvtColor(mat, cv2.COLOR_BGRA2RGBA if mat.shape[2] == 4 else cv2.COLOR_BGR2RGB)
+        return mat
+
+
+def _bytes_of(data: Any) -> memoryview:
+    try:
+        return memoryview(data).cast("B")
+    except TypeError:
+        if isinstance(data, (memoryview, np.ndarray)):
+            raise hami.DataTypeError(
+                "DecodeMat takes the bytes of an image file, got a buffer that is not contiguous"
+            ) from None
+        raise hami.DataTypeError(f"DecodeMat takes the bytes of an image file, got {type(data).__name__}") from None
+
+
+def _broken(header: ImageHeader, encoded: memoryview, error: Exception | None = None) -> hami.RequestError:
+    width, height = header.size or (0, 0)
+    detail = f" ({str(error).strip()})" if error else ""
+    return hami.RequestError(
+        f"DecodeMat: the {header.format} picture, {width} x {height} in {encoded.nbytes} bytes, "
+        f"cannot be decoded{detail}; the file is truncated or damaged"
+    )

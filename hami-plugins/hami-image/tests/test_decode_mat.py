@@ -1,0 +1,204 @@
+"""DecodeMat: what it decodes, and that everything else is refused with a sentence, the huge before decoding."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+
+import cv2
+import hami
+import numpy as np
+import pytest
+
+EXTENSIONS = [".jpg", ".png", ".webp", ".bmp", ".gif", ".tiff"]
+
+
+def png_of(width: int, height: int) -> bytes:
+    """A complete PNG file whose header claims a size and whose pixels are one zero byte."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    pixels = chunk(b"IDAT", zlib.compress(b"\0"))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
+
+
+def with_orientation(jpeg: bytes, orientation: int) -> bytes:
+    body = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01" + struct.pack(">HHI", orientation, 0, 0)
+    return jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body + jpeg[2:]
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_decodes_what_opencv_encodes(run, encode, picture, extension):
+    result = run("DecodeMat", data=encode(extension))["result"]
+    assert result.shape == picture.shape
+    assert result.dtype == np.uint8
+    worst = {".jpg": 12, ".webp": 12, ".gif": 20}.get(extension, 0)  # a GIF has 256 colors
+    assert np.abs(result.astype(int) - picture).mean() <= worst
+
+
+def test_decodes_a_scanned_page(run, page):
+    result = run("DecodeMat", data=page)["result"]
+    assert result.shape == (191, 384, 3)
+    assert 100 < result.mean() < 220
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
+def test_takes_anything_with_a_buffer(run, encode, picture, kind):
+    assert np.array_equal(run("DecodeMat", data=kind(encode(".png")))["result"], picture)
+
+
+def test_color_chooses_the_order_of_channels(run, encode, picture):
+    assert np.array_equal(run("DecodeMat", {"color": "rgb"}, data=encode(".png"))["result"], picture[:, :, ::-1])
+    assert run("DecodeMat", {"color": "gray"}, data=encode(".png"))["result"].shape == (30, 40)
+
+
+def test_turns_the_picture_upright_unless_told_not_to(run, encode):
+    data = with_orientation(encode(".jpg"), 6)
+    assert run("DecodeMat", data=data)["result"].shape == (40, 30, 3)
+    assert run("DecodeMat", {"exif": False}, data=data)["result"].shape == (30, 40, 3)
+
+
+@pytest.mark.parametrize(("extension", "flags"), [(".png", ()), (".webp", (cv2.IMWRITE_WEBP_QUALITY, 101))])
+def test_alpha_is_kept_only_where_asked_for_and_present(run, picture, encode, extension, flags):
+    bgra = np.dstack([picture, np.full((30, 40), 128, np.uint8)])
+    data = cv2.imencode(extension, bgra, flags)[1].tobytes()
+    assert np.array_equal(run("DecodeMat", {"alpha": True}, data=data)["result"], bgra)
+    assert run("DecodeMat", data=data)["result"].shape == (30, 40, 3)
+    assert run("DecodeMat", {"alpha": True}, data=encode(extension, *flags))["result"].shape == (30, 40, 3)
+    rgba = run("DecodeMat", {"alpha": True, "color": "rgb"}, data=data)["result"]
+    assert np.array_equal(rgba, bgra[:, :, [2, 1, 0, 3]])
+
+
+def test_sixteen_bit_files_come_out_as_uint8(run):
+    deep = np.full((4, 5, 4), 0x8000, np.uint16)
+    data = cv2.imencode(".png", deep)[1].tobytes()
+    assert run("DecodeMat", data=data)["result"].dtype == np.uint8
+    assert run("DecodeMat", {"alpha": True}, data=data)["result"].tolist() == [[[128] * 4] * 5] * 4
+
+
+def test_missing_data_is_named(run):
+    with pytest.raises(hami.RequestError) as error:
+        run("DecodeMat", picture=b"")
+    assert str(error.value).splitlines()[0].startswith('DecodeMat: the request has no "data"; its keys are [')
+
+
+@pytest.mark.parametrize("data", [None, 7, "page.png", ["bytes"], {"a": 1}])
+def test_data_of_a_wrong_type_is_a_data_type_error(run, data):
+    with pytest.raises(hami.DataTypeError) as error:
+        run("DecodeMat", data=data)
+    assert str(error.value).splitlines()[0] == f"DecodeMat takes the bytes of an image file, got {type(data).__name__}"
+    assert isinstance(error.value, TypeError)
+
+
+def refused(run, data: bytes, **params) -> str:
+    with pytest.raises(hami.RequestError) as error:
+        run("DecodeMat", params, data=data)
+    return str(error.value).splitlines()[0]
+
+
+def test_empty_bytes_are_refused(run):
+    assert refused(run, b"") == 'DecodeMat: "data" is empty (0 bytes); give the bytes of an image file'
+
+
+def test_bytes_that_are_no_image_are_refused(run):
+    assert refused(run, b"# a text file") == (
+        "DecodeMat: \"data\" is not an image: 13 bytes that start with b'# a text fil'; "
+        "give the bytes of a JPEG, PNG, WebP, BMP, GIF or TIFF file"
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(0, 0), (0, 5), (5, 0)])
+def test_a_picture_without_pixels_is_refused(run, width, height):
+    assert refused(run, png_of(width, height)) == (
+        f"DecodeMat: the PNG picture is {width} x {height}, it has no pixels"
+    )
+
+
+def test_a_picture_over_max_pixels_is_refused_by_its_header(run):
+    assert refused(run, png_of(10_001, 10_000)) == (
+        "DecodeMat: the PNG picture is 10001 x 10000 = 100,010,000 pixels, more than max_pixels = 100,000,000; "
+        "make it smaller, or raise max_pixels"
+    )
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_max_pixels_is_exact_for_every_format(run, encode, extension):
+    assert run("DecodeMat", {"max_pixels": 1200}, data=encode(extension))["result"].shape == (30, 40, 3)
+    assert "is 40 x 30 = 1,200 pixels, more than max_pixels = 1,199;" in refused(
+        run, encode(extension), max_pixels=1199
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of the process as Linux reports it")
+def test_refusing_a_huge_picture_takes_no_memory(run):
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    refused(run, png_of(60_000, 60_000))  # 10 GB of pixels
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+@pytest.mark.parametrize("part", [0.3, 0.6, 0.9, 0.99])
+def test_a_truncated_file_is_refused(run, page, extension, part):
+    whole = cv2.imencode(extension, cv2.imdecode(np.frombuffer(page, np.uint8), cv2.IMREAD_COLOR))[1].tobytes()
+    assert refused(run, whole[: int(len(whole) * part)]).endswith("the file is truncated or damaged")
+
+
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_every_prefix_of_the_header_is_refused(run, encode, extension):
+    whole = encode(extension)
+    with hami.pipe({"backend": "DecodeMat"}) as pipe:
+        for length in range(min(60, len(whole) - 1)):
+            with pytest.raises(hami.RequestError):
+                pipe({"data": whole[:length]})
+        assert pipe({"data": whole})["result"].shape == (30, 40, 3)
+
+
+def test_a_broken_file_says_what_it_was_taken_for(run, encode):
+    whole = encode(".png")
+    assert refused(run, whole[:-20]) == (
+        f"DecodeMat: the PNG picture, 40 x 30 in {len(whole) - 20} bytes, cannot be decoded; "
+        "the file is truncated or damaged"
+    )
+    assert refused(run, whole[:10]) == (
+        'DecodeMat: "data" starts like a PNG file, but its 10 bytes hold no size of a picture; '
+        "the file is truncated or damaged"
+    )
+
+
+def test_damaged_files_are_decoded_or_refused_but_never_anything_else(encode):
+    random = np.random.default_rng(1)
+    with hami.pipe({"backend": "DecodeMat", "max_pixels": 10_000}) as pipe:
+        for extension in EXTENSIONS:
+            whole = np.frombuffer(encode(extension), np.uint8)
+            for _ in range(60):
+                data = whole.copy()
+                data[random.integers(0, min(64, len(data)), 3)] = random.integers(0, 256, 3)
+                try:
+                    mat = pipe({"data": data.tobytes()})["result"]
+                except hami.RequestError:
+                    continue
+                assert mat.shape[0] * mat.shape[1] <= 10_000
+
+
+def test_a_failed_request_has_no_result_and_the_pipe_goes_on(encode):
+    with hami.pipe({"backend": "DecodeMat"}) as pipe:
+        request = {"data": b"no image", "result": "stale"}
+        with pytest.raises(hami.RequestError):
+            pipe(request)
+        assert "result" not in request
+        assert pipe({"data": encode(".png")})["result"].shape == (30, 40, 3)
+
+
+def test_impossible_parameters_are_config_errors():
+    for params, text in [
+        ({"max_pixels": 0}, 'DecodeMat: "max_pixels" is 1 or more, got 0'),
+        ({"alpha": True, "color": "gray"}, 'DecodeMat: alpha = true goes with color "bgr" or "rgb", got "gray"'),
+    ]:
+        with pytest.raises(hami.ConfigError) as error:
+            hami.pipe({"backend": "DecodeMat", **params})
+        assert text in str(error.value)
