@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pathlib
 import re
@@ -133,11 +134,11 @@ def _annotations(cls: type) -> list[tuple[str, Any]]:
 
 
 def _own_annotations(base: type) -> dict[str, Any]:
-    if sys.version_info >= (3, 14):  # evaluated lazily there; one name that cannot be resolved must not spoil the others
+    if sys.version_info >= (3, 14):  # evaluated lazily there, and one bad name must not spoil the others
         import annotationlib
 
         return annotationlib.get_annotations(base, format=annotationlib.Format.FORWARDREF)
-    return base.__dict__.get("__annotations__", {})
+    return inspect.get_annotations(base)
 
 
 def _is_class_variable(annotation: object) -> bool:
@@ -200,7 +201,7 @@ def _kind_of(cls: type, name: str, inner: Any, declared: Any) -> tuple[str, list
         kinds = {type(value) for value in values}
         if kinds <= {str} or kinds <= {int}:
             return TYPES[kinds.pop()], [str(value) for value in values]
-    elif inner in (typing.List, list[str], typing.List[str], list[Any]):  # noqa: UP006: what authors may have written
+    elif inner in (typing.List, list[str], typing.List[str], list[Any]):  # noqa: UP006 (authors may write so)
         return "list", []
     elif isinstance(inner, type) and inner in TYPES:
         return TYPES[inner], []

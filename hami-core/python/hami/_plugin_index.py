@@ -121,7 +121,8 @@ class Index:
             if entry.group == "hami":
                 by_module[entry.value] = Plugin(entry.name, distribution, version, entry.value)
         for entry in entry_points:
-            if entry.group == "hami.backends":  # without an entry in `hami` the distribution's name serves as plugin name
+            if entry.group == "hami.backends":
+                # Without an entry in the group `hami` the distribution's name serves as the plugin's.
                 owner = by_module.setdefault(entry.value, Plugin(distribution, distribution, version, entry.value))
                 if entry.name not in owner.promised:
                     owner.promised.append(entry.name)
@@ -163,7 +164,7 @@ def _distributions() -> Iterator[tuple[str, str, list[metadata.EntryPoint]]]:
     importlib.invalidate_caches()
     names = {}
     for found in metadata.distributions():
-        # Most distributions have nothing for us; a leftover folder may lack any file: neither may cost or break anything.
+        # Most distributions have nothing for us, a leftover folder may lack any file: neither may cost or break much.
         try:
             if "hami" in (found.read_text("entry_points.txt") or "") and (name := _name_of(found)):
                 names.setdefault(normalised(name), name)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pluggy
-
 from hami import _core
 from hami._backend import make_class
 from hami._describe import check_name
@@ -55,7 +54,7 @@ class Registry:
         elif isinstance(target, str) and target.count(":") == 1:
             self._add(backend, target)
         else:
-            raise PluginError(f'registry.add("{backend}", …) takes the place of the class as "module:Class", got {target!r}')
+            raise PluginError(f'registry.add("{backend}", …) takes "module:Class" as second argument, got {target!r}')
 
     def add_library(self, path: object) -> None:
         """Register the backends of a native library."""
@@ -99,7 +98,7 @@ class Loader:
                     plugin.fail(error)
 
     def class_of(self, plugin: Plugin, name: str) -> Any:
-        """Return the core's handle of a registered class, importing it if this is its first use. Raises what that raises."""
+        """Return the core's handle of a registered class; the first use imports it, and raises what that raises."""
         backend = plugin.classes[name]
         if not isinstance(backend, str):
             return backend

@@ -56,7 +56,9 @@ def unknown_in(name: str, distribution: str, names: Sequence[str]) -> BackendNot
     return BackendNotFound(f'backend "{name}" not found in {distribution}{near}', f"it has: {', '.join(names)}")
 
 
-def no_such_distribution(name: str, distribution: str, installed: Sequence[str], *, first_party: bool) -> BackendNotFound:
+def no_such_distribution(
+    name: str, distribution: str, installed: Sequence[str], *, first_party: bool
+) -> BackendNotFound:
     headline = f'backend "{name}" not found in {distribution}'
     if first_party:
         return BackendNotFound(headline, f"{distribution} is not installed: pip install {distribution}")
@@ -103,9 +105,7 @@ def pipeline_not_installed(name: str, distribution: str) -> BackendNotFound:
 
 
 def pipeline_conflict(name: str, owners: Sequence[str]) -> PluginError:
-    return PluginError(
-        f'pipeline "{name}" is provided by {join_and(owners)}; write {owners[-1]}::{name} to choose one'
-    )
+    return PluginError(f'pipeline "{name}" is provided by {join_and(owners)}; write {owners[-1]}::{name} to choose one')
 
 
 def pipeline_failed(name: str, distribution: str, version: str, error: str) -> PluginError:

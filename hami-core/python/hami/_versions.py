@@ -1,0 +1,118 @@
+"""Compares versions and version bounds as pip does (PEP 440), for `requires`; packaging is no dependency of ours."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+_VERSION = re.compile(
+    r"""v?(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)
+    (?:[-_.]?(?P<pre>alpha|beta|preview|pre|rc|a|b|c)[-_.]?(?P<pre_n>\d*))?
+    (?:-(?P<post_only>\d+)|[-_.]?(?P<post>post|rev|r)[-_.]?(?P<post_n>\d*))?
+    (?:[-_.]?(?P<dev>dev)[-_.]?(?P<dev_n>\d*))?
+    (?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(.*?)\s*", re.S)
+_BOUND = re.compile(r"\s*(~=|==|!=|<=|>=|<|>)\s*([^\s,]+)\s*")
+_PRE = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
+
+Bounds = list[tuple[str, str]]
+
+
+def parse_requirement(text: str) -> tuple[str, Bounds]:
+    """Return name and bounds of `hami-trt>=0.3,<2`. Raises ValueError for anything else, extras included."""
+    found = _REQUIREMENT.fullmatch(text)
+    if not found:
+        raise ValueError(text)
+    name, rest = found.groups()
+    bounds: Bounds = []
+    for part in rest.split(",") if rest else ():
+        bound = _BOUND.fullmatch(part)
+        if not bound:
+            raise ValueError(text)
+        operator, version = bound.groups()
+        wildcard = version.endswith(".*") and operator in ("==", "!=")
+        _parse(version[:-2] if wildcard else version)
+        if operator == "~=" and len(_parse(version)["release"]) < 2:
+            raise ValueError(text)
+        bounds.append((operator, version))
+    return name, bounds
+
+
+def satisfies(version: str, bounds: Bounds) -> bool:
+    """Say whether an installed version is within all bounds; a pre-release counts as what it is."""
+    return all(_within(version, operator, bound) for operator, bound in bounds)
+
+
+def _within(version: str, operator: str, bound: str) -> bool:
+    if bound.endswith(".*"):
+        return _starts_with(version, _parse(bound[:-2])) == (operator == "==")
+    have, limit = _parse(version), _parse(bound)
+    if not limit["local"]:
+        have = {**have, "local": ""}
+    if operator == "~=":
+        series = {**limit, "release": limit["release"][:-1], "pre": None}
+        return _key(have) >= _key(limit) and _starts_with(version, series)
+    if operator == "<" and _is_pre_release(have) and not _is_pre_release(limit) and _same_base(have, limit):
+        return False  # 2.0rc1 is not below 2.0 as far as bounds go
+    if operator == ">" and have["post"] >= 0 and limit["post"] < 0 and _same_base(have, limit):
+        return False  # nor is 2.0.post1 above it
+    left, right = _key(have), _key(limit)
+    return {
+        "==": left == right,
+        "!=": left != right,
+        "<": left < right,
+        "<=": left <= right,
+        ">": left > right,
+        ">=": left >= right,
+    }[operator]
+
+
+def _parse(text: str) -> dict[str, Any]:
+    found = _VERSION.fullmatch(text.strip())
+    if not found:
+        raise ValueError(text)
+    part = found.groupdict()
+    letter = (part["pre"] or "").lower()
+    post = part["post_only"] or (part["post"] and (part["post_n"] or "0"))
+    return {
+        "epoch": int(part["epoch"] or 0),
+        "release": [int(number) for number in part["release"].split(".")],
+        "pre": (_PRE.get(letter, letter), int(part["pre_n"] or 0)) if letter else None,
+        "post": int(post) if post else -1,
+        "dev": int(part["dev_n"] or 0) if part["dev"] else math.inf,
+        "local": (part["local"] or "").lower(),
+    }
+
+
+def _key(parsed: dict[str, Any]) -> tuple[Any, ...]:
+    """Order: 1.0.dev1 < 1.0a1 < 1.0rc1 < 1.0 < 1.0.post1; 1.0 and 1.0.0 are the same."""
+    if parsed["pre"] is not None:
+        pre = (1, *parsed["pre"])
+    else:
+        pre = (0,) if parsed["dev"] != math.inf and parsed["post"] < 0 else (2,)
+    return parsed["epoch"], _trimmed(parsed["release"]), pre, parsed["post"], parsed["dev"], parsed["local"]
+
+
+def _trimmed(release: list[int]) -> list[int]:
+    length = len(release)
+    while length > 1 and release[length - 1] == 0:
+        length -= 1
+    return release[:length]
+
+
+def _is_pre_release(parsed: dict[str, Any]) -> bool:
+    return parsed["pre"] is not None or parsed["dev"] != math.inf
+
+
+def _same_base(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    return left["epoch"] == right["epoch"] and _trimmed(left["release"]) == _trimmed(right["release"])
+
+
+def _starts_with(version: str, series: dict[str, Any]) -> bool:
+    have = _parse(version)
+    length = len(series["release"])
+    release = (have["release"] + [0] * length)[:length]
+    return have["epoch"] == series["epoch"] and release == series["release"]
