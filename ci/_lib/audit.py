@@ -1,0 +1,80 @@
+"""What must be true of a wheel before anyone gets it: platform, symbols, size, metadata; and what was found."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import elf, zig
+from .steps import Failure, run
+
+CORE_LIMIT = 1_500_000
+CORE_TAGS = [f"{policy}_{platform.machine()}" for policy in ("manylinux2014", "manylinux_2_17", "manylinux_2_28")]
+
+
+@dataclass(frozen=True)
+class Finding:
+    wheel: str
+    check: str
+    passed: bool
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{'ok    ' if self.passed else 'FAILED'} {self.wheel}: {self.check}: {self.detail}"
+
+
+def audit(wheel: Path) -> list[Finding]:
+    """Every finding about one wheel."""
+    checks = core_checks(wheel) if wheel.name.startswith("hami_core-") else plugin_checks(wheel)
+    return [Finding(wheel.name, *found) for found in checks]
+
+
+def core_checks(wheel: Path) -> Iterator[tuple[str, bool, str]]:
+    platform = wheel.stem.split("-")[-1]
+    yield "tags", all(tag in platform.split(".") for tag in CORE_TAGS), platform
+    yield auditwheel_show(wheel)
+    yield "size", wheel.stat().st_size <= CORE_LIMIT, f"{wheel.stat().st_size} bytes, limit {CORE_LIMIT}"
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
+        objects = [Path(archive.extract(name, folder)) for name in archive.namelist() if re.search(r"\.so(\.|$)", name)]
+        yield "one binary", len(objects) == 1, ", ".join(path.name for path in objects)
+        exported = sorted(set().union(*(elf.read(path).exported for path in objects)))
+        yield "exports", exported == ["PyInit__core"], ", ".join(exported[:5])
+        missing = elf.missing(objects, zig.stub_libraries())
+        yield f"symbols of glibc {zig.GLIBC}", not missing, ", ".join(missing[:5]) or "all there"
+
+
+def plugin_checks(wheel: Path) -> Iterator[tuple[str, bool, str]]:
+    tag = "-".join(wheel.stem.split("-")[-3:])
+    yield "tags", tag == "py3-none-any", tag
+    own = wheel.name.partition("-")[0]
+    with zipfile.ZipFile(wheel) as archive:
+        top = sorted(
+            {name.partition("/")[0] for name in archive.namelist()}
+            - {f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"}
+        )
+    yield "top-level names", top == [own], ", ".join(top)
+
+
+def auditwheel_show(wheel: Path) -> tuple[str, bool, str]:
+    program = Path(sys.executable).with_name("auditwheel")
+    text = " ".join(run([program, "show", wheel], log=f"show-{wheel.stem}").split())
+    found = re.search(r'consistent with the following platform tag: "([^"]+)"', text)
+    tag = found.group(1) if found else text[:100]
+    return "auditwheel show", tag == CORE_TAGS[1], tag
+
+
+def audit_all(wheels: list[Path]) -> list[Finding]:
+    """The findings about all `wheels`; twine looks at them together."""
+    findings = [finding for wheel in wheels for finding in audit(wheel)]
+    try:
+        run([Path(sys.executable).with_name("twine"), "check", "--strict", *wheels], log="twine-check")
+        findings.append(Finding("all", "twine check --strict", True, "passed"))
+    except Failure as failure:
+        findings.append(Finding("all", "twine check --strict", False, str(failure)))
+    return findings

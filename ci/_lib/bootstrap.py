@@ -1,0 +1,29 @@
+"""The first lines of each command: go on inside the tools' environment, made by whatever Python ≥ 3.10 started it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from . import environments
+from .paths import CACHE
+from .steps import guarded, only_one_at_a_time
+
+
+def enter_tools() -> None:
+    """Restart this script under the tools' interpreter; returns only there."""
+    if sys.prefix == str(CACHE / "envs" / "tools"):
+        return
+
+    def make() -> int:
+        environments.require_venv()
+        with only_one_at_a_time():
+            environments.ensure("tools", getattr(sys, "_base_executable", sys.executable))
+        return 0
+
+    status = guarded(make)
+    if status:
+        sys.exit(status)
+    python = str(CACHE / "envs" / "tools" / "bin" / "python")
+    sys.stdout.flush()
+    os.execv(python, [python, *sys.argv])

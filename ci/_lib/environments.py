@@ -1,0 +1,56 @@
+"""Virtual environments of our own, made once per content of their requirements and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+
+from .paths import CACHE, REQUIREMENTS
+from .steps import Failure, run, step
+
+STAMP = "hami-stamp"
+INDEX_HINT = "The package index must be reachable; pip's own settings (PIP_INDEX_URL, proxies) apply."
+
+
+def require_venv() -> None:
+    """Tell what to install where the interpreter came without venv, as Debian's does."""
+    if sys.version_info < (3, 10):  # noqa: UP036 - the message is for those
+        raise Failure(f"Python {sys.version.split()[0]} is too old; this needs Python 3.10 or newer: {sys.executable}")
+    if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
+        raise Failure(f"{sys.executable} has no venv module; on Debian and Ubuntu: apt install python3-venv")
+
+
+def install(python: Path, log: str, *arguments: str | Path) -> None:
+    try:
+        run([python, "-m", "pip", "install", "--quiet", *arguments], log=log)
+    except Failure as failure:
+        raise Failure(f"{failure}\n{INDEX_HINT}") from failure
+
+
+def fresh_venv(folder: Path, python: str) -> Path:
+    """An empty virtual environment in `folder`, replacing what is there; returns its interpreter."""
+    shutil.rmtree(folder, ignore_errors=True)
+    run([python, "-m", "venv", folder], log=f"venv-{folder.name}")
+    return folder / "bin" / "python"
+
+
+def stamped(folder: Path, key: str) -> bool:
+    """Whether `folder` was finished for `key`."""
+    stamp = folder / STAMP
+    return stamp.is_file() and stamp.read_text() == key
+
+
+def ensure(name: str, python: str | None = None) -> Path:
+    """The interpreter of the environment with the packages of ci/requirements/NAME.txt, made if it is not there."""
+    python = python or sys.executable
+    folder, requirements = CACHE / "envs" / name, REQUIREMENTS / f"{name}.txt"
+    key = hashlib.sha256(requirements.read_bytes() + f"{python} {sys.version}".encode()).hexdigest()
+    if not stamped(folder, key):
+        with step(f"installing the {name} environment"):
+            fresh = fresh_venv(folder, python)
+            install(fresh, f"install-{name}", "-r", requirements)
+        (folder / STAMP).write_text(key)
+    return folder / "bin" / "python"

@@ -1,0 +1,67 @@
+"""Python.h for an interpreter that came without: out of its Debian or Ubuntu package, unpacked without root."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from .interpreters import Interpreter
+from .paths import CACHE
+from .steps import Failure, environment, run, step
+
+
+class NoHeaders(Failure):
+    """The interpreter cannot be built for; the text says what would help."""
+
+
+def include_folder(interpreter: Interpreter) -> Path:
+    """The folder with its Python.h: its own, else one unpacked from the distribution's package into the cache."""
+    if interpreter.has_headers:
+        return interpreter.include
+    name = "python{}.{}".format(*interpreter.version)
+    unpacked = CACHE / "headers" / f"{name}-{'.'.join(map(str, interpreter.version))}"
+    if not (unpacked / "Python.h").is_file():
+        if interpreter.executable.parent != Path("/usr/bin") or not shutil.which("apt-get") or not shutil.which("dpkg"):
+            raise NoHeaders(
+                f"{interpreter}: {interpreter.include}/Python.h is missing. Install the development package of this "
+                f"Python (Debian, Ubuntu: apt install {name}-dev; Fedora: dnf install python3-devel), "
+                "or use a Python with headers, such as uv's or pyenv's."
+            )
+        with step(f"fetching the headers of {name} from its Debian package (not installed, only unpacked)"):
+            unpack_debian(f"lib{name}-dev", name, unpacked)
+    return unpacked
+
+
+def unpack_debian(package: str, name: str, destination: Path) -> None:
+    """Download `package` with package lists of our own, and put its headers into `destination`."""
+    work = CACHE / "headers" / "apt"
+    shutil.rmtree(work, ignore_errors=True)
+    (work / "state" / "lists" / "partial").mkdir(parents=True)
+    (work / "cache" / "archives" / "partial").mkdir(parents=True)
+    options = {
+        "Dir::State": work / "state",
+        "Dir::State::status": "/var/lib/dpkg/status",
+        "Dir::Cache": work / "cache",
+        "APT::Sandbox::User": "",
+    }
+    apt = ["apt-get", "--quiet", *(f"-o{key}={value}" for key, value in options.items())]
+    clean = environment(LC_ALL="C")
+    try:
+        run([*apt, "update"], log="headers-update", env=clean)
+        run([*apt, "download", package], log="headers-download", env=clean, cwd=work)
+        for archive in work.glob("*.deb"):
+            run(["dpkg", "--extract", archive, work / "root"], log="headers-unpack", env=clean)
+        include = work / "root" / "usr" / "include"
+        if not (include / name / "Python.h").is_file():
+            raise Failure(f"{package} has no usr/include/{name}/Python.h")
+        # The pyconfig.h beside Python.h only points to the one of the architecture.
+        for config in include.glob(f"*/{name}/pyconfig.h"):
+            shutil.copy(config, include / name / "pyconfig.h")
+        shutil.rmtree(destination, ignore_errors=True)
+        shutil.move(include / name, destination)
+    except Failure as failure:
+        raise NoHeaders(
+            f"{failure}\nThe headers of {name} could not be had; apt install {package} (as root)"
+        ) from failure
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

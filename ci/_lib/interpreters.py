@@ -1,0 +1,123 @@
+"""The CPythons of this machine that wheels are built for: at most one per ABI, the running one first."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+OLDEST = (3, 10)
+PLACES = (
+    "{PYENV_ROOT}/versions/*/bin/python3",
+    "{HOME}/.pyenv/versions/*/bin/python3",
+    "{HOME}/.local/share/uv/python/*/bin/python3",
+    "/opt/python/*/bin/python3",
+    "/usr/local/bin/python3*",
+    "/usr/bin/python3*",
+)
+PROBE = """
+import json, os, platform, struct, sys, sysconfig
+print(json.dumps({
+    "executable": os.path.realpath(sys.executable),
+    "implementation": platform.python_implementation(),
+    "version": list(sys.version_info[:3]),
+    "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "bits": struct.calcsize("P") * 8,
+    "include": sysconfig.get_path("platinclude"),
+    "final": sys.version_info.releaselevel == "final",
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    executable: Path
+    version: tuple[int, int, int]
+    free_threaded: bool
+    include: Path
+
+    @property
+    def tag(self) -> str:
+        """Its ABI as wheels name it: cp312, cp313t."""
+        return f"cp{self.version[0]}{self.version[1]}{'t' if self.free_threaded else ''}"
+
+    @property
+    def has_headers(self) -> bool:
+        return (self.include / "Python.h").is_file()
+
+    def __str__(self) -> str:
+        return f"{self.tag} ({'.'.join(map(str, self.version))}, {self.executable})"
+
+
+def probe(executable: Path) -> Interpreter | str:
+    """What `executable` is, or why nothing is built for it."""
+    try:
+        result = subprocess.run(
+            [executable, "-IS", "-c", PROBE], capture_output=True, text=True, timeout=20, check=True
+        )
+        found = json.loads(result.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return f"{executable}: does not run"
+    version = ".".join(map(str, found["version"]))
+    if found["implementation"] != "CPython":
+        return f"{executable}: {found['implementation']} {version}, and only CPython is supported"
+    if tuple(found["version"][:2]) < OLDEST:
+        return f"{executable}: Python {version} is older than {OLDEST[0]}.{OLDEST[1]}"
+    if found["bits"] != 64:
+        return f"{executable}: {found['bits']} bits, and only 64 are supported"
+    if not found["final"]:
+        return f"{executable}: {version} is a pre-release, its ABI may still change"
+    return Interpreter(
+        Path(found["executable"]), tuple(found["version"]), found["free_threaded"], Path(found["include"])
+    )
+
+
+def candidates() -> list[Path]:
+    """Interpreters in the usual places and on PATH, each once."""
+    variables = {"HOME": os.path.expanduser("~"), "PYENV_ROOT": os.environ.get("PYENV_ROOT", "/nonexistent")}
+    folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder and "shims" not in folder]
+    patterns = [place.format(**variables) for place in PLACES] + [f"{folder}/python3*" for folder in folders]
+    found = [path for pattern in patterns for path in sorted(glob.glob(pattern))]
+    programs = (
+        Path(path) for path in found if Path(path).name.removeprefix("python").replace(".", "").rstrip("t").isdigit()
+    )
+    return list({path.resolve(): path for path in reversed(list(programs))}.values())[::-1]
+
+
+def running() -> Interpreter | str:
+    """The interpreter that the tools' environment was made with."""
+    return probe(Path(sys._base_executable))  # type: ignore[attr-defined]
+
+
+def find() -> tuple[list[Interpreter], list[str]]:
+    """One interpreter per ABI, oldest first, and a line for each that was passed over and why."""
+    chosen: dict[str, Interpreter] = {}
+    skipped = []
+    for found in [running(), *map(probe, candidates())]:
+        if isinstance(found, str):
+            skipped.append(found)
+        elif found.tag not in chosen or (found.has_headers and not chosen[found.tag].has_headers):
+            chosen[found.tag] = found
+    return sorted(chosen.values(), key=lambda i: (i.version, i.free_threaded)), list(dict.fromkeys(skipped))
+
+
+def select(asked: list[str]) -> tuple[list[Interpreter], list[str]]:
+    """Those that `asked` names (`current`, 3.12, cp313t, a path; none: all that there are), and who is left out."""
+    if not asked:
+        return find()
+    chosen, skipped = [], []
+    for which in asked:
+        if which == "current":
+            matches = [running()]
+        elif "/" in which:
+            matches = [probe(Path(which))]
+        else:
+            tag = which if which.startswith("cp") else f"cp{which.replace('.', '')}"
+            matches = [i for i in find()[0] if i.tag == tag] or [f"{which}: no such CPython found"]
+        chosen += [match for match in matches if isinstance(match, Interpreter)]
+        skipped += [match for match in matches if isinstance(match, str)]
+    return chosen, skipped

@@ -1,0 +1,43 @@
+"""Where things are: the checkout, the cache in it, and the folder of finished wheels."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = Path(os.environ.get("HAMI_CACHE") or ROOT / ".cache").resolve()
+DIST = ROOT / "dist"
+LOGS = CACHE / "logs"
+REQUIREMENTS = ROOT / "ci" / "requirements"
+
+# Left behind by tools, never an input of a build.
+NOT_SOURCE_FOLDERS = {"__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", "build", "dist"}
+NOT_SOURCE_SUFFIXES = {".pyc", ".so", ".egg-info"}
+
+
+def source_files(paths: Iterable[Path]) -> list[Path]:
+    """Every source file among `paths` and below them, sorted; a path that does not exist is passed over."""
+    found = set()
+    for path in paths:
+        if path.is_file():
+            found.add(path)
+            continue
+        for folder, names, files in os.walk(path):
+            names[:] = [n for n in names if n not in NOT_SOURCE_FOLDERS and not n.endswith(".egg-info")]
+            found.update(Path(folder, file) for file in files if Path(file).suffix not in NOT_SOURCE_SUFFIXES)
+    return sorted(found)
+
+
+def content_key(paths: Iterable[Path], *extra: str) -> str:
+    """A short name that changes whenever a file among `paths` does, or one of `extra`."""
+    digest = hashlib.sha256()
+    for text in extra:
+        digest.update(text.encode() + b"\0")
+    for path in source_files(paths):
+        name = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+        digest.update(str(name).encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,116 @@
+"""Steps that take time: a line on the terminal if over two seconds, a log for each command, its tail on failure."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from .paths import CACHE, LOGS
+
+SHOWN_AFTER_S = 2.0
+REPEATED_AFTER_S = 20.0  # where lines cannot be rewritten
+TAIL_LINES = 40
+
+
+class Failure(Exception):
+    """Something that the user is told without a traceback."""
+
+
+@contextmanager
+def step(title: str) -> Iterator[None]:
+    """Show `title` with the time it takes, if it takes over two seconds."""
+    start, ended, shown = time.monotonic(), threading.Event(), threading.Event()
+    terminal = sys.stderr.isatty()
+
+    def tick() -> None:
+        wait = SHOWN_AFTER_S
+        while not ended.wait(wait):
+            shown.set()
+            seconds = time.monotonic() - start
+            sys.stderr.write(f"\r{title} … {seconds:.0f} s" if terminal else f"{title} … {seconds:.0f} s\n")
+            sys.stderr.flush()
+            wait = 1.0 if terminal else REPEATED_AFTER_S
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    outcome = "failed after"
+    try:
+        yield
+        outcome = "done in"
+    finally:
+        ended.set()
+        ticker.join()
+        if shown.is_set():
+            line = f"{title}: {outcome} {time.monotonic() - start:.1f} s"
+            sys.stderr.write(f"\r\033[K{line}\n" if terminal else f"{line}\n")
+            sys.stderr.flush()
+
+
+def run(command: Sequence[object], log: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
+    """Run `command` with its output in the log file of that name; return the output, or raise Failure with its tail."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    path = LOGS / f"{log}.log"
+    with path.open("wb") as output:
+        output.write(("$ " + " ".join(map(str, command)) + "\n").encode())
+        output.flush()
+        try:
+            result = subprocess.run(
+                list(map(str, command)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment() if env is None else env),
+                cwd=cwd,
+                check=False,
+            )
+        except OSError as error:
+            raise Failure(f"cannot start {command[0]}: {error.strerror}") from error
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if result.returncode != 0:
+        tail = "\n".join(text.splitlines()[-TAIL_LINES:])
+        raise Failure(f"{tail}\n\n{command[0]} ended with {result.returncode}; the whole log: {path}")
+    return text.partition("\n")[2]
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """What the commands we start inherit: our environment less another Python's settings, and pip's cache in ours."""
+    inherited = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    defaults = {
+        "PIP_CACHE_DIR": str(CACHE / "pip"),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        "PIP_NO_INPUT": "1",
+        "PYTHONNOUSERSITE": "1",
+    }
+    return {**defaults, **inherited, **extra}
+
+
+@contextmanager
+def only_one_at_a_time() -> Iterator[None]:
+    """Wait until no other command of this checkout is at work on the cache."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with step("waiting for another command of this checkout"):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def guarded(main: Callable[[], int]) -> int:
+    """Run `main`; a Failure becomes its text and exit status 1, Ctrl-C becomes 130."""
+    try:
+        return main()
+    except Failure as failure:
+        print(f"\n{failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; the next run goes on from what is finished", file=sys.stderr)
+        return 130
