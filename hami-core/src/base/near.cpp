@@ -6,9 +6,9 @@
 namespace hami {
 namespace {
 
-constexpr std::size_t kEdit = 16;       // cost of one insertion, deletion, replacement or transposition
-constexpr std::size_t kCase = 1;        // cost of a letter in the other case
-constexpr std::size_t kLongest = 128;   // nobody misspells a longer name; bounds the work on hostile input
+constexpr std::size_t kEdit = 16;      // cost of one insertion, deletion, replacement or transposition
+constexpr std::size_t kCase = 1;       // cost of a letter in the other case
+constexpr std::size_t kLongest = 128;  // nobody misspells a longer name; bounds the work on hostile input
 constexpr std::size_t kPrefixLeast = 4;
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -60,7 +60,8 @@ struct Ranked {
 
 }  // namespace
 
-std::vector<std::string> near_names(std::string_view name, const std::vector<std::string>& candidates, std::size_t limit) {
+std::vector<std::string> near_names(std::string_view name, const std::vector<std::string>& candidates,
+                                    std::size_t limit) {
   std::vector<Ranked> found;
   if (name.empty() || name.size() > kLongest) return {};
   for (const std::string& candidate : candidates) {
@@ -78,7 +79,7 @@ std::vector<std::string> near_names(std::string_view name, const std::vector<std
   std::vector<std::string> names;
   for (const Ranked& entry : found) {
     if (names.size() == limit) break;
-    if (names.empty() || std::find(names.begin(), names.end(), *entry.name) == names.end()) names.push_back(*entry.name);
+    if (std::find(names.begin(), names.end(), *entry.name) == names.end()) names.push_back(*entry.name);
   }
   return names;
 }

@@ -8,7 +8,8 @@
 namespace hami {
 
 // At most `limit` candidates by edit distance (transpositions count one, case differences nearly nothing), best first.
-std::vector<std::string> near_names(std::string_view name, const std::vector<std::string>& candidates, std::size_t limit = 3);
+std::vector<std::string> near_names(std::string_view name, const std::vector<std::string>& candidates,
+                                    std::size_t limit = 3);
 
 // `; did you mean A or B?`, or "" if nothing is near.
 std::string did_you_mean(const std::vector<std::string>& near, bool quoted = false);

@@ -17,8 +17,8 @@ struct CodePoint {
 // `at` must be below text.size(). Overlong forms, surrogates and values above U+10FFFF are not valid.
 CodePoint decode_utf8(std::string_view text, std::size_t at) noexcept;
 
-// One code point as it is shown: itself, or an escape such as \n, \x1b, \u202e. Its width in terminal columns is 0, 1 or 2
-// for itself, the length of the escape otherwise.
+// One code point as it is shown: itself, or an escape such as \n, \x1b, \u202e. Its width in terminal columns is 0, 1
+// or 2 for itself, the length of the escape otherwise.
 struct Cell {
   std::string text;
   std::size_t columns = 0;

@@ -1,0 +1,69 @@
+// The keys of one request: few, ordered, found by a linear look, each with a mark whether it was written since it came in.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/value.hpp"
+
+namespace hami {
+
+inline constexpr std::string_view kData = "data";
+inline constexpr std::string_view kResult = "result";
+inline constexpr std::string_view kRequestSize = "request_size";
+inline constexpr std::string_view kNodeName = "node_name";
+
+// Not synchronised: a request has one owner at a time.
+class Dict {
+ public:
+  struct Entry {
+    std::string key;
+    Value value;
+    bool written;
+  };
+
+  // As the request came in: not marked as written. The key must not be there yet.
+  void enter(std::string key, Value value) { entries_.push_back({std::move(key), std::move(value), false}); }
+
+  const Value* find(std::string_view key) const noexcept {
+    for (const Entry& entry : entries_)
+      if (entry.key == key) return &entry.value;
+    return nullptr;
+  }
+  Value* find(std::string_view key) noexcept { return const_cast<Value*>(std::as_const(*this).find(key)); }
+  bool contains(std::string_view key) const noexcept { return find(key) != nullptr; }
+
+  void set(std::string_view key, Value value) {
+    for (Entry& entry : entries_) {
+      if (entry.key != key) continue;
+      entry.value = std::move(value);
+      entry.written = true;
+      return;
+    }
+    entries_.push_back({std::string(key), std::move(value), true});
+  }
+
+  bool erase(std::string_view key) {
+    auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
+    if (found == entries_.end()) return false;
+    erased_.push_back(std::move(found->key));
+    entries_.erase(found);
+    return true;
+  }
+
+  void reserve(std::size_t size) { entries_.reserve(size); }
+  std::size_t size() const noexcept { return entries_.size(); }
+  auto begin() const noexcept { return entries_.begin(); }
+  auto end() const noexcept { return entries_.end(); }
+  // Keys that were erased; some may have been set again since.
+  const std::vector<std::string>& erased() const noexcept { return erased_; }
+
+ private:
+  std::vector<Entry> entries_;
+  std::vector<std::string> erased_;
+};
+
+}  // namespace hami

@@ -1,0 +1,88 @@
+// The core's own counted values, and the checked reading of any value.
+#include "base/value.hpp"
+
+#include "base/error.hpp"
+
+namespace hami {
+namespace {
+
+class OwnedText final : public TextObject {
+ public:
+  OwnedText(Kind kind, std::string text) : TextObject(kind), text_(std::move(text)) {}
+  std::string_view view() const noexcept override { return text_; }
+
+ private:
+  std::string text_;
+};
+
+class OwnedList final : public ListObject {
+ public:
+  explicit OwnedList(std::vector<Value> items) : items_(std::move(items)) {}
+  std::size_t size() const override { return items_.size(); }
+  Value at(std::size_t index) const override { return items_.at(index); }
+
+ private:
+  std::vector<Value> items_;
+};
+
+[[noreturn]] void wrong_kind(const char* expected, Kind got) {
+  throw Error(ErrorCode::kDataType, std::string("expected ") + expected + ", got " + kind_name(got));
+}
+
+}  // namespace
+
+const char* kind_name(Kind kind) noexcept {
+  switch (kind) {
+    case Kind::kNone: return "None";
+    case Kind::kBool: return "bool";
+    case Kind::kInt: return "int";
+    case Kind::kFloat: return "float";
+    case Kind::kStr: return "str";
+    case Kind::kBytes: return "bytes";
+    case Kind::kList: return "list";
+    case Kind::kDict: return "dict";
+    case Kind::kTensor: return "tensor";
+    case Kind::kEvent: return "Event";
+    case Kind::kBackend: return "Backend";
+    case Kind::kOpaque: return "object";
+  }
+  return "unknown";
+}
+
+Value::Value(std::string text) : kind_(Kind::kStr), object_(new OwnedText(Kind::kStr, std::move(text))) {}
+
+bool Value::as_bool() const {
+  if (kind_ != Kind::kBool) wrong_kind("bool", kind_);
+  return int_ != 0;
+}
+
+std::int64_t Value::as_int() const {
+  if (kind_ != Kind::kInt) wrong_kind("int", kind_);
+  return int_;
+}
+
+double Value::as_float() const {
+  if (kind_ == Kind::kInt) return static_cast<double>(int_);
+  if (kind_ != Kind::kFloat) wrong_kind("float", kind_);
+  return float_;
+}
+
+std::string_view Value::as_text() const {
+  if (kind_ != Kind::kStr && kind_ != Kind::kBytes) wrong_kind("str or bytes", kind_);
+  return static_cast<const TextObject*>(object_)->view();
+}
+
+const ListObject& Value::as_list() const {
+  if (kind_ != Kind::kList) wrong_kind("list", kind_);
+  return *static_cast<const ListObject*>(object_);
+}
+
+Value make_bytes(std::string bytes) { return Value::adopt(new OwnedText(Kind::kBytes, std::move(bytes))); }
+
+Value make_list(std::vector<Value> items) { return Value::adopt(new OwnedList(std::move(items))); }
+
+Value make_dict(std::vector<std::pair<std::string, Value>> entries) {
+  return Value::adopt(new MapObject(std::move(entries)));
+}
+
+}  // namespace hami

@@ -1,0 +1,110 @@
+// Worker: a thread, its queue of jobs, and an end that cannot hang its owner.
+#include "base/worker.hpp"
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/blocking.hpp"
+#include "base/error.hpp"
+
+namespace hami {
+
+// Shared with the thread itself, so that an abandoned thread never touches freed memory.
+struct Worker::State {
+  std::mutex mutex;  // guards jobs, closing, ended
+  std::condition_variable changed;
+  std::deque<std::function<void()>> jobs;
+  bool closing = false;
+  bool ended = false;
+  std::thread thread;
+
+  void loop() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return closing || !jobs.empty(); });
+      if (jobs.empty()) break;
+      std::function<void()> job = std::move(jobs.front());
+      jobs.pop_front();
+      lock.unlock();
+      job();
+      job = nullptr;  // what it holds goes before the lock is taken
+      lock.lock();
+    }
+    ended = true;
+    changed.notify_all();
+  }
+};
+
+Worker::Worker(std::string name) : state_(std::make_shared<State>()) {
+  state_->thread = std::thread([state = state_, name = name.substr(0, 15)] {
+    pthread_setname_np(pthread_self(), name.c_str());
+    state->loop();
+  });
+}
+
+Worker::~Worker() { stop(kNever); }
+
+void Worker::post(std::function<void()> job) {
+  std::lock_guard lock(state_->mutex);
+  state_->jobs.push_back(std::move(job));
+  state_->changed.notify_all();
+}
+
+void Worker::run(const std::function<void()>& job) {
+  if (is_current()) return job();
+  struct Outcome {
+    std::mutex mutex;  // guards done, error
+    std::condition_variable changed;
+    bool done = false;
+    std::optional<Error> error;
+  } outcome;
+  post([&] {
+    std::optional<Error> error;
+    try {
+      job();
+    } catch (...) {
+      error = current_error();
+    }
+    std::lock_guard lock(outcome.mutex);
+    outcome.done = true;
+    outcome.error = std::move(error);
+    outcome.changed.notify_all();
+  });
+  BlockingScope blocking;
+  std::unique_lock lock(outcome.mutex);
+  outcome.changed.wait(lock, [&] { return outcome.done; });
+  if (outcome.error) throw Error(*outcome.error);
+}
+
+bool Worker::is_current() const noexcept { return state_ && state_->thread.get_id() == std::this_thread::get_id(); }
+
+bool Worker::stop(Nanoseconds until) {
+  if (!state_) return true;
+  const std::shared_ptr<State> state = std::move(state_);
+  state_ = nullptr;
+  BlockingScope blocking;  // before the lock: whatever it takes back is taken after the lock is gone
+  std::unique_lock lock(state->mutex);
+  state->closing = true;
+  state->changed.notify_all();
+  if (state->thread.get_id() == std::this_thread::get_id()) {  // its own end cannot be waited for
+    state->thread.detach();
+    return true;
+  }
+  const auto ended = [&] { return state->ended; };
+  if (until == kNever) {
+    state->changed.wait(lock, ended);
+  } else if (!state->changed.wait_until(lock, to_time_point(until), ended)) {
+    state->thread.detach();
+    return false;
+  }
+  lock.unlock();
+  state->thread.join();
+  return true;
+}
+
+}  // namespace hami

@@ -1,0 +1,88 @@
+// IoC, DI and List: what is made in which order, and who gets whom.
+#include <memory>
+
+#include "container/forwarding.hpp"
+
+namespace hami {
+namespace {
+
+class InversionOfControl final : public Forwarding {
+ public:
+  ~InversionOfControl() override {
+    target_ = nullptr;
+    while (!parts_.empty()) parts_.pop_back();
+  }
+
+ private:
+  void init_(Init& init) override {
+    for (const PlanItem& item : init.items(0)) {
+      parts_.push_back(init.make(item));
+      if (item.binding) init.bind(item.binding, parts_.back());
+    }
+    target_ = init.make(init.items(1)[0]);
+  }
+
+  std::vector<BackendPtr> parts_;
+};
+
+class DependencyInjection final : public Forwarding {
+ public:
+  ~DependencyInjection() override {
+    target_ = nullptr;
+    while (!parts_.empty()) parts_.pop_back();
+  }
+
+ private:
+  void init_(Init& init) override {
+    for (const PlanItem& item : init.items()) parts_.push_back(init.make(item));
+    for (std::size_t i = 0; i + 1 < parts_.size(); ++i) parts_[i]->inject_dependency(parts_[i + 1]);
+    target_ = parts_.front();
+  }
+
+  std::vector<BackendPtr> parts_;
+};
+
+class List final : public Backend {
+ public:
+  ~List() override {
+    while (!parts_.empty()) parts_.pop_back();
+  }
+
+ private:
+  void init_(Init& init) override {
+    for (const PlanItem& item : init.items()) parts_.push_back(init.make(item));
+  }
+  void forward_(Batch) override { throw Error(ErrorCode::kConfig, "List has no forward; it only initialises its items"); }
+
+  std::vector<BackendPtr> parts_;
+};
+
+}  // namespace
+
+void register_bindings(Registry& registry) {
+  const Phase many{1, Phase::kMany};
+
+  BackendClass ioc;
+  ioc.name = "IoC";
+  ioc.doc = "Makes the items before `;` in order; their names stand for the same instances in all later items.";
+  ioc.brackets = {true, {many, Phase{}}};
+  ioc.binds_names = true;
+  ioc.create = [] { return std::make_shared<InversionOfControl>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(ioc)));
+
+  BackendClass di;
+  di.name = "DI";
+  di.doc = "Injects each item into the one before it and runs the first.";
+  di.brackets = {true, {many}};
+  di.create = [] { return std::make_shared<DependencyInjection>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(di)), {"Aspect", "Block"});
+
+  BackendClass list;
+  list.name = "List";
+  list.doc = "Initialises each item; has no forward.";
+  list.brackets = {true, {many}};
+  list.create = [] { return std::make_shared<List>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(list)));
+}
+
+}  // namespace hami

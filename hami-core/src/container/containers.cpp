@@ -1,0 +1,61 @@
+// The list of the containers, and those too small for a file.
+#include "container/containers.hpp"
+
+#include "container/sequential.hpp"
+#include "registry/background_thread.hpp"
+
+namespace hami {
+
+void register_bindings(Registry& registry);
+void register_fan_out(Registry& registry);
+void register_references(Registry& registry);
+void register_registers(Registry& registry);
+
+namespace {
+
+class Identity final : public Backend {
+ private:
+  void forward_(Batch batch) override {
+    for (Request* request : batch) {
+      if (const Value* data = request->dict.find(kData))
+        request->dict.set(kResult, Value(*data));
+      else
+        request->fail(Error(ErrorCode::kRequest, "the request has no `data`").with_note("backend Identity"));
+    }
+  }
+};
+
+}  // namespace
+
+void register_containers(Registry& registry) {
+  BackendClass identity;
+  identity.name = "Identity";
+  identity.doc = "Sets `result` to `data`.";
+  identity.traits.quick = true;
+  identity.create = [] { return std::make_shared<Identity>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(identity)));
+
+  BackendClass sequential;
+  sequential.name = "Sequential";
+  sequential.doc =
+      "Runs its items in order; `result` of one is `data` of the next. (or)X runs only on requests without a result.";
+  sequential.brackets = {true, {Phase{1, Phase::kMany, ItemKind::kBackend, {"or"}}}};
+  sequential.traits.quick = true;
+  sequential.create = [] { return std::make_shared<Sequential>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(sequential)), {"S"});
+
+  BackendClass thread;
+  thread.name = "BackgroundThread";
+  thread.doc = "Initialises, runs and closes its backend on one thread of its own.";
+  thread.brackets = {true, {Phase{}}};
+  thread.owns_threads = true;
+  thread.create = [] { return std::make_shared<BackgroundThread>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(thread)));
+
+  register_bindings(registry);
+  register_fan_out(registry);
+  register_references(registry);
+  register_registers(registry);
+}
+
+}  // namespace hami

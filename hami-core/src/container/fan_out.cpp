@@ -1,0 +1,121 @@
+// FanOut[X]: each element of a request's list `data` becomes a request of its own; `result` is the list of their results.
+#include <memory>
+#include <mutex>
+
+#include "container/forwarding.hpp"
+
+namespace hami {
+namespace {
+
+// The parts of one request, until the last of them is done.
+class Parts final : public Sink {
+ public:
+  Parts(Request& outer, const ListObject& elements) : outer_(&outer), remaining_(elements.size()) {
+    requests_.reserve(elements.size());
+    for (std::size_t i = 0; i < elements.size(); ++i) {
+      Ref<Request> part = outer.branch(Ref<Sink>(this), i);
+      part->dict.erase(kRequestSize);
+      part->items = 1;
+      part->dict.set(kData, elements.at(i));
+      requests_.push_back(std::move(part));
+    }
+  }
+
+  const std::vector<Ref<Request>>& requests() const noexcept { return requests_; }
+
+  void done(Request* const* requests, std::size_t count) noexcept override {
+    for (std::size_t i = 0; i < count; ++i)
+      if (!requests[i]->alive() || !requests[i]->dict.contains(kResult)) give_up();
+    {
+      std::lock_guard lock(mutex_);
+      remaining_ -= count;
+      if (remaining_ > 0) return;
+    }
+    gather();
+    std::vector<Ref<Request>>().swap(requests_);  // parts and sink hold each other
+    Request* outer = outer_.get();
+    finish(Batch(&outer, 1));
+  }
+
+ private:
+  // One part has failed: what has not been started need not be.
+  void give_up() noexcept {
+    for (const Ref<Request>& part : requests_) part->abandon();
+  }
+
+  void gather() noexcept {
+    std::vector<Value> results;
+    results.reserve(requests_.size());
+    const Request* failed = nullptr;
+    for (const Ref<Request>& part : requests_) {
+      // A part that was given up because of another one is not the reason.
+      const bool is_reason = part->error && (!failed || failed->error->code() == ErrorCode::kCancelled);
+      if (is_reason) failed = part.get();
+      if (const Value* result = part->dict.find(kResult); result && !part->error) results.push_back(*result);
+    }
+    if (failed) {
+      outer_->fail(failed->error->with_note("element " + std::to_string(failed->index) + " of " +
+                                            std::to_string(requests_.size())));
+    } else if (results.size() < requests_.size()) {
+      outer_->fail(Error(ErrorCode::kNoResult, "an element of the list was left without `result`"));
+    } else {
+      outer_->dict.set(kResult, make_list(std::move(results)));
+    }
+  }
+
+  Ref<Request> outer_;
+  std::vector<Ref<Request>> requests_;
+  std::mutex mutex_;  // guards remaining_
+  std::size_t remaining_;
+};
+
+class FanOut final : public Forwarding {
+ private:
+  void init_(Init& init) override { target_ = init.make(init.items()[0]); }
+  void forward_(Batch batch) override { post_and_wait(*this, batch); }
+  Range range_() const override { return {}; }
+
+  void post_(Batch batch, Inline how) override {
+    std::vector<Request*> answered;
+    std::vector<Ref<Parts>> all;
+    std::vector<Request*> parts;
+    for (Request* request : batch) {
+      try {
+        const ListObject& elements = list_of(*request);
+        if (elements.size() > 0) {
+          all.push_back(make_counted<Parts>(*request, elements));
+          for (const Ref<Request>& part : all.back()->requests()) parts.push_back(part.get());
+          continue;
+        }
+        request->dict.set(kResult, make_list({}));
+      } catch (...) {
+        request->fail(current_error());
+      }
+      answered.push_back(request);
+    }
+    std::vector<Ref<Request>> held(parts.begin(), parts.end());  // a Parts lets its own go when it is done
+    finish(Batch(answered));
+    if (!parts.empty()) target_->post(Batch(parts), how);
+  }
+
+  const ListObject& list_of(const Request& request) const {
+    const Value* data = request.dict.find(kData);
+    if (!data) throw Error(ErrorCode::kRequest, "the request has no `data`; FanOut takes a list there");
+    if (data->kind() != Kind::kList)
+      throw Error(ErrorCode::kDataType, std::string("FanOut takes a list in `data`, got ") + kind_name(data->kind()));
+    return data->as_list();
+  }
+};
+
+}  // namespace
+
+void register_fan_out(Registry& registry) {
+  BackendClass cls;
+  cls.name = "FanOut";
+  cls.doc = "Runs its backend once for each element of the list in `data`; `result` is the list of the results.";
+  cls.brackets = {true, {Phase{}}};
+  cls.create = [] { return std::make_shared<FanOut>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
+}
+
+}  // namespace hami

@@ -1,0 +1,24 @@
+// Base of backends that stand in front of another one and let everything through.
+#pragma once
+
+#include "registry/init.hpp"
+#include "registry/registry.hpp"
+
+namespace hami {
+
+class Forwarding : public Backend {
+ public:
+  bool is_asynchronous() const noexcept override { return target_->is_asynchronous(); }
+
+ protected:
+  BackendPtr target_;
+
+ private:
+  void forward_(Batch batch) override { target_->forward(batch); }
+  void forward_with_dep_(Batch batch, Backend& dependency) override { target_->forward_with_dep(batch, dependency); }
+  void inject_dependency_(const BackendPtr& dependency) override { target_->inject_dependency(dependency); }
+  void post_(Batch batch, Inline how) override { target_->post(batch, how); }
+  Range range_() const override { return target_->range(); }
+};
+
+}  // namespace hami

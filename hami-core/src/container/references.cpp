@@ -1,0 +1,66 @@
+// Reflect and Forward: names that stand for something else. Both are resolved when the pipe is planned.
+#include <memory>
+
+#include "container/forwarding.hpp"
+
+namespace hami {
+namespace {
+
+// What stands under the key; else X: another key of the node, or an expression of its own; else Identity.
+Plan plan_reflect(PlanContext& context, const Expr& expr) {
+  std::string key = "backend";
+  const Expr* fallback = nullptr;
+  const Arg* default_setting = nullptr;
+  if (!expr.phases.empty()) {
+    const std::vector<Item>& items = expr.phases[0];
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (items[i].is_setting && items[i].setting.key == "default" && i > 0)
+        default_setting = &items[i].setting;
+      else if (items[i].is_setting)
+        context.problem(items[i].span, "Reflect takes a key and a default, got the setting \"" + items[i].setting.key + "\"",
+                        "write Reflect[key, X] or Reflect[key, default=X]");
+      else if (i == 0)
+        key = items[i].expr->name;
+      else
+        fallback = items[i].expr.get();
+    }
+  }
+  if (context.parameter(key)) return context.plan_value(key);
+  if (default_setting) {
+    const std::string& text = default_setting->value;
+    return context.parameter(text) ? context.plan_value(text) : context.plan_text(text);
+  }
+  if (fallback) {
+    const bool bare = fallback->phases.empty() && fallback->args.empty() && fallback->distribution.empty();
+    return bare && context.parameter(fallback->name) ? context.plan_value(fallback->name) : context.plan_expr(*fallback);
+  }
+  if (key == "backend") context.problem(expr.span, "the node has no backend", "add  backend = \"…\"");
+  return context.plan_text("Identity");
+}
+
+Plan plan_forward(PlanContext&, const Expr& expr) {
+  Plan plan;
+  plan.instance = expr.phases[0][0].expr->name;
+  plan.label = "Forward[" + plan.instance + "]";
+  return plan;
+}
+
+}  // namespace
+
+void register_references(Registry& registry) {
+  BackendClass reflect;
+  reflect.name = "Reflect";
+  reflect.doc = "Builds the expression that is the value of a parameter of the node; absent: the default, else Identity.";
+  reflect.brackets = {false, {Phase{1, 2, ItemKind::kKey}}};
+  reflect.expand = plan_reflect;
+  registry.add_core(std::make_shared<BackendClass>(std::move(reflect)), {"ProxyFromParam"});
+
+  BackendClass forward;
+  forward.name = "Forward";
+  forward.doc = "Passes requests to the instance of that name.";
+  forward.brackets = {true, {Phase{1, 1, ItemKind::kInstance}}};
+  forward.expand = plan_forward;
+  registry.add_core(std::make_shared<BackendClass>(std::move(forward)), {"Proxy"});
+}
+
+}  // namespace hami

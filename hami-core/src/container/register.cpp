@@ -1,0 +1,64 @@
+// Register and InstancesRegister: backends that others find by name.
+#include <memory>
+
+#include "container/forwarding.hpp"
+
+namespace hami {
+namespace {
+
+class Register final : public Forwarding {
+ private:
+  void init_(Init& init) override {
+    target_ = init.make(init.items()[0]);
+    init.context().add("node." + init.node(), target_);
+  }
+};
+
+class InstancesRegister final : public Backend {
+ public:
+  ~InstancesRegister() override {
+    while (!instances_.empty()) instances_.pop_back();
+  }
+
+ private:
+  void init_(Init& init) override {
+    const auto count = init.params().get<std::int64_t>("instance_num");
+    if (count < 1)
+      throw Error(ErrorCode::kConfig, "instance_num is " + std::to_string(count) + "; it must be at least 1");
+    for (std::int64_t i = 0; i < count; ++i) {
+      options_.push_back(std::make_unique<Dict>());
+      instances_.push_back(init.for_instance(*options_.back()).make(init.items()[0]));
+      init.context().add(init.node() + "." + std::to_string(i), instances_.back());
+    }
+  }
+
+  void forward_(Batch) override { throw Error(ErrorCode::kConfig, "InstancesRegister has no forward; call an instance"); }
+
+  std::vector<std::unique_ptr<Dict>> options_;  // each outlives the instance that was made with it
+  std::vector<BackendPtr> instances_;
+};
+
+}  // namespace
+
+void register_registers(Registry& registry) {
+  BackendClass reg;
+  reg.name = "Register";
+  reg.doc = "Registers its backend under the name node.<node_name>.";
+  reg.brackets = {true, {Phase{}}};
+  reg.schedules = true;
+  reg.owns_threads = true;
+  reg.create = [] { return std::make_shared<Register>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(reg)));
+
+  BackendClass instances;
+  instances.name = "InstancesRegister";
+  instances.doc = "Makes `instance_num` copies of its backend and registers them as <node_name>.<i>.";
+  instances.params = parse_param_specs("instance_num: int = 1");
+  instances.brackets = {true, {Phase{}}};
+  instances.schedules = true;
+  instances.owns_threads = true;
+  instances.create = [] { return std::make_shared<InstancesRegister>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(instances)));
+}
+
+}  // namespace hami

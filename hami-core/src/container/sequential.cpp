@@ -1,0 +1,47 @@
+// Sequential: what goes on to the next child, and what does not.
+#include "container/sequential.hpp"
+
+#include <algorithm>
+
+namespace hami {
+
+Range narrowest(const std::vector<Range>& children) {
+  Range narrow;
+  for (const Range& range : children)
+    if (range.max > 1 && range.max < narrow.max) narrow = range;
+  return narrow;
+}
+
+// Right to left, so that a stream guard at the end is there before those who use its stream.
+void Sequential::init_(Init& init) {
+  const std::vector<PlanItem>& items = init.items();
+  steps_.resize(items.size());
+  for (std::size_t i = items.size(); i-- > 0;) steps_[i] = {init.make(items[i]), items[i].says("or")};
+  std::vector<Range> ranges;
+  for (const Step& step : steps_) ranges.push_back(step.backend->range());
+  range_of_ = narrowest(ranges);
+}
+
+void Sequential::forward_(Batch batch) {
+  std::vector<Request*> alive(batch.begin(), batch.end());
+  std::vector<Request*> unanswered;
+  steps_.front().backend->forward(batch);
+  for (std::size_t i = 1; i < steps_.size(); ++i) {
+    alive.erase(std::remove_if(alive.begin(), alive.end(), [](Request* request) { return !request->alive(); }), alive.end());
+    if (steps_[i].is_or) {
+      unanswered.clear();
+      for (Request* request : alive)
+        if (!request->dict.contains(kResult)) unanswered.push_back(request);
+      if (!unanswered.empty()) steps_[i].backend->forward(Batch(unanswered));
+      continue;
+    }
+    const std::string& before = steps_[i - 1].backend->label();
+    alive.erase(std::remove_if(alive.begin(), alive.end(),
+                               [&](Request* request) { return !promote_result(*request, before); }),
+                alive.end());
+    if (alive.empty()) return;
+    steps_[i].backend->forward(Batch(alive));
+  }
+}
+
+}  // namespace hami

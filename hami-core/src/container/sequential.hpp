@@ -1,0 +1,26 @@
+// S[a,b,…]: one after the other; `result` of one child is `data` of the next.
+#pragma once
+
+#include "registry/init.hpp"
+
+namespace hami {
+
+class Sequential final : public Backend {
+ private:
+  struct Step {
+    BackendPtr backend;
+    bool is_or;  // only for requests that nobody answered yet
+  };
+
+  void init_(Init& init) override;
+  void forward_(Batch batch) override;
+  Range range_() const override { return range_of_; }
+
+  std::vector<Step> steps_;
+  Range range_of_;
+};
+
+// A container's range: that of its child with the smallest declared max above 1; children of max 1 are called item by item.
+Range narrowest(const std::vector<Range>& children);
+
+}  // namespace hami

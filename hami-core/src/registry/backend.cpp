@@ -1,0 +1,110 @@
+// What every backend does around the functions that its author wrote.
+#include "registry/backend.hpp"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "base/blocking.hpp"
+
+namespace hami {
+namespace {
+
+// Waits on the caller's thread for requests that were posted on its behalf.
+class Waiter final : public Sink {
+ public:
+  explicit Waiter(std::size_t count) : remaining_(count) {}
+
+  void done(Request* const*, std::size_t count) noexcept override {
+    std::lock_guard lock(mutex_);
+    remaining_ -= count;
+    if (remaining_ == 0) changed_.notify_all();
+  }
+
+  void wait() {
+    {
+      std::lock_guard lock(mutex_);
+      if (remaining_ == 0) return;
+    }
+    BlockingScope blocking;
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return remaining_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;  // guards remaining_
+  std::condition_variable changed_;
+  std::size_t remaining_;
+};
+
+}  // namespace
+
+// The innermost backend's name goes into the error; containers around it have nothing to add.
+void Backend::forward_part(Batch part) {
+  try {
+    forward_(part);
+  } catch (...) {
+    Error error = current_error();
+    if (error.notes().empty() && !label_.empty()) error = error.with_note("backend " + label_);
+    throw error;
+  }
+}
+
+void Backend::forward(Batch batch) {
+  const std::size_t limit = max();
+  if (limit == Range::kUnbounded || batch.items() <= limit) return forward_part(batch);
+  for (std::size_t first = 0; first < batch.size();) {
+    std::size_t count = 1;
+    std::size_t items = batch[first].items;
+    while (first + count < batch.size() && items + batch[first + count].items <= limit)
+      items += batch[first + count++].items;
+    const Batch part = batch.part(first, count);
+    first += count;
+    if (items > limit) {
+      part[0].fail(Error(ErrorCode::kRequest, "request_size is " + std::to_string(items) + "; " + label_ +
+                                                  " takes at most " + std::to_string(limit)));
+    } else if (count > 1) {
+      forward_part(part);
+    } else {
+      try {
+        forward_part(part);
+      } catch (...) {  // alone in its part, it is the only one that this can be about
+        part[0].fail(current_error());
+      }
+    }
+  }
+}
+
+void Backend::forward_with_dep_(Batch, Backend&) {
+  throw Error(ErrorCode::kInternal, label_ + " has no forward_with_dep");
+}
+
+void Backend::inject_dependency_(const BackendPtr&) {
+  throw Error(ErrorCode::kConfig, label_ + " takes no dependency");
+}
+
+void Backend::post_(Batch batch, Inline) {
+  forward(batch);
+  finish(batch);
+}
+
+void Backend::post(Batch batch, Inline how) noexcept {
+  try {
+    post_(batch, how);
+  } catch (...) {
+    const Error error = current_error();
+    for (Request* request : batch) request->fail(error);
+    finish(batch);
+  }
+}
+
+void post_and_wait(Backend& backend, Batch batch) {
+  const Ref<Waiter> waiter = make_counted<Waiter>(batch.size());
+  std::vector<Ref<Sink>> outer;
+  outer.reserve(batch.size());
+  for (Request* request : batch) outer.push_back(std::exchange(request->sink, Ref<Sink>(waiter.get())));
+  backend.post(batch, Inline::kAny);
+  waiter->wait();
+  for (std::size_t i = 0; i < batch.size(); ++i) batch[i].sink = std::move(outer[i]);
+}
+
+}  // namespace hami

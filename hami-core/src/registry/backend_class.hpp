@@ -1,0 +1,61 @@
+// What the registry knows of a backend before one is made: its parameters, its brackets, its threads, its factory.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lang/params.hpp"
+#include "registry/backend.hpp"
+
+namespace hami {
+
+struct Expr;
+struct Plan;
+class PlanContext;
+
+const char* threads_name(Threads threads) noexcept;  // "own", "any", "concurrent"
+std::optional<Threads> threads_of(std::string_view name) noexcept;
+
+enum class ItemKind {
+  kBackend,   // an expression, a name bound by an enclosing IoC, or an instance
+  kInstance,  // the name of an instance
+  kKey,       // the name of a parameter
+};
+
+struct Phase {
+  static constexpr std::size_t kMany = SIZE_MAX;
+  std::size_t min = 1;
+  std::size_t max = 1;
+  ItemKind kind = ItemKind::kBackend;
+  std::vector<std::string> when = {};  // what "(…)" before an item may say
+};
+
+struct Brackets {
+  bool required = false;
+  std::vector<Phase> phases = {};  // empty: takes no brackets
+};
+
+std::string show_brackets(const Brackets& brackets);  // for people: "[backend, …; backend]"
+
+struct BackendClass {
+  std::string name;
+  std::string owner;  // the distribution
+  std::string doc;
+  std::vector<ParamSpec> params = {};
+  Brackets brackets = {};
+  Traits traits = {};
+  std::function<BackendPtr()> create = {};
+
+  bool schedules = false;         // has a meaning only in a node's init expression
+  bool owns_threads = false;      // what is inside runs on threads that this class provides
+  bool binds_names = false;       // the items of its first phase are visible in all later ones
+  // Replaces the expression by another one when the pipe is planned (Reflect).
+  std::function<Plan(PlanContext& context, const Expr& expr)> expand = {};
+};
+
+using ClassPtr = std::shared_ptr<const BackendClass>;
+
+}  // namespace hami

@@ -1,0 +1,34 @@
+// A backend that is initialised, run and closed on one thread of its own.
+#pragma once
+
+#include <memory>
+
+#include "base/worker.hpp"
+#include "registry/init.hpp"
+
+namespace hami {
+
+class BackgroundThread final : public Backend {
+ public:
+  ~BackgroundThread() override;
+  // What enforces `thread = "own"` for a class that declares it.
+  static BackendPtr around(const Plan& plan, const Init& init);
+
+  Worker* own_worker() noexcept override { return worker_.get(); }
+  Backend& on_own_thread() noexcept override { return *inner_; }
+
+ private:
+  void init_(Init& init) override;
+  void forward_(Batch batch) override;
+  void forward_with_dep_(Batch batch, Backend& dependency) override;
+  void inject_dependency_(const BackendPtr& dependency) override;
+  Range range_() const override { return inner_->range(); }
+  void start(const Plan& plan, const Init& init);
+
+  std::shared_ptr<PipeContext> context_;
+  std::unique_ptr<Worker> worker_;
+  BackendPtr inner_;  // touched on the worker's thread only, but for range()
+  std::string name_;
+};
+
+}  // namespace hami

@@ -1,0 +1,72 @@
+// From plan to backend.
+#include "registry/init.hpp"
+
+#include "registry/background_thread.hpp"
+
+namespace hami {
+namespace {
+
+class InstanceProxy final : public Backend {
+ public:
+  InstanceProxy(std::weak_ptr<PipeContext> context, std::string name)
+      : context_(std::move(context)), name_(std::move(name)) {}
+  bool is_asynchronous() const noexcept override { return true; }
+
+ private:
+  void forward_(Batch batch) override { target().forward(batch); }
+  void forward_with_dep_(Batch batch, Backend& dependency) override { target().forward_with_dep(batch, dependency); }
+  void inject_dependency_(const BackendPtr& dependency) override { target().inject_dependency(dependency); }
+  void post_(Batch batch, Inline how) override { target().post(batch, how); }
+  Range range_() const override { return target().range(); }
+
+  Backend& target() const {
+    Backend* found = target_.load(std::memory_order_acquire);
+    if (found) return *found;
+    const std::shared_ptr<PipeContext> context = context_.lock();
+    if (!context) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+    found = &context->get(name_);
+    target_.store(found, std::memory_order_release);
+    return *found;
+  }
+
+  std::weak_ptr<PipeContext> context_;
+  std::string name_;
+  mutable std::atomic<Backend*> target_{nullptr};
+};
+
+}  // namespace
+
+BackendPtr Init::make(const Plan& plan) {
+  if (plan.binding) return bindings_->at(plan.binding);
+  if (!plan.instance.empty()) {
+    context_->expect(plan.instance, node_);
+    return std::make_shared<InstanceProxy>(context_, plan.instance);
+  }
+  if (plan.traits.threads == Threads::kOwn && !on_own_thread_) return BackgroundThread::around(plan, *this);
+  BackendPtr backend = plan.cls->create();
+  Init init = *this;
+  init.plan_ = &plan;
+  try {
+    backend->describe(plan.label, plan.traits);
+    backend->init(init);
+  } catch (...) {
+    Error error = current_error();
+    if (error.notes().empty()) error = error.with_note("init of " + plan.label);
+    throw error;
+  }
+  return backend;
+}
+
+Init Init::for_instance(Dict& options) const {
+  Init init = *this;
+  init.options_ = &options;
+  return init;
+}
+
+Init Init::on_own_thread() const {
+  Init init = *this;
+  init.on_own_thread_ = true;
+  return init;
+}
+
+}  // namespace hami

@@ -1,0 +1,54 @@
+// What a backend gets when it is initialised: its parameters, its bracket items, and the means to make them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "registry/pipe_context.hpp"
+#include "registry/plan.hpp"
+
+namespace hami {
+
+// Backends bound by the IoCs around, by number. One map for each root that is made.
+using Bindings = std::map<std::size_t, BackendPtr>;
+
+class Init {
+ public:
+  Init(std::shared_ptr<PipeContext> context, std::string node, Dict& options, Bindings& bindings)
+      : context_(std::move(context)), node_(std::move(node)), options_(&options), bindings_(&bindings) {}
+
+  const Params& params() const noexcept { return plan_->params; }
+  const std::string& label() const noexcept { return plan_->label; }
+  const Traits& traits() const noexcept { return plan_->traits; }
+  // One dict for each instance, shared by its backends.
+  Dict& options() const noexcept { return *options_; }
+  const std::string& node() const noexcept { return node_; }
+  PipeContext& context() const noexcept { return *context_; }
+  const std::shared_ptr<PipeContext>& shared_context() const noexcept { return context_; }
+
+  bool has_brackets() const noexcept { return !plan_->phases.empty(); }
+  const std::vector<PlanItem>& items(std::size_t phase = 0) const noexcept { return plan_->phases[phase]; }
+  std::size_t phase_count() const noexcept { return plan_->phases.size(); }
+
+  // Makes and initialises an item, on a thread of its own if its class wants one and we are not on it already.
+  // An item that stands for an existing backend gives that; a named instance may be registered later than its user.
+  BackendPtr make(const PlanItem& item) { return make(*item.plan); }
+  BackendPtr make(const Plan& plan);
+  void bind(std::size_t binding, BackendPtr backend) { (*bindings_)[binding] = std::move(backend); }
+
+  // The same surroundings, an instance of its own: fresh options.
+  Init for_instance(Dict& options) const;
+  // The same, on a thread that belongs to what is made.
+  Init on_own_thread() const;
+
+ private:
+  std::shared_ptr<PipeContext> context_;
+  std::string node_;
+  Dict* options_;
+  Bindings* bindings_;
+  const Plan* plan_ = nullptr;
+  bool on_own_thread_ = false;
+};
+
+}  // namespace hami

@@ -1,0 +1,51 @@
+// Names of one pipe's instances, and its end.
+#include "registry/pipe_context.hpp"
+
+#include "base/near.hpp"
+
+namespace hami {
+
+void PipeContext::add(const std::string& name, BackendPtr backend) {
+  if (by_name_.count(name)) throw Error(ErrorCode::kAlreadyExists, "instance \"" + name + "\" exists already");
+  by_name_[name] = backend.get();
+  names_.emplace_back(name, std::move(backend));
+}
+
+Backend* PipeContext::find(const std::string& name) const noexcept {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+Backend& PipeContext::get(const std::string& name) const {
+  if (Backend* backend = find(name)) return *backend;
+  std::vector<std::string> candidates;
+  for (const auto& entry : names_) candidates.push_back(entry.first);
+  throw Error(ErrorCode::kNotFound, "instance \"" + name + "\" not found" + did_you_mean(near_names(name, candidates)));
+}
+
+void PipeContext::check_expected() const {
+  for (const auto& [name, node] : expected_) {
+    try {
+      get(name);
+    } catch (const Error& error) {
+      throw error.with_note("node \"" + node + "\"");
+    }
+  }
+}
+
+void PipeContext::clear_names() noexcept {
+  by_name_.clear();
+  while (!names_.empty()) names_.pop_back();
+}
+
+void PipeContext::report_abandoned(std::string what) {
+  std::lock_guard lock(mutex_);
+  abandoned_.push_back(std::move(what));
+}
+
+std::vector<std::string> PipeContext::take_abandoned() {
+  std::lock_guard lock(mutex_);
+  return std::exchange(abandoned_, {});
+}
+
+}  // namespace hami

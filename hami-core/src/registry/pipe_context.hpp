@@ -1,0 +1,73 @@
+// What the backends of one pipe share: the names of instances, the counters of nodes, and how the pipe ends.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "observe/node_stats.hpp"
+#include "registry/backend.hpp"
+#include "registry/graph_spec.hpp"
+
+namespace hami {
+
+// Something with threads or waiting requests that must be told when the pipe closes.
+class Stoppable {
+ public:
+  virtual ~Stoppable() = default;
+  // Takes nothing more, fails what waits, lets what runs come back. Returns at once.
+  virtual void stop() noexcept = 0;
+  // Waits for what runs. False: it did not come back in time.
+  virtual bool join(Nanoseconds until) noexcept = 0;
+};
+
+class PipeContext {
+ public:
+  // Names are added while the pipe is built, by one thread at a time, and only read afterwards.
+  void add(const std::string& name, BackendPtr backend);  // Error(kAlreadyExists)
+  Backend* find(const std::string& name) const noexcept;
+  Backend& get(const std::string& name) const;            // Error(kNotFound) with near names
+  void clear_names() noexcept;                            // in reverse order
+  // Someone will call this name: checked when everything is registered.
+  void expect(const std::string& name, const std::string& node) { expected_.emplace_back(name, node); }
+  void check_expected() const;                            // Error(kNotFound) for the first that is missing
+
+  // How the nodes hang together; set before the first backend is made.
+  GraphSpec graph;
+
+  // The smallest `timeout` that a node asks for.
+  Nanoseconds timeout() const noexcept { return timeout_; }
+  void lower_timeout(Nanoseconds timeout) noexcept { timeout_ = std::min(timeout_, timeout); }
+
+  NodeStats& stats(const std::string& node) { return stats_[node]; }
+  const std::map<std::string, NodeStats>& all_stats() const noexcept { return stats_; }
+
+  void add_stoppable(std::weak_ptr<Stoppable> stoppable) { stoppables_.push_back(std::move(stoppable)); }
+  const std::vector<std::weak_ptr<Stoppable>>& stoppables() const noexcept { return stoppables_; }
+
+  // When a close must be through; kNever while the pipe is open.
+  Nanoseconds close_until() const noexcept { return close_until_; }
+  void set_close_until(Nanoseconds until) noexcept { close_until_ = until; }
+
+  void report_abandoned(std::string what);
+  std::vector<std::string> take_abandoned();
+
+ private:
+  std::vector<std::pair<std::string, BackendPtr>> names_;
+  std::map<std::string, Backend*> by_name_;
+  std::vector<std::pair<std::string, std::string>> expected_;
+  std::map<std::string, NodeStats> stats_;
+  std::vector<std::weak_ptr<Stoppable>> stoppables_;
+  Nanoseconds timeout_ = kNever;
+  std::atomic<Nanoseconds> close_until_{kNever};
+  std::mutex mutex_;  // guards abandoned_
+  std::vector<std::string> abandoned_;
+};
+
+}  // namespace hami

@@ -1,0 +1,54 @@
+// A pipeline that has been checked and not yet been made: every name resolved, every parameter read.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lang/tree.hpp"
+#include "registry/backend_class.hpp"
+
+namespace hami {
+
+struct PlanItem;
+
+struct Plan {
+  ClassPtr cls;                              // null: `binding` or `instance` says which existing backend it is
+  Params params;
+  std::vector<std::vector<PlanItem>> phases;
+  std::size_t binding = 0;                   // > 0: the name bound under this number by an enclosing IoC
+  std::string instance;                      // the name of an instance of the pipe
+  Traits traits;                             // its own and its children's together
+  std::string label;                         // for messages: the name as it was written
+};
+
+struct PlanItem {
+  std::vector<Arg> when;
+  std::size_t binding = 0;     // > 0: the number under which this item is visible in later phases
+  std::string text;            // of an instance or a key
+  std::unique_ptr<Plan> plan;  // of a backend
+
+  bool says(const char* word) const {
+    for (const Arg& arg : when)
+      if (arg.key.empty() && arg.value == word) return true;
+    return false;
+  }
+};
+
+// What a class that replaces itself may ask while its pipe is planned.
+class PlanContext {
+ public:
+  virtual ~PlanContext() = default;
+  // The value of a parameter of the node (or of [global]); null if there is none. Counts as a use of the key.
+  virtual const Value* parameter(const std::string& key) = 0;
+  // Plans the expression that stands under `key`; sees no names bound around the asking expression.
+  virtual Plan plan_value(const std::string& key) = 0;
+  // Plans a piece of the asking expression's own text; a text inside it; a bare name of the core.
+  virtual Plan plan_expr(const Expr& expr) = 0;
+  virtual Plan plan_text(const std::string& text) = 0;
+  // Notes a mistake at `span` of the asking expression's text and goes on.
+  virtual void problem(Span span, const std::string& headline, const std::string& hint) = 0;
+};
+
+}  // namespace hami

@@ -1,0 +1,97 @@
+// The registry's look-up order.
+#include "registry/registry.hpp"
+
+#include "base/near.hpp"
+
+namespace hami {
+
+const char* threads_name(Threads threads) noexcept {
+  switch (threads) {
+    case Threads::kOwn: return "own";
+    case Threads::kAny: return "any";
+    case Threads::kConcurrent: return "concurrent";
+  }
+  return "own";
+}
+
+std::optional<Threads> threads_of(std::string_view name) noexcept {
+  for (Threads threads : {Threads::kOwn, Threads::kAny, Threads::kConcurrent})
+    if (name == threads_name(threads)) return threads;
+  return std::nullopt;
+}
+
+std::string show_brackets(const Brackets& brackets) {
+  if (brackets.phases.empty()) return "";
+  std::string text = "[";
+  for (const Phase& phase : brackets.phases) {
+    if (text.size() > 1) text += "; ";
+    const char* noun = phase.kind == ItemKind::kBackend ? "backend" : phase.kind == ItemKind::kInstance ? "instance" : "key";
+    text += noun;
+    if (phase.max == Phase::kMany)
+      text += ", …";
+    else
+      for (std::size_t i = 1; i < phase.max; ++i) text += i < phase.min ? std::string(", ") + noun : std::string(", ") + noun + "?";
+  }
+  return text + "]";
+}
+
+Registry& Registry::instance() {
+  static Registry& registry = *new Registry;  // never destroyed: plugins' classes may outlive static destructors
+  return registry;
+}
+
+void Registry::add_core(ClassPtr cls, const std::vector<std::string>& aliases) {
+  std::lock_guard lock(mutex_);
+  for (const std::string& alias : aliases) core_[alias] = cls;
+  const std::string name = cls->name;
+  core_[name] = std::move(cls);
+}
+
+void Registry::define(ClassPtr cls) {
+  std::lock_guard lock(mutex_);
+  if (core_.count(cls->name))
+    throw Error(ErrorCode::kAlreadyExists, "\"" + cls->name + "\" is a backend of the core; choose another name");
+  const std::string name = cls->name;
+  defined_[name] = std::move(cls);
+}
+
+void Registry::set_finder(Finder finder) {
+  std::lock_guard lock(mutex_);
+  finder_ = std::move(finder);
+}
+
+ClassPtr Registry::find_known(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  if (const auto found = defined_.find(name); found != defined_.end()) return found->second;
+  if (const auto found = core_.find(name); found != core_.end()) return found->second;
+  return nullptr;
+}
+
+ClassPtr Registry::find(const std::string& name, const std::string& distribution,
+                        const std::map<std::string, std::string>& providers) const {
+  if (distribution.empty() && !providers.count(name))
+    if (ClassPtr known = find_known(name)) return known;
+  Finder finder;
+  {
+    std::lock_guard lock(mutex_);
+    finder = finder_;
+  }
+  if (finder) return finder(name, distribution, providers);
+  std::vector<std::string> names;
+  for (const ClassPtr& cls : known()) names.push_back(cls->name);
+  throw MissingBackend{ErrorCode::kBackendNotFound,
+                       "backend \"" + name + "\" not found" + did_you_mean(near_names(name, names)), ""};
+}
+
+std::vector<ClassPtr> Registry::known() const {
+  std::lock_guard lock(mutex_);
+  std::map<std::string, ClassPtr> all;
+  for (const auto& [name, cls] : core_)
+    if (name == cls->name) all[name] = cls;
+  for (const auto& [name, cls] : defined_) all[name] = cls;
+  std::vector<ClassPtr> list;
+  for (auto& [name, cls] : all) list.push_back(cls);
+  return list;
+}
+
+}  // namespace hami

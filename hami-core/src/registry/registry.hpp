@@ -1,0 +1,46 @@
+// Names to backend classes: the core's own, those defined in this process, and whatever a finder brings.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "registry/backend_class.hpp"
+
+namespace hami {
+
+// A name that no one provides, or whose provider is broken: what goes into the caret message.
+struct MissingBackend {
+  ErrorCode code;  // kBackendNotFound or kPlugin
+  std::string headline;
+  std::string hint;
+};
+
+class Registry {
+ public:
+  // Asked for names that are neither defined nor the core's; throws MissingBackend.
+  using Finder = std::function<ClassPtr(const std::string& name, const std::string& distribution,
+                                        const std::map<std::string, std::string>& providers)>;
+
+  static Registry& instance();
+
+  void add_core(ClassPtr cls, const std::vector<std::string>& aliases = {});
+  void define(ClassPtr cls);  // of this process; replaces one of that name for pipes built later
+  void set_finder(Finder finder);
+
+  // In the order of ABI.md §1: this process, the core, installed plugins. Throws MissingBackend.
+  ClassPtr find(const std::string& name, const std::string& distribution,
+                const std::map<std::string, std::string>& providers) const;
+  ClassPtr find_known(const std::string& name) const;  // without asking the finder; null if absent
+  std::vector<ClassPtr> known() const;                 // sorted by name, aliases left out
+
+ private:
+  mutable std::mutex mutex_;  // guards all below
+  std::map<std::string, ClassPtr> core_;
+  std::map<std::string, ClassPtr> defined_;
+  Finder finder_;
+};
+
+}  // namespace hami

@@ -1,0 +1,68 @@
+// Batching: how the dispatcher that is injected into it fills its batches. It adds no hop and no thread.
+#include <memory>
+
+#include "schedule/instance_dispatcher.hpp"
+#include "schedule/scheduling.hpp"
+
+namespace hami {
+namespace {
+
+class Batching final : public Backend {
+ public:
+  bool is_asynchronous() const noexcept override { return true; }
+
+ private:
+  void init_(Init& init) override {
+    company_ = from_milliseconds(init.params().get<double>("batching_timeout"));
+  }
+
+  void inject_dependency_(const BackendPtr& dependency) override {
+    dispatcher_ = std::dynamic_pointer_cast<InstanceDispatcher>(dependency);
+    if (!dispatcher_)
+      throw Error(ErrorCode::kConfig, "Batching takes an InstanceDispatcher, got " + dependency->label());
+    FillPolicy policy;
+    policy.gather = true;
+    // A class that declares no range is gathered for only as far as the node says.
+    policy.max = dispatcher_->declares_max() ? dispatcher_->limits().max : 1;
+    policy.min = dispatcher_->limits().min;
+    policy.company = company_;
+    dispatcher_->set_policy(policy);
+  }
+
+  InstanceDispatcher& dispatcher() const {
+    if (!dispatcher_) throw Error(ErrorCode::kConfig, "Batching has no dispatcher; write DI[Batching, InstanceDispatcher]");
+    return *dispatcher_;
+  }
+  void forward_(Batch batch) override { dispatcher().forward(batch); }
+  void post_(Batch batch, Inline how) override { dispatcher().post(batch, how); }
+  Range range_() const override { return dispatcher_ ? dispatcher_->range() : Range{}; }
+
+  std::shared_ptr<InstanceDispatcher> dispatcher_;
+  Nanoseconds company_ = 0;
+};
+
+}  // namespace
+
+void register_batching(Registry& registry) {
+  BackendClass batching;
+  batching.name = "Batching";
+  batching.doc = "Gathers requests for the dispatcher that is injected into it, until `max` items or `batching_timeout`.";
+  batching.params = parse_param_specs("batching_timeout: duration = 0");
+  batching.schedules = true;
+  batching.create = [] { return std::make_shared<Batching>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(batching)));
+
+  BackendClass dispatcher;
+  dispatcher.name = "InstanceDispatcher";
+  dispatcher.doc = "Owns the node's queue and hands batches to its instances. Hooks: on each request, on each batch.";
+  dispatcher.params = parse_param_specs(
+      "max: int?; min: int?; queue_max: int = 1024; on_full: str = 'block' {block,reject};"
+      "on_batch_error: str = 'isolate' {isolate,fail}; timeout: duration?");
+  dispatcher.brackets = {false, {Phase{1, 2}}};
+  dispatcher.schedules = true;
+  dispatcher.owns_threads = true;
+  dispatcher.create = [] { return std::make_shared<InstanceDispatcher>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(dispatcher)));
+}
+
+}  // namespace hami

@@ -1,0 +1,251 @@
+// DagDispatcher: a request's way through a graph of nodes.
+#include <algorithm>
+#include <memory>
+#include <mutex>
+
+#include "registry/init.hpp"
+#include "schedule/graph.hpp"
+#include "schedule/scheduling.hpp"
+
+namespace hami {
+namespace {
+
+// On the thread of a caller that waits anyhow, a hop may run whatever the first node might run there.
+thread_local Inline hop_inline = Inline::kQuick;
+
+class HopScope {
+ public:
+  explicit HopScope(Inline how) noexcept : outer_(std::exchange(hop_inline, how)) {}
+  ~HopScope() { hop_inline = outer_; }
+  HopScope(const HopScope&) = delete;
+  HopScope& operator=(const HopScope&) = delete;
+
+ private:
+  Inline outer_;
+};
+
+// One request on its way: what each node left, and what is still to come.
+class Run final : public Counted {
+ public:
+  Run(Request& request, std::size_t nodes) : outer(&request), outcomes(nodes), missing(nodes) {}
+
+  Ref<Request> outer;
+  std::mutex mutex;  // guards all below
+  std::vector<std::optional<Dict>> outcomes;  // of nodes that a `map` names, and of the last ones
+  std::vector<std::size_t> missing;           // predecessors that are still to come
+  std::size_t ways = 0;                       // requests that are at some node now
+};
+
+// What one batch of outcomes sets going, by node.
+class Hops {
+ public:
+  explicit Hops(std::size_t nodes) : by_node_(nodes) {}
+  void add(std::size_t node, Ref<Request> request) { by_node_[node].push_back(std::move(request)); }
+  void complete(Ref<Request> outer) { completed_.push_back(std::move(outer)); }
+
+  void go(const std::vector<Backend*>& targets) {
+    std::vector<Request*> pointers;
+    for (std::size_t node = 0; node < by_node_.size(); ++node) {
+      if (by_node_[node].empty()) continue;
+      pointers.clear();
+      for (const Ref<Request>& request : by_node_[node]) pointers.push_back(request.get());
+      targets[node]->post(Batch(pointers), hop_inline);
+    }
+    pointers.clear();
+    for (const Ref<Request>& outer : completed_) pointers.push_back(outer.get());
+    finish(Batch(pointers));
+  }
+
+ private:
+  std::vector<std::vector<Ref<Request>>> by_node_;
+  std::vector<Ref<Request>> completed_;
+};
+
+class Router final : public Sink {
+ public:
+  Router(const GraphSpec& spec, std::vector<Backend*> targets) : graph_(spec), targets_(std::move(targets)) {}
+
+  void start(Batch batch) {
+    Hops hops(targets_.size());
+    for (Request* request : batch) {
+      try {
+        start_one(*request, hops);
+      } catch (...) {
+        request->fail(current_error());
+        hops.complete(Ref<Request>(request));
+      }
+    }
+    hops.go(targets_);
+  }
+
+  void done(Request* const* requests, std::size_t count) noexcept override {
+    Hops hops(targets_.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      Run& run = *static_cast<Run*>(requests[i]->owner.get());
+      std::lock_guard lock(run.mutex);
+      arrive(run, *requests[i], requests[i]->index, hops);
+      leave(run, hops);
+    }
+    hops.go(targets_);
+  }
+
+ private:
+  void start_one(Request& request, Hops& hops) {
+    const std::size_t start = start_of(request.dict);
+    std::string problem;
+    const std::vector<bool> seen = graph_.reachable(start, &problem);
+    if (seen.empty()) throw Error(ErrorCode::kRequest, problem);
+    Ref<Run> run = make_counted<Run>(request, graph_.nodes().size());
+    for (std::size_t node = 0; node < seen.size(); ++node) run->missing[node] = graph_.nodes()[node].before.size();
+    enter(*run, request, start, request.dict, hops);
+  }
+
+  std::size_t start_of(const Dict& dict) const {
+    const Value* given = dict.find(kNodeName);
+    if (!given) {
+      if (graph_.roots().size() == 1) return graph_.roots().front();
+      std::string names;
+      for (std::size_t root : graph_.roots()) names += (names.empty() ? "" : ", ") + graph_.nodes()[root].name;
+      throw Error(ErrorCode::kRequest, "the pipe has several first nodes; say in `node_name` which: " + names);
+    }
+    if (given->kind() != Kind::kStr)
+      throw Error(ErrorCode::kDataType, std::string("node_name must be a str, got ") + kind_name(given->kind()));
+    const std::size_t start = graph_.find(given->as_text());
+    if (start == Graph::kNone)
+      throw Error(ErrorCode::kRequest, "node_name is \"" + std::string(given->as_text()) + "\"; there is no such node");
+    return start;
+  }
+
+  // A request of its own for this node, with these keys.
+  void enter(Run& run, const Request& from, std::size_t node, Dict dict, Hops& hops) {
+    Ref<Request> request = make_counted<Request>();
+    request->dict = std::move(dict);
+    request->sink = Ref<Sink>(this);
+    request->owner = Ref<Counted>(&run);
+    request->parent = run.outer;
+    request->index = node;
+    request->deadline = from.deadline;
+    ++run.ways;
+    hops.add(node, std::move(request));
+  }
+
+  // `request` has its outcome at `node`.
+  void arrive(Run& run, Request& request, std::size_t node, Hops& hops) {
+    if (request.error) return fail(run, *request.error);
+    if (!run.outer->alive()) return;  // another branch has failed: nothing further is started
+    const Graph::Node& here = graph_.nodes()[node];
+    const bool answered = request.dict.contains(kResult);
+    const bool all_or = !here.next.empty() && std::all_of(here.next.begin(), here.next.end(), [&](std::size_t next) {
+      return graph_.nodes()[next].is_or;
+    });
+    if (!answered && !all_or)
+      return fail(run, Error(ErrorCode::kNoResult, "node \"" + here.name + "\" left no `result`"));
+    if (here.is_source || here.next.empty()) run.outcomes[node] = request.dict;
+    for (std::size_t next : here.next) {
+      const Graph::Node& there = graph_.nodes()[next];
+      if (there.is_or && answered) {
+        arrive(run, request, next, hops);  // what it would do has been done
+      } else if (there.is_or) {
+        enter(run, request, next, request.dict, hops);
+      } else if (there.map.empty()) {
+        enter(run, request, next, promoted(request.dict), hops);
+      } else if (--run.missing[next] == 0) {
+        gather(run, request, next, hops);
+      }
+    }
+  }
+
+  static Dict promoted(Dict dict) {
+    Value* result = dict.find(kResult);
+    dict.set(kData, std::move(*result));
+    dict.erase(kResult);
+    return dict;
+  }
+
+  // A fresh dict from the keys that the node's `map` names, plus the reserved ones.
+  void gather(Run& run, const Request& from, std::size_t node, Hops& hops) {
+    static constexpr std::string_view kReserved[] = {kNodeName, kRequestSize, "req_id",   "context",
+                                                     "state",   "priority",   "deadline", "timeout"};
+    Dict dict;
+    for (std::string_view key : kReserved)
+      if (const Value* value = run.outer->dict.find(key)) dict.enter(std::string(key), *value);
+    for (const Graph::Node::Source& source : graph_.nodes()[node].map) {
+      const Value* value = run.outcomes[source.node]->find(source.from);
+      if (!value)
+        return fail(run, Error(ErrorCode::kRequest, "map of node \"" + graph_.nodes()[node].name + "\": node \"" +
+                                                        graph_.nodes()[source.node].name + "\" left no `" + source.from + "`"));
+      dict.set(source.to, *value);
+    }
+    enter(run, from, node, std::move(dict), hops);
+  }
+
+  // First error wins; later ones go along as notes.
+  void fail(Run& run, const Error& error) {
+    Request& outer = *run.outer;
+    if (outer.alive())
+      outer.fail(error);
+    else
+      *outer.error = outer.error->with_note("also failed: " + error.message());
+  }
+
+  void leave(Run& run, Hops& hops) {
+    if (--run.ways > 0) return;
+    Request& outer = *run.outer;
+    if (outer.alive()) answer(run);
+    hops.complete(run.outer);
+  }
+
+  // One last node: its keys are the request's; several: `result` is a dict by node name.
+  void answer(Run& run) {
+    std::vector<std::pair<std::string, Value>> results;
+    const Dict* only = nullptr;
+    for (std::size_t node = 0; node < run.outcomes.size(); ++node) {
+      if (!run.outcomes[node] || !graph_.nodes()[node].next.empty()) continue;
+      only = &*run.outcomes[node];
+      results.emplace_back(graph_.nodes()[node].name, *only->find(kResult));
+    }
+    Dict& dict = run.outer->dict;
+    if (results.size() > 1) return dict.set(kResult, make_dict(std::move(results)));
+    for (const Dict::Entry& entry : *only)
+      if (entry.written && entry.key != kData) dict.set(entry.key, entry.value);
+  }
+
+  Graph graph_;
+  std::vector<Backend*> targets_;
+};
+
+class DagDispatcher final : public Backend {
+ public:
+  bool is_asynchronous() const noexcept override { return true; }
+
+ private:
+  void init_(Init& init) override {
+    const GraphSpec& spec = init.context().graph;
+    std::vector<Backend*> targets;
+    for (const GraphNode& node : spec) targets.push_back(&init.context().get("node." + node.name));
+    router_ = make_counted<Router>(spec, std::move(targets));
+  }
+  void forward_(Batch batch) override { post_and_wait(*this, batch); }
+  void post_(Batch batch, Inline how) override {
+    const HopScope hops(how);
+    router_->start(batch);
+  }
+
+  Ref<Router> router_;
+};
+
+}  // namespace
+
+void register_batching(Registry& registry);
+
+void register_scheduling(Registry& registry) {
+  register_batching(registry);
+  BackendClass dag;
+  dag.name = "DagDispatcher";
+  dag.doc = "Runs the pipe's nodes as the graph that their `next`, `map` and `or` describe.";
+  dag.owns_threads = true;
+  dag.create = [] { return std::make_shared<DagDispatcher>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(dag)));
+}
+
+}  // namespace hami

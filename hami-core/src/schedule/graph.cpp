@@ -1,0 +1,192 @@
+// Graph: reading, checking and walking the shape of a pipe.
+#include "schedule/graph.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/near.hpp"
+
+namespace hami {
+namespace {
+
+std::string trim(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return "";
+  return std::string(text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1));
+}
+
+// At commas outside of [ ].
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (char c : text) {
+    if (c == '[') ++depth;
+    if (c == ']') --depth;
+    if (c == ',' && depth == 0)
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  for (std::string& part : parts) part = trim(part);
+  return parts;
+}
+
+std::size_t index_of(const GraphSpec& spec, const std::string& name) {
+  for (std::size_t i = 0; i < spec.size(); ++i)
+    if (spec[i].name == name) return i;
+  return Graph::kNone;
+}
+
+std::string unknown_node(const GraphSpec& spec, const std::string& name) {
+  std::vector<std::string> names;
+  for (const GraphNode& node : spec) names.push_back(node.name);
+  return "node \"" + name + "\" does not exist" + did_you_mean(near_names(name, names));
+}
+
+// For each node, all nodes that are before it on some way.
+std::vector<std::set<std::size_t>> ancestors_of(const std::vector<std::vector<std::size_t>>& before) {
+  std::vector<std::set<std::size_t>> all(before.size());
+  for (std::size_t node = 0; node < before.size(); ++node) {
+    std::vector<std::size_t> open = before[node];
+    while (!open.empty()) {
+      const std::size_t next = open.back();
+      open.pop_back();
+      if (all[node].insert(next).second) open.insert(open.end(), before[next].begin(), before[next].end());
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> parse_next(const std::string& text) {
+  std::vector<std::string> names = split(text);
+  for (const std::string& name : names)
+    if (name.empty()) throw Error(ErrorCode::kConfig, "next is \"" + text + "\"; expected node names between commas");
+  return names;
+}
+
+std::vector<MapEntry> parse_map(const std::string& text) {
+  std::vector<MapEntry> entries;
+  const auto wrong = [&]() -> Error {
+    return Error(ErrorCode::kConfig, "map is \"" + text + "\"; expected node[key:key, …], for example det[result:data]");
+  };
+  for (const std::string& part : split(text)) {
+    const auto open = part.find('[');
+    if (open == std::string::npos || part.back() != ']') throw wrong();
+    const std::string source = trim(part.substr(0, open));
+    for (const std::string& pair : split(part.substr(open + 1, part.size() - open - 2))) {
+      const auto colon = pair.find(':');
+      if (colon == std::string::npos || source.empty()) throw wrong();
+      entries.push_back({source, trim(pair.substr(0, colon)), trim(pair.substr(colon + 1))});
+      if (entries.back().from.empty() || entries.back().to.empty()) throw wrong();
+    }
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (entries[i].to == entries[j].to)
+        throw Error(ErrorCode::kConfig, "map is \"" + text + "\"; the key \"" + entries[i].to + "\" is set twice");
+  return entries;
+}
+
+std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
+  std::vector<GraphProblem> problems;
+  std::vector<std::vector<std::size_t>> before(spec.size());
+  for (std::size_t i = 0; i < spec.size(); ++i) {
+    std::set<std::string> seen;
+    for (const std::string& name : spec[i].next) {
+      const std::size_t next = index_of(spec, name);
+      if (next == Graph::kNone) {
+        problems.push_back({spec[i].name, "next", unknown_node(spec, name), ""});
+      } else if (!seen.insert(name).second) {
+        problems.push_back({spec[i].name, "next", "node \"" + name + "\" stands twice in next", ""});
+      } else {
+        before[next].push_back(i);
+      }
+    }
+  }
+  const auto ancestors = ancestors_of(before);
+  bool cycle = false;
+  for (std::size_t i = 0; i < spec.size(); ++i) {
+    if (!ancestors[i].count(i)) continue;
+    if (!cycle)
+      problems.push_back({spec[i].name, "next", "node \"" + spec[i].name + "\" follows itself",
+                          "a pipe's nodes must not form a circle"});
+    cycle = true;
+  }
+  for (std::size_t i = 0; i < spec.size(); ++i) {
+    const GraphNode& node = spec[i];
+    if (before[i].size() > 1 && node.map.empty())
+      problems.push_back({node.name, "map", "node \"" + node.name + "\" has " + std::to_string(before[i].size()) +
+                                                " predecessors and no map",
+                          "say where each key comes from: map = \"" + spec[before[i][0]].name + "[result:data], …\""});
+    if (node.is_or && !node.map.empty())
+      problems.push_back({node.name, "or", "node \"" + node.name + "\" has both or and map", "keep one of them"});
+    if (node.is_or && before[i].empty())
+      problems.push_back({node.name, "or", "node \"" + node.name + "\" has or = true and no predecessor",
+                          "name it in another node's next"});
+    for (const MapEntry& entry : node.map) {
+      const std::size_t source = index_of(spec, entry.source);
+      if (source == Graph::kNone)
+        problems.push_back({node.name, "map", unknown_node(spec, entry.source), ""});
+      else if (!cycle && !ancestors[i].count(source))
+        problems.push_back({node.name, "map", "node \"" + entry.source + "\" has not run when \"" + node.name + "\" starts",
+                            "map may name only nodes that come before it"});
+    }
+  }
+  return problems;
+}
+
+Graph::Graph(const GraphSpec& spec) : nodes_(spec.size()) {
+  for (std::size_t i = 0; i < spec.size(); ++i) {
+    nodes_[i].name = spec[i].name;
+    nodes_[i].is_or = spec[i].is_or;
+    for (const std::string& name : spec[i].next) {
+      const std::size_t next = index_of(spec, name);
+      nodes_[i].next.push_back(next);
+      nodes_[next].before.push_back(i);
+    }
+    for (const MapEntry& entry : spec[i].map) {
+      const std::size_t source = index_of(spec, entry.source);
+      nodes_[i].map.push_back({source, entry.from, entry.to});
+      nodes_[source].is_source = true;
+    }
+  }
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].before.empty()) roots_.push_back(i);
+}
+
+std::size_t Graph::find(std::string_view name) const noexcept {
+  for (std::size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].name == name) return i;
+  return kNone;
+}
+
+std::vector<bool> Graph::reachable(std::size_t start, std::string* problem) const {
+  std::vector<bool> seen(nodes_.size());
+  std::vector<std::size_t> open{start};
+  while (!open.empty()) {
+    const std::size_t node = open.back();
+    open.pop_back();
+    if (seen[node]) continue;
+    seen[node] = true;
+    open.insert(open.end(), nodes_[node].next.begin(), nodes_[node].next.end());
+  }
+  const auto lacks = [&](std::size_t node, std::size_t source) {
+    if (seen[source]) return false;
+    *problem = "a request that starts at node \"" + nodes_[start].name + "\" never reaches node \"" + nodes_[source].name +
+               "\", which node \"" + nodes_[node].name + "\" needs";
+    return true;
+  };
+  for (std::size_t node = 0; node < nodes_.size(); ++node) {
+    if (!seen[node] || node == start) continue;
+    for (std::size_t source : nodes_[node].before)
+      if (lacks(node, source)) return {};
+    for (const Node::Source& source : nodes_[node].map)
+      if (lacks(node, source.node)) return {};
+  }
+  return seen;
+}
+
+}  // namespace hami

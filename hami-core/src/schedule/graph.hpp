@@ -1,0 +1,58 @@
+// The static shape of a pipe of several nodes: who follows whom, and whether that can work at all.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "registry/graph_spec.hpp"
+
+namespace hami {
+
+struct GraphProblem {
+  std::string node;
+  std::string key;  // "next", "map", "or"
+  std::string headline;
+  std::string hint;
+};
+
+// All that is wrong with it: unknown or repeated nodes, cycles, two predecessors without `map`, a `map` from a node that cannot have
+// run, `or` together with `map` or without a predecessor.
+std::vector<GraphProblem> check_graph(const GraphSpec& spec);
+
+// "b, c" -> {b, c}. "src[result:data],other[result:boxes]" -> entries; throws Error(kConfig) with the reason.
+std::vector<std::string> parse_next(const std::string& text);
+std::vector<MapEntry> parse_map(const std::string& text);
+
+class Graph {
+ public:
+  static constexpr std::size_t kNone = SIZE_MAX;
+
+  // `spec` must have no problems.
+  explicit Graph(const GraphSpec& spec);
+
+  struct Node {
+    std::string name;
+    std::vector<std::size_t> next;
+    std::vector<std::size_t> before;         // direct predecessors
+    struct Source {
+      std::size_t node;
+      std::string from;
+      std::string to;
+    };
+    std::vector<Source> map;
+    bool is_or = false;
+    bool is_source = false;  // some node's `map` names it: its outcome must be kept
+  };
+
+  const std::vector<Node>& nodes() const noexcept { return nodes_; }
+  const std::vector<std::size_t>& roots() const noexcept { return roots_; }
+  std::size_t find(std::string_view name) const noexcept;  // kNone if absent
+  // The nodes that run when a request starts at `start`; empty with the reason in `problem` if one of them lacks a source.
+  std::vector<bool> reachable(std::size_t start, std::string* problem) const;
+
+ private:
+  std::vector<Node> nodes_;
+  std::vector<std::size_t> roots_;
+};
+
+}  // namespace hami
