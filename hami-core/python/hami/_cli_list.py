@@ -1,0 +1,96 @@
+"""The commands `hami backends`, `hami plugins` and `hami version`."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+from typing import Any
+
+from hami import _core
+from hami._cli import report
+from hami._errors import Error
+from hami._plugins import BackendInfo, PluginRecord, installed
+from hami._show import aligned
+
+
+def backends(arguments: argparse.Namespace) -> int:
+    """List every backend, or load and describe those that the pattern matches."""
+    infos = installed.backends()
+    if arguments.pattern is None:
+        if arguments.json:
+            print(json.dumps([info._asdict() for info in infos.values()]))
+        else:
+            rows = [[info.name, info.owner or "(this process)", _first_line(info.doc)] for info in infos.values()]
+            print("\n".join(aligned(rows)))
+        return 0
+    names = fnmatch.filter(infos, arguments.pattern)
+    if not names:
+        if arguments.pattern not in infos:
+            installed.find(arguments.pattern)  # says which names are near, or what to install
+        names = [arguments.pattern]
+    found, failed = _describe(names, infos)
+    if arguments.json:
+        print(json.dumps([info._asdict() for info in found]))
+    else:
+        print("\n\n".join(_description(info) for info in found))
+    return 1 if failed else 0
+
+
+def _describe(names: list[str], infos: dict[str, BackendInfo]) -> tuple[list[BackendInfo], int]:
+    found, failed = [], 0
+    for name in names:
+        try:
+            if name not in infos or infos[name].params is None:
+                installed.find(name)
+            found.append(installed.backends()[name])
+        except Error as error:
+            report(error)
+            failed += 1
+    return found, failed
+
+
+def _description(info: BackendInfo) -> str:
+    head = f"{info.name}{info.brackets or ''}  ({info.owner or 'this process'}, thread {info.thread})"
+    rows = [[f"  {_parameter(param)}", param.get("help") or ""] for param in info.params or []]
+    doc = [f"  {line}".rstrip() for line in (info.doc or "").splitlines()]
+    return "\n".join([head, *doc, *aligned(rows)])
+
+
+def _parameter(param: dict[str, Any]) -> str:
+    text = f"{param['name']}: {param['type']}"
+    if not param["required"]:
+        default = param["default"]
+        text += f" = {json.dumps(default, ensure_ascii=False) if default is not None else 'none'}"
+    return f"{text} {{{','.join(param['choices'])}}}" if param.get("choices") else text
+
+
+def _first_line(text: str | None) -> str:
+    return text.splitlines()[0] if text else ""
+
+
+def plugins(arguments: argparse.Namespace) -> int:
+    """List every plugin; return 1 if one is broken or refused."""
+    records = installed.records(load=arguments.load)
+    if arguments.json:
+        print(json.dumps([record._asdict() for record in records]))
+    elif records:
+        print("\n".join(aligned([["plugin", "package", "version", "abi", "state", "time", ""], *map(_row, records)])))
+    else:
+        print("no plugins are installed; to begin with: pip install hami-onnx")
+    return 1 if any(record.state in ("broken", "refused") for record in records) else 0
+
+
+def _row(record: PluginRecord) -> list[str]:
+    took = "" if record.seconds is None else f"{record.seconds * 1000:.0f} ms"
+    remark = f"{'it ' if record.state == 'refused' else ''}{record.error}" if record.error else ""
+    return [record.plugin, record.distribution, record.version, record.abi or "", record.state, took, remark]
+
+
+def version(arguments: argparse.Namespace) -> int:
+    """Print the version of the core that runs."""
+    if arguments.json:
+        print(json.dumps({"hami-core": _core.__version__}))
+    else:
+        print(f"hami-core {_core.__version__}")
+    return 0

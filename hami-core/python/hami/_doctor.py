@@ -1,0 +1,110 @@
+"""The command `hami doctor`: what this installation consists of, and what is wrong with it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata as metadata
+import json
+import os
+import platform
+import sys
+from collections import defaultdict
+from typing import Any
+
+from hami import _core
+from hami._plugin_index import normalised
+from hami._plugin_messages import describe_exception
+from hami._plugins import CORE, installed
+from hami._show import aligned
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Print facts and problems; return 1 if there is a problem."""
+    facts, problems = facts_of_core(), problems_of_core()
+    for plugin in installed.records(load=True):
+        facts[f"{plugin.distribution} {plugin.version}"] = plugin.state
+        if plugin.state in ("broken", "refused"):
+            problems.append(f"{plugin.distribution} {plugin.version} is {plugin.state}: {plugin.error}")
+    reports, failures = _reports()
+    facts.update(reports)
+    problems += failures + _unknown_names_in_setting()
+    if arguments.json:
+        print(json.dumps({"facts": facts, "problems": problems}))
+    else:
+        print("\n".join(aligned([[name, value] for name, value in facts.items()])))
+        print()
+        print("\n".join(f"problem: {problem}" for problem in problems) if problems else "no problems found")
+    return 1 if problems else 0
+
+
+def facts_of_core() -> dict[str, str]:
+    """Return what somebody who helps would ask first."""
+    facts = {
+        CORE: f"{_core.__version__}, {os.path.dirname(_core.__file__)}",
+        "python": f"{platform.python_version()} {platform.python_implementation()}, {sys.executable}",
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "libc": " ".join(platform.libc_ver()).strip() or "unknown",
+        "CPUs": _cpus(),
+    }
+    facts.update({name: value for name, value in sorted(os.environ.items()) if name.startswith("HAMI_")})
+    return facts
+
+
+def _cpus() -> str:
+    present = os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else present
+    return str(present) if allowed == present else f"{allowed} of {present} allowed to this process"
+
+
+def problems_of_core() -> list[str]:
+    """Return what is wrong with the metadata of the core and of plugins, as pip leaves it after some upgrades."""
+    problems = []
+    found: dict[str, list[str]] = defaultdict(list)
+    for distribution in metadata.distributions():
+        try:
+            name, version = distribution.metadata["Name"], distribution.version
+        except Exception:  # a leftover folder
+            continue
+        if name and version:
+            found[normalised(name)].append(version)
+    ours = {CORE, *(normalised(plugin.distribution) for plugin in installed.records())}
+    for name in sorted(ours):
+        if len(found[name]) > 1:
+            problems.append(
+                f"{name} is there {len(found[name])} times, as {', '.join(found[name])}: "
+                f"pip uninstall {name} until none is left, then pip install {name}"
+            )
+    if not found[CORE]:
+        problems.append(f"{CORE} has no metadata: it was copied, not installed")
+    elif found[CORE][0] != _core.__version__:
+        problems.append(
+            f"the metadata of {CORE} says {found[CORE][0]}, the binary is {_core.__version__}: "
+            f"pip install --force-reinstall {CORE}"
+        )
+    return problems
+
+
+def _reports() -> tuple[dict[str, str], list[str]]:
+    lines: dict[str, str] = {}
+    failures = []
+    for plugin, report in installed.hook("hami_report"):
+        try:
+            for answer in report():
+                lines.update({f"{plugin.distribution}: {name}": _one_line(value) for name, value in answer.items()})
+        except Exception as error:
+            failures.append(f"hami_report of {plugin.distribution} {plugin.version}: {describe_exception(error)}")
+    return lines, failures
+
+
+def _one_line(value: Any) -> str:
+    return " ".join(str(value).split())
+
+
+def _unknown_names_in_setting() -> list[str]:
+    index = installed.index()
+    known = {plugin.plugin for plugin in index.plugins}
+    return [
+        f"HAMI_PLUGINS={index.filter.setting} names {name}, which is no plugin here"
+        f"{_core.did_you_mean(_core.near_names(name, sorted(known)))}"
+        for name in sorted(index.filter.names - known)
+    ]

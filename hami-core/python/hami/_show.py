@@ -1,0 +1,107 @@
+"""Shows values to people: results of requests, tables of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+SMALL = 32  # elements of an array that are still written out
+
+
+def lines_of(value: Any) -> list[str]:
+    """Return the lines that show a result: text as it is, records as aligned rows, arrays by type and shape."""
+    if isinstance(value, str):
+        return value.splitlines() or [""]
+    if isinstance(value, (list, tuple)):
+        if value and all(isinstance(item, dict) for item in value):
+            return _records(value)
+        if any(isinstance(item, (str, list, tuple, dict)) or is_array(item) for item in value):
+            return [line for item in value for line in lines_of(item)] if not is_flat(value) else [short(value)]
+    if isinstance(value, dict):
+        return _fields(value)
+    return [short(value)]
+
+
+def short(value: Any) -> str:
+    """Show a value in one piece, without line breaks where it has none itself."""
+    if isinstance(value, float):
+        return f"{value:.4g}" if value else "0"
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"{len(value)} bytes"
+    if is_array(value):
+        size = 1
+        for length in value.shape:
+            size *= int(length)
+        if size <= SMALL and hasattr(value, "tolist"):
+            return short(value.tolist())
+        return f"{value.dtype} array, shape {'x'.join(str(length) for length in value.shape)}"
+    if isinstance(value, (list, tuple)):
+        if value and all(_is_point(item) for item in value):
+            return " ".join(",".join(short(number) for number in item) for item in value)
+        return f"[{', '.join(short(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {short(item)}' for key, item in value.items())}}}"
+    return str(value)
+
+
+def is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def is_flat(value: Sequence[Any]) -> bool:
+    """Say whether a list is of numbers, or of points."""
+    return all(isinstance(item, (int, float)) or _is_point(item) for item in value)
+
+
+def _is_point(value: Any) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) == 2
+        and all(isinstance(number, (int, float)) for number in value)
+    )
+
+
+def _records(records: Sequence[dict[str, Any]]) -> list[str]:
+    """One row a record. Text comes last: it is what is read, and its length varies."""
+    names = list(dict.fromkeys(key for record in records for key in record))
+    names.sort(key=lambda name: any(isinstance(record.get(name), str) for record in records))
+    rows = [[_cell(record.get(name, "")) for name in names] for record in records]
+    return aligned([names, *rows])
+
+
+def _cell(value: Any) -> str:
+    text = f"{value:.3f}" if isinstance(value, float) else short(value)
+    return " ".join(text.split("\n"))
+
+
+def _fields(fields: dict[Any, Any]) -> list[str]:
+    shown = []
+    for key, value in fields.items():
+        lines = lines_of(value)
+        if len(lines) == 1 and not isinstance(value, dict):
+            shown.append(f"{key}: {lines[0]}")
+        else:
+            shown += [f"{key}:", *(f"  {line}" for line in lines)]
+    return shown or ["{}"]
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return rows as lines with columns at least two spaces apart."""
+    table = list(rows)
+    if not table:
+        return []
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def to_json(value: Any) -> Any:
+    """Return what stands for a value in JSON; the `default` of json.dumps."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        import base64
+
+        return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=str)
+    return str(value)
