@@ -8,8 +8,8 @@
 namespace hami {
 namespace {
 
-constexpr std::size_t kColumns = 100;       // of the text that is shown
-constexpr std::size_t kColumnsAfter = 50;   // kept for what begins at the span, if the line is longer
+constexpr std::size_t kColumns = 100;          // of the text that is shown
+constexpr std::size_t kColumnsAfter = 50;      // kept for what begins at the span, if the line is longer
 constexpr std::size_t kMaxBytesAround = 2048;  // enough for any kColumns; bounds the work on a long line
 
 struct Slice {

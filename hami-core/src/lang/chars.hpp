@@ -17,13 +17,8 @@ constexpr bool is_segment_byte(char c) noexcept { return is_ident_byte(c) || c =
 
 // A byte of a bare value outside its {key} templates. Bytes of UTF-8 sequences are among them.
 constexpr bool is_bare_byte(char c) noexcept {
-  switch (c) {
-    case ' ': case '\t': case '\n': case '\r': case ',': case ';': case '(': case ')': case '[': case ']':
-    case '{': case '}': case '=': case '\'': case '"': case '\0':
-      return false;
-    default:
-      return true;
-  }
+  constexpr std::string_view kEnds = " \t\n\r,;()[]{}='\"";
+  return c != '\0' && kEnds.find(c) == std::string_view::npos;
 }
 
 constexpr bool is_ident(std::string_view word) noexcept {

@@ -92,7 +92,8 @@ std::optional<Value> read_as(ParamType type, const Value& given) {
 }
 
 bool is_number(ParamType type) {
-  return type == ParamType::kInt || type == ParamType::kFloat || type == ParamType::kDuration || type == ParamType::kByteSize;
+  return type == ParamType::kInt || type == ParamType::kFloat || type == ParamType::kDuration ||
+         type == ParamType::kByteSize;
 }
 
 bool in_range(const ParamSpec& spec, const Value& value) {
@@ -139,9 +140,11 @@ std::string expected(const ParamSpec& spec) {
     return all;
   }
   std::string type = param_type_name(spec.type);
-  if (spec.least && spec.most) return type + " from " + bound(spec.type, *spec.least) + " to " + bound(spec.type, *spec.most);
-  if (spec.least) return type + " of at least " + bound(spec.type, *spec.least);
-  if (spec.most) return type + " of at most " + bound(spec.type, *spec.most);
+  const std::string least = spec.least ? bound(spec.type, *spec.least) : "";
+  const std::string most = spec.most ? bound(spec.type, *spec.most) : "";
+  if (spec.least && spec.most) return type + " from " + least + " to " + most;
+  if (spec.least) return type + " of at least " + least;
+  if (spec.most) return type + " of at most " + most;
   switch (spec.type) {
     case ParamType::kBool: return type + " (true, false, yes, no, on, off, 1 or 0)";
     case ParamType::kDuration: return type + R"( (milliseconds, or with a unit: "5ms", "2s", "1min", "1h"))";

@@ -18,8 +18,9 @@ struct TypeName {
 };
 
 constexpr TypeName kTypeNames[] = {
-    {ParamType::kBool, "bool"}, {ParamType::kInt, "int"},   {ParamType::kFloat, "float"},       {ParamType::kStr, "str"},
-    {ParamType::kPath, "path"}, {ParamType::kList, "list"}, {ParamType::kDuration, "duration"}, {ParamType::kByteSize, "bytesize"},
+    {ParamType::kBool, "bool"},         {ParamType::kInt, "int"},           {ParamType::kFloat, "float"},
+    {ParamType::kStr, "str"},           {ParamType::kPath, "path"},         {ParamType::kList, "list"},
+    {ParamType::kDuration, "duration"}, {ParamType::kByteSize, "bytesize"},
 };
 
 class SpecReader {
@@ -93,7 +94,8 @@ class SpecReader {
     any.name = spec.name;
     any.type = spec.type;
     const Value bound = coerce_param(any, Value(text), "");
-    if (bound.kind() != Kind::kInt && bound.kind() != Kind::kFloat) fail("a range needs a number: " + in_quotes(spec.name));
+    const bool is_number = bound.kind() == Kind::kInt || bound.kind() == Kind::kFloat;
+    if (!is_number) fail("a range needs a number: " + in_quotes(spec.name));
     return bound.as_float();
   }
 
@@ -131,7 +133,8 @@ std::vector<ParamSpec> parse_param_specs(std::string_view text) {
 
 std::string show_param(const ParamSpec& spec) {
   std::string shown = spec.name + ": " + param_type_name(spec.type);
-  if (!spec.required) shown += " = " + (spec.fallback_text.empty() ? show_value(spec.type, spec.fallback) : spec.fallback_text);
+  const std::string& fallback = spec.fallback_text;
+  if (!spec.required) shown += " = " + (fallback.empty() ? show_value(spec.type, spec.fallback) : fallback);
   if (!spec.choices.empty()) {
     shown += " {";
     for (std::size_t i = 0; i < spec.choices.size(); ++i) shown += (i > 0 ? "," : "") + spec.choices[i];

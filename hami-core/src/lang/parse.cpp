@@ -1,4 +1,4 @@
-// Text to tree, by recursive descent over LANGUAGE's grammar. The depth of recursion is the depth of brackets, at most kMaxDepth.
+// Text to tree, by recursive descent over the grammar; as deep as the brackets nest, at most kMaxDepth.
 #include "lang/parse.hpp"
 
 #include <unordered_set>
@@ -13,6 +13,7 @@ namespace {
 constexpr const char* kNameHint =
     "a name is letters, digits, \"_\" and \"-\", in parts joined by \".\", and may hold {key}";
 constexpr const char* kKeyHint = "a key is letters, digits and \"_\" and does not start with a digit";
+constexpr const char* kQuoteHint = "white space and , ; = ( ) [ ] { } in a value need quotes";
 constexpr const char* kItemHint = "expected a backend, the name of an instance, or key=value";
 
 char closer_of(char open) { return open == '(' ? ')' : ']'; }
@@ -49,7 +50,8 @@ class Parser {
 
   void open(char bracket);
   bool close(char bracket);
-  [[noreturn]] void fail_missing(const std::string& what, const std::string& after, const std::string& hint) const;
+  [[noreturn]] void fail_missing(const std::string& what, const std::string& after, const std::string& hint,
+                                 const std::string& hint_if_unexpected = {}) const;
   [[noreturn]] void fail_unexpected(const std::string& hint) const;
   [[noreturn]] void fail_after(const Expr& expr) const;
 
@@ -100,7 +102,8 @@ void Parser::parse_name(Expr& expr, const std::string& after) {
     expr.distribution = in_.text(word);
     word = in_.take_word();
     if (word.begin == word.end) {
-      fail_missing("the name of a backend", expr.distribution + "::", "expected a backend, for example hami-image::ResizeMat");
+      fail_missing("the name of a backend",
+                   expr.distribution + "::", "expected a backend, for example hami-image::ResizeMat");
     }
     expr.name_span.end = word.end;
     if (!is_ident_template(in_.text(word))) {
@@ -123,13 +126,16 @@ void Parser::parse_args(std::vector<Arg>& args) {
   do {
     args.push_back(parse_arg());
   } while (in_.take(","));
-  if (!close('(')) fail_unexpected("expected \",\" or \")\"; white space and , ; = ( ) [ ] { } in a value need quotes");
+  if (!close('(')) fail_unexpected(std::string("expected \",\" or \")\"; ") + kQuoteHint);
   if (args.size() > 1) refuse_duplicate_keys(args, [](const Arg& arg) { return &arg; });
 }
 
 Arg Parser::parse_arg() {
   Arg arg;
-  if (!in_.take_value(arg)) fail_missing("a value", "", "expected a value or key=value");
+  if (!in_.take_value(arg)) {
+    fail_missing("a value", "", "expected a value or key=value",
+                 std::string("expected a value or key=value; ") + kQuoteHint);
+  }
   if (in_.peek() != '=') return arg;
   if (arg.quoted) throw SyntaxError(arg.value_span, "a key is written without quotes", kKeyHint);
   arg.key = std::move(arg.value);
@@ -143,7 +149,8 @@ void Parser::parse_setting_value(Arg& arg) {
   if (!is_ident(arg.key)) throw SyntaxError(arg.key_span, in_quotes(arg.key) + " is no key", kKeyHint);
   in_.take("=");
   if (!in_.take_value(arg)) {
-    fail_missing("a value", arg.key + "=", "an empty value is written " + arg.key + "=''");
+    fail_missing("a value", arg.key + "=", "an empty value is written " + arg.key + "=''",
+                 std::string("expected a value; ") + kQuoteHint);
   }
 }
 
@@ -151,7 +158,8 @@ void Parser::parse_brackets(Expr& expr) {
   const std::uint32_t begin = in_.position();
   open('[');
   if (close('[')) {
-    throw SyntaxError({begin, in_.last_end()}, "the brackets are empty", "write a backend between them, or leave them out");
+    throw SyntaxError({begin, in_.last_end()}, "the brackets are empty",
+                      "write a backend between them, or leave them out");
   }
   bool has_settings = false;
   do {
@@ -164,7 +172,7 @@ void Parser::parse_brackets(Expr& expr) {
   if (!close('[')) {
     const Item& last = expr.phases.back().back();
     if (!last.is_setting) fail_after(*last.expr);
-    fail_unexpected("expected \",\", \";\" or \"]\"; white space and , ; = ( ) [ ] { } in a value need quotes");
+    fail_unexpected(std::string("expected \",\", \";\" or \"]\"; ") + kQuoteHint);
   }
   if (!has_settings) return;
   std::vector<const Arg*> settings;
@@ -222,7 +230,8 @@ bool Parser::close(char bracket) {
 }
 
 // `what` must stand here, behind the text `after`. If what does stand here could follow it, it was left out: say so.
-void Parser::fail_missing(const std::string& what, const std::string& after, const std::string& hint) const {
+void Parser::fail_missing(const std::string& what, const std::string& after, const std::string& hint,
+                          const std::string& hint_if_unexpected) const {
   const char next = in_.peek();
   const bool left_out = next == ',' || next == ';' || (!open_.empty() && next == closer_of(open_.back().bracket));
   const std::string headline = what + " is missing";
@@ -230,10 +239,11 @@ void Parser::fail_missing(const std::string& what, const std::string& after, con
     throw SyntaxError(in_.next_thing(), headline + " after " + in_quotes(after), hint);
   }
   if (left_out) throw SyntaxError(in_.next_thing(), headline + " before " + mark(next), hint);
-  fail_unexpected(hint);
+  fail_unexpected(hint_if_unexpected.empty() ? hint : hint_if_unexpected);
 }
 
-// What stands here cannot. A closing bracket or the end of the text is the fault of the bracket that is still open, if any.
+// What stands here cannot. Before a closing bracket or the end of the text, it is a bracket still open that is at
+// fault.
 void Parser::fail_unexpected(const std::string& hint) const {
   const char next = in_.peek();
   const bool closing = next == ')' || next == ']';
@@ -250,7 +260,6 @@ void Parser::fail_unexpected(const std::string& hint) const {
                       "expected " + mark(closer_of(innermost.bracket)) + " before " + before);
   }
   const Span thing = in_.next_thing();
-  if (in_.at_end()) throw SyntaxError(thing, "unexpected end of the text", hint);
   throw SyntaxError(thing, "unexpected " + in_quotes(in_.text(thing)), hint);
 }
 
@@ -262,6 +271,9 @@ void Parser::fail_after(const Expr& expr) const {
                                         : "parameters stand before the brackets: " + visible(expr.name) + "(…)[…]");
   }
   if (next == '[') fail_unexpected("a backend takes one pair of brackets; \";\" separates phases");
+  if (in_.starts_with(":=") && !expr.when.empty()) {
+    fail_unexpected("an alias comes first: " + visible(expr.name) + ":=(…)…");
+  }
   if (next == ':') {
     fail_unexpected(open_.empty() ? "\"::\" follows a distribution; an alias stands only inside brackets"
                                   : "\":=\" follows an alias, \"::\" a distribution");

@@ -21,7 +21,8 @@ std::string hex_byte(char c) {
 
 void check_text(std::string_view text) {
   if (text.size() > kMaxText) {
-    throw SyntaxError({0, 1}, "the expression is longer than 1 MiB", "it has " + std::to_string(text.size()) + " bytes");
+    throw SyntaxError({0, 1}, "the expression is longer than 1 MiB",
+                      "it has " + std::to_string(text.size()) + " bytes");
   }
   for (std::size_t at = 0; at < text.size();) {
     const char c = text[at];
@@ -99,7 +100,7 @@ bool Scanner::take_value(Arg& arg) {
 void Scanner::take_template() {
   const std::size_t open = at_;
   std::size_t end = open + 1;
-  while (end < text_.size() && is_ident_byte(text_[end])) ++end;
+  while (end < text_.size() && is_bare_byte(text_[end])) ++end;
   if (end == text_.size() || text_[end] != '}') {
     throw SyntaxError(span_of(open, open + 1), "\"{\" is never closed",
                       "a template is {key}, for example {node_name}; other braces need quotes");
@@ -126,7 +127,9 @@ void Scanner::take_quoted(Arg& arg) {
     at_ = special + 1;
     if (text_[special] == quote) break;
     switch (text_[at_]) {
-      case '\\': case '\'': case '"': arg.value += text_[at_]; break;
+      case '\\':
+      case '\'':
+      case '"': arg.value += text_[at_]; break;
       case 'n': arg.value += '\n'; break;
       case 't': arg.value += '\t'; break;
       case 'r': arg.value += '\r'; break;

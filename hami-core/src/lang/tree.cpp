@@ -43,7 +43,8 @@ Item& Item::operator=(const Item& other) {
 }
 
 bool same_tree(const Expr& a, const Expr& b) {
-  return a.distribution == b.distribution && a.name == b.name && same_args(a.when, b.when) && same_args(a.args, b.args) &&
+  return a.distribution == b.distribution && a.name == b.name && same_args(a.when, b.when) &&
+         same_args(a.args, b.args) &&
          std::equal(a.phases.begin(), a.phases.end(), b.phases.begin(), b.phases.end(), same_phase);
 }
 

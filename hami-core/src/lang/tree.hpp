@@ -27,13 +27,13 @@ struct Arg {
 struct Item;
 
 struct Expr {
-  std::string distribution;  // "hami-image" of hami-image::ResizeMat, else empty
-  std::string name;          // ident or path; may hold {key} templates
-  std::vector<Arg> when;     // "(…)" before the name: belongs to the enclosing container
-  std::vector<Arg> args;     // "(…)" after the name: parameters
+  std::string distribution;               // "hami-image" of hami-image::ResizeMat, else empty
+  std::string name;                       // ident or path; may hold {key} templates
+  std::vector<Arg> when;                  // "(…)" before the name: belongs to the enclosing container
+  std::vector<Arg> args;                  // "(…)" after the name: parameters
   std::vector<std::vector<Item>> phases;  // empty: no brackets
-  Span name_span;  // distribution included
-  Span span;       // the whole expression
+  Span name_span;                         // distribution included
+  Span span;                              // the whole expression
 };
 
 // One entry of "[…]": a setting `key=value`, or `[alias:=]expr`.

@@ -18,9 +18,10 @@ struct Unit {
 
 // Largest first: what show_duration and show_bytesize try.
 constexpr Unit kDurations[] = {{"h", 3600e3}, {"min", 60e3}, {"s", 1e3}, {"ms", 1}, {"us", 1e-3}};
-constexpr Unit kSizes[] = {{"TiB", 1099511627776.0}, {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}, {"B", 1}};
+constexpr Unit kSizes[] = {
+    {"TiB", 1099511627776.0}, {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}, {"B", 1}};
 constexpr Unit kShortSizes[] = {{"t", 1099511627776.0}, {"g", 1073741824.0}, {"m", 1048576.0}, {"k", 1024.0},
-                                {"tb", 1e12},           {"gb", 1e9},         {"mb", 1e6},        {"kb", 1e3}};
+                                {"tb", 1e12},           {"gb", 1e9},         {"mb", 1e6},      {"kb", 1e3}};
 
 std::string lower(std::string_view text) {
   std::string out(text);

@@ -24,8 +24,8 @@ std::optional<double> read_duration(std::string_view text);
 std::optional<std::int64_t> read_bytesize(std::string_view text);
 
 // Shortest texts that read back as the same value.
-std::string show_float(double value);                  // "4.0", "0.1", "inf"
-std::string show_duration(double milliseconds);        // "5ms", "2s"
-std::string show_bytesize(std::int64_t bytes);         // "64MiB", "1000B"
+std::string show_float(double value);            // "4.0", "0.1", "inf"
+std::string show_duration(double milliseconds);  // "5ms", "2s"
+std::string show_bytesize(std::int64_t bytes);   // "64MiB", "1000B"
 
 }  // namespace hami
