@@ -1,0 +1,77 @@
+"""Runs a batch of requests: those of equal shapes together, a failing one without its neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hami
+import numpy as np
+
+from hami_onnx._feed import Feed, feed_of
+from hami_onnx._model import Model
+
+
+def run_batch(batch: list[Any], model: Model, owner: str) -> None:
+    """Give each request its `result`: an array, or a dict by name if the model has several outputs."""
+    groups: dict[tuple[object, ...], list[tuple[Any, Feed]]] = {}
+    for index, item in enumerate(batch):
+        try:
+            feed = feed_of(item, model, owner)
+        except hami.Error as error:
+            item.fail(error)
+            continue
+        shapes = tuple(array.shape[1:] for array in feed.arrays) if model.rows != 0 else (index,)
+        groups.setdefault(shapes, []).append((item, feed))
+    for members in groups.values():
+        _run_group(members, model, owner)
+
+
+def _run_group(members: list[tuple[Any, Feed]], model: Model, owner: str) -> None:
+    rows = sum(feed.rows for _, feed in members)
+    try:
+        if model.rows and rows != model.rows:
+            raise hami.RequestError(
+                f"{owner}: the model takes exactly {model.rows} rows (its axis 0), this batch has {rows}"
+            )
+        arrays = [
+            np.concatenate(parts) if len(members) > 1 else parts[0]
+            for parts in zip(*(feed.arrays for _, feed in members), strict=True)
+        ]
+        outputs = model.run(arrays)
+    except Exception as error:
+        # What is wrong with one (an index out of range, say) must not fail the others.
+        if len(members) > 1 and not model.rows:
+            _run_singly(members, model, owner)
+        else:
+            _fail(members, error, owner)
+        return
+    if len(members) > 1 and any(np.shape(output)[:1] != (rows,) for output in outputs):
+        _run_singly(members, model, owner)  # an output is not per row: it cannot be told whose is what
+        return
+    start = 0
+    for item, feed in members:
+        stop = start + feed.rows
+        mine = outputs if len(members) == 1 else [output[start:stop] for output in outputs]
+        item["result"] = _result(mine, feed, model)
+        start = stop
+
+
+def _run_singly(members: list[tuple[Any, Feed]], model: Model, owner: str) -> None:
+    for member in members:
+        _run_group([member], model, owner)
+
+
+def _fail(members: list[tuple[Any, Feed]], error: Exception, owner: str) -> None:
+    text = str(error)
+    failure = hami.RequestError(text if text.startswith(owner) else f"{owner}: {text}")
+    failure.__cause__ = error
+    for item, _ in members:
+        item.fail(failure)
+
+
+def _result(outputs: list[Any], feed: Feed, model: Model) -> Any:
+    if feed.alone:
+        outputs = [output[0] if np.shape(output)[:1] == (1,) else output for output in outputs]
+    if len(outputs) == 1:
+        return outputs[0]
+    return {port.name: output for port, output in zip(model.outputs, outputs, strict=True)}

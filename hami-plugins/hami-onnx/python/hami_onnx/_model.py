@@ -1,0 +1,83 @@
+"""A session with what its inputs and outputs say: types, shapes, and whether axis 0 is a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import hami
+import numpy as np
+import onnxruntime
+
+_DTYPES = {
+    "tensor(float)": np.dtype(np.float32),
+    "tensor(double)": np.dtype(np.float64),
+    "tensor(float16)": np.dtype(np.float16),
+    "tensor(int8)": np.dtype(np.int8),
+    "tensor(int16)": np.dtype(np.int16),
+    "tensor(int32)": np.dtype(np.int32),
+    "tensor(int64)": np.dtype(np.int64),
+    "tensor(uint8)": np.dtype(np.uint8),
+    "tensor(uint16)": np.dtype(np.uint16),
+    "tensor(uint32)": np.dtype(np.uint32),
+    "tensor(uint64)": np.dtype(np.uint64),
+    "tensor(bool)": np.dtype(np.bool_),
+    "tensor(string)": np.dtype(np.object_),
+}
+
+
+class Port(NamedTuple):
+    """An input or output: its dtype (None: not a tensor of a type NumPy has), its shape with None for a free axis."""
+
+    name: str
+    dtype: np.dtype[Any] | None
+    shape: tuple[int | None, ...]
+    first_axis: str | None  # what the model calls axis 0, if that is free and has a name
+
+    def __str__(self) -> str:
+        axes = ", ".join("?" if size is None else str(size) for size in self.shape)
+        return f"{self.dtype} [{axes}]"
+
+
+class Model:
+    """Runs a session on arrays. `rows`: None if axis 0 is a batch of any size, N if of N, 0 if it is no batch."""
+
+    def __init__(self, session: onnxruntime.InferenceSession, batched: bool | None, owner: str) -> None:
+        self._session = session
+        self.inputs = [_port(node) for node in session.get_inputs()]
+        self.outputs = [_port(node) for node in session.get_outputs()]
+        self.rows = _rows([*self.inputs, *self.outputs], batched, owner)
+        self._output_names = [port.name for port in self.outputs]
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        """Run once; `arrays` in the order of `inputs`, the outputs in that of `outputs`."""
+        feeds = {port.name: array for port, array in zip(self.inputs, arrays, strict=True)}
+        try:
+            return list(self._session.run(self._output_names, feeds))
+        except Exception as error:  # onnxruntime's exceptions have no common base but Exception
+            given = ", ".join(f"{name} {array.dtype} {list(array.shape)}" for name, array in feeds.items())
+            raise hami.RequestError(f"the model failed on {given}: {str(error).strip()}") from error
+
+
+def _port(node: Any) -> Port:
+    axes = tuple(node.shape or ())
+    shape = tuple(size if isinstance(size, int) and size >= 0 else None for size in axes)
+    return Port(node.name, _DTYPES.get(node.type), shape, axes[0] if axes and isinstance(axes[0], str) else None)
+
+
+def _rows(ports: list[Port], batched: bool | None, owner: str) -> int | None:
+    """Find out whether axis 0 is a batch: all must have it, with one size or, if it is free, one name.
+
+    A free axis 0 of another name may hold anything, found boxes for example: whose is which could not be told.
+    """
+    if batched is False:
+        return 0
+    sizes = {port.shape[0] if port.shape else 0 for port in ports if port.dtype is not None}
+    if any(port.dtype is None for port in ports) or len(sizes) != 1 or 0 in sizes:
+        if batched:
+            shown = ", ".join(f"{port.name} {port}" for port in ports)
+            raise hami.ConfigError(f"{owner}: batched = true, but not all have the same axis 0: {shown}")
+        return 0
+    (size,) = sizes
+    names = {port.first_axis for port in ports}
+    return size if size or batched or (len(names) == 1 and None not in names) else 0

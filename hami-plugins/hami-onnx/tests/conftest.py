@@ -1,0 +1,83 @@
+"""Small ONNX models made on the spot, and one-backend pipes that are closed after the test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hami
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+
+def save(path: Path, nodes, inputs, outputs, constants=None) -> Path:
+    """Write a model; inputs and outputs are {name: (element type, shape)}."""
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info(name, *port) for name, port in inputs.items()],
+        [helper.make_tensor_value_info(name, *port) for name, port in outputs.items()],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.fixture
+def models(tmp_path):
+    """models.<kind>() writes a model file and returns its path."""
+
+    class Models:
+        def double(self, rows="n", width="w", kind=TensorProto.FLOAT) -> Path:
+            """y = x + x"""
+            node = helper.make_node("Add", ["x", "x"], ["y"])
+            return save(tmp_path / "double.onnx", [node], {"x": (kind, [rows, width])}, {"y": (kind, [rows, width])})
+
+        def sum_and_difference(self) -> Path:
+            """total = a + b, rest = a - b"""
+            nodes = [helper.make_node("Add", ["a", "b"], ["total"]), helper.make_node("Sub", ["a", "b"], ["rest"])]
+            port = (TensorProto.FLOAT, ["n", 2])
+            return save(tmp_path / "two.onnx", nodes, {"a": port, "b": port}, {"total": port, "rest": port})
+
+        def add_scalar(self) -> Path:
+            """y = x + s; s is a number: there is no batch axis that all inputs share"""
+            node = helper.make_node("Add", ["x", "s"], ["y"])
+            port = (TensorProto.FLOAT, ["n", 2])
+            return save(tmp_path / "scalar.onnx", [node], {"x": port, "s": (TensorProto.FLOAT, [])}, {"y": port})
+
+        def pick(self) -> Path:
+            """y = row `index` of a table of 3: an index of 3 makes the whole run fail"""
+            node = helper.make_node("Gather", ["table", "index"], ["y"])
+            table = {"table": np.arange(6, dtype=np.float32).reshape(3, 2)}
+            ports = {"index": (TensorProto.INT64, ["n"])}, {"y": (TensorProto.FLOAT, ["n", 2])}
+            return save(tmp_path / "pick.onnx", [node], *ports, table)
+
+        def positives(self) -> Path:
+            """y = where x is not zero: as many rows as there are such, which no split can tell apart"""
+            node = helper.make_node("NonZero", ["x"], ["z"])
+            turn = helper.make_node("Transpose", ["z"], ["y"])
+            ports = {"x": (TensorProto.FLOAT, ["n", 2])}, {"y": (TensorProto.INT64, ["k", 2])}
+            return save(tmp_path / "nonzero.onnx", [node, turn], *ports)
+
+        def words(self) -> Path:
+            """y = x, strings"""
+            node = helper.make_node("Identity", ["x"], ["y"])
+            port = (TensorProto.STRING, ["n"])
+            return save(tmp_path / "words.onnx", [node], {"x": port}, {"y": port})
+
+    return Models()
+
+
+@pytest.fixture
+def pipe():
+    """pipe(backend="OnnxTensor", …) -> an open pipe"""
+    opened = []
+
+    def make(backend="OnnxTensor", **config):
+        opened.append(hami.pipe({"backend": backend, **config}))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()

@@ -1,0 +1,152 @@
+"""Opening a model: files that are none, providers that are not there, threads, and sessions shared and freed."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import hami
+import numpy as np
+import onnxruntime
+import pytest
+
+from hami_onnx import _threads
+from hami_onnx.session import open_session
+
+
+def refused(**parameters) -> str:
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe({"backend": "OnnxTensor", **parameters})
+    return str(error.value)
+
+
+def test_a_model_that_does_not_exist_is_named(tmp_path):
+    path = tmp_path / "none.onnx"
+    assert f'OnnxTensor: there is no model file "{path}" (looked for {path})' in refused(model=str(path))
+
+
+def test_a_folder_is_no_model(tmp_path):
+    assert f'OnnxTensor: "model" is the path of an ONNX file, "{tmp_path}" is a folder' in refused(model=str(tmp_path))
+
+
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
+def test_a_truncated_model_is_named_with_its_size(models, part):
+    path = models.double()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * part)])
+    text = refused(model=str(path))
+    assert f'OnnxTensor: "{path}" ({path.stat().st_size} bytes) is truncated or is not an ONNX model: ' in text
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(b"no model", "Protobuf parsing failed."), (b"", "No graph was found in the protobuf.")]
+)
+def test_a_file_that_is_no_model_is_named_with_the_reason(tmp_path, content, reason):
+    path = tmp_path / "text.onnx"
+    path.write_bytes(content)
+    assert f'OnnxTensor: "{path}" ({len(content)} bytes) is truncated or is not an ONNX model: {reason}' in refused(
+        model=str(path)
+    )
+
+
+def test_a_model_that_onnxruntime_cannot_run_says_why(tmp_path):
+    from conftest import save
+    from onnx import TensorProto, helper
+
+    port = (TensorProto.FLOAT, ["n"])
+    path = save(tmp_path / "odd.onnx", [helper.make_node("NoSuchOperator", ["x"], ["y"])], {"x": port}, {"y": port})
+    text = refused(model=str(path))
+    assert f'OnnxTensor: onnxruntime {onnxruntime.__version__} cannot load "{path}"' in text
+    assert "NoSuchOperator" in text
+
+
+@pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="CUDA is installed here")
+@pytest.mark.parametrize("name", ["cuda", "CUDA", "CUDAExecutionProvider"])
+def test_a_provider_that_is_not_installed_is_never_replaced_by_the_cpu(models, name):
+    text = refused(model=str(models.double()), provider=name)
+    assert (
+        f'OnnxTensor: provider "{name}" (CUDAExecutionProvider) is not in the installed onnxruntime '
+        f"{onnxruntime.__version__}, which has "
+    ) in text
+    assert "cpu; use one of these, or: pip uninstall onnxruntime && pip install onnxruntime-gpu" in text
+
+
+def test_a_provider_that_does_not_exist_is_named(models):
+    assert 'OnnxTensor: "gpu" is no execution provider of onnxruntime; there are cpu, cuda, ' in refused(
+        model=str(models.double()), provider="gpu"
+    )
+
+
+def test_a_provider_that_onnxruntime_gave_up_is_an_error(models, monkeypatch):
+    """onnxruntime drops a provider whose libraries are missing and goes on with the CPU: seen in get_providers()."""
+    from hami_onnx import session
+
+    monkeypatch.setattr(session, "full_name", lambda provider, owner: "CUDAExecutionProvider")
+    opened = onnxruntime.InferenceSession(str(models.double()), providers=["CPUExecutionProvider"])
+    monkeypatch.setattr(session.onnxruntime, "InferenceSession", lambda *args, **options: opened)
+    with pytest.raises(hami.ConfigError) as error:
+        open_session(models.double(), provider="cuda", owner="OnnxTensor")
+    assert str(error.value) == (
+        f'OnnxTensor: provider CUDAExecutionProvider could not be started for "{models.double()}", onnxruntime fell '
+        "back to CPUExecutionProvider; its log above says what is missing (driver or libraries of the device)"
+    )
+
+
+def test_provider_names_are_short_or_full(models):
+    for name in ("cpu", " CPU ", "CPUExecutionProvider"):
+        with hami.pipe({"backend": "OnnxTensor", "model": str(models.double()), "provider": name}) as pipe:
+            assert pipe({"data": np.ones((1, 2), np.float32)})["result"].tolist() == [[2, 2]]
+
+
+def test_provider_options_are_key_and_value(models):
+    text = refused(model=str(models.double()), provider_options=["device_id"])
+    assert "OnnxTensor: \"provider_options\" are written key=value, got 'device_id'" in text
+
+
+def test_a_negative_number_of_threads_is_refused(models):
+    text = refused(model=str(models.double()), threads=-1)
+    assert 'OnnxTensor: "threads" is 0 (all cores this process may use) or more, got -1' in text
+
+
+def test_a_model_opened_twice_is_one_session(models):
+    path = models.double()
+    assert open_session(path) is open_session(str(path))
+    assert open_session(path, threads=1) is not open_session(path, threads=2)
+
+
+def test_a_model_that_was_written_anew_is_opened_anew(models):
+    first = open_session(models.double())
+    assert open_session(models.double(width=17)) is not first
+
+
+def test_closing_the_pipe_frees_the_session(models):
+    path = models.double()
+    pipe = hami.pipe({"backend": "OnnxTensor", "model": str(path), "instance_num": 2})
+    pipe({"data": np.ones((1, 2), np.float32)})
+    session = weakref.ref(open_session(path))
+    gc.collect()
+    assert session() is not None
+    pipe.close()
+    gc.collect()
+    assert session() is None
+
+
+def test_threads_are_what_the_process_may_use(models, monkeypatch, tmp_path):
+    monkeypatch.setattr(_threads.os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+    for text, cores in [
+        ("max 100000\n", 16),
+        ("250000 100000\n", 3),
+        ("50000 100000\n", 1),
+        ("nonsense", 16),
+    ]:
+        quota = tmp_path / "cpu.max"
+        quota.write_text(text)
+        monkeypatch.setattr(_threads, "_QUOTA", quota)
+        assert _threads.usable_cores() == cores
+    monkeypatch.setattr(_threads, "_QUOTA", tmp_path / "absent")
+    assert _threads.usable_cores() == 16
+
+
+def test_threads_reach_the_session(models):
+    assert open_session(models.double(), threads=3).get_session_options().intra_op_num_threads == 3
+    assert open_session(models.double()).get_session_options().intra_op_num_threads == _threads.usable_cores()

@@ -1,0 +1,253 @@
+"""OnnxTensor: batches along axis 0, several inputs and outputs, shapes, types, and failures that stay alone."""
+
+from __future__ import annotations
+
+import hami
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+
+def floats(*values):
+    return np.array(values, np.float32)
+
+
+def message(error) -> str:
+    return str(error.value).splitlines()[0]
+
+
+def test_runs_a_model(pipe, models):
+    request = {"data": floats([1, 2], [3, 4])}
+    result = pipe(model=str(models.double()))(request)["result"]
+    assert result.tolist() == [[2, 4], [6, 8]]
+    assert request["data"].tolist() == [[1, 2], [3, 4]]
+
+
+def test_requests_gathered_into_one_run_get_their_own_rows(pipe, models):
+    requests = [{"data": floats([i, i])} for i in range(7)]
+    requests.append({"data": floats([50, 50], [60, 60]), "request_size": 2})
+    pipe(model=str(models.double()), max=16)(requests)
+    assert [request["result"].tolist() for request in requests[:7]] == [[[2 * i, 2 * i]] for i in range(7)]
+    assert requests[7]["result"].tolist() == [[100, 100], [120, 120]]
+
+
+def test_data_without_the_batch_axis_is_one_row_and_so_is_its_result(pipe, models):
+    requests = [{"data": floats(1, 2)}, {"data": floats([3, 4])}, {"data": floats(5, 6)}]
+    pipe(model=str(models.double()), max=8)(requests)
+    assert [request["result"].tolist() for request in requests] == [[2, 4], [[6, 8]], [10, 12]]
+
+
+def test_different_shapes_in_one_batch_do_not_disturb_each_other(pipe, models):
+    requests = [{"data": np.full((1, width), width, np.float32)} for width in (3, 5, 3, 4, 5)]
+    pipe(model=str(models.double()), max=8)(requests)
+    assert [request["result"].tolist() for request in requests] == [[[2.0 * w] * w] for w in (3, 5, 3, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"b": floats([1, 1]), "a": floats([3, 4])},
+        [floats([3, 4]), floats([1, 1])],
+        (floats([3, 4]), floats([1, 1])),
+    ],
+)
+def test_several_inputs_come_by_name_or_in_order_and_outputs_by_name(pipe, models, data):
+    result = pipe(model=str(models.sum_and_difference()))({"data": data})["result"]
+    assert {name: value.tolist() for name, value in result.items()} == {"total": [[4, 5]], "rest": [[2, 3]]}
+
+
+def test_several_inputs_are_gathered_and_split_too(pipe, models):
+    requests = [{"data": {"a": floats([i, 1]), "b": floats([1, i])}} for i in range(5)]
+    pipe(model=str(models.sum_and_difference()), max=8)(requests)
+    for i, request in enumerate(requests):
+        assert request["result"]["total"].tolist() == [[i + 1, i + 1]]
+        assert request["result"]["rest"].tolist() == [[i - 1, 1 - i]]
+
+
+def test_a_fixed_batch_axis_takes_exactly_its_rows(pipe, models):
+    fixed = pipe(model=str(models.double(rows=3)), batching_timeout=1000)
+    requests = [{"data": floats([i, i])} for i in range(3)]
+    fixed(requests)
+    assert [request["result"].tolist() for request in requests] == [[[0, 0]], [[2, 2]], [[4, 4]]]
+    whole = fixed({"data": floats([1, 1], [2, 2], [3, 3]), "request_size": 3})["result"]
+    assert whole.tolist() == [[2, 2], [4, 4], [6, 6]]
+
+
+def test_a_fixed_batch_axis_of_one_runs_one_by_one(pipe, models):
+    single = pipe(model=str(models.double(rows=1)))
+    requests = [{"data": floats([i, i])} for i in range(4)]
+    single(requests)
+    assert [request["result"].tolist() for request in requests] == [[[2 * i, 2 * i]] for i in range(4)]
+
+
+def test_max_above_a_fixed_batch_axis_is_a_config_error(pipe, models):
+    with pytest.raises(hami.ConfigError):
+        pipe(model=str(models.double(rows=3)), max=4)
+
+
+def test_a_model_without_a_common_batch_axis_runs_request_by_request(pipe, models):
+    requests = [{"data": [floats([i, i]), np.float32(10)]} for i in range(3)]
+    pipe(model=str(models.add_scalar()))(requests)
+    assert [request["result"].tolist() for request in requests] == [[[10, 10]], [[11, 11]], [[12, 12]]]
+
+
+@pytest.mark.parametrize("batched", [{}, {"batched": False}])
+def test_an_output_that_is_not_per_row_is_computed_for_each_alone(pipe, models, batched):
+    requests = [{"data": floats([0, 1])}, {"data": floats([1, 1])}, {"data": floats([0, 0])}]
+    pipe(model=str(models.positives()), **batched)(requests)
+    assert [request["result"].tolist() for request in requests] == [[[0, 1]], [[0, 0], [0, 1]], []]
+
+
+def test_a_batch_axis_that_turns_out_to_be_none_is_computed_for_each_alone(pipe, models):
+    requests = [{"data": floats([1, 1])}, {"data": floats([0, 0])}, {"data": floats([1, 1])}]
+    pipe(model=str(models.positives()), max=8, batched=True)(requests)
+    assert [request["result"].tolist() for request in requests] == [[[0, 0], [0, 1]], [], [[0, 0], [0, 1]]]
+
+
+def test_a_free_axis_without_a_name_is_a_batch_only_if_that_is_said(pipe, models):
+    path = models.double(rows=None)
+    with pytest.raises(hami.ConfigError):
+        pipe(model=str(path), max=8)
+    requests = [{"data": floats([i, i])} for i in range(5)]
+    pipe(model=str(path), max=8, batched=True)(requests)
+    assert [request["result"].tolist() for request in requests] == [[[2 * i, 2 * i]] for i in range(5)]
+
+
+def test_a_model_that_cannot_be_batched_says_so(models):
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe({"backend": "OnnxTensor", "model": str(models.add_scalar()), "batched": True})
+    assert (
+        "OnnxTensor: batched = true, but not all have the same axis 0: x float32 [?, 2], s float32 [], y float32 [?, 2]"
+    ) in str(error.value)
+
+
+def test_a_request_that_makes_the_run_fail_does_not_fail_its_neighbours(pipe, models):
+    requests = [{"data": np.array([index])} for index in (0, 3, 2)]
+    with pytest.raises(hami.BatchError) as error:
+        pipe(model=str(models.pick()), max=8)(requests)
+    assert [index for index, _ in error.value.errors] == [1]
+    (_, reason), *_ = error.value.errors
+    assert isinstance(reason, hami.RequestError)
+    assert str(reason).startswith("OnnxTensor: the model failed on index int64 [1]: ")
+    assert requests[0]["result"].tolist() == [[0, 1]]
+    assert requests[2]["result"].tolist() == [[4, 5]]
+    assert "result" not in requests[1]
+
+
+def test_a_request_of_a_wrong_type_does_not_fail_its_neighbours(pipe, models):
+    requests = [{"data": floats([1, 1])}, {"data": "text"}, {}, {"data": floats([2, 2])}]
+    with pytest.raises(hami.BatchError) as error:
+        pipe(model=str(models.double()), max=8)(requests)
+    kinds = {index: type(reason) for index, reason in error.value.errors}
+    assert kinds == {1: hami.DataTypeError, 2: hami.RequestError}
+    assert requests[3]["result"].tolist() == [[4, 4]]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float16])
+def test_types_are_converted_where_nothing_is_lost(pipe, models, dtype):
+    result = pipe(model=str(models.double()))({"data": np.array([[1, 2]], dtype)})["result"]
+    assert result.dtype == np.float32
+    assert result.tolist() == [[2, 4]]
+
+
+def test_a_type_that_would_lose_is_refused_by_name(pipe, models):
+    with pytest.raises(hami.DataTypeError) as error:
+        pipe(model=str(models.double()))({"data": np.array([[1.0, 2.0]])})
+    assert message(error) == (
+        'OnnxTensor: input "x" takes float32, got float64, which does not fit without loss; '
+        "convert it with .astype('float32') if that is what you want"
+    )
+
+
+def test_strings_are_taken(pipe, models):
+    assert pipe(model=str(models.words()))({"data": np.array(["a", "bc"])})["result"].tolist() == ["a", "bc"]
+
+
+def test_arrays_that_are_not_contiguous_are_taken(pipe, models):
+    data = np.arange(12, dtype=np.float32).reshape(4, 3).T[::-1]
+    assert np.array_equal(pipe(model=str(models.double()))({"data": data})["result"], data * 2)
+
+
+def test_what_speaks_dlpack_is_taken(pipe, models):
+    class Tensor:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    assert pipe(model=str(models.double()))({"data": Tensor(floats([1, 2]))})["result"].tolist() == [[2, 4]]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "text"),
+    [
+        (b"bytes", hami.DataTypeError, 'OnnxTensor: input "x" takes an array (float32 [?, 2]), got bytes'),
+        (
+            np.zeros((1, 3), np.float32),
+            hami.RequestError,
+            'OnnxTensor: input "x" takes float32 [?, 2], got float32 [1, 3]',
+        ),
+        (
+            np.zeros((1, 1, 2), np.float32),
+            hami.RequestError,
+            'OnnxTensor: input "x" takes float32 [?, 2], got float32 [1, 1, 2]',
+        ),
+        ([], hami.RequestError, "OnnxTensor: the inputs are ['x'], got a list of 0"),
+        ({"z": 1}, hami.RequestError, "OnnxTensor: the inputs are ['x'], got a dict of ['z']"),
+    ],
+)
+def test_data_the_model_cannot_take_is_refused(pipe, models, data, kind, text):
+    with pytest.raises(kind) as error:
+        pipe(model=str(models.double(width=2)))({"data": data})
+    assert message(error) == text
+
+
+def test_one_array_for_several_inputs_is_refused(pipe, models):
+    with pytest.raises(hami.DataTypeError) as error:
+        pipe(model=str(models.sum_and_difference()))({"data": floats([1, 2])})
+    assert message(error) == "OnnxTensor takes a dict by input name or a list in this order: ['a', 'b'], got ndarray"
+
+
+def test_inputs_that_differ_in_rows_are_refused(pipe, models):
+    with pytest.raises(hami.RequestError) as error:
+        pipe(model=str(models.sum_and_difference()))({"data": [floats([1, 2]), floats([1, 2], [3, 4])]})
+    assert message(error) == "OnnxTensor: the inputs differ in their rows (axis 0): a [1, 2], b [2, 2]"
+
+
+def test_a_request_size_that_is_not_the_rows_is_refused(pipe, models):
+    with pytest.raises(hami.RequestError) as error:
+        pipe(model=str(models.double()), max=8)({"data": floats([1, 2]), "request_size": 2})
+    assert message(error) == 'OnnxTensor: "request_size" is 2, but the data has 1 rows (axis 0)'
+
+
+def test_missing_data_is_named(pipe, models):
+    with pytest.raises(hami.RequestError) as error:
+        pipe(model=str(models.double()))({"image": 1})
+    assert message(error).startswith('OnnxTensor: the request has no "data"; its keys are [')
+
+
+def test_the_pipe_goes_on_after_a_failed_request(pipe, models):
+    double = pipe(model=str(models.double()))
+    request = {"data": "text", "result": "stale"}
+    with pytest.raises(hami.DataTypeError):
+        double(request)
+    assert "result" not in request
+    assert double({"data": floats([1, 2])})["result"].tolist() == [[2, 4]]
+
+
+def test_many_threads_get_their_own_results(pipe, models):
+    from concurrent.futures import ThreadPoolExecutor
+
+    double = pipe(model=str(models.double()), instance_num=3, max=4)
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda i: double({"data": floats([i, i])})["result"].tolist(), range(200)))
+    assert results == [[[2 * i, 2 * i]] for i in range(200)]
+
+
+def test_integers_are_their_own_type(pipe, models):
+    result = pipe(model=str(models.double(kind=TensorProto.INT64)))({"data": np.array([[1, 2]])})["result"]
+    assert result.dtype == np.int64

@@ -1,0 +1,43 @@
+"""The package as a plugin: what it promises is what it has, and looking it up costs nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import hami
+
+from hami_onnx import plugin
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    def add(self, name: str, target: str) -> None:
+        self.found[name] = target
+
+
+def test_every_promised_name_is_registered_and_is_a_backend():
+    registry = Registry()
+    plugin.hami_register(registry)
+    promised = {point.name for point in entry_points(group="hami.backends") if point.value == "hami_onnx.plugin"}
+    assert set(registry.found) == promised
+    for name, target in registry.found.items():
+        module, _, attribute = target.partition(":")
+        backend = getattr(import_module(module), attribute)
+        assert issubclass(backend, hami.Backend)
+        assert backend.__name__ == name
+
+
+def test_the_entry_module_imports_no_onnxruntime_and_no_numpy():
+    code = "import sys, hami_onnx.plugin; print(sorted({'onnxruntime', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_report_names_the_runtime_and_its_providers():
+    report = plugin.hami_report()
+    assert "cpu" in report["onnxruntime providers"].split(", ")
+    assert report["onnxruntime"].count(".") == 2
