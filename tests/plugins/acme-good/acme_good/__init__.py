@@ -1,0 +1,1 @@
+"""A plugin that uses everything a Python plugin can."""

@@ -1,0 +1,1 @@
+"""A plugin that loads, one of whose backends does not."""

@@ -1,0 +1,10 @@
+"""A plugin with a native library."""
+
+from pathlib import Path
+
+import pluggy
+
+
+@pluggy.HookimplMarker("hami")
+def hami_register(registry):
+    registry.add_library(Path(__file__).with_name("libacme_native.so"))

@@ -1,0 +1,59 @@
+"""Lays distributions out in a folder as pip would, without pip: for tests that want many, fast, and strange ones."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    import tomli as tomllib
+
+PROJECTS = Path(__file__).parent
+
+EntryPoints = Mapping[str, Mapping[str, str]]
+
+
+def install(project: str, target: Path) -> None:
+    """Install one of the projects beside this file."""
+    folder = PROJECTS / project
+    data = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.name != "__pycache__":
+            shutil.copytree(entry, target / entry.name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif entry.suffix == ".py":
+            shutil.copy(entry, target / entry.name)
+    write_metadata(target, data["name"], data["version"], data["entry-points"])
+
+
+def write_metadata(target: Path, name: str, version: str, entry_points: EntryPoints | None = None) -> Path:
+    """Write the dist-info folder of a distribution and return it."""
+    folder = target / f"{name.replace('-', '_')}-{version}.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    lines = []
+    for group, entries in (entry_points or {}).items():
+        lines += [f"[{group}]", *(f"{key} = {value}" for key, value in entries.items()), ""]
+    (folder / "entry_points.txt").write_text("\n".join(lines))
+    return folder
+
+
+def write_plugin(target: Path, name: str, version: str, *backends: str) -> None:
+    """Write a whole plugin of which every backend gives back its data."""
+    module = name.replace("-", "_") + "_plugin"
+    entry_points = {"hami.backends": dict.fromkeys(backends, module), "hami": {name.partition("-")[2]: module}}
+    write_metadata(target, name, version, entry_points)
+    (target / f"{module}.py").write_text(
+        "import pluggy\n"
+        "import hami\n"
+        "class Echo(hami.Backend):\n"
+        "    def forward(self, batch):\n"
+        "        for item in batch:\n"
+        "            item['result'] = item['data']\n"
+        "@pluggy.HookimplMarker('hami')\n"
+        "def hami_register(registry):\n"
+        f"    for name in {backends!r}:\n"
+        f"        registry.add(name, '{module}:Echo')\n"
+    )

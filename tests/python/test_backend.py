@@ -1,0 +1,270 @@
+"""What a Python backend class declares, and what is said of one that is not sound."""
+
+from __future__ import annotations
+
+import pathlib
+import typing
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Optional
+
+import hami
+import pytest
+from hami._backend import make_class
+from hami._describe import describe_class
+
+SUPPORTED = (
+    'use bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, '
+    "each also with | None"
+)
+
+
+class Sound(hami.Backend):
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = item["data"]
+
+
+def params_of(cls: type) -> dict[str, dict[str, Any]]:
+    return {param.pop("name"): param for param in describe_class(cls)["params"]}
+
+
+def param(kind: str, **given: Any) -> dict[str, Any]:
+    default = {"type": kind, "required": "default" not in given, "default": None, "choices": [], "help": ""}
+    return {**default, **given}
+
+
+def test_annotations_become_parameters() -> None:
+    class Every(Sound):
+        model: Path
+        flag: bool = False
+        number: int = 3
+        share: float = 0.5
+        text: str = "a"
+        names: list[str] = []  # noqa: RUF012
+        wait: hami.Duration = "5ms"
+        room: hami.ByteSize = "64MiB"
+        mode: Literal["fast", "exact"] = "fast"
+        level: Literal[1, 2] = 1
+
+    assert params_of(Every) == {
+        "model": param("path"),
+        "flag": param("bool", default=False),
+        "number": param("int", default=3),
+        "share": param("float", default=0.5),
+        "text": param("str", default="a"),
+        "names": param("list", default=[]),
+        "wait": param("duration", default="5ms"),
+        "room": param("bytesize", default="64MiB"),
+        "mode": param("str", default="fast", choices=["fast", "exact"]),
+        "level": param("int", default=1, choices=["1", "2"]),
+    }
+
+
+def test_none_is_a_default_where_the_type_says_so() -> None:
+    class Optionals(Sound):
+        a: str | None
+        b: Optional[int] = None  # noqa: UP045
+        c: typing.Union[Path, None] = pathlib.Path("/x")  # noqa: UP007
+        d: float | None = 2.0
+
+    assert params_of(Optionals) == {
+        "a": param("str", default=None),
+        "b": param("int", default=None),
+        "c": param("path", default="/x"),
+        "d": param("float", default=2.0),
+    }
+
+
+def test_annotated_text_is_the_help() -> None:
+    class Helped(Sound):
+        size: Annotated[int, "edge length in pixels"] = 224
+        post: Annotated[str | None, 7, "what follows"] = None
+        wait: Annotated[hami.Duration, "for company"] | None = None
+
+    assert params_of(Helped) == {
+        "size": param("int", default=224, help="edge length in pixels"),
+        "post": param("str", default=None, help="what follows"),
+        "wait": param("duration", default=None, help="for company"),
+    }
+
+
+def test_annotations_without_strings_work_too() -> None:
+    evaluated = type("Evaluated", (Sound,), {"__annotations__": {"names": list[str], "x": int}, "x": 1})
+    assert params_of(evaluated) == {"names": param("list"), "x": param("int", default=1)}
+
+
+def test_what_is_no_parameter() -> None:
+    class Quiet(Sound):
+        max: int = 8
+        min: int = 2
+        thread: str = "any"
+        children: tuple[int, int] = (1, 1)
+        kinds: ClassVar[dict[str, int]] = {}
+        spelled: typing.ClassVar[int] = 1
+        _session: NotThere | None = None  # noqa: F821
+        plain = 3
+
+    assert params_of(Quiet) == {}
+
+
+def test_parameters_are_inherited_and_may_be_redeclared() -> None:
+    class Base(Sound):
+        size: int = 1
+        mode: str = "a"
+
+    class Derived(Base):
+        extra: bool = True
+        mode: Literal["b", "c"] = "b"
+
+    class Defaulted(Base):
+        size = 7
+
+    assert list(params_of(Derived)) == ["size", "mode", "extra"]
+    assert params_of(Derived)["mode"] == param("str", default="b", choices=["b", "c"])
+    assert params_of(Defaulted)["size"] == param("int", default=7)
+
+
+def test_the_rest_of_the_description() -> None:
+    class Container(Sound):
+        """Runs its child.
+
+        Twice:
+
+            indented
+        """
+
+        thread = "concurrent"
+        quick = True
+        retry_safe = False
+        children = (1, None)
+
+    described = describe_class(Container)
+    assert described.pop("doc") == "Runs its child.\n\nTwice:\n\n    indented"
+    assert described == {
+        "params": [],
+        "thread": "concurrent",
+        "quick": True,
+        "retry_safe": False,
+        "children": (1, None),
+    }
+    described = describe_class(Sound)
+    assert described == {
+        "doc": "",
+        "params": [],
+        "thread": "own",
+        "quick": False,
+        "retry_safe": True,
+        "children": (0, 0),
+    }
+
+
+def test_a_class_with_only_forward_with_dep_is_sound() -> None:
+    class WithDep(hami.Backend):
+        def forward_with_dep(self, batch: list[Any], dep: Any) -> None:
+            dep.forward(batch)
+
+    assert describe_class(WithDep)["params"] == []
+
+
+def bad(**members: Any) -> type:
+    annotations = members.pop("annotations", {})
+    return type("Bad", (Sound,), {**members, "__annotations__": annotations})
+
+
+@pytest.mark.parametrize(
+    ("cls", "message"),
+    [
+        (3, "a backend is a subclass of hami.Backend, got 3"),
+        (dict, "a backend is a subclass of hami.Backend, got dict"),
+        (hami.Backend, "hami.Backend is the base class; register a subclass of it"),
+        (type("Empty", (hami.Backend,), {}), "Empty has no method forward(self, batch)"),
+        (bad(thread="gpu"), 'Bad: thread is "own", "any" or "concurrent", got \'gpu\''),
+        (bad(quick=1), "Bad: quick is True or False, got 1"),
+        (bad(quick=True), 'Bad: quick = True needs thread = "any" or "concurrent"; it has "own"'),
+        (bad(retry_safe=None), "Bad: retry_safe is True or False, got None"),
+        (bad(max=0), "Bad: max is a whole number from 1 on, or a method, got 0"),
+        (bad(min="2"), "Bad: min is a whole number from 1 on, or a method, got '2'"),
+        (bad(min=4, max=2), "Bad: min = 4 is above max = 2"),
+        (
+            bad(children=(2, 1)),
+            "Bad: children is (least, most) bracket items, as (1, 1), or (0, None) for any number, got (2, 1)",
+        ),
+        (
+            bad(children=1),
+            "Bad: children is (least, most) bracket items, as (1, 1), or (0, None) for any number, got 1",
+        ),
+        (
+            bad(annotations={"forward": int}),
+            "Bad: forward is a method of every backend and cannot be a parameter",
+        ),
+        (bad(annotations={"x": list[int]}), f'Bad: list[int] is no type for parameter "x"; {SUPPORTED}'),
+        (bad(annotations={"x": dict}), f'Bad: dict is no type for parameter "x"; {SUPPORTED}'),
+        (bad(annotations={"x": int | str}), f'Bad: int | str is no type for parameter "x"; {SUPPORTED}'),
+        (
+            bad(annotations={"x": Literal["a", 1]}),
+            f"Bad: typing.Literal['a', 1] is no type for parameter \"x\"; {SUPPORTED}",
+        ),
+        (
+            bad(annotations={"x": "NotThere"}),
+            f'Bad: cannot resolve the type "NotThere" of parameter "x": name \'NotThere\' is not defined; {SUPPORTED}',
+        ),
+    ],
+)
+def test_unsound_classes_are_refused(cls: Any, message: str) -> None:
+    with pytest.raises(hami.PluginError) as caught:
+        describe_class(cls)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("name", ["", "1st", "a-b", "a b", "ä", "S[A]"])
+def test_a_name_that_no_expression_could_hold_is_refused(name: str) -> None:
+    with pytest.raises(hami.PluginError) as caught:
+        make_class(Sound, name, owner="")
+    expected = f"{name!r} is no name for a backend: letters, digits and _, not starting with a digit"
+    assert str(caught.value) == expected
+
+
+def test_register_returns_the_class_and_lists_it() -> None:
+    class TestRegistered(Sound):
+        """Says nothing."""
+
+        step: int = 4
+
+    assert hami.register(TestRegistered) is TestRegistered
+    info = hami.backends()["TestRegistered"]
+    assert (info.name, info.owner, info.doc, info.thread) == ("TestRegistered", "", "Says nothing.", "own")
+    assert info.params is not None
+    assert [(param["name"], param["type"], param["default"]) for param in info.params] == [("step", "int", 4)]
+
+
+def test_register_takes_another_name_and_replaces_one() -> None:
+    @hami.register("TestRenamed")
+    class First(Sound):
+        """First."""
+
+    assert hami.backends()["TestRenamed"].doc == "First."
+
+    @hami.register("TestRenamed")
+    class Second(Sound):
+        """Second."""
+
+    assert (First.__name__, Second.__name__) == ("First", "Second")
+    assert hami.backends()["TestRenamed"].doc == "Second."
+
+
+def test_a_default_of_the_wrong_type_is_refused_when_registering() -> None:
+    class BadDefault(Sound):
+        step: int = "four"  # type: ignore[assignment]
+
+    with pytest.raises(hami.PluginError, match="BadDefault") as caught:
+        hami.register(BadDefault)
+    assert 'parameter "step"' in str(caught.value)
+
+
+def test_the_base_class_says_what_is_missing() -> None:
+    class OnlyDep(hami.Backend):
+        def forward_with_dep(self, batch: list[Any], dep: Any) -> None: ...
+
+    with pytest.raises(NotImplementedError) as caught:
+        OnlyDep().forward([])
+    assert str(caught.value) == "OnlyDep has no forward(self, batch)"

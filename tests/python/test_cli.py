@@ -1,0 +1,331 @@
+"""The command line: what it prints, what it returns, and that it starts fast and light."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import hami
+import pytest
+from conftest import Run, Site
+from hami._cli import main
+
+Output = tuple[int, str, str]
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Call main() in an empty folder; return status, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Output:
+        try:
+            status = main(arguments)
+        except SystemExit as end:
+            status = int(end.code or 0)
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return call
+
+
+@hami.register("TestUpper")
+class Upper(hami.Backend):
+    """Writes bytes or text in capitals, refuses nothing at all."""
+
+    sign: str = ""
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            if not item["data"]:
+                item.fail(hami.RequestError("nothing to write"))
+                continue
+            data = item["data"]
+            item["result"] = (data.decode() if isinstance(data, bytes) else data).upper() + self.sign
+
+
+def test_help_lists_the_commands(call: Any) -> None:
+    status, out, err = call("--help")
+    assert (status, err) == (0, "")
+    for command in ("run", "check", "backends", "plugins", "doctor", "version"):
+        assert f"\n    {command} " in out
+
+
+def test_without_a_command_help_is_printed(call: Any) -> None:
+    status, out, _ = call()
+    assert status == 2
+    assert out.startswith("usage: hami")
+
+
+def test_version(call: Any) -> None:
+    assert call("version") == (0, f"hami-core {hami.__version__}\n", "")
+    assert call("--version") == (0, f"hami-core {hami.__version__}\n", "")
+    assert call("version", "--json") == (0, f'{{"hami-core": "{hami.__version__}"}}\n', "")
+
+
+def test_an_unknown_command_or_option_is_refused(call: Any) -> None:
+    status, out, err = call("rnu", "x")
+    assert (status, out) == (2, "")
+    assert "invalid choice: 'rnu'" in err
+    status, out, err = call("run", "Identity", "--text", "a", "--stat")
+    assert (status, out) == (2, "")
+    assert err.endswith("hami: error: unrecognized arguments: --stat\n")
+
+
+def test_run_on_text(call: Any) -> None:
+    assert call("run", "TestUpper", "--text", "abc") == (0, "ABC\n", "")
+    assert call("run", "TestUpper", "--text", "abc", "--set", "sign=!") == (0, "ABC!\n", "")
+
+
+def test_run_on_json(call: Any) -> None:
+    assert call("run", "Identity", "--data", '[{"text": "a", "score": 0.5}]') == (0, "score  text\n0.500  a\n", "")
+    status, out, err = call("run", "Identity", "--data", "[1", "--json")
+    assert (status, out) == (1, "")
+    assert err == "error: --data takes JSON: Expecting ',' delimiter: line 1 column 3 (char 2)\n"
+
+
+def test_run_on_files_and_folders_goes_on_after_a_failure(call: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    for name, content in [("b.txt", "two"), ("a.txt", "one"), (".hidden", "x"), ("empty.txt", "")]:
+        (folder / name).write_text(content)
+    status, out, err = call("run", "TestUpper", "pages", "none.txt", "pages/a.txt")
+    assert status == 1
+    assert out == "pages/a.txt:\n  ONE\npages/b.txt:\n  TWO\npages/a.txt:\n  ONE\n"
+    lines = err.splitlines()
+    assert lines[0] == "error: pages/empty.txt: nothing to write"
+    assert lines[-1] == "error: none.txt: cannot be read: No such file or directory"
+    assert "Traceback" not in err
+
+
+def test_run_prints_one_json_document_a_line(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "b.txt").write_text("")
+    status, out, err = call("run", "TestUpper", "a.txt", "b.txt", "--json")
+    assert status == 1
+    documents = [json.loads(line) for line in out.splitlines()]
+    assert documents[0] == {"input": "a.txt", "result": "ONE"}
+    assert documents[1]["input"] == "b.txt"
+    assert documents[1]["type"] == "RequestError"
+    assert err.startswith("error: b.txt: nothing to write")
+
+
+def test_run_prints_the_counters_of_each_node(call: Any) -> None:
+    status, out, _ = call("run", "TestUpper", "--stats", "--text", "a")
+    assert status == 0
+    result, empty, head, row, *rest = out.splitlines()
+    assert (result, empty, rest) == ("A", "", [])
+    assert head.split()[:2] == ["node", "requests"]
+    assert row.split()[:2] == ["default", "1"]
+    status, out, _ = call("run", "TestUpper", "--stats", "--json", "--text", "a")
+    assert json.loads(out.splitlines()[1])["stats"]["default"]["requests"] == 1
+
+
+def test_run_without_input_says_what_to_give(call: Any, tmp_path: Path) -> None:
+    message = "error: nothing to run on: give a file, a folder, - for standard input, --text or --data\n"
+    assert call("run", "Identity") == (1, "", message)
+    (tmp_path / "empty").mkdir()
+    assert call("run", "Identity", "empty") == (1, "", 'error: the folder "empty" has no files\n')
+
+
+def test_run_shows_configuration_errors_without_a_traceback(call: Any) -> None:
+    assert call("run", "none.toml", "--text", "a") == (
+        1,
+        "",
+        'error: cannot read "none.toml": No such file or directory\n',
+    )
+    status, out, err = call("run", "S[TestUper]", "--text", "a")
+    assert (status, out) == (1, "")
+    assert err.startswith('error: backend "TestUper" not found; did you mean TestUpper?  (list all: hami backends)\n')
+    assert call("run", "TestUpper", "--text", "a", "--set", "x") == (1, "", 'error: --set takes KEY=VALUE, got "x"\n')
+
+
+def test_run_shows_a_traceback_on_request(call: Any) -> None:
+    with pytest.raises(hami.ConfigError):
+        call("run", "none.toml", "--text", "a", "--traceback")
+    status, _, err = call("run", "TestUpper", "--text", "", "--traceback")
+    assert status == 1
+    assert "Traceback (most recent call last)" in err
+
+
+def test_settings_go_to_a_node_or_to_all(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "two.toml").write_text(
+        '[first]\nbackend = "TestUpper"\n[second]\nbackend = "TestUpper"\nmap = "first[result:data]"\n'
+    )
+    run = ("run", "two.toml", "--text", "a")
+    assert call(*run) == (0, "A\n", "")
+    assert call(*run, "--set", "first.sign=1", "--set", "second.sign=2") == (0, "A12\n", "")
+    assert call(*run, "--set", "sign=x") == (0, "AXx\n", "")
+
+
+def test_run_imports_a_file_of_the_users_first(hami_command: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import hami\nimport helper\n"
+        "@hami.register\nclass Mine(hami.Backend):\n"
+        "    def forward(self, batch):\n"
+        "        for item in batch:\n"
+        "            item['result'] = helper.greet(item['data'])\n"
+    )
+    (tmp_path / "helper.py").write_text("def greet(name):\n    return f'hello {name}'\n")
+    done = hami_command("run", "Mine", "--text", "you", "--import", "mine.py")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello you\n", "")
+    done = hami_command("run", "Mine", "--text", "you", "--import", "yours.py")
+    assert (done.returncode, done.stderr) == (1, 'error: cannot import "yours.py": no such file\n')
+
+
+def test_run_reads_standard_input(hami_command: Run) -> None:
+    done = hami_command("run", "Identity", "-", given="abc")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3 bytes\n", "")
+
+
+def test_run_of_a_packaged_pipeline(hami_command: Run, site: Site) -> None:
+    site.install("acme-good")
+    done = hami_command("run", "acme-twice", "--data", "40", site=site.folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")
+
+
+def test_a_reader_that_leaves_early_is_no_error(site: Site) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {sys.executable} -m hami backends | true"], capture_output=True, text=True
+    )
+    assert done.stderr == ""
+
+
+def test_check_finds_nothing_wrong(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "good.toml").write_text('[a]\nbackend = "Identity"\n')
+    assert call("check", "good.toml") == (0, "good.toml: no problems, 1 node\n", "")
+    assert json.loads(call("check", "Identity", "--json")[1]) == {"source": "Identity", "nodes": 1, "problems": []}
+
+
+def test_check_lists_every_problem_and_fails(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text('speed = 1\n[a]\nbackend = "S[Identiti"\n[b]\nbackend = "TestUper"\nmax = "x"\n')
+    status, out, err = call("check", "bad.toml")
+    assert (status, err) == (1, "")
+    assert out.startswith(
+        'bad.toml:1: unknown top-level key "speed"  '
+        "(a node is a table, [node]; a key for all nodes goes into [global])\n\n"
+    )
+    assert 'backend "TestUper" not found; did you mean TestUpper?' in out
+    assert "bad.toml:3" in out
+    found = json.loads(call("check", "bad.toml", "--json")[1])["problems"]
+    assert out.endswith(f"\n\n{len(found)} problems in bad.toml\n")
+    assert len(found) >= 4
+    assert call("check", "none.toml") == (
+        1,
+        'cannot read "none.toml": No such file or directory\n\n1 problem in none.toml\n',
+        "",
+    )
+
+
+def test_backends_lists_names_and_owners(hami_command: Run, site: Site) -> None:
+    site.install("acme-good", "acme-broken")
+    done = hami_command("backends", site=site.folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    owners = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()}
+    assert owners["AcmeAdd"] == "acme-good"
+    assert owners["AcmeEngine"] == "acme-broken"
+    assert owners["Identity"] == "hami-core"
+    listed = json.loads(hami_command("backends", "--json", site=site.folder).stdout)
+    assert {
+        "name": "AcmeAdd",
+        "owner": "acme-good",
+        "doc": None,
+        "params": None,
+        "brackets": None,
+        "thread": None,
+    } in listed
+
+
+def test_backends_describes_what_matches(hami_command: Run, site: Site) -> None:
+    site.install("acme-good")
+    done = hami_command("backends", "AcmeAdd", site=site.folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "AcmeAdd  (acme-good, thread own)\n  Adds `step` to a number.\n  step: int = 1\n"
+    done = hami_command("backends", "Acme*", "--json", site=site.folder)
+    assert [info["name"] for info in json.loads(done.stdout)] == ["AcmeAdd", "AcmeEcho"]
+    done = hami_command("backends", "AcmeEcko", site=site.folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith('error: backend "AcmeEcko" not found; did you mean AcmeEcho')
+
+
+def test_plugins_lists_states_and_fails_if_one_is_broken(hami_command: Run, site: Site) -> None:
+    site.install("acme-good", "acme-broken", "acme-native")
+    done = hami_command("plugins", site=site.folder, HAMI_PLUGINS="good,broken,native")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = {line.split()[0]: line.split()[1:4] for line in done.stdout.splitlines()}
+    assert rows["plugin"] == ["package", "version", "abi"]
+    assert rows["good"] == ["acme-good", "1.2.0", "unused"]
+    done = hami_command("plugins", "--load", "--json", site=site.folder, HAMI_PLUGINS="good,broken,native")
+    assert done.returncode == 1
+    states = {record["plugin"]: record["state"] for record in json.loads(done.stdout)}
+    assert (states["good"], states["broken"], states["native"]) == ("ok", "broken", "refused")
+    done = hami_command("plugins", "--load", site=site.folder, HAMI_PLUGINS="good,broken,native")
+    assert "broken  acme-broken  0.3.1        broken" in done.stdout
+    assert done.returncode == 1
+
+
+def test_plugins_may_add_commands(hami_command: Run, site: Site) -> None:
+    site.install("acme-good", "acme-exits")
+    done = hami_command("acme", "world", site=site.folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello world\n", "")
+
+
+def test_doctor_tells_facts_and_problems(hami_command: Run, site: Site) -> None:
+    site.install("acme-good")
+    done = hami_command("doctor", "--json", site=site.folder, HAMI_PLUGINS="good")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["problems"], done.stderr) == (0, [], "")
+    facts = told["facts"]
+    assert facts["hami-core"].startswith(f"{hami.__version__}, ")
+    assert facts["acme-good 1.2.0"] == "ok"
+    assert facts["acme-good: anvils"] == "17"
+    assert facts["HAMI_PLUGINS"] == "good"
+    assert {"python", "system", "libc", "CPUs"} < set(facts)
+
+
+def test_doctor_finds_what_is_wrong(hami_command: Run, site: Site) -> None:
+    from fake_site import write_metadata
+
+    site.install("acme-good", "acme-broken")
+    write_metadata(site.folder, "acme-good", "1.1.0")
+    write_metadata(site.folder, "hami-core", "0.0.1")
+    done = hami_command("doctor", "--json", site=site.folder, HAMI_PLUGINS="good,broken,goood")
+    assert done.returncode == 1
+    problems = json.loads(done.stdout)["problems"]
+    assert sorted(problems) == sorted(
+        [
+            "acme-broken 0.3.1 is broken: No module named 'acme_engine_runtime'",
+            *[problem for problem in problems if problem.startswith("acme-good is there 2 times, as 1.")],
+            f"hami-core is there 2 times, as 0.0.1, {hami.__version__}: "
+            "pip uninstall hami-core until none is left, then pip install hami-core",
+            f"the metadata of hami-core says 0.0.1, the binary is {hami.__version__}: "
+            "pip install --force-reinstall hami-core",
+            "HAMI_PLUGINS=good,broken,goood names goood, which is no plugin here; did you mean good?",
+        ]
+    )
+    done = hami_command("doctor", site=site.folder, HAMI_PLUGINS="good,broken,goood")
+    assert done.stdout.endswith("which is no plugin here; did you mean good?\n")
+
+
+HEAVY = ("argparse", "importlib.metadata", "inspect", "pluggy", "tomllib", "tomli", "typing", "dataclasses", "asyncio")
+
+
+def test_importing_hami_imports_nothing_heavy() -> None:
+    code = f"import sys; before = set(sys.modules); import hami; print(*(set(sys.modules) - before) & set({HEAVY!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_help_looks_at_no_plugin(site: Site, hami_command: Run) -> None:
+    site.install("acme-exits")
+    code = (
+        "import sys\nfrom hami._cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(*{'pluggy', 'importlib.metadata', 'tomllib'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []

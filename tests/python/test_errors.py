@@ -1,0 +1,90 @@
+"""The exception tree: who descends from whom, what the text is, what survives pickling."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+
+import pytest
+from hami import _errors as errors
+
+TREE = {
+    "ConfigError": "Error",
+    "BackendNotFound": "Error",
+    "PluginError": "Error",
+    "DataTypeError": "Error",
+    "RequestError": "Error",
+    "NoResult": "RequestError",
+    "QueueFull": "RequestError",
+    "DeadlineExceeded": "RequestError",
+    "PipeClosed": "RequestError",
+    "ReentrantCall": "RequestError",
+    "BatchError": "Error",
+    "NotFound": "Error",
+    "AlreadyExists": "Error",
+}
+ALSO = {"DataTypeError": TypeError, "DeadlineExceeded": TimeoutError, "NotFound": KeyError, "AlreadyExists": KeyError}
+
+
+@pytest.mark.parametrize(("name", "parent"), TREE.items())
+def test_each_error_descends_from_its_parent_in_the_tree(name: str, parent: str) -> None:
+    assert issubclass(getattr(errors, name), getattr(errors, parent))
+    assert issubclass(getattr(errors, name), ALSO.get(name, Exception))
+
+
+def test_the_tree_is_complete() -> None:
+    assert sorted(errors.__all__) == sorted([*TREE, "Error"])
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_text_is_shown_as_it_is(name: str) -> None:
+    text = 'no "x"\n  here'
+    assert str(getattr(errors, name)(text)) == text
+    assert str(getattr(errors, name)()) == ""
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_every_error_survives_pickling(name: str) -> None:
+    error = getattr(errors, name)("what happened")
+    error.detail = 17
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == "what happened"
+    assert again.detail == 17
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes before Python 3.11")
+def test_notes_survive_pickling() -> None:
+    error = errors.NoResult("nothing")
+    error.add_note('node "det"')
+    assert pickle.loads(pickle.dumps(error)).__notes__ == ['node "det"']
+
+
+def test_hint_is_the_second_line_until_the_core_has_shown_both_in_its_own_way() -> None:
+    error = errors.BackendNotFound('backend "X" not found', "pip install x")
+    assert (error.headline, error.hint) == ('backend "X" not found', "pip install x")
+    assert str(error) == 'backend "X" not found\n  pip install x'
+    again = pickle.loads(pickle.dumps(errors.PluginError("headline", "hint", "whole text")))
+    assert (again.headline, again.hint, str(again)) == ("headline", "hint", "whole text")
+
+
+def test_a_config_error_is_its_own_only_problem() -> None:
+    error = errors.ConfigError("wrong")
+    assert error.problems == [error]
+    again = pickle.loads(pickle.dumps(error))
+    assert again.problems == [again]
+
+
+def test_several_problems_become_one_error_that_tells_all() -> None:
+    first, second = errors.ConfigError("first"), errors.BackendNotFound("second", "hint")
+    assert errors.ConfigError.of([first]) is first
+    error = errors.ConfigError.of([first, second])
+    assert str(error) == "first\n\nsecond\n  hint"
+    assert error.problems == [first, second]
+    assert [str(problem) for problem in pickle.loads(pickle.dumps(error)).problems] == ["first", "second\n  hint"]
+
+
+def test_batch_error_keeps_index_and_exception() -> None:
+    error = errors.BatchError("1 of 2 requests failed", [(1, ValueError("x"))])
+    ((index, exception),) = pickle.loads(pickle.dumps(error)).errors
+    assert (index, type(exception), exception.args) == (1, ValueError, ("x",))

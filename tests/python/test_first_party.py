@@ -1,0 +1,29 @@
+"""The table of first-party names is what the plugins' own projects say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from hami import _first_party
+
+GENERATOR = Path(__file__).parents[2] / "ci" / "first_party.py"
+
+
+def test_the_table_is_not_stale() -> None:
+    done = subprocess.run([sys.executable, GENERATOR, "--check"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_package_of_the_design_is_known() -> None:
+    assert {
+        "hami-image",
+        "hami-ocr",
+        "hami-onnx",
+        "hami-openvino",
+        "hami-torch",
+        "hami-trt",
+    } == _first_party.DISTRIBUTIONS
+    assert set(_first_party.BACKENDS.values()) == _first_party.DISTRIBUTIONS
+    assert _first_party.PIPELINES == {"ocr": "hami-ocr"}

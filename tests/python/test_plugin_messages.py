@@ -1,0 +1,203 @@
+"""Every message about a backend's name, whole. The core shows them with the expression; here they stand alone."""
+
+from __future__ import annotations
+
+import re
+
+import hami
+import pytest
+from conftest import Site
+from fake_site import write_metadata, write_plugin
+from hami import _plugin_messages as messages
+
+
+def test_a_first_party_name_says_what_to_install(site: Site) -> None:
+    with pytest.raises(hami.BackendNotFound) as caught:
+        site.plugins().find("TensorrtTensor")
+    assert caught.value.headline == 'backend "TensorrtTensor" not found'
+    assert caught.value.hint == "it is provided by hami-trt, which is not installed: pip install hami-trt"
+
+
+def test_near_names_are_suggested(site: Site) -> None:
+    write_plugin(site.folder, "hami-image", "0.1.0", "ResizeMat")
+    with pytest.raises(hami.BackendNotFound) as caught:
+        site.plugins().find("ResizeMt")
+    # Which names count as near is the core's to decide; the best one comes first.
+    assert re.fullmatch(
+        r'backend "ResizeMt" not found; did you mean ResizeMat(, \w+)*( or \w+)?\?  \(list all: hami backends\)',
+        str(caught.value),
+    )
+
+
+def test_nothing_near_says_how_to_list(site: Site) -> None:
+    with pytest.raises(hami.BackendNotFound) as caught:
+        site.plugins().find("Qwertyuiop")
+    assert str(caught.value) == 'backend "Qwertyuiop" not found  (list all: hami backends)'
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("tensorrttensor", "TensorrtTensor (hami-trt)"), ("identity", "Identity (hami-core)")],
+)
+def test_case_matters(site: Site, name: str, meant: str) -> None:
+    with pytest.raises(hami.BackendNotFound) as caught:
+        site.plugins().find(name)
+    assert str(caught.value) == f'backend "{name}" not found; names are case-sensitive: {meant}'
+
+
+def test_a_plugin_that_failed_to_load(site: Site) -> None:
+    write_plugin(site.folder, "hami-trt", "0.3.1", "TensorrtTensor")
+    (site.folder / "hami_trt_plugin.py").write_text("import tensorrt_of_tests")
+    with pytest.raises(hami.PluginError) as caught:
+        site.plugins().find("TensorrtTensor")
+    assert str(caught.value) == (
+        'backend "TensorrtTensor" is provided by hami-trt 0.3.1, which failed to load: '
+        "No module named 'tensorrt_of_tests'"
+    )
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_a_backend_that_failed_to_load(site: Site) -> None:
+    site.install("acme-late")
+    with pytest.raises(hami.PluginError) as caught:
+        site.plugins().find("AcmeLate")
+    assert str(caught.value) == (
+        'backend "AcmeLate" is provided by acme-late 0.4.0, which failed to load: '
+        "No module named 'acme_engine_runtime'"
+    )
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_a_broken_promise_makes_the_whole_plugin_unusable(site: Site) -> None:
+    site.install("acme-promise")
+    for name in ("AcmeKept", "AcmeNever"):
+        with pytest.raises(hami.PluginError) as caught:
+            site.plugins().find(name)
+        assert str(caught.value) == (
+            f'backend "{name}" is provided by acme-promise 0.2.0, which failed to load: '
+            'its metadata promises "AcmeNever", which acme_promise does not register'
+        )
+
+
+def test_a_native_plugin_is_refused(site: Site) -> None:
+    site.install("acme-native")
+    with pytest.raises(hami.PluginError) as caught:
+        site.plugins().find("AcmeNative")
+    assert str(caught.value) == (
+        'backend "AcmeNative" is provided by acme-native 0.9.0, which is a native plugin; '
+        f"hami-core {hami.__version__} serves Python plugins only: pip install -U hami-core"
+    )
+
+
+def test_two_owners(site: Site) -> None:
+    write_plugin(site.folder, "acme-cv", "2.0.0", "ResizeMat")
+    write_plugin(site.folder, "hami-image", "0.1.0", "ResizeMat")
+    with pytest.raises(hami.PluginError) as caught:
+        site.plugins().find("ResizeMat")
+    assert str(caught.value) == (
+        'backend "ResizeMat" is provided by hami-image and acme-cv; '
+        'write acme-cv::ResizeMat, or set [providers] ResizeMat = "acme-cv"'
+    )
+
+
+def test_a_blocked_owner(site: Site) -> None:
+    write_plugin(site.folder, "hami-trt", "0.3.1", "TensorrtTensor")
+    with pytest.raises(hami.PluginError) as caught:
+        site.plugins("no:trt").find("TensorrtTensor")
+    assert str(caught.value) == (
+        'backend "TensorrtTensor" is provided by hami-trt, which is blocked by HAMI_PLUGINS=no:trt'
+    )
+
+
+def test_a_plugin_may_say_what_to_do(site: Site) -> None:
+    site.install("acme-good", "acme-broken")
+    with pytest.raises(hami.BackendNotFound) as caught:
+        site.plugins().find("AcmeGold")
+    assert caught.value.headline == 'backend "AcmeGold" not found'
+    assert caught.value.hint == "it is part of acme-gold, ask sales@acme.example"
+
+
+def test_a_name_that_its_distribution_has_not(site: Site) -> None:
+    site.install("acme-good")
+    plugins = site.plugins()
+    with pytest.raises(hami.BackendNotFound) as caught:
+        plugins.find("AcmeEcko", "acme-good")
+    assert caught.value.headline == 'backend "AcmeEcko" not found in acme-good; did you mean AcmeEcho?'
+    assert caught.value.hint == "it has: AcmeAdd, AcmeEcho, AcmeExtra"
+
+
+def test_a_distribution_that_is_not_there(site: Site) -> None:
+    site.install("acme-good")
+    plugins = site.plugins()
+    for distribution, headline, hint in [
+        (
+            "hami-trt",
+            'backend "ResizeMat" not found in hami-trt',
+            "hami-trt is not installed: pip install hami-trt",
+        ),
+        (
+            "acme-god",
+            'backend "ResizeMat" not found in acme-god',
+            "no installed package of that name has hami backends; did you mean acme-good?",
+        ),
+    ]:
+        with pytest.raises(hami.BackendNotFound) as caught:
+            plugins.find("ResizeMat", distribution)
+        assert (caught.value.headline, caught.value.hint) == (headline, hint)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ImportError("No module named 'x'"), "No module named 'x'"),
+        (OSError("libx.so: cannot open\nsecond line"), "OSError: libx.so: cannot open"),
+        (ValueError(), "ValueError"),
+        (SystemExit(3), "it called sys.exit(3)"),
+        (hami.PluginError("said by hami"), "said by hami"),
+        (RuntimeError("x" * 1_000_000), "RuntimeError: " + "x" * 300),
+    ],
+)
+def test_exceptions_of_plugins_are_one_line(error: BaseException, text: str) -> None:
+    assert messages.describe_exception(error) == text
+
+
+def test_pipelines_have_messages_of_their_own(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hami import _config, _plugins
+
+    site.install("acme-good")
+    for name in ("acme-a", "acme-b"):
+        write_metadata(site.folder, name, "1.0", {"hami.pipelines": {"read": "acme_none:read.toml"}})
+    write_metadata(site.folder, "acme-c", "1.0", {"hami.pipelines": {"gone": "acme_good:gone.toml"}})
+    monkeypatch.setattr(_plugins, "installed", site.plugins())
+    for source, kind, text in [
+        (
+            "ocr",
+            hami.BackendNotFound,
+            'pipeline "ocr" not found\n  it is provided by hami-ocr, which is not installed: pip install hami-ocr',
+        ),
+        (
+            "acme-twise",
+            hami.BackendNotFound,
+            '"acme-twise" is neither a packaged pipeline nor a backend; did you mean acme-twice?'
+            "  (list all: hami backends)\n  packaged pipelines here: acme-twice, gone, read",
+        ),
+        (
+            "read",
+            hami.PluginError,
+            'pipeline "read" is provided by acme-a and acme-b; write acme-b::read to choose one',
+        ),
+        (
+            "acme-a::read",
+            hami.PluginError,
+            "pipeline \"read\" is provided by acme-a 1.0, which failed to load: No package named 'acme_none'",
+        ),
+        (
+            "gone",
+            hami.PluginError,
+            'pipeline "gone" is provided by acme-c 1.0, which failed to load: No such file or directory: '
+            f"{site.folder}/acme_good/gone.toml",
+        ),
+    ]:
+        with pytest.raises(kind) as caught:
+            _config.load(source)
+        assert str(caught.value) == text

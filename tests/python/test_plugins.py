@@ -1,0 +1,277 @@
+"""How a name finds its plugin: what is loaded, what is not, and what the records say."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import hami
+import pytest
+from conftest import Site
+from fake_site import write_metadata, write_plugin
+
+
+def test_listing_imports_nothing(site: Site) -> None:
+    site.install("acme-good", "acme-broken", "acme-exits")
+    plugins = site.plugins()
+    info = plugins.backends()["AcmeAdd"]
+    assert info == ("AcmeAdd", "acme-good", None, None, None, None)
+    assert [(record.plugin, record.state, record.seconds) for record in plugins.records()] == [
+        ("broken", "unused", None),
+        ("exits", "unused", None),
+        ("good", "unused", None),
+    ]
+    assert not {"acme_good", "acme_broken", "acme_exits"} & set(sys.modules)
+
+
+def test_looking_up_a_name_loads_its_owner_alone(site: Site) -> None:
+    site.install("acme-good", "acme-broken", "acme-late")
+    plugins = site.plugins()
+    found = plugins.find("AcmeEcho")
+    assert (found.name, found.owner, found.doc) == ("AcmeEcho", "acme-good", "Gives back its data.")
+    assert "acme_good.plugin" in sys.modules
+    assert not {"acme_good.backends", "acme_late", "acme_broken"} & set(sys.modules)
+    assert plugins.find("AcmeEcho") is found
+
+
+def test_a_lazy_class_is_imported_when_it_is_used(site: Site) -> None:
+    site.install("acme-good")
+    plugins = site.plugins()
+    assert plugins.find("AcmeAdd").params[0]["name"] == "step"
+    assert "acme_good.backends" in sys.modules
+    assert plugins.backends()["AcmeAdd"].doc == "Adds `step` to a number."
+
+
+def test_a_name_absent_from_metadata_is_found_through_the_hook(site: Site) -> None:
+    site.install("acme-good", "acme-late")
+    plugins = site.plugins()
+    assert plugins.find("AcmeExtra").owner == "acme-good"
+    assert {record.distribution: record.state for record in plugins.records()} == {"acme-good": "ok", "acme-late": "ok"}
+
+
+def test_a_distribution_can_be_asked_for(site: Site) -> None:
+    site.install("acme-good", "acme-cv")
+    plugins = site.plugins()
+    assert plugins.find("AcmeAdd", "acme-cv").doc == "Adds a hundred."
+    assert plugins.find("AcmeAdd", "Acme_Good").doc == "Adds `step` to a number."
+    assert plugins.find("AcmeAdd", "", {"AcmeAdd": "acme-cv"}).owner == "acme-cv"
+    assert plugins.find("AcmeExtra", "acme-good").owner == "acme-good"
+    assert plugins.find("Identity", "hami-core").owner == "hami-core"
+
+
+def test_one_broken_plugin_hides_no_other(site: Site) -> None:
+    site.install(
+        "acme-broken", "acme-exits", "acme-raises", "acme-promise", "acme-unmarked", "acme-native", "acme-good"
+    )
+    plugins = site.plugins()
+    records = {record.distribution: (record.state, record.error) for record in plugins.records(load=True)}
+    assert records == {
+        "acme-broken": ("broken", "No module named 'acme_engine_runtime'"),
+        "acme-exits": ("broken", "it called sys.exit(3)"),
+        "acme-good": ("ok", None),
+        "acme-native": (
+            "refused",
+            f"is a native plugin; hami-core {hami.__version__} serves Python plugins only: pip install -U hami-core",
+        ),
+        "acme-promise": ("broken", 'its metadata promises "AcmeNever", which acme_promise does not register'),
+        "acme-raises": ("broken", "ValueError: no anvil"),
+        "acme-unmarked": (
+            "broken",
+            'its metadata promises "AcmeUnmarked", which acme_unmarked does not register; '
+            'its hami_register lacks the mark @pluggy.HookimplMarker("hami")',
+        ),
+    }
+    assert plugins.find("AcmeEcho").owner == "acme-good"
+
+
+def test_records_tell_name_version_backends_and_time(site: Site) -> None:
+    site.install("acme-good")
+    (record,) = site.plugins().records(load=True)
+    assert record.seconds is not None
+    assert record.seconds > 0
+    assert record._replace(seconds=None) == (
+        "good",
+        "acme-good",
+        "1.2.0",
+        None,
+        "ok",
+        None,
+        None,
+        ("AcmeAdd", "AcmeEcho", "AcmeExtra"),
+    )
+
+
+def test_a_backend_that_fails_to_import_leaves_its_plugin_usable(site: Site) -> None:
+    site.install("acme-late")
+    plugins = site.plugins()
+    with pytest.raises(hami.PluginError):
+        plugins.find("AcmeLate")
+    assert plugins.find("AcmeEarly").owner == "acme-late"
+    (record,) = plugins.records()
+    assert (record.state, record.error) == ("broken", "AcmeLate: No module named 'acme_engine_runtime'")
+
+
+def test_a_backend_is_tried_again_once_its_import_may_work(site: Site) -> None:
+    site.install("acme-late")
+    plugins = site.plugins()
+    with pytest.raises(hami.PluginError):
+        plugins.find("AcmeLate")
+    (site.folder / "acme_engine_runtime.py").write_text("")
+    (site.folder / "acme_late" / "engine.py").write_text(
+        "import acme_engine_runtime\nfrom acme_late.early import Early as Engine\n"
+    )
+    import importlib
+
+    importlib.invalidate_caches()
+    assert plugins.find("AcmeLate").owner == "acme-late"
+    assert [(record.state, record.error) for record in plugins.records()] == [("ok", None)]
+
+
+def test_what_is_installed_later_is_found(site: Site) -> None:
+    site.install("acme-late")
+    plugins = site.plugins()
+    early = plugins.find("AcmeEarly")
+    with pytest.raises(hami.BackendNotFound):
+        plugins.find("AcmeEcho")
+    site.install("acme-good")
+    assert plugins.find("AcmeEcho").owner == "acme-good"
+    assert plugins.find("AcmeEarly") is early
+
+
+def test_the_first_of_two_distributions_of_one_name_counts(site: Site) -> None:
+    newer = site.folder.parent / "newer"
+    newer.mkdir()
+    write_plugin(newer, "acme-twin", "2.0", "AcmeNew")
+    write_plugin(site.folder, "acme_twin", "1.0", "AcmeOld")
+    sys.path.insert(0, str(newer))  # the fixture's own list
+    plugins = site.plugins()
+    assert [record.version for record in plugins.records()] == ["2.0"]
+    assert "AcmeOld" not in plugins.backends()
+    assert plugins.find("AcmeNew").owner == "acme-twin"
+
+
+def test_a_distribution_without_plugins_hides_an_older_one_with_them(site: Site) -> None:
+    newer = site.folder.parent / "newer"
+    write_metadata(newer, "acme-twin", "2.0")
+    write_plugin(site.folder, "acme-twin", "1.0", "AcmeOld")
+    sys.path.insert(0, str(newer))  # the fixture's own list
+    assert site.plugins().records() == []
+
+
+def test_leftover_metadata_breaks_nothing(site: Site) -> None:
+    site.install("acme-good")
+    (site.folder / "empty-1.0.dist-info").mkdir()
+    bare = site.folder / "bare-1.0.dist-info"
+    bare.mkdir()
+    (bare / "entry_points.txt").write_text("[hami.backends]\nBare = bare.plugin\n")
+    torn = write_metadata(site.folder, "acme-torn", "1.0")
+    (torn / "entry_points.txt").write_bytes(b"[hami.backends]\nTorn = \xff\xfe\n")
+    senseless = write_metadata(site.folder, "acme-senseless", "1.0")
+    (senseless / "entry_points.txt").write_text("hami hami\n[hami\n= =")
+    gone = write_metadata(site.folder, "acme-gone", "1.0", {"hami.backends": {"Gone": "acme_gone"}})
+    plugins = site.plugins()
+    assert [record.distribution for record in plugins.records()] == ["acme-gone", "acme-good"]
+    assert plugins.find("AcmeEcho").owner == "acme-good"
+    with pytest.raises(hami.PluginError) as caught:
+        plugins.find("Gone")
+    assert gone.exists()
+    assert str(caught.value) == (
+        "backend \"Gone\" is provided by acme-gone 1.0, which failed to load: No module named 'acme_gone'"
+    )
+
+
+def test_metadata_without_the_pluggy_group_uses_the_distribution_as_plugin_name(site: Site) -> None:
+    write_plugin(site.folder, "acme-half", "1.0", "AcmeHalf")
+    file = site.folder / "acme_half-1.0.dist-info" / "entry_points.txt"
+    file.write_text("[hami.backends]\nAcmeHalf = acme_half_plugin\n")
+    plugins = site.plugins()
+    assert [record.plugin for record in plugins.records()] == ["acme-half"]
+    assert plugins.find("AcmeHalf").owner == "acme-half"
+
+
+@pytest.mark.parametrize(
+    ("setting", "blocked"),
+    [
+        (None, set()),
+        ("good,late", {"cv"}),
+        (" good , cv ", {"late"}),
+        ("", {"good", "late", "cv"}),
+        ("no:cv", {"cv"}),
+        ("no:cv,late", {"cv", "late"}),
+        ("no:cv,no:late", {"cv", "late"}),
+        ("no:", set()),
+        ("good,late,no:late", {"late", "cv"}),
+    ],
+)
+def test_the_setting_allows_or_blocks(site: Site, setting: str | None, blocked: set[str]) -> None:
+    site.install("acme-good", "acme-late", "acme-cv")
+    records = site.plugins(setting).records(load=True)
+    assert {record.plugin for record in records if record.state == "blocked"} == blocked
+    assert not {f"acme_{name}" for name in blocked} & set(sys.modules)
+    assert {record.error for record in records if record.state == "blocked"} <= {f"blocked by HAMI_PLUGINS={setting}"}
+
+
+def test_a_blocked_owner_is_no_conflict(site: Site) -> None:
+    site.install("acme-good", "acme-cv")
+    assert site.plugins("no:cv").find("AcmeAdd").owner == "acme-good"
+    assert site.plugins("no:cv").backends()["AcmeAdd"].owner == "acme-good"
+
+
+def test_a_plugin_does_not_shadow_a_core_name(site: Site) -> None:
+    write_plugin(site.folder, "acme-shadow", "1.0", "Identity")
+    plugins = site.plugins()
+    assert plugins.backends()["Identity"].owner == "hami-core"
+    assert plugins.find("Identity", "acme-shadow").owner == "acme-shadow"
+
+
+def test_a_keyboard_interrupt_while_loading_is_not_swallowed(site: Site) -> None:
+    write_plugin(site.folder, "acme-stop", "1.0", "AcmeStop")
+    (site.folder / "acme_stop_plugin.py").write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        site.plugins().find("AcmeStop")
+
+
+def test_many_threads_load_a_plugin_once(site: Site) -> None:
+    site.install("acme-good")
+    plugins = site.plugins()
+    start = threading.Barrier(8)
+    found = []
+
+    def look_up() -> None:
+        start.wait()
+        found.append(plugins.find("AcmeAdd"))
+
+    threads = [threading.Thread(target=look_up) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len({id(handle) for handle in found}) == 1
+
+
+def test_a_registry_refuses_what_makes_no_sense() -> None:
+    from hami._plugin_loading import Registry
+
+    registry = Registry("acme-good")
+    registry.add("AcmeOnce", "acme:Once")
+    for arguments, message in [
+        (("AcmeOnce", "acme:Once"), '"AcmeOnce" is registered twice'),
+        (
+            ("AcmeTwo", "acme.Two"),
+            'registry.add("AcmeTwo", …) takes "module:Class" as second argument, got \'acme.Two\'',
+        ),
+        (
+            ("acme-two", "acme:Two"),
+            "'acme-two' is no name for a backend: letters, digits and _, not starting with a digit",
+        ),
+        ((dict,), "a backend is a subclass of hami.Backend, got dict"),
+    ]:
+        with pytest.raises(hami.PluginError) as caught:
+            registry.add(*arguments)
+        assert str(caught.value) == message
+
+
+def test_the_functions_of_the_package_see_this_process() -> None:
+    assert hami.backends()["Identity"].owner == "hami-core"
+    assert all(plugin.state in ("ok", "unused", "blocked", "broken", "refused") for plugin in hami.plugins())

@@ -1,0 +1,73 @@
+"""How results look on a terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hami._show import aligned, lines_of, to_json
+
+
+class FakeArray:
+    """Shape, type and list of an array; numpy is no dependency of ours."""
+
+    def __init__(self, values: list[Any], shape: tuple[int, ...]) -> None:
+        self._values, self.shape, self.dtype = values, shape, "float32"
+
+    def tolist(self) -> list[Any]:
+        return self._values
+
+
+@pytest.mark.parametrize(
+    ("value", "lines"),
+    [
+        ("two\nlines", ["two", "lines"]),
+        ("", [""]),
+        (3, ["3"]),
+        (0.123456, ["0.1235"]),
+        (0.0, ["0"]),
+        (None, ["None"]),
+        (True, ["True"]),
+        (b"abc", ["3 bytes"]),
+        ([], ["[]"]),
+        ([1, 2.5], ["[1, 2.5]"]),
+        (["a", "b"], ["a", "b"]),
+        ([[1, 2], [3, 4.5]], ["1,2 3,4.5"]),
+        ({}, ["{}"]),
+        ({"label": "cat", "score": 0.75}, ["label: cat", "score: 0.75"]),
+        ({"det": {"n": 2}, "text": "a\nb"}, ["det:", "  n: 2", "text:", "  a", "  b"]),
+        (FakeArray([[1.0, 2.5]], (1, 2)), ["1,2.5"]),
+        (FakeArray([], (1, 3, 640, 640)), ["float32 array, shape 1x3x640x640"]),
+        ([FakeArray([], (9, 9)), "x"], ["float32 array, shape 9x9", "x"]),
+    ],
+)
+def test_results_are_readable(value: Any, lines: list[str]) -> None:
+    assert lines_of(value) == lines
+
+
+def test_records_are_rows_with_text_last() -> None:
+    page = [
+        {"text": "Hello", "score": 0.98765, "box": [[1, 2], [30, 2], [30, 9], [1, 9]]},
+        {"text": "a\nb", "score": 1.0, "box": FakeArray([[1.5, 2.0], [3.0, 4.0]], (2, 2)), "note": 7},
+    ]
+    assert lines_of(page) == [
+        "score  box                 note  text",
+        "0.988  1,2 30,2 30,9 1,9         Hello",
+        "1.000  1.5,2 3,4           7     a b",
+    ]
+
+
+def test_columns_are_aligned() -> None:
+    assert aligned([["a", "bb", ""], ["ccc", "d", ""]]) == ["a    bb", "ccc  d"]
+    assert aligned([]) == []
+
+
+def test_json_holds_arrays_bytes_and_the_rest() -> None:
+    value = {"a": FakeArray([1.0], (1,)), "b": b"\x00\xff", "c": {2, 1}, "d": 1j}
+    assert json.loads(json.dumps(value, default=to_json)) == {
+        "a": [1.0],
+        "b": {"base64": "AP8="},
+        "c": [1, 2],
+        "d": "1j",
+    }
