@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -263,8 +264,14 @@ def test_plugins_lists_states_and_fails_if_one_is_broken(hami_command: Run, site
     states = {record["plugin"]: record["state"] for record in json.loads(done.stdout)}
     assert (states["good"], states["broken"], states["native"]) == ("ok", "broken", "refused")
     done = hami_command("plugins", "--load", site=site.folder, HAMI_PLUGINS="good,broken,native")
-    assert "broken  acme-broken  0.3.1        broken" in done.stdout
     assert done.returncode == 1
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert re.fullmatch(
+        r"broken +acme-broken +0\.3\.1 +broken +\d+ ms +No module named 'acme_engine_runtime'", rows["broken"]
+    )
+    assert rows["native"].endswith(
+        f" it is a native plugin; hami-core {hami.__version__} serves Python plugins only: pip install -U hami-core"
+    )
 
 
 def test_plugins_may_add_commands(hami_command: Run, site: Site) -> None:

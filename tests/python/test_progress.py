@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 import pytest
-
 from hami import _progress
 from hami._progress import Progress
 

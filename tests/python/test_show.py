@@ -52,9 +52,9 @@ def test_records_are_rows_with_text_last() -> None:
         {"text": "a\nb", "score": 1.0, "box": FakeArray([[1.5, 2.0], [3.0, 4.0]], (2, 2)), "note": 7},
     ]
     assert lines_of(page) == [
-        "score  box                 note  text",
-        "0.988  1,2 30,2 30,9 1,9         Hello",
-        "1.000  1.5,2 3,4           7     a b",
+        "score  box                note  text",
+        "0.988  1,2 30,2 30,9 1,9        Hello",
+        "1.000  1.5,2 3,4          7     a b",
     ]
 
 

@@ -53,6 +53,7 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         prog="hami",
         description="Run inference pipelines, and look at what they are made of.",
         epilog="Plugins may add commands of their own.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_const", const=True, help="print the version and exit")
     parser.set_defaults(run=lambda parsed: _without_command(parser, parsed), traceback=False)
@@ -86,7 +87,7 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
 def _add(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, place: str, text: str
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
     parser.set_defaults(run=_lazy(place))
