@@ -1,0 +1,53 @@
+"""DetectText: where on a page lines of text are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import hami
+import numpy as np
+
+from hami_ocr._parameters import RunsModel, data_of
+from hami_ocr._rapidocr import Detector, as_bgr
+
+
+class DetectText(RunsModel):
+    """Find the lines of a page. `data`: a uint8 picture H x W x 3 (BGR), H x W x 4 (BGRA) or H x W (gray).
+
+    `result`: {"image", "boxes", "page_boxes"}: the page as prepared for reading, the corners of each line in it
+    (n x 4 x 2, reading order), and the same corners in the page that came in. No text: no boxes.
+    """
+
+    max = 1
+
+    box_thresh: Annotated[float | None, "score a box needs; if not said, rapidocr's"] = None
+    unclip_ratio: Annotated[float | None, "how far boxes are widened; if not said, rapidocr's"] = None
+
+    _detect: Detector | None = None
+
+    def init(self, options: Any) -> None:
+        self._detect = Detector("DetectText", self.threads, self.provider, self.box_thresh, self.unclip_ratio)
+
+    def forward(self, batch: list[Any]) -> None:
+        assert self._detect is not None, "forward after close"
+        for item in batch:
+            item["result"] = self._detect(as_bgr(_picture_of(item)))._asdict()
+
+    def close(self) -> None:
+        self._detect = None
+
+
+def _picture_of(item: Any) -> np.ndarray:
+    data = data_of(item, "DetectText")
+    if not isinstance(data, np.ndarray):
+        raise hami.DataTypeError(
+            f"DetectText takes a picture (a uint8 array H x W x 3, as DecodeMat gives), got {type(data).__name__}"
+        )
+    if data.dtype != np.uint8 or data.ndim not in (2, 3) or (data.ndim == 3 and data.shape[2] not in (1, 3, 4)):
+        raise hami.DataTypeError(
+            "DetectText takes a picture (a uint8 array H x W x 3, as DecodeMat gives), "
+            f"got {data.dtype} {list(data.shape)}"
+        )
+    if data.size == 0:
+        raise hami.RequestError(f"DetectText: the picture is empty, its shape is {list(data.shape)}")
+    return data
