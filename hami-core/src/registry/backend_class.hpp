@@ -42,7 +42,7 @@ std::string show_brackets(const Brackets& brackets);  // for people: "[backend, 
 
 struct BackendClass {
   std::string name;
-  std::string owner;  // the distribution
+  std::string owner = "hami-core";  // the distribution; empty: registered by this process
   std::string doc;
   std::vector<ParamSpec> params = {};
   Brackets brackets = {};
