@@ -15,7 +15,7 @@ from hami._config_reader import LoadedConfig
 
 
 def config(nodes: dict[str, dict[str, Any]], **given: Any) -> LoadedConfig:
-    rest: dict[str, Any] = {"entrypoint": "", "dag_entrypoint": "", "where": {}}
+    rest: dict[str, Any] = {"entrypoint": None, "dag_entrypoint": None, "where": {}}
     rest |= {"globals": {}, "providers": {}, "requires": []}
     return LoadedConfig(nodes=nodes, **{**rest, **given})
 
@@ -253,7 +253,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert problems_of("pipeline.toml") == expected
     with pytest.raises(hami.ConfigError) as caught:
         load("pipeline.toml")
-    assert str(caught.value) == "\n\n".join(expected)
+    assert str(caught.value) == "\n\n".join(["5 problems in the configuration", *expected])
     assert len(caught.value.problems) == 5
 
 

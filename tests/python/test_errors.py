@@ -79,7 +79,7 @@ def test_several_problems_become_one_error_that_tells_all() -> None:
     first, second = errors.ConfigError("first"), errors.BackendNotFound("second", "hint")
     assert errors.ConfigError.of([first]) is first
     error = errors.ConfigError.of([first, second])
-    assert str(error) == "first\n\nsecond\n  hint"
+    assert str(error) == "2 problems in the configuration\n\nfirst\n\nsecond\n  hint"
     assert error.problems == [first, second]
     assert [str(problem) for problem in pickle.loads(pickle.dumps(error)).problems] == ["first", "second\n  hint"]
 

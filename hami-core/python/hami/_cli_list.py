@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
-from typing import Any
 
 from hami import _core
 from hami._cli import report
@@ -52,17 +51,9 @@ def _describe(names: list[str], infos: dict[str, BackendInfo]) -> tuple[list[Bac
 
 def _description(info: BackendInfo) -> str:
     head = f"{info.name}{info.brackets or ''}  ({info.owner or 'this process'}, thread {info.thread})"
-    rows = [[f"  {_parameter(param)}", param.get("help") or ""] for param in info.params or []]
+    rows = [[f"  {param['text']}", param["help"]] for param in info.params or []]
     doc = [f"  {line}".rstrip() for line in (info.doc or "").splitlines()]
     return "\n".join([head, *doc, *aligned(rows)])
-
-
-def _parameter(param: dict[str, Any]) -> str:
-    text = f"{param['name']}: {param['type']}"
-    if not param["required"]:
-        default = param["default"]
-        text += f" = {json.dumps(default, ensure_ascii=False) if default is not None else 'none'}"
-    return f"{text} {{{','.join(param['choices'])}}}" if param.get("choices") else text
 
 
 def _first_line(text: str | None) -> str:

@@ -25,8 +25,8 @@ class LoadedConfig(NamedTuple):
 
     nodes: dict[str, dict[str, Any]]
     globals: dict[str, Any]
-    entrypoint: str  # "" where not given
-    dag_entrypoint: str
+    entrypoint: str | None  # None: the default
+    dag_entrypoint: str | None
     providers: dict[str, str]
     requires: list[str]
     where: Where
@@ -145,12 +145,14 @@ class _Reader:
         )
         return None
 
-    def text(self, data: Mapping[str, Any], key: str) -> str:
-        value = data.get(key, "")
+    def text(self, data: Mapping[str, Any], key: str) -> str | None:
+        value = data.get(key)
+        if value is None:
+            return None
         if not isinstance(value, str):
             self.problem((key,), f"{key} is an expression, got {_shown(value)}")
-            return ""
-        if value and (key,) in self.lines:
+            return None
+        if (key,) in self.lines:
             self.where["", key] = self.place((key,))
         return value
 

@@ -62,7 +62,7 @@ class ConfigError(Error):
         """Return the one problem itself, or one ConfigError that tells all of them."""
         if len(problems) == 1:
             return problems[0]
-        return cls("\n\n".join(str(problem) for problem in problems), problems)
+        return cls("\n\n".join([f"{len(problems)} problems in the configuration", *map(str, problems)]), problems)
 
     def __reduce__(self) -> tuple[object, ...]:
         problems = [problem for problem in self.problems if problem is not self]
