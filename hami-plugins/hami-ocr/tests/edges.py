@@ -1,0 +1,52 @@
+"""Runs the tests with the oldest and the newest rapidocr of the range in pyproject.toml, each in a fresh environment.
+
+    python tests/edges.py --find-links DIST     # DIST: wheels of hami-core, hami-image, hami-onnx, hami-ocr
+
+Arguments are pip's, for where hami's own wheels come from. Exits with 0 if both edges pass.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RANGE = re.compile(r'"rapidocr>=(?P<low>[0-9.]+),<(?P<high>[0-9.]+)"')
+
+
+def edges() -> dict[str, str]:
+    """Return what to ask pip for at each end."""
+    found = RANGE.search((HERE.parent / "pyproject.toml").read_text())
+    if found is None:
+        raise SystemExit("pyproject.toml has no dependency of the form rapidocr>=LOW,<HIGH")
+    low, high = found["low"], found["high"]
+    return {"oldest": f"rapidocr=={low}", "newest": f"rapidocr>={low},<{high}"}
+
+
+def passes(edge: str, requirement: str, pip_arguments: list[str]) -> bool:
+    with tempfile.TemporaryDirectory(prefix="hami-ocr-edge-") as folder:
+        venv.create(folder, with_pip=True)
+        python = str(Path(folder) / "bin" / "python")
+        print(f"{edge}: installing {requirement}", flush=True)
+        install = [python, "-m", "pip", "install", "--quiet", *pip_arguments, "hami-ocr[test]", requirement]
+        if subprocess.run(install).returncode:
+            return False
+        show = "from importlib.metadata import version; print(version('rapidocr'))"
+        used = subprocess.run([python, "-c", show], capture_output=True, text=True, check=True).stdout.strip()
+        print(f"{edge}: testing with rapidocr {used}", flush=True)
+        return subprocess.run([python, "-m", "pytest", "-q", str(HERE)]).returncode == 0
+
+
+def main() -> int:
+    results = {edge: passes(edge, requirement, sys.argv[1:]) for edge, requirement in edges().items()}
+    for edge, passed in results.items():
+        print(f"{edge}: {'passed' if passed else 'FAILED'}")
+    return 0 if all(results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""The package as a plugin: what it promises is what it has, and looking it up costs nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import hami
+
+from hami_ocr import plugin
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+
+    def add(self, name: str, target: str) -> None:
+        self.found[name] = target
+
+
+def test_every_promised_name_is_registered_and_is_a_backend():
+    registry = Registry()
+    plugin.hami_register(registry)
+    promised = {point.name for point in entry_points(group="hami.backends") if point.value == "hami_ocr.plugin"}
+    assert set(registry.found) == promised
+    for name, target in registry.found.items():
+        module, _, attribute = target.partition(":")
+        backend = getattr(import_module(module), attribute)
+        assert issubclass(backend, hami.Backend)
+        assert backend.__name__ == name
+
+
+def test_the_entry_module_imports_no_rapidocr_and_no_numpy():
+    code = "import sys, hami_ocr.plugin; print(sorted({'cv2', 'numpy', 'onnxruntime', 'rapidocr'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_pipeline_is_packaged_and_its_nodes_use_what_is_installed():
+    from importlib.resources import files
+
+    (point,) = entry_points(group="hami.pipelines", name="ocr")
+    package, _, name = point.value.partition(":")
+    text = files(package).joinpath(name).read_text()
+    for backend in ("DecodeMat", "DetectText", "CropLines", "OrientText", "RecognizeText", "GatherLines"):
+        assert backend in text
+        assert [owner.name for owner in entry_points(group="hami.backends", name=backend)] == [backend]
