@@ -36,16 +36,21 @@ def test_the_tree_is_complete() -> None:
     assert sorted(errors.__all__) == sorted([*TREE, "Error"])
 
 
+def make(name: str, text: str) -> errors.Error:
+    kind = getattr(errors, name)
+    return kind([], text) if name == "BatchError" else kind(text)
+
+
 @pytest.mark.parametrize("name", errors.__all__)
 def test_text_is_shown_as_it_is(name: str) -> None:
     text = 'no "x"\n  here'
-    assert str(getattr(errors, name)(text)) == text
+    assert str(make(name, text)) == text
     assert str(getattr(errors, name)()) == ""
 
 
 @pytest.mark.parametrize("name", errors.__all__)
 def test_every_error_survives_pickling(name: str) -> None:
-    error = getattr(errors, name)("what happened")
+    error = make(name, "what happened")
     error.detail = 17
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
@@ -85,6 +90,11 @@ def test_several_problems_become_one_error_that_tells_all() -> None:
 
 
 def test_batch_error_keeps_index_and_exception() -> None:
-    error = errors.BatchError("1 of 2 requests failed", [(1, ValueError("x"))])
-    ((index, exception),) = pickle.loads(pickle.dumps(error)).errors
-    assert (index, type(exception), exception.args) == (1, ValueError, ("x",))
+    error = errors.BatchError([(1, ValueError("x")), (3, errors.NoResult("y"))])
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == "2 requests failed; number 1: ValueError: x"
+    assert [(index, type(exception), str(exception)) for index, exception in again.errors] == [
+        (1, ValueError, "x"),
+        (3, errors.NoResult, "y"),
+    ]
+    assert str(errors.BatchError([(0, ValueError("x"))])) == "1 request failed; number 0: ValueError: x"

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeAlias, TypeVar, overload
 
+    from hami._core import DictView, Request
+
     BackendType = TypeVar("BackendType", bound="type[Backend]")
     Duration: TypeAlias = float
     ByteSize: TypeAlias = int
@@ -50,10 +52,10 @@ class Backend:
     # How many bracket items it takes, (least, most); most None: any number. They arrive as a list in self.children.
     children: Any = (0, 0)
 
-    def init(self, options: Any) -> None:
+    def init(self, options: DictView) -> None:
         """Prepare one instance; `options` is the dict that all backends of this instance share."""
 
-    def forward(self, batch: list[Any]) -> None:
+    def forward(self, batch: list[Request]) -> None:
         """Give each request of the batch its `result`, or fail it with item.fail(exception)."""
         raise NotImplementedError(f"{type(self).__name__} has no forward(self, batch)")
 

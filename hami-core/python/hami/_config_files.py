@@ -37,9 +37,9 @@ def read_packaged(pipeline: Pipeline) -> Read:
         if spec is None or not spec.submodule_search_locations:
             raise ModuleNotFoundError(f"No package named {package!r}")
         path = os.path.join(next(iter(spec.submodule_search_locations)), *name.split("/"))
-        loader = spec.loader
-        if hasattr(loader, "get_data"):  # files and zip archives alike
-            content = loader.get_data(path)
+        get_data = getattr(spec.loader, "get_data", None)
+        if get_data:  # files and zip archives alike
+            content = get_data(path)
         else:  # a package without __init__.py
             with open(path, "rb") as file:
                 content = file.read()

@@ -123,12 +123,12 @@ class ReentrantCall(RequestError):
 class BatchError(Error):
     """Some requests of one call failed; `errors` has (index, exception) pairs, the others have their `result`."""
 
-    def __init__(self, message: str = "", errors: Iterable[tuple[int, BaseException]] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, errors: Iterable[tuple[int, BaseException]] = (), message: str = "") -> None:
         self.errors: list[tuple[int, BaseException]] = list(errors)
+        super().__init__(message or _tell(self.errors))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (*self.args, self.errors), _state(self, "errors")
+        return type(self), (self.errors, *self.args), _state(self, "errors")
 
 
 class NotFound(Error, KeyError):
@@ -137,6 +137,14 @@ class NotFound(Error, KeyError):
 
 class AlreadyExists(Error, KeyError):
     """There is such a request or key already."""
+
+
+def _tell(errors: Sequence[tuple[int, BaseException]]) -> str:
+    if not errors:
+        return ""
+    index, first = errors[0]
+    count = "1 request failed" if len(errors) == 1 else f"{len(errors)} requests failed"
+    return f"{count}; number {index}: {type(first).__name__}: {first}"
 
 
 def _state(error: Error, *constructed: str) -> dict[str, object]:

@@ -162,7 +162,7 @@ def path_state() -> list[tuple[str, int]]:
 def _distributions() -> Iterator[tuple[str, str, list[metadata.EntryPoint]]]:
     """Yield name, version and entry points of every distribution with any in our groups, sorted by name."""
     importlib.invalidate_caches()
-    names = {}
+    names: dict[str, str] = {}
     for found in metadata.distributions():
         # Most distributions have nothing for us, a leftover folder may lack any file: neither may cost or break much.
         try:

@@ -29,10 +29,12 @@ class HookSpecs:
     @hookspec(firstresult=True)
     def hami_missing_backend(self, name: str) -> str | None:
         """Say what to do about a backend that nobody has, in one line, or return None."""
+        return None
 
     @hookspec
     def hami_report(self) -> dict[str, str]:
         """Return lines for `hami doctor`: what is reported, and its value."""
+        return {}
 
     @hookspec
     def hami_commands(self, subparsers: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from hami import _core, _first_party
 from hami import _plugin_messages as messages
+from hami._errors import BackendNotFound
 from hami._plugin_index import Index, Pipeline, Plugin, normalised, path_state
 from hami._plugin_loading import Loader
 
@@ -62,7 +63,7 @@ class Plugins:
         wanted = distribution or (providers or {}).get(name, "")
         try:
             return self._find_in(name, wanted) if wanted else self._find(name)
-        except messages.BackendNotFound:
+        except BackendNotFound:
             if not self._refresh():
                 raise
             return self._find_in(name, wanted) if wanted else self._find(name)
@@ -128,7 +129,7 @@ class Plugins:
             text = messages.describe_exception(error)
             raise messages.failed(name, plugin.distribution, plugin.version, text) from error
 
-    def _not_found(self, name: str, index: Index) -> messages.BackendNotFound:
+    def _not_found(self, name: str, index: Index) -> BackendNotFound:
         if name in _first_party.BACKENDS:
             return messages.not_installed(name, _first_party.BACKENDS[name])
         for plugin in index.plugins:

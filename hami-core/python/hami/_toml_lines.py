@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable
 
-try:
+if sys.version_info >= (3, 11):
     import tomllib
-except ModuleNotFoundError:  # before Python 3.11
-    import tomli as tomllib  # type: ignore[no-redef]
+else:
+    import tomli as tomllib
+
+__all__ = ["key_lines", "tomllib"]
 
 _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -73,7 +77,8 @@ class _Scanner:
             self.at += 1
 
     def quoted(self) -> str:
-        return tomllib.loads(f"key = {self.skip(_STRING)}")["key"]
+        text: str = tomllib.loads(f"key = {self.skip(_STRING)}")["key"]
+        return text
 
     def value(self, path: Path) -> None:
         self.skip(_SPACE)
@@ -84,7 +89,7 @@ class _Scanner:
         elif not self.skip(_STRING):
             self.skip(_SCALAR)
 
-    def items(self, end: str, item: object) -> None:
+    def items(self, end: str, item: Callable[[], None]) -> None:
         """Read what stands between brackets; commas divide it."""
         self.at += 1
         while True:
@@ -95,7 +100,7 @@ class _Scanner:
                 self.at += 1
                 return
             else:
-                item()  # type: ignore[operator]
+                item()
 
     def skip(self, pattern: re.Pattern[str]) -> str | None:
         found = pattern.match(self.text, self.at)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator as operators
 import re
+from collections.abc import Callable
 from typing import Any
 
 _VERSION = re.compile(
@@ -17,6 +19,15 @@ _VERSION = re.compile(
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(.*?)\s*", re.S)
 _BOUND = re.compile(r"\s*(~=|==|!=|<=|>=|<|>)\s*([^\s,]+)\s*")
 _PRE = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operators.eq,
+    "!=": operators.ne,
+    "<": operators.lt,
+    "<=": operators.le,
+    ">": operators.gt,
+    ">=": operators.ge,
+}
 
 Bounds = list[tuple[str, str]]
 
@@ -59,15 +70,7 @@ def _within(version: str, operator: str, bound: str) -> bool:
         return False  # 2.0rc1 is not below 2.0 as far as bounds go
     if operator == ">" and have["post"] >= 0 and limit["post"] < 0 and _same_base(have, limit):
         return False  # nor is 2.0.post1 above it
-    left, right = _key(have), _key(limit)
-    return {
-        "==": left == right,
-        "!=": left != right,
-        "<": left < right,
-        "<=": left <= right,
-        ">": left > right,
-        ">=": left >= right,
-    }[operator]
+    return _COMPARE[operator](_key(have), _key(limit))
 
 
 def _parse(text: str) -> dict[str, Any]:
@@ -115,4 +118,4 @@ def _starts_with(version: str, series: dict[str, Any]) -> bool:
     have = _parse(version)
     length = len(series["release"])
     release = (have["release"] + [0] * length)[:length]
-    return have["epoch"] == series["epoch"] and release == series["release"]
+    return bool(have["epoch"] == series["epoch"] and release == series["release"])
