@@ -47,9 +47,8 @@ class Dict {
   }
 
   bool erase(std::string_view key) {
-    auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
+    const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
     if (found == entries_.end()) return false;
-    erased_.push_back(std::move(found->key));
     entries_.erase(found);
     return true;
   }
@@ -58,12 +57,9 @@ class Dict {
   std::size_t size() const noexcept { return entries_.size(); }
   auto begin() const noexcept { return entries_.begin(); }
   auto end() const noexcept { return entries_.end(); }
-  // Keys that were erased; some may have been set again since.
-  const std::vector<std::string>& erased() const noexcept { return erased_; }
 
  private:
   std::vector<Entry> entries_;
-  std::vector<std::string> erased_;
 };
 
 }  // namespace hami

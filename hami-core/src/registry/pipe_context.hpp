@@ -45,6 +45,10 @@ class PipeContext {
   Nanoseconds timeout() const noexcept { return timeout_; }
   void lower_timeout(Nanoseconds timeout) noexcept { timeout_ = std::min(timeout_, timeout); }
 
+  // True while every instance is quick, so that a caller may keep its language's global lock.
+  bool quick() const noexcept { return quick_; }
+  void not_quick() noexcept { quick_ = false; }
+
   NodeStats& stats(const std::string& node) { return stats_[node]; }
   const std::map<std::string, NodeStats>& all_stats() const noexcept { return stats_; }
 
@@ -65,6 +69,7 @@ class PipeContext {
   std::map<std::string, NodeStats> stats_;
   std::vector<std::weak_ptr<Stoppable>> stoppables_;
   Nanoseconds timeout_ = kNever;
+  bool quick_ = true;
   std::atomic<Nanoseconds> close_until_{kNever};
   std::mutex mutex_;  // guards abandoned_
   std::vector<std::string> abandoned_;

@@ -97,6 +97,7 @@ void InstanceDispatcher::init_(Init& init) {
     if (init.items().size() > 1) before_instance_ = init.make(init.items()[1]);
     quick_ = false;
   }
+  if (!quick_) context_->not_quick();
   for (std::size_t i = instances_.size(); i-- > 0;) idle_.push_back(instances_[i].get());
   context_->add_stoppable(weak_from_this());
 }
@@ -129,8 +130,12 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
     const auto all_back = [&] { return idle_.size() == instances_.size(); };
     if (until == kNever)
       came_back_.wait(lock, all_back);
-    else if (!came_back_.wait_until(lock, to_time_point(until), all_back))
+    else if (!came_back_.wait_until(lock, to_time_point(until), all_back)) {
+      for (const auto& instance : instances_)
+        if (std::find(idle_.begin(), idle_.end(), instance.get()) == idle_.end())
+          context_->report_abandoned(instance->backend->label() + " of node \"" + node_ + "\"");
       return false;
+    }
   }
   bool joined = true;
   for (const auto& instance : instances_)

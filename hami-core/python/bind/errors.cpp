@@ -1,0 +1,126 @@
+// Error codes to hami's exception classes, and back.
+#include "errors.hpp"
+
+#include "lang/parse.hpp"
+#include "pipe/pipe_state.hpp"
+#include "values.hpp"
+
+namespace hami::bind {
+namespace {
+
+const char* class_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInternal: return "Error";
+    case ErrorCode::kConfig: return "ConfigError";
+    case ErrorCode::kBackendNotFound: return "BackendNotFound";
+    case ErrorCode::kPlugin: return "PluginError";
+    case ErrorCode::kDataType: return "DataTypeError";
+    case ErrorCode::kRequest: return "RequestError";
+    case ErrorCode::kNoResult: return "NoResult";
+    case ErrorCode::kQueueFull: return "QueueFull";
+    case ErrorCode::kDeadlineExceeded: return "DeadlineExceeded";
+    case ErrorCode::kPipeClosed: return "PipeClosed";
+    case ErrorCode::kReentrantCall: return "ReentrantCall";
+    case ErrorCode::kNotFound: return "NotFound";
+    case ErrorCode::kAlreadyExists: return "AlreadyExists";
+    case ErrorCode::kCancelled:
+    case ErrorCode::kForeign: break;
+  }
+  return "Error";
+}
+
+py::object make_exception(const Error& error) {
+  if (error.code() == ErrorCode::kCancelled)
+    return py::module_::import("concurrent.futures").attr("CancelledError")(error.message());
+  return py::module_::import("hami._errors").attr(class_of(error.code()))(error.message());
+}
+
+// "in backend DetectText, node "detect"": innermost first.
+std::string note_of(const Error& error) {
+  std::string text;
+  for (const std::string& note : error.notes()) text += (text.empty() ? "in " : ", ") + note;
+  return text;
+}
+
+// Exceptions got notes in Python 3.11; before, the text goes into the message.
+void add_note(py::object& exception, const std::string& note) {
+  if (!py::hasattr(exception, "add_note")) {
+    py::tuple args = exception.attr("args");
+    if (args.empty() || !py::isinstance<py::str>(args[0])) return;
+    const std::string message = py::str(args[0]);
+    if (message.find(note) != std::string::npos) return;
+    py::list changed(args);
+    changed[0] = message + "\n" + note;
+    exception.attr("args") = py::tuple(changed);
+    return;
+  }
+  const py::object notes = py::getattr(exception, "__notes__", py::list());
+  if (!notes.contains(note)) exception.attr("add_note")(note);
+}
+
+py::object all_problems(const PlanProblems& found) {
+  if (found.problems.size() == 1) return to_exception(found.problems[0]);
+  py::list problems;
+  std::string text = std::to_string(found.problems.size()) + " problems in the configuration";
+  for (const Error& problem : found.problems) {
+    problems.append(to_exception(problem));
+    text += "\n\n" + problem.message();
+  }
+  py::object exception = py::module_::import("hami._errors").attr("ConfigError")(text);
+  exception.attr("problems") = problems;
+  return exception;
+}
+
+}  // namespace
+
+Error from_exception(py::object exception) {
+  PyObject* raw = exception.ptr();
+  const std::string type = py::str(py::type::handle_of(exception).attr("__name__"));
+  std::string text;
+  try {
+    text = py::str(exception);
+  } catch (py::error_already_set&) {  // its __str__ is broken; its type is not
+  }
+  if (PyErr_GivenExceptionMatches(raw, PyExc_SystemExit))
+    return Error(ErrorCode::kRequest, "the backend raised SystemExit(" + text + ")");
+  const bool is_final = PyErr_GivenExceptionMatches(raw, PyExc_MemoryError) || !PyErr_GivenExceptionMatches(raw, PyExc_Exception);
+  return Error(ErrorCode::kForeign, text.empty() ? type : type + ": " + text, opaque(std::move(exception)), is_final);
+}
+
+Error from_python(py::error_already_set& raised) {
+  py::object exception = raised.value();
+  if (raised.trace()) PyException_SetTraceback(exception.ptr(), raised.trace().ptr());
+  return from_exception(std::move(exception));
+}
+
+py::object to_exception(const Error& error) {
+  py::object exception = error.code() == ErrorCode::kForeign && error.payload().is_counted()
+                             ? to_python(error.payload())
+                             : make_exception(error);
+  const std::string note = note_of(error);
+  if (!note.empty()) add_note(exception, note);
+  return exception;
+}
+
+void raise(const Error& error) {
+  const py::object exception = to_exception(error);
+  PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
+  throw py::error_already_set();
+}
+
+void register_translators() {
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    const auto set = [](const py::object& exception) {
+      PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
+    };
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const PlanProblems& found) {
+      set(all_problems(found));
+    } catch (const Error& error) {
+      set(to_exception(error));
+    }
+  });
+}
+
+}  // namespace hami::bind

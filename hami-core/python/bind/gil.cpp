@@ -1,0 +1,89 @@
+// The global lock: hooks for the core's waits, and references dropped by threads that do not hold it.
+#include "gil.hpp"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <vector>
+
+#include "base/blocking.hpp"
+#include "base/error.hpp"
+#include "errors.hpp"
+
+namespace hami::bind {
+namespace {
+
+bool finalizing() noexcept {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing();
+#else
+  return _Py_IsFinalizing();
+#endif
+}
+
+[[noreturn]] void park() noexcept {
+  for (;;) pause();
+}
+
+std::mutex dropped_mutex;  // guards dropped
+std::vector<PyObject*>& dropped = *new std::vector<PyObject*>;
+
+int drain_pending(void*) {
+  drain_dropped();
+  return 0;
+}
+
+void* leave() noexcept { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
+
+void enter(void* token) noexcept {
+  if (!token) return;
+  if (finalizing()) park();
+  PyEval_RestoreThread(static_cast<PyThreadState*>(token));
+}
+
+// Python runs signal handlers on the main thread only.
+void check_signals() {
+  if (syscall(SYS_gettid) != getpid()) return;
+  const HoldGil gil;
+  if (PyErr_CheckSignals() == 0) return;
+  py::error_already_set raised;
+  throw from_python(raised);
+}
+
+}  // namespace
+
+HoldGil::HoldGil() noexcept {
+  if (finalizing() && !PyGILState_Check()) park();
+  state_ = PyGILState_Ensure();
+}
+
+HoldGil::~HoldGil() { PyGILState_Release(state_); }
+
+void drop(PyObject* object) noexcept {
+  if (PyGILState_Check()) {
+    Py_DECREF(object);
+    return;
+  }
+  bool first;
+  {
+    std::lock_guard lock(dropped_mutex);
+    first = dropped.empty();
+    dropped.push_back(object);
+  }
+  // The main thread takes them if nobody else comes by.
+  if (first && !finalizing()) Py_AddPendingCall(drain_pending, nullptr);
+}
+
+void drain_dropped() noexcept {
+  std::vector<PyObject*> mine;
+  {
+    std::lock_guard lock(dropped_mutex);
+    mine.swap(dropped);
+  }
+  for (PyObject* object : mine) Py_DECREF(object);
+}
+
+void install_hooks() { set_blocking_hooks({leave, enter, check_signals}); }
+
+}  // namespace hami::bind

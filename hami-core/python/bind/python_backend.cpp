@@ -1,0 +1,259 @@
+// PythonBackend: init, forward and close of a Python object, with the global lock held for just that long.
+#include "python_backend.hpp"
+
+#include <pybind11/stl.h>
+
+#include <set>
+
+#include "errors.hpp"
+#include "registry/init.hpp"
+#include "registry/registry.hpp"
+#include "request_view.hpp"
+#include "values.hpp"
+
+namespace hami::bind {
+namespace {
+
+// A child of a Python backend: what its `self.children` holds.
+struct Child {
+  BackendPtr backend;
+};
+
+std::vector<Request*> requests_of(const py::list& batch) {
+  std::vector<Request*> requests;
+  for (py::handle item : batch) {
+    if (!py::isinstance<RequestView>(item))
+      throw Error(ErrorCode::kDataType, "a child's forward takes the requests of the batch, got " + std::string(py::repr(item)));
+    requests.push_back(&py::cast<RequestView&>(item).request());
+  }
+  return requests;
+}
+
+class PythonBackend final : public Backend {
+ public:
+  PythonBackend(std::shared_ptr<PyRef> cls, std::shared_ptr<const std::set<std::string>> paths)
+      : cls_(std::move(cls)), paths_(std::move(paths)) {}
+  ~PythonBackend() override {
+    if (!object_) return;
+    const HoldGil gil;
+    try {
+      const py::object close = py::getattr(object_.get(), "close", py::none());
+      if (!close.is_none()) close();
+    } catch (py::error_already_set& raised) {
+      raised.discard_as_unraisable(py::reinterpret_borrow<py::object>(cls_->get()));
+    }
+    object_ = PyRef();
+  }
+
+ private:
+  void init_(Init& init) override {
+    const HoldGil gil;
+    try {
+      py::object object = cls_->get()();
+      for (const auto& [name, value] : init.params()) {
+        py::object given = to_python(value);
+        if (paths_->count(name) && !given.is_none()) given = py::module_::import("pathlib").attr("Path")(given);
+        object.attr(name.c_str()) = given;
+      }
+      set_children(init, object);
+      object_ = PyRef(object);
+      if (py::hasattr(object, "init")) {
+        DictView options(&init.options());
+        object.attr("init")(py::cast(&options, py::return_value_policy::reference));
+      }
+      read_range(object);
+      forward_method_ = PyRef(object.attr("forward"));
+    } catch (py::error_already_set& raised) {
+      throw from_python(raised);
+    }
+  }
+
+  void set_children(Init& init, py::object& object) {
+    if (!init.has_brackets()) return;
+    std::vector<BackendPtr> made;
+    {
+      py::gil_scoped_release release;
+      for (const PlanItem& item : init.items()) made.push_back(init.make(item));
+    }
+    py::tuple children(made.size());
+    for (std::size_t i = 0; i < made.size(); ++i) children[i] = py::cast(Child{made[i]});
+    object.attr("children") = children;
+  }
+
+  // `max` and `min` of the object: ints, or methods that give one after init.
+  void read_range(const py::object& object) {
+    const auto read = [&](const char* name) -> std::optional<std::size_t> {
+      py::object value = py::getattr(object, name, py::none());
+      if (PyCallable_Check(value.ptr())) value = value();
+      if (value.is_none()) return std::nullopt;
+      if (!py::isinstance<py::int_>(value) || value.cast<long long>() < 1)
+        throw Error(ErrorCode::kConfig, label() + "." + name + " must be an int of at least 1, got " + std::string(py::repr(value)));
+      return value.cast<std::size_t>();
+    };
+    if (const auto max = read("max")) range_of_.max = *max;
+    if (const auto min = read("min")) range_of_.min = *min;
+    if (range_of_.min > range_of_.max)
+      throw Error(ErrorCode::kConfig, label() + ".min is " + std::to_string(range_of_.min) + ", above its max, " +
+                                          std::to_string(range_of_.max));
+  }
+
+  void forward_(Batch batch) override {
+    const HoldGil gil;
+    try {
+      const BatchViews views(batch);
+      py::reinterpret_borrow<py::object>(forward_method_.get())(views.list());
+    } catch (py::error_already_set& raised) {
+      throw from_python(raised);
+    }
+    drain_dropped();
+    note_failures(batch);
+  }
+
+  void forward_with_dep_(Batch batch, Backend& dependency) override {
+    const HoldGil gil;
+    if (!py::hasattr(object_.get(), "forward_with_dep")) throw Error(ErrorCode::kRequest, label() + " has no forward_with_dep");
+    try {
+      const BatchViews views(batch);
+      // The dependency outlives the call, not the handle.
+      Child child{BackendPtr(&dependency, [](Backend*) {})};
+      const py::object handle = py::cast(child);
+      object_.get().attr("forward_with_dep")(views.list(), handle);
+      handle.cast<Child&>().backend = nullptr;
+    } catch (py::error_already_set& raised) {
+      throw from_python(raised);
+    }
+    note_failures(batch);
+  }
+
+  void note_failures(Batch batch) const {
+    for (Request* request : batch)
+      if (!request->alive() && request->error->notes().empty())
+        *request->error = request->error->with_note("backend " + label());
+  }
+
+  Range range_() const override { return range_of_; }
+
+  std::shared_ptr<PyRef> cls_;
+  std::shared_ptr<const std::set<std::string>> paths_;  // parameters that Python wants as pathlib.Path
+  PyRef object_;
+  PyRef forward_method_;
+  Range range_of_;
+};
+
+ParamSpec spec_of(const py::dict& given) {
+  ParamSpec spec;
+  spec.name = given["name"].cast<std::string>();
+  spec.type = *param_type_of(given["type"].cast<std::string>());
+  spec.required = given["required"].cast<bool>();
+  if (!spec.required && !given["default"].is_none()) {
+    spec.fallback = coerce_param(spec, to_value(given["default"]), "its class");
+  }
+  spec.choices = given["choices"].cast<std::vector<std::string>>();
+  spec.help = given["help"].cast<std::string>();
+  return spec;
+}
+
+ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner, const std::string& doc,
+                         const std::vector<py::dict>& params, const std::string& threads, bool quick, bool retry_safe,
+                         const std::pair<std::size_t, std::optional<std::size_t>>& children) {
+  BackendClass made;
+  made.name = name;
+  made.owner = owner;
+  made.doc = doc;
+  for (const py::dict& param : params) made.params.push_back(spec_of(param));
+  made.traits.threads = *threads_of(threads);
+  made.traits.quick = quick;
+  made.traits.retry_safe = retry_safe;
+  const std::size_t most = children.second.value_or(Phase::kMany);
+  if (most > 0) made.brackets = {children.first > 0, {Phase{std::max<std::size_t>(1, children.first), most}}};
+  auto held = std::make_shared<PyRef>(std::move(cls));
+  std::set<std::string> paths;
+  for (const ParamSpec& spec : made.params)
+    if (spec.type == ParamType::kPath) paths.insert(spec.name);
+  made.create = [held, names = std::make_shared<const std::set<std::string>>(std::move(paths))] {
+    return std::make_shared<PythonBackend>(held, names);
+  };
+  return {std::make_shared<BackendClass>(std::move(made))};
+}
+
+py::list params_of(const ClassHandle& handle) {
+  py::list list;
+  for (const ParamSpec& spec : handle.cls->params) {
+    py::dict param;
+    param["name"] = spec.name;
+    param["type"] = param_type_name(spec.type);
+    param["required"] = spec.required;
+    param["default"] = to_python(spec.fallback);
+    param["choices"] = spec.choices;
+    param["help"] = spec.help;
+    param["text"] = show_param(spec);
+    list.append(param);
+  }
+  return list;
+}
+
+// How the core asks Python for a name that it does not know.
+ClassPtr ask_finder(const PyRef& finder, const std::string& name, const std::string& distribution,
+                    const std::map<std::string, std::string>& providers) {
+  const HoldGil gil;
+  try {
+    py::dict by_name;
+    for (const auto& [key, value] : providers) by_name[py::str(key)] = value;
+    return py::reinterpret_borrow<py::object>(finder.get())(name, distribution, by_name).cast<ClassHandle>().cls;
+  } catch (py::error_already_set& raised) {
+    const py::object exception = raised.value();
+    const bool missing = py::isinstance(exception, py::module_::import("hami._errors").attr("BackendNotFound"));
+    const auto part = [&](const char* attribute) -> std::string {
+      const py::object text = py::getattr(exception, attribute, py::none());
+      return text.is_none() ? "" : std::string(py::str(text));
+    };
+    std::string headline = part("headline");
+    if (headline.empty()) headline = from_python(raised).message();
+    throw MissingBackend{missing ? ErrorCode::kBackendNotFound : ErrorCode::kPlugin, headline, part("hint")};
+  }
+}
+
+}  // namespace
+
+void register_python_backends(py::module_& module) {
+  py::class_<ClassHandle>(module, "BackendClass", "What the registry knows of one backend class.")
+      .def_property_readonly("name", [](const ClassHandle& self) { return self.cls->name; })
+      .def_property_readonly("owner", [](const ClassHandle& self) { return self.cls->owner; })
+      .def_property_readonly("doc", [](const ClassHandle& self) { return self.cls->doc; })
+      .def_property_readonly("params", params_of)
+      .def_property_readonly("brackets", [](const ClassHandle& self) { return show_brackets(self.cls->brackets); })
+      .def_property_readonly("thread", [](const ClassHandle& self) { return threads_name(self.cls->traits.threads); })
+      .def_property_readonly("quick", [](const ClassHandle& self) { return self.cls->traits.quick; });
+
+  py::class_<Child>(module, "Child", "A backend inside the brackets of a Python backend.")
+      .def("forward",
+           [](const Child& self, const py::list& batch) {
+             if (!self.backend) throw Error(ErrorCode::kRequest, "this backend was lent for one call, which is over");
+             const std::vector<Request*> requests = requests_of(batch);
+             py::gil_scoped_release release;
+             self.backend->forward(Batch(requests));
+           })
+      .def_property_readonly("min", [](const Child& self) { return self.backend->min(); })
+      .def_property_readonly("max", [](const Child& self) -> std::optional<std::size_t> {
+        const Range range = self.backend->range();
+        return range.declared() ? std::optional(range.max) : std::nullopt;
+      });
+
+  module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"), py::arg("doc"),
+             py::arg("params"), py::arg("thread"), py::arg("quick"), py::arg("retry_safe"), py::arg("children"));
+  module.def("define", [](const ClassHandle& handle) { Registry::instance().define(handle.cls); });
+  module.def("defined", [] {
+    std::vector<ClassHandle> handles;
+    for (const ClassPtr& cls : Registry::instance().known()) handles.push_back({cls});
+    return handles;
+  });
+  module.def("set_finder", [](py::object finder) {
+    auto held = std::make_shared<PyRef>(std::move(finder));
+    Registry::instance().set_finder([held](const std::string& name, const std::string& distribution,
+                                           const std::map<std::string, std::string>& providers) {
+      return ask_finder(*held, name, distribution, providers);
+    });
+  });
+}
+
+}  // namespace hami::bind

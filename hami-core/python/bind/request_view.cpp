@@ -1,0 +1,119 @@
+// DictView and RequestView: a mutable mapping in Python.
+#include "request_view.hpp"
+
+#include "errors.hpp"
+#include "values.hpp"
+
+namespace hami::bind {
+namespace {
+
+std::string key_of(py::handle key) {
+  if (!PyUnicode_Check(key.ptr())) throw Error(ErrorCode::kDataType, "the keys of a request are str, got " + std::string(py::repr(key)));
+  return py::cast<std::string>(key);
+}
+
+py::object get_item(const DictView& view, py::handle key) {
+  const Value* value = view.dict().find(key_of(key));
+  if (value) return to_python(*value);
+  PyErr_SetObject(PyExc_KeyError, key.ptr());
+  throw py::error_already_set();
+}
+
+py::object get(const DictView& view, py::handle key, py::object fallback) {
+  const Value* value = view.dict().find(key_of(key));
+  return value ? to_python(*value) : fallback;
+}
+
+void del_item(const DictView& view, py::handle key) {
+  if (view.dict().erase(key_of(key))) return;
+  PyErr_SetObject(PyExc_KeyError, key.ptr());
+  throw py::error_already_set();
+}
+
+py::list keys(const DictView& view) {
+  py::list list;
+  for (const Dict::Entry& entry : view.dict()) list.append(py::str(entry.key));
+  return list;
+}
+
+py::list items(const DictView& view) {
+  py::list list;
+  for (const Dict::Entry& entry : view.dict()) list.append(py::make_tuple(entry.key, to_python(entry.value)));
+  return list;
+}
+
+py::list values(const DictView& view) {
+  py::list list;
+  for (const Dict::Entry& entry : view.dict()) list.append(to_python(entry.value));
+  return list;
+}
+
+py::object pop(const DictView& view, py::handle key, const py::args& fallback) {
+  if (!fallback.empty() && !view.dict().contains(key_of(key))) return fallback[0];
+  py::object value = get_item(view, key);
+  del_item(view, key);
+  return value;
+}
+
+void update(const DictView& view, const py::dict& other) {
+  for (const auto& [key, value] : other) view.dict().set(key_of(key), to_value(value));
+}
+
+py::object set_default(const DictView& view, py::handle key, py::object fallback) {
+  if (const Value* value = view.dict().find(key_of(key))) return to_python(*value);
+  view.dict().set(key_of(key), to_value(fallback));
+  return fallback;
+}
+
+void fail(const RequestView& view, py::object exception) {
+  if (PyType_Check(exception.ptr())) exception = exception();
+  if (!PyExceptionInstance_Check(exception.ptr()))
+    throw Error(ErrorCode::kDataType, "fail() takes an exception, got " + std::string(py::repr(exception)));
+  view.request().fail(from_exception(std::move(exception)));
+}
+
+}  // namespace
+
+Dict& DictView::dict() const {
+  if (!dict_) throw Error(ErrorCode::kRequest, "this request is no longer the backend's; its forward has returned");
+  return *dict_;
+}
+
+BatchViews::BatchViews(Batch batch) : list_(batch.size()) {
+  views_.reserve(batch.size());
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    auto* view = new RequestView(batch[i]);
+    py::object object = py::cast(view, py::return_value_policy::take_ownership);
+    views_.push_back(view);
+    list_[i] = object;
+    objects_.push_back(std::move(object));
+  }
+}
+
+BatchViews::~BatchViews() {
+  for (RequestView* view : views_) view->detach();
+}
+
+void register_views(py::module_& module) {
+  py::class_<DictView> view(module, "DictView", "A dict of the core, seen in place: a mutable mapping with str keys.");
+  view.def("__getitem__", get_item)
+      .def("__setitem__", [](const DictView& self, py::handle key, py::handle value) { self.dict().set(key_of(key), to_value(value)); })
+      .def("__delitem__", del_item)
+      .def("__contains__", [](const DictView& self, py::handle key) {
+        return PyUnicode_Check(key.ptr()) && self.dict().contains(key_of(key));
+      })
+      .def("__len__", [](const DictView& self) { return self.dict().size(); })
+      .def("__iter__", [](const DictView& self) { return py::iter(keys(self)); })
+      .def("__repr__", [](const DictView& self) { return "<" + std::string(py::str(py::dict(items(self)))) + ">"; })
+      .def("get", get, py::arg("key"), py::arg("default") = py::none())
+      .def("keys", keys)
+      .def("items", items)
+      .def("values", values)
+      .def("pop", pop)
+      .def("update", update)
+      .def("setdefault", set_default, py::arg("key"), py::arg("default") = py::none());
+  py::class_<RequestView, DictView>(module, "Request", "One request of a batch: a mutable mapping, valid until forward returns.")
+      .def("fail", fail, py::arg("exception"), "Fail this request alone; the others of its batch go on.");
+}
+
+}  // namespace hami::bind

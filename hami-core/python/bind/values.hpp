@@ -1,0 +1,22 @@
+// Values between Python and the core: small ones are copied, large ones are seen in place, others travel untouched.
+#pragma once
+
+#include "base/dict.hpp"
+#include "gil.hpp"
+
+namespace hami::bind {
+
+// str, bytes, exact int (of 64 bits), float, bool, None and list become the core's kinds; anything else is opaque. What
+// is not copied keeps its identity: it comes back as the same object.
+Value to_value(py::handle object);
+py::object to_python(const Value& value);
+
+// The keys of a caller's dict; TypeError as DataTypeError for keys that are no str.
+Dict snapshot(const py::dict& dict);
+// What backends wrote goes back, `data` excepted.
+void write_back(const Dict& from, py::dict& to);
+
+// A Python object as an opaque value.
+Value opaque(py::object object);
+
+}  // namespace hami::bind

@@ -1,0 +1,34 @@
+"""Submitted requests as standard futures."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+
+class RequestFuture(Future[dict[str, Any]]):
+    """A standard future whose cancel also reaches a request that is queued or running."""
+
+    _call: Any = None  # the core's handle
+
+    def cancel(self) -> bool:
+        """Cancel unless there is an outcome already; the backend's work for the request is discarded."""
+        if self._call is not None:
+            self._call.cancel()  # gives the outcome at once, through `done` below, if there is none yet
+        return super().cancel()
+
+
+def submit(core: Any, request: dict[str, Any], timeout: float | None) -> RequestFuture:
+    future = RequestFuture()
+
+    def done(error: BaseException | None) -> None:
+        if isinstance(error, CancelledError):
+            Future.cancel(future)
+            future.set_running_or_notify_cancel()  # wait() and as_completed() look for a cancellation that was noticed
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(request)
+
+    future._call = core.submit(request, timeout, done)
+    return future

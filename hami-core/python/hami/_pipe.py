@@ -1,0 +1,174 @@
+"""A built pipe, and how one is made: the calls that users write."""
+
+from __future__ import annotations
+
+import weakref
+
+from hami import _core
+from hami._errors import BatchError, DataTypeError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from typing import Any, overload
+
+    from hami._plugins import BackendInfo, PluginRecord
+
+_open_pipes: weakref.WeakSet[Pipe] = weakref.WeakSet()
+
+
+class Pipe:
+    """A pipeline that is ready to answer; made by `hami.pipe`.
+
+        with hami.pipe("S[DecodeMat,ResizeMat(224,224)]") as pipe:
+            image = pipe({"data": jpeg})["result"]
+
+    Thread-safe. A request is a dict with str keys: `data` goes in, `result` comes out, other keys pass through.
+    """
+
+    def __init__(self, source: Any) -> None:
+        from hami._config import load
+
+        _use_plugins()
+        config = load(source)
+        self._core = _core.Pipe(
+            nodes=config.nodes,
+            globals=config.globals,
+            entrypoint=config.entrypoint,
+            dag_entrypoint=config.dag_entrypoint,
+            providers=config.providers,
+            where=config.where,
+        )
+        _close_at_exit(self)
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self, requests: dict[str, Any], timeout: float | None = None) -> dict[str, Any]: ...
+        @overload
+        def __call__(self, requests: list[dict[str, Any]], timeout: float | None = None) -> list[dict[str, Any]]: ...
+
+    def __call__(self, requests: Any, timeout: float | None = None) -> Any:
+        """Run one request, or a list of them, and return what was given, now with `result`.
+
+        timeout: seconds for each request; it then fails with DeadlineExceeded, whatever its backend does.
+        Raises the backend's own exception, or one of hami's; the request then has no `result`. For a list:
+        BatchError with (index, exception) pairs, while the requests that went well have their `result`.
+        """
+        if isinstance(requests, dict):
+            return self._core.call(requests, timeout)
+        if not isinstance(requests, list) or not all(isinstance(request, dict) for request in requests):
+            raise DataTypeError(f"a pipe takes a dict or a list of dicts, got {_kind(requests)}")
+        if len({id(request) for request in requests}) < len(requests):
+            raise DataTypeError("one dict stands twice in the list; each request needs a dict of its own")
+        outcomes = self._core.call_many(requests, timeout)
+        errors = [(index, outcome) for index, outcome in enumerate(outcomes) if outcome is not None]
+        if errors:
+            raise BatchError(errors)
+        return requests
+
+    def submit(self, request: dict[str, Any], timeout: float | None = None) -> Future[dict[str, Any]]:
+        """Start one request and return a future that gives the same dict, with `result`, or raises its error.
+
+        Waits only where the node's queue is full and its `on_full` is "block". Cancelling the future works until it
+        has an outcome; what a backend still does for the request is discarded.
+        """
+        if not isinstance(request, dict):
+            raise DataTypeError(f"submit takes a dict, got {_kind(request)}")
+        from hami._future import submit
+
+        return submit(self._core, request, timeout)
+
+    def close(self, timeout: float | None = 10.0) -> None:
+        """Take nothing more, finish what is open, end all threads and free the backends.
+
+        What is not finished after `timeout` seconds (None: no limit) fails with PipeClosed. A backend that does not come
+        back is abandoned with a RuntimeWarning that names it.
+        """
+        abandoned = self._core.close(timeout)
+        if abandoned:
+            import warnings
+
+            warnings.warn(
+                f"these backends did not come back within {timeout} s and were abandoned: {', '.join(abandoned)}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._core.closed
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Count, for each node since the pipe was built: requests, failed, batches, items, retried, inline, busy_ms."""
+        return self._core.stats()
+
+    def __enter__(self) -> Pipe:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def pipe(source: Any) -> Pipe:
+    """Build a pipe.
+
+        hami.pipe("pipeline.toml")                      # a file, or a Path
+        hami.pipe({"detect": {...}, "read": {...}})     # nodes
+        hami.pipe({"backend": "OnnxTensor", "model": "resnet.onnx", "max": 8})    # one node
+        hami.pipe("S[DecodeMat,ResizeMat(224,224)]")    # an expression
+        hami.pipe("ocr")                                # a pipeline that a plugin packages
+
+    Raises ConfigError, BackendNotFound or PluginError, with all that is wrong, before anything is loaded; and whatever a
+    backend's init raises.
+    """
+    return Pipe(source)
+
+
+def backends() -> dict[str, BackendInfo]:
+    """Every backend name that an expression can use here, by name. Imports no plugin."""
+    from hami._plugins import backends as known
+
+    return known()
+
+
+def plugins() -> list[PluginRecord]:
+    """What is known of each installed plugin. Imports none."""
+    from hami._plugins import plugins as installed
+
+    return installed()
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, list):
+        return "a list of " + ", ".join(sorted({type(item).__name__ for item in value if not isinstance(item, dict)}))
+    return type(value).__name__
+
+
+_finder_is_set = False
+
+
+def _use_plugins() -> None:
+    """Let the core find names in installed plugins; not before the first pipe, so that importing hami costs nothing."""
+    global _finder_is_set
+    if not _finder_is_set:
+        from hami._plugins import installed
+
+        _core.set_finder(installed.find)
+        _finder_is_set = True
+
+
+def _close_at_exit(pipe: Pipe) -> None:
+    """Threads of the core must be gone before the interpreter is."""
+    if not _open_pipes:
+        import atexit
+
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
+    _open_pipes.add(pipe)
+
+
+def _close_all() -> None:
+    for pipe in list(_open_pipes):
+        pipe.close()

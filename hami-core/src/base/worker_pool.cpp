@@ -1,0 +1,42 @@
+// WorkerPool: an idle worker, a new one, or the queue.
+#include "base/worker_pool.hpp"
+
+namespace hami {
+
+void WorkerPool::post(std::function<void()> job) {
+  std::lock_guard lock(mutex_);
+  Worker* worker = nullptr;
+  if (!idle_.empty()) {
+    worker = idle_.back();
+    idle_.pop_back();
+  } else if (workers_.size() < limit_) {
+    workers_.push_back(std::make_unique<Worker>(name_));
+    worker = workers_.back().get();
+  } else {
+    waiting_.push_back(std::move(job));
+    return;
+  }
+  worker->post([this, worker, job = std::move(job)]() mutable { work(*worker, std::move(job)); });
+}
+
+void WorkerPool::work(Worker& worker, std::function<void()> job) {
+  for (;;) {
+    job();
+    job = nullptr;
+    std::lock_guard lock(mutex_);
+    if (waiting_.empty()) {
+      idle_.push_back(&worker);
+      return;
+    }
+    job = std::move(waiting_.front());
+    waiting_.pop_front();
+  }
+}
+
+bool WorkerPool::stop(Nanoseconds until) {
+  bool stopped = true;
+  for (const auto& worker : workers_) stopped = worker->stop(until) && stopped;
+  return stopped;
+}
+
+}  // namespace hami

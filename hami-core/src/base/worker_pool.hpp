@@ -1,0 +1,33 @@
+// Workers for jobs that wait themselves: as many as are needed at once, up to a limit; then the jobs queue.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/worker.hpp"
+
+namespace hami {
+
+class WorkerPool {
+ public:
+  WorkerPool(std::string name, std::size_t limit) : name_(std::move(name)), limit_(limit) {}
+
+  void post(std::function<void()> job);  // jobs must not throw
+  bool stop(Nanoseconds until);          // as Worker::stop, for each
+
+ private:
+  void work(Worker& worker, std::function<void()> job);
+
+  const std::string name_;
+  const std::size_t limit_;
+  std::mutex mutex_;  // guards all below
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<Worker*> idle_;
+  std::deque<std::function<void()>> waiting_;
+};
+
+}  // namespace hami

@@ -1,0 +1,124 @@
+// Call: the place where an outcome is given, once.
+#include "pipe/call.hpp"
+
+#include <algorithm>
+
+#include "base/blocking.hpp"
+#include "pipe/pipe_state.hpp"
+
+namespace hami {
+namespace {
+
+constexpr Nanoseconds kInterruptPoll = 50'000'000;
+
+Error too_late() { return Error(ErrorCode::kDeadlineExceeded, "the request's time ran out"); }
+
+}  // namespace
+
+Call::Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete)
+    : pipe_(std::move(pipe)), slots_(dicts.size()), on_complete_(std::move(on_complete)), remaining_(dicts.size()) {
+  for (std::size_t i = 0; i < dicts.size(); ++i) {
+    Ref<Request> request = make_counted<Request>();
+    request->dict = std::move(dicts[i]);
+    request->index = i;
+    slots_[i].request = std::move(request);
+  }
+}
+
+const Error* Call::error(std::size_t index) const noexcept {
+  const Slot& slot = slots_[index];
+  return slot.error ? &*slot.error : nullptr;
+}
+
+bool Call::complete() const {
+  std::lock_guard lock(mutex_);
+  return remaining_ == 0;
+}
+
+void Call::settle(Slot& slot, std::optional<Error> error) noexcept {
+  slot.settled = true;
+  slot.error = std::move(error);
+  --remaining_;
+}
+
+void Call::done(Request* const* requests, std::size_t count) noexcept {
+  bool last = false;
+  {
+    std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < count; ++i) {
+      Slot& slot = slots_[requests[i]->index];
+      requests[i]->sink = {};  // they hold each other
+      if (slot.settled) continue;  // its caller has left
+      if (requests[i]->alive() && !requests[i]->dict.contains(kResult))
+        requests[i]->fail(Error(ErrorCode::kNoResult, "the pipeline left no `result`"));
+      settle(slot, requests[i]->error);
+      last = remaining_ == 0;
+    }
+    if (last) changed_.notify_all();
+  }
+  if (last) completed();
+}
+
+void Call::give_up(const Error& error) noexcept {
+  bool last = false;
+  {
+    std::lock_guard lock(mutex_);
+    for (Slot& slot : slots_) {
+      if (slot.settled) continue;
+      slot.request->abandon();
+      settle(slot, error);
+      last = remaining_ == 0;
+    }
+    if (last) changed_.notify_all();
+  }
+  if (last) completed();
+}
+
+Nanoseconds Call::expire(Nanoseconds moment) noexcept {
+  Nanoseconds next = kNever;
+  bool last = false;
+  {
+    std::lock_guard lock(mutex_);
+    for (Slot& slot : slots_) {
+      if (slot.settled) continue;
+      if (slot.request->deadline > moment) {
+        next = std::min(next, slot.request->deadline);
+        continue;
+      }
+      slot.request->abandon();
+      settle(slot, too_late());
+      last = remaining_ == 0;
+    }
+    if (last) changed_.notify_all();
+  }
+  if (last) completed();
+  return next;
+}
+
+// Every reference to the requests' dicts of others is gone or harmless; the caller may read the outcomes.
+void Call::completed() noexcept {
+  const Ref<Call> self(this);  // the callback may drop the last other one
+  pipe_->close_call(*this);
+  if (on_complete_) on_complete_(*this);
+}
+
+void Call::wait() {
+  if (complete()) return;
+  for (;;) {
+    {
+      BlockingScope blocking;
+      std::unique_lock lock(mutex_);
+      const Nanoseconds until = std::min(next_deadline_, now() + kInterruptPoll);
+      if (changed_.wait_until(lock, to_time_point(until), [&] { return remaining_ == 0; })) return;
+    }
+    if (next_deadline_ != kNever && now() >= next_deadline_) next_deadline_ = expire(now());
+    try {
+      check_interrupt();
+    } catch (const Error& error) {
+      give_up(error);
+      throw;
+    }
+  }
+}
+
+}  // namespace hami

@@ -1,0 +1,62 @@
+// The requests that one call brought in, from their start until each of them has its one outcome.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "registry/request.hpp"
+
+namespace hami {
+
+class PipeState;
+
+class Call final : public Sink {
+ public:
+  using OnComplete = std::function<void(Call&)>;
+
+  // `on_complete` (may be empty) runs once, without any lock held, on the thread that brings the last outcome.
+  Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete);
+
+  std::size_t size() const noexcept { return slots_.size(); }
+  // After completion: the reason of failure, or null. On success its dict may be read.
+  const Error* error(std::size_t index) const noexcept;
+  const Dict& dict(std::size_t index) const noexcept { return slots_[index].request->dict; }
+
+  // Waits for all outcomes; requests whose deadline passes are failed. Throws, leaving all requests, if interrupted.
+  void wait();
+
+  void done(Request* const* requests, std::size_t count) noexcept override;
+  // Gives every request that has none this outcome; what its backends still do for it is discarded.
+  void give_up(const Error& error) noexcept;
+  // The same for requests whose deadline is past. Returns the next deadline.
+  Nanoseconds expire(Nanoseconds moment) noexcept;
+  bool complete() const;
+
+ private:
+  friend class PipeState;
+  struct Slot {
+    Ref<Request> request;
+    std::optional<Error> error;
+    bool settled = false;
+  };
+
+  void settle(Slot& slot, std::optional<Error> error) noexcept;  // under mutex_
+  void completed() noexcept;
+
+  std::shared_ptr<PipeState> pipe_;
+  std::vector<Slot> slots_;
+  OnComplete on_complete_;
+  Nanoseconds next_deadline_ = kNever;  // set before the start
+  mutable std::mutex mutex_;  // guards the outcomes in slots_, and remaining_
+  std::condition_variable changed_;
+  std::size_t remaining_;
+
+  Call* previous_ = nullptr;  // in the pipe's list of open calls; guarded by the pipe
+  Call* next_ = nullptr;
+};
+
+}  // namespace hami

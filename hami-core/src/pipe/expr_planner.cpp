@@ -1,0 +1,212 @@
+// ExprPlanner: names, brackets and children. Parameters are in read_params.cpp.
+#include "pipe/expr_planner.hpp"
+
+#include <algorithm>
+
+#include "lang/parse.hpp"
+#include "registry/registry.hpp"
+
+namespace hami {
+namespace {
+
+// "one backend", "2 to 3 backends", "at least one key".
+std::string count_of(const Phase& phase) {
+  const char* noun = phase.kind == ItemKind::kBackend ? "backend" : phase.kind == ItemKind::kInstance ? "instance name" : "key";
+  const auto many = [&](std::size_t n) { return n == 1 ? std::string("one ") + noun : std::to_string(n) + " " + noun + "s"; };
+  if (phase.min == phase.max) return many(phase.min);
+  if (phase.max == Phase::kMany) return "at least " + many(phase.min);
+  return std::to_string(phase.min) + " to " + std::to_string(phase.max) + " " + noun + "s";
+}
+
+Threads stricter(Threads a, Threads b) { return std::min(a, b); }
+
+}  // namespace
+
+Plan ExprPlanner::plan_text_of_source() {
+  try {
+    std::string text;
+    const auto lookup = [&](const std::string& key) -> const std::string* {
+      const NodeScope::Found found = node_.find(key);
+      if (!found.value) return nullptr;
+      text = found.value->kind() == Kind::kStr ? std::string(found.value->as_text()) : show_value(*found.value);
+      return &text;
+    };
+    return plan_expr(substitute(parse(source_.text), lookup));
+  } catch (const SyntaxError& error) {
+    problem(error.span, error.what(), error.hint);
+    return {};
+  }
+}
+
+const Value* ExprPlanner::parameter(const std::string& key) { return node_.find(key).value; }
+
+Plan ExprPlanner::plan_value(const std::string& key) {
+  const NodeScope::Found found = node_.find(key);
+  Source source{"", node_.where(found.section, key)};
+  if (found.value->kind() != Kind::kStr) {
+    Span span;
+    const std::string text = show_setting(key, *found.value, span);
+    planning_.problems.emplace_back(
+        ErrorCode::kConfig, message_with_caret("\"" + key + "\" must be a pipeline expression in quotes, got " +
+                                                   kind_name(found.value->kind()),
+                                               text, span, source.where, ""));
+    return {};
+  }
+  source.text = std::string(found.value->as_text());
+  for (const ExprPlanner* planner = this; planner; planner = planner->asked_by_) {
+    if (planner->key_ != key) continue;
+    planning_.problems.emplace_back(
+        ErrorCode::kConfig, message_with_caret("the expression under \"" + key + "\" refers to itself", source.text,
+                                               {0, static_cast<std::uint32_t>(source.text.size())}, source.where, ""));
+    return {};
+  }
+  ExprPlanner planner(planning_, node_, std::move(source), false, this);
+  planner.key_ = key;
+  return planner.plan_text_of_source();
+}
+
+Plan ExprPlanner::plan_text(const std::string& text) {
+  return ExprPlanner(planning_, node_, {text, source_.where}, false, this).plan_text_of_source();
+}
+
+void ExprPlanner::add(ErrorCode code, Span span, const std::string& headline, const std::string& hint) {
+  planning_.problems.emplace_back(code, message_with_caret(headline, source_.text, span, source_.where, hint));
+}
+
+void ExprPlanner::problem(Span span, const std::string& headline, const std::string& hint) {
+  add(ErrorCode::kConfig, span, headline, hint);
+}
+
+// A name bound around it, or an instance; empty if it is neither.
+Plan ExprPlanner::plan_existing(const Expr& expr) {
+  const bool bare = expr.phases.empty() && expr.args.empty() && expr.distribution.empty();
+  Plan plan;
+  plan.label = expr.name;
+  if (bare) {
+    const auto bound = std::find_if(scope_.rbegin(), scope_.rend(), [&](const Bound& b) { return b.name == expr.name; });
+    if (bound != scope_.rend()) {
+      plan.binding = bound->binding;
+      plan.traits = bound->traits;
+      return plan;
+    }
+  }
+  if (expr.distribution.empty() && expr.name.find('.') != std::string::npos) {
+    if (!bare) problem(expr.span, "\"" + expr.name + "\" is an instance; it takes no parameters and no brackets", "");
+    plan.instance = expr.name;
+  }
+  return plan;
+}
+
+ClassPtr ExprPlanner::find_class(const Expr& expr) {
+  try {
+    return Registry::instance().find(expr.name, expr.distribution, node_.config().providers);
+  } catch (const MissingBackend& missing) {
+    add(missing.code, expr.name_span, missing.headline, missing.hint);
+  }
+  return nullptr;
+}
+
+Plan ExprPlanner::plan_expr(const Expr& expr) {
+  Plan plan = plan_existing(expr);
+  if (plan.binding || !plan.instance.empty()) return plan;
+  plan.cls = find_class(expr);
+  if (!plan.cls) return plan;
+  const BackendClass& cls = *plan.cls;
+  if (cls.schedules && !is_init_)
+    problem(expr.name_span, expr.name + " schedules a node; it can only stand in a node's init expression",
+            "put it under `node_entrypoint`");
+  if (!check_brackets(expr, cls)) return plan;
+  if (cls.expand) return cls.expand(*this, expr);
+  plan.traits = cls.traits;
+  read_params(expr, cls, plan);
+  plan_items(expr, cls, plan);
+  return plan;
+}
+
+bool ExprPlanner::check_brackets(const Expr& expr, const BackendClass& cls) {
+  const Brackets& brackets = cls.brackets;
+  const std::string takes = expr.name + " takes " + (brackets.phases.empty() ? "no brackets" : show_brackets(brackets));
+  if (expr.phases.empty()) {
+    if (brackets.required) problem(expr.name_span, expr.name + " needs brackets", takes);
+    return !brackets.required;
+  }
+  if (brackets.phases.empty()) {
+    problem(expr.span, takes, "");
+    return false;
+  }
+  if (expr.phases.size() != brackets.phases.size()) {
+    problem(expr.span,
+            takes + ", got " + std::to_string(expr.phases.size()) + (expr.phases.size() == 1 ? " phase" : " phases"),
+            "phases are separated by ;");
+    return false;
+  }
+  bool good = true;
+  for (std::size_t i = 0; i < expr.phases.size(); ++i) {
+    const Phase& phase = brackets.phases[i];
+    const std::size_t count = expr.phases[i].size();
+    if (count < phase.min || count > phase.max) {
+      const std::string at = brackets.phases.size() > 1 ? " in phase " + std::to_string(i + 1) : "";
+      problem({expr.phases[i].front().span.begin, expr.phases[i].back().span.end},
+              expr.name + " takes " + count_of(phase) + at + ", got " + std::to_string(count), "");
+      good = false;
+    }
+    for (const Item& item : expr.phases[i]) {
+      check_when(item, phase, cls);
+      if (item.is_setting && cls.expand) continue;  // whoever replaces itself reads its own settings
+      if (item.is_setting) {
+        problem(item.span, expr.name + " takes no settings in its brackets, got \"" + item.setting.key + "\"",
+                "write parameters as " + expr.name + "(" + item.setting.key + "=…)[…]");
+        good = false;
+      } else if (phase.kind != ItemKind::kBackend && !cls.expand && (!item.expr->phases.empty() || !item.expr->args.empty())) {
+        problem(item.span, expr.name + " takes the name of " + (phase.kind == ItemKind::kKey ? "a key" : "an instance") +
+                               " here, not an expression", "");
+        good = false;
+      }
+    }
+  }
+  return good;
+}
+
+void ExprPlanner::check_when(const Item& item, const Phase& phase, const BackendClass& cls) {
+  if (item.is_setting) return;
+  for (const Arg& arg : item.expr->when) {
+    const bool known = arg.key.empty() && std::find(phase.when.begin(), phase.when.end(), arg.value) != phase.when.end();
+    if (known) continue;
+    std::string words;
+    for (const std::string& word : phase.when) words += (words.empty() ? "(" : ", (") + word + ")";
+    problem(arg.value_span, "\"(" + arg.value + ")\" before an item means nothing to " + cls.name,
+            words.empty() ? "" : cls.name + " knows " + words);
+  }
+}
+
+void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& plan) {
+  const std::size_t outer_scope = scope_.size();
+  for (std::size_t i = 0; i < expr.phases.size(); ++i) {
+    const Phase& phase = cls.brackets.phases[i];
+    plan.phases.emplace_back();
+    for (const Item& item : expr.phases[i]) {
+      PlanItem planned;
+      planned.when = item.expr->when;
+      if (phase.kind == ItemKind::kBackend) {
+        planned.plan = std::make_unique<Plan>(plan_expr(*item.expr));
+        const Traits& child = planned.plan->traits;
+        plan.traits.threads = stricter(plan.traits.threads, child.threads);
+        plan.traits.quick = plan.traits.quick && child.quick;
+        plan.traits.retry_safe = plan.traits.retry_safe && child.retry_safe;
+      } else {
+        planned.text = item.expr->name;
+      }
+      if (!item.alias.empty() && !(cls.binds_names && i == 0))
+        problem(item.alias_span, "an alias means nothing to " + cls.name, "aliases name the items of IoC before its `;`");
+      if (cls.binds_names && i == 0) {
+        planned.binding = ++planning_.last_binding;
+        scope_.push_back({item.alias.empty() ? item.expr->name : item.alias, planned.binding, planned.plan->traits});
+      }
+      plan.phases.back().push_back(std::move(planned));
+    }
+  }
+  scope_.resize(outer_scope);
+  if (cls.owns_threads) plan.traits.threads = Threads::kConcurrent;
+}
+
+}  // namespace hami

@@ -1,0 +1,68 @@
+// Plans one expression text of one node: names to classes, brackets and parameters checked, children planned.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.hpp"
+#include "pipe/node_scope.hpp"
+#include "registry/plan.hpp"
+
+namespace hami {
+
+// What all expressions of a pipe share while it is planned.
+struct Planning {
+  std::vector<Error> problems;
+  std::size_t last_binding = 0;
+};
+
+// Where a text was found.
+struct Source {
+  std::string text;
+  std::string where;
+};
+
+class ExprPlanner final : public PlanContext {
+ public:
+  // `is_init`: scheduling names may stand in it.
+  ExprPlanner(Planning& planning, NodeScope& node, Source source, bool is_init, const ExprPlanner* asked_by = nullptr)
+      : planning_(planning), node_(node), source_(std::move(source)), is_init_(is_init), asked_by_(asked_by) {}
+
+  Plan plan_text_of_source();
+
+  const Value* parameter(const std::string& key) override;
+  Plan plan_value(const std::string& key) override;
+  Plan plan_expr(const Expr& expr) override;
+  Plan plan_text(const std::string& text) override;
+  void problem(Span span, const std::string& headline, const std::string& hint) override;
+
+ private:
+  struct Bound {
+    std::string name;
+    std::size_t binding;
+    Traits traits;
+  };
+
+  Plan plan_existing(const Expr& expr);
+  ClassPtr find_class(const Expr& expr);
+  bool check_brackets(const Expr& expr, const BackendClass& cls);
+  void check_when(const Item& item, const Phase& phase, const BackendClass& cls);
+  void plan_items(const Expr& expr, const BackendClass& cls, Plan& plan);
+  void read_params(const Expr& expr, const BackendClass& cls, Plan& plan);
+  bool read_args(const Expr& expr, const BackendClass& cls, std::vector<const Arg*>& by_spec);
+  void add(ErrorCode code, Span span, const std::string& headline, const std::string& hint);
+
+  Planning& planning_;
+  NodeScope& node_;
+  Source source_;
+  bool is_init_;
+  const ExprPlanner* asked_by_;
+  std::string key_;  // the key under which this text stood, if it came through Reflect
+  std::vector<Bound> scope_;
+};
+
+// "(accepts: model: path, device: str = "cpu")", or that it takes none.
+std::string show_accepted(const BackendClass& cls);
+
+}  // namespace hami

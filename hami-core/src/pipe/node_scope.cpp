@@ -1,0 +1,50 @@
+// NodeScope: look-up, and the account of what was used.
+#include "pipe/node_scope.hpp"
+
+#include "lang/params.hpp"
+
+namespace hami {
+
+const std::string NodeScope::kNowhere;
+
+NodeScope::Found NodeScope::find_own(const std::string& key) {
+  know(key);
+  if (section_ && key == "node_name") return {&node_name_, name(), key};
+  const auto found = values_.find(key);
+  if (found == values_.end()) return {};
+  used_.insert(key);
+  return {found->second, name(), key};
+}
+
+NodeScope::Found NodeScope::find(const std::string& key) {
+  if (Found own = find_own(key); own.value) return own;
+  const auto found = global_.values.find(key);
+  if (found == global_.values.end()) return {};
+  global_.used.insert(key);
+  return {found->second, "global", key};
+}
+
+std::string NodeScope::where(const std::string& section, const std::string& key) const {
+  std::string text;
+  if (section == "global")
+    text = "[global]";
+  else if (!section.empty())
+    text = "node \"" + section + "\"";
+  const auto found = config().where.find({section, key});
+  if (found != config().where.end()) text += (text.empty() ? "" : ", ") + found->second;
+  return text;
+}
+
+std::vector<std::string> NodeScope::unused() const {
+  std::vector<std::string> keys;
+  for (const auto& entry : values_)
+    if (!used_.count(entry.first)) keys.push_back(entry.first);
+  return keys;
+}
+
+std::string show_setting(const std::string& key, const Value& value, Span& span) {
+  span = {0, static_cast<std::uint32_t>(key.size())};
+  return key + " = " + show_value(value);
+}
+
+}  // namespace hami

@@ -1,0 +1,68 @@
+// The keys that the expressions of one node may use, and which of them were used.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lang/tree.hpp"
+#include "pipe/pipe_config.hpp"
+
+namespace hami {
+
+// What [global] holds, shared by all nodes.
+struct GlobalScope {
+  explicit GlobalScope(const PipeConfig& pipe) : config(pipe) {
+    for (const auto& [key, value] : pipe.global.keys) values[key] = &value;
+  }
+  const PipeConfig& config;
+  std::map<std::string, const Value*> values;
+  std::set<std::string> used;
+  std::set<std::string> known;  // keys that something would have used, for suggestions
+};
+
+class NodeScope {
+ public:
+  // `section` null: the entrypoint of several nodes, which sees [global] only.
+  NodeScope(GlobalScope& global, const PipeConfig::Section* section) : global_(global), section_(section) {
+    if (!section) return;
+    for (const auto& [key, value] : section->keys) values_[key] = &value;
+    node_name_ = Value(section->name);
+  }
+
+  struct Found {
+    const Value* value = nullptr;
+    std::string section;
+    std::string key;
+  };
+  // The node's own value, else that of [global]. Counts as a use.
+  Found find(const std::string& key);
+  // Of the node alone, for "X.key".
+  Found find_own(const std::string& key);
+
+  const std::string& name() const noexcept { return section_ ? section_->name : kNowhere; }
+  const PipeConfig& config() const noexcept { return global_.config; }
+  // `node "resnet", pipeline.toml:7`, as far as it is known.
+  std::string where(const std::string& section, const std::string& key) const;
+  std::vector<std::string> unused() const;
+  const std::set<std::string>& known() const noexcept { return known_; }
+  void know(const std::string& key) {
+    known_.insert(key);
+    global_.known.insert(key);
+  }
+
+ private:
+  static const std::string kNowhere;
+  GlobalScope& global_;
+  const PipeConfig::Section* section_;
+  std::map<std::string, const Value*> values_;
+  Value node_name_;
+  std::set<std::string> used_;
+  std::set<std::string> known_;
+};
+
+// `key = value` as it might stand in a file, and where the key is in it.
+std::string show_setting(const std::string& key, const Value& value, Span& span);
+
+}  // namespace hami

@@ -1,0 +1,208 @@
+// PipeState: building, calling, closing.
+#include "pipe/pipe_state.hpp"
+
+#include <cmath>
+
+#include "base/blocking.hpp"
+#include "base/fork.hpp"
+#include "container/containers.hpp"
+#include "lang/params.hpp"
+#include "registry/init.hpp"
+#include "schedule/scheduling.hpp"
+
+namespace hami {
+namespace {
+
+// What was abandoned may still run; its memory must stay.
+void keep_for_ever(std::shared_ptr<PipeState> state) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& kept = *new std::vector<std::shared_ptr<PipeState>>;
+  std::lock_guard lock(mutex);
+  kept.push_back(std::move(state));
+}
+
+}  // namespace
+
+std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
+  auto [plan, problems] = plan_pipe(config);
+  if (!problems.empty()) throw PlanProblems{std::move(problems)};
+  std::shared_ptr<PipeState> state(new PipeState);
+  state->make(plan);
+  return state;
+}
+
+void PipeState::make(const PipePlan& plan) {
+  generation_ = fork_generation();
+  context_->graph = plan.graph;
+  const auto make_root = [&](const std::string& node, const Plan& root) {
+    Dict options;  // of what is no instance
+    Bindings bindings;
+    try {
+      return Init(context_, node, options, bindings).make(root);
+    } catch (...) {
+      const Error error = current_error();
+      throw node.empty() ? error : error.with_note("node \"" + node + "\"");
+    }
+  };
+  for (const auto& [name, root] : plan.nodes) nodes_.push_back(make_root(name, root));
+  entry_ = make_root(plan.nodes.size() == 1 ? plan.nodes[0].first : "", plan.entry);
+  context_->check_expected();
+  quick_ = context_->quick() && entry_->is_asynchronous();
+}
+
+PipeState::~PipeState() {
+  if (generation_ == fork_generation()) destroy();
+}
+
+void PipeState::destroy() noexcept {
+  for (const auto& weak : context_->stoppables())
+    if (const auto stoppable = weak.lock()) stoppable->stop();
+  context_->clear_names();
+  entry_ = nullptr;
+  while (!nodes_.empty()) nodes_.pop_back();
+}
+
+void PipeState::open_call(Call& call) {
+  std::lock_guard lock(mutex_);
+  if (closing_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+  ++starting_;
+  call.next_ = first_;
+  if (first_) first_->previous_ = &call;
+  first_ = &call;
+  call.retain();
+}
+
+void PipeState::close_call(Call& call) noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    (call.previous_ ? call.previous_->next_ : first_) = call.next_;
+    if (call.next_) call.next_->previous_ = call.previous_;
+    if (closing_) drained_.notify_all();
+  }
+  call.release();
+}
+
+void PipeState::left_start() noexcept {
+  if (--starting_ > 0 || !closing_) return;
+  std::lock_guard lock(mutex_);
+  drained_.notify_all();
+}
+
+// The earliest of all that limit it. Marks the request failed and gives false if a limit cannot be read.
+bool PipeState::read_deadline(Request& request, Nanoseconds timeout, Nanoseconds moment) const {
+  const auto limit = [&](Nanoseconds duration) {
+    if (duration < kNever - moment) request.deadline = std::min(request.deadline, moment + std::max<Nanoseconds>(0, duration));
+  };
+  limit(timeout);
+  limit(context_->timeout());
+  try {
+    if (const Value* given = request.dict.find("timeout"); given && !given->is_none()) {
+      static const ParamSpec spec = parse_param_specs("timeout: duration")[0];
+      limit(from_milliseconds(coerce_param(spec, *given, "the request").as_float()));
+    }
+    if (const Value* given = request.dict.find("deadline"); given && !given->is_none()) {
+      const double seconds = given->as_float();
+      if (std::isnan(seconds)) throw Error(ErrorCode::kDataType, "expected a number, got nan");
+      request.deadline = std::min(request.deadline, from_milliseconds(seconds * 1e3));
+    }
+    return true;
+  } catch (const Error& error) {
+    request.fail(Error(ErrorCode::kDataType, "timeout or deadline of the request: " + error.message()));
+    return false;
+  }
+}
+
+Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete) {
+  if (generation_ != fork_generation())
+    throw Error(ErrorCode::kInternal, "this pipe was made before the process forked; make a new one in the child");
+  const bool waits = !on_complete;
+  Ref<Call> call = make_counted<Call>(shared_from_this(), std::move(dicts), std::move(on_complete));
+  if (call->size() == 0) {
+    if (call->on_complete_) call->on_complete_(*call);
+    return call;
+  }
+  open_call(*call);
+  const Nanoseconds moment = now();
+  std::vector<Request*> good;
+  std::vector<Request*> bad;
+  good.reserve(call->size());
+  for (Call::Slot& slot : call->slots_) {
+    Request& request = *slot.request;
+    request.sink = Ref<Sink>(call.get());
+    request.dict.erase(kResult);
+    (read_deadline(request, timeout, moment) ? good : bad).push_back(&request);
+    call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
+  }
+  finish(Batch(bad));
+  if (!good.empty()) {
+    // Who has a deadline must be able to leave: its work runs elsewhere.
+    if (call->next_deadline_ != kNever) how = Inline::kQuick;
+    if (!waits && call->next_deadline_ != kNever) timer_.add(call->next_deadline_, call);
+    if (entry_->is_asynchronous() || how == Inline::kAny) {
+      entry_->post(Batch(good), how);
+    } else {
+      pool_.post([entry = entry_, call] {
+        std::vector<Request*> requests;
+        for (const Call::Slot& slot : call->slots_)
+          if (slot.request->alive()) requests.push_back(slot.request.get());
+        entry->post(Batch(requests), Inline::kAny);
+      });
+    }
+  }
+  left_start();
+  return call;
+}
+
+std::vector<Ref<Call>> PipeState::open_calls() {
+  std::lock_guard lock(mutex_);
+  std::vector<Ref<Call>> calls;
+  for (Call* call = first_; call; call = call->next_) calls.emplace_back(call);
+  return calls;
+}
+
+std::vector<std::string> PipeState::close(Nanoseconds timeout) {
+  if (generation_ != fork_generation() || closing_.exchange(true)) return {};
+  const std::shared_ptr<PipeState> self = shared_from_this();
+  const Nanoseconds until = after(timeout);
+  context_->set_close_until(until);
+  const auto drained = [&] { return !first_ && starting_ == 0; };
+  {
+    BlockingScope blocking;
+    std::unique_lock lock(mutex_);
+    if (until == kNever)
+      drained_.wait(lock, drained);
+    else
+      drained_.wait_until(lock, to_time_point(until), drained);
+  }
+  for (const Ref<Call>& call : open_calls()) call->give_up(Error(ErrorCode::kPipeClosed, "the pipe was closed"));
+  for (const auto& weak : context_->stoppables())
+    if (const auto stoppable = weak.lock()) stoppable->stop();
+  bool joined = true;
+  for (const auto& weak : context_->stoppables())
+    if (const auto stoppable = weak.lock()) joined = stoppable->join(until) && joined;
+  joined = pool_.stop(until) && joined;
+  timer_.stop();
+  {
+    BlockingScope blocking;
+    std::unique_lock lock(mutex_);
+    joined = (until == kNever ? (drained_.wait(lock, drained), true)
+                              : drained_.wait_until(lock, to_time_point(until), drained)) &&
+             joined;
+  }
+  if (joined)
+    destroy();
+  else
+    keep_for_ever(self);
+  return context_->take_abandoned();
+}
+
+void register_core() {
+  static const bool once = [] {
+    register_containers(Registry::instance());
+    register_scheduling(Registry::instance());
+    return true;
+  }();
+  (void)once;
+}
+
+}  // namespace hami

@@ -1,0 +1,73 @@
+// A built pipe: its backends, its open calls, and its end.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/worker_pool.hpp"
+#include "pipe/call.hpp"
+#include "pipe/pipe_config.hpp"
+#include "pipe/planner.hpp"
+#include "pipe/timer.hpp"
+#include "registry/pipe_context.hpp"
+
+namespace hami {
+
+// Thrown when a configuration cannot be built: all that is wrong with it.
+struct PlanProblems {
+  std::vector<Error> problems;
+};
+
+// Puts the core's own classes into the registry. Before the first pipe; more than once does no harm.
+void register_core();
+
+class PipeState : public std::enable_shared_from_this<PipeState> {
+ public:
+  // Throws PlanProblems, or the Error of the backend that could not be initialised.
+  static std::shared_ptr<PipeState> build(const PipeConfig& config);
+  ~PipeState();
+
+  // Starts the requests. `how` is kAny for a caller that will wait. Throws Error(kPipeClosed), or if the process was
+  // forked; whatever is wrong with a single request becomes its outcome.
+  Ref<Call> start(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete = {});
+
+  // Takes nothing more, finishes what is open until the time is up, then fails it, and ends all threads. Gives what
+  // did not come back: it is abandoned, and its memory is never freed.
+  std::vector<std::string> close(Nanoseconds timeout);
+  bool closed() const noexcept { return closing_.load(std::memory_order_relaxed); }
+
+  // True if calling it takes microseconds and never waits while an instance is idle.
+  bool quick() const noexcept { return quick_; }
+  const std::map<std::string, NodeStats>& stats() const noexcept { return context_->all_stats(); }
+
+ private:
+  friend class Call;
+  PipeState() = default;
+  void make(const PipePlan& plan);
+  void destroy() noexcept;
+  bool read_deadline(Request& request, Nanoseconds timeout, Nanoseconds moment) const;
+  void open_call(Call& call);
+  void close_call(Call& call) noexcept;
+  void left_start() noexcept;
+  std::vector<Ref<Call>> open_calls();
+
+  std::shared_ptr<PipeContext> context_ = std::make_shared<PipeContext>();
+  std::vector<BackendPtr> nodes_;
+  BackendPtr entry_;
+  bool quick_ = false;
+  unsigned generation_ = 0;
+  Timer timer_;
+  WorkerPool pool_{"hami-submit", 64};  // for entrypoints that wait themselves
+
+  std::atomic<bool> closing_{false};
+  std::atomic<std::size_t> starting_{0};  // callers inside start()
+  std::mutex mutex_;  // guards first_ and the links of all calls
+  std::condition_variable drained_;
+  Call* first_ = nullptr;
+};
+
+}  // namespace hami

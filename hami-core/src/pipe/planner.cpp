@@ -1,0 +1,143 @@
+// plan_pipe: every node's init expression, the entrypoint, the graph, and the keys that nobody wanted.
+#include "pipe/planner.hpp"
+
+#include "base/near.hpp"
+#include "lang/parse.hpp"
+#include "pipe/expr_planner.hpp"
+#include "schedule/graph.hpp"
+
+namespace hami {
+namespace {
+
+class PipePlanner {
+ public:
+  explicit PipePlanner(const PipeConfig& config) : config_(config), global_(config) {}
+
+  std::pair<PipePlan, std::vector<Error>> plan() {
+    std::vector<NodeScope> scopes;
+    scopes.reserve(config_.nodes.size());
+    for (const PipeConfig::Section& section : config_.nodes) {
+      scopes.emplace_back(global_, &section);
+      plan_node(section, scopes.back());
+    }
+    const bool single = config_.nodes.size() == 1;
+    NodeScope several(global_, nullptr);
+    plan_entry(single ? scopes[0] : several, single);
+    for (std::size_t i = 0; i < scopes.size(); ++i) report_unused(scopes[i]);
+    report_unused_global();
+    for (const GraphProblem& problem : check_graph(plan_.graph)) report_graph(problem);
+    return {std::move(plan_), std::move(planning_.problems)};
+  }
+
+ private:
+  void report(const std::string& headline, const std::string& key, const Value& value,
+              const std::string& hint, const std::string& where) {
+    Span span;
+    const std::string text = show_setting(key, value, span);
+    planning_.problems.emplace_back(ErrorCode::kConfig, message_with_caret(headline, text, span, where, hint));
+  }
+
+  void plan_node(const PipeConfig::Section& section, NodeScope& scope) {
+    const NodeScope::Found own = scope.find("node_entrypoint");
+    Source source{kDefaultNodeEntrypoint, scope.where(section.name, "backend")};
+    if (own.value && own.value->kind() == Kind::kStr) source = {std::string(own.value->as_text()), scope.where(own.section, own.key)};
+    if (own.value && own.value->kind() != Kind::kStr)
+      report(std::string("node_entrypoint must be a pipeline expression in quotes, got ") + kind_name(own.value->kind()),
+             own.key, *own.value, "", scope.where(own.section, own.key));
+    else
+      plan_.nodes.emplace_back(section.name, ExprPlanner(planning_, scope, source, true).plan_text_of_source());
+
+    GraphNode node;
+    node.name = section.name;
+    read_graph_keys(scope, node);
+    plan_.graph.push_back(std::move(node));
+  }
+
+  void read_graph_keys(NodeScope& scope, GraphNode& node) {
+    const auto read = [&](const char* key, auto take) {
+      const NodeScope::Found found = scope.find_own(key);
+      if (!found.value) return;
+      try {
+        take(*found.value);
+      } catch (const Error& error) {
+        report(error.message(), key, *found.value, "", scope.where(node.name, key));
+      }
+    };
+    read("next", [&](const Value& value) {
+      if (value.kind() == Kind::kList) {
+        const ListObject& names = value.as_list();
+        for (std::size_t i = 0; i < names.size(); ++i) node.next.emplace_back(names.at(i).as_text());
+      } else {
+        node.next = parse_next(std::string(value.as_text()));
+      }
+    });
+    read("map", [&](const Value& value) { node.map = parse_map(std::string(value.as_text())); });
+    read("or", [&](const Value& value) {
+      ParamSpec spec;
+      spec.name = "or";
+      spec.type = ParamType::kBool;
+      node.is_or = coerce_param(spec, value, "node \"" + node.name + "\"").as_bool();
+    });
+  }
+
+  void plan_entry(NodeScope& scope, bool single) {
+    std::string key = "entrypoint";
+    std::optional<std::string> text = config_.entrypoint;
+    if (!single && config_.dag_entrypoint) {
+      key = "dag_entrypoint";
+      text = config_.dag_entrypoint;
+    }
+    Source source{text.value_or(single ? kDefaultEntrypoint : kDefaultDagEntrypoint), text ? scope.where("", key) : ""};
+    plan_.entry = ExprPlanner(planning_, scope, source, false).plan_text_of_source();
+  }
+
+  void report_unused(const NodeScope& scope) {
+    for (const std::string& key : scope.unused())
+      for (const PipeConfig::Section& section : config_.nodes)
+        if (section.name == scope.name()) report_unused_key(section, key, scope.known(), scope.where(section.name, key));
+  }
+
+  void report_unused_global() {
+    const NodeScope scope(global_, nullptr);
+    for (const auto& entry : global_.values)
+      if (!global_.used.count(entry.first))
+        report_unused_key(config_.global, entry.first, global_.known, scope.where("global", entry.first));
+  }
+
+  void report_unused_key(const PipeConfig::Section& section, const std::string& key, const std::set<std::string>& known,
+                         const std::string& where) {
+    const std::vector<std::string> candidates(known.begin(), known.end());
+    for (const auto& [name, value] : section.keys)
+      if (name == key)
+        report("nothing uses the key \"" + key + "\"" + did_you_mean(near_names(key, candidates), true), key,
+               value, "", where);
+  }
+
+  void report_graph(const GraphProblem& problem) {
+    for (const PipeConfig::Section& section : config_.nodes) {
+      if (section.name != problem.node) continue;
+      const NodeScope scope(global_, &section);
+      for (const auto& [key, value] : section.keys) {
+        if (key != problem.key) continue;
+        return report(problem.headline, key, value, problem.hint, scope.where(section.name, key));
+      }
+      const std::string where = scope.where(section.name, "backend");
+      planning_.problems.emplace_back(ErrorCode::kConfig, problem.headline + (where.empty() ? "" : "   (" + where + ")") +
+                                                              (problem.hint.empty() ? "" : "\n  " + problem.hint));
+    }
+  }
+
+  const PipeConfig& config_;
+  GlobalScope global_;
+  Planning planning_;
+  PipePlan plan_;
+};
+
+}  // namespace
+
+std::pair<PipePlan, std::vector<Error>> plan_pipe(const PipeConfig& config) {
+  if (config.nodes.empty()) return {PipePlan{}, std::vector<Error>{Error(ErrorCode::kConfig, "the configuration has no node")}};
+  return PipePlanner(config).plan();
+}
+
+}  // namespace hami

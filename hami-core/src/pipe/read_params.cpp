@@ -1,0 +1,95 @@
+// ExprPlanner: the value of each declared parameter, by the scopes of LANGUAGE.md §1.
+#include "base/near.hpp"
+#include "lang/parse.hpp"
+#include "pipe/expr_planner.hpp"
+
+namespace hami {
+namespace {
+
+std::vector<std::string> names_of(const BackendClass& cls) {
+  std::vector<std::string> names;
+  for (const ParamSpec& spec : cls.params) names.push_back(spec.name);
+  return names;
+}
+
+}  // namespace
+
+std::string show_accepted(const BackendClass& cls) {
+  if (cls.params.empty()) return "(accepts no parameters)";
+  std::string text = "(accepts: ";
+  for (const ParamSpec& spec : cls.params) text += (&spec == &cls.params.front() ? "" : ", ") + show_param(spec);
+  return text + ")";
+}
+
+// Sorts the arguments of "(…)" by declared parameter. False: something was wrong with them.
+bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vector<const Arg*>& by_spec) {
+  by_spec.assign(cls.params.size(), nullptr);
+  std::size_t position = 0;
+  bool good = true;
+  for (const Arg& arg : expr.args) {
+    std::size_t index = 0;
+    if (arg.key.empty()) {
+      index = position++;
+      if (index >= cls.params.size()) {
+        problem(arg.value_span, expr.name + " takes " + std::to_string(cls.params.size()) +
+                                    (cls.params.size() == 1 ? " parameter" : " parameters") + ", got one more",
+                show_accepted(cls));
+        good = false;
+        continue;
+      }
+    } else {
+      while (index < cls.params.size() && cls.params[index].name != arg.key) ++index;
+      if (index == cls.params.size()) {
+        problem(arg.key_span, "unknown parameter \"" + arg.key + "\" for " + expr.name +
+                                  did_you_mean(near_names(arg.key, names_of(cls)), true) + "  " + show_accepted(cls), "");
+        good = false;
+        continue;
+      }
+    }
+    if (by_spec[index]) {
+      problem(arg.value_span, "parameter \"" + cls.params[index].name + "\" of " + expr.name + " is given twice", "");
+      good = false;
+    }
+    by_spec[index] = &arg;
+  }
+  return good;
+}
+
+void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& plan) {
+  std::vector<const Arg*> by_spec;
+  const bool args_good = read_args(expr, cls, by_spec);
+  for (std::size_t i = 0; i < cls.params.size(); ++i) {
+    const ParamSpec& spec = cls.params[i];
+    if (by_spec[i]) {
+      node_.know(spec.name);
+      try {
+        plan.params.set(spec.name, coerce_param(spec, Value(by_spec[i]->value), expr.name));
+      } catch (const Error& error) {
+        problem(by_spec[i]->value_span, error.message(), "");
+      }
+      continue;
+    }
+    NodeScope::Found found = node_.find_own(expr.name + "." + spec.name);
+    if (!found.value && expr.name != cls.name) found = node_.find_own(cls.name + "." + spec.name);
+    if (!found.value) found = node_.find(spec.name);
+    if (found.value) {
+      try {
+        plan.params.set(spec.name, coerce_param(spec, *found.value, expr.name));
+      } catch (const Error& error) {
+        Span span;
+        const std::string text = show_setting(found.key, *found.value, span);
+        planning_.problems.emplace_back(
+            ErrorCode::kConfig,
+            message_with_caret(error.message(), text, span, node_.where(found.section, found.key), ""));
+      }
+    } else if (!spec.required) {
+      plan.params.set(spec.name, spec.fallback);
+    } else if (args_good) {  // else it may be the one that was misspelt
+      problem(expr.name_span, "parameter \"" + spec.name + "\" of " + expr.name + " is missing",
+              "give  " + spec.name + " = …  in the node, or write " + expr.name + "(" + spec.name + "=…)  " +
+                  show_accepted(cls));
+    }
+  }
+}
+
+}  // namespace hami
