@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from .steps import environment, run, step
 
 GLIBC = "2.17"
 TARGET = f"{platform.machine()}-linux-gnu.{GLIBC}"
+ZIG_CACHE = CACHE / "zig" / TARGET
 TOOLCHAIN = ROOT / "ci" / "toolchains" / "zig.cmake"
 
 
@@ -31,43 +31,27 @@ def build_environment(**extra: str) -> dict[str, str]:
         **inherited,
         "PATH": f"{tools}:{inherited.get('PATH', '/usr/bin:/bin')}",
         "HAMI_ZIG": str(program()),
-        "ZIG_GLOBAL_CACHE_DIR": str(CACHE / "zig"),
-        "ZIG_LOCAL_CACHE_DIR": str(CACHE / "zig"),
+        "ZIG_GLOBAL_CACHE_DIR": str(ZIG_CACHE),
+        "ZIG_LOCAL_CACHE_DIR": str(ZIG_CACHE),
         **extra,
     }
 
 
 def warm_up() -> None:
     """Let zig build its C++ library once, by itself, so that the wait has a name."""
-    done = CACHE / "zig" / f"warm-{TARGET}"
-    if done.exists():
+    if (ZIG_CACHE / "warm").exists():
         return
-    work = CACHE / "build" / "warm-up"
-    work.mkdir(parents=True, exist_ok=True)
-    source = work / "warm.cpp"
+    ZIG_CACHE.mkdir(parents=True, exist_ok=True)
+    source = ZIG_CACHE / "warm.cpp"
     source.write_text("#include <iostream>\nint main() { std::cout << 1; }\n")
-    with step("zig builds its C++ library (once, two to four minutes)"):
-        command = [program(), "c++", "-target", TARGET, "-O2", "-fPIC", "-shared", source, "-o", work / "warm.so"]
-        run(command, log="zig-warm-up", env=build_environment())
-    done.touch()
+    with step("zig builds its C++ library (once, one to four minutes)"):
+        # The flags are those of the toolchain file: others would build another one.
+        command = [program(), "c++", "-target", TARGET, "-O2", "-fPIC", "-shared", "-s", source]
+        run([*command, "-o", ZIG_CACHE / "warm.so"], log="zig-warm-up", env=build_environment())
+    (ZIG_CACHE / "warm").touch()
 
 
 def stub_libraries() -> list[Path]:
-    """Stand-ins for the libraries of the target's glibc, with every symbol and version that it has."""
-    folder = CACHE / "stubs" / TARGET
-    if not (folder / "libc.so.6").is_file():
-        # zig writes them into its cache when it links; a cache of their own, so that no other target's are among them.
-        work = CACHE / "stubs" / "work"
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-        (work / "empty.c").write_text("int main(void) { return 0; }\n")
-        env = build_environment(ZIG_GLOBAL_CACHE_DIR=str(work / "zig"), ZIG_LOCAL_CACHE_DIR=str(work / "zig"))
-        with step(f"zig writes the symbol lists of glibc {GLIBC} (once)"):
-            libraries = [f"-l{name}" for name in ("m", "pthread", "dl", "rt", "util")]
-            command = [program(), "cc", "-target", TARGET, work / "empty.c", "-o", work / "empty", *libraries]
-            run(command, log="zig-stubs", env=env)
-        found = next(work.rglob("libc.so.6")).parent
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(found, folder)
-        shutil.rmtree(work)
-    return sorted(folder.glob("lib*.so.*"))
+    """Stand-ins for the libraries of the target's glibc, with every symbol and version that it has: zig links these."""
+    warm_up()
+    return sorted(next(ZIG_CACHE.rglob("libc.so.6")).parent.glob("lib*.so.*"))

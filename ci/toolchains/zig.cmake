@@ -18,12 +18,13 @@ if(NOT zig_program)
     OUTPUT_VARIABLE zig_program OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 endif()
 
-# CMake wants one program per tool, zig is one program for all.
+# CMake wants one program per tool, zig is one program for all. The compilers always strip: what is built here is for
+# release, and zig would otherwise build its C++ library twice, a minute each, with debug information for CMake's probes.
 set(zig_tools "${CMAKE_BINARY_DIR}/zig-tools")
 foreach(tool cc c++ ar ranlib)
   set(arguments ${tool})
   if(tool MATCHES "^c")
-    string(APPEND arguments " -target ${HAMI_ZIG_TARGET}")
+    string(APPEND arguments " -target ${HAMI_ZIG_TARGET} -s")
   endif()
   file(WRITE "${zig_tools}/${tool}" "#!/bin/sh\nexec \"${zig_program}\" ${arguments} \"$@\"\n")
   file(CHMOD "${zig_tools}/${tool}" FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
