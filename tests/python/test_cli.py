@@ -154,7 +154,7 @@ def test_run_shows_a_traceback_on_request(call: Any) -> None:
 
 def test_settings_go_to_a_node_or_to_all(call: Any, tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(
-        '[first]\nbackend = "TestUpper"\n[second]\nbackend = "TestUpper"\nmap = "first[result:data]"\n'
+        '[first]\nbackend = "TestUpper"\nnext = "second"\n[second]\nbackend = "TestUpper"\nmap = "first[result:data]"\n'
     )
     run = ("run", "two.toml", "--text", "a")
     assert call(*run) == (0, "A\n", "")

@@ -247,6 +247,9 @@ void register_python_backends(py::module_& module) {
     for (const ClassPtr& cls : Registry::instance().known()) handles.push_back({cls});
     return handles;
   });
+  // Aliases count too.
+  module.def("is_defined", [](const std::string& name) { return Registry::instance().find_known(name) != nullptr; },
+             py::arg("name"));
   module.def("set_finder", [](py::object finder) {
     auto held = std::make_shared<PyRef>(std::move(finder));
     Registry::instance().set_finder([held](const std::string& name, const std::string& distribution,

@@ -64,7 +64,7 @@ def _expression(text: str) -> tuple[LoadedConfig, list[Exception]]:
 
 
 def _known_backend(name: str) -> bool:
-    if any(known.name == name for known in _core.defined()):
+    if _core.is_defined(name):
         return True
     from hami._plugins import installed
 

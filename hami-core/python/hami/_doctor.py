@@ -59,14 +59,7 @@ def _cpus() -> str:
 def problems_of_core() -> list[str]:
     """Return what is wrong with the metadata of the core and of plugins, as pip leaves it after some upgrades."""
     problems = []
-    found: dict[str, list[str]] = defaultdict(list)
-    for distribution in metadata.distributions():
-        try:
-            name, version = distribution.metadata["Name"], distribution.version
-        except Exception:  # a leftover folder
-            continue
-        if name and version:
-            found[normalised(name)].append(version)
+    found = _installed_versions()
     ours = {CORE, *(normalised(plugin.distribution) for plugin in installed.records())}
     for name in sorted(ours):
         if len(found[name]) > 1:
@@ -82,6 +75,22 @@ def problems_of_core() -> list[str]:
             f"pip install --force-reinstall {CORE}"
         )
     return problems
+
+
+def _installed_versions() -> dict[str, list[str]]:
+    """Return the versions of each distribution in the order in which they are found, each place once."""
+    found: dict[str, list[str]] = defaultdict(list)
+    places = set()
+    for distribution in metadata.distributions():
+        try:
+            name, version = distribution.metadata["Name"], distribution.version
+            place = (name, version, os.path.realpath(str(distribution.locate_file(""))))
+        except Exception:  # a leftover folder
+            continue
+        if name and version and place not in places:  # a folder may stand on sys.path twice
+            places.add(place)
+            found[normalised(name)].append(version)
+    return found
 
 
 def _reports() -> tuple[dict[str, str], list[str]]:

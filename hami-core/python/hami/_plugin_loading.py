@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pluggy
+
 from hami import _core
 from hami._backend import make_class
 from hami._describe import check_name
