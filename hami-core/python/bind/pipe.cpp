@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 
+#include "base/worker.hpp"
 #include "errors.hpp"
 #include "pipe/pipe_state.hpp"
 #include "values.hpp"
@@ -67,14 +68,22 @@ struct CallHandle {
 
 class PyPipe {
  public:
+  static constexpr Nanoseconds kPatience = 10'000'000'000;
+
   explicit PyPipe(const PipeConfig& config) {
     py::gil_scoped_release release;
     state_ = PipeState::build(config);
   }
+  // A pipe that nobody closed ends like one that was: what was submitted is finished.
   ~PyPipe() {
     if (!state_ || state_->closed()) return;
-    py::gil_scoped_release release;  // a pipe nobody closed: ends like one that was closed without patience
-    state_->close(0);
+    py::gil_scoped_release release;
+    if (!Worker::on_some_worker()) {
+      state_->close(kPatience);
+      return;
+    }
+    static Worker& closer = *new Worker("hami-closer");  // the last reference went on a thread that cannot join itself
+    closer.post([state = state_] { state->close(kPatience); });
   }
 
   // One request. Raises its error, after which it has no `result`.

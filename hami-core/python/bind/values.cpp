@@ -1,6 +1,8 @@
 // Python objects behind the core's value classes.
 #include "values.hpp"
 
+#include <pybind11/critical_section.h>
+
 #include <mutex>
 
 #include "base/error.hpp"
@@ -115,6 +117,7 @@ py::object to_python(const Value& value) {
 }
 
 Dict snapshot(const py::dict& dict) {
+  const py::scoped_critical_section others_must_not_change_it(dict);
   Dict made;
   made.reserve(dict.size() + 1);
   PyObject* key = nullptr;

@@ -13,6 +13,9 @@
 #include "base/error.hpp"
 
 namespace hami {
+namespace {
+thread_local bool is_worker = false;
+}
 
 // Shared with the thread itself, so that an abandoned thread never touches freed memory.
 struct Worker::State {
@@ -43,6 +46,7 @@ struct Worker::State {
 Worker::Worker(std::string name) : state_(std::make_shared<State>()) {
   state_->thread = std::thread([state = state_, name = name.substr(0, 15)] {
     pthread_setname_np(pthread_self(), name.c_str());
+    is_worker = true;
     state->loop();
   });
 }
@@ -82,6 +86,8 @@ void Worker::run(const std::function<void()>& job) {
 }
 
 bool Worker::is_current() const noexcept { return state_ && state_->thread.get_id() == std::this_thread::get_id(); }
+
+bool Worker::on_some_worker() noexcept { return is_worker; }
 
 bool Worker::stop(Nanoseconds until) {
   if (!state_) return true;

@@ -22,6 +22,8 @@ class Worker {
   // Runs a job and waits for it; what it throws is thrown here as an Error. On the worker's own thread it runs at once.
   void run(const std::function<void()>& job);
   bool is_current() const noexcept;
+  // True on the thread of any worker: nothing that joins workers may run there.
+  static bool on_some_worker() noexcept;
 
   // Finishes what was posted and joins. False: the thread did not come back in time and is abandoned; whatever its
   // job still uses must be kept alive by the job itself.
