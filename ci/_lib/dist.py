@@ -20,7 +20,7 @@ def build(interpreters: list[Interpreter]) -> tuple[list[Path], list[str]]:
         except headers.NoHeaders as reason:
             skipped.append(str(reason))
     if len(skipped) == len(interpreters):
-        raise Failure("\n".join(["hami-core could be built for no Python:", *skipped]))
+        raise headers.NoHeaders("\n".join(["hami-core could be built for no Python:", *skipped]))
     for plugin in plugin_wheels.folders():
         plugin_wheels.build(plugin)
     return collect(), skipped
@@ -45,11 +45,16 @@ def collect() -> list[Path]:
     return [Path(shutil.copy2(wheel, DIST)) for wheel in wheels]
 
 
-def audited(wheels: list[Path]) -> list[audit.Finding]:
-    """Audit `wheels`; raises Failure with every finding that is wrong."""
+def findings(wheels: list[Path]) -> list[audit.Finding]:
+    """Everything that the audit found about `wheels`."""
     with step(f"auditing {len(wheels)} wheels"):
-        findings = audit.audit_all(wheels)
-    wrong = [str(finding) for finding in findings if not finding.passed]
+        return audit.audit_all(wheels)
+
+
+def audited(wheels: list[Path]) -> list[audit.Finding]:
+    """The findings about `wheels`; raises Failure if one of them is bad."""
+    found = findings(wheels)
+    wrong = [str(finding) for finding in found if not finding.passed]
     if wrong:
         raise Failure("\n".join(wrong))
-    return findings
+    return found

@@ -37,10 +37,15 @@ def fresh_venv(folder: Path, python: str) -> Path:
     return folder / "bin" / "python"
 
 
+def stamp_of(folder: Path) -> str:
+    """What `folder` was finished for; empty if it was not."""
+    stamp = folder / STAMP
+    return stamp.read_text() if stamp.is_file() else ""
+
+
 def stamped(folder: Path, key: str) -> bool:
     """Whether `folder` was finished for `key`."""
-    stamp = folder / STAMP
-    return stamp.is_file() and stamp.read_text() == key
+    return stamp_of(folder) == key
 
 
 def ensure(name: str, python: str | None = None) -> Path:

@@ -1,0 +1,64 @@
+"""Runs test programs with their output shown, and counts what they ran."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .steps import environment
+from .totals import Totals
+
+DOCTEST_TOTALS = re.compile(r"test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\d+) failed")
+
+
+@dataclass(frozen=True)
+class Options:
+    pytest: tuple[str, ...] = ()  # passed on to every pytest
+
+
+def pytest(python: Path, folder: Path, tier: str, totals: Totals, options: Options) -> None:
+    """Run the tests in `folder` with their output shown; what pytest cannot even start counts as a failure."""
+    with tempfile.TemporaryDirectory() as work:
+        report = Path(work) / "report.xml"
+        command: list[str | Path] = [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "--no-header",
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={report}",
+        ]
+        result = subprocess.run(
+            [*command, *options.pytest, folder],
+            cwd=configured_folder(folder),
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+        cases = totals.add_junit(tier, report) if report.is_file() else 0
+    if options.pytest and result.returncode == 5:
+        return  # the user's -k chose none of these
+    if result.returncode not in (0, 1) or cases == 0:
+        totals.check(False, f"{tier}: pytest ended with {result.returncode} after {cases} tests of {folder}")
+
+
+def configured_folder(tests: Path) -> Path:
+    """The folder whose pyproject.toml configures these tests."""
+    return next(folder for folder in tests.parents if (folder / "pyproject.toml").is_file())
+
+
+def doctest(program: Path, tier: str, totals: Totals) -> None:
+    """Run a C++ test program; its test cases are counted as pytest's are."""
+    result = subprocess.run([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    print(result.stdout, end="", flush=True)
+    found = DOCTEST_TOTALS.search(result.stdout)
+    passed, failed = (int(found.group(2)), int(found.group(3))) if found else (0, 0)
+    totals.passed += passed
+    totals.failed += [f"{tier}: a C++ test case, see above"] * failed
+    if (result.returncode != 0 and failed == 0) or passed + failed == 0:
+        totals.check(False, f"{tier}: {program.name} ended with {result.returncode} after {passed + failed} test cases")

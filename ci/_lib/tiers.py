@@ -1,0 +1,157 @@
+"""The tiers of ci/test: each runs its tests and adds what it found to the totals."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import core_wheel, dist, environments, headers, interpreters, plugin_wheels, wheel_env, zig
+from .paths import CACHE, DIST, REQUIREMENTS, ROOT
+from .runners import Options, doctest, pytest
+from .steps import Failure, environment, run, step
+from .totals import Totals
+
+COMMANDS = [ROOT / "ci" / name for name in ("demo", "test", "wheels")]
+
+
+def current_interpreter() -> interpreters.Interpreter:
+    found = interpreters.running()
+    if isinstance(found, str):
+        raise Failure(f"nothing can be built for {found}")
+    return found
+
+
+def build_current() -> interpreters.Interpreter:
+    """dist/ has the wheels for the running Python."""
+    interpreter = current_interpreter()
+    dist.build([interpreter])
+    return interpreter
+
+
+def test_environment(interpreter: interpreters.Interpreter) -> Path:
+    """Our wheels with what their tests need besides."""
+    plugins = [f"{plugin.name}[test]" for plugin in plugin_wheels.folders()]
+    return wheel_env.ensure("test", interpreter, ["hami-core", *plugins], ["-r", str(REQUIREMENTS / "tests.txt")])
+
+
+def layers(totals: Totals, options: Options) -> None:
+    """Includes and imports point down only."""
+    result = subprocess.run([sys.executable, ROOT / "ci" / "check_layers.py"], check=False)
+    totals.check(result.returncode == 0, "layers: see above")
+
+
+def lint(totals: Totals, options: Options) -> None:
+    """ruff over everything, mypy over ci/ and the package."""
+    python = environments.ensure("checks")
+    commands: dict[str, Sequence[object]] = {
+        "ruff check": [python, "-m", "ruff", "check", "--quiet", ROOT, *COMMANDS],
+        "ruff format": [python, "-m", "ruff", "format", "--quiet", "--check", ROOT, *COMMANDS],
+        "mypy": [python, "-m", "mypy"],
+    }
+    for name, command in commands.items():
+        result = subprocess.run(list(map(str, command)), cwd=ROOT, env=environment(), check=False)
+        totals.check(result.returncode == 0, f"lint: {name}, see above")
+
+
+def ci(totals: Totals, options: Options) -> None:
+    """The checks of ci/ find what they are for."""
+    pytest(environments.ensure("checks"), ROOT / "tests" / "ci", "ci", totals, options)
+
+
+def cpp(totals: Totals, options: Options) -> None:
+    """The C++ unit tests, compiled as the wheels are."""
+    folder = core_wheel.build_target("hami_tests", "compiling the C++ tests")
+    doctest(folder / "tests" / "cpp" / "hami_tests", "cpp", totals)
+
+
+def wheels(totals: Totals, options: Options) -> None:
+    """The wheels for the running Python pass every audit."""
+    interpreter = build_current()
+    for finding in dist.findings(wheel_env.usable(interpreter)):
+        if not finding.passed:
+            print(finding)
+        totals.check(finding.passed, f"wheels: {finding}")
+
+
+def python(totals: Totals, options: Options) -> None:
+    """The Python tests against the installed wheels."""
+    pytest(test_environment(build_current()), ROOT / "tests" / "python", "python", totals, options)
+
+
+def plugins(totals: Totals, options: Options) -> None:
+    """The tests of each plugin against the installed wheels."""
+    installed = test_environment(build_current())
+    for plugin in plugin_wheels.folders():
+        print(f"-- {plugin.name}", flush=True)
+        pytest(installed, plugin / "tests", plugin.name, totals, options)
+
+
+def pythons(totals: Totals, options: Options) -> None:
+    """The Python tests on every other CPython found."""
+    current = current_interpreter()
+    found, passed_over = interpreters.find()
+    for reason in passed_over:
+        totals.skip("pythons", reason)
+    for interpreter in found:
+        if interpreter.tag == current.tag:
+            continue
+        print(f"-- {interpreter}", flush=True)
+        try:
+            dist.build([interpreter])
+        except headers.NoHeaders as reason:
+            totals.skip(f"pythons: {interpreter.tag}", str(reason))
+            continue
+        pytest(test_environment(interpreter), ROOT / "tests" / "python", f"python {interpreter.tag}", totals, options)
+
+
+def edges(totals: Totals, options: Options) -> None:
+    """hami-ocr's tests with the oldest and the newest rapidocr of its range."""
+    interpreter = build_current()
+    script = ROOT / "hami-plugins" / "hami-ocr" / "tests" / "edges.py"
+    command = [interpreter.executable, script, "--find-links", DIST]
+    result = subprocess.run(list(map(str, command)), env=environment(), check=False)
+    totals.check(result.returncode == 0, "edges: see above")
+
+
+def links(compiler: str, sanitizer: str) -> bool:
+    """Whether `compiler` is there with what it needs to link a program under `sanitizer` ("": none)."""
+    if not shutil.which(compiler):
+        return False
+    flags = [f"-fsanitize={sanitizer}"] if sanitizer else []
+    command = [compiler, "-x", "c++", "-", "-o", "/dev/null", *flags]
+    return subprocess.run(command, input=b"int main() {}", capture_output=True, check=False).returncode == 0
+
+
+def preset(name: str, compiler: str, sanitizer: str, packages: str, totals: Totals) -> None:
+    """The C++ tests by one of the presets."""
+    if not links(compiler, sanitizer):
+        totals.skip(name, f"{compiler} links no such program here (Debian, Ubuntu: apt install {packages})")
+        return
+    folder = CACHE / "build" / name
+    env = {**environment(), "PATH": zig.build_environment()["PATH"]}
+    with step(f"compiling the C++ tests by preset {name}"):
+        run(["cmake", "--preset", name, "-B", folder], log=f"{name}-configure", env=env, cwd=ROOT)
+        run(["cmake", "--build", folder], log=f"{name}-build", env=env)
+    doctest(folder / "tests" / "cpp" / "hami_tests", name, totals)
+
+
+def dev(totals: Totals, options: Options) -> None:
+    """The C++ tests by the system's compiler, with assertions."""
+    preset("dev", "c++", "", "g++", totals)
+
+
+def asan(totals: Totals, options: Options) -> None:
+    """The C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer (zig links neither)."""
+    preset("asan", "clang++", "address,undefined", "clang libclang-rt-14-dev", totals)
+
+
+def tsan(totals: Totals, options: Options) -> None:
+    """The C++ tests under ThreadSanitizer."""
+    preset("tsan", "clang++", "thread", "clang libclang-rt-14-dev", totals)
+
+
+ALWAYS = (layers, lint, ci, cpp, wheels, python, plugins)
+WITH_ALL = (dev, asan, tsan, pythons, edges)

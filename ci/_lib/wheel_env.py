@@ -1,0 +1,65 @@
+"""Environments that a user would have: our wheels out of dist/, everything else from the package index."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import environments
+from .interpreters import Interpreter
+from .paths import CACHE, DIST
+from .steps import step
+
+
+def usable(interpreter: Interpreter) -> list[Path]:
+    """The wheels in dist/ that this interpreter can install."""
+    tags = ("py3", interpreter.tag.rstrip("t"))
+    abis = ("none", interpreter.tag)
+    names = ((wheel, wheel.stem.split("-")) for wheel in sorted(DIST.glob("*.whl")))
+    return [wheel for wheel, parts in names if parts[-3] in tags and parts[-2] in abis]
+
+
+def pins(wheels: Sequence[Path]) -> dict[str, str]:
+    """Distribution to version, so that pip takes our wheels even if an index had a newer one of that name."""
+    parts = (wheel.name.split("-") for wheel in wheels)
+    return {name.replace("_", "-"): version for name, version, *_ in parts}
+
+
+def requirements_of(wheel: Path) -> str:
+    """What the wheel asks pip for."""
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        lines = archive.read(name).decode().splitlines()
+    return "\n".join(line for line in lines if line.startswith(("Requires-Dist:", "Requires-Python:", "Version:")))
+
+
+def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: Sequence[str] = ()) -> Path:
+    """The interpreter of an environment with `wanted` of our distributions (extras allowed) and `others`.
+
+    New contents of our wheels replace the installed ones; other requirements or versions make a new environment.
+    """
+    wheels = usable(interpreter)
+    folder = CACHE / "envs" / f"{name}-{interpreter.tag}"
+    outer = "\n".join([str(interpreter), *wanted, *others, *map(requirements_of, wheels)])
+    inner = "".join(hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
+    key = hashlib.sha256(outer.encode()).hexdigest()
+    python = folder / "bin" / "python"
+    if environments.stamped(folder, f"{key}\n{inner}"):
+        return python
+    if environments.stamp_of(folder).startswith(key):
+        site = next(folder.glob("lib/python*/site-packages"))
+        ours = [wheel for wheel in wheels if list(site.glob(f"{wheel.name.partition('-')[0]}-*.dist-info"))]
+        with step(f"installing our new wheels into the {name} environment"):
+            environments.install(python, f"install-{name}", "--force-reinstall", "--no-deps", *ours)
+    else:
+        with step(f"installing {' '.join(wanted)} into a clean environment"):
+            environments.fresh_venv(folder, str(interpreter.executable))
+            constraints = folder / "constraints.txt"
+            constraints.write_text("".join(f"{name}=={version}\n" for name, version in pins(wheels).items()))
+            environments.install(
+                python, f"install-{name}", "--find-links", DIST, "--constraint", constraints, *wanted, *others
+            )
+    (folder / environments.STAMP).write_text(f"{key}\n{inner}")
+    return python
