@@ -99,6 +99,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
 void Call::completed() noexcept {
   const Ref<Call> self(this);  // the callback may drop the last other one
   pipe_->close_call(*this);
+  if (on_complete_ && next_deadline_ != kNever) pipe_->timer_.remove(next_deadline_, *this);
   if (on_complete_) on_complete_(*this);
 }
 

@@ -50,9 +50,7 @@ void PipeState::make(const PipePlan& plan) {
   quick_ = context_->quick() && entry_->is_asynchronous();
 }
 
-PipeState::~PipeState() {
-  if (generation_ == fork_generation()) destroy();
-}
+PipeState::~PipeState() { destroy(); }
 
 void PipeState::destroy() noexcept {
   for (const auto& weak : context_->stoppables())
@@ -137,7 +135,10 @@ Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
   if (!good.empty()) {
     // Who has a deadline must be able to leave: its work runs elsewhere.
     if (call->next_deadline_ != kNever) how = Inline::kQuick;
-    if (!waits && call->next_deadline_ != kNever) timer_.add(call->next_deadline_, call);
+    if (!waits && call->next_deadline_ != kNever) {
+      timer_.add(call->next_deadline_, *call);
+      if (call->complete()) timer_.remove(call->next_deadline_, *call);  // a close was faster
+    }
     if (entry_->is_asynchronous() || how == Inline::kAny) {
       entry_->post(Batch(good), how);
     } else {
@@ -161,8 +162,12 @@ std::vector<Ref<Call>> PipeState::open_calls() {
 }
 
 std::vector<std::string> PipeState::close(Nanoseconds timeout) {
-  if (generation_ != fork_generation() || closing_.exchange(true)) return {};
   const std::shared_ptr<PipeState> self = shared_from_this();
+  if (generation_ != fork_generation()) {  // its threads are the parent's; nothing of it can be ended here
+    keep_for_ever(self);
+    return {};
+  }
+  if (closing_.exchange(true)) return {};
   const Nanoseconds until = after(timeout);
   context_->set_close_until(until);
   const auto drained = [&] { return !first_ && starting_ == 0; };

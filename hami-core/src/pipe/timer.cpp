@@ -1,21 +1,24 @@
 // Timer: one thread, asleep until the next deadline.
 #include "pipe/timer.hpp"
 
-#include <vector>
-
 namespace hami {
 
 Timer::~Timer() { stop(); }
 
-void Timer::add(Nanoseconds moment, Ref<Call> call) {
+void Timer::add(Nanoseconds moment, Call& call) {
   std::lock_guard lock(mutex_);
   if (stopping_) return;
-  calls_.emplace(moment, std::move(call));
+  calls_.emplace(moment, &call);
   if (!worker_) {
     worker_ = std::make_unique<Worker>("hami-timer");
     worker_->post([this] { loop(); });
   }
   changed_.notify_all();
+}
+
+void Timer::remove(Nanoseconds moment, Call& call) noexcept {
+  std::lock_guard lock(mutex_);
+  calls_.erase({moment, &call});
 }
 
 void Timer::stop() noexcept {
@@ -27,7 +30,6 @@ void Timer::stop() noexcept {
     worker = std::move(worker_);
   }
   worker = nullptr;  // joins
-  calls_.clear();
 }
 
 void Timer::loop() {
@@ -43,12 +45,11 @@ void Timer::loop() {
       changed_.wait_until(lock, to_time_point(next));
       continue;
     }
-    Ref<Call> call = std::move(calls_.begin()->second);
+    const Ref<Call> call(calls_.begin()->second);
     calls_.erase(calls_.begin());
     lock.unlock();
-    const Nanoseconds later = call->expire(moment);
+    call->expire(moment);
     lock.lock();
-    if (later != kNever && !stopping_) calls_.emplace(later, std::move(call));
   }
 }
 

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <condition_variable>
-#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <utility>
 
 #include "base/worker.hpp"
 #include "pipe/call.hpp"
@@ -14,7 +15,8 @@ namespace hami {
 class Timer {
  public:
   ~Timer();
-  void add(Nanoseconds moment, Ref<Call> call);  // starts the thread if it is the first
+  void add(Nanoseconds moment, Call& call);  // starts the thread if it is the first
+  void remove(Nanoseconds moment, Call& call) noexcept;
   void stop() noexcept;
 
  private:
@@ -22,7 +24,8 @@ class Timer {
 
   std::mutex mutex_;  // guards calls_, stopping_, worker_
   std::condition_variable changed_;
-  std::multimap<Nanoseconds, Ref<Call>> calls_;
+  // Open calls, each until it is complete: a call removes itself before it can go.
+  std::set<std::pair<Nanoseconds, Call*>> calls_;
   bool stopping_ = false;
   std::unique_ptr<Worker> worker_;
 };

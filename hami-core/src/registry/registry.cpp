@@ -47,17 +47,18 @@ void Registry::add_core(ClassPtr cls, const std::vector<std::string>& aliases) {
   core_[name] = std::move(cls);
 }
 
+// What is replaced goes with the argument, after the lock: its end may run code that comes back here.
 void Registry::define(ClassPtr cls) {
   std::lock_guard lock(mutex_);
   if (core_.count(cls->name))
     throw Error(ErrorCode::kAlreadyExists, "\"" + cls->name + "\" is a backend of the core; choose another name");
   const std::string name = cls->name;
-  defined_[name] = std::move(cls);
+  std::swap(defined_[name], cls);
 }
 
 void Registry::set_finder(Finder finder) {
   std::lock_guard lock(mutex_);
-  finder_ = std::move(finder);
+  std::swap(finder_, finder);
 }
 
 ClassPtr Registry::find_known(const std::string& name) const {
