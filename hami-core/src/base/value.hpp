@@ -98,7 +98,7 @@ class Value {
 
  private:
   Kind kind_;
-  std::uint32_t zero_ = 0;
+  [[maybe_unused]] std::uint32_t zero_ = 0;
   union {
     std::int64_t int_;
     double float_;

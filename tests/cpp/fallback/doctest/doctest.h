@@ -237,6 +237,10 @@ inline int run_all(int count, char** arguments) {
 #define REQUIRE_FALSE(...) DOCTEST_REQUIRE(DOCTEST_TRUTH(false, "REQUIRE_FALSE", __VA_ARGS__))
 #define REQUIRE_EQ(a, b) DOCTEST_REQUIRE(DOCTEST_COMPARE(==, "REQUIRE_EQ", a, b))
 #define REQUIRE_NE(a, b) DOCTEST_REQUIRE(DOCTEST_COMPARE(!=, "REQUIRE_NE", a, b))
+#define REQUIRE_LT(a, b) DOCTEST_REQUIRE(DOCTEST_COMPARE(<, "REQUIRE_LT", a, b))
+#define REQUIRE_LE(a, b) DOCTEST_REQUIRE(DOCTEST_COMPARE(<=, "REQUIRE_LE", a, b))
+#define REQUIRE_GT(a, b) DOCTEST_REQUIRE(DOCTEST_COMPARE(>, "REQUIRE_GT", a, b))
+#define REQUIRE_GE(a, b) DOCTEST_REQUIRE(DOCTEST_COMPARE(>=, "REQUIRE_GE", a, b))
 
 #define DOCTEST_FAIL(text) \
   ::doctest::detail::report(false, __FILE__, __LINE__, "FAIL", (std::ostringstream() << text).str())
