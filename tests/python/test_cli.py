@@ -259,6 +259,7 @@ def test_plugins_lists_states_and_fails_if_one_is_broken(hami_command: Run, site
     rows = {line.split()[0]: line.split()[1:4] for line in done.stdout.splitlines()}
     assert rows["plugin"] == ["package", "version", "abi"]
     assert rows["good"] == ["acme-good", "1.2.0", "unused"]
+    assert "pipeline acme-twice from acme-good\n" in done.stdout
     done = hami_command("plugins", "--load", "--json", site=site.folder, HAMI_PLUGINS="good,broken,native")
     assert done.returncode == 1
     states = {record["plugin"]: record["state"] for record in json.loads(done.stdout)}
@@ -299,7 +300,8 @@ def test_doctor_finds_what_is_wrong(hami_command: Run, site: Site) -> None:
     site.install("acme-good", "acme-broken")
     write_metadata(site.folder, "acme-good", "1.1.0")
     write_metadata(site.folder, "hami-core", "0.0.1")
-    done = hami_command("doctor", "--json", site=site.folder, HAMI_PLUGINS="good,broken,goood")
+    settings = {"HAMI_PLUGINS": "good,broken,goood", "HAMI_PLUGIN_PATH": "/opt/plugins"}
+    done = hami_command("doctor", "--json", site=site.folder, **settings)
     assert done.returncode == 1
     problems = json.loads(done.stdout)["problems"]
     assert sorted(problems) == sorted(
@@ -311,6 +313,7 @@ def test_doctor_finds_what_is_wrong(hami_command: Run, site: Site) -> None:
             f"the metadata of hami-core says 0.0.1, the binary is {hami.__version__}: "
             "pip install --force-reinstall hami-core",
             "HAMI_PLUGINS=good,broken,goood names goood, which is no plugin here; did you mean good?",
+            f"HAMI_PLUGIN_PATH is set, but hami-core {hami.__version__} serves Python plugins only: unset it",
         ]
     )
     done = hami_command("doctor", site=site.folder, HAMI_PLUGINS="good,broken,goood")

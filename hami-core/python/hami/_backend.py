@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeAlias, TypeVar, overload
 
-    from hami._core import DictView, Request
+    from hami._core import BackendClass, DictView, Request
 
     BackendType = TypeVar("BackendType", bound="type[Backend]")
     Duration: TypeAlias = float
@@ -94,7 +94,7 @@ def _define(cls: Any, name: str) -> Any:
     return cls
 
 
-def make_class(cls: Any, name: str, *, owner: str) -> Any:
+def make_class(cls: Any, name: str, *, owner: str) -> BackendClass:
     """Return the core's handle of a Python class that `owner`, a distribution or "" for this process, provides."""
     from hami import _core
     from hami._describe import check_name, describe_class

@@ -11,6 +11,7 @@ from hami._cli import report
 from hami._errors import Error
 from hami._plugins import BackendInfo, PluginRecord, installed
 from hami._show import aligned
+from hami._terminal import print_table
 
 
 def backends(arguments: argparse.Namespace) -> int:
@@ -21,7 +22,7 @@ def backends(arguments: argparse.Namespace) -> int:
             print(json.dumps([info._asdict() for info in infos.values()]))
         else:
             rows = [[info.name, info.owner or "(this process)", _first_line(info.doc)] for info in infos.values()]
-            print("\n".join(aligned(rows)))
+            print_table(rows)
         return 0
     names = fnmatch.filter(infos, arguments.pattern)
     if not names:
@@ -66,7 +67,9 @@ def plugins(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([record._asdict() for record in records]))
     elif records:
-        print("\n".join(aligned([["plugin", "package", "version", "abi", "state", "time", ""], *map(_row, records)])))
+        print_table([_row(record) for record in records], ["plugin", "package", "version", "abi", "state", "time", ""])
+        for name, owners in installed.pipelines().items():
+            print(f"pipeline {name} from {' and '.join(pipeline.distribution for pipeline in owners)}")
     else:
         print("no plugins are installed; to begin with: pip install hami-onnx")
     return 1 if any(record.state in ("broken", "refused") for record in records) else 0

@@ -15,8 +15,8 @@ import hami
 from hami._cli import report
 from hami._cli_source import read_source
 from hami._errors import ConfigError, RequestError
-from hami._progress import Progress
-from hami._show import aligned, lines_of, to_json
+from hami._show import lines_of, to_json
+from hami._terminal import Progress, print_table
 
 AHEAD = 4 * (os.cpu_count() or 1)  # requests under way at once: every instance has work, few files lie in memory
 
@@ -137,7 +137,7 @@ def _show_stats(stats: dict[str, dict[str, Any]], arguments: argparse.Namespace)
     columns = list(dict.fromkeys(key for counters in stats.values() for key in counters))
     rows = [[node, *(_number(counters.get(column, "")) for column in columns)] for node, counters in stats.items()]
     print()
-    print("\n".join(aligned([["node", *(column.replace("_", " ") for column in columns)], *rows])))
+    print_table(rows, ["node", *(column.replace("_", " ") for column in columns)])
 
 
 def _number(value: Any) -> str:

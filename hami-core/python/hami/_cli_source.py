@@ -13,7 +13,6 @@ from hami import _core
 from hami._config import read
 from hami._config_reader import LoadedConfig
 from hami._errors import ConfigError
-from hami._plugins import installed
 
 
 def read_source(source: str, settings: Sequence[str], imports: Sequence[str]) -> tuple[LoadedConfig, list[Exception]]:
@@ -75,5 +74,4 @@ def core_arguments(config: LoadedConfig) -> tuple[Any, ...]:
 
 def check_all(config: LoadedConfig) -> list[Exception]:
     """Return everything that the core finds wrong; nothing is loaded or initialised."""
-    _core.set_finder(installed.find)
     return list(_core.check(*core_arguments(config))) if config.nodes else []

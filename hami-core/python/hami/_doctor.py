@@ -15,7 +15,7 @@ from hami import _core
 from hami._plugin_index import normalised
 from hami._plugin_messages import describe_exception
 from hami._plugins import CORE, installed
-from hami._show import aligned
+from hami._terminal import print_table
 
 
 def doctor(arguments: argparse.Namespace) -> int:
@@ -27,11 +27,11 @@ def doctor(arguments: argparse.Namespace) -> int:
             problems.append(f"{plugin.distribution} {plugin.version} is {plugin.state}: {plugin.error}")
     reports, failures = _reports()
     facts.update(reports)
-    problems += failures + _unknown_names_in_setting()
+    problems += failures + problems_of_settings()
     if arguments.json:
         print(json.dumps({"facts": facts, "problems": problems}))
     else:
-        print("\n".join(aligned([[name, value] for name, value in facts.items()])))
+        print_table([[name, value] for name, value in facts.items()])
         print()
         print("\n".join(f"problem: {problem}" for problem in problems) if problems else "no problems found")
     return 1 if problems else 0
@@ -109,11 +109,17 @@ def _one_line(value: Any) -> str:
     return " ".join(str(value).split())
 
 
-def _unknown_names_in_setting() -> list[str]:
+def problems_of_settings() -> list[str]:
+    """Return what is wrong with the environment variables."""
     index = installed.index()
     known = {plugin.plugin for plugin in index.plugins}
-    return [
+    problems = [
         f"HAMI_PLUGINS={index.filter.setting} names {name}, which is no plugin here"
         f"{_core.did_you_mean(_core.near_names(name, sorted(known)))}"
         for name in sorted(index.filter.names - known)
     ]
+    if "HAMI_PLUGIN_PATH" in os.environ:
+        problems.append(
+            f"HAMI_PLUGIN_PATH is set, but hami-core {_core.__version__} serves Python plugins only: unset it"
+        )
+    return problems

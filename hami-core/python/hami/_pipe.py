@@ -29,7 +29,6 @@ class Pipe:
     def __init__(self, source: Any) -> None:
         from hami._config import load
 
-        _use_plugins()
         config = load(source)
         self._core = _core.Pipe(
             nodes=config.nodes,
@@ -82,8 +81,8 @@ class Pipe:
     def close(self, timeout: float | None = 10.0) -> None:
         """Take nothing more, finish what is open, end all threads and free the backends.
 
-        What is not finished after `timeout` seconds (None: no limit) fails with PipeClosed. A backend that does not come
-        back is abandoned with a RuntimeWarning that names it.
+        What is not finished after `timeout` seconds (None: no limit) fails with PipeClosed. A backend that does not
+        come back is abandoned with a RuntimeWarning that names it.
         """
         abandoned = self._core.close(timeout)
         if abandoned:
@@ -120,24 +119,32 @@ def pipe(source: Any) -> Pipe:
         hami.pipe("S[DecodeMat,ResizeMat(224,224)]")    # an expression
         hami.pipe("ocr")                                # a pipeline that a plugin packages
 
-    Raises ConfigError, BackendNotFound or PluginError, with all that is wrong, before anything is loaded; and whatever a
-    backend's init raises.
+    Raises ConfigError, BackendNotFound or PluginError, with all that is wrong, before anything is loaded; and whatever
+    a backend's init raises.
     """
     return Pipe(source)
 
 
-def backends() -> dict[str, BackendInfo]:
-    """Every backend name that an expression can use here, by name. Imports no plugin."""
-    from hami._plugins import backends as known
+def backends(*, load: bool = False) -> dict[str, BackendInfo]:
+    """Return every backend that an expression can use here, by name; load=True imports plugins for doc and params.
 
-    return known()
+    >>> hami.backends()["Identity"].owner
+    'hami-core'
+    """
+    from hami._plugins import installed
+
+    return installed.backends(load=load)
 
 
-def plugins() -> list[PluginRecord]:
-    """What is known of each installed plugin. Imports none."""
-    from hami._plugins import plugins as installed
+def plugins(*, load: bool = False) -> list[PluginRecord]:
+    """Return a record of every installed plugin; load=True imports them all first.
 
-    return installed()
+    >>> [plugin.distribution for plugin in hami.plugins() if plugin.state == "broken"]
+    []
+    """
+    from hami._plugins import installed
+
+    return installed.records(load=load)
 
 
 def _kind(value: object) -> str:
@@ -146,17 +153,14 @@ def _kind(value: object) -> str:
     return type(value).__name__
 
 
-_finder_is_set = False
+def _find(name: str, distribution: str, providers: dict[str, str]) -> _core.BackendClass:
+    """Find a name that the core does not know in installed plugins, which nobody looks at before."""
+    from hami._plugins import installed
+
+    return installed.find(name, distribution, providers)
 
 
-def _use_plugins() -> None:
-    """Let the core find names in installed plugins; not before the first pipe, so that importing hami costs nothing."""
-    global _finder_is_set
-    if not _finder_is_set:
-        from hami._plugins import installed
-
-        _core.set_finder(installed.find)
-        _finder_is_set = True
+_core.set_finder(_find)
 
 
 def _close_at_exit(pipe: Pipe) -> None:

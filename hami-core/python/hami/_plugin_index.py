@@ -13,6 +13,10 @@ from typing import Any, NamedTuple
 from hami._errors import PluginError
 from hami._plugin_messages import describe_exception
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hami._core import BackendClass
+
 GROUPS = {"hami", "hami.backends", "hami.pipelines"}
 
 
@@ -59,7 +63,7 @@ class Plugin:
         self.promised: list[str] = []
         self.seconds: float | None = None
         self.object: Any = None  # what was imported
-        self.classes: dict[str, Any] = {}  # name -> "module:Class" until used, then the core's handle
+        self.classes: dict[str, BackendClass | str] = {}  # name -> "module:Class" until used, then the core's handle
         self.failures: dict[str, BaseException] = {}  # classes whose import failed; the others still work
         self.exception: BaseException | None = None  # why the plugin as a whole cannot be used
         self._state = "unused"

@@ -47,7 +47,7 @@ class Registry:
 
     def __init__(self, distribution: str) -> None:
         self._distribution = distribution
-        self.classes: dict[str, Any] = {}
+        self.classes: dict[str, _core.BackendClass | str] = {}
 
     def add(self, backend: Any, target: str | None = None) -> None:
         """Register a class, or a name with the "module:Class" that is imported when the name is first used."""
@@ -63,7 +63,7 @@ class Registry:
         """Register the backends of a native library."""
         raise Refused(native_library(_core.__version__))
 
-    def _add(self, name: str, backend: Any) -> None:
+    def _add(self, name: str, backend: _core.BackendClass | str) -> None:
         check_name(name)
         if name in self.classes:
             raise PluginError(f'"{name}" is registered twice')
@@ -100,7 +100,7 @@ class Loader:
                     plugin.seconds = time.perf_counter() - started
                     plugin.fail(error)
 
-    def class_of(self, plugin: Plugin, name: str) -> Any:
+    def class_of(self, plugin: Plugin, name: str) -> _core.BackendClass:
         """Return the core's handle of a registered class; the first use imports it, and raises what that raises."""
         backend = plugin.classes[name]
         if not isinstance(backend, str):
@@ -115,15 +115,16 @@ class Loader:
             raise
         with self._lock:
             plugin.failures.pop(name, None)
-            if isinstance(plugin.classes[name], str):  # else another thread was faster
-                plugin.classes[name] = made
-            return plugin.classes[name]
+            faster = plugin.classes[name]  # another thread's
+            if isinstance(faster, str):
+                plugin.classes[name] = faster = made
+            return faster
 
     def ask(self, hook: str, plugin: Plugin, **arguments: Any) -> Any:
         """Call one hook of one loaded plugin."""
         return self._caller(hook, plugin.object)(**arguments)
 
-    def _register(self, plugin: Plugin, loaded: Any) -> dict[str, Any]:
+    def _register(self, plugin: Plugin, loaded: Any) -> dict[str, _core.BackendClass | str]:
         """Call hami_register of this one plugin; return what it registered."""
         registry = Registry(plugin.distribution)
         if self.manager.is_registered(loaded):  # by an earlier index

@@ -27,6 +27,7 @@ class PluginRecord(NamedTuple):
     error: str | None
     seconds: float | None  # what loading took
     backends: tuple[str, ...]
+    pipelines: tuple[str, ...]  # those that its distribution packages
 
 
 class BackendInfo(NamedTuple):
@@ -55,7 +56,7 @@ class Plugins:
                 self._index = Index(self._environment.get("HAMI_PLUGINS"))
             return self._index
 
-    def find(self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None) -> Any:
+    def find(self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None) -> _core.BackendClass:
         """Return the core's handle of the backend `name`, of `distribution` if given; load its plugin, and no other.
 
         Raises BackendNotFound or PluginError, each with `headline` and `hint`.
@@ -68,7 +69,7 @@ class Plugins:
                 raise
             return self._find_in(name, wanted) if wanted else self._find(name)
 
-    def _find(self, name: str) -> Any:
+    def _find(self, name: str) -> _core.BackendClass:
         index = self.index()
         found = self._of_owners(name, index.owners(name))
         if found is None:
@@ -79,7 +80,7 @@ class Plugins:
             raise self._not_found(name, index)
         return found
 
-    def _of_owners(self, name: str, owners: list[Plugin]) -> Any:
+    def _of_owners(self, name: str, owners: list[Plugin]) -> _core.BackendClass | None:
         """Return the class if one plugin owns it, None if none does."""
         open_owners = [plugin for plugin in owners if plugin.state != "blocked"]
         distributions = sorted({plugin.distribution for plugin in open_owners}, key=_first_party_first)
@@ -91,7 +92,7 @@ class Plugins:
             raise messages.blocked(name, owners[0].distribution, self.index().filter.setting)
         return None
 
-    def _find_in(self, name: str, distribution: str) -> Any:
+    def _find_in(self, name: str, distribution: str) -> _core.BackendClass:
         if normalised(distribution) == CORE:
             for known in _core.defined():
                 if known.name == name and known.owner == CORE:
@@ -116,7 +117,7 @@ class Plugins:
             raise messages.unknown_in(name, plugins[0].distribution, names)
         return found
 
-    def _class_of(self, plugin: Plugin, name: str) -> Any:
+    def _class_of(self, plugin: Plugin, name: str) -> _core.BackendClass:
         self._loader.load(plugin)
         if name not in plugin.classes:
             report = messages.refused if plugin.state == "refused" else messages.failed
@@ -172,7 +173,25 @@ class Plugins:
         if load:
             for plugin in plugins:
                 self._load_whole(plugin)
-        return [_record(plugin) for plugin in plugins]
+        return [self._record(plugin) for plugin in plugins]
+
+    def _record(self, plugin: Plugin) -> PluginRecord:
+        return PluginRecord(
+            plugin.plugin,
+            plugin.distribution,
+            plugin.version,
+            None,
+            plugin.state,
+            plugin.error,
+            plugin.seconds,
+            tuple(dict.fromkeys((*plugin.promised, *plugin.classes))),
+            tuple(
+                pipeline.name
+                for owners in self.pipelines().values()
+                for pipeline in owners
+                if pipeline.distribution == plugin.distribution
+            ),
+        )
 
     def _load_whole(self, plugin: Plugin) -> None:
         self._loader.load(plugin)
@@ -208,45 +227,15 @@ class Plugins:
         for plugin in self.index().plugins:
             self._loader.load(plugin)
             if plugin.object is not None and hasattr(plugin.object, name):
-                yield _record(plugin), lambda plugin=plugin, **given: self._loader.ask(name, plugin, **given)
+                yield self._record(plugin), lambda plugin=plugin, **given: self._loader.ask(name, plugin, **given)
 
 
 def _first_party_first(distribution: str) -> tuple[bool, str]:
     return normalised(distribution) not in _first_party.DISTRIBUTIONS, distribution
 
 
-def _record(plugin: Plugin) -> PluginRecord:
-    names = tuple(dict.fromkeys((*plugin.promised, *plugin.classes)))
-    return PluginRecord(
-        plugin.plugin, plugin.distribution, plugin.version, None, plugin.state, plugin.error, plugin.seconds, names
-    )
-
-
-def _info(handle: Any) -> BackendInfo:
+def _info(handle: _core.BackendClass) -> BackendInfo:
     return BackendInfo(handle.name, handle.owner, handle.doc, handle.params, handle.brackets, handle.thread)
 
 
 installed = Plugins()  # those of this process
-
-
-def find_backend(name: str, distribution: str = "", providers: Mapping[str, str] | None = None) -> Any:
-    """Return the handle of a backend that a plugin has; the core calls this for names it does not know."""
-    return installed.find(name, distribution, providers)
-
-
-def backends(*, load: bool = False) -> dict[str, BackendInfo]:
-    """Return every backend by name. Lists plugins' backends from metadata, without importing them, unless load=True.
-
-    >>> hami.backends()["Identity"].owner
-    'hami-core'
-    """
-    return installed.backends(load=load)
-
-
-def plugins(*, load: bool = False) -> list[PluginRecord]:
-    """Return a record of every installed plugin; load=True imports them all first.
-
-    >>> [plugin.distribution for plugin in hami.plugins() if plugin.state == "broken"]
-    []
-    """
-    return installed.records(load=load)

@@ -1,17 +1,45 @@
-"""A progress bar on standard error for work on many inputs; silent where that is no terminal."""
+"""What looks better on a terminal: tables and progress bars, by rich (hami-core[rich]) where it is installed."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
+from typing import Any
+
+from hami._show import aligned
 
 WIDTH = 30
 FEW = 3  # up to so many inputs need no bar
 
 
+def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = None) -> None:
+    """Print rows in columns; in a pipe or without rich as plain lines, which programs can cut."""
+    rich_table = _rich("rich.table") if sys.stdout.isatty() else None
+    if rich_table is None:
+        print("\n".join(aligned([header, *rows] if header else rows)))
+        return
+    table = rich_table.Table(box=None, show_header=header is not None, pad_edge=False)
+    for name in header or rows[0] if rows else ():
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(_rich("rich.text").Text(cell) for cell in row))
+    _rich("rich.console").Console().print(table)
+
+
+def _rich(module: str) -> Any:
+    """Import a module of rich, or return None."""
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return None
+
+
 class Progress:
-    """Counts steps of a known total.
+    """Counts steps of a known total, in a bar on standard error; silent where that is no terminal.
 
     with Progress(100) as progress:
         progress.advance()

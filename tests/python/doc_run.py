@@ -1,0 +1,182 @@
+"""Runs the code blocks of one Markdown document in a folder of its own, and tells for each block what came of it.
+
+* `python`: all blocks of a document, in order, are one program in a process of its own, warnings are errors.
+* `text`: what the Python or console block before it prints, whole.
+* `console`: each line that starts with `$ ` is run; lines below it are its whole output. `hami` and `python` are those of
+  the tests. Nothing is downloaded: `pip install` of names is checked against the packages of this repository, of a folder
+  is done by laying out what its pyproject.toml says, and the commands of `ci/` (which would run these tests again) are
+  checked to exist and to know the options used.
+* `toml`: parsed, and given to `hami check`, but for a pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from doc_blocks import ROOT, Block, blocks_of
+from fake_site import tomllib, write_metadata
+
+_MARK = "\x1e"
+_NAMES = re.compile(r"^name = \"(.*)\"$", re.MULTILINE)
+
+
+class Document:
+    """The blocks of a document, written out and ready to run in `folder`."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.blocks = blocks_of(path)
+        self.folder = folder
+        self.site = folder / "site"
+        self.printed: dict[int, str] = {}  # by the line of the block
+        self._write_files()
+        self._run_python()
+
+    def check(self, block: Block) -> None:
+        """Fail or skip if the block is not what it says."""
+        for reason in filter(None, [block.directives.get("skip"), self._missing(block)]):
+            pytest.skip(f"{block.place}: {reason}")
+        check: dict[str, Callable[[Block], None]] = {
+            "python": self._check_python,
+            "text": self._check_text,
+            "console": self._check_console,
+            "toml": self._check_toml,
+        }
+        if block.language not in check:
+            pytest.fail(f"{block.place}: no test knows what to do with a block of {block.language}")
+        check[block.language](block)
+
+    def _missing(self, block: Block) -> str | None:
+        module = block.directives.get("needs")
+        return f"needs {module}, which is not installed" if module and not importlib.util.find_spec(module) else None
+
+    def _write_files(self) -> None:
+        for block in self.blocks:
+            if name := block.directives.get("file"):
+                path = self.folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(block.text, "utf-8")
+        for block in self.blocks:
+            if block.language == "console":
+                for target in re.findall(r"^\$ pip install (\./\S+)$", block.text, re.MULTILINE):
+                    self._install(self.folder / target)
+
+    def _install(self, project: Path) -> None:
+        data = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
+        for entry in project.iterdir():
+            if entry.is_dir():
+                shutil.copytree(entry, self.site / entry.name)
+        write_metadata(self.site, data["name"], data["version"], data["entry-points"])
+
+    def _environment(self) -> dict[str, str]:
+        path = [str(self.site), str(self.folder), os.environ.get("PYTHONPATH", "")]
+        return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), "PYTHONIOENCODING": "utf-8"}
+
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            env=self._environment(),
+            cwd=self.folder,
+            timeout=300,
+        )
+
+    def _run_python(self) -> None:
+        """Run one program whose line numbers are those of the document."""
+        program: list[str] = []
+        blocks = [block for block in self.blocks if self._is_program(block)]
+        for block in blocks:
+            program += [""] * (block.line - 1 - len(program))
+            program += [f'print("{_MARK}{block.line}", flush=True)', *block.text.splitlines()]
+        if not blocks:
+            return
+        script = self.folder / f"{blocks[0].document.stem}_blocks.py"
+        script.write_text("\n".join(program) + "\n", "utf-8")
+        result = self._run(sys.executable, "-W", "error", str(script))
+        before, *parts = result.stdout.split(_MARK)
+        for part in parts:
+            line, _, text = part.partition("\n")
+            self.printed[int(line)] = text
+        self.failed_in = None if result.returncode == 0 else max(self.printed, default=0)
+        self.failure = before + (parts[-1] if parts else "")
+
+    def _is_program(self, block: Block) -> bool:
+        skipped = "file" in block.directives or "skip" in block.directives or self._missing(block)
+        return block.language == "python" and not skipped
+
+    def _check_python(self, block: Block) -> None:
+        if name := block.directives.get("file"):
+            compile(block.text, name, "exec")  # it runs where it is imported
+            return
+        if self.failed_in == block.line:
+            pytest.fail(f"{block.place} fails:\n{self.failure}", pytrace=False)
+        if block.line not in self.printed:
+            pytest.fail(f"{block.place} is not reached: the block at line {self.failed_in} fails", pytrace=False)
+
+    def _check_text(self, block: Block) -> None:
+        source = next(other for other in reversed(self.blocks) if other.line < block.line and self._is_program(other))
+        assert self.printed.get(source.line) == block.text, f"{block.place}: what line {source.line} prints"
+
+    def _check_console(self, block: Block) -> None:
+        command, output = "", ""
+        for line in [*block.text.splitlines(), "$ "]:
+            if not line.startswith("$ "):
+                output += f"{line}\n"
+                continue
+            if command:
+                self._check_command(block, command, output)
+            command, output = line[2:], ""
+
+    def _check_command(self, block: Block, command: str, output: str) -> None:
+        program, *arguments = shlex.split(command)
+        if program.startswith("./ci/"):
+            _check_ci_command(block, ROOT / program, arguments)
+        elif program == "pip":
+            _check_pip(block, arguments)
+        elif program in ("hami", "python"):
+            start = [sys.executable, "-m", "hami"] if program == "hami" else [sys.executable]
+            result = self._run(*start, *arguments)
+            if output:
+                assert result.stdout == output, f"{block.place}: what `{command}` prints"
+            else:
+                assert result.returncode == 0, f"{block.place}: `{command}` fails:\n{result.stdout}"
+        else:
+            pytest.fail(f"{block.place}: no test knows how to run {program}")
+
+    def _check_toml(self, block: Block) -> None:
+        data = tomllib.loads(block.text)
+        name = block.directives.get("file", f"line-{block.line}.toml")
+        if Path(name).name == "pyproject.toml":
+            assert data["project"]["name"], block.place
+            return
+        (self.folder / name).write_text(block.text, "utf-8")
+        imports = [f"--import={module}" for module in block.directives.get("imports", "").split()]
+        result = self._run(sys.executable, "-m", "hami", "check", name, *imports)
+        assert result.returncode == 0, f"{block.place}:\n{result.stdout}"
+
+
+def _check_ci_command(block: Block, program: Path, arguments: list[str]) -> None:
+    assert os.access(program, os.X_OK), f"{block.place}: {program} is no command"
+    text = program.read_text("utf-8")
+    for argument in arguments:
+        if argument.startswith("-"):
+            assert f'"{argument}"' in text, f"{block.place}: {program.name} knows no {argument}"
+
+
+def _check_pip(block: Block, arguments: list[str]) -> None:
+    assert arguments[0] == "install", block.place
+    projects = [ROOT / "pyproject.toml", *ROOT.glob("hami-plugins/*/pyproject.toml")]
+    ours = {_NAMES.search(project.read_text("utf-8"))[1] for project in projects}  # type: ignore[index]
+    words = [word for word in arguments[1:] if word not in ("--find-links", "dist") and not word.startswith("./")]
+    assert set(words) <= ours, f"{block.place}: {sorted(set(words) - ours)} are no packages of this repository"

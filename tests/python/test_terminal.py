@@ -1,0 +1,66 @@
+"""Progress bars and tables: on a terminal they may be prettier, in a pipe they are plain lines."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hami import _terminal
+from hami._terminal import Progress, print_table
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_bar_shows_what_is_done_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.0, 0.0, 2.0])
+    monkeypatch.setattr(_terminal.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    with Progress(4) as progress:
+        progress.advance()
+    assert terminal.getvalue() == (
+        "\r[..............................] 0/4\r[#######.......................] 1/4  6 s left\r\x1b[K"
+    )
+
+
+@pytest.mark.parametrize(("total", "stream"), [(100, io.StringIO()), (3, Terminal())])
+def test_bar_is_silent_in_a_pipe_and_for_few_steps(
+    total: int, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr", stream)
+    with Progress(total) as progress:
+        progress.advance()
+        progress.clear()
+    assert stream.getvalue() == ""
+
+
+ROWS = [["Identity", "hami-core", "Sets `result` to [data]."], ["X", "", "b"]]
+
+
+def test_tables_are_plain_lines_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(ROWS, ["name", "owner", ""])
+    assert capsys.readouterr().out == (
+        "name      owner\nIdentity  hami-core  Sets `result` to [data].\nX                    b\n"
+    )
+
+
+def test_tables_are_plain_lines_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    monkeypatch.setattr(_terminal, "_rich", lambda module: None)
+    print_table([["a", "b"]])
+    assert terminal.getvalue() == "a  b\n"
+
+
+def test_rich_wraps_long_cells_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    print_table(ROWS)
+    lines = terminal.getvalue().splitlines()
+    assert lines[0].startswith("Identity")
+    assert max(map(len, lines)) <= 30
+    assert len(lines) > len(ROWS)
+    assert "[data]" in terminal.getvalue()  # no markup
