@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT, Block, blocks_of
+from doc_links import broken_links
 from doc_run import Document
 
 README = ROOT / "README.md"
@@ -39,6 +40,4 @@ def test_a_backend_takes_ten_lines() -> None:
 
 
 def test_links_lead_to_files() -> None:
-    from doc_links import broken_links
-
     assert broken_links(README) == []

@@ -1,0 +1,71 @@
+"""The documents of hami-core: their code blocks run, their links lead somewhere, and nothing of the core is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import hami
+import pytest
+from doc_blocks import ROOT, Block, blocks_of
+from doc_links import broken_links
+from doc_run import Document
+from hami import _core
+
+DOCS = ROOT / "hami-core" / "docs"
+FOLDERS = {"tutorial", "howto", "reference", "explanation", "decisions"}
+PAGES = sorted(DOCS.rglob("*.md"))
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+CORE = [backend for backend in _core.defined() if backend.owner == "hami-core"]
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Document]:
+    made: dict[Path, Document] = {}
+
+    def get(page: Path) -> Document:
+        if page not in made:
+            made[page] = Document(page, tmp_path_factory.mktemp(page.stem))
+        return made[page]
+
+    return get
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.document.stem}-{block.language}-{block.line}")
+def test_block_of_document(block: Block, document: Callable[[Path], Document]) -> None:
+    document(block.document).check(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_to_files(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_is_of_one_kind(page: Path) -> None:
+    assert page.parent.name in FOLDERS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_can_be_reached(page: Path) -> None:
+    others = [ROOT / "README.md", *(other for other in PAGES if other != page)]
+    assert any(f"{page.name})" in other.read_text("utf-8") for other in others)
+
+
+@pytest.mark.parametrize("backend", CORE, ids=lambda backend: backend.name)
+def test_reference_tells_brackets_and_parameters_of_every_core_backend(backend: _core.BackendClass) -> None:
+    text = (DOCS / "reference" / "backends.md").read_text("utf-8")
+    assert f"`{backend.name}{backend.brackets}`" in text
+    for param in backend.params:
+        assert f"`{param['text']}`" in text
+
+
+def test_reference_tells_every_exception() -> None:
+    text = (DOCS / "reference" / "requests.md").read_text("utf-8")
+    exceptions = {name for name in hami.__all__ if isinstance(value := getattr(hami, name), type) and issubclass(value, BaseException)}
+    assert {name for name in exceptions if f"`{name}`" not in text} == set()
+
+
+def test_reference_tells_every_public_name() -> None:
+    text = "".join(page.read_text("utf-8") for page in (DOCS / "reference").glob("*.md"))
+    assert {name for name in hami.__all__ if name not in text} == set()
