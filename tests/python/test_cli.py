@@ -160,6 +160,8 @@ def test_settings_go_to_a_node_or_to_all(call: Any, tmp_path: Path) -> None:
     assert call(*run) == (0, "A\n", "")
     assert call(*run, "--set", "first.sign=1", "--set", "second.sign=2") == (0, "A12\n", "")
     assert call(*run, "--set", "sign=x") == (0, "AXx\n", "")
+    rows = call(*run, "--stats")[1].splitlines()
+    assert [row.split()[0] for row in rows[2:]] == ["node", "first", "second"]  # in the order of the file
 
 
 def test_run_imports_a_file_of_the_users_first(hami_command: Run, tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
                 _show_result(entry, outcome, arguments, several=len(inputs) > 1)
             progress.advance()
         if arguments.stats:
-            _show_stats(pipe.stats(), arguments)
+            counted = pipe.stats()
+            _show_stats({name: counted[name] for name in config.nodes if name in counted}, arguments)
     return 1 if failed else 0
 
 

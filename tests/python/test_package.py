@@ -1,0 +1,36 @@
+"""The package's surface: what it exports, that its stub of the core is right, that every module is one of ours."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import hami
+from hami import _core
+
+
+def test_everything_exported_exists_and_is_sorted() -> None:
+    assert hami.__all__ == sorted(hami.__all__)
+    assert [name for name in hami.__all__ if not hasattr(hami, name)] == []
+
+
+def test_every_exception_is_exported() -> None:
+    from hami import _errors
+
+    assert set(_errors.__all__) <= set(hami.__all__)
+
+
+def test_the_stub_of_the_core_names_what_the_core_has() -> None:
+    stub = Path(hami.__file__).with_name("_core.pyi")
+    declared: dict[str, set[str]] = {}
+    functions = set()
+    for node in ast.parse(stub.read_text("utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            declared[node.name] = {member.name for member in node.body if isinstance(member, ast.FunctionDef)}
+        elif isinstance(node, ast.FunctionDef):
+            functions.add(node.name)
+    present = {name for name in vars(_core) if not name.startswith("_")}
+    assert present == functions | set(declared)
+    for name, members in declared.items():
+        own = {member for member in vars(getattr(_core, name)) if not member.startswith("_")}
+        assert own == {member for member in members if not member.startswith("_")}, name
