@@ -1,28 +1,27 @@
 // The list of the containers, and those too small for a file.
 #include "container/containers.hpp"
 
+#include "container/answer.hpp"
 #include "container/sequential.hpp"
 #include "registry/background_thread.hpp"
 
 namespace hami {
 
 void register_bindings(Registry& registry);
+void register_cat_split(Registry& registry);
+void register_decisions(Registry& registry);
 void register_fan_out(Registry& registry);
+void register_loop_condition(Registry& registry);
+void register_model_loader(Registry& registry);
 void register_references(Registry& registry);
 void register_registers(Registry& registry);
+void register_utilities(Registry& registry);
 
 namespace {
 
 class Identity final : public Backend {
  private:
-  void forward_(Batch batch) override {
-    for (Request* request : batch) {
-      if (const Value* data = request->dict.find(kData))
-        request->dict.set(kResult, Value(*data));
-      else
-        request->fail(Error(ErrorCode::kRequest, "the request has no `data`").with_note("backend Identity"));
-    }
-  }
+  void forward_(Batch batch) override { answer_with_data(batch); }
 };
 
 }  // namespace
@@ -53,9 +52,14 @@ void register_containers(Registry& registry) {
   registry.add_core(std::make_shared<BackendClass>(std::move(thread)));
 
   register_bindings(registry);
+  register_cat_split(registry);
+  register_decisions(registry);
   register_fan_out(registry);
+  register_loop_condition(registry);
+  register_model_loader(registry);
   register_references(registry);
   register_registers(registry);
+  register_utilities(registry);
 }
 
 }  // namespace hami

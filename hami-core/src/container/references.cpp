@@ -38,6 +38,22 @@ Plan plan_reflect(PlanContext& context, const Expr& expr) {
   return context.plan_text("Identity");
 }
 
+// BackendProxy: bare Reflect under a name of its own.
+Plan plan_backend_proxy(PlanContext& context, const Expr& expr) { return plan_reflect(context, expr); }
+
+Plan plan_instance_from_param(PlanContext& context, const Expr& expr) {
+  const std::string& key = expr.phases[0][0].expr->name;
+  Plan plan;
+  plan.label = "InstanceFromParam[" + key + "]";
+  const Value* name = context.parameter(key);
+  if (name && name->kind() == Kind::kStr)
+    plan.instance = std::string(name->as_text());
+  else
+    context.problem(expr.phases[0][0].span, "the node has no `" + key + "` that names an instance",
+                    "give  " + key + " = \"node.…\"  in the node");
+  return plan;
+}
+
 Plan plan_forward(PlanContext&, const Expr& expr) {
   Plan plan;
   plan.instance = expr.phases[0][0].expr->name;
@@ -54,6 +70,19 @@ void register_references(Registry& registry) {
   reflect.brackets = {false, {Phase{1, 2, ItemKind::kKey}}};
   reflect.expand = plan_reflect;
   registry.add_core(std::make_shared<BackendClass>(std::move(reflect)), {"ProxyFromParam"});
+
+  BackendClass backend_proxy;
+  backend_proxy.name = "BackendProxy";
+  backend_proxy.doc = "Stands for the backend that parameter `backend` holds.";
+  backend_proxy.expand = plan_backend_proxy;
+  registry.add_core(std::make_shared<BackendClass>(std::move(backend_proxy)));
+
+  BackendClass instance_from_param;
+  instance_from_param.name = "InstanceFromParam";
+  instance_from_param.doc = "Stands for the instance that a parameter of the node names.";
+  instance_from_param.brackets = {true, {Phase{1, 1, ItemKind::kKey}}};
+  instance_from_param.expand = plan_instance_from_param;
+  registry.add_core(std::make_shared<BackendClass>(std::move(instance_from_param)));
 
   BackendClass forward;
   forward.name = "Forward";

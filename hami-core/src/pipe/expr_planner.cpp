@@ -69,6 +69,12 @@ Plan ExprPlanner::plan_text(const std::string& text) {
   return ExprPlanner(planning_, node_, {text, source_.where}, false, this).plan_text_of_source();
 }
 
+void ExprPlanner::skip_expr(const Expr& expr) {
+  const std::size_t before = planning_.problems.size();
+  plan_expr(expr);
+  planning_.problems.erase(planning_.problems.begin() + static_cast<std::ptrdiff_t>(before), planning_.problems.end());
+}
+
 void ExprPlanner::add(ErrorCode code, Span span, const std::string& headline, const std::string& hint) {
   planning_.problems.emplace_back(code, message_with_caret(headline, source_.text, span, source_.where, hint));
 }
@@ -168,7 +174,7 @@ bool ExprPlanner::check_brackets(const Expr& expr, const BackendClass& cls) {
 }
 
 void ExprPlanner::check_when(const Item& item, const Phase& phase, const BackendClass& cls) {
-  if (item.is_setting) return;
+  if (item.is_setting || phase.when == std::vector<std::string>{Phase::kAnyWord}) return;
   for (const Arg& arg : item.expr->when) {
     const bool known = arg.key.empty() && std::find(phase.when.begin(), phase.when.end(), arg.value) != phase.when.end();
     if (known) continue;

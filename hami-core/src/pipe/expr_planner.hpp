@@ -35,6 +35,7 @@ class ExprPlanner final : public PlanContext {
   Plan plan_value(const std::string& key) override;
   Plan plan_expr(const Expr& expr) override;
   Plan plan_text(const std::string& text) override;
+  void skip_expr(const Expr& expr) override;
   void problem(Span span, const std::string& headline, const std::string& hint) override;
 
  private:

@@ -56,6 +56,10 @@ bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vect
 }
 
 void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& plan) {
+  if (cls.free_args) {
+    plan.args = expr.args;
+    return;
+  }
   std::vector<const Arg*> by_spec;
   const bool args_good = read_args(expr, cls, by_spec);
   for (std::size_t i = 0; i < cls.params.size(); ++i) {

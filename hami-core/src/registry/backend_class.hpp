@@ -30,7 +30,8 @@ struct Phase {
   std::size_t min = 1;
   std::size_t max = 1;
   ItemKind kind = ItemKind::kBackend;
-  std::vector<std::string> when = {};  // what "(…)" before an item may say
+  std::vector<std::string> when = {};  // what "(…)" before an item may say; kAnyWord: anything
+  static constexpr const char* kAnyWord = "*";
 };
 
 struct Brackets {
@@ -49,6 +50,7 @@ struct BackendClass {
   Traits traits = {};
   std::function<BackendPtr()> create = {};
 
+  bool free_args = false;         // takes any arguments, not declared ones: Add(k=v, …)
   bool schedules = false;         // has a meaning only in a node's init expression
   bool owns_threads = false;      // what is inside runs on threads that this class provides
   bool binds_names = false;       // the items of its first phase are visible in all later ones

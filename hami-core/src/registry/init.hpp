@@ -19,6 +19,7 @@ class Init {
       : context_(std::move(context)), node_(std::move(node)), options_(&options), bindings_(&bindings) {}
 
   const Params& params() const noexcept { return plan_->params; }
+  const std::vector<Arg>& args() const noexcept { return plan_->args; }
   const std::string& label() const noexcept { return plan_->label; }
   const Traits& traits() const noexcept { return plan_->traits; }
   // One dict for each instance, shared by its backends.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,15 @@ class PipeContext {
   bool quick() const noexcept { return quick_; }
   void not_quick() noexcept { quick_ = false; }
 
+  // Whether an instance of the node is free now; true for a node without a dispatcher.
+  bool has_free_instance(const std::string& node) const {
+    const auto found = free_instance_.find(node);
+    return found == free_instance_.end() || found->second();
+  }
+  void set_free_instance_probe(const std::string& node, std::function<bool()> probe) {
+    free_instance_[node] = std::move(probe);
+  }
+
   NodeStats& stats(const std::string& node) { return stats_[node]; }
   const std::map<std::string, NodeStats>& all_stats() const noexcept { return stats_; }
 
@@ -68,6 +78,7 @@ class PipeContext {
   std::vector<std::pair<std::string, std::string>> expected_;
   std::map<std::string, NodeStats> stats_;
   std::vector<std::weak_ptr<Stoppable>> stoppables_;
+  std::map<std::string, std::function<bool()>> free_instance_;
   Nanoseconds timeout_ = kNever;
   bool quick_ = true;
   std::atomic<Nanoseconds> close_until_{kNever};

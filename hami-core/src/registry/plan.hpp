@@ -16,6 +16,7 @@ struct PlanItem;
 struct Plan {
   ClassPtr cls;                              // null: `binding` or `instance` says which existing backend it is
   Params params;
+  std::vector<Arg> args;                     // of a class with free_args
   std::vector<std::vector<PlanItem>> phases;
   std::size_t binding = 0;                   // > 0: the name bound under this number by an enclosing IoC
   std::string instance;                      // the name of an instance of the pipe
@@ -47,6 +48,8 @@ class PlanContext {
   // Plans a piece of the asking expression's own text; a text inside it; a bare name of the core.
   virtual Plan plan_expr(const Expr& expr) = 0;
   virtual Plan plan_text(const std::string& text) = 0;
+  // Counts the keys that a piece would use, without building it or complaining about it.
+  virtual void skip_expr(const Expr& expr) = 0;
   // Notes a mistake at `span` of the asking expression's text and goes on.
   virtual void problem(Span span, const std::string& headline, const std::string& hint) = 0;
 };

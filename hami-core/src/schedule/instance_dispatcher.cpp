@@ -100,6 +100,10 @@ void InstanceDispatcher::init_(Init& init) {
   if (!quick_) context_->not_quick();
   for (std::size_t i = instances_.size(); i-- > 0;) idle_.push_back(instances_[i].get());
   context_->add_stoppable(weak_from_this());
+  context_->set_free_instance_probe(node_, [this] {
+    std::lock_guard lock(mutex_);
+    return !idle_.empty();
+  });
 }
 
 InstanceDispatcher::~InstanceDispatcher() {

@@ -1,0 +1,20 @@
+// What every backend does that has nothing to add to a request.
+#pragma once
+
+#include "registry/request.hpp"
+
+namespace hami {
+
+// `result` = `data`; without `data` the request has failed.
+inline void answer_with_data(Request& request) {
+  if (const Value* data = request.dict.find(kData))
+    request.dict.set(kResult, Value(*data));
+  else
+    request.fail(Error(ErrorCode::kRequest, "the request has no `data`"));
+}
+
+inline void answer_with_data(Batch batch) {
+  for (Request* request : batch) answer_with_data(*request);
+}
+
+}  // namespace hami

@@ -1,0 +1,86 @@
+// CatSplit[cat,infer,split] and With[A,B]: items that work together on one batch.
+#include <memory>
+
+#include "registry/init.hpp"
+#include "registry/registry.hpp"
+
+namespace hami {
+namespace {
+
+// `cat` gives every request of the batch the same gathered `result`; `infer` runs once on a request that stands for all; its
+// `result` becomes everybody's `data`, from which `split` gives each its own part.
+class CatSplit final : public Backend {
+ private:
+  void init_(Init& init) override {
+    infer_ = init.make(init.items()[1]);
+    cat_ = init.make(init.items()[0]);
+    split_ = init.make(init.items()[2]);
+  }
+
+  void forward_(Batch batch) override {
+    cat_->forward(batch);
+    std::vector<Request*> alive;
+    for (Request* request : batch)
+      if (request->alive()) alive.push_back(request);
+    if (alive.empty()) return;
+    const Value answer = infer(Batch(alive));
+    for (Request* request : alive) {
+      request->dict.set(kData, answer);
+      request->dict.erase(kResult);
+    }
+    split_->forward(Batch(alive));
+  }
+
+  // Fails all of them or none: whatever is wrong with the gathered batch is wrong for each.
+  Value infer(Batch batch) {
+    const Ref<Request> all = make_counted<Request>();
+    all->dict = batch[0].dict;
+    if (!promote_result(*all, cat_->label())) throw *all->error;
+    all->items = batch.items();
+    all->dict.set(kRequestSize, static_cast<std::int64_t>(all->items));
+    Request* one = all.get();
+    infer_->forward(Batch(&one, 1));
+    if (!all->error && !all->dict.contains(kResult)) all->fail(Error(ErrorCode::kNoResult, infer_->label() + " left no `result`"));
+    if (all->error) throw *all->error;
+    return *all->dict.find(kResult);
+  }
+
+  Range range_() const override { return infer_->range(); }
+
+  BackendPtr cat_;
+  BackendPtr infer_;
+  BackendPtr split_;
+};
+
+class With final : public Backend {
+ private:
+  void init_(Init& init) override {
+    run_ = init.make(init.items()[0]);
+    dependency_ = init.make(init.items()[1]);
+  }
+  void forward_(Batch batch) override { run_->forward_with_dep(batch, *dependency_); }
+  Range range_() const override { return run_->range(); }
+
+  BackendPtr run_;
+  BackendPtr dependency_;
+};
+
+}  // namespace
+
+void register_cat_split(Registry& registry) {
+  BackendClass cat_split;
+  cat_split.name = "CatSplit";
+  cat_split.doc = "Gathers a batch into one by its first item, runs the second once, and scatters the outcome by the third.";
+  cat_split.brackets = {true, {Phase{3, 3}}};
+  cat_split.create = [] { return std::make_shared<CatSplit>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(cat_split)));
+
+  BackendClass with;
+  with.name = "With";
+  with.doc = "Calls forward_with_dep of its first item with the second.";
+  with.brackets = {true, {Phase{2, 2}}};
+  with.create = [] { return std::make_shared<With>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(with)));
+}
+
+}  // namespace hami

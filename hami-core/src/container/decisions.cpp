@@ -1,0 +1,108 @@
+// HasKey, NotHasKey and Filter: which requests run what. Two ways, decided by a key or by a backend; no expressions.
+#include <memory>
+
+#include "container/answer.hpp"
+#include "registry/init.hpp"
+#include "registry/registry.hpp"
+
+namespace hami {
+namespace {
+
+// HasKey(k)[A,B]: A for requests that have the key, B (or nothing) for the others. NotHasKey(k)[A] is its opposite.
+class KeyDecision final : public Backend {
+ public:
+  explicit KeyDecision(bool wanted) : wanted_(wanted) {}
+
+ private:
+  void init_(Init& init) override {
+    key_ = init.params().get<std::string>("key");
+    chosen_ = init.make(init.items()[0]);
+    if (init.items().size() > 1) other_ = init.make(init.items()[1]);
+  }
+
+  void forward_(Batch batch) override {
+    std::vector<Request*> chosen;
+    std::vector<Request*> other;
+    for (Request* request : batch) (request->dict.contains(key_) == wanted_ ? chosen : other).push_back(request);
+    if (!chosen.empty()) chosen_->forward(Batch(chosen));
+    if (other.empty()) return;
+    if (other_)
+      other_->forward(Batch(other));
+    else
+      answer_with_data(Batch(other));
+  }
+
+  const bool wanted_;
+  std::string key_;
+  BackendPtr chosen_;
+  BackendPtr other_;
+};
+
+// Filter[F,A]: F decides on a copy; what it writes there is not seen by A.
+class Filter final : public Backend {
+ private:
+  void init_(Init& init) override {
+    decide_ = init.make(init.items()[0]);
+    run_ = init.make(init.items()[1]);
+  }
+
+  void forward_(Batch batch) override {
+    std::vector<Ref<Request>> copies;
+    std::vector<Request*> questions;
+    for (Request* request : batch) {
+      copies.push_back(request->branch({}, 0));
+      questions.push_back(copies.back().get());
+    }
+    decide_->forward(Batch(questions));
+    std::vector<Request*> chosen;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const Request& answer = *questions[i];
+      const Value* verdict = answer.dict.find(kResult);
+      if (answer.error)
+        batch[i].fail(*answer.error);
+      else if (!verdict)
+        batch[i].fail(Error(ErrorCode::kNoResult, decide_->label() + " left no `result`"));
+      else if (verdict->kind() != Kind::kBool)
+        batch[i].fail(Error(ErrorCode::kDataType, "Filter takes a bool from " + decide_->label() + ", got " +
+                                                      kind_name(verdict->kind())));
+      else if (verdict->as_bool())
+        chosen.push_back(&batch[i]);
+      else
+        answer_with_data(batch[i]);
+    }
+    if (!chosen.empty()) run_->forward(Batch(chosen));
+  }
+
+  BackendPtr decide_;
+  BackendPtr run_;
+};
+
+void add_key_decision(Registry& registry, const char* name, bool wanted, std::size_t most, const char* doc) {
+  BackendClass cls;
+  cls.name = name;
+  cls.doc = doc;
+  cls.params = parse_param_specs("key: str");
+  cls.brackets = {true, {Phase{1, most}}};
+  cls.traits.quick = true;
+  cls.create = [wanted] { return std::make_shared<KeyDecision>(wanted); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
+}
+
+}  // namespace
+
+void register_decisions(Registry& registry) {
+  add_key_decision(registry, "HasKey", true, 2,
+                   "Runs its first item on requests that have the key, its second (else `result` = `data`) on the others.");
+  add_key_decision(registry, "NotHasKey", false, 1,
+                   "Runs its item on requests that do not have the key; for the others `result` is `data`.");
+
+  BackendClass filter;
+  filter.name = "Filter";
+  filter.doc = "Runs its second item on requests for which the first leaves true in `result`; else `result` is `data`.";
+  filter.brackets = {true, {Phase{2, 2}}};
+  filter.traits.quick = true;
+  filter.create = [] { return std::make_shared<Filter>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(filter)));
+}
+
+}  // namespace hami

@@ -1,0 +1,72 @@
+// LoopCondition[X]: X again and again, each time on what it left, until a key, the time or a free instance ends it.
+#include <algorithm>
+#include <memory>
+
+#include "registry/init.hpp"
+#include "registry/registry.hpp"
+
+namespace hami {
+namespace {
+
+class LoopCondition final : public Backend {
+ private:
+  void init_(Init& init) override {
+    const Params& params = init.params();
+    until_ = params.get<std::string>("until");
+    key_ = params.get<std::string>("key");
+    count_ = params.get<std::int64_t>("count");
+    time_ = from_milliseconds(params.get<double>("time"));
+    node_ = init.node();
+    context_ = &init.context();
+    body_ = init.make(init.items()[0]);
+  }
+
+  // It always ends: `count` and `time` bound every kind of loop, and the last result stands.
+  void forward_(Batch batch) override {
+    const Nanoseconds end = after(time_);
+    std::vector<Request*> active(batch.begin(), batch.end());
+    for (std::int64_t round = 1;; ++round) {
+      body_->forward(Batch(active));
+      if (round >= count_ || now() >= end || (until_ == "instance" && context_->has_free_instance(node_))) return;
+      active.erase(std::remove_if(active.begin(), active.end(), [&](Request* request) { return !goes_on(*request); }),
+                   active.end());
+      if (active.empty()) return;
+      for (Request* request : active) promote_result(*request, body_->label());
+    }
+  }
+
+  // A request without `result` has nothing to go on with; whoever comes after says so.
+  bool goes_on(const Request& request) const {
+    if (!request.alive() || request.abandoned() || !request.dict.contains(kResult)) return false;
+    if (until_ != "key") return true;
+    const Value* again = request.dict.find(key_);
+    return again && again->kind() == Kind::kBool && again->as_bool();
+  }
+
+  Range range_() const override { return body_->range(); }
+
+  std::string until_;
+  std::string key_;
+  std::int64_t count_ = 1;
+  Nanoseconds time_ = 0;
+  std::string node_;
+  PipeContext* context_ = nullptr;  // outlives all backends of its pipe
+  BackendPtr body_;
+};
+
+}  // namespace
+
+void register_loop_condition(Registry& registry) {
+  BackendClass cls;
+  cls.name = "LoopCondition";
+  cls.doc =
+      "Runs its item again on its own result while the request's key is true, while time is left, or while no instance of "
+      "the node is free; never more than `count` rounds or longer than `time`.";
+  cls.params = parse_param_specs(
+      "until: str = key {key,time,instance}; key: str = again; count: int = 1000 {1..}; time: duration = 10s");
+  cls.brackets = {true, {Phase{}}};
+  cls.create = [] { return std::make_shared<LoopCondition>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
+}
+
+}  // namespace hami
