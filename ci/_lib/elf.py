@@ -8,6 +8,7 @@ from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection, GNUVerSymSection
+from elftools.elf.sections import SymbolTableSection
 
 
 @dataclass
@@ -36,7 +37,9 @@ def read(path: Path) -> Symbols:
             elif isinstance(section, GNUVerDefSection):
                 versions |= {definition["vd_ndx"]: next(auxes).name for definition, auxes in section.iter_versions()}
         table = elf.get_section_by_name(".dynsym")
-        for number, symbol in enumerate(table.iter_symbols()) if table else ():
+        if not isinstance(table, SymbolTableSection):
+            raise ValueError(f"{path} has no dynamic symbol table")
+        for number, symbol in enumerate(table.iter_symbols()):
             binding = symbol["st_info"]["bind"]
             if not symbol.name or binding == "STB_LOCAL":
                 continue

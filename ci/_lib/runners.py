@@ -13,6 +13,13 @@ from .totals import Totals
 
 DOCTEST_TOTALS = re.compile(r"test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\d+) failed")
 
+# A test that hangs shows every thread's stack and ends its run: tests of a runtime must end, also where it does not.
+SETTINGS = (
+    *("-q", "--no-header", "-p", "no:cacheprovider"),
+    *("-o", "faulthandler_timeout=180", "-o", "faulthandler_exit_on_timeout=true"),
+)
+CPP_TIMEOUT_S = 600
+
 
 @dataclass(frozen=True)
 class Options:
@@ -23,16 +30,7 @@ def pytest(python: Path, folder: Path, tier: str, totals: Totals, options: Optio
     """Run the tests in `folder` with their output shown; what pytest cannot even start counts as a failure."""
     with tempfile.TemporaryDirectory() as work:
         report = Path(work) / "report.xml"
-        command: list[str | Path] = [
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            "--no-header",
-            "-p",
-            "no:cacheprovider",
-            f"--junitxml={report}",
-        ]
+        command: list[str | Path] = [python, "-m", "pytest", *SETTINGS, f"--junitxml={report}"]
         result = subprocess.run(
             [*command, *options.pytest, folder],
             cwd=configured_folder(folder),
@@ -54,7 +52,14 @@ def configured_folder(tests: Path) -> Path:
 
 def doctest(program: Path, tier: str, totals: Totals) -> None:
     """Run a C++ test program; its test cases are counted as pytest's are."""
-    result = subprocess.run([program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    try:
+        result = subprocess.run(
+            [program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=CPP_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as hung:
+        print((hung.stdout or b"").decode(errors="replace"), flush=True)
+        totals.check(False, f"{tier}: {program.name} did not end within {CPP_TIMEOUT_S} s")
+        return
     print(result.stdout, end="", flush=True)
     found = DOCTEST_TOTALS.search(result.stdout)
     passed, failed = (int(found.group(2)), int(found.group(3))) if found else (0, 0)
