@@ -62,7 +62,11 @@ def test_reference_tells_brackets_and_parameters_of_every_core_backend(backend: 
 
 def test_reference_tells_every_exception() -> None:
     text = (DOCS / "reference" / "requests.md").read_text("utf-8")
-    exceptions = {name for name in hami.__all__ if isinstance(value := getattr(hami, name), type) and issubclass(value, BaseException)}
+    exceptions = {
+        name
+        for name in hami.__all__
+        if isinstance(value := getattr(hami, name), type) and issubclass(value, BaseException)
+    }
     assert {name for name in exceptions if f"`{name}`" not in text} == set()
 
 
