@@ -1,0 +1,34 @@
+"""How large are the wheels in dist/, packed and unpacked, and what is largest in the core's?
+
+python tests/bench/how_large_are_the_wheels.py [FOLDER]
+"""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / "dist"
+
+
+def main() -> int:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    wheels = sorted(folder.glob("*.whl"))
+    if not wheels:
+        print(f"not measured: {folder} has no wheels; ./ci/wheels makes them")
+        return 0
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            files = archive.infolist()
+        unpacked = sum(file.file_size for file in files)
+        largest = max(files, key=lambda file: file.file_size)
+        print(
+            f"{wheel.name}: {wheel.stat().st_size / 1e6:.3f} MB, unpacked {unpacked / 1e6:.3f} MB; "
+            f"largest: {largest.filename}, {largest.file_size / 1e6:.3f} MB"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""How many instructions do parsing, checking, building and calling take, whatever else the machine does?
+
+    python tests/bench/how_many_instructions_do_parsing_building_and_calling_take.py
+
+Needs valgrind. Each operation runs once in a process that does it LESS times and once in one that does it MORE times,
+both under callgrind; the difference divided by the difference of the times is the cost of one. Only the first figure
+depends on how Python itself was compiled: it counts the Python statement around the operation too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from _measure import about_hami, about_this_machine
+
+LESS, MORE = 10, 210
+SETUP = """
+import hami
+from hami import _core
+wide = "S[" + ",".join(["Identity"] * 100) + "]"
+deep = "S[" * 100 + "Identity" + "]" * 100
+node = {"default": {"backend": "S[Identity,Identity]", "max": 8}}
+arguments = ({}, None, None, {}, {})
+pipe = hami.pipe("Identity")
+for _ in range(TIMES):
+    WORK
+pipe.close()
+"""
+OPERATIONS = {
+    "an empty statement": "pass",
+    "parse and print S[DecodeMat,ResizeMat(224,224)]": "_core.print_expression('S[DecodeMat,ResizeMat(224,224)]')",
+    "parse and print S of 100 items": "_core.print_expression(wide)",
+    "parse and print S in S, 100 deep": "_core.print_expression(deep)",
+    "check a node with S[Identity,Identity]": "_core.check(node, *arguments)",
+    "build and close a pipe of it": "_core.Pipe(node, *arguments).close(1.0)",
+    "call Identity": "pipe({'data': 1})",
+}
+
+
+def instructions(work: str, times: int) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        program = SETUP.replace("TIMES", str(times)).replace("WORK", work)
+        result = subprocess.run(
+            [
+                "valgrind",
+                "--tool=callgrind",
+                f"--callgrind-out-file={Path(folder) / 'out'}",
+                sys.executable,
+                "-c",
+                program,
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    found = re.search(r"Collected : (\d+)", result.stderr)
+    if found is None:
+        raise RuntimeError(f"callgrind printed no count:\n{result.stderr}")
+    return int(found[1])
+
+
+def main() -> int:
+    if not shutil.which("valgrind"):
+        print("not measured: valgrind is not installed (Debian, Ubuntu: apt install valgrind)")
+        return 0
+    print(f"{about_this_machine()}; {about_hami()}; instructions of one, from runs of {LESS} and {MORE}")
+    for name, work in OPERATIONS.items():
+        one = (instructions(work, MORE) - instructions(work, LESS)) / (MORE - LESS)
+        print(f"{name:50} {one:12,.0f}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
