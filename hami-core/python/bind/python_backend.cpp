@@ -6,6 +6,7 @@
 #include <set>
 
 #include "errors.hpp"
+#include "registry/generated.hpp"
 #include "registry/init.hpp"
 #include "registry/registry.hpp"
 #include "request_view.hpp"
@@ -145,10 +146,10 @@ ParamSpec spec_of(const py::dict& given) {
   spec.name = given["name"].cast<std::string>();
   spec.type = *param_type_of(given["type"].cast<std::string>());
   spec.required = given["required"].cast<bool>();
+  spec.choices = given["choices"].cast<std::vector<std::string>>();
   if (!spec.required && !given["default"].is_none()) {
     spec.fallback = coerce_param(spec, to_value(given["default"]), "its class");
   }
-  spec.choices = given["choices"].cast<std::vector<std::string>>();
   spec.help = given["help"].cast<std::string>();
   return spec;
 }
@@ -241,6 +242,11 @@ void register_python_backends(py::module_& module) {
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"), py::arg("doc"),
              py::arg("params"), py::arg("thread"), py::arg("quick"), py::arg("retry_safe"), py::arg("children"));
+  module.def("generated_class", [](const std::string& name, const std::string& text, const py::dict& defaults) {
+    GeneratedBody body{name, text, {}};
+    for (const auto& [key, value] : defaults) body.defaults.emplace_back(py::cast<std::string>(key), to_value(value));
+    return ClassHandle{generated_class(std::move(body))};
+  }, py::arg("name"), py::arg("text"), py::arg("defaults"));
   module.def("define", [](const ClassHandle& handle) { Registry::instance().define(handle.cls); });
   module.def("defined", [] {
     std::vector<ClassHandle> handles;

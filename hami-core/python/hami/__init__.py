@@ -1,6 +1,6 @@
 """HAMi: pipelines as expressions, run in this process by a C++ core; backends come from plugin wheels."""
 
-from hami._backend import Backend, ByteSize, Duration, register
+from hami._backend import Backend, ByteSize, Duration, generate, register
 from hami._core import __version__
 from hami._errors import (
     AlreadyExists,
@@ -41,6 +41,7 @@ __all__ = [
     "RequestError",
     "__version__",
     "backends",
+    "generate",
     "pipe",
     "plugins",
     "register",

@@ -87,6 +87,24 @@ def register(target: Any, /) -> Any:
     return _define(target, getattr(target, "__name__", ""))
 
 
+def generate(name: str, expression: str, /, **defaults: Any) -> None:
+    """Make `name` stand for an expression in pipes of this process.
+
+        hami.generate("Thumbnail", "S[DecodeMat,ResizeMat]", width=64, height=64)
+        hami.pipe("Thumbnail(width=32)")
+
+    A parameter given where the name is used reaches every backend of the expression that declares it; `defaults` hold
+    where nothing else is said. What stands in the name's brackets, Thumbnail[X], goes to the last item of the last
+    brackets of the expression. Raises ConfigError if `expression` is none, AlreadyExists for a name of the core.
+    """
+    from hami import _core
+    from hami._describe import check_name
+
+    check_name(name)
+    _core.print_expression(expression, f'the expression of "{name}"')
+    _core.define(_core.generated_class(name, expression, defaults))
+
+
 def _define(cls: Any, name: str) -> Any:
     from hami import _core
 

@@ -22,16 +22,20 @@ Threads stricter(Threads a, Threads b) { return std::min(a, b); }
 
 }  // namespace
 
+Expr ExprPlanner::parse_source() {
+  std::string text;
+  const auto lookup = [&](const std::string& key) -> const std::string* {
+    const NodeScope::Found found = node_.find(key);
+    if (!found.value) return nullptr;
+    text = found.value->kind() == Kind::kStr ? std::string(found.value->as_text()) : show_value(*found.value);
+    return &text;
+  };
+  return substitute(parse(source_.text), lookup);
+}
+
 Plan ExprPlanner::plan_text_of_source() {
   try {
-    std::string text;
-    const auto lookup = [&](const std::string& key) -> const std::string* {
-      const NodeScope::Found found = node_.find(key);
-      if (!found.value) return nullptr;
-      text = found.value->kind() == Kind::kStr ? std::string(found.value->as_text()) : show_value(*found.value);
-      return &text;
-    };
-    return plan_expr(substitute(parse(source_.text), lookup));
+    return plan_expr(parse_source());
   } catch (const SyntaxError& error) {
     problem(error.span, error.what(), error.hint);
     return {};
@@ -113,6 +117,7 @@ ClassPtr ExprPlanner::find_class(const Expr& expr) {
 }
 
 Plan ExprPlanner::plan_expr(const Expr& expr) {
+  if (generation_ && &expr == generation_->foreign) return asked_by_->plan_expr(*generation_->original);
   Plan plan = plan_existing(expr);
   if (plan.binding || !plan.instance.empty()) return plan;
   plan.cls = find_class(expr);

@@ -1,12 +1,14 @@
 // Plans one expression text of one node: names to classes, brackets and parameters checked, children planned.
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.hpp"
 #include "pipe/node_scope.hpp"
+#include "registry/generated.hpp"
 #include "registry/plan.hpp"
 
 namespace hami {
@@ -26,7 +28,7 @@ struct Source {
 class ExprPlanner final : public PlanContext {
  public:
   // `is_init`: scheduling names may stand in it.
-  ExprPlanner(Planning& planning, NodeScope& node, Source source, bool is_init, const ExprPlanner* asked_by = nullptr)
+  ExprPlanner(Planning& planning, NodeScope& node, Source source, bool is_init, ExprPlanner* asked_by = nullptr)
       : planning_(planning), node_(node), source_(std::move(source)), is_init_(is_init), asked_by_(asked_by) {}
 
   Plan plan_text_of_source();
@@ -35,6 +37,7 @@ class ExprPlanner final : public PlanContext {
   Plan plan_value(const std::string& key) override;
   Plan plan_expr(const Expr& expr) override;
   Plan plan_text(const std::string& text) override;
+  Plan plan_generated(const GeneratedBody& body, const Expr& use) override;
   void skip_expr(const Expr& expr) override;
   void problem(Span span, const std::string& headline, const std::string& hint) override;
 
@@ -45,6 +48,19 @@ class ExprPlanner final : public PlanContext {
     Traits traits;
   };
 
+  // Set while this plans the body of a generated backend.
+  struct Generation {
+    const GeneratedBody* body;
+    std::vector<Arg> args;        // of the use
+    std::set<std::string> used;
+    const Expr* foreign;          // the piece of the tree that stands in the text of who asks, …
+    const Expr* original;         // … as it stands there
+  };
+
+  Expr parse_source();
+  Plan plan_body(const Expr& use);
+  const Arg* generated_arg(const std::string& name) const;
+  const Value* generated_default(const std::string& name) const;
   Plan plan_existing(const Expr& expr);
   ClassPtr find_class(const Expr& expr);
   bool check_brackets(const Expr& expr, const BackendClass& cls);
@@ -58,7 +74,8 @@ class ExprPlanner final : public PlanContext {
   NodeScope& node_;
   Source source_;
   bool is_init_;
-  const ExprPlanner* asked_by_;
+  ExprPlanner* asked_by_;
+  Generation* generation_ = nullptr;
   std::string key_;  // the key under which this text stood, if it came through Reflect
   std::vector<Bound> scope_;
 };

@@ -64,12 +64,13 @@ void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& p
   const bool args_good = read_args(expr, cls, by_spec);
   for (std::size_t i = 0; i < cls.params.size(); ++i) {
     const ParamSpec& spec = cls.params[i];
-    if (by_spec[i]) {
-      node_.know(spec.name);
+    const Arg* outer = by_spec[i] ? nullptr : generated_arg(spec.name);
+    if (const Arg* arg = by_spec[i] ? by_spec[i] : outer) {
+      node_.find(spec.name);  // a key that is overridden is no misspelt one
       try {
-        plan.params.set(spec.name, coerce_param(spec, Value(by_spec[i]->value), expr.name));
+        plan.params.set(spec.name, coerce_param(spec, Value(arg->value), expr.name));
       } catch (const Error& error) {
-        problem(by_spec[i]->value_span, error.message(), "");
+        problem(outer ? expr.name_span : arg->value_span, error.message(), "");
       }
       continue;
     }
@@ -85,6 +86,12 @@ void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& p
         planning_.problems.emplace_back(
             ErrorCode::kConfig,
             message_with_caret(error.message(), text, span, node_.where(found.section, found.key), ""));
+      }
+    } else if (const Value* fallback = generated_default(spec.name)) {
+      try {
+        plan.params.set(spec.name, coerce_param(spec, *fallback, expr.name));
+      } catch (const Error& error) {
+        problem(expr.name_span, error.message(), "");
       }
     } else if (!spec.required) {
       plan.params.set(spec.name, spec.fallback);

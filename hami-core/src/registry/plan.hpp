@@ -11,6 +11,7 @@
 
 namespace hami {
 
+struct GeneratedBody;
 struct PlanItem;
 
 struct Plan {
@@ -48,6 +49,8 @@ class PlanContext {
   // Plans a piece of the asking expression's own text; a text inside it; a bare name of the core.
   virtual Plan plan_expr(const Expr& expr) = 0;
   virtual Plan plan_text(const std::string& text) = 0;
+  // Plans the body of a generated backend in the place of `use`, an expression that names it.
+  virtual Plan plan_generated(const GeneratedBody& body, const Expr& use) = 0;
   // Counts the keys that a piece would use, without building it or complaining about it.
   virtual void skip_expr(const Expr& expr) = 0;
   // Notes a mistake at `span` of the asking expression's text and goes on.

@@ -1,0 +1,75 @@
+// ExprPlanner: the body of a generated backend in the place of its name.
+#include "base/visible.hpp"
+#include "lang/parse.hpp"
+#include "pipe/expr_planner.hpp"
+
+namespace hami {
+namespace {
+
+// Puts the item where the Z rule says, and gives the copy in its new place.
+const Expr* attach(Expr& body, const Item& dependency) {
+  Expr* target = &body;
+  while (!target->phases.empty() && !target->phases.back().back().is_setting) target = target->phases.back().back().expr.get();
+  if (target->phases.empty()) target->phases.emplace_back();
+  std::vector<Item>& phase = target->phases.back();
+  phase.push_back(dependency);
+  phase.back().span = target->name_span;  // its own position is one in another text
+  return phase.back().expr.get();
+}
+
+}  // namespace
+
+Plan ExprPlanner::plan_generated(const GeneratedBody& body, const Expr& use) {
+  for (const ExprPlanner* planner = this; planner; planner = planner->asked_by_) {
+    if (!planner->generation_ || planner->generation_->body->name != body.name) continue;
+    problem(use.name_span, "the generated backend " + body.name + " contains itself", "its body is  " + body.text);
+    return {};
+  }
+  Generation generation{&body, use.args, {}, nullptr, nullptr};
+  for (const Arg& arg : use.args)
+    if (arg.key.empty()) problem(arg.value_span, "a generated backend takes named parameters, got " + in_quotes(arg.value), "");
+  Source source{body.text, "generated backend " + body.name + (source_.where.empty() ? "" : ", " + source_.where)};
+  ExprPlanner planner(planning_, node_, std::move(source), is_init_, this);
+  planner.generation_ = &generation;
+  Plan plan = planner.plan_body(use);
+  for (const Arg& arg : use.args)
+    if (!arg.key.empty() && !generation.used.count(arg.key))
+      problem(arg.key_span, "unknown parameter \"" + arg.key + "\" for " + body.name + "; no backend of its body declares it",
+              "its body is  " + body.text);
+  plan.label = use.name;
+  return plan;
+}
+
+Plan ExprPlanner::plan_body(const Expr& use) {
+  try {
+    Expr tree = parse_source();
+    if (!use.phases.empty()) {
+      generation_->foreign = attach(tree, use.phases[0][0]);
+      generation_->original = use.phases[0][0].expr.get();
+    }
+    return plan_expr(tree);
+  } catch (const SyntaxError& error) {
+    problem(error.span, error.what(), error.hint);
+    return {};
+  }
+}
+
+// What the uses of the generated backends around give for a parameter: the innermost that names it.
+const Arg* ExprPlanner::generated_arg(const std::string& name) const {
+  for (const ExprPlanner* planner = this; planner && planner->generation_; planner = planner->asked_by_)
+    for (const Arg& arg : planner->generation_->args) {
+      if (arg.key != name) continue;
+      planner->generation_->used.insert(name);
+      return &arg;
+    }
+  return nullptr;
+}
+
+const Value* ExprPlanner::generated_default(const std::string& name) const {
+  for (const ExprPlanner* planner = this; planner && planner->generation_; planner = planner->asked_by_)
+    for (const auto& [key, value] : planner->generation_->body->defaults)
+      if (key == name) return &value;
+  return nullptr;
+}
+
+}  // namespace hami

@@ -1,0 +1,29 @@
+// Generated backends: a name for an expression. HAMI_GENERATE_BACKEND(Z, "A[B,C[D]]", "k=v")
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lang/tree.hpp"
+#include "registry/backend_class.hpp"
+
+namespace hami {
+
+struct GeneratedBody {
+  std::string name;
+  std::string text;                                      // what the name stands for
+  std::vector<std::pair<std::string, Value>> defaults;   // of parameters that backends of the body declare
+};
+
+// A class that is replaced by its body when a pipe is planned. What stands in its brackets goes to the backend found by
+// following the last item of the last phase of the last bracket. Throws SyntaxError if `text` is no expression.
+ClassPtr generated_class(GeneratedBody body, std::string owner = "");
+
+// The same from text such as "k=v, n=2", defined in the registry. Throws Error(kConfig).
+bool generate_backend(const std::string& name, const std::string& text, const std::string& defaults);
+
+#define HAMI_GENERATE_BACKEND(name, ...) \
+  [[maybe_unused]] static const bool hami_generated_##name = ::hami::generate_backend(#name, __VA_ARGS__)
+
+}  // namespace hami

@@ -1,0 +1,121 @@
+"""Generated backends: LANGUAGE "Generated backends (the Z notation)"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hami
+import pytest
+
+
+class Trace(hami.Backend):
+    """Appends its step to `data`, before its children do."""
+
+    thread = "any"
+    children = (0, None)
+    step: str = "-"
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = [*item["data"], type(self).__name__ + self.step]
+        for child in getattr(self, "children", ()) if self.children != (0, None) else ():
+            for item in batch:
+                item["data"] = item["result"]
+                del item["result"]
+            child.forward(batch)
+
+
+@pytest.fixture(autouse=True)
+def _backends() -> None:
+    for name in "ABCDQ":
+        hami.register(name)(type(name, (Trace,), {}))
+
+
+def answer(expression: str, **keys: object) -> list[str]:
+    with hami.pipe({"backend": expression, **keys}) as pipe:
+        return pipe({"data": []})["result"]
+
+
+@pytest.mark.parametrize(
+    ("body", "order"),
+    [("A", "AQ"), ("A[B,C]", "ABCQ"), ("A[B,C[D]]", "ABCDQ")],
+)
+def test_a_dependency_goes_to_the_last_item_of_the_last_phase_of_the_last_bracket(body: str, order: str) -> None:
+    hami.generate("Z", body)
+    assert answer("Z[Q]") == [name + "-" for name in order]
+
+
+def test_without_a_dependency_the_name_is_its_expression() -> None:
+    hami.generate("Z", "A[B]")
+    assert answer("S[Z]") == ["A-", "B-"]
+
+
+def test_a_parameter_reaches_every_backend_of_the_body_that_declares_it() -> None:
+    hami.generate("Z", "A[B(step=own)]")
+    assert answer("Z(step=1)[Q]") == ["A1", "Bown", "Q-"]
+
+
+def test_defaults_give_way_to_the_node_and_to_the_use() -> None:
+    hami.generate("Z", "A[B]", step="d")
+    assert answer("Z") == ["Ad", "Bd"]
+    assert answer("Z", step="n") == ["An", "Bn"]
+    assert answer("Z(step=u)", step="n") == ["Au", "Bu"]
+
+
+def test_a_body_may_use_another_generated_backend() -> None:
+    hami.generate("Y", "A[B]")
+    hami.generate("Z", "Y[C]")
+    assert answer("Z(step=1)[Q]") == ["A1", "B1", "C1", "Q-"]
+
+
+def test_the_dependency_sees_the_names_around_it_the_body_does_not() -> None:
+    hami.generate("Z", "A")
+    assert answer("IoC[q:=Q;Z[q]]") == ["A-", "Q-"]
+    hami.generate("Z", "A[q]")
+    with pytest.raises(hami.BackendNotFound, match='backend "q" not found'):
+        hami.pipe("IoC[q:=Q;Z]")
+
+
+def test_a_generated_backend_that_contains_itself_is_an_error() -> None:
+    hami.generate("Z", "A[Z]")
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe("Z")
+    assert str(caught.value) == (
+        "the generated backend Z contains itself\n"
+        '  in  A[Z]   (generated backend Z, node "default")\n'
+        "        ^\n"
+        "  its body is  A[Z]"
+    )
+
+
+def test_a_last_class_that_takes_no_item_is_an_error() -> None:
+    hami.generate("Z", "A[Identity]")
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe("Z[Q]")
+    assert str(caught.value) == (
+        "Identity takes no brackets\n"
+        '  in  A[Identity]   (generated backend Z, node "default")\n'
+        "        ^^^^^^^^"
+    )
+
+
+def test_a_parameter_that_nobody_declares_is_an_error() -> None:
+    hami.generate("Z", "A[B]")
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe("Z(stp=1)")
+    assert str(caught.value) == (
+        'unknown parameter "stp" for Z; no backend of its body declares it\n'
+        '  in  Z(stp=1)   (node "default")\n'
+        "        ^^^\n"
+        "  its body is  A[B]"
+    )
+
+
+def test_a_body_that_is_no_expression_is_refused_at_once() -> None:
+    with pytest.raises(hami.ConfigError, match='"\\[" is never closed'):
+        hami.generate("Z", "A[B")
+
+
+def test_a_name_of_the_core_cannot_be_taken() -> None:
+    with pytest.raises(hami.AlreadyExists, match='"Identity" is a backend of the core; choose another name'):
+        hami.generate("Identity", "A")
