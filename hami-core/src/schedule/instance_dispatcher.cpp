@@ -69,6 +69,7 @@ void InstanceDispatcher::init_(Init& init) {
     declares_max_ = declares_max_ || range.declared();
     quick_ = quick_ && !instance->own && backend->traits().quick;
     retry_safe = retry_safe && backend->traits().retry_safe;
+    idle_.insert(idle_.begin(), instance.get());  // from now on, so that a later error here finds all of them idle
     instances_.push_back(std::move(instance));
   }
   if (instances_.empty())
@@ -98,7 +99,6 @@ void InstanceDispatcher::init_(Init& init) {
     quick_ = false;
   }
   if (!quick_) context_->not_quick();
-  for (std::size_t i = instances_.size(); i-- > 0;) idle_.push_back(instances_[i].get());
   context_->add_stoppable(weak_from_this());
   context_->set_free_instance_probe(node_, [this] {
     std::lock_guard lock(mutex_);
@@ -120,11 +120,7 @@ void InstanceDispatcher::stop() noexcept {
     room_.notify_all();
     if (gathering_) gathering_->company.notify_all();
   }
-  for (Task& task : waiting) {
-    task.request->fail(closed());
-    Request* request = task.request.get();
-    finish(Batch(&request, 1));
-  }
+  fail_all(waiting, closed());
 }
 
 bool InstanceDispatcher::join(Nanoseconds until) noexcept {
@@ -204,12 +200,37 @@ InstanceDispatcher::Instance* InstanceDispatcher::pop_idle() noexcept {
   return instance;
 }
 
-void InstanceDispatcher::wake(Instance& instance) {
-  if (!instance.worker) {
-    instance.helper = std::make_unique<Worker>(node_);
-    instance.worker = instance.helper.get();
+// Sets an instance to work on the queue; without the lock. If the system has no thread for it and no other instance will
+// come by, what waits fails.
+void InstanceDispatcher::wake(Instance& instance) noexcept {
+  std::deque<Task> stranded;
+  std::optional<Error> reason;
+  try {
+    if (!instance.worker) {
+      instance.helper = std::make_unique<Worker>(node_);
+      instance.worker = instance.helper.get();
+    }
+    instance.worker->post([this, &instance] { serve(instance); });
+    return;
+  } catch (...) {
+    reason = Error(ErrorCode::kInternal, "node \"" + node_ + "\" got no thread to run on: " + current_error().message());
   }
-  instance.worker->post([this, &instance] { serve(instance); });
+  {
+    std::lock_guard lock(mutex_);
+    idle_.push_back(&instance);
+    if (idle_.size() == instances_.size()) stranded.swap(queue_);
+    room_.notify_all();
+    if (stopping_) came_back_.notify_all();
+  }
+  fail_all(stranded, *reason);
+}
+
+void InstanceDispatcher::fail_all(std::deque<Task>& tasks, const Error& error) noexcept {
+  for (Task& task : tasks) {
+    task.request->fail(error);
+    Request* request = task.request.get();
+    finish(Batch(&request, 1));
+  }
 }
 
 void InstanceDispatcher::release(Instance& instance) noexcept {
@@ -228,72 +249,79 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests) {
   const bool from_inside = Running::on_this_thread(*this);
   std::vector<Request*> refused;
   std::vector<Instance*> woken;
+  std::vector<Ref<Request>> dropped;
   {
     std::unique_lock lock(mutex_);
     const std::uint64_t call = ++calls_;
     const Nanoseconds arrived = now();
     std::size_t batches = 0;
     std::size_t items = 0;
+    std::optional<Error> interrupted;  // once the user wants the thread back, nothing of this call waits any more
     for (Request* request : requests) {
-      if (from_inside && idle_.empty()) {
-        request->fail(Error(ErrorCode::kReentrantCall, "node \"" + node_ +
-                                                           "\" was called by its own backend while all its instances are busy"));
-      } else if (queue_.size() >= queue_max_ && reject_when_full_) {
-        request->fail(Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(queue_.size()) +
-                                                       " requests waiting (queue_max = " + std::to_string(queue_max_) + ")"));
-      } else if (stopping_) {
-        request->fail(closed());
-      } else {
-        if (queue_.size() >= queue_max_) {
-          // What is in the queue must be on its way before anyone waits for room.
-          while (!idle_.empty() && !gathering_) wake(*pop_idle());
-          try {
-            if (!wait_for_room(lock, request->deadline))
-              request->fail(Error(ErrorCode::kDeadlineExceeded, "the request's time ran out before node \"" + node_ +
-                                                                    "\" had room for it"));
-            else if (stopping_)
-              request->fail(closed());
-          } catch (...) {
-            request->fail(current_error());
-          }
-        }
-        if (request->alive()) {
-          queue_.push_back({Ref<Request>(request), arrived, call});
-          if (batches == 0 || items + request->items > policy_.max) {
-            ++batches;
-            items = 0;
-          }
-          items += request->items;
-        }
+      try {
+        if (interrupted) throw Error(*interrupted);
+        if (from_inside && idle_.empty())
+          throw Error(ErrorCode::kReentrantCall,
+                      "node \"" + node_ + "\" was called by its own backend while all its instances are busy");
+        make_room(lock, request->deadline, dropped, interrupted);
+        queue_.push_back({Ref<Request>(request), arrived, call});
+      } catch (...) {
+        request->fail(current_error());
+        refused.push_back(request);
+        continue;
       }
-      if (!request->alive()) refused.push_back(request);
+      if (batches == 0 || items + request->items > policy_.max) {
+        ++batches;
+        items = 0;
+      }
+      items += request->items;
     }
     if (gathering_) gathering_->company.notify_all();
     while (!gathering_ && !queue_.empty() && !idle_.empty() && woken.size() < batches) woken.push_back(pop_idle());
   }
   for (Instance* instance : woken) wake(*instance);
+  give_back(dropped);
   stats_->requests += refused.size();
   stats_->failed += refused.size();
   finish(Batch(refused));
 }
 
-// False: `until` came first. Throws if the caller was interrupted.
-bool InstanceDispatcher::wait_for_room(std::unique_lock<std::mutex>& lock, Nanoseconds until) {
-  const auto room = [&] { return stopping_ || queue_.size() < queue_max_; };
-  for (;;) {
-    if (room()) return true;
+// Returns when one more request may be queued; throws why it may not. Lets the lock go while it waits.
+void InstanceDispatcher::make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until,
+                                   std::vector<Ref<Request>>& dropped, std::optional<Error>& interrupted) {
+  const auto full = [&] { return !stopping_ && queue_.size() >= queue_max_; };
+  if (full()) drop_dead(dropped);
+  if (full() && reject_when_full_)
+    throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(queue_.size()) +
+                                           " requests waiting (queue_max = " + std::to_string(queue_max_) + ")");
+  while (full()) {
     const Nanoseconds moment = now();
-    if (moment >= until) return false;
-    const Nanoseconds slice = std::min(until, moment + kInterruptPoll);
+    if (moment >= until)
+      throw Error(ErrorCode::kDeadlineExceeded,
+                  "the request's time ran out before node \"" + node_ + "\" had room for it");
+    // What is in the queue must be on its way before anyone waits for room.
+    std::vector<Instance*> woken;
+    if (gathering_)
+      gathering_->company.notify_all();
+    else
+      while (!idle_.empty()) woken.push_back(pop_idle());
     lock.unlock();  // the global lock of a language is never taken while this one is held
+    for (Instance* instance : woken) wake(*instance);
+    give_back(dropped);
     {
       BlockingScope blocking;
       std::unique_lock inner(mutex_);
-      room_.wait_until(inner, to_time_point(slice), room);
+      room_.wait_until(inner, to_time_point(std::min(until, moment + kInterruptPoll)), [&] { return !full(); });
     }
-    check_interrupt();
+    try {
+      check_interrupt();
+    } catch (...) {
+      interrupted = current_error();
+    }
     lock.lock();
+    if (interrupted) throw Error(*interrupted);
   }
+  if (stopping_) throw closed();
 }
 
 void InstanceDispatcher::serve(Instance& instance) {
@@ -301,6 +329,7 @@ void InstanceDispatcher::serve(Instance& instance) {
   std::vector<Ref<Request>> dropped;
   std::vector<Request*> pointers;
   for (;;) {
+    Instance* next = nullptr;
     {
       std::unique_lock lock(mutex_);
       const bool more = collect(instance, lock, taken, dropped);
@@ -309,17 +338,11 @@ void InstanceDispatcher::serve(Instance& instance) {
         if (stopping_) came_back_.notify_all();
         return;  // and touch nothing: the dispatcher may be gone
       }
-      if (!queue_.empty() && !idle_.empty() && !gathering_) wake(*pop_idle());
+      if (!queue_.empty() && !idle_.empty() && !gathering_) next = pop_idle();
       room_.notify_all();
     }
-    if (!dropped.empty()) {
-      pointers.clear();
-      for (const Ref<Request>& request : dropped) pointers.push_back(request.get());
-      stats_->requests += pointers.size();
-      stats_->failed += pointers.size();
-      finish(Batch(pointers));
-      dropped.clear();
-    }
+    if (next) wake(*next);
+    give_back(dropped);
     if (!taken.empty()) {
       pointers.clear();
       for (const Ref<Request>& request : taken) pointers.push_back(request.get());
@@ -330,11 +353,42 @@ void InstanceDispatcher::serve(Instance& instance) {
   }
 }
 
-// How many requests from the front make the next batch, and their items.
-std::size_t InstanceDispatcher::fill(std::size_t& items) const noexcept {
+// Requests that failed while they waited go to those who asked; without the lock.
+void InstanceDispatcher::give_back(std::vector<Ref<Request>>& dropped) noexcept {
+  if (dropped.empty()) return;
+  std::vector<Request*> pointers;
+  for (const Ref<Request>& request : dropped) pointers.push_back(request.get());
+  stats_->requests += pointers.size();
+  stats_->failed += pointers.size();
+  finish(Batch(pointers));
+  dropped.clear();
+}
+
+// True if nobody waits for this request any more: it has then failed and left the queue.
+bool InstanceDispatcher::drop_if_dead(std::size_t index, Nanoseconds moment, std::vector<Ref<Request>>& dropped) {
+  Request& request = *queue_[index].request;
+  const bool late = request.deadline <= moment;
+  if (!late && !request.abandoned()) return false;
+  request.fail(late ? Error(ErrorCode::kDeadlineExceeded,
+                            "the request's time ran out while it waited for node \"" + node_ + "\"")
+                    : Error(ErrorCode::kCancelled, "its caller has left"));
+  dropped.push_back(std::move(queue_[index].request));
+  queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(index));
+  return true;
+}
+
+void InstanceDispatcher::drop_dead(std::vector<Ref<Request>>& dropped) {
+  const Nanoseconds moment = now();
+  for (std::size_t i = 0; i < queue_.size();)
+    if (!drop_if_dead(i, moment, dropped)) ++i;
+}
+
+// How many requests from the front make the next batch, and their items. What nobody waits for takes no place in it.
+std::size_t InstanceDispatcher::fill(Nanoseconds moment, std::size_t& items, std::vector<Ref<Request>>& dropped) {
   std::size_t count = 0;
   items = 0;
   while (count < queue_.size()) {
+    if (drop_if_dead(count, moment, dropped)) continue;
     const Task& task = queue_[count];
     if (count > 0 && items + task.request->items > policy_.max) break;
     if (count > 0 && !policy_.gather && task.call != queue_.front().call) break;
@@ -347,26 +401,12 @@ std::size_t InstanceDispatcher::fill(std::size_t& items) const noexcept {
 bool InstanceDispatcher::collect(Instance& instance, std::unique_lock<std::mutex>& lock, std::vector<Ref<Request>>& taken,
                                  std::vector<Ref<Request>>& dropped) {
   for (;;) {
-    // What nobody waits for any more takes no place in a batch.
     const Nanoseconds moment = now();
-    for (auto task = queue_.begin(); task != queue_.end();) {
-      Request& request = *task->request;
-      const bool late = request.deadline <= moment;
-      if (!late && !request.abandoned()) {
-        ++task;
-        continue;
-      }
-      request.fail(late ? Error(ErrorCode::kDeadlineExceeded, "the request's time ran out while it waited for node \"" +
-                                                                  node_ + "\"")
-                        : Error(ErrorCode::kCancelled, "its caller has left"));
-      dropped.push_back(std::move(task->request));
-      task = queue_.erase(task);
-    }
-    if (queue_.empty()) return false;
-
     std::size_t items = 0;
-    const std::size_t count = fill(items);
-    const bool full = items >= policy_.max || count < queue_.size();
+    const std::size_t count = fill(moment, items, dropped);
+    if (count == 0) return false;
+    // Who would make the batch full may be waiting for room in the queue.
+    const bool full = items >= policy_.max || count < queue_.size() || queue_.size() >= queue_max_;
     const bool alone = count == 1 && items >= policy_.min;
     const Nanoseconds patience = queue_.front().arrived + policy_.company;
     if (!full && !alone && !stopping_ && moment < patience && (policy_.gather || items < policy_.min) && !gathering_) {

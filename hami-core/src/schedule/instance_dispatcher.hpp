@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/worker.hpp"
@@ -58,16 +59,21 @@ class InstanceDispatcher final : public Backend,
   bool admit(Request& request) noexcept;
   Instance* claim_inline(std::size_t items, Inline how);
   void enqueue(const std::vector<Request*>& requests);
-  bool wait_for_room(std::unique_lock<std::mutex>& lock, Nanoseconds until);
+  void make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until, std::vector<Ref<Request>>& dropped,
+                 std::optional<Error>& interrupted);
   Instance* pop_idle() noexcept;
-  void wake(Instance& instance);
+  void wake(Instance& instance) noexcept;
   void release(Instance& instance) noexcept;
+  static void fail_all(std::deque<Task>& tasks, const Error& error) noexcept;
+  void give_back(std::vector<Ref<Request>>& dropped) noexcept;
 
   void serve(Instance& instance);
   // Moves the next batch to `taken`, and what needs no run any more to `dropped`. False: nothing is waiting.
   bool collect(Instance& instance, std::unique_lock<std::mutex>& lock, std::vector<Ref<Request>>& taken,
                std::vector<Ref<Request>>& dropped);
-  std::size_t fill(std::size_t& items) const noexcept;
+  std::size_t fill(Nanoseconds moment, std::size_t& items, std::vector<Ref<Request>>& dropped);
+  bool drop_if_dead(std::size_t index, Nanoseconds moment, std::vector<Ref<Request>>& dropped);
+  void drop_dead(std::vector<Ref<Request>>& dropped);
   void run(Instance& instance, Batch batch) noexcept;
   void run_alone(Instance& instance, Request& request) noexcept;
 

@@ -1,0 +1,298 @@
+// A node's queue: who is run together, when, on which thread, and who is refused.
+#include <thread>
+
+#include "pipes.hpp"
+
+using namespace hami;
+using namespace hami::testing;
+
+namespace {
+
+constexpr const char* kNoBatching = "List[InstancesRegister[Reflect[backend]], Register[InstanceDispatcher]]";
+
+Dict sized(std::int64_t data, std::int64_t size) {
+  Dict dict = request_of(Value(data));
+  dict.enter("request_size", Value(size));
+  return dict;
+}
+
+}  // namespace
+
+TEST_CASE("an instance that becomes free takes what waits as one batch") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}, {"max", 8}});
+  std::vector<TestPipe::Pending> pending;
+  pending.push_back(pipe.submit(Value(1)));
+  gated.gate->arrived.wait_for(1);
+  for (int i = 2; i <= 4; ++i) pending.push_back(pipe.submit(Value(i)));
+  gated.gate->open();
+  for (int i = 1; i <= 4; ++i) CHECK_EQ(pending[static_cast<std::size_t>(i - 1)].wait().number(), 100 + i);
+  CHECK(gated.seen->batches() == Rows{{1}, {2, 3, 4}});
+  CHECK_EQ(pipe->stats().at("n").batches.load(), 2u);
+  CHECK_EQ(pipe->stats().at("n").requests.load(), 4u);
+}
+
+TEST_CASE("a batch holds at most max items, and only one where the class declares no range") {
+  const auto batches = [](Keys keys, const Range& range) {
+    const Gated gated("TestGated", {own_thread(), range, ""});
+    keys.emplace_back("backend", "TestGated");
+    TestPipe pipe(std::move(keys));
+    std::vector<TestPipe::Pending> pending;
+    for (int i = 1; i <= 4; ++i) {
+      pending.push_back(pipe.submit(Value(i)));
+      if (i == 1) gated.gate->arrived.wait_for(1);
+    }
+    gated.gate->open();
+    for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
+    return gated.seen->batches();
+  };
+  CHECK(batches({{"max", 2}}, {}) == Rows{{1}, {2, 3}, {4}});
+  CHECK(batches({}, {}) == Rows{{1}, {2}, {3}, {4}});
+  CHECK(batches({}, {1, 3}) == Rows{{1}, {2, 3, 4}});
+  CHECK(batches({{"max", 2}}, {1, 3}) == Rows{{1}, {2, 3}, {4}});
+}
+
+TEST_CASE("limits count items, not requests") {
+  const Gated gated("TestGated", {own_thread(), {1, 4}, ""});
+  TestPipe pipe({{"backend", "TestGated"}});
+  std::vector<TestPipe::Pending> pending;
+  pending.push_back(pipe.submit(Value(1)));
+  gated.gate->arrived.wait_for(1);
+  pending.push_back(pipe.submit(sized(2, 3)));
+  pending.push_back(pipe.submit(sized(3, 2)));
+  pending.push_back(pipe.submit(sized(4, 2)));
+  gated.gate->open();
+  for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
+  CHECK(gated.seen->batches() == Rows{{1}, {2}, {3, 4}});
+  CHECK_EQ(pipe.call(sized(5, 9)).message, "request_size is 9; node \"n\" takes at most 4");
+}
+
+TEST_CASE("without Batching a batch is what one call brought") {
+  const Gated gated("TestGated", {own_thread(), {1, 8}, ""});
+  TestPipe pipe({{"backend", "TestGated"}, {"node_entrypoint", kNoBatching}});
+  std::vector<TestPipe::Pending> pending;
+  pending.push_back(pipe.submit(Value(1)));
+  gated.gate->arrived.wait_for(1);
+  pending.push_back(pipe.submit(Value(2)));
+  pending.push_back(pipe.submit(Value(3)));
+  pending.push_back(pipe.submit_many(requests_of({4, 5})));
+  gated.gate->open();
+  for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
+  CHECK(gated.seen->batches() == Rows{{1}, {2}, {3}, {4, 5}});
+}
+
+TEST_CASE("a call longer than max is cut, and all idle instances work on it") {
+  const Gated gated("TestGated", {own_thread(), {1, 2}, ""});
+  TestPipe pipe({{"backend", "TestGated"}, {"instance_num", 2}});
+  TestPipe::Pending pending = pipe.submit_many(requests_of({1, 2, 3, 4, 5}));
+  gated.gate->arrived.wait_for(2);
+  gated.gate->open();
+  pending.done->wait_for(1);
+  std::size_t largest = 0, requests = 0;
+  for (const auto& row : gated.seen->batches()) {
+    largest = std::max(largest, row.size());
+    requests += row.size();
+  }
+  CHECK_EQ(largest, 2u);
+  CHECK_EQ(requests, 5u);
+  for (std::size_t i = 0; i < 5; ++i) CHECK_EQ(outcome(*pending.call, i).number(), 101 + static_cast<int>(i));
+}
+
+TEST_CASE("a lone request never waits for company") {
+  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {1, 8}, ""});
+  TestPipe pipe({{"backend", "TestAddOne"}, {"batching_timeout", "3600s"}});
+  CHECK_EQ(pipe.call(Value(1)).number(), 2);
+  CHECK_EQ(pipe.submit(Value(2)).wait().number(), 3);
+}
+
+TEST_CASE("requests that wait for company go as soon as the batch is full, or when the oldest has waited enough") {
+  const Gated gated("TestGated", {own_thread(), {1, 3}, ""});
+  gated.gate->open();
+  {
+    TestPipe pipe({{"backend", "TestGated"}, {"batching_timeout", "3600s"}});
+    TestPipe::Pending two = pipe.submit_many(requests_of({1, 2}));
+    TestPipe::Pending third = pipe.submit(Value(3));
+    CHECK(two.wait().good);
+    CHECK_EQ(third.wait().number(), 103);
+    CHECK(gated.seen->batches() == Rows{{1, 2, 3}});
+  }
+  TestPipe pipe({{"backend", "TestGated"}, {"batching_timeout", "1ms"}});
+  TestPipe::Pending two = pipe.submit_many(requests_of({4, 5}));
+  CHECK(two.wait().good);
+  CHECK(gated.seen->batches() == Rows{{1, 2, 3}, {4, 5}});
+}
+
+TEST_CASE("fewer items than min fail when their time is up, and are never passed on") {
+  const Gated gated("TestGated", {own_thread(), {2, 2}, ""});
+  gated.gate->open();
+  TestPipe pipe({{"backend", "TestGated"}, {"batching_timeout", "1ms"}});
+  const Outcome alone = pipe.call(Value(1));
+  CHECK(alone.code == ErrorCode::kRequest);
+  CHECK_EQ(alone.message, "node \"n\" takes at least 2 items; only 1 came in time");
+  CHECK(pipe.submit_many(requests_of({2, 3})).wait().good);
+  CHECK(gated.seen->batches() == Rows{{2, 3}});
+}
+
+TEST_CASE("a full queue rejects where on_full says so") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 2}, {"on_full", "reject"}});
+  std::vector<TestPipe::Pending> pending;
+  pending.push_back(pipe.submit(Value(1)));
+  gated.gate->arrived.wait_for(1);
+  pending.push_back(pipe.submit(Value(2)));
+  pending.push_back(pipe.submit(Value(3)));
+  const Outcome refused = pipe.submit(Value(4)).wait();
+  CHECK(refused.code == ErrorCode::kQueueFull);
+  CHECK_EQ(refused.message, "node \"n\" has 2 requests waiting (queue_max = 2)");
+  gated.gate->open();
+  for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
+}
+
+TEST_CASE("a full queue blocks the caller until there is room") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 1}});
+  pipe.submit(Value(0));
+  gated.gate->arrived.wait_for(1);
+  std::vector<TestPipe::Pending> pending(20);
+  std::vector<std::thread> callers;
+  for (std::size_t i = 0; i < pending.size(); ++i)
+    callers.emplace_back([&, i] { pending[i] = pipe.submit(Value(static_cast<int>(i))); });
+  gated.gate->open();
+  for (std::thread& caller : callers) caller.join();
+  for (std::size_t i = 0; i < pending.size(); ++i) CHECK_EQ(pending[i].wait().number(), 100 + static_cast<int>(i));
+}
+
+TEST_CASE("a full queue waits for no company") {
+  const Gated gated("TestGated", {own_thread(), {1, 8}, ""});
+  gated.gate->open();
+  TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 2}, {"batching_timeout", "3600s"}});
+  Latch done;
+  std::thread caller([&] {
+    // The last is alone, so it need not wait either.
+    for (const Outcome& one : pipe.call_many(requests_of({1, 2, 3, 4, 5}))) CHECK(one.good);
+    done.add();
+  });
+  done.wait_for(1);
+  caller.join();
+}
+
+TEST_CASE("requests that nobody waits for any more take no room in the queue") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 1}, {"on_full", "reject"}});
+  TestPipe::Pending running = pipe.submit(Value(1));
+  gated.gate->arrived.wait_for(1);
+  TestPipe::Pending late = pipe.submit(request_of(Value(2)), 1);
+  CHECK(late.wait().code == ErrorCode::kDeadlineExceeded);
+  TestPipe::Pending next = pipe.submit(Value(3));
+  gated.gate->open();
+  CHECK_EQ(next.wait().number(), 103);
+  CHECK(running.wait().good);
+  CHECK(gated.seen->batches() == Rows{{1}, {3}});
+}
+
+TEST_CASE("the caller's thread runs what its class allows, if nothing waits") {
+  std::thread::id ran_on;
+  const auto note = [&](Batch batch, const Params&) {
+    ran_on = std::this_thread::get_id();
+    add(batch, 1);
+  };
+  define("TestAny", note, {any_thread(), {}, ""});
+  define("TestQuick", note, {Traits{Threads::kConcurrent, true, true}, {}, ""});
+  define("TestOwn", note, {own_thread(), {}, ""});
+  const std::thread::id here = std::this_thread::get_id();
+  const auto runs_here = [&](const char* backend, bool submitted, Nanoseconds timeout) {
+    TestPipe pipe({{"backend", backend}});
+    if (submitted) {
+      CHECK(pipe.submit(request_of(Value(1)), timeout).wait().good);
+    } else {
+      const Ref<Call> call = pipe->start(requests_of({1}), timeout, Inline::kAny);
+      call->wait();
+      CHECK(outcome(*call).good);
+    }
+    CHECK_EQ(pipe->stats().at("n").inline_runs.load(), ran_on == here ? 1u : 0u);
+    return ran_on == here;
+  };
+  constexpr Nanoseconds kHour = 3'600'000'000'000;
+  CHECK(runs_here("TestAny", false, kNever));
+  CHECK_FALSE(runs_here("TestAny", false, kHour));  // who has a deadline must be able to leave
+  CHECK_FALSE(runs_here("TestAny", true, kNever));
+  CHECK(runs_here("TestQuick", false, kNever));
+  CHECK(runs_here("TestQuick", true, kNever));
+  CHECK_FALSE(runs_here("TestOwn", false, kNever));
+}
+
+TEST_CASE("a backend that calls its own busy node gets an error, not a deadlock") {
+  std::shared_ptr<PipeState> state;
+  std::atomic<int> depth{0};
+  define("TestCallsItself", [&](Batch batch, const Params&) {
+    for (Request* request : batch) {
+      if (++depth > 3) return add(batch, 1);
+      const Ref<Call> inner = state->start(requests_of({number(*request)}), kNever, Inline::kAny);
+      inner->wait();
+      if (inner->error(0)) throw Error(*inner->error(0));
+      answer(*request, Value(outcome(*inner).number()));
+    }
+  }, {own_thread(), {}, ""});
+  const auto call = [&](Keys keys) {
+    keys.emplace_back("backend", "TestCallsItself");
+    TestPipe pipe(std::move(keys));
+    state = pipe->shared_from_this();
+    depth = 0;
+    const Outcome made = pipe.call(Value(1));
+    pipe.close();
+    state = nullptr;
+    return made;
+  };
+  const Outcome single = call({});
+  CHECK(single.code == ErrorCode::kReentrantCall);
+  CHECK_EQ(single.message, "node \"n\" was called by its own backend while all its instances are busy");
+  CHECK(call({{"instance_num", 3}}).code == ErrorCode::kReentrantCall);
+  CHECK(call({{"instance_num", 4}}).good);
+  // The same where the entrypoint waits itself.
+  PipeConfig config = one_node({{"backend", "TestCallsItself"}});
+  config.entrypoint = "S[Forward[node.n],Identity]";
+  TestPipe pipe(config);
+  state = pipe->shared_from_this();
+  depth = 0;
+  CHECK(pipe.call(Value(1)).code == ErrorCode::kReentrantCall);
+  state = nullptr;
+}
+
+TEST_CASE("hooks run on each request before it is gathered, and on the gathered batch") {
+  const auto first = std::make_shared<Seen>(), second = std::make_shared<Seen>();
+  define("TestHook", [=](Batch batch, const Params&) {
+    first->add(batch);
+    add(batch, 10);
+  });
+  define("TestBatchHook", [=](Batch batch, const Params&) { second->add(batch); });  // leaves `data` as it is
+  const Gated gated("TestGated", {own_thread(), {1, 8}, ""});
+  gated.gate->open();
+  TestPipe pipe({{"backend", "TestGated"},
+                 {"node_entrypoint",
+                  "List[InstancesRegister[Reflect[backend]], Register[InstanceDispatcher[TestHook,TestBatchHook]]]"}});
+  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 2}));
+  CHECK_EQ(outcomes[0].number(), 111);
+  CHECK_EQ(outcomes[1].number(), 112);
+  CHECK(first->batches() == Rows{{1}, {2}});
+  CHECK(second->batches() == Rows{{11, 12}});
+  CHECK(gated.seen->batches() == Rows{{11, 12}});
+}
+
+TEST_CASE("the range of a node is checked when the pipe is built") {
+  define("TestRange", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {2, 4}, ""});
+  const auto refusal = [](Keys keys) {
+    keys.emplace_back("backend", "TestRange");
+    try {
+      TestPipe pipe(std::move(keys));
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kConfig);
+      return error.message();
+    }
+    return std::string("none");
+  };
+  CHECK_EQ(refusal({{"max", 5}}), "max is 5; the backend of node \"n\" takes at most 4");
+  CHECK_EQ(refusal({{"max", 0}}), "max is 0; it must be at least 1");
+  CHECK_EQ(refusal({{"max", 1}}), "min is 2, above max, which is 1");
+  CHECK_EQ(refusal({{"instance_num", 0}}), "instance_num is 0; it must be at least 1");
+  CHECK_EQ(refusal({{"max", 3}}), "none");
+}
