@@ -32,6 +32,12 @@ class Ref {
   Ref(T* object) noexcept : object_(object) {
     if (object_) object_->retain();
   }
+  // Takes over a reference that the caller has.
+  static Ref adopt(T* object) noexcept {
+    Ref made;
+    made.object_ = object;
+    return made;
+  }
   Ref(const Ref& other) noexcept : Ref(other.object_) {}
   Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   Ref& operator=(Ref other) noexcept {
@@ -54,6 +60,12 @@ class Ref {
 template <class T, class... Args>
 Ref<T> make_counted(Args&&... args) {
   return Ref<T>(new T(std::forward<Args>(args)...));
+}
+
+// The same for an Object of value.hpp, which begins with one reference.
+template <class T, class... Args>
+Ref<T> make_object(Args&&... args) {
+  return Ref<T>::adopt(new T(std::forward<Args>(args)...));
 }
 
 }  // namespace hami

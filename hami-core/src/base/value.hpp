@@ -71,6 +71,12 @@ class Value {
     return value;
   }
 
+  // Adds a reference to an object that others hold too.
+  static Value share(Object& object) noexcept {
+    object.retain();
+    return adopt(&object);
+  }
+
   Value(const Value& other) noexcept : kind_(other.kind_), int_(other.int_) {
     if (is_counted()) object_->retain();
   }

@@ -1,0 +1,222 @@
+// RequestStore: values kept by request and key, shared by threads. Header-only C++17; needs nothing but the standard library.
+#pragma once
+
+#include <any>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace hami {
+
+// What names a request, and what names a value of it (a key, or the number of a response): a text or a whole number.
+// 7 and "7" are two ids.
+class StoreId {
+ public:
+  template <class Number, std::enable_if_t<std::is_integral_v<Number> && !std::is_same_v<Number, bool>, int> = 0>
+  StoreId(Number number) noexcept : value_(static_cast<std::int64_t>(number)) {}
+  StoreId(std::string text) noexcept : value_(std::move(text)) {}
+  StoreId(std::string_view text) : value_(std::string(text)) {}
+  StoreId(const char* text) : value_(std::string(text)) {}
+
+  const std::int64_t* number() const noexcept { return std::get_if<std::int64_t>(&value_); }
+  const std::string* text() const noexcept { return std::get_if<std::string>(&value_); }
+  // As messages show it: 7 or "7".
+  std::string show() const { return number() ? std::to_string(*number()) : '"' + *text() + '"'; }
+
+  friend bool operator==(const StoreId& a, const StoreId& b) noexcept { return a.value_ == b.value_; }
+  friend bool operator!=(const StoreId& a, const StoreId& b) noexcept { return !(a == b); }
+  struct Hash {
+    std::size_t operator()(const StoreId& id) const noexcept { return std::hash<decltype(id.value_)>()(id.value_); }
+  };
+
+ private:
+  std::variant<std::int64_t, std::string> value_;
+};
+
+// Two levels: `req_id -> key -> value`, or `req_id -> resp_id -> value`. All functions may be called from any thread.
+//
+// A lock for the outer map, one for each request, never both at a time; the inner map is never exposed. A request that is
+// removed while others look into it stays whole until they are through: they saw it as it was before.
+// Values are copied under their request's lock (copying must be cheap and must not call the store: keep a shared_ptr to
+// what is large) and destroyed under none.
+class RequestStore {
+ public:
+  using Id = StoreId;
+  using Key = StoreId;
+
+  struct NotFound : std::out_of_range {
+    using std::out_of_range::out_of_range;
+  };
+  struct AlreadyExists : std::logic_error {
+    using std::logic_error::logic_error;
+  };
+
+  RequestStore() = default;
+  RequestStore(const RequestStore&) = delete;
+  RequestStore& operator=(const RequestStore&) = delete;
+
+  // Begins a request; AlreadyExists if there is one.
+  void create(const Id& req_id) {
+    auto request = std::make_shared<Request>();
+    const std::unique_lock lock(mutex_);
+    if (!requests_.try_emplace(req_id, std::move(request)).second)
+      throw AlreadyExists("request " + req_id.show() + " exists already");
+  }
+
+  // Adds a value. NotFound if there is no such request, AlreadyExists if it has the key; the value there then stays.
+  void insert(const Id& req_id, const Key& key, std::any value) {
+    const std::shared_ptr<Request> request = existing(req_id);
+    const std::unique_lock lock(request->mutex);
+    if (!request->values.try_emplace(key, std::move(value)).second)
+      throw AlreadyExists("request " + req_id.show() + " has a key " + key.show() + " already");
+  }
+
+  // Adds or replaces a value: true if it was added. NotFound if there is no such request.
+  bool insert_or_assign(const Id& req_id, const Key& key, std::any value) {
+    const std::shared_ptr<Request> request = existing(req_id);
+    const std::unique_lock lock(request->mutex);
+    const auto [place, added] = request->values.try_emplace(key);
+    place->second.swap(value);  // what was there goes with `value`, after the lock
+    return added;
+  }
+
+  // NotFound if there is no such request; empty if it has no such key.
+  std::optional<std::any> get(const Id& req_id, const Key& key) const {
+    const std::shared_ptr<Request> request = existing(req_id);
+    const std::shared_lock lock(request->mutex);
+    const auto found = request->values.find(key);
+    return found == request->values.end() ? std::nullopt : std::optional<std::any>(found->second);
+  }
+
+  // NotFound if there is no such request or it has no such key.
+  std::any at(const Id& req_id, const Key& key) const {
+    std::optional<std::any> found = get(req_id, key);
+    if (!found) throw no_key(req_id, key);
+    return std::move(*found);
+  }
+
+  // As `at`, and erases it. Of several that take one value, one gets it.
+  std::any take(const Id& req_id, const Key& key) {
+    const std::shared_ptr<Request> request = existing(req_id);
+    const std::unique_lock lock(request->mutex);
+    const auto found = request->values.find(key);
+    if (found == request->values.end()) throw no_key(req_id, key);
+    std::any value = std::move(found->second);
+    request->values.erase(found);
+    return value;
+  }
+
+  bool contains(const Id& req_id) const { return find(req_id) != nullptr; }
+  bool contains(const Id& req_id, const Key& key) const {
+    const std::shared_ptr<Request> request = find(req_id);
+    if (!request) return false;
+    const std::shared_lock lock(request->mutex);
+    return request->values.count(key) != 0;
+  }
+
+  // False if there was no such key; NotFound if there is no such request.
+  bool erase(const Id& req_id, const Key& key) {
+    const std::shared_ptr<Request> request = existing(req_id);
+    std::any value;  // goes after the lock
+    const std::unique_lock lock(request->mutex);
+    const auto found = request->values.find(key);
+    if (found == request->values.end()) return false;
+    value.swap(found->second);
+    request->values.erase(found);
+    return true;
+  }
+
+  // Ends a request, with all its values. False if there was none.
+  bool remove(const Id& req_id) {
+    std::shared_ptr<Request> request;  // goes after the lock, or with the last who still looks into it
+    const std::unique_lock lock(mutex_);
+    const auto found = requests_.find(req_id);
+    if (found == requests_.end()) return false;
+    request = std::move(found->second);
+    requests_.erase(found);
+    return true;
+  }
+
+  // How many requests; how many values of one (NotFound if there is no such request).
+  std::size_t size() const {
+    const std::shared_lock lock(mutex_);
+    return requests_.size();
+  }
+  std::size_t size(const Id& req_id) const {
+    const std::shared_ptr<Request> request = existing(req_id);
+    const std::shared_lock lock(request->mutex);
+    return request->values.size();
+  }
+
+  // In no particular order. NotFound if there is no such request.
+  std::vector<Key> keys(const Id& req_id) const {
+    const std::shared_ptr<Request> request = existing(req_id);
+    std::vector<Key> names;
+    const std::shared_lock lock(request->mutex);
+    names.reserve(request->values.size());
+    for (const auto& [key, value] : request->values) names.push_back(key);
+    return names;
+  }
+
+  // Calls `visit(const Key&, const std::any&)` on a snapshot, without any lock: it may use the store, and sees nothing of
+  // what is changed meanwhile. NotFound if there is no such request.
+  template <class Visit>
+  void for_each(const Id& req_id, Visit&& visit) const {
+    for (const auto& [key, value] : snapshot(req_id)) visit(key, value);
+  }
+
+  // Ends all requests.
+  void clear() {
+    Requests all;  // goes after the lock
+    const std::unique_lock lock(mutex_);
+    all.swap(requests_);
+  }
+
+ private:
+  struct Request {
+    mutable std::shared_mutex mutex;  // guards values
+    std::unordered_map<Key, std::any, Key::Hash> values;
+  };
+  using Requests = std::unordered_map<Id, std::shared_ptr<Request>, Id::Hash>;
+
+  std::shared_ptr<Request> find(const Id& req_id) const {
+    const std::shared_lock lock(mutex_);
+    const auto found = requests_.find(req_id);
+    return found == requests_.end() ? nullptr : found->second;
+  }
+
+  std::shared_ptr<Request> existing(const Id& req_id) const {
+    std::shared_ptr<Request> request = find(req_id);
+    if (!request) throw NotFound("there is no request " + req_id.show());
+    return request;
+  }
+
+  std::vector<std::pair<Key, std::any>> snapshot(const Id& req_id) const {
+    const std::shared_ptr<Request> request = existing(req_id);
+    const std::shared_lock lock(request->mutex);
+    return {request->values.begin(), request->values.end()};
+  }
+
+  static NotFound no_key(const Id& req_id, const Key& key) {
+    return NotFound("request " + req_id.show() + " has no key " + key.show());
+  }
+
+  mutable std::shared_mutex mutex_;  // guards requests_
+  Requests requests_;
+};
+
+using KVStorage = RequestStore;
+
+}  // namespace hami

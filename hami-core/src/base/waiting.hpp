@@ -1,0 +1,33 @@
+// The one loop around a condition variable: lets a language's global lock go, and ends when the user wants the thread back.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/blocking.hpp"
+#include "base/clock.hpp"
+
+namespace hami {
+
+inline constexpr Nanoseconds kInterruptPoll = 50'000'000;
+// A moment that is always past: for calls that must not wait at all.
+inline constexpr Nanoseconds kNoWait = 0;
+
+// Waits until `ready`, which is asked under the mutex and may take what it finds there: it is not asked again once it has
+// said true. False if it is not ready at `until`. Throws Error if interrupted.
+template <class Ready>
+bool wait_for(std::mutex& mutex, std::condition_variable& changed, Nanoseconds until, Ready ready) {
+  for (;;) {
+    {
+      BlockingScope blocking;  // before the mutex: whatever it takes back is taken after the mutex is gone
+      std::unique_lock lock(mutex);
+      const Nanoseconds step = std::min(until, now() + kInterruptPoll);
+      if (changed.wait_until(lock, to_time_point(step), ready)) return true;
+    }
+    if (now() >= until) return false;
+    check_interrupt();
+  }
+}
+
+}  // namespace hami
