@@ -2,6 +2,7 @@
 #include "base/value.hpp"
 
 #include "base/error.hpp"
+#include "base/tensor.hpp"
 
 namespace hami {
 namespace {
@@ -23,6 +24,15 @@ class OwnedList final : public ListObject {
 
  private:
   std::vector<Value> items_;
+};
+
+class OwnedMap final : public MapObject {
+ public:
+  explicit OwnedMap(std::vector<std::pair<std::string, Value>> entries) : entries_(std::move(entries)) {}
+  const std::vector<std::pair<std::string, Value>>& entries() const override { return entries_; }
+
+ private:
+  std::vector<std::pair<std::string, Value>> entries_;
 };
 
 [[noreturn]] void wrong_kind(const char* expected, Kind got) {
@@ -77,12 +87,30 @@ const ListObject& Value::as_list() const {
   return *static_cast<const ListObject*>(object_);
 }
 
+const MapObject& Value::as_dict() const {
+  if (kind_ != Kind::kDict) wrong_kind("dict", kind_);
+  return *static_cast<const MapObject*>(object_);
+}
+
+Tensor Value::as_tensor() const {
+  if (kind_ == Kind::kTensor) return Tensor(static_cast<TensorObject*>(object_));
+  if (kind_ == Kind::kOpaque)
+    if (const Value tensor = static_cast<const OpaqueObject*>(object_)->to_tensor(); tensor.kind() == Kind::kTensor)
+      return Tensor(static_cast<TensorObject*>(tensor.object()));
+  throw Error(ErrorCode::kDataType, "expected a tensor, got " + type_name(*this));
+}
+
+std::string type_name(const Value& value) {
+  if (value.kind() == Kind::kOpaque) return static_cast<const OpaqueObject*>(value.object())->type_name();
+  return kind_name(value.kind());
+}
+
 Value make_bytes(std::string bytes) { return Value::adopt(new OwnedText(Kind::kBytes, std::move(bytes))); }
 
 Value make_list(std::vector<Value> items) { return Value::adopt(new OwnedList(std::move(items))); }
 
 Value make_dict(std::vector<std::pair<std::string, Value>> entries) {
-  return Value::adopt(new MapObject(std::move(entries)));
+  return Value::adopt(new OwnedMap(std::move(entries)));
 }
 
 }  // namespace hami

@@ -51,6 +51,10 @@ class Object {
 };
 
 class ListObject;
+class MapObject;
+class TensorObject;
+template <class T>
+class Ref;
 
 class Value {
  public:
@@ -101,6 +105,9 @@ class Value {
   double as_float() const;  // an int is taken too
   std::string_view as_text() const;  // str or bytes; valid while this value lives
   const ListObject& as_list() const;
+  const MapObject& as_dict() const;
+  // A tensor, or an object of another language that shows its memory as one; never a copy.
+  Ref<TensorObject> as_tensor() const;
 
  private:
   Kind kind_;
@@ -132,6 +139,10 @@ class OpaqueObject : public Object {
  public:
   explicit OpaqueObject(const char* type_key) noexcept : Object(Kind::kOpaque), type_key_(type_key) {}
   const char* type_key() const noexcept { return type_key_; }
+  // For messages: what its own language calls the type.
+  virtual std::string type_name() const { return "object"; }
+  // Its memory as a tensor; None if it has no such thing, Error if it has and it cannot be had.
+  virtual Value to_tensor() const { return {}; }
 
  private:
   const char* type_key_;
@@ -140,13 +151,11 @@ class OpaqueObject : public Object {
 // Keys in the order in which they were set.
 class MapObject : public Object {
  public:
-  explicit MapObject(std::vector<std::pair<std::string, Value>> entries) noexcept
-      : Object(Kind::kDict), entries_(std::move(entries)) {}
-  const std::vector<std::pair<std::string, Value>>& entries() const noexcept { return entries_; }
-
- private:
-  std::vector<std::pair<std::string, Value>> entries_;
+  MapObject() noexcept : Object(Kind::kDict) {}
+  virtual const std::vector<std::pair<std::string, Value>>& entries() const = 0;
 };
+
+std::string type_name(const Value& value);  // "int", "str", "tensor", …; of an opaque object its own type
 
 Value make_bytes(std::string bytes);
 Value make_list(std::vector<Value> items);

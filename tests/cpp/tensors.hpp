@@ -1,0 +1,48 @@
+// What the tests of tensors share: tensors of given numbers, and the numbers of a tensor.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.hpp"
+#include "base/tensor.hpp"
+#include "base/tensor_elements.hpp"
+
+namespace hami::testing {
+
+inline Tensor tensor_of(DLDataType type, Shape shape, const std::vector<double>& numbers) {
+  const Tensor made = make_tensor(std::move(shape), type);
+  REQUIRE(made->count() == numbers.size());
+  REQUIRE(with_element(type, [&](auto element) {
+    using E = decltype(element);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      E::store(made->data() + i * item_size(type), static_cast<typename E::number>(numbers[i]));
+  }));
+  return made;
+}
+
+inline std::vector<double> numbers_of(const Tensor& tensor) {
+  const Tensor flat = contiguous(tensor);
+  std::vector<double> numbers;
+  REQUIRE(with_element(flat->dtype(), [&](auto element) {
+    using E = decltype(element);
+    for (std::size_t i = 0; i < flat->count(); ++i)
+      numbers.push_back(static_cast<double>(E::load(flat->data() + i * item_size(flat->dtype()))));
+  }));
+  return numbers;
+}
+
+using Numbers = std::vector<double>;
+
+// A view with the first two axes exchanged.
+inline Tensor transposed(const Tensor& tensor) {
+  Shape shape = tensor->shape();
+  Shape strides = tensor->strides();
+  std::swap(shape.at(0), shape.at(1));
+  std::swap(strides.at(0), strides.at(1));
+  return make_view(tensor, shape, strides);
+}
+
+}  // namespace hami::testing
