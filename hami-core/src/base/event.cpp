@@ -7,7 +7,7 @@
 
 namespace hami {
 
-bool Event::finish(std::optional<Error> error) noexcept {
+bool Event::finish(std::optional<Error> error, Value value) noexcept {
   const Value self = Value::share(*this);  // a callback may let the last other reference go
   std::vector<std::pair<std::uint64_t, Callback>> callbacks;
   {
@@ -15,6 +15,7 @@ bool Event::finish(std::optional<Error> error) noexcept {
     if (done_) return false;
     done_ = true;
     error_ = std::move(error);
+    value_ = std::move(value);
     callbacks.swap(callbacks_);
     changed_.notify_all();
   }
@@ -33,6 +34,11 @@ bool Event::done() const noexcept {
 std::optional<Error> Event::error() const {
   std::lock_guard lock(mutex_);
   return error_;
+}
+
+Value Event::value() const {
+  std::lock_guard lock(mutex_);
+  return value_;
 }
 
 bool Event::wait_until(Nanoseconds moment) const {

@@ -24,12 +24,14 @@ class Event final : public Object {
   Event() noexcept : Object(Kind::kEvent) {}
 
   // Brings the outcome, and runs the callbacks before it returns. False, and nothing happens, if there is one already.
-  bool notify() noexcept { return finish({}); }
-  bool fail(Error error) noexcept { return finish(std::move(error)); }
+  bool notify(Value value = {}) noexcept { return finish({}, std::move(value)); }
+  bool fail(Error error) noexcept { return finish(std::move(error), {}); }
 
   bool done() const noexcept;
   // The reason of failure; empty while it is not done and when all went well.
   std::optional<Error> error() const;
+  // What it was notified with; None if there was nothing.
+  Value value() const;
 
   // Waits until it is done, whatever the outcome; `wait_until` is false if that is not so at `moment`. Throws Error only
   // if the user wants the thread back.
@@ -47,13 +49,14 @@ class Event final : public Object {
   bool claim() noexcept;
 
  private:
-  bool finish(std::optional<Error> error) noexcept;
+  bool finish(std::optional<Error> error, Value value) noexcept;
 
   mutable std::mutex mutex_;  // guards all below
   mutable std::condition_variable changed_;
   bool done_ = false;
   bool claimed_ = false;
   std::optional<Error> error_;
+  Value value_;
   std::uint64_t last_number_ = 0;
   std::vector<std::pair<std::uint64_t, Callback>> callbacks_;
 };

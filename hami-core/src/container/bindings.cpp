@@ -34,8 +34,7 @@ class DependencyInjection final : public Forwarding {
 
  private:
   void init_(Init& init) override {
-    for (const PlanItem& item : init.items()) parts_.push_back(init.make(item));
-    for (std::size_t i = 0; i + 1 < parts_.size(); ++i) parts_[i]->inject_dependency(parts_[i + 1]);
+    parts_ = make_injected(init);
     target_ = parts_.front();
   }
 
@@ -58,6 +57,13 @@ class List final : public Backend {
 };
 
 }  // namespace
+
+std::vector<BackendPtr> make_injected(Init& init) {
+  std::vector<BackendPtr> parts;
+  for (const PlanItem& item : init.items()) parts.push_back(init.make(item));
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) parts[i]->inject_dependency(parts[i + 1]);
+  return parts;
+}
 
 void register_bindings(Registry& registry) {
   const Phase many{1, Phase::kMany};

@@ -13,8 +13,11 @@ void register_decisions(Registry& registry);
 void register_fan_out(Registry& registry);
 void register_loop_condition(Registry& registry);
 void register_model_loader(Registry& registry);
+void register_queues(Registry& registry);
 void register_references(Registry& registry);
 void register_registers(Registry& registry);
+void register_repost(Registry& registry);
+void register_stateful(Registry& registry);
 void register_utilities(Registry& registry);
 
 namespace {
@@ -57,8 +60,11 @@ void register_containers(Registry& registry) {
   register_fan_out(registry);
   register_loop_condition(registry);
   register_model_loader(registry);
+  register_queues(registry);
   register_references(registry);
   register_registers(registry);
+  register_repost(registry);
+  register_stateful(registry);
   register_utilities(registry);
 }
 

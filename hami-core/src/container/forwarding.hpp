@@ -21,4 +21,7 @@ class Forwarding : public Backend {
   Range range_() const override { return target_->range(); }
 };
 
+// Makes all items and injects each into the one before it.
+std::vector<BackendPtr> make_injected(Init& init);
+
 }  // namespace hami

@@ -3,13 +3,11 @@
 
 #include <algorithm>
 
-#include "base/blocking.hpp"
+#include "base/waiting.hpp"
 #include "pipe/pipe_state.hpp"
 
 namespace hami {
 namespace {
-
-constexpr Nanoseconds kInterruptPoll = 50'000'000;
 
 Error too_late() { return Error(ErrorCode::kDeadlineExceeded, "the request's time ran out"); }
 
@@ -104,21 +102,15 @@ void Call::completed() noexcept {
 }
 
 void Call::wait() {
-  if (complete()) return;
-  for (;;) {
-    {
-      BlockingScope blocking;
-      std::unique_lock lock(mutex_);
-      const Nanoseconds until = std::min(next_deadline_, now() + kInterruptPoll);
-      if (changed_.wait_until(lock, to_time_point(until), [&] { return remaining_ == 0; })) return;
-    }
-    if (next_deadline_ != kNever && now() >= next_deadline_) next_deadline_ = expire(now());
+  while (!complete()) {
+    const Nanoseconds until = next_deadline_;
     try {
-      check_interrupt();
+      if (wait_for(mutex_, changed_, until, [&] { return remaining_ == 0; })) return;
     } catch (const Error& error) {
       give_up(error);
       throw;
     }
+    next_deadline_ = expire(until);
   }
 }
 

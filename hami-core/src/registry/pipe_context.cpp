@@ -12,7 +12,8 @@ void PipeContext::add(const std::string& name, BackendPtr backend) {
 }
 
 Backend* PipeContext::find(const std::string& name) const noexcept {
-  const auto found = by_name_.find(name);
+  auto found = by_name_.find(name);
+  if (found == by_name_.end()) found = by_name_.find("node." + name);  // a node may be called by its bare name
   return found == by_name_.end() ? nullptr : found->second;
 }
 
@@ -36,6 +37,16 @@ void PipeContext::check_expected() const {
 void PipeContext::clear_names() noexcept {
   by_name_.clear();
   while (!names_.empty()) names_.pop_back();
+}
+
+Ref<Queue> PipeContext::queue(const std::string& name, std::optional<std::size_t> max) {
+  std::lock_guard lock(mutex_);
+  Ref<Queue>& queue = queues_[name];
+  if (!queue) queue = make_object<Queue>(max.value_or(Queue::kDefaultMax), name);
+  if (max && queue->max() != *max)
+    throw Error(ErrorCode::kConfig, "queue \"" + name + "\" has room for " + std::to_string(queue->max()) +
+                                        " already; declare it before it is used, and once");
+  return queue;
 }
 
 void PipeContext::report_abandoned(std::string what) {

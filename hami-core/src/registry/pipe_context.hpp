@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/queue.hpp"
+#include "hami/sdk/request_store.hpp"
 #include "observe/node_stats.hpp"
 #include "registry/backend.hpp"
 #include "registry/graph_spec.hpp"
@@ -38,6 +40,11 @@ class PipeContext {
   // Someone will call this name: checked when everything is registered.
   void expect(const std::string& name, const std::string& node) { expected_.emplace_back(name, node); }
   void check_expected() const;                            // Error(kNotFound) for the first that is missing
+
+  // The pipe's own store; its values are what the backends that keep something there say they are.
+  RequestStore& store() noexcept { return store_; }
+  // The pipe's queue of that name, made when it is first asked for, with room for `max`.
+  Ref<Queue> queue(const std::string& name, std::optional<std::size_t> max = {});
 
   // How the nodes hang together; set before the first backend is made.
   GraphSpec graph;
@@ -82,7 +89,9 @@ class PipeContext {
   Nanoseconds timeout_ = kNever;
   bool quick_ = true;
   std::atomic<Nanoseconds> close_until_{kNever};
-  std::mutex mutex_;  // guards abandoned_
+  RequestStore store_;
+  std::mutex mutex_;  // guards all below
+  std::map<std::string, Ref<Queue>> queues_;
   std::vector<std::string> abandoned_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "base/error.hpp"
 #include "base/near.hpp"
@@ -32,11 +33,19 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-std::size_t index_of(const GraphSpec& spec, const std::string& name) {
-  for (std::size_t i = 0; i < spec.size(); ++i)
-    if (spec[i].name == name) return i;
-  return Graph::kNone;
-}
+class Positions {
+ public:
+  explicit Positions(const GraphSpec& spec) {
+    for (std::size_t i = 0; i < spec.size(); ++i) positions_.emplace(spec[i].name, i);
+  }
+  std::size_t of(const std::string& name) const {
+    const auto found = positions_.find(name);
+    return found == positions_.end() ? Graph::kNone : found->second;
+  }
+
+ private:
+  std::unordered_map<std::string, std::size_t> positions_;
+};
 
 std::string unknown_node(const GraphSpec& spec, const std::string& name) {
   std::vector<std::string> names;
@@ -44,18 +53,41 @@ std::string unknown_node(const GraphSpec& spec, const std::string& name) {
   return "node \"" + name + "\" does not exist" + did_you_mean(near_names(name, names));
 }
 
-// For each node, all nodes that are before it on some way.
-std::vector<std::set<std::size_t>> ancestors_of(const std::vector<std::vector<std::size_t>>& before) {
-  std::vector<std::set<std::size_t>> all(before.size());
-  for (std::size_t node = 0; node < before.size(); ++node) {
-    std::vector<std::size_t> open = before[node];
-    while (!open.empty()) {
-      const std::size_t next = open.back();
-      open.pop_back();
-      if (all[node].insert(next).second) open.insert(open.end(), before[next].begin(), before[next].end());
-    }
+using Before = std::vector<std::vector<std::size_t>>;  // for each node, those right before it
+
+// All nodes that are before this one on some way.
+std::vector<bool> ancestors_of(const Before& before, std::size_t node) {
+  std::vector<bool> found(before.size());
+  std::vector<std::size_t> open = before[node];
+  while (!open.empty()) {
+    const std::size_t next = open.back();
+    open.pop_back();
+    if (found[next]) continue;
+    found[next] = true;
+    open.insert(open.end(), before[next].begin(), before[next].end());
   }
-  return all;
+  return found;
+}
+
+// The first node that follows itself, or kNone. Nodes without predecessors are taken away until none is left.
+std::size_t find_circle(const Before& before) {
+  std::vector<std::vector<std::size_t>> after(before.size());
+  std::vector<std::size_t> waits(before.size());
+  std::vector<std::size_t> free;
+  for (std::size_t node = 0; node < before.size(); ++node) {
+    for (std::size_t source : before[node]) after[source].push_back(node);
+    waits[node] = before[node].size();
+    if (waits[node] == 0) free.push_back(node);
+  }
+  while (!free.empty()) {
+    const std::size_t node = free.back();
+    free.pop_back();
+    for (std::size_t next : after[node])
+      if (--waits[next] == 0) free.push_back(next);
+  }
+  for (std::size_t node = 0; node < before.size(); ++node)
+    if (waits[node] > 0 && ancestors_of(before, node)[node]) return node;
+  return Graph::kNone;
 }
 
 }  // namespace
@@ -92,11 +124,12 @@ std::vector<MapEntry> parse_map(const std::string& text) {
 
 std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
   std::vector<GraphProblem> problems;
+  const Positions positions(spec);
   std::vector<std::vector<std::size_t>> before(spec.size());
   for (std::size_t i = 0; i < spec.size(); ++i) {
     std::set<std::string> seen;
     for (const std::string& name : spec[i].next) {
-      const std::size_t next = index_of(spec, name);
+      const std::size_t next = positions.of(name);
       if (next == Graph::kNone) {
         problems.push_back({spec[i].name, "next", unknown_node(spec, name), ""});
       } else if (!seen.insert(name).second) {
@@ -106,15 +139,10 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
       }
     }
   }
-  const auto ancestors = ancestors_of(before);
-  bool cycle = false;
-  for (std::size_t i = 0; i < spec.size(); ++i) {
-    if (!ancestors[i].count(i)) continue;
-    if (!cycle)
-      problems.push_back({spec[i].name, "next", "node \"" + spec[i].name + "\" follows itself",
-                          "a pipe's nodes must not form a circle"});
-    cycle = true;
-  }
+  const std::size_t circle = find_circle(before);
+  if (circle != Graph::kNone)
+    problems.push_back({spec[circle].name, "next", "node \"" + spec[circle].name + "\" follows itself",
+                        "a pipe's nodes must not form a circle"});
   for (std::size_t i = 0; i < spec.size(); ++i) {
     const GraphNode& node = spec[i];
     if (before[i].size() > 1 && node.map.empty())
@@ -126,11 +154,12 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
     if (node.is_or && before[i].empty())
       problems.push_back({node.name, "or", "node \"" + node.name + "\" has or = true and no predecessor",
                           "name it in another node's next"});
+    const std::vector<bool> earlier = node.map.empty() ? std::vector<bool>() : ancestors_of(before, i);
     for (const MapEntry& entry : node.map) {
-      const std::size_t source = index_of(spec, entry.source);
+      const std::size_t source = positions.of(entry.source);
       if (source == Graph::kNone)
         problems.push_back({node.name, "map", unknown_node(spec, entry.source), ""});
-      else if (!cycle && !ancestors[i].count(source))
+      else if (circle == Graph::kNone && !earlier[source])
         problems.push_back({node.name, "map", "node \"" + entry.source + "\" has not run when \"" + node.name + "\" starts",
                             "map may name only nodes that come before it"});
     }
@@ -139,16 +168,17 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
 }
 
 Graph::Graph(const GraphSpec& spec) : nodes_(spec.size()) {
+  const Positions positions(spec);
   for (std::size_t i = 0; i < spec.size(); ++i) {
     nodes_[i].name = spec[i].name;
     nodes_[i].is_or = spec[i].is_or;
     for (const std::string& name : spec[i].next) {
-      const std::size_t next = index_of(spec, name);
+      const std::size_t next = positions.of(name);
       nodes_[i].next.push_back(next);
       nodes_[next].before.push_back(i);
     }
     for (const MapEntry& entry : spec[i].map) {
-      const std::size_t source = index_of(spec, entry.source);
+      const std::size_t source = positions.of(entry.source);
       nodes_[i].map.push_back({source, entry.from, entry.to});
       nodes_[source].is_source = true;
     }

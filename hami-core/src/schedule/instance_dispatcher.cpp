@@ -3,12 +3,11 @@
 
 #include <algorithm>
 
-#include "base/blocking.hpp"
+#include "base/waiting.hpp"
 
 namespace hami {
 namespace {
 
-constexpr Nanoseconds kInterruptPoll = 50'000'000;  // how often a blocked caller looks for Ctrl-C
 
 Error closed() { return Error(ErrorCode::kPipeClosed, "the pipe is closed"); }
 

@@ -1,0 +1,82 @@
+// Repost[instance, key]: a copy of the request goes to an instance; the request goes on with an Event for the reply.
+#include <memory>
+
+#include "base/event.hpp"
+#include "container/answer.hpp"
+#include "registry/init.hpp"
+#include "registry/registry.hpp"
+
+namespace hami {
+namespace {
+
+// Brings the replies of copies into their events; the event is the copy's owner.
+class Replies final : public Sink {
+ public:
+  // A copy's way to its event.
+  struct Address final : Counted {
+    explicit Address(Ref<Event> reply) : event(std::move(reply)) {}
+    Ref<Event> event;
+  };
+
+  void done(Request* const* requests, std::size_t count) noexcept override {
+    for (std::size_t i = 0; i < count; ++i) {
+      Request& copy = *requests[i];
+      Event& event = *static_cast<Address&>(*copy.owner).event;
+      const Value* result = copy.dict.find(kResult);
+      if (copy.alive() && result)
+        event.notify(*result);
+      else
+        event.fail(copy.error ? *copy.error : Error(ErrorCode::kNoResult, "the reposted request was left without `result`"));
+    }
+  }
+};
+
+class Repost final : public Backend {
+ private:
+  void init_(Init& init) override {
+    Plan target;
+    target.instance = init.items()[0].text;
+    target_ = init.make(target);
+    key_ = init.items()[1].text;
+    context_ = init.shared_context();
+  }
+
+  void forward_(Batch batch) override {
+    answer_with_data(batch);
+    std::vector<Ref<Request>> copies;
+    std::vector<Request*> pointers;
+    for (Request* request : batch) {
+      if (!request->alive()) continue;
+      const Ref<Event> event = make_object<Event>();
+      Ref<Request> copy = make_counted<Request>();
+      copy->dict = request->dict;
+      copy->dict.erase(kResult);
+      copy->deadline = request->deadline;
+      copy->items = request->items;
+      copy->sink = Ref<Sink>(replies_.get());
+      copy->owner = Ref<Counted>(new Replies::Address(event));
+      request->dict.set(key_, Value::share(*event));
+      pointers.push_back(copy.get());
+      copies.push_back(std::move(copy));
+    }
+    if (!pointers.empty()) target_->post(Batch(pointers), Inline::kQuick);
+  }
+
+  BackendPtr target_;
+  std::string key_;
+  std::shared_ptr<PipeContext> context_;
+  Ref<Replies> replies_ = make_counted<Replies>();
+};
+
+}  // namespace
+
+void register_repost(Registry& registry) {
+  BackendClass cls;
+  cls.name = "Repost";
+  cls.doc = "Posts a copy of the request to the instance and puts an Event for its reply under the key; `result` is `data`.";
+  cls.brackets = {true, {Phase{2, 2, ItemKind::kInstance}}};
+  cls.create = [] { return std::make_shared<Repost>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
+}
+
+}  // namespace hami

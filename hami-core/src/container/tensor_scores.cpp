@@ -1,0 +1,229 @@
+// SoftmaxTensor, ArgMaxTensor and TopKTensor: what one does with scores, along one axis.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <numeric>
+
+#include "base/tensor_elements.hpp"
+#include "container/tensors.hpp"
+
+namespace hami {
+namespace {
+
+// Where the elements of one line along an axis lie in a tensor.
+struct Line {
+  char* first;
+  std::ptrdiff_t step;  // in bytes
+
+  char* at(std::size_t index) const noexcept { return first + static_cast<std::ptrdiff_t>(index) * step; }
+};
+
+// All lines of a tensor along `axis`, in the order of the other axes; strides may be anything.
+class Lines {
+ public:
+  Lines(const TensorObject& tensor, std::size_t axis) : tensor_(tensor), axis_(axis), position_(tensor.rank()) {
+    count_ = 1;
+    for (std::size_t other = 0; other < tensor.rank(); ++other)
+      if (other != axis) count_ *= static_cast<std::size_t>(tensor.shape()[other]);
+  }
+
+  std::size_t count() const noexcept { return count_; }
+  Line current() const noexcept { return {tensor_.data() + offset_, bytes(axis_)}; }
+
+  // Like the wheels of a counter: the last axis turns first.
+  void advance() noexcept {
+    for (std::size_t axis = tensor_.rank(); axis-- > 0;) {
+      if (axis == axis_) continue;
+      offset_ += bytes(axis);
+      if (++position_[axis] < tensor_.shape()[axis]) return;
+      offset_ -= bytes(axis) * position_[axis];
+      position_[axis] = 0;
+    }
+  }
+
+ private:
+  std::ptrdiff_t bytes(std::size_t axis) const noexcept {
+    return tensor_.strides()[axis] * static_cast<std::ptrdiff_t>(item_size(tensor_.dtype()));
+  }
+
+  const TensorObject& tensor_;
+  std::size_t axis_;
+  Shape position_;
+  std::ptrdiff_t offset_ = 0;
+  std::size_t count_ = 0;
+};
+
+// Base: the axis, and the refusal of types that are no real numbers.
+class Scores : public EachTensor {
+ protected:
+  std::size_t axis(const TensorObject& tensor) const { return axis_of(tensor, axis_, label()); }
+  std::size_t length(const TensorObject& tensor) const {
+    return static_cast<std::size_t>(tensor.shape()[axis(tensor)]);
+  }
+  // The shape of `tensor` with another length along the axis.
+  Shape shape_with(const TensorObject& tensor, std::size_t length) const {
+    Shape shape = tensor.shape();
+    shape[axis(tensor)] = static_cast<std::int64_t>(length);
+    return shape;
+  }
+  [[noreturn]] void refuse(const TensorObject& tensor, const char* taken) const {
+    throw Error(ErrorCode::kDataType, label() + " takes " + taken + ", got " + show_tensor(tensor));
+  }
+  std::string show_axis() const { return "axis " + std::to_string(axis_); }
+
+  void init_(Init& init) override { axis_ = init.params().get<std::int64_t>("axis"); }
+
+ private:
+  std::int64_t axis_ = -1;
+};
+
+class SoftmaxTensor final : public Scores {
+ private:
+  Value apply(const Tensor& tensor) const override {
+    Tensor made = make_tensor(tensor->shape(), tensor->dtype());
+    bool taken = false;
+    with_element(tensor->dtype(), [&](auto element) {
+      if constexpr (decltype(element)::kIsFloat) {
+        taken = true;
+        fill<decltype(element)>(*tensor, *made);
+      }
+    });
+    if (!taken) refuse(*tensor, "floating point numbers (float16, bfloat16, float32, float64)");
+    return to_value(made);
+  }
+
+  template <class Element>
+  void fill(const TensorObject& tensor, const TensorObject& made) const {
+    using Number = typename Element::number;
+    const std::size_t along = axis(tensor);
+    const std::size_t size = length(tensor);
+    if (tensor.count() == 0) return;
+    std::vector<Number> powers(size);
+    Lines from(tensor, along);
+    Lines to(made, along);
+    for (std::size_t line = 0; line < from.count(); ++line, from.advance(), to.advance()) {
+      const Line in = from.current();
+      const Line out = to.current();
+      for (std::size_t i = 0; i < size; ++i) powers[i] = Element::load(in.at(i));
+      const Number most = *std::max_element(powers.begin(), powers.end());  // so that no power overflows
+      Number sum = 0;
+      for (Number& power : powers) sum += power = std::exp(power - most);
+      for (std::size_t i = 0; i < size; ++i) Element::store(out.at(i), powers[i] / sum);
+    }
+  }
+};
+
+// True if `a` comes before `b`: NaN first, then by size, the earlier of equals first.
+template <class Number>
+bool is_above(Number a, Number b) noexcept {
+  if constexpr (std::is_floating_point_v<Number>)
+    if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && !std::isnan(b);
+  return a > b;
+}
+
+class ArgMaxTensor final : public Scores {
+ private:
+  Value apply(const Tensor& tensor) const override {
+    const std::size_t along = axis(*tensor);
+    if (length(*tensor) == 0)
+      throw Error(ErrorCode::kRequest, label() + ": " + show_axis() + " of " + show_tensor(*tensor) + " is empty");
+    Shape shape = tensor->shape();
+    shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(along));
+    const Tensor made = make_tensor(std::move(shape), kInt64);
+    auto* to = reinterpret_cast<std::int64_t*>(made->data());
+    const bool taken = with_element(tensor->dtype(), [&](auto element) {
+      Lines lines(*tensor, along);
+      for (std::size_t line = 0; line < lines.count(); ++line, lines.advance())
+        to[line] = best<decltype(element)>(lines.current(), length(*tensor));
+    });
+    if (!taken) refuse(*tensor, "real numbers");
+    return to_value(made);
+  }
+
+  template <class Element>
+  static std::int64_t best(const Line& line, std::size_t size) noexcept {
+    std::size_t best = 0;
+    auto most = Element::load(line.at(0));
+    for (std::size_t i = 1; i < size; ++i) {
+      const auto number = Element::load(line.at(i));
+      if (!is_above(number, most)) continue;
+      best = i;
+      most = number;
+    }
+    return static_cast<std::int64_t>(best);
+  }
+};
+
+class TopKTensor final : public Scores {
+ private:
+  void init_(Init& init) override {
+    Scores::init_(init);
+    k_ = static_cast<std::size_t>(init.params().get<std::int64_t>("k"));
+  }
+
+  Value apply(const Tensor& tensor) const override {
+    if (k_ > length(*tensor))
+      throw Error(ErrorCode::kRequest, label() + ": k is " + std::to_string(k_) + ", and " + show_axis() + " of " +
+                                           show_tensor(*tensor) + " has " + std::to_string(length(*tensor)));
+    const Tensor values = make_tensor(shape_with(*tensor, k_), tensor->dtype());
+    const Tensor indices = make_tensor(shape_with(*tensor, k_), kInt64);
+    const bool taken =
+        with_element(tensor->dtype(), [&](auto element) { fill<decltype(element)>(*tensor, *values, *indices); });
+    if (!taken) refuse(*tensor, "real numbers");
+    return make_dict({{"values", to_value(values)}, {"indices", to_value(indices)}});
+  }
+
+  template <class Element>
+  void fill(const TensorObject& tensor, const TensorObject& values, const TensorObject& indices) const {
+    const std::size_t along = axis(tensor);
+    const std::size_t size = length(tensor);
+    std::vector<typename Element::number> numbers(size);
+    std::vector<std::int64_t> order(size);
+    Lines from(tensor, along);
+    Lines to_values(values, along);
+    Lines to_indices(indices, along);
+    for (std::size_t line = 0; line < from.count(); ++line, from.advance(), to_values.advance(), to_indices.advance()) {
+      for (std::size_t i = 0; i < size; ++i) numbers[i] = Element::load(from.current().at(i));
+      std::iota(order.begin(), order.end(), 0);
+      std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k_), order.end(),
+                        [&](std::int64_t a, std::int64_t b) {
+                          const auto left = numbers[static_cast<std::size_t>(a)];
+                          const auto right = numbers[static_cast<std::size_t>(b)];
+                          return is_above(left, right) || (a < b && !is_above(right, left));
+                        });
+      for (std::size_t i = 0; i < k_; ++i) {
+        Element::store(to_values.current().at(i), numbers[static_cast<std::size_t>(order[i])]);
+        std::memcpy(to_indices.current().at(i), &order[i], sizeof order[i]);
+      }
+    }
+  }
+
+  std::size_t k_ = 1;
+};
+
+template <class T>
+void add(Registry& registry, const char* name, const char* doc, const char* params) {
+  BackendClass cls;
+  cls.name = name;
+  cls.doc = doc;
+  cls.params = parse_param_specs(params);
+  cls.create = [] { return std::make_shared<T>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
+}
+
+}  // namespace
+
+void register_tensor_scores(Registry& registry) {
+  add<SoftmaxTensor>(registry, "SoftmaxTensor",
+                     "Scores as shares of 1 along `axis`; the dtype stays, halves are computed as float32.", "axis: int = -1");
+  add<ArgMaxTensor>(registry, "ArgMaxTensor",
+                    "The index (int64) of the largest element along `axis`, which goes; the first of equals, and of NaNs.",
+                    "axis: int = -1");
+  add<TopKTensor>(registry, "TopKTensor",
+                  "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64). Of equals "
+                  "the first comes first; NaN counts as largest.",
+                  "k: int {1..}; axis: int = -1");
+}
+
+}  // namespace hami

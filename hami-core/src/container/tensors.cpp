@@ -1,0 +1,103 @@
+// Reading tensors from requests, and the list of the backends that do.
+#include "container/tensors.hpp"
+
+#include "base/visible.hpp"
+
+namespace hami {
+
+void register_tensor_fixing(Registry& registry);
+void register_tensor_gathering(Registry& registry);
+void register_tensor_scores(Registry& registry);
+
+namespace {
+
+Tensor tensor_in(const Value& value, const std::string& name, const std::string& taker) {
+  if (value.kind() != Kind::kTensor && value.kind() != Kind::kOpaque)
+    throw Error(ErrorCode::kDataType, taker + " takes a tensor (anything with __dlpack__), or a list or dict of them; " + name +
+                                          " is of type " + type_name(value));
+  try {
+    return value.as_tensor();
+  } catch (const Error& error) {
+    throw Error(error.code(), taker + " takes a tensor (anything with __dlpack__), or a list or dict of them; " + name +
+                                  ": " + error.message());
+  }
+}
+
+}  // namespace
+
+std::string TensorItems::name(std::size_t index) const {
+  if (form == Kind::kList) return "element " + std::to_string(index) + " of `data`";
+  if (form == Kind::kDict) return in_quotes(keys[index]) + " of `data`";
+  return "`data`";
+}
+
+bool TensorItems::same_form(const TensorItems& other) const {
+  return form == other.form && keys == other.keys && tensors.size() == other.tensors.size();
+}
+
+std::string TensorItems::show_form() const {
+  if (form == Kind::kTensor) return "a tensor";
+  if (form == Kind::kList) return "a list of " + std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor" : " tensors");
+  std::string text = "a dict of tensors (";
+  for (std::size_t i = 0; i < keys.size(); ++i) text += (i > 0 ? ", " : "") + visible(keys[i]);
+  return text + ")";
+}
+
+Value TensorItems::with(std::vector<Value> values) const {
+  if (form == Kind::kTensor) return std::move(values.front());
+  if (form == Kind::kList) return make_list(std::move(values));
+  std::vector<std::pair<std::string, Value>> entries;
+  for (std::size_t i = 0; i < keys.size(); ++i) entries.emplace_back(keys[i], std::move(values[i]));
+  return make_dict(std::move(entries));
+}
+
+TensorItems read_tensors(const Request& request, const std::string& taker) {
+  const Value* data = request.dict.find(kData);
+  if (!data) throw Error(ErrorCode::kRequest, "the request has no `data`; " + taker + " takes a tensor there");
+  TensorItems items;
+  std::vector<Value> values;
+  if (data->kind() == Kind::kList) {
+    const ListObject& list = data->as_list();
+    for (std::size_t i = 0; i < list.size(); ++i) values.push_back(list.at(i));
+    items.form = Kind::kList;
+  } else if (data->kind() == Kind::kDict) {
+    for (const auto& [key, value] : data->as_dict().entries()) {
+      items.keys.push_back(key);
+      values.push_back(value);
+    }
+    items.form = Kind::kDict;
+  } else {
+    values.push_back(*data);
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) items.tensors.push_back(tensor_in(values[i], items.name(i), taker));
+  return items;
+}
+
+void EachTensor::forward_(Batch batch) {
+  for (Request* request : batch) {
+    try {
+      const TensorItems items = read_tensors(*request, label());
+      std::vector<Value> values;
+      for (std::size_t i = 0; i < items.tensors.size(); ++i) values.push_back(apply(items.tensors[i]));
+      request->dict.set(kResult, items.with(std::move(values)));
+    } catch (...) {
+      request->fail(current_error().with_note("backend " + label()));
+    }
+  }
+}
+
+std::size_t axis_of(const TensorObject& tensor, std::int64_t axis, const std::string& taker) {
+  const auto rank = static_cast<std::int64_t>(tensor.rank());
+  if (axis < -rank || axis >= rank)
+    throw Error(ErrorCode::kRequest,
+                taker + " works along axis " + std::to_string(axis) + ", which " + show_tensor(tensor) + " does not have");
+  return static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
+}
+
+void register_tensors(Registry& registry) {
+  register_tensor_fixing(registry);
+  register_tensor_gathering(registry);
+  register_tensor_scores(registry);
+}
+
+}  // namespace hami
