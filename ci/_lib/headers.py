@@ -15,21 +15,42 @@ class NoHeaders(Failure):
 
 
 def include_folder(interpreter: Interpreter) -> Path:
-    """The folder with its Python.h: its own, else one unpacked from the distribution's package into the cache."""
-    if interpreter.has_headers:
-        return interpreter.include
+    """The folder with all of its headers: its own where they are complete, else one in the cache."""
     name = "python{}.{}".format(*interpreter.version)
-    unpacked = CACHE / "headers" / f"{name}-{'.'.join(map(str, interpreter.version))}"
-    if not (unpacked / "Python.h").is_file():
-        if interpreter.executable.parent != Path("/usr/bin") or not shutil.which("apt-get") or not shutil.which("dpkg"):
-            raise NoHeaders(
-                f"{interpreter}: {interpreter.include}/Python.h is missing. Install the development package of this "
-                f"Python (Debian, Ubuntu: apt install {name}-dev; Fedora: dnf install python3-devel), "
-                "or use a Python with headers, such as uv's or pyenv's."
-            )
-        with step(f"fetching the headers of {name} from its Debian package (not installed, only unpacked)"):
-            unpack_debian(f"lib{name}-dev", name, unpacked)
-    return unpacked
+    if interpreter.has_headers and not architecture_configs(interpreter.include.parent, name):
+        return interpreter.include
+    collected = CACHE / "headers" / f"{name}-{'.'.join(map(str, interpreter.version))}"
+    if (collected / "Python.h").is_file():
+        return collected
+    if interpreter.has_headers:
+        collect(interpreter.include.parent, name, collected)
+        return collected
+    if interpreter.executable.parent != Path("/usr/bin") or not shutil.which("apt-get") or not shutil.which("dpkg"):
+        raise NoHeaders(
+            f"{interpreter}: {interpreter.include}/Python.h is missing. Install the development package of this "
+            f"Python (Debian, Ubuntu: apt install {name}-dev; Fedora: dnf install python3-devel), "
+            "or use a Python with headers, such as uv's or pyenv's."
+        )
+    with step(f"fetching the headers of {name} from its Debian package (not installed, only unpacked)"):
+        unpack_debian(f"lib{name}-dev", name, collected)
+    return collected
+
+
+def architecture_configs(include: Path, name: str) -> list[Path]:
+    """Debian's pyconfig.h of each architecture: the one beside Python.h only points to it, by a path of the system's
+    compiler, which ours does not search."""
+    return sorted(include.glob(f"*-linux-*/{name}/pyconfig.h"))
+
+
+def collect(include: Path, name: str, destination: Path) -> None:
+    """Copy the headers in `include`/`name` to `destination`, with the architecture's own pyconfig.h."""
+    work = destination.with_name(f"{destination.name}.work")
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(include / name, work)
+    for config in architecture_configs(include, name):
+        shutil.copy(config, work / "pyconfig.h")
+    shutil.rmtree(destination, ignore_errors=True)
+    work.rename(destination)
 
 
 def unpack_debian(package: str, name: str, destination: Path) -> None:
@@ -54,11 +75,7 @@ def unpack_debian(package: str, name: str, destination: Path) -> None:
         include = work / "root" / "usr" / "include"
         if not (include / name / "Python.h").is_file():
             raise Failure(f"{package} has no usr/include/{name}/Python.h")
-        # The pyconfig.h beside Python.h only points to the one of the architecture.
-        for config in include.glob(f"*/{name}/pyconfig.h"):
-            shutil.copy(config, include / name / "pyconfig.h")
-        shutil.rmtree(destination, ignore_errors=True)
-        shutil.move(include / name, destination)
+        collect(include, name, destination)
     except Failure as failure:
         raise NoHeaders(
             f"{failure}\nThe headers of {name} could not be had; apt install {package} (as root)"

@@ -58,7 +58,7 @@ def lint(totals: Totals, options: Options) -> None:
 
 def ci(totals: Totals, options: Options) -> None:
     """The checks of ci/ find what they are for."""
-    pytest(environments.ensure("checks"), ROOT / "tests" / "ci", "ci", totals, options)
+    pytest(Path(sys.executable), ROOT / "tests" / "ci", "ci", totals, options)
 
 
 def cpp(totals: Totals, options: Options) -> None:

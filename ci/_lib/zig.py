@@ -9,7 +9,8 @@ from pathlib import Path
 from .paths import CACHE, ROOT
 from .steps import environment, run, step
 
-GLIBC = "2.17"
+GLIBC_VERSION = (2, 17)
+GLIBC = ".".join(map(str, GLIBC_VERSION))
 TARGET = f"{platform.machine()}-linux-gnu.{GLIBC}"
 ZIG_CACHE = CACHE / "zig" / TARGET
 TOOLCHAIN = ROOT / "ci" / "toolchains" / "zig.cmake"
@@ -19,6 +20,12 @@ def program() -> Path:
     import ziglang  # of the tools' environment
 
     return Path(ziglang.__file__).with_name("zig")
+
+
+def cache_for(target: str) -> dict[str, str]:
+    """zig's cache for one target, so that the stand-ins for its libraries lie apart from those of others."""
+    folder = str(CACHE / "zig" / target)
+    return {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
 
 
 def build_environment(**extra: str) -> dict[str, str]:
@@ -31,8 +38,7 @@ def build_environment(**extra: str) -> dict[str, str]:
         **inherited,
         "PATH": f"{tools}:{inherited.get('PATH', '/usr/bin:/bin')}",
         "HAMI_ZIG": str(program()),
-        "ZIG_GLOBAL_CACHE_DIR": str(ZIG_CACHE),
-        "ZIG_LOCAL_CACHE_DIR": str(ZIG_CACHE),
+        **cache_for(TARGET),
         **extra,
     }
 

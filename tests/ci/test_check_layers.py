@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+import check_layers
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "ci"))
-
-import check_layers  # noqa: E402
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
