@@ -15,6 +15,7 @@ inline Nanoseconds now() noexcept {
 }
 
 inline Nanoseconds from_milliseconds(double milliseconds) noexcept {
+  if (milliseconds <= -9e12) return -kNever;
   return milliseconds >= 9e12 ? kNever : static_cast<Nanoseconds>(milliseconds * 1e6);
 }
 

@@ -97,8 +97,21 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
 void Call::completed() noexcept {
   const Ref<Call> self(this);  // the callback may drop the last other one
   pipe_->close_call(*this);
-  if (on_complete_ && next_deadline_ != kNever) pipe_->timer_.remove(next_deadline_, *this);
-  if (on_complete_) on_complete_(*this);
+  if (!on_complete_) return;
+  forget_deadlines();
+  const OnComplete told = std::move(on_complete_);  // what it holds is let go, however long this call is kept
+  told(*this);
+}
+
+void Call::watch_deadlines() {
+  for (const Slot& slot : slots_)
+    if (slot.request->deadline != kNever) pipe_->timer_.add(slot.request->deadline, *this);
+  if (complete()) forget_deadlines();  // a close was faster
+}
+
+void Call::forget_deadlines() noexcept {
+  for (const Slot& slot : slots_)
+    if (slot.request->deadline != kNever) pipe_->timer_.remove(slot.request->deadline, *this);
 }
 
 void Call::wait() {

@@ -46,6 +46,8 @@ class Call final : public Sink {
 
   void settle(Slot& slot, std::optional<Error> error) noexcept;  // under mutex_
   void completed() noexcept;
+  void watch_deadlines();  // lets the pipe's timer fail what is late, for callers that do not wait on a thread
+  void forget_deadlines() noexcept;
 
   std::shared_ptr<PipeState> pipe_;
   std::vector<Slot> slots_;

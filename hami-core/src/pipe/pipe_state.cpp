@@ -8,10 +8,14 @@
 #include "container/containers.hpp"
 #include "lang/params.hpp"
 #include "registry/init.hpp"
+#include "schedule/instance_dispatcher.hpp"
 #include "schedule/scheduling.hpp"
 
 namespace hami {
 namespace {
+
+// What a closing pipe lets go needs a moment to come back, also if the patience of its owner is at an end.
+constexpr Nanoseconds kGrace = 1'000'000'000;
 
 // What was abandoned may still run; its memory must stay.
 void keep_for_ever(std::shared_ptr<PipeState> state) {
@@ -133,25 +137,31 @@ Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
   }
   finish(Batch(bad));
   if (!good.empty()) {
-    // Who has a deadline must be able to leave: its work runs elsewhere.
-    if (call->next_deadline_ != kNever) how = Inline::kQuick;
-    if (!waits && call->next_deadline_ != kNever) {
-      timer_.add(call->next_deadline_, *call);
-      if (call->complete()) timer_.remove(call->next_deadline_, *call);  // a close was faster
-    }
-    if (entry_->is_asynchronous() || how == Inline::kAny) {
-      entry_->post(Batch(good), how);
-    } else {
-      pool_.post([entry = entry_, call] {
-        std::vector<Request*> requests;
-        for (const Call::Slot& slot : call->slots_)
-          if (slot.request->alive()) requests.push_back(slot.request.get());
-        entry->post(Batch(requests), Inline::kAny);
-      });
+    try {
+      if (!waits) call->watch_deadlines();
+      launch(call, good, call->next_deadline_ == kNever ? how : Inline::kQuick);
+    } catch (...) {  // no thread, no memory
+      const Error error = current_error();
+      for (Request* request : good) request->fail(error);
+      finish(Batch(good));
     }
   }
   left_start();
   return call;
+}
+
+// Throws only if nothing was started.
+void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& requests, Inline how) {
+  // Who has a deadline, or may be interrupted, must be able to leave: work that waits runs elsewhere. But a backend that
+  // calls its own pipe stays on its thread, where a node sees that it is called by itself.
+  const bool may_wait_here = entry_->traits().quick || InstanceDispatcher::runs_on_this_thread();
+  if (entry_->is_asynchronous() || (how == Inline::kAny && may_wait_here)) return entry_->post(Batch(requests), how);
+  pool_.post([entry = entry_, call] {
+    std::vector<Request*> good;
+    for (const Call::Slot& slot : call->slots_)
+      if (slot.request->alive()) good.push_back(slot.request.get());
+    entry->post(Batch(good), Inline::kAny);
+  });
 }
 
 std::vector<Ref<Call>> PipeState::open_calls() {
@@ -167,18 +177,16 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
     keep_for_ever(self);
     return {};
   }
-  if (closing_.exchange(true)) return {};
-  const Nanoseconds until = after(timeout);
-  context_->set_close_until(until);
-  const auto drained = [&] { return !first_ && starting_ == 0; };
-  {
-    BlockingScope blocking;
-    std::unique_lock lock(mutex_);
-    if (until == kNever)
-      drained_.wait(lock, drained);
-    else
-      drained_.wait_until(lock, to_time_point(until), drained);
+  const Nanoseconds patience = after(timeout);
+  if (closing_.exchange(true)) {
+    // Who closes first may be waiting for the thread that this is.
+    if (!Worker::on_some_worker()) wait_until(patience, [&] { return closed_; });
+    return {};
   }
+  const auto drained = [&] { return !first_ && starting_ == 0; };
+  wait_until(patience, drained);
+  const Nanoseconds until = std::max(patience, after(kGrace));
+  context_->set_close_until(until);
   for (const Ref<Call>& call : open_calls()) call->give_up(Error(ErrorCode::kPipeClosed, "the pipe was closed"));
   for (const auto& weak : context_->stoppables())
     if (const auto stoppable = weak.lock()) stoppable->stop();
@@ -187,18 +195,26 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
     if (const auto stoppable = weak.lock()) joined = stoppable->join(until) && joined;
   joined = pool_.stop(until) && joined;
   timer_.stop();
-  {
-    BlockingScope blocking;
-    std::unique_lock lock(mutex_);
-    joined = (until == kNever ? (drained_.wait(lock, drained), true)
-                              : drained_.wait_until(lock, to_time_point(until), drained)) &&
-             joined;
-  }
+  joined = wait_until(until, drained) && joined;
   if (joined)
     destroy();
   else
     keep_for_ever(self);
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    drained_.notify_all();
+  }
   return context_->take_abandoned();
+}
+
+template <class Condition>
+bool PipeState::wait_until(Nanoseconds until, Condition condition) {
+  BlockingScope blocking;
+  std::unique_lock lock(mutex_);
+  if (until != kNever) return drained_.wait_until(lock, to_time_point(until), condition);
+  drained_.wait(lock, condition);
+  return true;
 }
 
 void register_core() {

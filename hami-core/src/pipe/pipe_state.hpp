@@ -49,6 +49,9 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   PipeState() = default;
   void make(const PipePlan& plan);
   void destroy() noexcept;
+  void launch(const Ref<Call>& call, const std::vector<Request*>& requests, Inline how);
+  template <class Condition>
+  bool wait_until(Nanoseconds until, Condition condition);  // of what mutex_ guards
   bool read_deadline(Request& request, Nanoseconds timeout, Nanoseconds moment) const;
   void open_call(Call& call);
   void close_call(Call& call) noexcept;
@@ -65,8 +68,9 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
 
   std::atomic<bool> closing_{false};
   std::atomic<std::size_t> starting_{0};  // callers inside start()
-  std::mutex mutex_;  // guards first_ and the links of all calls
+  std::mutex mutex_;  // guards first_, the links of all calls, closed_
   std::condition_variable drained_;
+  bool closed_ = false;
   Call* first_ = nullptr;
 };
 

@@ -8,11 +8,11 @@ Timer::~Timer() { stop(); }
 void Timer::add(Nanoseconds moment, Call& call) {
   std::lock_guard lock(mutex_);
   if (stopping_) return;
-  calls_.emplace(moment, &call);
   if (!worker_) {
     worker_ = std::make_unique<Worker>("hami-timer");
     worker_->post([this] { loop(); });
   }
+  calls_.emplace(moment, &call);
   changed_.notify_all();
 }
 
@@ -45,10 +45,11 @@ void Timer::loop() {
       changed_.wait_until(lock, to_time_point(next));
       continue;
     }
-    const Ref<Call> call(calls_.begin()->second);
+    Ref<Call> call(calls_.begin()->second);
     calls_.erase(calls_.begin());
     lock.unlock();
     call->expire(moment);
+    call = {};  // perhaps the last reference
     lock.lock();
   }
 }

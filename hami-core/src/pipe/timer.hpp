@@ -24,7 +24,7 @@ class Timer {
 
   std::mutex mutex_;  // guards calls_, stopping_, worker_
   std::condition_variable changed_;
-  // Open calls, each until it is complete: a call removes itself before it can go.
+  // Open calls, once for each of their deadlines, until they are complete: a call removes itself before it can go.
   std::set<std::pair<Nanoseconds, Call*>> calls_;
   bool stopping_ = false;
   std::unique_ptr<Worker> worker_;

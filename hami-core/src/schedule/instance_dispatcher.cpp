@@ -30,6 +30,7 @@ class InstanceDispatcher::Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
+  static bool any_on_this_thread() noexcept { return innermost_ != nullptr; }
   static bool on_this_thread(const InstanceDispatcher& dispatcher) noexcept {
     for (const Running* running = innermost_; running; running = running->outer_)
       if (&running->dispatcher_ == &dispatcher) return true;
@@ -42,6 +43,8 @@ class InstanceDispatcher::Running {
   static thread_local const Running* innermost_;
 };
 thread_local const InstanceDispatcher::Running* InstanceDispatcher::Running::innermost_ = nullptr;
+
+bool InstanceDispatcher::runs_on_this_thread() noexcept { return Running::any_on_this_thread(); }
 
 void InstanceDispatcher::init_(Init& init) {
   node_ = init.node();

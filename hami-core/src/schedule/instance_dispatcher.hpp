@@ -29,6 +29,8 @@ class InstanceDispatcher final : public Backend,
   void stop() noexcept override;
   bool join(Nanoseconds until) noexcept override;
   bool is_asynchronous() const noexcept override { return true; }
+  // True inside the forward of an instance of any node.
+  static bool runs_on_this_thread() noexcept;
 
   // Before the first request.
   void set_policy(const FillPolicy& policy) { policy_ = policy; }

@@ -1,0 +1,299 @@
+// Every request gets exactly one outcome: deadlines, callers who leave, and pipes that close while they work.
+#include <pthread.h>
+
+#include <atomic>
+#include <limits>
+#include <thread>
+
+#include "base/blocking.hpp"
+#include "pipes.hpp"
+
+using namespace hami;
+using namespace hami::testing;
+
+namespace {
+
+constexpr Nanoseconds kHour = 3'600'000'000'000;
+
+// Counts how many of it exist.
+struct Alive {
+  explicit Alive(std::atomic<int>& counter) : count(counter) { ++count; }
+  Alive(const Alive& other) : count(other.count) { ++count; }
+  ~Alive() { --count; }
+  Alive& operator=(const Alive&) = delete;
+  std::atomic<int>& count;
+};
+
+struct Tracked final : OpaqueObject {
+  explicit Tracked(std::atomic<int>& counter) : OpaqueObject("test"), alive(counter) {}
+  Alive alive;
+};
+
+// How often the user still wants his thread back. A caller who waits is asked every 50 ms or so.
+std::atomic<int> interrupts{0};
+const std::thread::id main_thread = std::this_thread::get_id();
+const bool hooks_set = [] {
+  set_blocking_hooks({[]() noexcept -> void* { return nullptr; }, [](void*) noexcept {}, [] {
+                        if (std::this_thread::get_id() != main_thread || interrupts == 0) return;
+                        --interrupts;
+                        throw Error(ErrorCode::kCancelled, "interrupted");
+                      }});
+  return true;
+}();
+
+}  // namespace
+
+TEST_CASE("a deadline comes in time although the instance is busy, and the node goes on") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}});
+  pipe.submit(Value(1));
+  gated.gate->arrived.wait_for(1);
+  const Ref<Call> waited = pipe->start(requests_of({2}), 1, Inline::kAny);
+  waited->wait();
+  CHECK(outcome(*waited).code == ErrorCode::kDeadlineExceeded);
+  CHECK_EQ(outcome(*waited).message, "the request's time ran out");
+  CHECK(pipe.submit(request_of(Value(2)), 1).wait().code == ErrorCode::kDeadlineExceeded);
+  TestPipe::Pending last = pipe.submit(request_of(Value(3)), kHour);
+  gated.gate->open();
+  CHECK_EQ(last.wait().number(), 103);
+  for (const auto& row : gated.seen->batches()) CHECK_NE(row[0], 2);  // nobody waited for it any more
+}
+
+TEST_CASE("time limits of the call, the node and the request: the earliest counts") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}, {"timeout", "1ms"}});
+  CHECK(pipe.submit(Value(1)).wait().code == ErrorCode::kDeadlineExceeded);
+  TestPipe patient({{"backend", "TestGated"}, {"timeout", "1h"}});
+  for (const auto& [key, value] : Keys{{"timeout", Value("1ms")}, {"timeout", Value(0)}, {"deadline", Value(0.001)},
+                                       {"deadline", Value(-1e300)}}) {
+    Dict dict = request_of(Value(1));
+    dict.enter(key, value);
+    CHECK(patient.submit(std::move(dict)).wait().code == ErrorCode::kDeadlineExceeded);
+  }
+  const auto refused = [&](const char* key, Value value) {
+    Dict dict = request_of(Value(1));
+    dict.enter(key, std::move(value));
+    const Outcome made = patient.submit(std::move(dict)).wait();
+    CHECK(made.code == ErrorCode::kDataType);
+    return made.message;
+  };
+  CHECK_EQ(refused("deadline", Value("soon")), "timeout or deadline of the request: expected float, got str");
+  CHECK_EQ(refused("deadline", Value(std::numeric_limits<double>::quiet_NaN())),
+           "timeout or deadline of the request: expected a number, got nan");
+  CHECK_EQ(refused("timeout", Value("soon")),
+           "timeout or deadline of the request: parameter \"timeout\" of the request takes duration "
+           "(milliseconds, or with a unit: \"5ms\", \"2s\", \"1min\", \"1h\"), got \"soon\"");
+  gated.gate->open();
+}
+
+TEST_CASE("in one call each request has its own deadline") {
+  const Gated gated("TestGated", {own_thread(), {1, 8}, ""});
+  TestPipe pipe({{"backend", "TestGated"}});
+  std::vector<Dict> dicts = requests_of({1, 2, 3});
+  dicts[1].enter("timeout", Value("1ms"));
+  dicts[2].enter("timeout", Value("2ms"));
+  TestPipe::Pending pending = pipe.submit_many(std::move(dicts));
+  pipe.submit(request_of(Value(4)), 5'000'000).wait();  // the timer has passed both
+  gated.gate->open();
+  pending.done->wait_for(1);
+  CHECK_EQ(outcome(*pending.call, 0).number(), 101);
+  CHECK(outcome(*pending.call, 1).code == ErrorCode::kDeadlineExceeded);
+  CHECK(outcome(*pending.call, 2).code == ErrorCode::kDeadlineExceeded);
+}
+
+TEST_CASE("a caller who leaves has an outcome at once, and what was waiting is not run") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}});
+  TestPipe::Pending running = pipe.submit(Value(1));
+  gated.gate->arrived.wait_for(1);
+  TestPipe::Pending waiting = pipe.submit(Value(2));
+  for (TestPipe::Pending* one : {&running, &waiting}) {
+    one->call->give_up(Error(ErrorCode::kCancelled, "left"));
+    CHECK(one->wait().code == ErrorCode::kCancelled);
+    one->call->give_up(Error(ErrorCode::kCancelled, "left again"));
+  }
+  TestPipe::Pending last = pipe.submit(Value(3));
+  gated.gate->open();
+  CHECK_EQ(last.wait().number(), 103);
+  CHECK(gated.seen->batches() == Rows{{1}, {3}});
+  CHECK_EQ(running.done->count(), 1u);
+  CHECK_EQ(outcome(*running.call).message, "left");
+}
+
+TEST_CASE("a closing pipe finishes what is open and takes nothing more") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}});
+  std::vector<TestPipe::Pending> pending;
+  for (int i = 0; i < 5; ++i) pending.push_back(pipe.submit(Value(i)));
+  gated.gate->arrived.wait_for(1);
+  Latch closed;
+  std::thread closer([&] {
+    CHECK(pipe.close().empty());
+    closed.add();
+  });
+  while (!pipe->closed()) std::this_thread::yield();
+  CHECK_THROWS_WITH_AS(pipe.submit(Value(9)), "the pipe is closed", Error);
+  gated.gate->open();
+  closed.wait_for(1);
+  closer.join();
+  for (int i = 0; i < 5; ++i) CHECK_EQ(pending[static_cast<std::size_t>(i)].wait().number(), 100 + i);
+  CHECK(pipe.close().empty());  // once more does no harm
+}
+
+TEST_CASE("a second close returns when the pipe is closed, not before") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}});
+  TestPipe::Pending pending = pipe.submit(Value(1));
+  gated.gate->arrived.wait_for(1);
+  std::thread first([&] { pipe.close(); });
+  while (!pipe->closed()) std::this_thread::yield();
+  std::atomic<bool> opened{false};
+  std::thread second([&] {
+    pipe.close();
+    CHECK(opened.load());
+    CHECK_EQ(pending.done->count(), 1u);
+  });
+  opened = true;
+  gated.gate->open();
+  first.join();
+  second.join();
+}
+
+TEST_CASE("a backend that does not come back is abandoned by name, and what waits fails") {
+  const Gated gated("TestGated");
+  register_core();
+  const std::shared_ptr<PipeState> state = PipeState::build(one_node({{"backend", "TestGated"}}));
+  Latch done;
+  const auto submit = [&](std::int64_t number) {
+    return state->start(requests_of({number}), kNever, Inline::kQuick, [&](Call&) { done.add(); });
+  };
+  const Ref<Call> running = submit(1);
+  gated.gate->arrived.wait_for(1);
+  const Ref<Call> waiting = submit(2);
+  CHECK(state->close(0) == std::vector<std::string>{"TestGated of node \"n\""});
+  CHECK_EQ(done.count(), 2u);
+  for (const Ref<Call>& call : {running, waiting}) {
+    CHECK(outcome(*call).code == ErrorCode::kPipeClosed);
+    CHECK_EQ(outcome(*call).message, "the pipe was closed");
+  }
+  gated.gate->open();  // its late result is discarded
+  CHECK(gated.seen->batches() == Rows{{1}});
+}
+
+TEST_CASE("closing without patience abandons nobody who has nothing left to do") {
+  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {}, ""});
+  for (int i = 0; i < 200; ++i) {
+    TestPipe pipe({{"backend", "TestAddOne"}, {"instance_num", 2}});
+    CHECK_EQ(pipe.call(Value(i)).number(), i + 1);
+    CHECK(pipe.close(0).empty());
+  }
+}
+
+TEST_CASE("a pipe may be closed by the callback of its own request") {
+  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {Traits{Threads::kConcurrent, true, true}, {}, ""});
+  TestPipe pipe({{"backend", "TestAddOne"}});
+  Latch done;
+  pipe->start(requests_of({1}), kNever, Inline::kQuick, [&](Call&) {
+    std::thread([&] {
+      pipe.close(0);
+      done.add();
+    }).join();
+  });
+  done.wait_for(1);
+}
+
+TEST_CASE("a request and its call are freed when both are done, whatever its deadline was") {
+  std::atomic<int> requests{0}, callbacks{0};
+  define("TestPass", [](Batch batch, const Params&) {
+    for (Request* request : batch) answer(*request, Value(1));
+  }, {own_thread(), {}, ""});
+  TestPipe pipe({{"backend", "TestPass"}});
+  {
+    TestPipe::Pending pending = pipe.submit(Value::adopt(new Tracked(requests)));
+    CHECK(pending.wait().good);
+  }
+  for (Nanoseconds timeout : {kNever, kHour}) {
+    const auto done = std::make_shared<Latch>();
+    std::vector<Dict> dicts;
+    dicts.push_back(request_of(Value::adopt(new Tracked(requests))));
+    Ref<Call> call = pipe->start(std::move(dicts), timeout, Inline::kQuick,
+                                 [done, alive = Alive(callbacks)](Call&) { done->add(); });
+    done->wait_for(1);
+    pipe.call(Value(1));  // the instance is through with the one before
+    CHECK_EQ(callbacks.load(), 0);  // the call is still there, its callback is not
+    CHECK(outcome(*call).good);
+  }
+  pipe.close();
+  CHECK_EQ(requests.load(), 0);
+}
+
+TEST_CASE("names and backends of a closed pipe are gone") {
+  std::atomic<int> alive{0};
+  const auto count = std::make_shared<Alive>(alive);
+  define("TestCounted", [count = *count](Batch batch, const Params&) { add(batch, 1); });
+  const int defined = alive;
+  TestPipe pipe({{"backend", "TestCounted"}, {"instance_num", 3}});
+  CHECK_EQ(alive.load(), defined + 3);
+  pipe.close();
+  CHECK_EQ(alive.load(), defined);
+}
+
+TEST_CASE("an entrypoint that waits itself lets its caller leave") {
+  const Gated gated("TestGated");
+  PipeConfig config = one_node({{"backend", "TestGated"}});
+  config.entrypoint = "S[Forward[node.n],Identity]";
+  TestPipe pipe(config);
+  TestPipe::Pending submitted = pipe.submit(Value(1));
+  gated.gate->arrived.wait_for(1);
+  REQUIRE(hooks_set);
+  interrupts = 1;
+  CHECK_THROWS_WITH_AS(pipe.call(Value(2)), "interrupted", Error);
+  gated.gate->open();
+  CHECK_EQ(submitted.wait().number(), 101);
+}
+
+TEST_CASE("a caller who is interrupted while a full queue holds him up leaves with all his requests") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 1}});
+  TestPipe::Pending running = pipe.submit(Value(1));
+  gated.gate->arrived.wait_for(1);
+  TestPipe::Pending waiting = pipe.submit(Value(2));
+  interrupts = 1;
+  const Ref<Call> call = pipe->start(requests_of({3, 4, 5}), kNever, Inline::kAny);
+  call->wait();
+  for (std::size_t i = 0; i < 3; ++i) CHECK_EQ(outcome(*call, i).message, "interrupted");
+  gated.gate->open();
+  CHECK(running.wait().good);
+  CHECK(waiting.wait().good);
+  CHECK(gated.seen->batches() == Rows{{1}, {2}});
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define HAMI_SANITIZED
+#endif
+#endif
+#else
+#define HAMI_SANITIZED
+#endif
+
+// Sanitizers start threads in their own way.
+#ifndef HAMI_SANITIZED
+TEST_CASE("where the system gives no thread, requests fail and the pipe stays usable") {
+  define("TestAny", [](Batch batch, const Params&) { add(batch, 1); }, {any_thread(), {}, ""});
+  TestPipe pipe({{"backend", "TestAny"}});
+  pthread_attr_t before, huge;
+  REQUIRE_EQ(pthread_getattr_default_np(&before), 0);
+  pthread_attr_init(&huge);
+  pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
+  REQUIRE_EQ(pthread_setattr_default_np(&huge), 0);
+  const Outcome made = pipe.submit(Value(1)).wait();
+  const Outcome timed = pipe.submit(request_of(Value(1)), kHour).wait();
+  REQUIRE_EQ(pthread_setattr_default_np(&before), 0);
+  CHECK(made.code == ErrorCode::kInternal);
+  CHECK_EQ(made.message, "node \"n\" got no thread to run on: Resource temporarily unavailable");
+  CHECK_FALSE(timed.good);
+  CHECK_EQ(pipe.submit(Value(2)).wait().number(), 3);
+}
+#endif
