@@ -12,6 +12,11 @@ def test_a_loaded_model_is_run_by_the_inferer(pipe, models):
     assert parts({"data": np.ones((2, 2), np.float32)})["result"].tolist() == [[2, 2], [2, 2]]
 
 
+def test_a_loader_is_chosen_by_the_suffix_of_the_model(pipe, models):
+    parts = pipe("IoC[ModelLoader[(.onnx)LoadOnnx], OnnxInferTensor; OnnxInferTensor]", model=str(models.double()))
+    assert parts({"data": np.ones((1, 2), np.float32)})["result"].tolist() == [[2, 2]]
+
+
 def test_an_inferer_without_a_model_says_what_to_put_before_it():
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe({"backend": "OnnxInferTensor"})

@@ -12,9 +12,10 @@ from hami_onnx._parameters import OpensModel
 class OnnxTensor(OpensModel):
     """Run an ONNX model. `data`: an array, or a dict by input name; `result`: an array, or a dict by output name.
 
-    If axis 0 of all inputs and outputs is free and has one name (or `batched` says that it is a batch), requests of equal shapes run together, each with the rows it brought
-    (`request_size`, 1 if absent); data without that axis is one row and gets a result without it. A model whose axis 0
-    is N takes exactly N rows; one without a batch axis runs request by request.
+    If axis 0 of all inputs and outputs is free and has one name (or `batched` says that it is a batch), requests of
+    equal shapes run together, each with the rows it brought (`request_size`, 1 if absent); data without that axis is
+    one row and gets a result without it. A model whose axis 0 is N takes exactly N rows; one without a batch axis runs
+    request by request.
     """
 
     _model: Model | None = None
