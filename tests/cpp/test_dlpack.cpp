@@ -34,5 +34,5 @@ static_assert(offsetof(DLManagedTensorVersioned, dl_tensor) == 32);
 static_assert(DLPACK_FLAG_BITMASK_READ_ONLY == 1 && DLPACK_FLAG_BITMASK_IS_COPIED == 2 &&
               DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED == 4);
 static_assert(kDLCPU == 1 && kDLCUDA == 2 && kDLCUDAHost == 3 && kDLROCM == 10 && kDLROCMHost == 11 && kDLMAIA == 17);
-static_assert(kDLInt == 0 && kDLUInt == 1 && kDLFloat == 2 && kDLOpaqueHandle == 3 && kDLBfloat == 4 && kDLComplex == 5 &&
-              kDLBool == 6 && kDLFloat8_e3m4 == 7 && kDLFloat8_e5m2 == 12 && kDLFloat4_e2m1fn == 17);
+static_assert(kDLInt == 0 && kDLUInt == 1 && kDLFloat == 2 && kDLOpaqueHandle == 3 && kDLBfloat == 4 &&
+              kDLComplex == 5 && kDLBool == 6 && kDLFloat8_e3m4 == 7 && kDLFloat8_e5m2 == 12 && kDLFloat4_e2m1fn == 17);

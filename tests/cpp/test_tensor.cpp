@@ -124,7 +124,8 @@ TEST_CASE("a foreign tensor is seen in place and let go once, on whatever thread
 
 TEST_CASE("an exported tensor lives until its deleter is called") {
   Foreign foreign;
-  DLManagedTensorVersioned* exported = export_tensor(TensorObject::adopt(&foreign.managed), DLPACK_FLAG_BITMASK_IS_COPIED);
+  DLManagedTensorVersioned* exported =
+      export_tensor(TensorObject::adopt(&foreign.managed), DLPACK_FLAG_BITMASK_IS_COPIED);
   CHECK(exported->version.major == 1);
   CHECK(exported->flags == DLPACK_FLAG_BITMASK_IS_COPIED);
   CHECK(exported->dl_tensor.data == foreign.numbers);
@@ -194,7 +195,8 @@ TEST_CASE("names of element types go both ways") {
     REQUIRE(dtype_of(name));
     CHECK(dtype_name(*dtype_of(name)) == name);
   }
-  for (const char* name : {"", "float", "float31", "Float32", "float4_e2m1fn", "float32x4"}) CHECK_FALSE(dtype_of(name));
+  for (const char* name : {"", "float", "float31", "Float32", "float4_e2m1fn", "float32x4"})
+    CHECK_FALSE(dtype_of(name));
   CHECK(dtype_name({kDLFloat, 32, 4}) == "float32x4");
   CHECK(dtype_name({200, 8, 1}) == "dtype(code 200, 8 bits)");
 }
@@ -240,8 +242,8 @@ TEST_CASE("halves are rounded to the nearest, ties to even") {
   CHECK(half_to_float(0x3c00) == 1.0f);
   CHECK(half_to_float(0x0001) == 0x1p-24f);
   CHECK(half_to_float(0xfbff) == -65504.0f);
-  CHECK(float_to_half(1.0f + 0x1p-11f) == 0x3c00);            // halfway: to the even one below
-  CHECK(float_to_half(1.0f + 0x1.8p-10f) == 0x3c02);          // halfway: to the even one above
+  CHECK(float_to_half(1.0f + 0x1p-11f) == 0x3c00);    // halfway: to the even one below
+  CHECK(float_to_half(1.0f + 0x1.8p-10f) == 0x3c02);  // halfway: to the even one above
   CHECK(float_to_half(1.0f + 0x1.02p-11f) == 0x3c01);
   CHECK(float_to_half(65519.0f) == 0x7bff);
   CHECK(float_to_half(65520.0f) == 0x7c00);

@@ -19,7 +19,7 @@ struct Holder {
   DLManagedTensorVersioned managed{};
   Shape shape;
   Shape strides;
-  Tensor owner;            // of a view
+  Tensor owner;           // of a view
   void* block = nullptr;  // of a tensor made here
 
   ~Holder() { std::free(block); }
@@ -32,8 +32,13 @@ std::unique_ptr<Holder> make_holder(Shape shape, Shape strides, DLDataType type,
   holder->managed.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
   holder->managed.manager_ctx = holder.get();
   holder->managed.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<Holder*>(self->manager_ctx); };
-  holder->managed.dl_tensor = {nullptr,      device, static_cast<std::int32_t>(holder->shape.size()), type,
-                               holder->shape.data(), holder->strides.data(), 0};
+  holder->managed.dl_tensor = {nullptr,
+                               device,
+                               static_cast<std::int32_t>(holder->shape.size()),
+                               type,
+                               holder->shape.data(),
+                               holder->strides.data(),
+                               0};
   return holder;
 }
 
@@ -88,7 +93,8 @@ void copy_axis(const TensorObject& tensor, std::size_t axis, std::size_t solid, 
     return;
   }
   const std::ptrdiff_t step = tensor.strides()[axis] * static_cast<std::ptrdiff_t>(item_size(tensor.dtype()));
-  for (std::int64_t i = 0; i < tensor.shape()[axis]; ++i, from += step) copy_axis(tensor, axis + 1, solid, run, from, to);
+  for (std::int64_t i = 0; i < tensor.shape()[axis]; ++i, from += step)
+    copy_axis(tensor, axis + 1, solid, run, from, to);
 }
 
 }  // namespace
@@ -96,7 +102,8 @@ void copy_axis(const TensorObject& tensor, std::size_t axis, std::size_t solid, 
 TensorObject::TensorObject(DLManagedTensorVersioned* managed) : Object(Kind::kTensor), managed_(managed) {
   const DLTensor& tensor = managed->dl_tensor;
   if (tensor.ndim < 0 || (tensor.ndim > 0 && !tensor.shape)) refuse("a DLPack tensor without a shape");
-  if (!is_cpu_memory(tensor.device)) refuse("the tensor is on " + show_device(tensor.device) + "; CPU memory is taken here");
+  if (!is_cpu_memory(tensor.device))
+    refuse("the tensor is on " + show_device(tensor.device) + "; CPU memory is taken here");
   if (tensor.dtype.bits % 8 != 0 || tensor.dtype.bits == 0 || tensor.dtype.lanes == 0)
     refuse("a tensor of " + dtype_name(tensor.dtype) + ": only elements of whole bytes are taken");
   shape_.assign(tensor.shape, tensor.shape + tensor.ndim);
@@ -168,7 +175,8 @@ void copy_elements(const TensorObject& tensor, char* to) noexcept {
   // Axes from `solid` on lie in one run of memory.
   std::size_t solid = tensor.rank();
   std::int64_t run = 1;
-  while (solid > 0 && (tensor.shape()[solid - 1] == 1 || tensor.strides()[solid - 1] == run)) run *= tensor.shape()[--solid];
+  while (solid > 0 && (tensor.shape()[solid - 1] == 1 || tensor.strides()[solid - 1] == run))
+    run *= tensor.shape()[--solid];
   copy_axis(tensor, 0, solid, static_cast<std::size_t>(run) * item_size(tensor.dtype()), tensor.data(), to);
 }
 
@@ -194,7 +202,9 @@ std::string show_shape(const Shape& shape) {
   return text + "]";
 }
 
-std::string show_tensor(const TensorObject& tensor) { return dtype_name(tensor.dtype()) + " " + show_shape(tensor.shape()); }
+std::string show_tensor(const TensorObject& tensor) {
+  return dtype_name(tensor.dtype()) + " " + show_shape(tensor.shape());
+}
 
 std::string show_device(DLDevice device) {
   const char* name = device_name(device.device_type);

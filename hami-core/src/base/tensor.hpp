@@ -16,8 +16,8 @@ using Shape = std::vector<std::int64_t>;
 // In CPU memory, always. Shape, dtype and place never change; what lies in the memory is its users' affair.
 class TensorObject final : public Object {
  public:
-  // Takes over `managed`, also if it throws: Error(kDataType) for memory that is not the CPU's, for elements that are no
-  // whole bytes and for a struct that makes no sense.
+  // Takes over `managed`, also if it throws: Error(kDataType) for memory that is not the CPU's, for elements that are
+  // no whole bytes and for a struct that makes no sense.
   static Ref<TensorObject> adopt(DLManagedTensorVersioned* managed);
   ~TensorObject() override;
 
@@ -66,9 +66,9 @@ void copy_elements(const TensorObject& tensor, char* to) noexcept;
 DLManagedTensorVersioned* export_tensor(const Tensor& tensor, std::uint64_t more_flags = 0);
 
 Shape contiguous_strides(const Shape& shape);
-std::string show_shape(const Shape& shape);        // "[4, 3, 224, 224]"
+std::string show_shape(const Shape& shape);           // "[4, 3, 224, 224]"
 std::string show_tensor(const TensorObject& tensor);  // "float32 [4, 3, 224, 224]"
-std::string show_device(DLDevice device);          // "cpu", "cuda:0"
+std::string show_device(DLDevice device);             // "cpu", "cuda:0"
 // Memory that the CPU reads like any other.
 bool is_cpu_memory(DLDevice device) noexcept;
 

@@ -66,15 +66,21 @@ struct Element {
   static Number load(const char* at) noexcept {
     Stored stored;
     std::memcpy(&stored, at, sizeof stored);
-    if constexpr (!kIsHalf) return static_cast<Number>(stored);
-    else if constexpr (code == kDLFloat) return half_to_float(stored);
-    else return bfloat_to_float(stored);
+    if constexpr (!kIsHalf)
+      return static_cast<Number>(stored);
+    else if constexpr (code == kDLFloat)
+      return half_to_float(stored);
+    else
+      return bfloat_to_float(stored);
   }
   static void store(char* at, Number number) noexcept {
     Stored stored;
-    if constexpr (!kIsHalf) stored = static_cast<Stored>(number);
-    else if constexpr (code == kDLFloat) stored = float_to_half(number);
-    else stored = float_to_bfloat(number);
+    if constexpr (!kIsHalf)
+      stored = static_cast<Stored>(number);
+    else if constexpr (code == kDLFloat)
+      stored = float_to_half(number);
+    else
+      stored = float_to_bfloat(number);
     std::memcpy(at, &stored, sizeof stored);
   }
 };
@@ -83,20 +89,34 @@ struct Element {
 template <class Function>
 bool with_element(DLDataType type, Function&& function) {
   const auto is = [&](DLDataType one) { return same_dtype(type, one); };
-  if (is(kFloat32)) function(Element<float, float, kDLFloat>{});
-  else if (is(kFloat64)) function(Element<double, double, kDLFloat>{});
-  else if (is(kFloat16)) function(Element<std::uint16_t, float, kDLFloat>{});
-  else if (is(kBFloat16)) function(Element<std::uint16_t, float, kDLBfloat>{});
-  else if (is(kInt8)) function(Element<std::int8_t, std::int64_t, kDLInt>{});
-  else if (is(kInt16)) function(Element<std::int16_t, std::int64_t, kDLInt>{});
-  else if (is(kInt32)) function(Element<std::int32_t, std::int64_t, kDLInt>{});
-  else if (is(kInt64)) function(Element<std::int64_t, std::int64_t, kDLInt>{});
-  else if (is(kUInt8)) function(Element<std::uint8_t, std::uint64_t, kDLUInt>{});
-  else if (is(kUInt16)) function(Element<std::uint16_t, std::uint64_t, kDLUInt>{});
-  else if (is(kUInt32)) function(Element<std::uint32_t, std::uint64_t, kDLUInt>{});
-  else if (is(kUInt64)) function(Element<std::uint64_t, std::uint64_t, kDLUInt>{});
-  else if (is(kBool8)) function(Element<std::uint8_t, std::uint64_t, kDLBool>{});
-  else return false;
+  if (is(kFloat32))
+    function(Element<float, float, kDLFloat>{});
+  else if (is(kFloat64))
+    function(Element<double, double, kDLFloat>{});
+  else if (is(kFloat16))
+    function(Element<std::uint16_t, float, kDLFloat>{});
+  else if (is(kBFloat16))
+    function(Element<std::uint16_t, float, kDLBfloat>{});
+  else if (is(kInt8))
+    function(Element<std::int8_t, std::int64_t, kDLInt>{});
+  else if (is(kInt16))
+    function(Element<std::int16_t, std::int64_t, kDLInt>{});
+  else if (is(kInt32))
+    function(Element<std::int32_t, std::int64_t, kDLInt>{});
+  else if (is(kInt64))
+    function(Element<std::int64_t, std::int64_t, kDLInt>{});
+  else if (is(kUInt8))
+    function(Element<std::uint8_t, std::uint64_t, kDLUInt>{});
+  else if (is(kUInt16))
+    function(Element<std::uint16_t, std::uint64_t, kDLUInt>{});
+  else if (is(kUInt32))
+    function(Element<std::uint32_t, std::uint64_t, kDLUInt>{});
+  else if (is(kUInt64))
+    function(Element<std::uint64_t, std::uint64_t, kDLUInt>{});
+  else if (is(kBool8))
+    function(Element<std::uint8_t, std::uint64_t, kDLBool>{});
+  else
+    return false;
   return true;
 }
 

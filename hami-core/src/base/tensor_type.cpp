@@ -14,12 +14,18 @@ struct NamedCode {
   const char* name;
 };
 constexpr NamedCode kNamedCodes[] = {
-    {kDLFloat8_e3m4, 8, "float8_e3m4"},         {kDLFloat8_e4m3, 8, "float8_e4m3"},
-    {kDLFloat8_e4m3b11fnuz, 8, "float8_e4m3b11fnuz"}, {kDLFloat8_e4m3fn, 8, "float8_e4m3fn"},
-    {kDLFloat8_e4m3fnuz, 8, "float8_e4m3fnuz"}, {kDLFloat8_e5m2, 8, "float8_e5m2"},
-    {kDLFloat8_e5m2fnuz, 8, "float8_e5m2fnuz"}, {kDLFloat8_e8m0fnu, 8, "float8_e8m0fnu"},
-    {kDLFloat6_e2m3fn, 6, "float6_e2m3fn"},     {kDLFloat6_e3m2fn, 6, "float6_e3m2fn"},
-    {kDLFloat4_e2m1fn, 4, "float4_e2m1fn"},     {kDLBool, 8, "bool"},
+    {kDLFloat8_e3m4, 8, "float8_e3m4"},
+    {kDLFloat8_e4m3, 8, "float8_e4m3"},
+    {kDLFloat8_e4m3b11fnuz, 8, "float8_e4m3b11fnuz"},
+    {kDLFloat8_e4m3fn, 8, "float8_e4m3fn"},
+    {kDLFloat8_e4m3fnuz, 8, "float8_e4m3fnuz"},
+    {kDLFloat8_e5m2, 8, "float8_e5m2"},
+    {kDLFloat8_e5m2fnuz, 8, "float8_e5m2fnuz"},
+    {kDLFloat8_e8m0fnu, 8, "float8_e8m0fnu"},
+    {kDLFloat6_e2m3fn, 6, "float6_e2m3fn"},
+    {kDLFloat6_e3m2fn, 6, "float6_e3m2fn"},
+    {kDLFloat4_e2m1fn, 4, "float4_e2m1fn"},
+    {kDLBool, 8, "bool"},
 };
 constexpr std::pair<int, const char*> kFamilies[] = {
     {kDLInt, "int"}, {kDLUInt, "uint"}, {kDLFloat, "float"}, {kDLBfloat, "bfloat"}, {kDLComplex, "complex"}};
@@ -41,9 +47,20 @@ std::string dtype_name(DLDataType type) {
 }
 
 std::optional<DLDataType> dtype_of(std::string_view name) {
-  constexpr std::array kPlain = {kInt8,    kInt16,   kInt32,    kInt64,                   kUInt8,
-                                 kUInt16,  kUInt32,  kUInt64,   kFloat16,                 kFloat32,
-                                 kFloat64, kBFloat16, dtype(kDLComplex, 64), dtype(kDLComplex, 128)};
+  constexpr std::array kPlain = {kInt8,
+                                 kInt16,
+                                 kInt32,
+                                 kInt64,
+                                 kUInt8,
+                                 kUInt16,
+                                 kUInt32,
+                                 kUInt64,
+                                 kFloat16,
+                                 kFloat32,
+                                 kFloat64,
+                                 kBFloat16,
+                                 dtype(kDLComplex, 64),
+                                 dtype(kDLComplex, 128)};
   for (DLDataType type : kPlain)
     if (scalar_name(type) == name) return type;
   for (const NamedCode& named : kNamedCodes)

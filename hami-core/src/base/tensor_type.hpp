@@ -37,8 +37,8 @@ constexpr std::size_t item_size(DLDataType type) noexcept {
   return (static_cast<std::size_t>(type.bits) * type.lanes + 7) / 8;
 }
 
-std::string dtype_name(DLDataType type);                           // "float32", "bfloat16", "float8_e4m3fn", …
-std::optional<DLDataType> dtype_of(std::string_view name);         // only of one lane and whole bytes
+std::string dtype_name(DLDataType type);                    // "float32", "bfloat16", "float8_e4m3fn", …
+std::optional<DLDataType> dtype_of(std::string_view name);  // only of one lane and whole bytes
 
 // How many bits a type has for whole numbers, beside the sign; 0: unknown.
 constexpr int whole_bits(DLDataType type) noexcept {

@@ -3,6 +3,7 @@
 
 #include "container/answer.hpp"
 #include "container/sequential.hpp"
+#include "container/tensors.hpp"
 #include "registry/background_thread.hpp"
 
 namespace hami {
@@ -65,6 +66,7 @@ void register_containers(Registry& registry) {
   register_registers(registry);
   register_repost(registry);
   register_stateful(registry);
+  register_tensors(registry);
   register_utilities(registry);
 }
 

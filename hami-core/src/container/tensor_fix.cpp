@@ -38,7 +38,8 @@ class FixTensor final : public EachTensor {
   void init_(Init& init) override {
     if (const auto name = init.params().get<std::optional<std::string>>("dtype")) {
       dtype_ = dtype_of(*name);
-      if (!dtype_) throw Error(ErrorCode::kConfig, "parameter \"dtype\" of FixTensor: there is no type " + in_quotes(*name));
+      if (!dtype_)
+        throw Error(ErrorCode::kConfig, "parameter \"dtype\" of FixTensor: there is no type " + in_quotes(*name));
     }
     const auto sizes = init.params().get<std::optional<std::vector<std::string>>>("shape");
     if (!sizes) return;
@@ -91,7 +92,8 @@ void register_tensor_fixing(Registry& registry) {
   BackendClass fix;
   fix.name = "FixTensor";
   fix.doc =
-      "Lets tensors of the given shape (-1: any size) pass and refuses others; casts to the given dtype where that loses no "
+      "Lets tensors of the given shape (-1: any size) pass and refuses others; casts to the given dtype where that "
+      "loses no "
       "value, and refuses where it could.";
   fix.params = parse_param_specs("shape: list?; dtype: str?");
   fix.create = [] { return std::make_shared<FixTensor>(); };

@@ -40,7 +40,8 @@ class CatTensor final : public Gathering {
     if (members.empty()) return;
     for (const Member& member : members) check_fits(members.front(), member);
     std::vector<Value> gathered;
-    for (std::size_t i = 0; i < members.front().items.tensors.size(); ++i) gathered.push_back(to_value(gather(members, i)));
+    for (std::size_t i = 0; i < members.front().items.tensors.size(); ++i)
+      gathered.push_back(to_value(gather(members, i)));
     const Value result = members.front().items.with(std::move(gathered));
     for (const Member& member : members) member.request->dict.set(kResult, result);
   }
@@ -50,7 +51,8 @@ class CatTensor final : public Gathering {
     TensorItems items = read_tensors(request, label());
     const auto size = static_cast<std::int64_t>(request.items);
     if (stack() && size != 1)
-      throw Error(ErrorCode::kRequest, label() + "(stack=true) takes requests of one item; request_size is " + std::to_string(size));
+      throw Error(ErrorCode::kRequest,
+                  label() + "(stack=true) takes requests of one item; request_size is " + std::to_string(size));
     for (std::size_t i = 0; i < items.tensors.size(); ++i) {
       Tensor& tensor = items.tensors[i];
       if (stack()) {
@@ -85,7 +87,9 @@ class CatTensor final : public Gathering {
       const TensorObject& a = *first.items.tensors[i];
       const TensorObject& b = *other.items.tensors[i];
       const bool same_type = same_dtype(a.dtype(), b.dtype());
-      if (same_type && a.rank() == b.rank() && std::equal(a.shape().begin() + 1, a.shape().end(), b.shape().begin() + 1)) continue;
+      if (same_type && a.rank() == b.rank() &&
+          std::equal(a.shape().begin() + 1, a.shape().end(), b.shape().begin() + 1))
+        continue;
       throw Error(same_type ? ErrorCode::kRequest : ErrorCode::kDataType,
                   label() + " cannot gather " + show_tensor(a) + " and " + show_tensor(b) + " in one batch (" +
                       first.items.name(i) + "); they may differ along axis 0 only");
@@ -122,7 +126,8 @@ class SplitTensor final : public Gathering {
       read_from = data ? data->object() : nullptr;
       const auto count = static_cast<std::int64_t>(request->items);
       if (stack() && count != 1)
-        throw Error(ErrorCode::kRequest, label() + "(stack=true) takes requests of one item; request_size is " + std::to_string(count));
+        throw Error(ErrorCode::kRequest,
+                    label() + "(stack=true) takes requests of one item; request_size is " + std::to_string(count));
       std::vector<Value> parts;
       for (const Tensor& tensor : whole.tensors) parts.push_back(to_value(part_of(tensor, first, count)));
       request->dict.set(kResult, whole.with(std::move(parts)));
@@ -135,9 +140,9 @@ class SplitTensor final : public Gathering {
     for (std::size_t i = 0; i < whole.tensors.size(); ++i) {
       const TensorObject& tensor = *whole.tensors[i];
       if (tensor.rank() > 0 && tensor.shape()[0] == total) continue;
-      throw Error(ErrorCode::kRequest, label() + ": " + whole.name(i) + " is " + show_tensor(tensor) + ", and the batch needs " +
-                                           rows(total) + " along axis 0 for its " + std::to_string(requests) +
-                                           (requests == 1 ? " request" : " requests"));
+      throw Error(ErrorCode::kRequest, label() + ": " + whole.name(i) + " is " + show_tensor(tensor) +
+                                           ", and the batch needs " + rows(total) + " along axis 0 for its " +
+                                           std::to_string(requests) + (requests == 1 ? " request" : " requests"));
     }
     return whole;
   }
@@ -155,7 +160,8 @@ void register_tensor_gathering(Registry& registry) {
   BackendClass cat;
   cat.name = "CatTensor";
   cat.doc =
-      "Gathers the tensors of a batch along axis 0, where each has as many rows as its request_size says; all requests get the "
+      "Gathers the tensors of a batch along axis 0, where each has as many rows as its request_size says; all requests "
+      "get the "
       "same `result`. With stack=true the tensors have no such axis, and it is made.";
   cat.params = parse_param_specs(kParams);
   cat.create = [] { return std::make_shared<CatTensor>(); };
@@ -164,7 +170,8 @@ void register_tensor_gathering(Registry& registry) {
   BackendClass split;
   split.name = "SplitTensor";
   split.doc =
-      "Gives each request of a batch its rows along axis 0, as many as its request_size says, of the tensor that all hold in "
+      "Gives each request of a batch its rows along axis 0, as many as its request_size says, of the tensor that all "
+      "hold in "
       "`data`; without a copy. With stack=true a request gets its row without that axis.";
   split.params = parse_param_specs(kParams);
   split.create = [] { return std::make_shared<SplitTensor>(); };

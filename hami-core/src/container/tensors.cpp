@@ -13,8 +13,9 @@ namespace {
 
 Tensor tensor_in(const Value& value, const std::string& name, const std::string& taker) {
   if (value.kind() != Kind::kTensor && value.kind() != Kind::kOpaque)
-    throw Error(ErrorCode::kDataType, taker + " takes a tensor (anything with __dlpack__), or a list or dict of them; " + name +
-                                          " is of type " + type_name(value));
+    throw Error(ErrorCode::kDataType, taker +
+                                          " takes a tensor (anything with __dlpack__), or a list or dict of them; " +
+                                          name + " is of type " + type_name(value));
   try {
     return value.as_tensor();
   } catch (const Error& error) {
@@ -37,7 +38,8 @@ bool TensorItems::same_form(const TensorItems& other) const {
 
 std::string TensorItems::show_form() const {
   if (form == Kind::kTensor) return "a tensor";
-  if (form == Kind::kList) return "a list of " + std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor" : " tensors");
+  if (form == Kind::kList)
+    return "a list of " + std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor" : " tensors");
   std::string text = "a dict of tensors (";
   for (std::size_t i = 0; i < keys.size(); ++i) text += (i > 0 ? ", " : "") + visible(keys[i]);
   return text + ")";
@@ -89,8 +91,8 @@ void EachTensor::forward_(Batch batch) {
 std::size_t axis_of(const TensorObject& tensor, std::int64_t axis, const std::string& taker) {
   const auto rank = static_cast<std::int64_t>(tensor.rank());
   if (axis < -rank || axis >= rank)
-    throw Error(ErrorCode::kRequest,
-                taker + " works along axis " + std::to_string(axis) + ", which " + show_tensor(tensor) + " does not have");
+    throw Error(ErrorCode::kRequest, taker + " works along axis " + std::to_string(axis) + ", which " +
+                                         show_tensor(tensor) + " does not have");
   return static_cast<std::size_t>(axis < 0 ? axis + rank : axis);
 }
 

@@ -1,4 +1,5 @@
-// Backends that compute on tensors in CPU memory, and what they share: data that is a tensor, or a list or dict of them.
+// Backends that compute on tensors in CPU memory, and what they share: data that is a tensor, or a list or dict of
+// them.
 #pragma once
 
 #include <string>
@@ -26,7 +27,8 @@ struct TensorItems {
   Value with(std::vector<Value> values) const;
 };
 
-// `taker` is the backend's label, for messages. Error(kRequest) without `data`, Error(kDataType) if it is something else.
+// `taker` is the backend's label, for messages. Error(kRequest) without `data`, Error(kDataType) if it is something
+// else.
 TensorItems read_tensors(const Request& request, const std::string& taker);
 
 // Base of backends that make of each tensor a value of its own. A request whose tensors do not fit fails alone.
