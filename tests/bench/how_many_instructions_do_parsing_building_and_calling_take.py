@@ -23,10 +23,10 @@ LESS, MORE = 10, 210
 SETUP = """
 import hami
 from hami import _core
+from hami._config import load
 wide = "S[" + ",".join(["Identity"] * 100) + "]"
 deep = "S[" * 100 + "Identity" + "]" * 100
-node = {"default": {"backend": "S[Identity,Identity]", "max": 8}}
-arguments = ({}, None, None, {}, {})
+node = load({"default": {"backend": "S[Identity,Identity]", "max": 8}})
 pipe = hami.pipe("Identity")
 for _ in range(TIMES):
     WORK
@@ -37,8 +37,8 @@ OPERATIONS = {
     "parse and print S[DecodeMat,ResizeMat(224,224)]": "_core.print_expression('S[DecodeMat,ResizeMat(224,224)]')",
     "parse and print S of 100 items": "_core.print_expression(wide)",
     "parse and print S in S, 100 deep": "_core.print_expression(deep)",
-    "check a node with S[Identity,Identity]": "_core.check(node, *arguments)",
-    "build and close a pipe of it": "_core.Pipe(node, *arguments).close(1.0)",
+    "check a node with S[Identity,Identity]": "_core.check(node)",
+    "build and close a pipe of it": "_core.Pipe(node).close(1.0)",
     "call Identity": "pipe({'data': 1})",
 }
 
