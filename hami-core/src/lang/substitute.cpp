@@ -73,6 +73,8 @@ class Substitution {
         throw SyntaxError({span_begin, static_cast<std::uint32_t>(begin + end)}, "{" + key + "} has no value",
                           "set " + key + " in the node or in [global]");
       }
+      if ((growth_ += value->size()) > kMaxText)
+        throw SyntaxError({begin, begin}, "with its {key} replaced, the expression is longer than 1 MiB");
       if (used_ && std::find(used_->begin(), used_->end(), key) == used_->end()) used_->push_back(key);
       out += *value;
       at = end;
@@ -82,6 +84,7 @@ class Substitution {
 
   const std::function<const std::string*(const std::string& key)>& lookup_;
   std::vector<std::string>* used_;
+  std::size_t growth_ = 0;  // bytes that replaced a {key}
 };
 
 }  // namespace

@@ -22,7 +22,23 @@ Threads stricter(Threads a, Threads b) { return std::min(a, b); }
 
 }  // namespace
 
+// Whether the pipe is still within its limits. Takes note of the first that it is not.
+bool ExprPlanner::within_limits(Span span) {
+  if (planning_.too_large) return false;
+  const char* too_much = planning_.backends > kMaxBackends       ? "has more than 100000 backends"
+                         : planning_.text_bytes > kMaxTextOfPipe ? "comes to more than 16 MiB of text"
+                         : planning_.nested > kMaxNested         ? "is nested deeper than 1000"
+                                                                 : nullptr;
+  if (!too_much) return true;
+  planning_.too_large = Error(ErrorCode::kConfig,
+                              message_with_caret(std::string("the pipeline ") + too_much, source_.text, span, source_.where,
+                                                 "every use of a key or of a generated backend counts"));
+  return false;
+}
+
 Expr ExprPlanner::parse_source() {
+  planning_.text_bytes += source_.text.size();
+  if (!within_limits({0, 1})) throw SyntaxError({}, "");
   std::string text;
   const auto lookup = [&](const std::string& key) -> const std::string* {
     const NodeScope::Found found = node_.find(key);
@@ -84,6 +100,7 @@ void ExprPlanner::add(ErrorCode code, Span span, const std::string& headline, co
 }
 
 void ExprPlanner::problem(Span span, const std::string& headline, const std::string& hint) {
+  if (headline.empty()) return;  // the user has been told of the reason
   add(ErrorCode::kConfig, span, headline, hint);
 }
 
@@ -117,6 +134,14 @@ ClassPtr ExprPlanner::find_class(const Expr& expr) {
 }
 
 Plan ExprPlanner::plan_expr(const Expr& expr) {
+  ++planning_.backends;
+  ++planning_.nested;
+  Plan plan = within_limits(expr.name_span) ? plan_counted(expr) : Plan{};
+  --planning_.nested;
+  return plan;
+}
+
+Plan ExprPlanner::plan_counted(const Expr& expr) {
   if (generation_ && &expr == generation_->foreign) return asked_by_->plan_expr(*generation_->original);
   Plan plan = plan_existing(expr);
   if (plan.binding || !plan.instance.empty()) return plan;

@@ -1,6 +1,7 @@
 // Plans one expression text of one node: names to classes, brackets and parameters checked, children planned.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,10 +14,20 @@
 
 namespace hami {
 
+// What a whole pipe may come to, each use of a key counted: a few short keys that refer to each other must take neither
+// all memory nor all of the stack.
+inline constexpr std::size_t kMaxBackends = 100'000;
+inline constexpr std::size_t kMaxTextOfPipe = std::size_t{16} << 20;
+inline constexpr std::size_t kMaxNested = 1000;
+
 // What all expressions of a pipe share while it is planned.
 struct Planning {
   std::vector<Error> problems;
   std::size_t last_binding = 0;
+  std::size_t backends = 0;        // planned so far
+  std::size_t text_bytes = 0;      // read so far
+  std::size_t nested = 0;          // expressions being planned, each for the one before
+  std::optional<Error> too_large;  // the limit that was passed; nothing more is planned
 };
 
 // Where a text was found.
@@ -58,6 +69,8 @@ class ExprPlanner final : public PlanContext {
   };
 
   Expr parse_source();
+  bool within_limits(Span span);
+  Plan plan_counted(const Expr& expr);
   Plan plan_body(const Expr& use);
   const Arg* generated_arg(const std::string& name) const;
   const Value* generated_default(const std::string& name) const;

@@ -23,6 +23,10 @@ class PipePlanner {
     const bool single = config_.nodes.size() == 1;
     NodeScope several(global_, nullptr);
     plan_entry(single ? scopes[0] : several, single);
+    if (planning_.too_large) {  // what is unused is not known
+      planning_.problems.push_back(*planning_.too_large);
+      return {std::move(plan_), std::move(planning_.problems)};
+    }
     for (std::size_t i = 0; i < scopes.size(); ++i) report_unused(scopes[i]);
     report_unused_global();
     for (const GraphProblem& problem : check_graph(plan_.graph)) report_graph(problem);
