@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "base/near.hpp"
+#include "config.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "lang/parse.hpp"
@@ -35,6 +36,7 @@ PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
   hami::register_core();
   hami::bind::register_views(module);
   hami::bind::register_python_backends(module);
+  hami::bind::register_config(module);
   hami::bind::register_pipe(module);
   module.def("near_names",
              [](const std::string& name, const std::vector<std::string>& candidates, std::size_t limit) {

@@ -4,40 +4,13 @@
 #include <pybind11/stl.h>
 
 #include "base/worker.hpp"
+#include "config.hpp"
 #include "errors.hpp"
 #include "pipe/pipe_state.hpp"
 #include "values.hpp"
 
 namespace hami::bind {
 namespace {
-
-using Where = std::map<std::pair<std::string, std::string>, std::string>;
-
-// What stands in a configuration: numbers, text, lists; paths become text.
-Value config_value(py::handle object) {
-  if (py::hasattr(object, "__fspath__")) return to_value(py::module_::import("os").attr("fspath")(object));
-  return to_value(object);
-}
-
-PipeConfig::Section section(const std::string& name, const py::dict& keys) {
-  PipeConfig::Section made;
-  made.name = name;
-  for (const auto& [key, value] : keys) made.keys.emplace_back(py::cast<std::string>(key), config_value(value));
-  return made;
-}
-
-PipeConfig config_of(const py::dict& nodes, const py::dict& globals, std::optional<std::string> entrypoint,
-                     std::optional<std::string> dag_entrypoint, std::map<std::string, std::string> providers, Where where) {
-  PipeConfig config;
-  for (const auto& [name, keys] : nodes)
-    config.nodes.push_back(section(py::cast<std::string>(name), py::reinterpret_borrow<py::dict>(keys)));
-  config.global = section("global", globals);
-  config.entrypoint = std::move(entrypoint);
-  config.dag_entrypoint = std::move(dag_entrypoint);
-  config.providers = std::move(providers);
-  config.where = std::move(where);
-  return config;
-}
 
 Nanoseconds from_seconds(std::optional<double> seconds) {
   return seconds ? from_milliseconds(std::max(0.0, *seconds) * 1e3) : kNever;
@@ -174,20 +147,6 @@ class PyPipe {
   std::shared_ptr<PipeState> state_;
 };
 
-py::list check(const py::dict& nodes, const py::dict& globals, std::optional<std::string> entrypoint,
-               std::optional<std::string> dag_entrypoint, std::map<std::string, std::string> providers, Where where) {
-  const PipeConfig config = config_of(nodes, globals, std::move(entrypoint), std::move(dag_entrypoint), std::move(providers),
-                                      std::move(where));
-  std::vector<Error> problems;
-  {
-    py::gil_scoped_release release;
-    problems = plan_pipe(config).second;
-  }
-  py::list list;
-  for (const Error& problem : problems) list.append(to_exception(problem));
-  return list;
-}
-
 }  // namespace
 
 void register_pipe(py::module_& module) {
@@ -197,22 +156,15 @@ void register_pipe(py::module_& module) {
         self.call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
       });
 
-  const auto make = [](const py::dict& nodes, const py::dict& globals, std::optional<std::string> entrypoint,
-                       std::optional<std::string> dag_entrypoint, std::map<std::string, std::string> providers, Where where) {
-    return std::make_unique<PyPipe>(config_of(nodes, globals, std::move(entrypoint), std::move(dag_entrypoint),
-                                              std::move(providers), std::move(where)));
-  };
+  const auto make = [](const py::object& config) { return std::make_unique<PyPipe>(config_of(config)); };
   py::class_<PyPipe>(module, "Pipe", "A built pipe.")
-      .def(py::init(make), py::arg("nodes"), py::arg("globals"), py::arg("entrypoint"), py::arg("dag_entrypoint"),
-           py::arg("providers"), py::arg("where"))
+      .def(py::init(make), py::arg("config"))
       .def("call", &PyPipe::call, py::arg("request"), py::arg("timeout") = py::none())
       .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none())
       .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("done"))
       .def("close", &PyPipe::close, py::arg("timeout"))
       .def_property_readonly("closed", &PyPipe::closed)
       .def("stats", &PyPipe::stats);
-  module.def("check", check, py::arg("nodes"), py::arg("globals"), py::arg("entrypoint"), py::arg("dag_entrypoint"),
-             py::arg("providers"), py::arg("where"));
 }
 
 }  // namespace hami::bind

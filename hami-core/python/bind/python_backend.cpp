@@ -186,6 +186,8 @@ py::list params_of(const ClassHandle& handle) {
     param["required"] = spec.required;
     param["default"] = to_python(spec.fallback);
     param["choices"] = spec.choices;
+    param["least"] = spec.least;
+    param["most"] = spec.most;
     param["help"] = spec.help;
     param["text"] = show_param(spec);
     list.append(param);

@@ -11,6 +11,7 @@ from typing import Any
 
 from hami import _core
 from hami._config import read
+from hami._config_document import Document, Entry, Section
 from hami._config_reader import LoadedConfig
 from hami._errors import ConfigError
 
@@ -19,29 +20,27 @@ def read_source(source: str, settings: Sequence[str], imports: Sequence[str]) ->
     """Return the configuration with the settings in it, and what is wrong."""
     for name in imports:
         _import(name)
-    config, problems = read(source)
-    nodes = {name: dict(keys) for name, keys in config.nodes.items()}
-    config = config._replace(nodes=nodes, globals=dict(config.globals), where=dict(config.where))
-    for setting in settings:
-        _apply(config, setting)
-    return config, problems
+
+    def change(document: Document) -> None:
+        for setting in settings:
+            _apply(document, setting)
+
+    return read(source, change=change)
 
 
-def _apply(config: LoadedConfig, setting: str) -> None:
+def _apply(document: Document, setting: str) -> None:
     key, equals, value = setting.partition("=")
     if not equals or not key:
         raise ConfigError(f'--set takes KEY=VALUE, got "{setting}"')
+    nodes = document.nodes
     node, dot, rest = key.partition(".")
-    keys: dict[str, Any]
-    if dot and node in config.nodes:
-        section, keys, key = node, config.nodes[node], rest
-    elif len(config.nodes) == 1:
-        section, keys = next(iter(config.nodes.items()))
+    if dot and node in nodes:
+        section, key = nodes[node], rest
+    elif len(nodes) == 1:
+        section = next(iter(nodes.values()))
     else:
-        section, keys = "global", config.globals
-    key = "node_entrypoint" if key == "init" else key
-    keys[key] = value
-    config.where[section, key] = "--set"
+        section = document.sections.setdefault("global", Section())
+    section.entries["node_entrypoint" if key == "init" else key] = Entry(value, "--set")
 
 
 def _import(name: str) -> None:
@@ -60,18 +59,6 @@ def _import(name: str) -> None:
     spec.loader.exec_module(module)
 
 
-def core_arguments(config: LoadedConfig) -> tuple[Any, ...]:
-    """Return what the core's Pipe and check take."""
-    return (
-        config.nodes,
-        config.globals,
-        config.entrypoint,
-        config.dag_entrypoint,
-        config.providers,
-        config.where,
-    )
-
-
 def check_all(config: LoadedConfig) -> list[Exception]:
     """Return everything that the core finds wrong; nothing is loaded or initialised."""
-    return list(_core.check(*core_arguments(config))) if config.nodes else []
+    return _core.check(config) if config.nodes else []

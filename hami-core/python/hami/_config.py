@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hami import _core
-from hami._config_reader import LoadedConfig, read_mapping
-from hami._errors import BackendNotFound, ConfigError, PluginError
+from hami._config_document import Document, document_of
+from hami._config_problems import Problems
+from hami._config_reader import LoadedConfig, read_document
+from hami._errors import ConfigError
+
+if TYPE_CHECKING:
+    from hami._config_files import File, Location
+    from hami._plugin_index import Pipeline
 
 _NAME = re.compile(r"\s*(?:([A-Za-z0-9][A-Za-z0-9._-]*)::)?([A-Za-z0-9_.-]+)\s*")
 
@@ -24,43 +30,72 @@ def load(source: Any, known_backend: KnownBackend | None = None) -> LoadedConfig
     return config
 
 
-def read(source: Any, known_backend: KnownBackend | None = None) -> tuple[LoadedConfig, list[Exception]]:
+def read(
+    source: Any, known_backend: KnownBackend | None = None, change: Callable[[Document], None] | None = None
+) -> tuple[LoadedConfig, list[Exception]]:
     """Read a source; return what could be understood, and everything that is wrong with the rest.
 
-    Raises where there is nothing to understand: no such file, no TOML, no such pipeline.
+    Raises where there is nothing to understand: no such file, no TOML, no such pipeline. `change` may set keys before
+    references to them are replaced.
     """
     if isinstance(source, LoadedConfig):
         return source, []
+    problems = Problems()
+    document = _document(source, known_backend or _known_backend, problems)
+    if change:
+        change(document)
+    return read_document(document, problems), problems
+
+
+def _document(source: Any, known_backend: KnownBackend, problems: Problems) -> Document:
     if isinstance(source, Mapping):
-        return read_mapping(source)
+        return _together(source, None, problems)
     if isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(".toml")):
-        from hami._config_files import read_file
+        from hami._config_files import on_disk
 
         path = os.fspath(source)
-        return read_mapping(*read_file(os.fsdecode(path)))
+        return _from_file(on_disk(os.fsdecode(path)), None, problems)
     if isinstance(source, str):
-        return _read_text(source, known_backend or _known_backend)
+        pipeline = _pipeline_named(source, known_backend)
+        if pipeline is None:
+            return document_of({"backend": source}, problems)
+        from hami._config_files import packaged
+
+        return _from_file(packaged(pipeline), pipeline, problems)
     raise ConfigError(
         f"hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, got {type(source).__name__}"
     )
 
 
-def _read_text(text: str, known_backend: KnownBackend) -> tuple[LoadedConfig, list[Exception]]:
-    """An expression if its head is a known backend, else the name of a packaged pipeline."""
+def _from_file(location: Location, pipeline: Pipeline | None, problems: Problems) -> Document:
+    from hami._config_files import content_of, parse
+
+    file = parse(content_of(location, pipeline), location)
+    return _together(file.data, file, problems)
+
+
+def _together(data: Mapping[Any, Any], file: File | None, problems: Problems) -> Document:
+    if "extends" not in data:
+        label, lines = (file.location.label, file.lines) if file else ("", None)
+        return document_of(data, problems, label, lines)
+    from hami._config_extends import document_with_bases
+
+    return document_with_bases(data, file, problems)
+
+
+def _pipeline_named(text: str, known_backend: KnownBackend) -> Pipeline | None:
+    """Return the packaged pipeline of that name; None: the text is an expression, for its head is a known backend."""
     name = _NAME.fullmatch(text)
     if name is None:
         if os.path.exists(text):
             raise ConfigError(f'"{text}" is no expression; a configuration file ends in .toml')
-        return _expression(text)
+        return None
     distribution, bare = name.groups()
     if known_backend(bare) and not distribution:
-        return _expression(text)
-    pipeline = _packaged_pipeline(bare, distribution or "")
-    return _expression(text) if pipeline is None else pipeline
+        return None
+    from hami._config_pipelines import find_pipeline
 
-
-def _expression(text: str) -> tuple[LoadedConfig, list[Exception]]:
-    return read_mapping({"backend": text})
+    return find_pipeline(bare, distribution or "")
 
 
 def _known_backend(name: str) -> bool:
@@ -69,34 +104,3 @@ def _known_backend(name: str) -> bool:
     from hami._plugins import installed
 
     return installed.knows(name)
-
-
-def _packaged_pipeline(name: str, distribution: str) -> tuple[LoadedConfig, list[Exception]] | None:
-    """Return the packaged pipeline, or None if the name is a backend's after all; raise if it is neither."""
-    from hami import _first_party
-    from hami import _plugin_messages as messages
-    from hami._config_files import read_packaged
-    from hami._plugin_index import normalised
-    from hami._plugins import installed
-
-    pipelines = installed.pipelines()
-    found = pipelines.get(name, [])
-    if distribution:
-        found = [one for one in found if normalised(one.distribution) == normalised(distribution)]
-    if len(found) > 1:
-        raise messages.pipeline_conflict(name, [one.distribution for one in found])
-    if found:
-        return read_mapping(*read_packaged(found[0]))
-    if distribution:
-        return None  # the core says what the distribution has
-    if name in _first_party.PIPELINES:
-        raise messages.pipeline_not_installed(name, _first_party.PIPELINES[name])
-    try:
-        installed.find(name)  # a plugin may have it without saying so in its metadata
-    except PluginError:
-        return None  # the core shows it with the expression
-    except BackendNotFound:
-        if os.path.exists(name):
-            raise ConfigError(f'"{name}" is no expression; a configuration file ends in .toml') from None
-        raise messages.pipeline_not_found(name, sorted(pipelines), list(installed.names())) from None
-    return None

@@ -1,4 +1,4 @@
-"""Checks a configuration as a dict and brings it into the form that the core takes."""
+"""Checks a configuration as it is written and brings it into the form that the core takes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hami import _core
-from hami._errors import ConfigError
+from hami._config_document import RESERVED, Document, Entry
+from hami._config_problems import Problems, got, quoted, show
+from hami._config_values import Values
 
-RESERVED = ("global", "providers", "requires", "extends", "entrypoint", "dag_entrypoint")
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
 
-Path = tuple[str, ...]
 Where = dict[tuple[str, str], str]
+Keys = frozenset[tuple[str, str]]
 
 
 class LoadedConfig(NamedTuple):
@@ -30,180 +31,145 @@ class LoadedConfig(NamedTuple):
     providers: dict[str, str]
     requires: list[str]
     where: Where
+    referenced: Keys = frozenset()  # keys that stand in values of others as ${key}
+    unknown: Keys = frozenset()  # keys whose value could not be made out; what is wrong is told already
+    files: tuple[str, ...] = ()  # what it was read from, files that others extend first
+    written: Mapping[tuple[str, str], Any] = {}  # values before ${…} was replaced, where there was one
 
 
-def read_mapping(
-    data: Mapping[str, Any], label: str = "", lines: Mapping[Path, int] | None = None
-) -> tuple[LoadedConfig, list[Exception]]:
-    """Return the configuration and everything that is wrong with it. `lines`: where each key stands in file `label`."""
-    reader = _Reader(label, lines or {})
-    return reader.read(data), reader.problems
+def read_document(
+    document: Document, problems: Problems, environment: Mapping[str, str] = os.environ
+) -> LoadedConfig:
+    """Return the configuration; what is wrong with it is added to `problems`."""
+    return _Reader(document, problems, environment).read()
 
 
 class _Reader:
-    def __init__(self, label: str, lines: Mapping[Path, int]) -> None:
-        self.label = label
-        self.lines = lines
-        self.problems: list[Exception] = []
+    def __init__(self, document: Document, problems: Problems, environment: Mapping[str, str]) -> None:
+        self.document = document
+        self.problems = problems
         self.where: Where = {}
+        nodes = document.nodes
+        self.nodes = {name: section for name, section in nodes.items() if self.is_node_name(name)}
+        self.entries: dict[str, dict[str, Entry]] = {name: section.entries for name, section in self.nodes.items()}
+        for name in ("global", "providers"):
+            self.entries[name] = document.sections[name].entries if name in document.sections else {}
+        self.entries[""] = {key: entry for key, entry in document.top.items() if key in RESERVED}
+        self.entries[""] |= {f"providers.{name}": entry for name, entry in self.entries.pop("providers").items()}
+        self.values = Values(self.entries, environment, problems)
 
-    def read(self, data: Mapping[str, Any]) -> LoadedConfig:
-        own = {key: value for key, value in data.items() if key not in RESERVED}
-        nodes = self.nodes(own)
-        if "extends" in data:
-            self.problem(("extends",), f"hami-core {_core.__version__} does not know extends yet; write the keys out")
-        return LoadedConfig(
+    def read(self) -> LoadedConfig:
+        for key, entry in self.document.top.items():
+            if key not in RESERVED:
+                self.unknown_top_level(key, entry)
+        requires = self.requires()
+        nodes = {name: self.keys(name) for name in self.nodes}
+        if not self.document.nodes:
+            place = self.document.files[-1] if self.document.files else ""
+            self.problems.add("a configuration needs at least one node, as [node] with backend = \"…\"", place=place)
+        config = LoadedConfig(
             nodes,
-            self.global_keys(data.get("global", {})),
-            self.text(data, "entrypoint"),
-            self.text(data, "dag_entrypoint"),
-            self.providers(data.get("providers", {})),
-            self.requires(data.get("requires", [])),
+            self.global_keys(),
+            self.text("entrypoint"),
+            self.text("dag_entrypoint"),
+            self.providers(),
+            requires,
             self.where,
+            frozenset(self.values.used),
+            frozenset(self.values.unknown),
+            tuple(self.document.files),
         )
+        return config._replace(written=self.written())
 
-    def nodes(self, own: Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
-        tables = {key: value for key, value in own.items() if isinstance(value, Mapping)}
-        if own and not tables:
-            return {"default": self.keys("default", (), own)}
-        for key in own:
-            if key not in tables:
-                self.unknown_top_level(key)
-        nodes = {}
-        for name, table in tables.items():
-            if not isinstance(name, str) or not _SEGMENT.fullmatch(name):
-                self.problem((name,), f"{_quoted(name)} is no node name: letters, digits, _ and - only")
-            else:
-                nodes[name] = self.keys(name, (name,), table)
-        if not own:
-            self.problem((), 'a configuration needs at least one node, as [node] with backend = "…"')
-        return nodes
+    def is_node_name(self, name: object) -> bool:
+        if isinstance(name, str) and _SEGMENT.fullmatch(name):
+            return True
+        headline = f"{quoted(name)} is no node name: letters, digits, _ and - only"
+        self.problems.add(headline, str(name) or '""', place=self.document.sections[name].place)
+        return False
 
-    def unknown_top_level(self, key: object) -> None:
+    def unknown_top_level(self, key: object, entry: Entry) -> None:
         near = _core.did_you_mean(_core.near_names(key, list(RESERVED)), quoted=True) if isinstance(key, str) else ""
-        self.problem(
-            (key,),
-            f"unknown top-level key {_quoted(key)}{near}  "
-            "(a node is a table, [node]; a key for all nodes goes into [global])",
+        self.problems.add(
+            f"unknown top-level key {quoted(key)}{near}",
+            key,
+            entry.value,
+            place=entry.place,
+            hint="a node is a table, [node]; a key for all nodes goes into [global]",
         )
 
-    def global_keys(self, table: Any) -> dict[str, Any]:
-        if isinstance(table, Mapping):
-            return self.keys("global", ("global",), table)
-        self.problem(("global",), f"global is a table of keys for all nodes, got {_shown(table)}")
-        return {}
-
-    def keys(self, section: str, path: Path, table: Mapping[Any, Any]) -> dict[str, Any]:
-        """Return the keys of one node, sub-tables flattened to "X.key", `init` under its other name."""
-        if path in self.lines:
-            self.where[section, ""] = self.place(path)
-        result: dict[str, Any] = {}
-        self.flatten(section, path, "", table, result)
-        if "init" in result:
-            if "node_entrypoint" in result:
-                self.problem((*path, "init"), f"{_of(section)} has init and node_entrypoint, which are the same key")
-            result["node_entrypoint"] = result.pop("init")
-            if (section, "init") in self.where:
-                self.where[section, "node_entrypoint"] = self.where.pop((section, "init"))
-        return result
-
-    def flatten(self, section: str, path: Path, prefix: str, table: Mapping[Any, Any], result: dict[str, Any]) -> None:
-        for key, value in table.items():
-            if not isinstance(key, str):
-                self.problem(path, f"a key of {_of(section)} is not text: {_shown(key)}")
-                continue
-            full, place = prefix + key, (*path, key)
-            if isinstance(value, Mapping):
-                self.flatten(section, place, f"{full}.", value, result)
-                continue
-            if full in result:
-                self.problem(place, f'"{full}" of {_of(section)} is given twice')
-            if place in self.lines:
-                self.where[section, full] = self.place(place)
-            result[full] = self.value(value, section, full, place)
-
-    def value(self, value: Any, section: str, key: str, place: Path) -> Any:
-        if isinstance(value, os.PathLike):
-            value = os.fspath(value)
-        if isinstance(value, str):
-            reference = re.search(r"\$\{[^}]*\}?", value)
-            if reference:
-                self.problem(
-                    place,
-                    f'"{key}" of {_of(section)} has {reference.group()}, which hami-core {_core.__version__} '
-                    "does not replace yet; write the value out",
-                )
-            return value
-        if value is None or isinstance(value, (bool, int, float)):
-            return value
-        if isinstance(value, (list, tuple)):
-            return [self.value(item, section, key, place) for item in value]
-        if hasattr(value, "__index__"):  # numpy's integers
-            return int(value)
-        self.problem(
-            place, f'"{key}" of {_of(section)} takes text, numbers, booleans or lists of them, got {_shown(value)}'
-        )
-        return None
-
-    def text(self, data: Mapping[str, Any], key: str) -> str | None:
-        value = data.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            self.problem((key,), f"{key} is an expression, got {_shown(value)}")
-            return None
-        if (key,) in self.lines:
-            self.where["", key] = self.place((key,))
-        return value
-
-    def providers(self, table: Any) -> dict[str, str]:
-        if not isinstance(table, Mapping):
-            self.problem(("providers",), f'providers is a table, as ResizeMat = "hami-image", got {_shown(table)}')
+    def global_keys(self) -> dict[str, Any]:
+        if "global" in self.document.top:
+            self.wrong_type("global", "is a table of keys for all nodes")
             return {}
-        for name, distribution in table.items():
-            if not isinstance(name, str) or not isinstance(distribution, str):
-                self.problem(
-                    ("providers", name),
-                    f"providers: {_quoted(name)} is given the name of a package, got {_shown(distribution)}",
-                )
-        return {name: value for name, value in table.items() if isinstance(name, str) and isinstance(value, str)}
+        return self.keys("global") if "global" in self.document.sections else {}
 
-    def requires(self, entries: Any) -> list[str]:
-        if not entries and isinstance(entries, (list, tuple)):
+    def keys(self, section: str) -> dict[str, Any]:
+        if place := self.document.sections[section].place:
+            self.where[section, ""] = place
+        made = {}
+        for key, entry in self.entries[section].items():
+            value = self.value(section, key, entry)
+            if (section, key) not in self.values.unknown:
+                made[key] = value
+        return made
+
+    def value(self, section: str, key: str, entry: Entry) -> Any:
+        if entry.place:
+            self.where[section, key] = entry.place
+        return self.values.value(section, key)
+
+    def text(self, key: str) -> str | None:
+        entry = self.entries[""].get(key)
+        if entry is None or entry.value is None:
+            return None
+        if not isinstance(entry.value, str):
+            self.wrong_type(key, "is an expression")
+            return None
+        value = self.value("", key, entry)
+        return None if value is None else str(value)
+
+    def providers(self) -> dict[str, str]:
+        if "providers" in self.document.top:
+            self.wrong_type("providers", 'is a table, as ResizeMat = "hami-image"')
+        made = {}
+        for key, entry in self.entries[""].items():
+            if not key.startswith("providers."):
+                continue
+            name = key.removeprefix("providers.")
+            if isinstance(entry.value, str):
+                made[name] = str(self.value("", key, entry))
+            else:
+                headline = f"providers: {quoted(name)} is given the name of a package, got {got(entry.value)}"
+                self.problems.add(headline, key, entry.value, place=entry.place)
+        return made
+
+    def requires(self) -> list[str]:
+        entry = self.entries[""].get("requires")
+        if entry is None or entry.value == []:
             return []
         from hami._requires import problem_with
 
-        if not isinstance(entries, (list, tuple)):
-            self.problem(("requires",), f'requires is a list, as ["hami-trt>=0.3"], got {_shown(entries)}')
+        entries = self.value("", "requires", entry) if isinstance(entry.value, (list, tuple)) else None
+        if entries is None:
+            if ("", "requires") not in self.values.unknown:
+                self.wrong_type("requires", 'is a list, as ["hami-trt>=0.3"]')
             return []
-        for entry in entries:
-            wrong = problem_with(entry)
+        for one in entries:
+            wrong = problem_with(one)
             if wrong:
-                self.problem(("requires",), wrong)
-        return [entry for entry in entries if isinstance(entry, str)]
+                self.problems.add(wrong, "requires", entries, place=entry.place, at=show(one))
+        return [one for one in entries if isinstance(one, str)]
 
-    def problem(self, path: tuple[Any, ...], text: str) -> None:
-        at = self.place(path)
-        self.problems.append(ConfigError(f"{at}: {text}" if at else text))
+    def wrong_type(self, key: str, what: str) -> None:
+        value, place = self.document.top[key]
+        self.problems.add(f"{key} {what}, got {got(value)}", key, value, place=place)
 
-    def place(self, path: tuple[Any, ...]) -> str:
-        """Return "file:line" of a key, of the table around it where the key has none of its own, or ""."""
-        while path and path not in self.lines:
-            path = path[:-1]
-        return f"{self.label}:{self.lines[path]}" if path else self.label
-
-
-def _of(section: str) -> str:
-    return "[global]" if section == "global" else f'node "{section}"'
-
-
-def _quoted(name: object) -> str:
-    return f'"{name}"' if isinstance(name, str) else repr(name)
-
-
-def _shown(value: object) -> str:
-    """Show a value short enough for a message, with its type."""
-    if isinstance(value, str):
-        return f'"{value}"' if len(value) <= 60 else f'"{value[:60]}…"'
-    text = repr(value)
-    return f"{type(value).__name__} {text}" if len(text) <= 60 and "\n" not in text else type(value).__name__
+    def written(self) -> dict[tuple[str, str], Any]:
+        """Return the values of all keys that had a reference in them."""
+        return {
+            (section, key): entry.value
+            for section, entries in self.entries.items()
+            for key, entry in entries.items()
+            if "${" in str(entry.value) and (section, key) not in self.values.unknown
+        }

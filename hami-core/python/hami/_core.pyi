@@ -2,6 +2,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
+from hami._config_reader import LoadedConfig
+
 __version__: str
 
 class BackendClass:
@@ -54,6 +56,28 @@ class Child:
     @property
     def max(self) -> int | None: ...
 
+@final
+class Tensor:
+    """An array in CPU memory, as backends of the core leave it in `result`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+
 class Call:
     """A submitted request on its way."""
 
@@ -62,15 +86,7 @@ class Call:
 class Pipe:
     """A built pipe."""
 
-    def __init__(
-        self,
-        nodes: dict[str, dict[str, Any]],
-        globals: dict[str, Any],
-        entrypoint: str | None,
-        dag_entrypoint: str | None,
-        providers: dict[str, str],
-        where: dict[tuple[str, str], str],
-    ) -> None: ...
+    def __init__(self, config: LoadedConfig) -> None: ...
     def call(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]: ...
     def call_many(
         self, requests: Sequence[dict[str, Any]], timeout: float | None = None
@@ -83,14 +99,9 @@ class Pipe:
     def closed(self) -> bool: ...
     def stats(self) -> dict[str, dict[str, Any]]: ...
 
-def check(
-    nodes: dict[str, dict[str, Any]],
-    globals: dict[str, Any],
-    entrypoint: str | None,
-    dag_entrypoint: str | None,
-    providers: dict[str, str],
-    where: dict[tuple[str, str], str],
-) -> list[Exception]: ...
+def check(config: LoadedConfig) -> list[Exception]: ...
+def explain(config: LoadedConfig) -> dict[str, Any]: ...
+def message_with_caret(headline: str, text: str, begin: int, end: int, where: str = "", hint: str = "") -> str: ...
 def python_class(
     cls: type,
     name: str,

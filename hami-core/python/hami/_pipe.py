@@ -29,15 +29,7 @@ class Pipe:
     def __init__(self, source: Any) -> None:
         from hami._config import load
 
-        config = load(source)
-        self._core = _core.Pipe(
-            nodes=config.nodes,
-            globals=config.globals,
-            entrypoint=config.entrypoint,
-            dag_entrypoint=config.dag_entrypoint,
-            providers=config.providers,
-            where=config.where,
-        )
+        self._core = _core.Pipe(load(source))
         _close_at_exit(self)
 
     if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 #include "pipe/expr_planner.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "lang/parse.hpp"
 #include "registry/registry.hpp"
@@ -43,6 +44,7 @@ Expr ExprPlanner::parse_source() {
   const auto lookup = [&](const std::string& key) -> const std::string* {
     const NodeScope::Found found = node_.find(key);
     if (!found.value) return nullptr;
+    if (found.unknown) throw SyntaxError({}, "");
     text = found.value->kind() == Kind::kStr ? std::string(found.value->as_text()) : show_value(*found.value);
     return &text;
   };
@@ -53,6 +55,7 @@ Plan ExprPlanner::plan_text_of_source() {
   try {
     return plan_expr(parse_source());
   } catch (const SyntaxError& error) {
+    node_.give_up();
     problem(error.span, error.what(), error.hint);
     return {};
   }
@@ -62,6 +65,10 @@ const Value* ExprPlanner::parameter(const std::string& key) { return node_.find(
 
 Plan ExprPlanner::plan_value(const std::string& key) {
   const NodeScope::Found found = node_.find(key);
+  if (found.unknown) {
+    node_.give_up();
+    return {};
+  }
   Source source{"", node_.where(found.section, key)};
   if (found.value->kind() != Kind::kStr) {
     Span span;
@@ -91,7 +98,9 @@ Plan ExprPlanner::plan_text(const std::string& text) {
 
 void ExprPlanner::skip_expr(const Expr& expr) {
   const std::size_t before = planning_.problems.size();
+  Explanation* const explanation = std::exchange(planning_.explanation, nullptr);
   plan_expr(expr);
+  planning_.explanation = explanation;
   planning_.problems.erase(planning_.problems.begin() + static_cast<std::ptrdiff_t>(before), planning_.problems.end());
 }
 
@@ -100,7 +109,7 @@ void ExprPlanner::add(ErrorCode code, Span span, const std::string& headline, co
 }
 
 void ExprPlanner::problem(Span span, const std::string& headline, const std::string& hint) {
-  if (headline.empty()) return;  // the user has been told of the reason
+  if (headline.empty()) return;  // of an unknown value, which the user has been told of
   add(ErrorCode::kConfig, span, headline, hint);
 }
 
@@ -130,6 +139,7 @@ ClassPtr ExprPlanner::find_class(const Expr& expr) {
   } catch (const MissingBackend& missing) {
     add(missing.code, expr.name_span, missing.headline, missing.hint);
   }
+  node_.give_up();
   return nullptr;
 }
 
@@ -151,7 +161,10 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
   if (cls.schedules && !is_init_)
     problem(expr.name_span, expr.name + " schedules a node; it can only stand in a node's init expression",
             "put it under `node_entrypoint`");
-  if (!check_brackets(expr, cls)) return plan;
+  if (!check_brackets(expr, cls)) {
+    node_.give_up();
+    return plan;
+  }
   if (cls.expand) return cls.expand(*this, expr);
   plan.traits = cls.traits;
   read_params(expr, cls, plan);
@@ -224,7 +237,9 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
       PlanItem planned;
       planned.when = item.expr->when;
       if (phase.kind == ItemKind::kBackend) {
+        ++planning_.depth;
         planned.plan = std::make_unique<Plan>(plan_expr(*item.expr));
+        --planning_.depth;
         const Traits& child = planned.plan->traits;
         plan.traits.threads = stricter(plan.traits.threads, child.threads);
         plan.traits.quick = plan.traits.quick && child.quick;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "pipe/explanation.hpp"
 #include "pipe/node_scope.hpp"
 #include "registry/generated.hpp"
 #include "registry/plan.hpp"
@@ -28,6 +29,8 @@ struct Planning {
   std::size_t text_bytes = 0;      // read so far
   std::size_t nested = 0;          // expressions being planned, each for the one before
   std::optional<Error> too_large;  // the limit that was passed; nothing more is planned
+  std::size_t depth = 0;                // of brackets around what is being planned
+  Explanation* explanation = nullptr;   // null: nobody asks for one
 };
 
 // Where a text was found.
@@ -80,6 +83,8 @@ class ExprPlanner final : public PlanContext {
   void check_when(const Item& item, const Phase& phase, const BackendClass& cls);
   void plan_items(const Expr& expr, const BackendClass& cls, Plan& plan);
   void read_params(const Expr& expr, const BackendClass& cls, Plan& plan);
+  void read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg, bool args_good, Plan& plan);
+  void explain(const ParamSpec& spec, const Value& value, ExplainedParam::From from, const std::string& key = "");
   bool read_args(const Expr& expr, const BackendClass& cls, std::vector<const Arg*>& by_spec);
   void add(ErrorCode code, Span span, const std::string& headline, const std::string& hint);
 

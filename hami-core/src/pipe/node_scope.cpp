@@ -6,10 +6,16 @@
 namespace hami {
 
 const std::string NodeScope::kNowhere;
+const Value NodeScope::kUnknown;
+
+bool NodeScope::is_unknown(const std::string& section, const std::string& key) const {
+  return config().unknown.count({section, key}) > 0;
+}
 
 NodeScope::Found NodeScope::find_own(const std::string& key) {
   know(key);
   if (section_ && key == "node_name") return {&node_name_, name(), key};
+  if (is_unknown(name(), key)) return {&kUnknown, name(), key, true};
   const auto found = values_.find(key);
   if (found == values_.end()) return {};
   used_.insert(key);
@@ -18,6 +24,7 @@ NodeScope::Found NodeScope::find_own(const std::string& key) {
 
 NodeScope::Found NodeScope::find(const std::string& key) {
   if (Found own = find_own(key); own.value) return own;
+  if (is_unknown("global", key)) return {&kUnknown, "global", key, true};
   const auto found = global_.values.find(key);
   if (found == global_.values.end()) return {};
   global_.used.insert(key);
@@ -38,7 +45,7 @@ std::string NodeScope::where(const std::string& section, const std::string& key)
 std::vector<std::string> NodeScope::unused() const {
   std::vector<std::string> keys;
   for (const auto& entry : values_)
-    if (!used_.count(entry.first)) keys.push_back(entry.first);
+    if (!used_.count(entry.first) && !config().referenced.count({name(), entry.first})) keys.push_back(entry.first);
   return keys;
 }
 

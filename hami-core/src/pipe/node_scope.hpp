@@ -20,6 +20,7 @@ struct GlobalScope {
   std::map<std::string, const Value*> values;
   std::set<std::string> used;
   std::set<std::string> known;  // keys that something would have used, for suggestions
+  bool complete = true;         // of every node
 };
 
 class NodeScope {
@@ -35,6 +36,7 @@ class NodeScope {
     const Value* value = nullptr;
     std::string section;
     std::string key;
+    bool unknown = false;  // it was given, but `value` says nothing
   };
   // The node's own value, else that of [global]. Counts as a use.
   Found find(const std::string& key);
@@ -46,6 +48,9 @@ class NodeScope {
   // `node "resnet", pipeline.toml:7`, as far as it is known.
   std::string where(const std::string& section, const std::string& key) const;
   std::vector<std::string> unused() const;
+  // Says that some of the node's backends are not known: whether a key is used cannot be told any more.
+  void give_up() noexcept { complete_ = global_.complete = false; }
+  bool complete() const noexcept { return complete_; }
   const std::set<std::string>& known() const noexcept { return known_; }
   void know(const std::string& key) {
     known_.insert(key);
@@ -54,12 +59,15 @@ class NodeScope {
 
  private:
   static const std::string kNowhere;
+  static const Value kUnknown;
+  bool is_unknown(const std::string& section, const std::string& key) const;
   GlobalScope& global_;
   const PipeConfig::Section* section_;
   std::map<std::string, const Value*> values_;
   Value node_name_;
   std::set<std::string> used_;
   std::set<std::string> known_;
+  bool complete_ = true;
 };
 
 // `key = value` as it might stand in a file, and where the key is in it.

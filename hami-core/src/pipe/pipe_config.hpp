@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +22,11 @@ struct PipeConfig {
   std::optional<std::string> entrypoint;
   std::optional<std::string> dag_entrypoint;
   std::map<std::string, std::string> providers;
-  // (section, key) -> "pipeline.toml:7", where that is known. The section of top-level keys is "".
-  std::map<std::pair<std::string, std::string>, std::string> where;
+  // A section and a key of it. The section of top-level keys is "".
+  using Key = std::pair<std::string, std::string>;
+  std::map<Key, std::string> where;  // "pipeline.toml:7", where that is known
+  std::set<Key> referenced;          // used already: they stand in the values of other keys
+  std::set<Key> unknown;             // given, but their values could not be made out, of which the user knows
 };
 
 }  // namespace hami

@@ -11,7 +11,9 @@ namespace {
 
 class PipePlanner {
  public:
-  explicit PipePlanner(const PipeConfig& config) : config_(config), global_(config) {}
+  PipePlanner(const PipeConfig& config, Explanation* explanation) : config_(config), global_(config) {
+    planning_.explanation = explanation;
+  }
 
   std::pair<PipePlan, std::vector<Error>> plan() {
     std::vector<NodeScope> scopes;
@@ -27,7 +29,7 @@ class PipePlanner {
       planning_.problems.push_back(*planning_.too_large);
       return {std::move(plan_), std::move(planning_.problems)};
     }
-    for (std::size_t i = 0; i < scopes.size(); ++i) report_unused(scopes[i]);
+    for (std::size_t i = 0; i < scopes.size(); ++i) report_unused(config_.nodes[i], scopes[i]);
     report_unused_global();
     for (const GraphProblem& problem : check_graph(plan_.graph)) report_graph(problem);
     return {std::move(plan_), std::move(planning_.problems)};
@@ -45,7 +47,13 @@ class PipePlanner {
     const NodeScope::Found own = scope.find("node_entrypoint");
     Source source{kDefaultNodeEntrypoint, scope.where(section.name, "backend")};
     if (own.value && own.value->kind() == Kind::kStr) source = {std::string(own.value->as_text()), scope.where(own.section, own.key)};
-    if (own.value && own.value->kind() != Kind::kStr)
+    if (planning_.explanation) {
+      planning_.explanation->nodes.push_back({source.text, own.key, {}});
+      planning_.explanation->part = &planning_.explanation->nodes.back();
+    }
+    if (own.unknown)
+      scope.give_up();
+    else if (own.value && own.value->kind() != Kind::kStr)
       report(std::string("node_entrypoint must be a pipeline expression in quotes, got ") + kind_name(own.value->kind()),
              own.key, *own.value, "", scope.where(own.section, own.key));
     else
@@ -60,7 +68,7 @@ class PipePlanner {
   void read_graph_keys(NodeScope& scope, GraphNode& node) {
     const auto read = [&](const char* key, auto take) {
       const NodeScope::Found found = scope.find_own(key);
-      if (!found.value) return;
+      if (!found.value || found.unknown) return;
       try {
         take(*found.value);
       } catch (const Error& error) {
@@ -92,19 +100,25 @@ class PipePlanner {
       text = config_.dag_entrypoint;
     }
     Source source{text.value_or(single ? kDefaultEntrypoint : kDefaultDagEntrypoint), text ? scope.where("", key) : ""};
+    if (planning_.explanation) {
+      planning_.explanation->entry = {source.text, text ? key : "", {}};
+      planning_.explanation->part = &planning_.explanation->entry;
+    }
     plan_.entry = ExprPlanner(planning_, scope, source, false).plan_text_of_source();
   }
 
-  void report_unused(const NodeScope& scope) {
+  // Not where a backend of the node is unknown: the keys may be its.
+  void report_unused(const PipeConfig::Section& section, const NodeScope& scope) {
+    if (!scope.complete()) return;
     for (const std::string& key : scope.unused())
-      for (const PipeConfig::Section& section : config_.nodes)
-        if (section.name == scope.name()) report_unused_key(section, key, scope.known(), scope.where(section.name, key));
+      report_unused_key(section, key, scope.known(), scope.where(section.name, key));
   }
 
   void report_unused_global() {
+    if (!global_.complete) return;
     const NodeScope scope(global_, nullptr);
     for (const auto& entry : global_.values)
-      if (!global_.used.count(entry.first))
+      if (!global_.used.count(entry.first) && !config_.referenced.count({"global", entry.first}))
         report_unused_key(config_.global, entry.first, global_.known, scope.where("global", entry.first));
   }
 
@@ -125,9 +139,10 @@ class PipePlanner {
         if (key != problem.key) continue;
         return report(problem.headline, key, value, problem.hint, scope.where(section.name, key));
       }
-      const std::string where = scope.where(section.name, "backend");
-      planning_.problems.emplace_back(ErrorCode::kConfig, problem.headline + (where.empty() ? "" : "   (" + where + ")") +
-                                                              (problem.hint.empty() ? "" : "\n  " + problem.hint));
+      const std::string table = "[" + section.name + "]";  // there is no such key to point at
+      const Span whole{0, static_cast<std::uint32_t>(table.size())};
+      planning_.problems.emplace_back(
+          ErrorCode::kConfig, message_with_caret(problem.headline, table, whole, scope.where(section.name, ""), problem.hint));
     }
   }
 
@@ -139,9 +154,9 @@ class PipePlanner {
 
 }  // namespace
 
-std::pair<PipePlan, std::vector<Error>> plan_pipe(const PipeConfig& config) {
+std::pair<PipePlan, std::vector<Error>> plan_pipe(const PipeConfig& config, Explanation* explanation) {
   if (config.nodes.empty()) return {PipePlan{}, std::vector<Error>{Error(ErrorCode::kConfig, "the configuration has no node")}};
-  return PipePlanner(config).plan();
+  return PipePlanner(config, explanation).plan();
 }
 
 }  // namespace hami

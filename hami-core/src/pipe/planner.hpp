@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "pipe/explanation.hpp"
 #include "pipe/pipe_config.hpp"
 #include "registry/graph_spec.hpp"
 #include "registry/plan.hpp"
@@ -23,7 +24,8 @@ struct PipePlan {
   GraphSpec graph;
 };
 
-// The plan, and all that is wrong with the configuration; use the plan only if nothing is.
-std::pair<PipePlan, std::vector<Error>> plan_pipe(const PipeConfig& config);
+// The plan, and all that is wrong with the configuration; use the plan only if nothing is. The explanation, if one is
+// asked for, tells what could be understood either way.
+std::pair<PipePlan, std::vector<Error>> plan_pipe(const PipeConfig& config, Explanation* explanation = nullptr);
 
 }  // namespace hami

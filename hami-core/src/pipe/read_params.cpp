@@ -55,51 +55,71 @@ bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vect
   return good;
 }
 
+void ExprPlanner::explain(const ParamSpec& spec, const Value& value, ExplainedParam::From from, const std::string& key) {
+  if (!planning_.explanation) return;
+  planning_.explanation->part->backends.back().params.push_back(
+      {spec.name, value, value.is_none() ? "None" : show_value(spec.type, value), from, key});
+}
+
 void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& plan) {
+  if (planning_.explanation)
+    planning_.explanation->part->backends.push_back({expr.name, cls.name, cls.owner, planning_.depth, {}});
   if (cls.free_args) {
     plan.args = expr.args;
+    ParamSpec any;
+    for (const Arg& arg : expr.args) {
+      any.name = arg.key;
+      explain(any, Value(arg.value), ExplainedParam::From::kExpression);
+    }
     return;
   }
   std::vector<const Arg*> by_spec;
   const bool args_good = read_args(expr, cls, by_spec);
-  for (std::size_t i = 0; i < cls.params.size(); ++i) {
-    const ParamSpec& spec = cls.params[i];
-    const Arg* outer = by_spec[i] ? nullptr : generated_arg(spec.name);
-    if (const Arg* arg = by_spec[i] ? by_spec[i] : outer) {
-      node_.find(spec.name);  // a key that is overridden is no misspelt one
-      try {
-        plan.params.set(spec.name, coerce_param(spec, Value(arg->value), expr.name));
-      } catch (const Error& error) {
-        problem(outer ? expr.name_span : arg->value_span, error.message(), "");
-      }
-      continue;
+  for (std::size_t i = 0; i < cls.params.size(); ++i) read_param(expr, cls, cls.params[i], by_spec[i], args_good, plan);
+}
+
+// `arg`: what the expression says, null if it does not.
+void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg, bool args_good,
+                             Plan& plan) {
+  using From = ExplainedParam::From;
+  const auto set = [&](Value value, From from, const std::string& key = "") {
+    explain(spec, value, from, key);
+    plan.params.set(spec.name, std::move(value));
+  };
+  const Arg* outer = arg ? nullptr : generated_arg(spec.name);
+  if (const Arg* given = arg ? arg : outer) {
+    node_.find(spec.name);  // a key that is overridden is no misspelt one
+    try {
+      set(coerce_param(spec, Value(given->value), expr.name), outer ? From::kGenerated : From::kExpression);
+    } catch (const Error& error) {
+      problem(outer ? expr.name_span : given->value_span, error.message(), "");
     }
-    NodeScope::Found found = node_.find_own(expr.name + "." + spec.name);
-    if (!found.value && expr.name != cls.name) found = node_.find_own(cls.name + "." + spec.name);
-    if (!found.value) found = node_.find(spec.name);
-    if (found.value) {
-      try {
-        plan.params.set(spec.name, coerce_param(spec, *found.value, expr.name));
-      } catch (const Error& error) {
-        Span span;
-        const std::string text = show_setting(found.key, *found.value, span);
-        planning_.problems.emplace_back(
-            ErrorCode::kConfig,
-            message_with_caret(error.message(), text, span, node_.where(found.section, found.key), ""));
-      }
-    } else if (const Value* fallback = generated_default(spec.name)) {
-      try {
-        plan.params.set(spec.name, coerce_param(spec, *fallback, expr.name));
-      } catch (const Error& error) {
-        problem(expr.name_span, error.message(), "");
-      }
-    } else if (!spec.required) {
-      plan.params.set(spec.name, spec.fallback);
-    } else if (args_good) {  // else it may be the one that was misspelt
-      problem(expr.name_span, "parameter \"" + spec.name + "\" of " + expr.name + " is missing",
-              "give  " + spec.name + " = …  in the node, or write " + expr.name + "(" + spec.name + "=…)  " +
-                  show_accepted(cls));
+    return;
+  }
+  NodeScope::Found found = node_.find_own(expr.name + "." + spec.name);
+  if (!found.value && expr.name != cls.name) found = node_.find_own(cls.name + "." + spec.name);
+  if (!found.value) found = node_.find(spec.name);
+  if (found.unknown) return;
+  if (found.value) {
+    try {
+      set(coerce_param(spec, *found.value, expr.name), found.section == "global" ? From::kGlobal : From::kNode, found.key);
+    } catch (const Error& error) {
+      Span span;
+      const std::string text = show_setting(found.key, *found.value, span);
+      planning_.problems.emplace_back(
+          ErrorCode::kConfig, message_with_caret(error.message(), text, span, node_.where(found.section, found.key), ""));
     }
+  } else if (const Value* fallback = generated_default(spec.name)) {
+    try {
+      set(coerce_param(spec, *fallback, expr.name), From::kGenerated);
+    } catch (const Error& error) {
+      problem(expr.name_span, error.message(), "");
+    }
+  } else if (!spec.required) {
+    set(spec.fallback, From::kDefault);
+  } else if (args_good) {  // else it may be the one that was misspelt
+    problem(expr.name_span, "parameter \"" + spec.name + "\" of " + expr.name + " is missing",
+            "give  " + spec.name + " = …  in the node, or write " + expr.name + "(" + spec.name + "=…)  " + show_accepted(cls));
   }
 }
 

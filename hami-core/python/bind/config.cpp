@@ -1,0 +1,114 @@
+// check, explain and the form of messages: a configuration looked at without building it.
+#include "config.hpp"
+
+#include <pybind11/stl.h>
+
+#include "errors.hpp"
+#include "lang/parse.hpp"
+#include "pipe/planner.hpp"
+#include "values.hpp"
+
+namespace hami::bind {
+namespace {
+
+PipeConfig::Section section(const std::string& name, const py::dict& keys) {
+  PipeConfig::Section made;
+  made.name = name;
+  for (const auto& [key, value] : keys) made.keys.emplace_back(py::cast<std::string>(key), to_value(value));
+  return made;
+}
+
+py::list check(const py::object& loaded) {
+  const PipeConfig config = config_of(loaded);
+  std::vector<Error> problems;
+  {
+    py::gil_scoped_release release;
+    problems = plan_pipe(config).second;
+  }
+  py::list list;
+  for (const Error& problem : problems) list.append(to_exception(problem));
+  return list;
+}
+
+const char* name_of(ExplainedParam::From from) {
+  switch (from) {
+    case ExplainedParam::From::kExpression: return "expression";
+    case ExplainedParam::From::kNode: return "node";
+    case ExplainedParam::From::kGlobal: return "global";
+    case ExplainedParam::From::kGenerated: return "generated";
+    case ExplainedParam::From::kDefault: break;
+  }
+  return "default";
+}
+
+py::dict to_dict(const Explanation::Part& part) {
+  py::list backends;
+  for (const ExplainedBackend& backend : part.backends) {
+    py::list params;
+    for (const ExplainedParam& param : backend.params) {
+      py::dict one;
+      one["name"] = param.name;
+      one["value"] = to_python(param.value);
+      one["text"] = param.text;
+      one["from"] = name_of(param.from);
+      one["key"] = param.key;
+      params.append(one);
+    }
+    py::dict one;
+    one["name"] = backend.name;
+    one["class"] = backend.cls;
+    one["owner"] = backend.owner;
+    one["depth"] = backend.depth;
+    one["params"] = params;
+    backends.append(one);
+  }
+  py::dict made;
+  made["expression"] = part.expression;
+  made["key"] = part.key;
+  made["backends"] = backends;
+  return made;
+}
+
+py::dict explain(const py::object& loaded) {
+  const PipeConfig config = config_of(loaded);
+  Explanation explanation;
+  {
+    py::gil_scoped_release release;
+    plan_pipe(config, &explanation);
+  }
+  py::dict nodes;
+  for (std::size_t i = 0; i < explanation.nodes.size(); ++i) nodes[py::str(config.nodes[i].name)] = to_dict(explanation.nodes[i]);
+  py::dict made;
+  made["nodes"] = nodes;
+  made["entrypoint"] = to_dict(explanation.entry);
+  return made;
+}
+
+}  // namespace
+
+PipeConfig config_of(const py::object& loaded) {
+  PipeConfig config;
+  for (const auto& [name, keys] : py::dict(loaded.attr("nodes")))
+    config.nodes.push_back(section(py::cast<std::string>(name), py::reinterpret_borrow<py::dict>(keys)));
+  config.global = section("global", py::dict(loaded.attr("globals")));
+  config.entrypoint = loaded.attr("entrypoint").cast<std::optional<std::string>>();
+  config.dag_entrypoint = loaded.attr("dag_entrypoint").cast<std::optional<std::string>>();
+  config.providers = loaded.attr("providers").cast<std::map<std::string, std::string>>();
+  config.where = loaded.attr("where").cast<std::map<PipeConfig::Key, std::string>>();
+  for (const auto& key : loaded.attr("referenced")) config.referenced.insert(py::cast<PipeConfig::Key>(key));
+  for (const auto& key : loaded.attr("unknown")) config.unknown.insert(py::cast<PipeConfig::Key>(key));
+  return config;
+}
+
+void register_config(py::module_& module) {
+  module.def("check", check, py::arg("config"));
+  module.def("explain", explain, py::arg("config"));
+  module.def("message_with_caret",
+             [](const std::string& headline, const std::string& text, std::uint32_t begin, std::uint32_t end,
+                const std::string& where, const std::string& hint) {
+               return message_with_caret(headline, text, {begin, end}, where, hint);
+             },
+             py::arg("headline"), py::arg("text"), py::arg("begin"), py::arg("end"), py::arg("where") = "", py::arg("hint") = "");
+}
+
+}  // namespace hami::bind

@@ -1,0 +1,99 @@
+"""Mistakes in a configuration as users read them: what is wrong, the setting it is in, a caret, the file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hami import _core
+from hami._errors import ConfigError
+
+_NOTHING: Any = object()
+
+
+class Problems(list[Exception]):
+    """What is wrong with a configuration, collected so that all of it is told at once."""
+
+    def add(
+        self,
+        headline: str,
+        key: object = "",
+        value: Any = _NOTHING,
+        *,
+        section: str = "",
+        place: str = "",
+        at: tuple[int, int] | str | None = None,
+        hint: str = "",
+    ) -> None:
+        """Add one about a setting. `at`: the piece of its value to point at, or where that is; else the key."""
+        text = (f"[{key}]" if value is _NOTHING else f"{key} = {show(value)}") if key != "" else ""
+        self.append(ConfigError(with_caret(headline, text, _span(text, key, value, at), section, place, hint)))
+
+
+def with_caret(
+    headline: str, text: str, span: tuple[int, int], section: str = "", place: str = "", hint: str = ""
+) -> str:
+    """Return the message form that the core gives its own; without a text only headline, place and hint."""
+    where = ", ".join(filter(None, [section and name_of(section), place]))
+    if not text:
+        return headline + (f"   ({where})" if where else "") + (f"\n  {hint}" if hint else "")
+    begin, end = (len(_encodable(text[:index]).encode()) for index in span)
+    return _core.message_with_caret(_encodable(headline), _encodable(text), begin, end, where, hint)
+
+
+def _span(text: str, key: object, value: Any, at: tuple[int, int] | str | None) -> tuple[int, int]:
+    if value is _NOTHING or at is None:
+        return 0, len(text) if value is _NOTHING else len(str(key))
+    start = len(f"{key} = ")
+    if isinstance(at, str):
+        found = text.find(at, start)
+        return (found, found + len(at)) if found >= 0 else (start, len(text))
+    quote = 1 if isinstance(value, str) else 0
+    return start + quote + at[0], start + quote + at[1]
+
+
+def name_of(section: str) -> str:
+    """Say whose key it is: a node's, or that of all."""
+    return "[global]" if section == "global" else f'node "{section}"'
+
+
+def of(section: str) -> str:
+    return f" of {name_of(section)}" if section else ""
+
+
+def show(value: object) -> str:
+    """Show a value much as it stands in a file."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(show, value))}]"
+    if isinstance(value, Mapping):
+        return "{…}"
+    return repr(value)
+
+
+def quoted(name: object) -> str:
+    return f'"{name}"' if isinstance(name, str) else repr(name)
+
+
+def got(value: object) -> str:
+    """Show what was given short enough for a headline, with its type."""
+    if isinstance(value, str):
+        return f'"{value}"' if len(value) <= 60 else f'"{value[:60]}…"'
+    text = repr(value)
+    return f"{type(value).__name__} {text}" if len(text) <= 60 and "\n" not in text else type(value).__name__
+
+
+def is_text(text: str) -> bool:
+    """Say whether a str is text that UTF-8 can hold; half a surrogate pair is not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
