@@ -27,7 +27,8 @@ def edges() -> dict[str, str]:
     return {"oldest": f"rapidocr=={low}", "newest": f"rapidocr>={low},<{high}"}
 
 
-def passes(edge: str, requirement: str, pip_arguments: list[str]) -> bool:
+def passes(edge: str, requirement: str, pip_arguments: list[str], tested: dict[str, bool]) -> bool:
+    """Install and test one edge; `tested` has what came out by version, for both edges may be the same one."""
     with tempfile.TemporaryDirectory(prefix="hami-ocr-edge-") as folder:
         venv.create(folder, with_pip=True)
         python = str(Path(folder) / "bin" / "python")
@@ -37,12 +38,17 @@ def passes(edge: str, requirement: str, pip_arguments: list[str]) -> bool:
             return False
         show = "from importlib.metadata import version; print(version('rapidocr'))"
         used = subprocess.run([python, "-c", show], capture_output=True, text=True, check=True).stdout.strip()
-        print(f"{edge}: testing with rapidocr {used}", flush=True)
-        return subprocess.run([python, "-m", "pytest", "-q", str(HERE)]).returncode == 0
+        if used in tested:
+            print(f"{edge}: is rapidocr {used}, tested already", flush=True)
+        else:
+            print(f"{edge}: testing with rapidocr {used}", flush=True)
+            tested[used] = subprocess.run([python, "-m", "pytest", "-q", str(HERE)]).returncode == 0
+        return tested[used]
 
 
 def main() -> int:
-    results = {edge: passes(edge, requirement, sys.argv[1:]) for edge, requirement in edges().items()}
+    tested: dict[str, bool] = {}
+    results = {edge: passes(edge, requirement, sys.argv[1:], tested) for edge, requirement in edges().items()}
     for edge, passed in results.items():
         print(f"{edge}: {'passed' if passed else 'FAILED'}")
     return 0 if all(results.values()) else 1
