@@ -1,4 +1,4 @@
-"""How many instructions do parsing, checking, building and calling take, whatever else the machine does?
+"""How many instructions do parsing, building and calling take, whatever else the machine does?
 
     python tests/bench/how_many_instructions_do_parsing_building_and_calling_take.py
 

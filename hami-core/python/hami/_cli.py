@@ -71,6 +71,19 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     check = _add(commands, "check", "hami._cli_check:check", "list everything that is wrong with a configuration")
     _add_source(check)
 
+    shown = _add(
+        commands,
+        "show-config",
+        "hami._cli_show_config:show_config",
+        "show the configuration that counts, with the source of every value",
+    )
+    _add_source(shown)
+
+    schema = _add(
+        commands, "schema", "hami._cli_schema:schema", "write a JSON schema of configuration files for editors"
+    )
+    schema.add_argument("--output", metavar="FILE", help="write it to a file")
+
     backends = _add(commands, "backends", "hami._cli_list:backends", "list backends, or describe those that match")
     backends.add_argument(
         "pattern", nargs="?", metavar="NAME", help="a name, or a pattern with *; loads what it matches"

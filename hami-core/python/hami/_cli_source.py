@@ -7,7 +7,6 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hami import _core
 from hami._config import read

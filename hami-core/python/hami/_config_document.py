@@ -1,4 +1,4 @@
-"""A configuration as it is written: every key with its value and place, sub-tables flattened, files laid over others."""
+"""A configuration as it is written: every key with its value and place, files laid over one another."""
 
 from __future__ import annotations
 
@@ -118,7 +118,9 @@ class _Taking:
             elif isinstance(value, Mapping):
                 self.flatten(section, (*path, key), f"{full}.", value, entries)
             elif full in entries:
-                self.problems.add(f"{quoted(full)}{of(section)} is given twice", full, value, section=section, place=place)
+                self.problems.add(
+                    f"{quoted(full)}{of(section)} is given twice", full, value, section=section, place=place
+                )
             else:
                 entries[full] = Entry(value, place)
 

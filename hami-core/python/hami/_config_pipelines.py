@@ -25,7 +25,9 @@ def find_pipeline(name: str, distribution: str = "") -> Pipeline | None:
     except BackendNotFound:
         if os.path.exists(name):
             raise ConfigError(f'"{name}" is no expression; a configuration file ends in .toml') from None
-        raise messages.pipeline_not_found(name, sorted(_plugins.installed.pipelines()), list(_plugins.installed.names())) from None
+        raise messages.pipeline_not_found(
+            name, sorted(_plugins.installed.pipelines()), list(_plugins.installed.names())
+        ) from None
     return None
 
 

@@ -37,9 +37,7 @@ class LoadedConfig(NamedTuple):
     written: Mapping[tuple[str, str], Any] = {}  # values before ${…} was replaced, where there was one
 
 
-def read_document(
-    document: Document, problems: Problems, environment: Mapping[str, str] = os.environ
-) -> LoadedConfig:
+def read_document(document: Document, problems: Problems, environment: Mapping[str, str] = os.environ) -> LoadedConfig:
     """Return the configuration; what is wrong with it is added to `problems`."""
     return _Reader(document, problems, environment).read()
 
@@ -66,7 +64,7 @@ class _Reader:
         nodes = {name: self.keys(name) for name in self.nodes}
         if not self.document.nodes:
             place = self.document.files[-1] if self.document.files else ""
-            self.problems.add("a configuration needs at least one node, as [node] with backend = \"…\"", place=place)
+            self.problems.add('a configuration needs at least one node, as [node] with backend = "…"', place=place)
         config = LoadedConfig(
             nodes,
             self.global_keys(),

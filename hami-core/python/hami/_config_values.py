@@ -132,7 +132,9 @@ class Values:
         if value is None:
             near = _core.did_you_mean(_core.near_names(name, [one for one in self._environment if is_text(one)]))
             raise self._problem(
-                f"the environment has no variable {name}{near}", found, hint=f"set it, or write ${{env:{name}:-default}}"
+                f"the environment has no variable {name}{near}",
+                found,
+                hint=f"set it, or write ${{env:{name}:-default}}",
             )
         if not is_text(value):
             raise self._problem(f"the environment variable {name} holds bytes that are no UTF-8 text", found)
@@ -141,7 +143,9 @@ class Values:
     def _key(self, found: re.Match[str], name: str) -> tuple[Any, int]:
         own = self._open[-1][0]
         if "global" not in self._sections:
-            raise self._problem(f"{found.group()} is not known yet where a file is extended", found, hint="use ${env:NAME}")
+            raise self._problem(
+                f"{found.group()} is not known yet where a file is extended", found, hint="use ${env:NAME}"
+            )
         if name == "node_name" and own not in ("", "global"):
             return own, len(own)
         section = next((one for one in dict.fromkeys((own, "global")) if name in self._visible(one)), None)

@@ -88,7 +88,9 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
   };
   const Arg* outer = arg ? nullptr : generated_arg(spec.name);
   if (const Arg* given = arg ? arg : outer) {
-    node_.find(spec.name);  // a key that is overridden is no misspelt one
+    node_.find(spec.name);  // keys that are overridden are no misspelt ones
+    node_.find_own(expr.name + "." + spec.name);
+    node_.find_own(cls.name + "." + spec.name);
     try {
       set(coerce_param(spec, Value(given->value), expr.name), outer ? From::kGenerated : From::kExpression);
     } catch (const Error& error) {
