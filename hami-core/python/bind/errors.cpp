@@ -93,6 +93,13 @@ Error from_python(py::error_already_set& raised) {
   return from_exception(std::move(exception));
 }
 
+py::object exception_of(py::object given) {
+  if (PyExceptionClass_Check(given.ptr())) given = given();
+  if (!PyExceptionInstance_Check(given.ptr()))
+    throw Error(ErrorCode::kDataType, "fail() takes an exception, got " + std::string(py::repr(given)));
+  return given;
+}
+
 py::object to_exception(const Error& error) {
   py::object exception = error.code() == ErrorCode::kForeign && error.payload().is_counted()
                              ? to_python(error.payload())

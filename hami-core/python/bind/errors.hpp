@@ -10,6 +10,8 @@ namespace hami::bind {
 Error from_python(py::error_already_set& raised);
 // The same for an exception object that was never raised.
 Error from_exception(py::object exception);
+// What a caller gave as an exception, a class or an object, as an object; DataTypeError if it is neither.
+py::object exception_of(py::object given);
 // The exception object for an Error: the one it carries, or one of hami's classes; with its notes.
 py::object to_exception(const Error& error);
 [[noreturn]] void raise(const Error& error);

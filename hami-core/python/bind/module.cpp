@@ -4,12 +4,14 @@
 
 #include "base/near.hpp"
 #include "config.hpp"
+#include "core_objects.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "lang/parse.hpp"
 #include "pipe.hpp"
 #include "pipe/pipe_state.hpp"
 #include "python_backend.hpp"
+#include "request_store.hpp"
 #include "request_view.hpp"
 
 namespace py = pybind11;
@@ -34,6 +36,8 @@ PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
   hami::bind::register_translators();
   hami::bind::install_hooks();
   hami::register_core();
+  hami::bind::register_core_objects(module);
+  hami::bind::register_request_store(module);
   hami::bind::register_views(module);
   hami::bind::register_python_backends(module);
   hami::bind::register_config(module);

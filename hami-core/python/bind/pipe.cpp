@@ -5,35 +5,88 @@
 
 #include "base/worker.hpp"
 #include "config.hpp"
+#include "core_objects.hpp"
 #include "errors.hpp"
 #include "pipe/pipe_state.hpp"
+#include "time.hpp"
 #include "values.hpp"
 
 namespace hami::bind {
 namespace {
 
-Nanoseconds from_seconds(std::optional<double> seconds) {
-  return seconds ? from_milliseconds(std::max(0.0, *seconds) * 1e3) : kNever;
+void forget_result(py::dict& request) {
+  if (PyDict_DelItemString(request.ptr(), "result") != 0) PyErr_Clear();
 }
 
-// Runs when the last outcome of a submitted call is there: tells Python, on whatever thread this is.
-void tell(Call& call, const PyRef& request, const PyRef& done) noexcept {
-  const HoldGil gil;
-  try {
-    py::object outcome = py::none();
-    py::dict dict = py::reinterpret_borrow<py::dict>(request.get());
-    PyDict_DelItemString(dict.ptr(), "result");
-    PyErr_Clear();
-    if (const Error* error = call.error(0))
-      outcome = to_exception(*error);
-    else
-      write_back(call.dict(0), dict);
-    py::reinterpret_borrow<py::object>(done.get())(outcome);
-  } catch (py::error_already_set& raised) {
-    raised.discard_as_unraisable("hami: the completion of a submitted request");
-  }
-  drain_dropped();
+// The event under the request's key; it is then promised to this request and to no other.
+Ref<Event> claimed_event(const Value& given) {
+  if (given.kind() != Kind::kEvent)
+    throw Error(ErrorCode::kDataType, "the key \"event\" of a request takes a hami.Event, got " +
+                                          std::string(py::repr(to_python(given))));
+  Event& event = as_event(given);
+  if (!event.claim())
+    throw Error(ErrorCode::kRequest, "the hami.Event of the request is done or belongs to another request; each takes a new one");
+  return Ref<Event>(&event);
 }
+
+// Brings an outcome to the caller's dict: what was written goes back, or its error is given and there is no `result`.
+std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request) {
+  std::optional<Error> failed;
+  if (const Error* error = call.error(index)) {
+    failed = *error;
+  } else {
+    try {
+      write_back(call.dict(index), request);
+    } catch (py::error_already_set& raised) {  // the dict is of a class that does not take it
+      failed = from_python(raised);
+    }
+  }
+  if (failed) forget_result(request);
+  return failed;
+}
+
+// Who hears of the outcome of a request for which nobody waits on a thread: the caller of submit, an event, or both.
+class Listener {
+ public:
+  Listener(py::dict request, py::object done, Ref<Event> event)
+      : request_(std::move(request)), done_(std::move(done)), event_(std::move(event)) {}
+
+  // Runs once, on whatever thread brings the outcome.
+  void tell(const Call& call) noexcept {
+    std::optional<Error> error;
+    {
+      const HoldGil gil;
+      py::dict request = py::reinterpret_borrow<py::dict>(request_.get());
+      error = deliver(call, 0, request);
+      call_done(error);
+      request_ = PyRef();
+      drain_dropped();
+    }
+    if (error)
+      fail_event(*error);
+    else if (event_)
+      event_->notify(*call.dict(0).find(kResult));
+  }
+
+  void fail_event(const Error& error) noexcept {
+    if (event_) event_->fail(error);
+  }
+
+ private:
+  void call_done(const std::optional<Error>& error) noexcept {
+    if (!done_) return;
+    try {
+      py::reinterpret_borrow<py::object>(done_.get())(error ? to_exception(*error) : py::none());
+    } catch (py::error_already_set& raised) {
+      raised.discard_as_unraisable("hami: the completion of a submitted request");
+    }
+    done_ = PyRef();
+  }
+
+  PyRef request_;
+  PyRef done_;
+  Ref<Event> event_;
+};
 
 struct CallHandle {
   Ref<Call> call;
@@ -59,43 +112,64 @@ class PyPipe {
     closer.post([state = state_] { state->close(kPatience); });
   }
 
-  // One request. Raises its error, after which it has no `result`.
+  // One request. Raises its error, after which it has no `result`. With an event it returns at once.
   py::dict call(py::dict request, std::optional<double> timeout) {
     drain_dropped();
+    Entered entered = enter(request);
+    if (entered.event) {
+      start(std::move(entered), request, timeout);
+      return request;
+    }
     std::vector<Dict> dicts;
-    dicts.push_back(enter(request));
+    dicts.push_back(std::move(entered.dict));
     const Ref<Call> call = run(std::move(dicts), timeout);
-    if (const Error* error = call->error(0)) raise(*error);
-    write_back(call->dict(0), request);
+    if (const std::optional<Error> error = deliver(*call, 0, request)) raise(*error);
     return request;
   }
 
-  // Several requests: None or the exception for each.
+  // Several requests: None or the exception for each. Those with an event are only started.
   py::list call_many(const std::vector<py::dict>& requests, std::optional<double> timeout) {
     drain_dropped();
     std::vector<Dict> dicts;
-    for (py::dict request : requests) dicts.push_back(enter(request));
-    const Ref<Call> call = run(std::move(dicts), timeout);
+    std::vector<std::size_t> waiting;  // the requests that dicts are of
     py::list outcomes;
     for (std::size_t i = 0; i < requests.size(); ++i) {
       py::dict request = requests[i];
-      const Error* error = call->error(i);
-      if (!error) write_back(call->dict(i), request);
-      outcomes.append(error ? to_exception(*error) : py::none());
+      outcomes.append(py::none());
+      try {
+        Entered entered = enter(request);
+        if (entered.event) {
+          start(std::move(entered), request, timeout);
+        } else {
+          dicts.push_back(std::move(entered.dict));
+          waiting.push_back(i);
+        }
+      } catch (const Error& error) {
+        outcomes[i] = to_exception(error);
+      }
+    }
+    if (waiting.empty()) return outcomes;
+    const Ref<Call> call = run(std::move(dicts), timeout);
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      py::dict request = requests[waiting[i]];
+      if (const std::optional<Error> error = deliver(*call, i, request)) outcomes[waiting[i]] = to_exception(*error);
     }
     return outcomes;
   }
 
-  // Starts one request; `done(exception or None)` is called once, on any thread.
+  // Starts one request; `done(exception or None)` is called once, on any thread. An event in it hears of it too.
   CallHandle submit(py::dict request, std::optional<double> timeout, py::object done) {
     drain_dropped();
-    std::vector<Dict> dicts;
-    dicts.push_back(enter(request));
-    auto held_request = std::make_shared<PyRef>(std::move(request));
-    auto held_done = std::make_shared<PyRef>(std::move(done));
+    Entered entered = enter(request);
+    const auto listener = std::make_shared<Listener>(std::move(request), std::move(done), entered.event);
     py::gil_scoped_release release;
-    return {state_->start(std::move(dicts), from_seconds(timeout), Inline::kQuick,
-                          [held_request, held_done](Call& call) { tell(call, *held_request, *held_done); })};
+    try {
+      return {post(std::move(entered.dict), timeout, listener)};
+    } catch (...) {
+      const Error error = current_error();
+      listener->fail_event(error);
+      throw error;
+    }
   }
 
   std::vector<std::string> close(std::optional<double> timeout) {
@@ -122,13 +196,35 @@ class PyPipe {
   }
 
  private:
+  struct Entered {
+    Dict dict;
+    Ref<Event> event;  // null: somebody waits
+  };
+
   // A snapshot; and nothing stale stays in the caller's dict.
-  static Dict enter(py::dict& request) {
-    Dict made = snapshot(request);
-    if (made.contains(kResult)) PyDict_DelItemString(request.ptr(), "result");
-    if (made.contains("event"))
-      throw Error(ErrorCode::kDataType, "the key \"event\" is reserved for a hami.Event; use pipe.submit for an answer later");
+  static Entered enter(py::dict& request) {
+    Entered made{snapshot(request), {}};
+    if (made.dict.contains(kResult)) forget_result(request);
+    if (const Value* given = made.dict.find(kEvent)) made.event = claimed_event(*given);
     return made;
+  }
+
+  // What happens to a request with an event is told to the event alone: also that the pipe is closed.
+  void start(Entered entered, py::dict& request, std::optional<double> timeout) {
+    const auto listener = std::make_shared<Listener>(request, py::object(), entered.event);
+    py::gil_scoped_release release;
+    try {
+      post(std::move(entered.dict), timeout, listener);
+    } catch (...) {
+      listener->fail_event(current_error());
+    }
+  }
+
+  Ref<Call> post(Dict dict, std::optional<double> timeout, const std::shared_ptr<Listener>& listener) {
+    std::vector<Dict> dicts;
+    dicts.push_back(std::move(dict));
+    return state_->start(std::move(dicts), from_seconds(timeout), Inline::kQuick,
+                         [listener](Call& call) { listener->tell(call); });
   }
 
   Ref<Call> run(std::vector<Dict> dicts, std::optional<double> timeout) {

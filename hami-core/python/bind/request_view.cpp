@@ -66,10 +66,7 @@ py::object set_default(const DictView& view, py::handle key, py::object fallback
 }
 
 void fail(const RequestView& view, py::object exception) {
-  if (PyType_Check(exception.ptr())) exception = exception();
-  if (!PyExceptionInstance_Check(exception.ptr()))
-    throw Error(ErrorCode::kDataType, "fail() takes an exception, got " + std::string(py::repr(exception)));
-  view.request().fail(from_exception(std::move(exception)));
+  view.request().fail(from_exception(exception_of(std::move(exception))));
 }
 
 }  // namespace

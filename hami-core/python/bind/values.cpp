@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/error.hpp"
+#include "core_objects.hpp"
 
 namespace hami::bind {
 namespace {
@@ -84,6 +85,7 @@ Value to_value(py::handle object) {
   } else if (PyList_CheckExact(raw)) {
     return Value::adopt(new PythonList(py::reinterpret_borrow<py::object>(object)));
   }
+  if (Object* own = core_object(object)) return Value::share(*own);
   return opaque(py::reinterpret_borrow<py::object>(object));
 }
 
@@ -112,6 +114,7 @@ py::object to_python(const Value& value) {
       return std::move(made);
     }
     default:
+      if (py::object own = from_core_object(*value.object())) return own;
       throw Error(ErrorCode::kDataType, std::string("a value of kind ") + kind_name(value.kind()) + " has no form in Python");
   }
 }

@@ -1,7 +1,7 @@
 """HAMi: pipelines as expressions, run in this process by a C++ core; backends come from plugin wheels."""
 
 from hami._backend import Backend, ByteSize, Duration, generate, register
-from hami._core import __version__
+from hami._core import Event, Queue, RequestStore, __version__
 from hami._errors import (
     AlreadyExists,
     BackendNotFound,
@@ -20,6 +20,8 @@ from hami._errors import (
 )
 from hami._pipe import Pipe, backends, pipe, plugins
 
+KVStorage = RequestStore
+
 __all__ = [
     "AlreadyExists",
     "Backend",
@@ -31,14 +33,18 @@ __all__ = [
     "DeadlineExceeded",
     "Duration",
     "Error",
+    "Event",
+    "KVStorage",
     "NoResult",
     "NotFound",
     "Pipe",
     "PipeClosed",
     "PluginError",
+    "Queue",
     "QueueFull",
     "ReentrantCall",
     "RequestError",
+    "RequestStore",
     "__version__",
     "backends",
     "generate",

@@ -15,6 +15,7 @@ inline constexpr std::string_view kData = "data";
 inline constexpr std::string_view kResult = "result";
 inline constexpr std::string_view kRequestSize = "request_size";
 inline constexpr std::string_view kNodeName = "node_name";
+inline constexpr std::string_view kEvent = "event";
 
 // Not synchronised: a request has one owner at a time.
 class Dict {

@@ -8,8 +8,10 @@
 
 namespace hami {
 
-Queue::Queue(std::size_t max, std::string name) : OpaqueObject(kTypeKey), max_(max), name_(std::move(name)) {
-  if (max == 0) throw Error(ErrorCode::kConfig, "max of " + who() + " is 0; it must be at least 1");
+Queue::Queue(std::int64_t max, std::string name)
+    : OpaqueObject(kTypeKey), max_(static_cast<std::size_t>(max)), name_(std::move(name)) {
+  if (max < 1)
+    throw Error(ErrorCode::kConfig, "max of " + who() + " is " + std::to_string(max) + "; it must be at least 1");
 }
 
 std::string Queue::who() const { return name_.empty() ? "the queue" : "queue " + in_quotes(name_); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -17,10 +18,10 @@ namespace hami {
 class Queue final : public OpaqueObject {
  public:
   static constexpr const char* kTypeKey = "hami.queue";
-  static constexpr std::size_t kDefaultMax = 1024;
+  static constexpr std::int64_t kDefaultMax = 1024;
 
-  // `name` is for messages. Error(kConfig) if `max` is 0.
-  explicit Queue(std::size_t max = kDefaultMax, std::string name = {});
+  // `name` is for messages. Error(kConfig) if `max` is below 1.
+  explicit Queue(std::int64_t max = kDefaultMax, std::string name = {});
 
   // Waits for room until `until`. Throws Error: kQueueFull if it may not wait at all (kNoWait), kDeadlineExceeded if there
   // is still no room then, kPipeClosed if the queue is closed or gets closed meanwhile.

@@ -1,0 +1,40 @@
+// Telling the core's own objects apart; their classes are final, so that one comparison does it.
+#include "core_objects.hpp"
+
+#include "tensor.hpp"
+
+namespace hami::bind {
+namespace {
+
+// Set when the module is made; the module keeps them.
+py::handle event_type;
+py::handle queue_type;
+py::handle tensor_type;
+
+}  // namespace
+
+Object* core_object(py::handle object) {
+  const py::handle type = py::type::handle_of(object);
+  if (type.is(event_type)) return object.cast<Event*>();
+  if (type.is(queue_type)) return object.cast<Queue*>();
+  if (type.is(tensor_type)) return object.cast<TensorObject*>();
+  return nullptr;
+}
+
+py::object from_core_object(Object& object) {
+  if (auto* event = dynamic_cast<Event*>(&object)) return py::cast(Ref<Event>(event));
+  if (auto* queue = dynamic_cast<Queue*>(&object)) return py::cast(Ref<Queue>(queue));
+  if (object.kind() == Kind::kTensor) return py::cast(Tensor(static_cast<TensorObject*>(&object)));
+  return {};
+}
+
+void register_core_objects(py::module_& module) {
+  register_event(module);
+  register_queue(module);
+  register_tensor(module);
+  event_type = py::type::of<Event>();
+  queue_type = py::type::of<Queue>();
+  tensor_type = py::type::of<TensorObject>();
+}
+
+}  // namespace hami::bind

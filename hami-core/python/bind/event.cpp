@@ -1,0 +1,94 @@
+// hami.Event.
+#include "base/event.hpp"
+
+#include <pybind11/stl.h>
+
+#include "core_objects.hpp"
+#include "errors.hpp"
+#include "time.hpp"
+#include "values.hpp"
+
+namespace hami::bind {
+namespace {
+
+constexpr const char* kDoc = R"(Something that will be done once: notified, or failed.
+
+    event = hami.Event()
+    pipe({"data": image, "event": event})    # returns at once
+    event.wait(timeout=1.0) and event.value()
+
+Thread-safe; the first outcome stands. `await event` works in any asyncio loop: it gives the value, or raises the
+exception.)";
+
+// Runs one callback of Python, on whatever thread this is, and lets it go.
+void call_back(PyRef& function, const Event& event) noexcept {
+  const HoldGil gil;
+  try {
+    py::reinterpret_borrow<py::object>(function.get())(from_core_object(const_cast<Event&>(event)));
+  } catch (py::error_already_set& raised) {
+    raised.discard_as_unraisable("hami: a callback of an Event");
+  }
+  function = PyRef();
+}
+
+std::uint64_t watch(Event& event, py::object function) {
+  if (!PyCallable_Check(function.ptr()))
+    throw Error(ErrorCode::kDataType, "a callback is a function of one argument, got " + std::string(py::repr(function)));
+  auto held = std::make_shared<PyRef>(std::move(function));
+  return event.on_done([held](const Event& done) { call_back(*held, done); });
+}
+
+bool notify(Event& event, py::handle given) {
+  Value value = to_value(given);
+  py::gil_scoped_release release;  // callbacks of the core may wait
+  return event.notify(std::move(value));
+}
+
+bool fail(Event& event, py::object exception) {
+  Error error = from_exception(exception_of(std::move(exception)));
+  py::gil_scoped_release release;
+  return event.fail(std::move(error));
+}
+
+py::object exception(const Event& event) {
+  const std::optional<Error> error = event.error();
+  return error ? to_exception(*error) : py::none();
+}
+
+std::string show(const Event& event) {
+  if (!event.done()) return "<hami.Event: waiting>";
+  const py::object error = exception(event);
+  return error.is_none() ? "<hami.Event: done>" : "<hami.Event: failed, " + std::string(py::repr(error)) + ">";
+}
+
+py::object await(const py::object& event) {
+  return py::module_::import("hami._event").attr("outcome")(event).attr("__await__")();
+}
+
+}  // namespace
+
+void register_event(py::module_& module) {
+  py::class_<Event, Ref<Event>> event(module, "Event", kDoc, py::is_final());
+  event.attr("__module__") = "hami";
+  event.def(py::init([] { return make_object<Event>(); }))
+      .def("notify", notify, py::arg("value") = py::none(),
+           "Say that it is done, perhaps with a value, and run the callbacks; False if there was an outcome already.")
+      .def("fail", fail, py::arg("exception"), "Say that it failed, and run the callbacks; False if there was an outcome already.")
+      .def("done", &Event::done, "Whether there is an outcome.")
+      .def("value", [](const Event& self) { return to_python(self.value()); },
+           "Return what it was notified with, the `result` of a request; None while it waits and if it failed.")
+      .def("exception", exception, "Return why it failed; None while it waits and when all went well.")
+      .def("wait", [](const Event& self, std::optional<double> timeout) { return self.wait_until(until_of(timeout)); },
+           py::arg("timeout") = py::none(),
+           "Wait until there is an outcome, at most `timeout` seconds, and return whether there is one. Raises nothing of it.")
+      .def("add_done_callback", [](Event& self, py::object function) { watch(self, std::move(function)); },
+           py::arg("callback"),
+           "Call `callback(event)` once, on the thread that brings the outcome; now if there is one. What it raises is "
+           "reported as unraisable.")
+      .def("_watch", watch, py::arg("callback"))
+      .def("_unwatch", &Event::forget, py::arg("number"))
+      .def("__await__", await)
+      .def("__repr__", show);
+}
+
+}  // namespace hami::bind

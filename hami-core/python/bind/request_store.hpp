@@ -1,0 +1,10 @@
+// hami.RequestStore.
+#pragma once
+
+#include "gil.hpp"
+
+namespace hami::bind {
+
+void register_request_store(py::module_& module);
+
+}  // namespace hami::bind
