@@ -7,6 +7,7 @@
 
 #include "base/error.hpp"
 #include "core_objects.hpp"
+#include "tensor.hpp"
 
 namespace hami::bind {
 namespace {
@@ -26,12 +27,20 @@ class PythonOpaque final : public OpaqueObject {
  public:
   explicit PythonOpaque(py::object object) : OpaqueObject("python.object"), object_(std::move(object)) {}
   void* foreign() const noexcept override { return object_.get().ptr(); }
+  std::string type_name() const override {
+    const HoldGil gil;
+    return python_type_name(object_.get());
+  }
+  Value to_tensor() const override {
+    const HoldGil gil;
+    return tensor_from(object_.get());
+  }
 
  private:
   PyRef object_;
 };
 
-// The list as it is when the core first looks into it.
+// The list (or tuple) as it is when the core first looks into it.
 class PythonList final : public ListObject {
  public:
   explicit PythonList(py::object object) : object_(std::move(object)) {}
@@ -44,8 +53,7 @@ class PythonList final : public ListObject {
     const HoldGil gil;  // before the mutex, always: whoever has the lock may wait for the mutex
     std::lock_guard lock(mutex_);
     if (!taken_) {
-      const auto list = py::reinterpret_borrow<py::list>(object_.get());
-      for (py::handle item : list) items_.push_back(to_value(item));
+      for (py::handle item : object_.get()) items_.push_back(to_value(item));
       taken_ = true;
     }
     return items_;
@@ -54,6 +62,50 @@ class PythonList final : public ListObject {
   PyRef object_;
   mutable std::mutex mutex_;  // guards items_, taken_
   mutable std::vector<Value> items_;
+  mutable bool taken_ = false;
+};
+
+// Calls `take(key, value)` for each; `what` is whose keys they are, for messages.
+template <class Take>
+void read_dict(const py::dict& dict, const char* what, Take take) {
+  const py::scoped_critical_section others_must_not_change_it(dict);
+  PyObject* key = nullptr;
+  PyObject* item = nullptr;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict.ptr(), &position, &key, &item)) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &size) : nullptr;
+    if (!text) {
+      PyErr_Clear();
+      throw Error(ErrorCode::kDataType, std::string("the keys of ") + what + " are str, got " + std::string(py::repr(key)));
+    }
+    take(std::string(text, static_cast<std::size_t>(size)), to_value(item));
+  }
+}
+
+// The dict as it is when the core first looks into it.
+class PythonMap final : public MapObject {
+ public:
+  explicit PythonMap(py::object object) : object_(std::move(object)) {}
+  void* foreign() const noexcept override { return object_.get().ptr(); }
+
+  const std::vector<std::pair<std::string, Value>>& entries() const override {
+    const HoldGil gil;  // before the mutex, as above
+    std::lock_guard lock(mutex_);
+    if (!taken_) {
+      std::vector<std::pair<std::string, Value>> entries;
+      read_dict(py::reinterpret_borrow<py::dict>(object_.get()), "a dict that backends of the core look into",
+                [&](std::string key, Value value) { entries.emplace_back(std::move(key), std::move(value)); });
+      entries_ = std::move(entries);
+      taken_ = true;
+    }
+    return entries_;
+  }
+
+ private:
+  PyRef object_;
+  mutable std::mutex mutex_;  // guards entries_, taken_
+  mutable std::vector<std::pair<std::string, Value>> entries_;
   mutable bool taken_ = false;
 };
 
@@ -82,8 +134,10 @@ Value to_value(py::handle object) {
     PyErr_Clear();  // lone surrogates: no UTF-8, so nothing for the core to look into
   } else if (PyBytes_Check(raw)) {
     return text(Kind::kBytes, object, PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw));
-  } else if (PyList_CheckExact(raw)) {
+  } else if (PyList_CheckExact(raw) || PyTuple_CheckExact(raw)) {
     return Value::adopt(new PythonList(py::reinterpret_borrow<py::object>(object)));
+  } else if (PyDict_CheckExact(raw)) {
+    return Value::adopt(new PythonMap(py::reinterpret_borrow<py::object>(object)));
   }
   if (Object* own = core_object(object)) return Value::share(*own);
   return opaque(py::reinterpret_borrow<py::object>(object));
@@ -110,7 +164,7 @@ py::object to_python(const Value& value) {
     }
     case Kind::kDict: {
       py::dict made;
-      for (const auto& [key, item] : static_cast<MapObject*>(value.object())->entries()) made[py::str(key)] = to_python(item);
+      for (const auto& [key, item] : value.as_dict().entries()) made[py::str(key)] = to_python(item);
       return std::move(made);
     }
     default:
@@ -120,21 +174,9 @@ py::object to_python(const Value& value) {
 }
 
 Dict snapshot(const py::dict& dict) {
-  const py::scoped_critical_section others_must_not_change_it(dict);
   Dict made;
   made.reserve(dict.size() + 1);
-  PyObject* key = nullptr;
-  PyObject* item = nullptr;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(dict.ptr(), &position, &key, &item)) {
-    Py_ssize_t size = 0;
-    const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &size) : nullptr;
-    if (!text) {
-      PyErr_Clear();
-      throw Error(ErrorCode::kDataType, "the keys of a request are str, got " + std::string(py::repr(key)));
-    }
-    made.enter(std::string(text, static_cast<std::size_t>(size)), to_value(item));
-  }
+  read_dict(dict, "a request", [&](std::string key, Value value) { made.enter(std::move(key), std::move(value)); });
   return made;
 }
 

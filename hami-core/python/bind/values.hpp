@@ -6,8 +6,8 @@
 
 namespace hami::bind {
 
-// str, bytes, exact int (of 64 bits), float, bool, None and list become the core's kinds; anything else is opaque. What
-// is not copied keeps its identity: it comes back as the same object.
+// str, bytes, exact int (of 64 bits), float, bool, None, list, tuple, dict and the core's own objects become the core's
+// kinds; anything else is opaque. What is not copied keeps its identity: it comes back as the same object.
 Value to_value(py::handle object);
 py::object to_python(const Value& value);
 

@@ -1,7 +1,7 @@
 """HAMi: pipelines as expressions, run in this process by a C++ core; backends come from plugin wheels."""
 
 from hami._backend import Backend, ByteSize, Duration, generate, register
-from hami._core import Event, Queue, RequestStore, __version__
+from hami._core import Event, Queue, RequestStore, Tensor, __version__
 from hami._errors import (
     AlreadyExists,
     BackendNotFound,
@@ -19,6 +19,7 @@ from hami._errors import (
     RequestError,
 )
 from hami._pipe import Pipe, backends, pipe, plugins
+from hami._tensor import to_like, to_numpy
 
 KVStorage = RequestStore
 
@@ -45,10 +46,13 @@ __all__ = [
     "ReentrantCall",
     "RequestError",
     "RequestStore",
+    "Tensor",
     "__version__",
     "backends",
     "generate",
     "pipe",
     "plugins",
     "register",
+    "to_like",
+    "to_numpy",
 ]

@@ -12,16 +12,16 @@ void register_tensor_scores(Registry& registry);
 namespace {
 
 Tensor tensor_in(const Value& value, const std::string& name, const std::string& taker) {
-  if (value.kind() != Kind::kTensor && value.kind() != Kind::kOpaque)
-    throw Error(ErrorCode::kDataType, taker +
-                                          " takes a tensor (anything with __dlpack__), or a list or dict of them; " +
-                                          name + " is of type " + type_name(value));
+  const std::string expected = taker + " takes a tensor (anything with __dlpack__), or a list or dict of them; " + name;
+  Value seen = value;
   try {
-    return value.as_tensor();
+    if (value.kind() == Kind::kOpaque) seen = static_cast<const OpaqueObject*>(value.object())->to_tensor();
   } catch (const Error& error) {
-    throw Error(error.code(), taker + " takes a tensor (anything with __dlpack__), or a list or dict of them; " + name +
-                                  ": " + error.message());
+    if (error.code() != ErrorCode::kDataType) throw;
+    throw Error(ErrorCode::kDataType, expected + ": " + error.message());
   }
+  if (seen.kind() != Kind::kTensor) throw Error(ErrorCode::kDataType, expected + " is of type " + type_name(value));
+  return seen.as_tensor();
 }
 
 }  // namespace

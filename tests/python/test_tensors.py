@@ -1,0 +1,413 @@
+"""Tensors between Python and the core: nothing is copied on the way in or out, what cannot be taken says why."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hami
+import pytest
+
+np = pytest.importorskip("numpy", reason="numpy is not installed")
+
+VERSIONED = tuple(map(int, np.__version__.split(".")[:2])) >= (2, 1)
+
+
+def through(backend: str, data: Any) -> Any:
+    with hami.pipe(backend) as pipe:
+        return pipe({"data": data})["result"]
+
+
+def refusal(backend: str, data: Any) -> str:
+    with hami.pipe(backend) as pipe, pytest.raises(hami.DataTypeError) as raised:
+        pipe({"data": data})
+    return str(raised.value).split("\n")[0]
+
+
+def address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+class Exporter:
+    """Shows an array by DLPack, as libraries do that know nothing of the arguments, or of all of them."""
+
+    def __init__(self, array: Any, device: tuple[int, int] = (1, 0)) -> None:
+        self.array = array
+        self.device = device
+
+    def __dlpack__(self) -> Any:
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+
+# In and out without a copy
+
+
+def test_a_numpy_array_goes_in_and_out_without_a_copy() -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    result = through("ContiguousTensor", array)
+    assert type(result) is hami.Tensor
+    assert address(hami.to_numpy(result)) == address(array)
+    assert np.array_equal(hami.to_numpy(result), array)
+
+
+def test_a_torch_tensor_goes_in_and_out_without_a_copy() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    given = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    result = through("ContiguousTensor", given)
+    assert type(result) is hami.Tensor
+    assert torch.from_dlpack(result).data_ptr() == given.data_ptr()
+    assert address(hami.to_numpy(result)) == given.data_ptr()
+    assert hami.to_like(result, given).data_ptr() == given.data_ptr()
+    assert hami.to_like(through("SoftmaxTensor", given), given).sum() == pytest.approx(2)
+    assert torch.from_dlpack(through("ContiguousTensor", given.to(torch.bfloat16))).dtype == torch.bfloat16
+
+
+def test_strides_are_seen_not_copied() -> None:
+    array = np.arange(12, dtype=np.int16).reshape(3, 4)[::-1, ::2]
+    passed = hami.to_numpy(through("FixTensor(shape='3,2')", array))
+    assert address(passed) == address(array)
+    assert passed.strides == array.strides
+    copied = hami.to_numpy(through("ContiguousTensor", array))
+    assert address(copied) != address(array)
+    assert copied.flags.c_contiguous
+    assert np.array_equal(copied, array)
+
+
+def test_exporters_without_arguments_are_taken() -> None:
+    array = np.arange(3.0)
+    assert address(hami.to_numpy(through("ContiguousTensor", Exporter(array)))) == address(array)
+
+
+@pytest.mark.skipif(not VERSIONED, reason="numpy before 2.1 exports no read-only arrays")
+def test_a_read_only_array_is_taken_and_stays_read_only() -> None:
+    array = np.arange(3.0)
+    array.flags.writeable = False
+    result = through("ContiguousTensor", array)
+    assert address(hami.to_numpy(result)) == address(array)
+    assert not hami.to_numpy(result).flags.writeable
+    assert memoryview(result).readonly
+    with pytest.raises(BufferError) as raised:
+        result.__dlpack__()
+    assert str(raised.value) == (
+        "the tensor is read-only, which only DLPack from version 1.0 on can say: ask with max_version"
+    )
+    assert hami.to_numpy(through("SoftmaxTensor", array)).flags.writeable
+
+
+def test_unaligned_elements_are_read() -> None:
+    array = np.frombuffer(bytearray(b"\0" + np.array([1.0, 3.0, 2.0], np.float32).tobytes()), np.float32, 3, 1)
+    assert address(array) % 4 != 0
+    assert hami.to_numpy(through("ArgMaxTensor", array)) == 1
+
+
+def test_what_goes_through_untouched_keeps_its_type() -> None:
+    array = np.zeros(2)
+    assert through("Identity", array) is array
+    tensor = through("SoftmaxTensor", array)
+    assert through("Identity", tensor) is tensor
+
+
+# What a caller may ask for
+
+
+def test_to_numpy_and_to_like_give_back_what_is_right_already() -> None:
+    array = np.zeros(2)
+    tensor = through("ContiguousTensor", array)
+    assert hami.to_numpy(array) is array
+    assert hami.to_like(array, np.ones(1)) is array
+    assert hami.to_like(tensor, tensor) is tensor
+
+
+def test_to_like_gives_the_type_of_the_example() -> None:
+    array = np.zeros(2)
+    back = hami.to_like(through("ContiguousTensor", array), array)
+    assert type(back) is np.ndarray
+    assert address(back) == address(array)
+
+
+def test_conversions_that_cannot_be_say_why() -> None:
+    with pytest.raises(hami.DataTypeError) as raised:
+        hami.to_numpy("text")  # type: ignore[arg-type]
+    assert str(raised.value) == "to_numpy takes a hami.Tensor or anything else with __dlpack__, got str"
+    with pytest.raises(hami.DataTypeError) as raised:
+        hami.to_like(np.zeros(1), 5)
+    assert str(raised.value) == "to_like: the package of int has no from_dlpack; give it an array or tensor"
+    half = through("FixTensor(dtype=bfloat16)", np.zeros(1, np.uint8))
+    with pytest.raises(hami.DataTypeError) as raised:
+        hami.to_numpy(half)
+    assert str(raised.value).startswith("to_numpy: numpy cannot take <hami.Tensor bfloat16 [1]>: ")
+
+
+def test_importing_hami_imports_no_numpy() -> None:
+    code = "import sys, hami; hami.pipe('SoftmaxTensor').close(); sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+# hami.Tensor
+
+
+@pytest.fixture
+def tensor() -> hami.Tensor:
+    return through("FixTensor(dtype=float64)", np.array([[1, 2, 3], [4, 5, 6]], np.float32))  # type: ignore[no-any-return]
+
+
+def test_a_tensor_shows_what_it_is(tensor: hami.Tensor) -> None:
+    assert tensor.shape == (2, 3)
+    assert tensor.dtype == "float64"
+    assert tensor.nbytes == 48
+    assert len(tensor) == 2
+    assert repr(tensor) == "<hami.Tensor float64 [2, 3]>"
+    assert tensor.__dlpack_device__() == (1, 0)
+    with pytest.raises(TypeError, match=r"^len\(\) of a tensor without axes$"):
+        len(through("ArgMaxTensor", np.zeros(2)))
+
+
+def test_a_tensor_is_a_buffer(tensor: hami.Tensor) -> None:
+    view = memoryview(tensor)
+    assert (view.format, view.shape, view.strides, view.readonly) == ("d", (2, 3), (24, 8), False)
+    assert view.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert np.asarray(tensor).dtype == np.float64
+    assert address(np.asarray(tensor)) == address(hami.to_numpy(tensor))
+
+
+@pytest.mark.parametrize("dtype", ["?", "b", "h", "i", "q", "B", "H", "I", "Q", "e", "f", "d", "F", "D"])
+def test_every_dtype_of_numpy_comes_back_as_it_was(dtype: str) -> None:
+    array = np.array([0, 1], dtype)
+    result = through("ContiguousTensor", array)
+    for back in (hami.to_numpy(result), np.asarray(result)):
+        assert back.dtype == array.dtype
+        assert np.array_equal(back, array)
+    assert result.dtype == array.dtype.name
+
+
+def test_a_dtype_without_a_letter_is_no_buffer() -> None:
+    half = through("FixTensor(dtype=bfloat16)", np.zeros(1, np.uint8))
+    with pytest.raises(BufferError):
+        memoryview(half)
+
+
+def test_the_arguments_of_dlpack_do_what_the_protocol_says(tensor: hami.Tensor) -> None:
+    def name(capsule: object) -> str:
+        return repr(capsule).split('"')[1]
+
+    assert name(tensor.__dlpack__()) == "dltensor"
+    assert name(tensor.__dlpack__(max_version=(0, 8))) == "dltensor"
+    assert name(tensor.__dlpack__(max_version=(1, 0))) == "dltensor_versioned"
+    assert name(tensor.__dlpack__(max_version=(2, 0), dl_device=(1, 0), copy=False)) == "dltensor_versioned"
+    with pytest.raises(BufferError, match=r"^a tensor in CPU memory has no stream: stream must be None$"):
+        tensor.__dlpack__(stream=1)
+    with pytest.raises(BufferError, match=r"^the tensor is in CPU memory; it is not copied to another device$"):
+        tensor.__dlpack__(dl_device=(2, 0))
+
+
+def test_a_copy_is_made_when_asked_for(tensor: hami.Tensor) -> None:
+    class Copying:
+        def __dlpack__(self, **options: Any) -> Any:
+            return tensor.__dlpack__(**{**options, "copy": True})
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return tensor.__dlpack_device__()
+
+    copied = np.from_dlpack(Copying())
+    assert address(copied) != address(hami.to_numpy(tensor))
+    assert np.array_equal(copied, hami.to_numpy(tensor))
+
+
+# Lifetimes
+
+
+class Tracked(np.ndarray):  # type: ignore[type-arg, misc]
+    """An array that can be watched."""
+
+
+def gone(*watched: weakref.ref[Any]) -> bool:
+    through("Identity", None)  # what threads of the core let go is freed by the next call
+    gc.collect()
+    return all(one() is None for one in watched)
+
+
+def test_the_producer_lives_as_long_as_any_view() -> None:
+    array = np.arange(4.0).view(Tracked)
+    watched = weakref.ref(array)
+    where = address(array)
+    result = through("ContiguousTensor", array)
+    del array
+    gc.collect()
+    assert watched() is not None
+    view = hami.to_numpy(result)
+    del result
+    gc.collect()
+    assert watched() is not None
+    assert address(view) == where
+    assert view.tolist() == [0, 1, 2, 3]
+    del view
+    assert gone(watched)
+
+
+def test_tensors_that_no_consumer_took_are_freed() -> None:
+    array = np.arange(4.0).view(Tracked)
+    watched = weakref.ref(array)
+    result = through("ContiguousTensor", array)
+    capsules = [result.__dlpack__(), result.__dlpack__(max_version=(1, 0)), memoryview(result)]
+    del array, result
+    assert watched() is not None
+    del capsules
+    assert gone(watched)
+
+
+def test_tensors_die_on_any_thread() -> None:
+    watched = []
+    node = {"backend": "S[BackgroundThread[ContiguousTensor],SoftmaxTensor]", "instance_num": 2}
+    with hami.pipe(node) as pipe:
+        lock = threading.Lock()
+
+        def calls() -> None:
+            for _ in range(50):
+                array = np.arange(4.0).view(Tracked)
+                with lock:
+                    watched.append(weakref.ref(array))
+                pipe.submit({"data": array}).result(60)
+
+        threads = [threading.Thread(target=calls) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(watched) == 200
+    assert gone(*watched)
+
+
+# What cannot be taken
+
+
+EXPECTED = "takes a tensor (anything with __dlpack__), or a list or dict of them; `data`"
+
+
+def test_objects_that_are_no_tensors_are_named() -> None:
+    assert refusal("SoftmaxTensor", {1, 2}) == f"SoftmaxTensor {EXPECTED} is of type set"
+    assert refusal("SoftmaxTensor", Exporter) == (
+        f"SoftmaxTensor {EXPECTED}: the type cannot be seen as a tensor: "
+        "Exporter.__dlpack_device__() missing 1 required positional argument: 'self'"
+    )
+    assert refusal("SoftmaxTensor", {"a": {1}}).endswith('; "a" of `data` is of type set')
+    assert refusal("SoftmaxTensor", {1: 2}) == "the keys of a dict that backends of the core look into are str, got 1"
+
+
+def test_memory_of_another_device_is_refused_by_name() -> None:
+    exporter = Exporter(np.zeros(1), device=(2, 3))
+    assert refusal("CatTensor", exporter) == (
+        f"CatTensor {EXPECTED}: the {__name__}.Exporter is on cuda:3; CPU memory is taken here"
+    )
+
+
+def test_a_tensor_without_memory_is_refused() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    message = refusal("CatTensor", torch.zeros(1, device="meta"))
+    assert message.startswith(f"CatTensor {EXPECTED}: the torch.Tensor cannot be seen as a tensor: ")
+    message = refusal("CatTensor", torch.zeros(1, requires_grad=True))
+    assert "require gradient" in message
+
+
+def exporter_of(result: Callable[[], Any]) -> Any:
+    class Odd:
+        def __dlpack__(self) -> Any:
+            return result()
+
+    return Odd()
+
+
+def test_strange_exports_are_errors() -> None:
+    def broken() -> Any:
+        raise BufferError("no export today")
+
+    owner = "exporter_of.<locals>.Odd"
+    assert refusal("CatTensor", exporter_of(broken)) == (
+        f"CatTensor {EXPECTED}: the {__name__}.{owner} cannot be seen as a tensor: no export today"
+    )
+    assert refusal("CatTensor", exporter_of(lambda: 5)) == (
+        f"CatTensor {EXPECTED}: the {__name__}.{owner} gave no DLPack capsule: 5"
+    )
+    used = np.zeros(1).__dlpack__()
+    new_name = b"used_dltensor"
+    ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(used), new_name)
+    assert refusal("CatTensor", exporter_of(lambda: used)).startswith(
+        f"CatTensor {EXPECTED}: the {__name__}.{owner} gave no DLPack capsule: <capsule object "
+    )
+
+
+@pytest.mark.skipif(not VERSIONED, reason="numpy before 2.1 exports no versioned tensors")
+def test_another_major_version_of_dlpack_is_refused() -> None:
+    capsule = np.zeros(1).__dlpack__(max_version=(1, 0))
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    version = ctypes.cast(get(capsule, b"dltensor_versioned"), ctypes.POINTER(ctypes.c_uint32))
+    version[0] = 2
+    assert refusal("CatTensor", exporter_of(lambda: capsule)) == (
+        f"CatTensor {EXPECTED}: the tensor is of DLPack 2.0; this hami-core reads DLPack 1"
+    )
+
+
+def test_elements_that_are_no_numbers_are_refused() -> None:
+    assert "cannot be seen as a tensor" in refusal("ArgMaxTensor", np.array(["text"]))
+    assert refusal("ArgMaxTensor", np.zeros(2, complex)) == "ArgMaxTensor takes real numbers, got complex128 [2]"
+
+
+# Results against numpy
+
+
+def shapes() -> Iterator[tuple[Any, int]]:
+    source = np.random.default_rng(7).normal(size=(3, 4, 5)).astype(np.float32)
+    for array in (source, source.transpose(2, 0, 1), source[:, ::-2], source[:, :0]):
+        for axis in range(-3, 3):
+            yield array, axis
+
+
+def test_softmax_argmax_and_topk_agree_with_numpy() -> None:
+    for array, axis in shapes():
+        powers = np.exp(array - array.max(axis=axis, keepdims=True, initial=-np.inf))
+        shares = powers / powers.sum(axis=axis, keepdims=True)
+        assert np.allclose(hami.to_numpy(through(f"SoftmaxTensor(axis={axis})", array)), shares, atol=1e-6)
+        if array.shape[axis] == 0:
+            continue
+        assert np.array_equal(hami.to_numpy(through(f"ArgMaxTensor(axis={axis})", array)), array.argmax(axis=axis))
+        best = through(f"TopKTensor(k=2,axis={axis})", array)
+        order = np.flip(np.argsort(array, axis=axis), axis=axis).take([0, 1], axis=axis)
+        assert np.array_equal(hami.to_numpy(best["indices"]), order)
+        assert np.array_equal(hami.to_numpy(best["values"]), np.take_along_axis(array, order, axis=axis))
+
+
+def test_python_backends_gather_and_scatter_with_the_core() -> None:
+    sizes = []
+
+    @hami.register("TestDoubling")
+    class Doubling(hami.Backend):
+        max = 8
+
+        def forward(self, batch: Any) -> None:
+            for item in batch:
+                array = hami.to_numpy(item["data"])
+                sizes.append(len(array))
+                item["result"] = (array * 2, {"sum": array.sum(axis=1)}["sum"])
+
+    with hami.pipe("CatSplit[S[FixTensor('-1,2'),CatTensor],TestDoubling,SplitTensor]") as pipe:
+        requests = [{"data": np.full((rows, 2), rows, np.float32), "request_size": rows} for rows in (1, 3, 2)]
+        pipe(requests)
+    assert sum(sizes) == 6
+    for rows, request in zip((1, 3, 2), requests, strict=True):
+        doubled, sums = request["result"]
+        assert np.array_equal(hami.to_numpy(doubled), np.full((rows, 2), 2 * rows))
+        assert np.array_equal(hami.to_numpy(sums), np.full(rows, 2 * rows))
+
+
+def test_a_tuple_is_taken_like_a_list() -> None:
+    results = through("ArgMaxTensor", (np.array([1, 2]), np.array([2, 1])))
+    assert [int(hami.to_numpy(result)) for result in results] == [1, 0]
