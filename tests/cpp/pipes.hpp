@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -180,6 +181,8 @@ class TestPipe {
     state_ = PipeState::build(config);
   }
   explicit TestPipe(Keys keys) : TestPipe(one_node(std::move(keys))) {}
+  // For g++, to which a single key in braces would be a TestPipe as well.
+  explicit TestPipe(std::initializer_list<Keys::value_type> keys) : TestPipe(Keys(keys)) {}
   ~TestPipe() { CHECK(close().empty()); }
   TestPipe(const TestPipe&) = delete;
   TestPipe& operator=(const TestPipe&) = delete;

@@ -1,0 +1,163 @@
+// Configurations that would take all memory, time or stack if nothing stopped them: an error with a place instead.
+#include <doctest/doctest.h>
+
+#include <ctime>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lang/parse.hpp"
+#include "pipes.hpp"
+#include "registry/generated.hpp"
+
+using namespace hami;
+using namespace hami::testing;
+
+namespace {
+
+std::string repeat(const std::string& text, std::size_t times) {
+  std::string all;
+  for (std::size_t i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+std::string nested(const std::string& inner, std::size_t depth) { return repeat("S[", depth) + inner + repeat("]", depth); }
+
+std::vector<std::string> problems_of(const PipeConfig& config) {
+  register_core();
+  std::vector<std::string> messages;
+  const std::clock_t begin = std::clock();
+  for (const Error& problem : plan_pipe(config).second) messages.push_back(problem.message());
+  CHECK((std::clock() - begin) / CLOCKS_PER_SEC < 10);  // of a sanitizer's build; it would be hours
+  return messages;
+}
+
+std::vector<std::string> problems_of(Keys keys) { return problems_of(one_node(std::move(keys))); }
+
+std::string only(const std::vector<std::string>& messages) {
+  REQUIRE_EQ(messages.size(), 1u);
+  return messages[0];
+}
+
+// k0 = S[Reflect[k1],Reflect[k1]], k1 = S[Reflect[k2],Reflect[k2]], …
+Keys doubling(std::size_t times) {
+  Keys keys{{"backend", text("Reflect[k0]")}};
+  for (std::size_t i = 0; i < times; ++i) {
+    const std::string next = "Reflect[k" + std::to_string(i + 1) + "]";
+    keys.emplace_back("k" + std::to_string(i), Value("S[" + next + "," + next + "]"));
+  }
+  keys.emplace_back("k" + std::to_string(times), text("Identity"));
+  return keys;
+}
+
+TEST_CASE("ten thousand items run") {
+  TestPipe pipe({{"backend", Value("S[" + repeat("Identity,", 9999) + "Identity]")}});
+  CHECK_EQ(pipe.call(Value(7)).number(), 7);
+}
+
+TEST_CASE("what is wrong among ten thousand items is found and shown with its place") {
+  CHECK_EQ(only(problems_of({{"backend", Value("S[" + repeat("Identity,", 9999) + "Identity[Pass]]")}})),
+           "Identity takes no brackets\n"
+           "  in  …ity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity[Pass]]"
+           "   (node \"n\")\n"
+           "                                                                                            ^^^^^^^^^^^^^^");
+}
+
+TEST_CASE("200 brackets around a backend run") {
+  TestPipe pipe({{"backend", Value(nested("Identity", kMaxDepth))}});
+  CHECK_EQ(pipe.call(Value(7)).number(), 7);
+}
+
+TEST_CASE("keys that refer to each other nest up to 1000 deep") {
+  const auto chain = [](std::size_t links) {
+    Keys keys{{"backend", text("Reflect[k0]")}};
+    for (std::size_t i = 0; i < links; ++i)
+      keys.emplace_back("k" + std::to_string(i), Value(nested("Reflect[k" + std::to_string(i + 1) + "]", 190)));
+    keys.emplace_back("k" + std::to_string(links), text("Identity"));
+    return keys;
+  };
+  {
+    TestPipe pipe(chain(5));
+    CHECK_EQ(pipe.call(Value(7)).number(), 7);
+  }
+  CHECK_EQ(only(problems_of(chain(6))),
+           "the pipeline is nested deeper than 1000\n"
+           "  in  …S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[…"
+           "   (node \"n\")\n"
+           "                                                         ^\n"
+           "  every use of a key or of a generated backend counts");
+}
+
+TEST_CASE("keys that multiply are stopped, and said once") {
+  CHECK_EQ(problems_of(doubling(10)), std::vector<std::string>{});
+  CHECK_EQ(only(problems_of(doubling(60))),
+           "the pipeline has more than 100000 backends\n"
+           "  in  Identity   (node \"n\")\n"
+           "      ^^^^^^^^\n"
+           "  every use of a key or of a generated backend counts");
+}
+
+TEST_CASE("a long text that is used often is not read for ever") {
+  Keys keys{{"backend", Value("S[" + repeat("Reflect[long],", 99) + "Identity]")},
+            {"long", Value("S[Identity," + repeat("\n", 500'000) + "Identity]")}};
+  CHECK_EQ(only(problems_of(std::move(keys))),
+           "the pipeline comes to more than 16 MiB of text\n"
+           "  in  S[Identity,   (node \"n\")\n"
+           "      ^\n"
+           "  every use of a key or of a generated backend counts");
+}
+
+TEST_CASE("a skipped child of a ModelLoader that is too large is not forgotten") {
+  Keys keys = doubling(60);
+  keys[0].second = text("ModelLoader[(.trt)Reflect[k0],(.onnx)Identity]");
+  keys.emplace_back("model", text("m.onnx"));
+  CHECK(only(problems_of(std::move(keys))).find("the pipeline has more than 100000 backends\n") == 0);
+}
+
+TEST_CASE("generated backends that multiply are stopped") {
+  register_core();
+  for (int i = 0; i < 60; ++i) {
+    const std::string next = "Doubled" + std::to_string(i + 1);
+    generate_backend("Doubled" + std::to_string(i), i == 59 ? "Identity" : "S[" + next + "," + next + "]", "");
+  }
+  CHECK(only(problems_of({{"backend", text("Doubled0")}})).find("the pipeline has more than 100000 backends\n") == 0);
+}
+
+TEST_CASE("a Reflect that leads back to itself is named") {
+  CHECK_EQ(problems_of({{"backend", text("Reflect[post]")}, {"post", text("S[Identity,Reflect[backend]]")}}),
+           std::vector<std::string>{"the expression under \"backend\" refers to itself\n"
+                                    "  in  Reflect[post]   (node \"n\")\n"
+                                    "      ^^^^^^^^^^^^^"});
+}
+
+TEST_CASE("templates do not multiply a text beyond a megabyte") {
+  const Keys keys{{"backend", Value("Log(" + repeat("{long}", 1000) + ")")}, {"long", Value(repeat("x", 2000))}};
+  CHECK_EQ(only(problems_of(keys)),
+           "with its {key} replaced, the expression is longer than 1 MiB\n"
+           "  in  Log({long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}{long}…"
+           "   (node \"n\")\n"
+           "          ^");
+}
+
+TEST_CASE("NUL and bytes that are no UTF-8 in an expression are refused by the planner as by the parser") {
+  CHECK_EQ(only(problems_of({{"backend", Value(std::string("Iden\0tity", 9))}})),
+           "unexpected control byte 0x00\n"
+           "  in  Iden\\x00tity   (node \"n\")\n"
+           "          ^^^^\n"
+           "  only tabs and line breaks may stand in an expression");
+  CHECK_EQ(only(problems_of({{"backend", text("Identity(\xff)")}})),
+           "byte 0xff is not UTF-8\n"
+           "  in  Identity(\\xff)   (node \"n\")\n"
+           "               ^^^^\n"
+           "  expressions are UTF-8 text");
+}
+
+TEST_CASE("a key given twice is refused by the planner as by the parser") {
+  CHECK_EQ(only(problems_of({{"backend", text("Log(message=a,message=b)")}})),
+           "key \"message\" is given twice\n"
+           "  in  Log(message=a,message=b)   (node \"n\")\n"
+           "                    ^^^^^^^\n"
+           "  keep one of them");
+}
+
+}  // namespace
