@@ -19,6 +19,9 @@ import onnxruntime
 from hami_onnx._providers import check_used, full_name, parse_options
 from hami_onnx._threads import usable_cores
 
+# How onnxruntime says that the bytes are no model; the words changed between its versions.
+_SIGNS_OF_NO_MODEL = ("Protobuf parsing failed", "No graph was found", "does not have a graph")
+
 _lock = threading.Lock()
 _open: weakref.WeakValueDictionary[tuple[object, ...], onnxruntime.InferenceSession] = weakref.WeakValueDictionary()
 
@@ -78,6 +81,8 @@ def _unreadable(path: str, error: Exception, owner: str) -> str:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     reason = reason.rpartition(f"{path} failed:")[2] or reason
     size = os.path.getsize(path)
-    if "Protobuf parsing failed" in reason or "No graph was found" in reason:
+    if not size:
+        reason = "the file is empty"
+    if not size or any(sign in reason for sign in _SIGNS_OF_NO_MODEL):
         return f'{owner}: "{path}" ({size} bytes) is truncated or is not an ONNX model: {reason}'
     return f'{owner}: onnxruntime {onnxruntime.__version__} cannot load "{path}" ({size} bytes): {reason}'
