@@ -93,9 +93,7 @@ def test_a_last_class_that_takes_no_item_is_an_error() -> None:
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe("Z[Q]")
     assert str(caught.value) == (
-        "Identity takes no brackets\n"
-        '  in  A[Identity]   (generated backend Z, node "default")\n'
-        "        ^^^^^^^^"
+        'Identity takes no brackets\n  in  A[Identity]   (generated backend Z, node "default")\n        ^^^^^^^^'
     )
 
 
