@@ -20,6 +20,7 @@ from hami._errors import (
 )
 from hami._pipe import Pipe, backends, pipe, plugins
 from hami._tensor import to_like, to_numpy
+from hami._typed_dict import TypedDict
 
 KVStorage = RequestStore
 
@@ -47,6 +48,7 @@ __all__ = [
     "RequestError",
     "RequestStore",
     "Tensor",
+    "TypedDict",
     "__version__",
     "backends",
     "generate",
