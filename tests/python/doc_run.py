@@ -2,10 +2,10 @@
 
 * `python`: all blocks of a document, in order, are one program in a process of its own, warnings are errors.
 * `text`: what the Python or console block before it prints, whole.
-* `console`: each line that starts with `$ ` is run; lines below it are its whole output. `hami` and `python` are those of
-  the tests. Nothing is downloaded: `pip install` of names is checked against the packages of this repository, of a folder
-  is done by laying out what its pyproject.toml says, and the commands of `ci/` (which would run these tests again) are
-  checked to exist and to know the options used.
+* `console`: each line that starts with `$ ` is run; lines below it are its whole output. `hami` and `python` are those
+  of the tests. Nothing is downloaded: `pip install` of names is checked against the packages of this repository, of a
+  folder is done by laying out what its pyproject.toml says, and the commands of `ci/` (which would run these tests
+  again) are checked to exist and to know the options used.
 * `toml`: parsed, and given to `hami check`, but for a pyproject.toml.
 """
 

@@ -1,4 +1,4 @@
-"""The documents of hami-core: their code blocks run, their links lead somewhere, and nothing of the core is left out."""
+"""The documents of hami-core: code blocks run, links lead somewhere, nothing of the core is left out."""
 
 from __future__ import annotations
 
