@@ -51,8 +51,8 @@ class Upper(hami.Backend):
 def test_help_lists_the_commands(call: Any) -> None:
     status, out, err = call("--help")
     assert (status, err) == (0, "")
-    for command in ("run", "check", "backends", "plugins", "doctor", "version"):
-        assert f"\n    {command} " in out
+    for command in ("run", "check", "show-config", "schema", "backends", "plugins", "doctor", "version"):
+        assert re.search(rf"\n    {command}\s", out)
 
 
 def test_without_a_command_help_is_printed(call: Any) -> None:
@@ -208,8 +208,8 @@ def test_check_lists_every_problem_and_fails(call: Any, tmp_path: Path) -> None:
     status, out, err = call("check", "bad.toml")
     assert (status, err) == (1, "")
     assert out.startswith(
-        'bad.toml:1: unknown top-level key "speed"  '
-        "(a node is a table, [node]; a key for all nodes goes into [global])\n\n"
+        'unknown top-level key "speed"\n  in  speed = 1   (bad.toml:1)\n      ^^^^^\n'
+        "  a node is a table, [node]; a key for all nodes goes into [global]\n\n"
     )
     assert 'backend "TestUper" not found; did you mean TestUpper?' in out
     assert "bad.toml:3" in out

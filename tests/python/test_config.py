@@ -79,6 +79,7 @@ def test_a_file_is_read_with_the_place_of_every_key(tmp_path: Path, monkeypatch:
             ("", "dag_entrypoint"): "pipeline.toml:3",
             ("global", ""): "pipeline.toml:6",
             ("global", "device"): "pipeline.toml:7",
+            ("", "providers.ResizeMat"): "pipeline.toml:10",
             ("det", ""): "pipeline.toml:12",
             ("det", "node_entrypoint"): "pipeline.toml:13",
             ("det", "backend"): "pipeline.toml:14",
@@ -88,6 +89,7 @@ def test_a_file_is_read_with_the_place_of_every_key(tmp_path: Path, monkeypatch:
             ("rec", ""): "pipeline.toml:21",
             ("rec", "backend"): "pipeline.toml:22",
         },
+        files=("pipeline.toml",),
     )
 
 
@@ -96,6 +98,7 @@ def test_a_path_object_and_a_flat_file_work(tmp_path: Path) -> None:
     assert load(path) == config(
         {"default": {"backend": "Identity", "max": 2}},
         where={("default", "backend"): f"{path}:1", ("default", "max"): f"{path}:2"},
+        files=(str(path),),
     )
 
 
@@ -145,6 +148,7 @@ def test_text_is_a_packaged_pipeline_if_no_backend_has_that_name(site: Site, mon
     twice = config(
         {"add": {"backend": "S[AcmeAdd,AcmeAdd]"}},
         where={("add", ""): "acme_good/twice.toml:2", ("add", "backend"): "acme_good/twice.toml:3"},
+        files=("acme_good/twice.toml",),
     )
     assert load("acme-twice") == twice
     assert load("acme-good::acme-twice") == twice
@@ -175,59 +179,137 @@ def test_what_was_loaded_can_be_loaded_again() -> None:
         (["a"], "hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, got list"),
         ({}, 'a configuration needs at least one node, as [node] with backend = "…"'),
         ({"global": {}}, 'a configuration needs at least one node, as [node] with backend = "…"'),
-        ({"a b": {}}, '"a b" is no node name: letters, digits, _ and - only'),
-        ({"a.b": {}}, '"a.b" is no node name: letters, digits, _ and - only'),
-        ({"": {}}, '"" is no node name: letters, digits, _ and - only'),
-        ({3: {}}, "3 is no node name: letters, digits, _ and - only"),
+        (
+            {"a b": {}},
+            """"a b" is no node name: letters, digits, _ and - only
+  in  [a b]
+      ^^^^^""",
+        ),
+        (
+            {"a.b": {}},
+            """"a.b" is no node name: letters, digits, _ and - only
+  in  [a.b]
+      ^^^^^""",
+        ),
+        (
+            {"": {}},
+            """"" is no node name: letters, digits, _ and - only
+  in  [""]
+      ^^^^""",
+        ),
+        (
+            {3: {}},
+            """3 is no node name: letters, digits, _ and - only
+  in  [3]
+      ^^^""",
+        ),
         (
             {"a": {}, "provider": {}, "globl": "E"},
-            'unknown top-level key "globl"; did you mean "global"?  '
-            "(a node is a table, [node]; a key for all nodes goes into [global])",
+            """unknown top-level key "globl"; did you mean "global"?
+  in  globl = "E"
+      ^^^^^
+  a node is a table, [node]; a key for all nodes goes into [global]""",
         ),
         (
             {"a": {}, "zzz": 1},
-            'unknown top-level key "zzz"  (a node is a table, [node]; a key for all nodes goes into [global])',
+            """unknown top-level key "zzz"
+  in  zzz = 1
+      ^^^
+  a node is a table, [node]; a key for all nodes goes into [global]""",
         ),
-        ({"a": {}, "global": 3}, "global is a table of keys for all nodes, got int 3"),
-        ({"a": {}, "entrypoint": 3}, "entrypoint is an expression, got int 3"),
-        ({"a": {}, "providers": "x"}, 'providers is a table, as ResizeMat = "hami-image", got "x"'),
-        ({"a": {}, "providers": {"X": 3}}, 'providers: "X" is given the name of a package, got int 3'),
-        ({"a": {}, "requires": "x"}, 'requires is a list, as ["hami-trt>=0.3"], got "x"'),
+        (
+            {"a": {}, "global": 3},
+            """global is a table of keys for all nodes, got int 3
+  in  global = 3
+      ^^^^^^""",
+        ),
+        (
+            {"a": {}, "entrypoint": 3},
+            """entrypoint is an expression, got int 3
+  in  entrypoint = 3
+      ^^^^^^^^^^""",
+        ),
+        (
+            {"a": {}, "providers": "x"},
+            """providers is a table, as ResizeMat = "hami-image", got "x"
+  in  providers = "x"
+      ^^^^^^^^^""",
+        ),
+        (
+            {"a": {}, "providers": {"X": 3}},
+            """providers: "X" is given the name of a package, got int 3
+  in  providers.X = 3
+      ^^^^^^^^^^^""",
+        ),
+        (
+            {"a": {}, "requires": "x"},
+            """requires is a list, as ["hami-trt>=0.3"], got "x"
+  in  requires = "x"
+      ^^^^^^^^""",
+        ),
         (
             {"a": {}, "requires": ["x y"]},
-            "requires takes a package and version bounds, as \"hami-trt>=0.3,<2\", got 'x y'",
+            """requires takes a package and version bounds, as "hami-trt>=0.3,<2", got 'x y'
+  in  requires = ["x y"]
+                  ^^^^^""",
         ),
-        ({"a": {}, "requires": [3]}, 'requires takes a package and version bounds, as "hami-trt>=0.3,<2", got 3'),
+        (
+            {"a": {}, "requires": ["pluggy>=1", 3]},
+            """requires takes a package and version bounds, as "hami-trt>=0.3,<2", got 3
+  in  requires = ["pluggy>=1", 3]
+                               ^""",
+        ),
         (
             {"a": {}, "requires": ["acme-none>=0.3"]},
-            'requires acme-none>=0.3, which is not installed: pip install "acme-none>=0.3"',
+            """requires acme-none>=0.3, which is not installed: pip install "acme-none>=0.3"
+  in  requires = ["acme-none>=0.3"]
+                  ^^^^^^^^^^^^^^^^""",
         ),
         (
             {"a": {}, "requires": ["hami_core>=99"]},
-            f'requires hami_core>=99, but hami_core {hami.__version__} is installed: pip install "hami_core>=99"',
-        ),
-        (
-            {"a": {}, "extends": "base.toml"},
-            f"hami-core {hami.__version__} does not know extends yet; write the keys out",
-        ),
-        (
-            {"a": {"model": "${env:HOME}/m.onnx"}},
-            f'"model" of node "a" has ${{env:HOME}}, which hami-core {hami.__version__} does not replace yet; '
-            "write the value out",
-        ),
-        (
-            {"a": {}, "global": {"names": ["x", "${y"]}},
-            f'"names" of [global] has ${{y, which hami-core {hami.__version__} does not replace yet; '
-            "write the value out",
+            f"""requires hami_core>=99, but hami_core {hami.__version__} is installed: pip install "hami_core>=99"
+  in  requires = ["hami_core>=99"]
+                  ^^^^^^^^^^^^^^^""",
         ),
         ({"a": {3: "x"}}, 'a key of node "a" is not text: int 3'),
-        ({"a": {"X.k": 1, "X": {"k": 2}}}, '"X.k" of node "a" is given twice'),
-        ({"a": {"init": "I", "node_entrypoint": "N"}}, 'node "a" has init and node_entrypoint, which are the same key'),
-        ({"a": {"k": {1, 2}}}, '"k" of node "a" takes text, numbers, booleans or lists of them, got set {1, 2}'),
         (
-            {"a": {"k": b"x" * 99}},
-            '"k" of node "a" takes text, numbers, booleans or lists of them, got bytes',
+            {"a": {"X.k": 1, "X": {"k": 2}}},
+            """"X.k" of node "a" is given twice
+  in  X.k = 2   (node "a")
+      ^^^""",
         ),
+        (
+            {"a": {"init": "I", "node_entrypoint": "N"}},
+            """node "a" has init and node_entrypoint, which are the same key
+  in  init = "I"   (node "a")
+      ^^^^
+  remove one of them""",
+        ),
+        (
+            {"a": {"k": {1, 2}}},
+            """"k" of node "a" takes text, numbers, booleans or lists of them, got set {1, 2}
+  in  k = {1, 2}   (node "a")
+      ^""",
+        ),
+        (
+            {"a": {"k": b"x" * 61}},
+            f""""k" of node "a" takes text, numbers, booleans or lists of them, got bytes
+  in  k = b'{"x" * 61}'   (node "a")
+      ^""",
+        ),
+        (
+            {"a": {"k": 1 << 63}},
+            """"k" of node "a" has more than the 64 bits of a whole number
+  in  k = 9223372036854775808   (node "a")
+      ^""",
+        ),
+        (
+            {"global": {"k": "\ud800"}, "a": {}},
+            """"k" of [global] holds half a surrogate pair, which is no text
+  in  k = "\\ud800"   ([global])
+      ^""",
+        ),
+        ({"a": {"\udc80": 1}}, 'a key of node "a" is not text: "\\udc80"'),
     ],
 )
 def test_what_is_wrong_with_a_dict(source: Any, message: str) -> None:
@@ -238,17 +320,27 @@ def test_what_is_wrong_with_a_dict(source: Any, message: str) -> None:
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = 'speed = 1\nextends = "b.toml"\n[a]\nk = 07:32:00\n["b c"]\n[d]\ninit = "I"\nnode_entrypoint = "N"\n'
+    text = 'speed = 1\nrequires = ["acme-none"]\n[a]\nk = 07:32:00\n["b c"]\n[d]\ninit = "I"\nnode_entrypoint = "N"\n'
     write(tmp_path, text)
     monkeypatch.chdir(tmp_path)
     expected = [
-        'pipeline.toml:1: unknown top-level key "speed"  '
-        "(a node is a table, [node]; a key for all nodes goes into [global])",
-        'pipeline.toml:4: "k" of node "a" takes text, numbers, booleans or lists of them, '
-        "got time datetime.time(7, 32)",
-        'pipeline.toml:5: "b c" is no node name: letters, digits, _ and - only',
-        'pipeline.toml:7: node "d" has init and node_entrypoint, which are the same key',
-        f"pipeline.toml:2: hami-core {hami.__version__} does not know extends yet; write the keys out",
+        """node "d" has init and node_entrypoint, which are the same key
+  in  init = "I"   (node "d", pipeline.toml:7)
+      ^^^^
+  remove one of them""",
+        """"b c" is no node name: letters, digits, _ and - only
+  in  [b c]   (pipeline.toml:5)
+      ^^^^^""",
+        """unknown top-level key "speed"
+  in  speed = 1   (pipeline.toml:1)
+      ^^^^^
+  a node is a table, [node]; a key for all nodes goes into [global]""",
+        """requires acme-none, which is not installed: pip install "acme-none"
+  in  requires = ["acme-none"]   (pipeline.toml:2)
+                  ^^^^^^^^^^^""",
+        """"k" of node "a" takes text, numbers, booleans or lists of them, got time datetime.time(7, 32)
+  in  k = datetime.time(7, 32)   (node "a", pipeline.toml:4)
+      ^""",
     ]
     assert problems_of("pipeline.toml") == expected
     with pytest.raises(hami.ConfigError) as caught:
@@ -269,7 +361,10 @@ def test_all_problems_are_told_at_once(tmp_path: Path, monkeypatch: pytest.Monke
         ("[a]\nk = [1\n", "pipeline.toml:2: Unclosed array"),
         (b"[a]\nk = '\xff'\n", "pipeline.toml:2: not UTF-8 text, which TOML files are (byte 9)"),
         ("a = " + "[" * 100_000, "pipeline.toml: nested too deeply"),
-        ("", 'pipeline.toml: a configuration needs at least one node, as [node] with backend = "…"'),
+        ("", 'a configuration needs at least one node, as [node] with backend = "…"   (pipeline.toml)'),
+        ("[a]\nk = '\0'\n", "pipeline.toml:2: a NUL character, which TOML files never have"),
+        ("[a]\n[b]\n[a]\n", "pipeline.toml:3: Cannot declare ('a',) twice\n  [a]\n    ^"),
+        ("[a]\n" + ".".join("k" * 101) + " = 1\n", "pipeline.toml:2: a key has 100 dots or more"),
     ],
 )
 def test_what_is_no_toml(text: str | bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

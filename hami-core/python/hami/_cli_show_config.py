@@ -42,8 +42,10 @@ def describe(config: LoadedConfig) -> dict[str, Any]:
     several = "dag_entrypoint" if len(config.nodes) > 1 else "entrypoint"
     return {
         "files": list(config.files),
-        "requires": config.requires,
-        "providers": config.providers,
+        "requires": {"value": config.requires, "from": sources.of("", "requires")} if config.requires else None,
+        "providers": {
+            name: sources.key("", f"providers.{name}", package) for name, package in config.providers.items()
+        },
         "global": sources.keys("global", config.globals),
         "entrypoint": {
             "key": entry["key"] or several,
@@ -111,8 +113,9 @@ def _page(effective: dict[str, Any]) -> Iterator[str]:
     entry = effective["entrypoint"]
     lines = [(f"{entry['key']} = {show(entry['value'])}", entry["from"]), *_tree(entry["backends"])]
     if effective["requires"]:
-        lines.append((f"requires = {show(effective['requires'])}", ""))
-    lines += [(f"providers.{name} = {show(package)}", "") for name, package in effective["providers"].items()]
+        lines.append((f"requires = {show(effective['requires']['value'])}", effective["requires"]["from"]))
+    for name, package in effective["providers"].items():
+        lines.append((f"providers.{name} = {show(package['value'])}", package["from"]))
     yield from _in_columns(lines)
     if effective["global"]:
         yield from ["", *_in_columns([("[global]", ""), *_keys(effective["global"])])]

@@ -106,15 +106,13 @@ class _Taking:
     ) -> None:
         if len(path) > MAX_DEPTH:
             self.problems.add(
-                f"{name_of(section)} has tables in tables, more than {MAX_DEPTH} deep",
-                section=section,
-                place=self.place(path),
+                f"{name_of(section)} has tables in tables, more than {MAX_DEPTH} deep", place=self.place(path)
             )
             return
         for key, value in table.items():
             place, full = self.place((*path, key)), f"{prefix}{key}"
             if not isinstance(key, str) or not is_text(key):
-                self.problems.add(f"a key of {name_of(section)} is not text: {got(key)}", section=section, place=place)
+                self.problems.add(f"a key of {name_of(section)} is not text: {got(key)}", place=place)
             elif isinstance(value, Mapping):
                 self.flatten(section, (*path, key), f"{full}.", value, entries)
             elif full in entries:

@@ -75,8 +75,8 @@ class _Extending:
             if self.is_circle(location, entry, name, chain):
                 return None
             content = content_of(location, pipeline)
-        except (Error, ValueError) as error:  # ValueError: a NUL in the path
-            self.problem(str(error), entry, name)
+        except Error as error:
+            self.problem(getattr(error, "headline", str(error)), entry, name, getattr(error, "hint", ""))
             return None
         try:
             file = parse(content, location)
@@ -98,7 +98,7 @@ class _Extending:
             self.problem(f"more than {MAX_CHAIN} files extend one another", entry, name)
         return len(chain) >= MAX_CHAIN
 
-    def problem(self, headline: str, entry: Entry, name: object) -> None:
+    def problem(self, headline: str, entry: Entry, name: object, hint: str = "") -> None:
         """Note what is wrong with one of the names."""
         self.failed = True
-        self.problems.add(headline, "extends", entry.value, place=entry.place, at=show(name))
+        self.problems.add(headline, "extends", entry.value, place=entry.place, at=show(name), hint=hint)

@@ -29,7 +29,10 @@ class Location(NamedTuple):
 
     @property
     def identity(self) -> str:
-        return os.path.realpath(self.path)
+        try:
+            return os.path.realpath(self.path)
+        except ValueError:  # a NUL in it; reading says so
+            return self.path
 
     def beside(self, name: str) -> Location:
         """Return where `name` is as this file would say it."""
@@ -83,6 +86,9 @@ def parse(content: bytes, location: Location) -> File:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{label}:{line}: not UTF-8 text, which TOML files are (byte {error.start})") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ConfigError(f"{label}:{line}: a NUL character, which TOML files never have")
     long_key = _TOO_MANY_PARTS.search(text)
     if long_key:
         line = text.count("\n", 0, long_key.end()) + 1

@@ -36,7 +36,7 @@ def with_caret(
     """Return the message form that the core gives its own; without a text only headline, place and hint."""
     where = ", ".join(filter(None, [section and name_of(section), place]))
     if not text:
-        return headline + (f"   ({where})" if where else "") + (f"\n  {hint}" if hint else "")
+        return _encodable(headline) + (f"   ({where})" if where else "") + (f"\n  {hint}" if hint else "")
     begin, end = (len(_encodable(text[:index]).encode()) for index in span)
     return _core.message_with_caret(_encodable(headline), _encodable(text), begin, end, where, hint)
 
@@ -61,14 +61,14 @@ def of(section: str) -> str:
     return f" of {name_of(section)}" if section else ""
 
 
-def show(value: object) -> str:
+def show(value: object, depth: int = 0) -> str:
     """Show a value much as it stands in a file."""
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(show, value))}]"
+        return f"[{', '.join(show(item, depth + 1) for item in value)}]" if depth < 4 else "[…]"
     if isinstance(value, Mapping):
         return "{…}"
     return repr(value)

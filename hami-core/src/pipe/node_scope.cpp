@@ -23,11 +23,12 @@ NodeScope::Found NodeScope::find_own(const std::string& key) {
 }
 
 NodeScope::Found NodeScope::find(const std::string& key) {
-  if (Found own = find_own(key); own.value) return own;
-  if (is_unknown("global", key)) return {&kUnknown, "global", key, true};
+  const Found own = find_own(key);
   const auto found = global_.values.find(key);
+  if (found != global_.values.end()) global_.used.insert(key);  // also where the node's own hides it
+  if (own.value) return own;
+  if (is_unknown("global", key)) return {&kUnknown, "global", key, true};
   if (found == global_.values.end()) return {};
-  global_.used.insert(key);
   return {found->second, "global", key};
 }
 

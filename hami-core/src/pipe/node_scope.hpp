@@ -38,7 +38,7 @@ class NodeScope {
     std::string key;
     bool unknown = false;  // it was given, but `value` says nothing
   };
-  // The node's own value, else that of [global]. Counts as a use.
+  // The node's own value, else that of [global]. Counts as a use of both.
   Found find(const std::string& key);
   // Of the node alone, for "X.key".
   Found find_own(const std::string& key);

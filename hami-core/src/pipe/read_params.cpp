@@ -86,11 +86,12 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
     explain(spec, value, from, key);
     plan.params.set(spec.name, std::move(value));
   };
+  // All are looked up, for a key that a nearer one overrides is no misspelt one.
+  const NodeScope::Found as_written = node_.find_own(expr.name + "." + spec.name);
+  const NodeScope::Found as_named = node_.find_own(cls.name + "." + spec.name);
+  const NodeScope::Found plain = node_.find(spec.name);
   const Arg* outer = arg ? nullptr : generated_arg(spec.name);
   if (const Arg* given = arg ? arg : outer) {
-    node_.find(spec.name);  // keys that are overridden are no misspelt ones
-    node_.find_own(expr.name + "." + spec.name);
-    node_.find_own(cls.name + "." + spec.name);
     try {
       set(coerce_param(spec, Value(given->value), expr.name), outer ? From::kGenerated : From::kExpression);
     } catch (const Error& error) {
@@ -98,9 +99,7 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
     }
     return;
   }
-  NodeScope::Found found = node_.find_own(expr.name + "." + spec.name);
-  if (!found.value && expr.name != cls.name) found = node_.find_own(cls.name + "." + spec.name);
-  if (!found.value) found = node_.find(spec.name);
+  const NodeScope::Found& found = as_written.value ? as_written : as_named.value ? as_named : plain;
   if (found.unknown) return;
   if (found.value) {
     try {

@@ -1,0 +1,108 @@
+"""hami check tells all that is wrong with a file in one run: each with a caret, the node, the file and the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from conftest import Run
+
+TEN = """\
+requires = ["acme-none>=1"]
+speed = 1
+
+[decode]
+backend = "S[Identity,Log(hello]"
+next = "resize"
+
+[resize]
+backend = "S[Identity,Loog(x)]"
+next = "detekt"
+
+[detect]
+backend = "Sleep(tme=3)"
+max = "four"
+next = "join"
+
+[other]
+backend = "Log"
+next = "join"
+colour = "red"
+
+[join]
+backend = "Log('${nme}')"
+"""
+
+TOLD = """\
+unknown top-level key "speed"
+  in  speed = 1   (ten.toml:2)
+      ^^^^^
+  a node is a table, [node]; a key for all nodes goes into [global]
+
+requires acme-none>=1, which is not installed: pip install "acme-none>=1"
+  in  requires = ["acme-none>=1"]   (ten.toml:1)
+                  ^^^^^^^^^^^^^^
+
+neither node "join" nor [global] has a key "nme"
+  in  backend = "Log('${nme}')"   (node "join", ten.toml:23)
+                      ^^^^^^
+
+"(" is never closed
+  in  S[Identity,Log(hello]   (node "decode", ten.toml:5)
+                    ^
+  expected ")" before "]"
+
+backend "Loog" not found; did you mean Log?  (list all: hami backends)
+  in  S[Identity,Loog(x)]   (node "resize", ten.toml:9)
+                 ^^^^
+
+unknown parameter "tme" for Sleep; did you mean "time"?  (accepts: time: duration)
+  in  Sleep(tme=3)   (node "detect", ten.toml:13)
+            ^^^
+
+parameter "max" of InstanceDispatcher takes int, got "four"
+  in  max = "four"   (node "detect", ten.toml:14)
+      ^^^
+
+parameter "message" of Log is missing
+  in  Log   (node "other", ten.toml:18)
+      ^^^
+  give  message = …  in the node, or write Log(message=…)  (accepts: message: str)
+
+nothing uses the key "colour"
+  in  colour = "red"   (node "other", ten.toml:20)
+      ^^^^^^
+
+node "detekt" does not exist; did you mean detect?
+  in  next = "detekt"   (node "resize", ten.toml:10)
+      ^^^^
+
+node "join" has 2 predecessors and no map
+  in  [join]   (node "join", ten.toml:22)
+      ^^^^^^
+  say where each key comes from: map = "detect[result:data], …"
+
+11 problems in ten.toml
+"""
+
+
+def test_all_mistakes_of_a_file_are_told_in_one_run(hami_command: Run, tmp_path: Path) -> None:
+    (tmp_path / "ten.toml").write_text(TEN)
+    done = hami_command("check", "ten.toml", HAMI_PLUGINS="")
+    assert (done.returncode, done.stdout, done.stderr) == (1, TOLD, "")
+
+
+def test_the_same_file_without_mistakes_is_fine(hami_command: Run, tmp_path: Path) -> None:
+    text = TEN.replace('"acme-none>=1"', '"hami-core"').replace("speed = 1\n", "").replace("(hello]", "(hello)]")
+    text = text.replace("Loog", "Log").replace("detekt", "detect").replace("tme=", "time=").replace('"four"', "4")
+    text = text.replace('colour = "red"', 'message = "red"').replace("nme", "node_name")
+    (tmp_path / "fixed.toml").write_text(text + 'map = "detect[result:data],other[result:more]"\n')
+    done = hami_command("check", "fixed.toml", HAMI_PLUGINS="")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fixed.toml: no problems, 5 nodes\n", "")
+
+
+def test_keys_of_a_node_with_an_unknown_backend_are_not_judged(hami_command: Run, tmp_path: Path) -> None:
+    """They may be that backend's."""
+    (tmp_path / "one.toml").write_text('[global]\nroot = "x"\n[a]\nbackend = "S[Loog,Log(x)]"\ncolour = 1\n')
+    done = hami_command("check", "one.toml", HAMI_PLUGINS="")
+    assert done.stdout.startswith('backend "Loog" not found')
+    assert done.stdout.endswith("\n\n1 problem in one.toml\n")

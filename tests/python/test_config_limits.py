@@ -1,0 +1,79 @@
+"""Configurations of a size that nobody writes by hand: an answer in finite time, or an error that says where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import hami
+import pytest
+from hami import _core
+from hami._config import load, read
+
+
+def heads(problems: list[Exception]) -> list[str]:
+    return [str(problem).splitlines()[0] for problem in problems]
+
+
+def test_a_chain_of_10000_nodes_is_checked() -> None:
+    nodes: dict[str, Any] = {f"n{i}": {"backend": "Identity", "next": f"n{i + 1}"} for i in range(10_000)}
+    nodes["n10000"] = {"backend": "Identity", "map": "n0[result:data],n5000[data:more]"}
+    config, problems = read(nodes)
+    assert problems == []
+    assert _core.check(config) == []
+
+
+def test_10000_nodes_in_a_circle_are_an_error() -> None:
+    nodes = {f"n{i}": {"backend": "Identity", "next": f"n{(i + 1) % 10_000}"} for i in range(10_000)}
+    assert heads(_core.check(load(nodes))) == ['node "n0" follows itself']
+
+
+def test_10000_mistakes_are_all_told() -> None:
+    config, problems = read({f"n{i}": {"backend": "Identity", "colour": "${x}"} for i in range(10_000)})
+    assert len(problems) == 10_000
+    assert _core.check(config) == []  # but for those that are told already
+    config, problems = read({f"n{i}": {"backend": "Identity", "colour": 1} for i in range(10_000)})
+    assert problems == []
+    assert len(_core.check(config)) == 10_000
+
+
+def test_10000_children_are_one_expression() -> None:
+    config = load({"backend": f"S[{','.join(['Identity'] * 10_000)}]"})
+    assert _core.check(config) == []
+    assert len(_core.explain(config)["nodes"]["default"]["backends"]) > 10_000
+
+
+def test_tables_in_tables_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.toml").write_text("[a]\n[a." + ".".join("b" * 90) + "]\nx = 1\n")
+    with pytest.raises(hami.ConfigError) as caught:
+        load("p.toml")
+    assert str(caught.value) == 'node "a" has tables in tables, more than 32 deep   (p.toml:1)'
+    endless: dict[str, Any] = {}
+    endless["a"] = endless
+    assert heads(read(endless)[1]) == ['node "a" has tables in tables, more than 32 deep']
+
+
+def test_lists_in_lists_are_limited() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    assert heads(read({"a": {"x": endless}})[1]) == ['"x" of node "a" has lists in lists, more than 32 deep']
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "{b = " * 5000, "[" * 5000, "a.b." * 300_000 + "c = 1"])
+def test_files_that_nest_without_end_are_errors(text: str, tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(text)
+    with pytest.raises(hami.ConfigError, match=r"^/.*p\.toml"):
+        load(tmp_path / "p.toml")
+
+
+def test_a_megabyte_of_text_in_a_message_is_cut() -> None:
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe({"backend": "Identity", "max": "x" * (1 << 20)})
+    assert len(str(caught.value)) < 1000
+    with pytest.raises(hami.ConfigError) as caught:
+        load({"a": {"x": "y" * (1 << 20) + "${none}"}})
+    first, shown, caret = str(caught.value).splitlines()
+    assert first == 'neither node "a" nor [global] has a key "none"'
+    assert shown.endswith('y${none}"   (node "a")')
+    assert shown.index("${none}") == caret.index("^^^^^^^")

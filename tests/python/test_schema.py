@@ -1,0 +1,204 @@
+"""hami schema: a JSON schema that takes the configurations that the core takes and refuses what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Run, Site
+from doc_blocks import ROOT, blocks_of
+from hami import _core
+from hami._plugins import BackendInfo
+from hami._schema import schema_of
+from hami._toml_lines import tomllib
+
+jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema, which is not installed")
+
+
+def infos() -> list[BackendInfo]:
+    """Return the core's own backends; other tests register some, too."""
+    return [
+        BackendInfo(one.name, one.owner, one.doc, one.params, one.brackets, one.thread)
+        for one in _core.defined()
+        if one.owner == "hami-core"
+    ]
+
+
+@pytest.fixture(scope="module")
+def check() -> Any:
+    """Say whether a configuration is right by the schema."""
+    schema = schema_of(infos())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    return lambda given: not list(validator.iter_errors(given))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"backend": "Identity"},
+        {"backend": "Identity", "max": 4, "own_key": [1, "a", True]},
+        {"a": {"backend": "Identity"}},
+        {"a": {"instance_num": 2}},
+        {"a": {"instance_num": "2"}},
+        {"a": {"instance_num": 2.0}},
+        {"a": {"instance_num": " 2 "}},
+        {"a": {"instance_num": "${env:N:-2}"}},
+        {"a": {"batching_timeout": 5}},
+        {"a": {"batching_timeout": "5ms"}},
+        {"a": {"batching_timeout": "1.5 s"}},
+        {"a": {"on_full": "reject"}},
+        {"a": {"on_full": "${how}"}},
+        {"a": {"or": "Yes"}},
+        {"a": {"or": 1}},
+        {"a": {"next": "b,c"}},
+        {"a": {"next": ["b", "c"]}},
+        {"a": {"InstanceDispatcher": {"max": 4}}},
+        {"a": {"InstanceDispatcher.max": 4}},
+        {"a": {"Unknown": {"what": 3, "deep": {"er": "x"}}}},
+        {"global": {"max": 2}, "providers": {"A": "b"}, "requires": ["x>=1"], "entrypoint": "E", "a": {}},
+        {"extends": "base.toml"},
+        {"extends": ["base.toml", "ocr"], "a": {"max": 1}},
+    ],
+)
+def test_what_the_schema_takes(given: dict[str, Any], check: Any) -> None:
+    assert check(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"a": {"instance_num": "two"}},
+        {"a": {"instance_num": 2.5}},
+        {"a": {"instance_num": True}},
+        {"a": {"instance_num": [2]}},
+        {"a": {"batching_timeout": "5 parsecs"}},
+        {"a": {"batching_timeout": -1}},
+        {"a": {"on_full": "explode"}},
+        {"a": {"or": "perhaps"}},
+        {"a": {"next": 3}},
+        {"a": {"backend": 3}},
+        {"a": {"InstanceDispatcher": {"mx": 4}}},
+        {"a": {"InstanceDispatcher": {"max": "x"}}},
+        {"a": {"InstanceDispatcher.max": "x"}},
+        {"a b": {}},
+        {"a": {}, "speed": 1},
+        {"global": 3},
+        {"global": {"max": "x"}, "a": {}},
+        {"providers": {"A": 3}},
+        {"requires": "x"},
+        {"entrypoint": 3, "a": {}},
+        {"extends": 3},
+        {"max": "x"},
+    ],
+)
+def test_what_the_schema_refuses(given: dict[str, Any], check: Any) -> None:
+    assert not check(given)
+
+
+OWN_FILES = sorted((ROOT / "hami-plugins").glob("*/python/*/*.toml")) + sorted(
+    (ROOT / "tests/plugins").glob("*/*/*.toml")
+)
+IN_DOCUMENTS = [
+    block
+    for page in [ROOT / "README.md", *sorted((ROOT / "hami-core/docs").rglob("*.md"))]
+    for block in blocks_of(page)
+    if block.language == "toml" and "[project" not in block.text
+]
+
+
+@pytest.mark.parametrize("path", OWN_FILES, ids=lambda path: path.name)
+def test_our_own_files_validate(path: Path, check: Any) -> None:
+    assert check(tomllib.loads(path.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("block", IN_DOCUMENTS, ids=lambda block: f"{block.document.stem}-{block.line}")
+def test_files_in_documents_validate(block: Any, check: Any) -> None:
+    assert check(tomllib.loads(block.text))
+
+
+def test_files_of_the_tests_validate(check: Any) -> None:
+    import test_config
+    import test_config_extends
+    import test_show_config
+
+    texts = [
+        test_config.WHOLE,
+        test_config_extends.BASE,
+        test_config_extends.OWN,
+        test_show_config.BASE,
+        test_show_config.OWN,
+    ]
+    assert [text for text in texts if not check(tomllib.loads(text))] == []
+
+
+def test_there_are_files_to_validate() -> None:
+    assert {"ocr.toml", "twice.toml"} <= {path.name for path in OWN_FILES}
+    assert len(IN_DOCUMENTS) > 3
+
+
+def test_every_parameter_of_every_backend_is_described() -> None:
+    schema = schema_of(infos())
+    node = schema["$defs"]["node"]["properties"]
+    for info in infos():
+        for param in info.params or []:
+            assert f"{info.name}({param['text']})" in node[param["name"]]["description"].splitlines()
+            assert f"{info.name}.{param['name']}" in node
+            assert param["name"] in schema["$defs"][f"{info.name}()"]["properties"]
+
+
+def test_a_key_says_its_default_choices_and_range() -> None:
+    param = {"name": "k", "default": 3, "help": "how many", "text": "k: int = 3 {1..9}", "required": False}
+    one = BackendInfo(
+        "X", "d", "Does x.\nMore.", [{**param, "type": "int", "choices": [], "least": 1.0, "most": 9.0}], "", "own"
+    )
+    schema = schema_of([one])
+    assert schema["$defs"]["X()"]["description"] == "Does x."
+    key = schema["$defs"]["node"]["properties"]["k"]
+    assert key == {
+        "description": "X(k: int = 3 {1..9}): how many",
+        "default": 3,
+        "anyOf": [
+            {"type": "integer", "minimum": 1.0, "maximum": 9.0},
+            {"type": "string", "pattern": key["anyOf"][1]["pattern"]},
+        ],
+    }
+
+
+def test_backends_that_share_a_key_may_differ_in_its_type() -> None:
+    def info(name: str, kind: str, choices: list[str]) -> BackendInfo:
+        param = {"name": "k", "type": kind, "choices": choices, "least": None, "most": None}
+        return BackendInfo(
+            name, "d", "", [{**param, "default": None, "help": "", "text": f"k: {kind}", "required": True}], "", "own"
+        )
+
+    schema = schema_of([info("X", "int", []), info("Y", "str", ["a"])])
+    validator = jsonschema.Draft202012Validator(schema)
+    right = [{"n": {"k": 1}}, {"n": {"k": "a"}}, {"n": {"X": {"k": 1}}}, {"n": {"Y": {"k": "a"}}}]
+    wrong = [{"n": {"k": "b"}}, {"n": {"X": {"k": "a"}}}, {"n": {"Y": {"k": 1}}}]
+    assert [given for given in right if not validator.is_valid(given)] == []
+    assert [given for given in wrong if validator.is_valid(given)] == []
+
+
+def test_the_command_prints_or_writes_the_schema_with_plugins(hami_command: Run, site: Site, tmp_path: Path) -> None:
+    site.install("acme-good")
+    done = hami_command("schema", site=site.folder, HAMI_PLUGINS="good")
+    assert (done.returncode, done.stderr) == (0, "")
+    schema = json.loads(done.stdout)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert "AcmeAdd()" in schema["$defs"]
+    done = hami_command("schema", "--output", "hami.schema.json", site=site.folder, HAMI_PLUGINS="good")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert json.loads((tmp_path / "hami.schema.json").read_text("utf-8")) == schema
+
+
+def test_backends_that_cannot_be_loaded_are_left_open(hami_command: Run, site: Site) -> None:
+    site.install("acme-broken")
+    done = hami_command("schema", site=site.folder, HAMI_PLUGINS="broken")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: left open, for they cannot be loaded: AcmeEngine (acme-broken); see: hami plugins --load\n"
+    )
+    assert "AcmeEngine()" not in json.loads(done.stdout)["$defs"]
