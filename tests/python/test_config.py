@@ -97,7 +97,7 @@ def test_a_path_object_and_a_flat_file_work(tmp_path: Path) -> None:
     path = write(tmp_path, 'backend = "Identity"\r\nmax = 2\r\n', "any.conf")
     assert load(path) == config(
         {"default": {"backend": "Identity", "max": 2}},
-        where={("default", "backend"): f"{path}:1", ("default", "max"): f"{path}:2"},
+        where={("default", ""): f"{path}:1", ("default", "backend"): f"{path}:1", ("default", "max"): f"{path}:2"},
         files=(str(path),),
     )
 

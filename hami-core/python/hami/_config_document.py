@@ -28,6 +28,11 @@ class Section:
         self.place = place
         self.entries: dict[str, Entry] = dict(entries or {})
 
+    @property
+    def begin(self) -> str:
+        """Where it begins: its header, or its first key where it has none."""
+        return self.place or next((entry.place for entry in self.entries.values() if entry.place), "")
+
 
 class Document:
     """What one file or dict says, or several laid over one another."""
@@ -86,9 +91,9 @@ class _Taking:
                 made.top[key] = Entry(value, self.place(path))
             elif key == "providers":
                 entries = {name: Entry(one, self.place((*path, name))) for name, one in value.items()}
-                made.sections[key] = Section(self.place(path), entries)
+                made.sections[key] = Section(self.header(path), entries)
             else:
-                made.sections[key] = Section(self.place(path), self.keys(key, value))
+                made.sections[key] = Section(self.header(path), self.keys(key, value))
         flat = made.top if not any(key not in RESERVED for key in made.sections) else {}
         if any(key not in RESERVED for key in flat):
             self.rename_init("default", flat)
@@ -135,6 +140,10 @@ class _Taking:
                 hint="remove one of them",
             )
         entries["node_entrypoint"] = entries.pop("init")
+
+    def header(self, path: Path) -> str:
+        """Return "file:line" of a table, "" if only keys or sub-tables of it are there."""
+        return self.place(path) if path in self.lines else ""
 
     def place(self, path: Path) -> str:
         """Return "file:line" of a key, of the table around it where the key has none of its own, or ""."""

@@ -83,7 +83,7 @@ class _Reader:
         if isinstance(name, str) and _SEGMENT.fullmatch(name):
             return True
         headline = f"{quoted(name)} is no node name: letters, digits, _ and - only"
-        self.problems.add(headline, str(name) or '""', place=self.document.sections[name].place)
+        self.problems.add(headline, str(name) or '""', place=self.document.sections[name].begin)
         return False
 
     def unknown_top_level(self, key: object, entry: Entry) -> None:
@@ -103,7 +103,7 @@ class _Reader:
         return self.keys("global") if "global" in self.document.sections else {}
 
     def keys(self, section: str) -> dict[str, Any]:
-        if place := self.document.sections[section].place:
+        if place := self.document.sections[section].begin:
             self.where[section, ""] = place
         made = {}
         for key, entry in self.entries[section].items():
