@@ -34,7 +34,7 @@ def build_current() -> interpreters.Interpreter:
 def test_environment(interpreter: interpreters.Interpreter) -> Path:
     """Our wheels with what their tests need besides."""
     plugins = [f"{plugin.name}[test]" for plugin in plugin_wheels.folders()]
-    return wheel_env.ensure("test", interpreter, ["hami-core", *plugins], ["-r", str(REQUIREMENTS / "tests.txt")])
+    return wheel_env.ensure("test", interpreter, ["hami-core[rich]", *plugins], ["-r", str(REQUIREMENTS / "tests.txt")])
 
 
 def layers(totals: Totals, options: Options) -> None:

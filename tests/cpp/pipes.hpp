@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <memory>
 #include <mutex>
+#include <ostream>
 #include <string>
 #include <type_traits>
 #include <utility>

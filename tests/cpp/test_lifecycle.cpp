@@ -193,13 +193,24 @@ TEST_CASE("a pipe may be closed by the callback of its own request") {
   define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {Traits{Threads::kConcurrent, true, true}, {}, ""});
   TestPipe pipe({{"backend", "TestAddOne"}});
   Latch done;
-  pipe->start(requests_of({1}), kNever, Inline::kQuick, [&](Call&) {
-    std::thread([&] {
-      pipe.close(0);
+  const auto submit = [&] {
+    pipe->start(requests_of({1}), kNever, Inline::kQuick, [&](Call&) {
+      CHECK(pipe.close().empty());
       done.add();
-    }).join();
-  });
+    });
+  };
+  submit();
   done.wait_for(1);
+  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {}, ""});
+  for (Keys keys : {Keys{{"backend", "TestAddOne"}}, Keys{{"backend", "TestAddOne"}, {"timeout", "1h"}}}) {
+    TestPipe own(std::move(keys));
+    own->start(requests_of({1}), kNever, Inline::kQuick, [&](Call&) {
+      CHECK(own.close().empty());
+      done.add();
+    });
+    CHECK(own.close().empty());
+  }
+  done.wait_for(3);
 }
 
 TEST_CASE("a request and its call are freed when both are done, whatever its deadline was") {

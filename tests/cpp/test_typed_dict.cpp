@@ -31,7 +31,7 @@ TEST_CASE("a typed dict is made of what fits, and result is not required") {
 }
 
 TEST_CASE("missing keys are told together") {
-  CHECK_THROWS_WITH_AS(TypedDict(kDetect), "Detect lacks the keys \"data\" (bytes), \"boxes\" (list)", Error);
+  CHECK_THROWS_WITH_AS(TypedDict{kDetect}, "Detect lacks the keys \"data\" (bytes), \"boxes\" (list)", Error);
   Dict dict;
   dict.enter("boxes", make_list({}));
   CHECK_THROWS_WITH(TypedDict(kDetect, dict), "Detect lacks the key \"data\" (bytes)");

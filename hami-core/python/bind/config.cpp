@@ -22,7 +22,7 @@ py::list check(const py::object& loaded) {
   const PipeConfig config = config_of(loaded);
   std::vector<Error> problems;
   {
-    py::gil_scoped_release release;
+    const ReleaseGil released;
     problems = plan_pipe(config).second;
   }
   py::list list;
@@ -73,7 +73,7 @@ py::dict explain(const py::object& loaded) {
   const PipeConfig config = config_of(loaded);
   Explanation explanation;
   {
-    py::gil_scoped_release release;
+    const ReleaseGil released;
     plan_pipe(config, &explanation);
   }
   py::dict nodes;

@@ -1,6 +1,7 @@
 // The global lock: hooks for the core's waits, and references dropped by threads that do not hold it.
 #include "gil.hpp"
 
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,7 +27,39 @@ bool finalizing() noexcept {
   for (;;) pause();
 }
 
-std::mutex dropped_mutex;  // guards dropped
+// These may be ended by the interpreter (NotUnwound), so they stay out of functions that must not be unwound.
+__attribute__((noinline)) void take_back(PyThreadState* state) {
+  const NotUnwound guard;
+  PyEval_RestoreThread(state);
+}
+
+__attribute__((noinline)) PyGILState_STATE ensure() {
+  const NotUnwound guard;
+  return PyGILState_Ensure();
+}
+
+// A thread of the core keeps one state from its first use of Python to its end: what Python holds for each thread, such
+// as threading.local, lasts from one forward to the next.
+class ThreadState {
+ public:
+  void keep() {
+    if (state_ || PyGILState_GetThisThreadState()) return;
+    first_ = ensure();
+    state_ = PyEval_SaveThread();
+  }
+  ~ThreadState() {
+    if (!state_ || finalizing() || !Py_IsInitialized()) return;
+    take_back(state_);
+    PyGILState_Release(first_);
+  }
+
+ private:
+  PyThreadState* state_ = nullptr;
+  PyGILState_STATE first_{};
+};
+thread_local ThreadState thread_state;
+
+std::mutex& dropped_mutex = *new std::mutex;  // guards dropped
 std::vector<PyObject*>& dropped = *new std::vector<PyObject*>;
 
 int drain_pending(void*) {
@@ -39,7 +72,7 @@ void* leave() noexcept { return PyGILState_Check() ? PyEval_SaveThread() : nullp
 void enter(void* token) noexcept {
   if (!token) return;
   if (finalizing()) park();
-  PyEval_RestoreThread(static_cast<PyThreadState*>(token));
+  take_back(static_cast<PyThreadState*>(token));
 }
 
 // Python runs signal handlers on the main thread only.
@@ -55,10 +88,20 @@ void check_signals() {
 
 HoldGil::HoldGil() noexcept {
   if (finalizing() && !PyGILState_Check()) park();
-  state_ = PyGILState_Ensure();
+  thread_state.keep();
+  state_ = ensure();
 }
 
 HoldGil::~HoldGil() { PyGILState_Release(state_); }
+
+ReleaseGil::~ReleaseGil() {
+  if (finalizing()) park();
+  take_back(state_);
+}
+
+NotUnwound::~NotUnwound() {
+  if (!PyGILState_Check()) park();
+}
 
 void drop(PyObject* object) noexcept {
   if (PyGILState_Check()) {
@@ -84,6 +127,10 @@ void drain_dropped() noexcept {
   for (PyObject* object : mine) Py_DECREF(object);
 }
 
-void install_hooks() { set_blocking_hooks({leave, enter, check_signals}); }
+void install_hooks() {
+  set_blocking_hooks({leave, enter, check_signals});
+  // A fork must not leave the child a mutex that nobody unlocks.
+  pthread_atfork([] { dropped_mutex.lock(); }, [] { dropped_mutex.unlock(); }, [] { dropped_mutex.unlock(); });
+}
 
 }  // namespace hami::bind

@@ -19,6 +19,41 @@ class HoldGil {
   PyGILState_STATE state_;
 };
 
+// Lets the lock go for the time of its scope.
+class ReleaseGil {
+ public:
+  ReleaseGil() noexcept : state_(PyEval_SaveThread()) {}
+  ~ReleaseGil();
+  ReleaseGil(const ReleaseGil&) = delete;
+  ReleaseGil& operator=(const ReleaseGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+// CPython before 3.14 unwinds a thread that wants the lock while the interpreter finalizes. Our frames must not be
+// unwound: they let go of Python objects without the lock, and others wait for what they hold. Stands in the innermost
+// frame of ours around whatever may take the lock, and stops the thread there for the rest of the process's life.
+class NotUnwound {
+ public:
+  NotUnwound() = default;
+  ~NotUnwound();
+  NotUnwound(const NotUnwound&) = delete;
+  NotUnwound& operator=(const NotUnwound&) = delete;
+};
+
+// callable(arguments…), for calls that run code of users.
+template <class... Arguments>
+__attribute__((noinline)) py::object call_python(py::handle callable, const Arguments&... arguments) {
+  PyObject* result = nullptr;
+  {
+    const NotUnwound guard;
+    result = PyObject_CallFunctionObjArgs(callable.ptr(), arguments.ptr()..., nullptr);
+  }
+  if (!result) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(result);
+}
+
 // Lets a reference go from any thread: at once if it has the lock, else when the next thread has it.
 void drop(PyObject* object) noexcept;
 // Lets go what other threads could not. With the lock held.

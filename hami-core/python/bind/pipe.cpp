@@ -97,13 +97,13 @@ class PyPipe {
   static constexpr Nanoseconds kPatience = 10'000'000'000;
 
   explicit PyPipe(const PipeConfig& config) {
-    py::gil_scoped_release release;
+    const ReleaseGil released;
     state_ = PipeState::build(config);
   }
   // A pipe that nobody closed ends like one that was: what was submitted is finished.
   ~PyPipe() {
     if (!state_ || state_->closed()) return;
-    py::gil_scoped_release release;
+    const ReleaseGil released;
     if (!Worker::on_some_worker()) {
       state_->close(kPatience);
       return;
@@ -162,7 +162,7 @@ class PyPipe {
     drain_dropped();
     Entered entered = enter(request);
     const auto listener = std::make_shared<Listener>(std::move(request), std::move(done), entered.event);
-    py::gil_scoped_release release;
+    const ReleaseGil released;
     try {
       return {post(std::move(entered.dict), timeout, listener)};
     } catch (...) {
@@ -173,7 +173,7 @@ class PyPipe {
   }
 
   std::vector<std::string> close(std::optional<double> timeout) {
-    py::gil_scoped_release release;
+    const ReleaseGil released;
     return state_->close(from_seconds(timeout));
   }
 
@@ -212,7 +212,7 @@ class PyPipe {
   // What happens to a request with an event is told to the event alone: also that the pipe is closed.
   void start(Entered entered, py::dict& request, std::optional<double> timeout) {
     const auto listener = std::make_shared<Listener>(request, py::object(), entered.event);
-    py::gil_scoped_release release;
+    const ReleaseGil released;
     try {
       post(std::move(entered.dict), timeout, listener);
     } catch (...) {
@@ -234,7 +234,7 @@ class PyPipe {
       call->wait();
       return call;
     }
-    py::gil_scoped_release release;
+    const ReleaseGil released;
     Ref<Call> call = state_->start(std::move(dicts), limit, Inline::kAny);
     call->wait();
     return call;
@@ -248,8 +248,8 @@ class PyPipe {
 void register_pipe(py::module_& module) {
   py::class_<CallHandle>(module, "Call", "A submitted request on its way.")
       .def("cancel", [](const CallHandle& self) {
-        py::gil_scoped_release release;
-        self.call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
+        const ReleaseGil released;
+        return self.call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
       });
 
   const auto make = [](const py::object& config) { return std::make_unique<PyPipe>(config_of(config)); };

@@ -39,7 +39,7 @@ class PythonBackend final : public Backend {
     const HoldGil gil;
     try {
       const py::object close = py::getattr(object_.get(), "close", py::none());
-      if (!close.is_none()) close();
+      if (initialised_ && !close.is_none()) call_python(close);
     } catch (py::error_already_set& raised) {
       raised.discard_as_unraisable(py::reinterpret_borrow<py::object>(cls_->get()));
     }
@@ -50,7 +50,7 @@ class PythonBackend final : public Backend {
   void init_(Init& init) override {
     const HoldGil gil;
     try {
-      py::object object = cls_->get()();
+      py::object object = call_python(cls_->get());
       for (const auto& [name, value] : init.params()) {
         py::object given = to_python(value);
         if (paths_->count(name) && !given.is_none()) given = py::module_::import("pathlib").attr("Path")(given);
@@ -59,9 +59,9 @@ class PythonBackend final : public Backend {
       set_children(init, object);
       object_ = PyRef(object);
       if (py::hasattr(object, "init")) {
-        DictView options(&init.options());
-        object.attr("init")(py::cast(&options, py::return_value_policy::reference));
+        call_python(object.attr("init"), py::cast(std::make_unique<DictView>(init.shared_options())));
       }
+      initialised_ = true;
       read_range(object);
       forward_method_ = PyRef(object.attr("forward"));
     } catch (py::error_already_set& raised) {
@@ -73,7 +73,7 @@ class PythonBackend final : public Backend {
     if (!init.has_brackets()) return;
     std::vector<BackendPtr> made;
     {
-      py::gil_scoped_release release;
+      const ReleaseGil release;
       for (const PlanItem& item : init.items()) made.push_back(init.make(item));
     }
     py::tuple children(made.size());
@@ -102,7 +102,7 @@ class PythonBackend final : public Backend {
     const HoldGil gil;
     try {
       const BatchViews views(batch);
-      py::reinterpret_borrow<py::object>(forward_method_.get())(views.list());
+      call_python(forward_method_.get(), views.list());
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
     }
@@ -118,7 +118,7 @@ class PythonBackend final : public Backend {
       // The dependency outlives the call, not the handle.
       Child child{BackendPtr(&dependency, [](Backend*) {})};
       const py::object handle = py::cast(child);
-      object_.get().attr("forward_with_dep")(views.list(), handle);
+      call_python(object_.get().attr("forward_with_dep"), views.list(), handle);
       handle.cast<Child&>().backend = nullptr;
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
@@ -138,6 +138,7 @@ class PythonBackend final : public Backend {
   std::shared_ptr<const std::set<std::string>> paths_;  // parameters that Python wants as pathlib.Path
   PyRef object_;
   PyRef forward_method_;
+  bool initialised_ = false;  // else there is nothing for `close` to free
   Range range_of_;
 };
 
@@ -233,7 +234,7 @@ void register_python_backends(py::module_& module) {
            [](const Child& self, const py::list& batch) {
              if (!self.backend) throw Error(ErrorCode::kRequest, "this backend was lent for one call, which is over");
              const std::vector<Request*> requests = requests_of(batch);
-             py::gil_scoped_release release;
+             const ReleaseGil release;
              self.backend->forward(Batch(requests));
            })
       .def_property_readonly("min", [](const Child& self) { return self.backend->min(); })

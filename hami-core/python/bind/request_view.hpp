@@ -1,6 +1,7 @@
 // A request as a Python backend sees it: a mapping over the core's dict, shown lazily, valid for the time of the call.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "gil.hpp"
@@ -11,6 +12,7 @@ namespace hami::bind {
 class DictView {
  public:
   explicit DictView(Dict* dict) noexcept : dict_(dict) {}
+  explicit DictView(std::shared_ptr<Dict> dict) noexcept : dict_(dict.get()), kept_(std::move(dict)) {}
   virtual ~DictView() = default;
 
   Dict& dict() const;  // throws once the call is over
@@ -18,6 +20,7 @@ class DictView {
 
  private:
   Dict* dict_;
+  std::shared_ptr<Dict> kept_;  // null: the dict is borrowed until detach()
 };
 
 class RequestView final : public DictView {

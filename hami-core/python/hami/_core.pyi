@@ -136,7 +136,7 @@ class Tensor:
 class Call:
     """A submitted request on its way."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> bool: ...
 
 class Pipe:
     """A built pipe."""

@@ -13,9 +13,8 @@ class RequestFuture(Future[dict[str, Any]]):
 
     def cancel(self) -> bool:
         """Cancel unless there is an outcome already; the backend's work for the request is discarded."""
-        if self._call is not None:
-            self._call.cancel()  # gives the outcome at once, through `done` below, if there is none yet
-        return super().cancel()
+        # The core decides: it gives the outcome at once, through `done` below, or there is one on its way already.
+        return self.cancelled() or (self._call is not None and self._call.cancel())
 
 
 def submit(core: Any, request: dict[str, Any], timeout: float | None) -> RequestFuture:

@@ -140,9 +140,8 @@ def plugins(*, load: bool = False) -> list[PluginRecord]:
 
 
 def _kind(value: object) -> str:
-    if isinstance(value, list):
-        return "a list of " + ", ".join(sorted({type(item).__name__ for item in value if not isinstance(item, dict)}))
-    return type(value).__name__
+    others = {type(item).__name__ for item in value if not isinstance(item, dict)} if isinstance(value, list) else set()
+    return "a list of " + ", ".join(sorted(others)) if others else type(value).__name__
 
 
 def _find(name: str, distribution: str, providers: dict[str, str]) -> _core.BackendClass:

@@ -1,6 +1,8 @@
 // WorkerPool: an idle worker, a new one, or the queue.
 #include "base/worker_pool.hpp"
 
+#include <algorithm>
+
 namespace hami {
 
 void WorkerPool::post(std::function<void()> job) {
@@ -31,6 +33,11 @@ void WorkerPool::work(Worker& worker, std::function<void()> job) {
     job = std::move(waiting_.front());
     waiting_.pop_front();
   }
+}
+
+bool WorkerPool::owns_this_thread() {
+  std::lock_guard lock(mutex_);
+  return std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->is_current(); });
 }
 
 bool WorkerPool::stop(Nanoseconds until) {

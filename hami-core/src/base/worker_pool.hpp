@@ -18,6 +18,7 @@ class WorkerPool {
 
   void post(std::function<void()> job);  // jobs must not throw
   bool stop(Nanoseconds until);          // as Worker::stop, for each
+  bool owns_this_thread();
 
  private:
   void work(Worker& worker, std::function<void()> job);

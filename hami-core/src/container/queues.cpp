@@ -47,6 +47,7 @@ class Recv final : public Backend, public Stoppable, public std::enable_shared_f
  public:
   ~Recv() override { stop(); }
   void stop() noexcept override { queue_->close(); }
+  bool owns_this_thread() noexcept override { return worker_ && worker_->is_current(); }
   bool join(Nanoseconds until) noexcept override {
     if (worker_->stop(until)) return true;
     context_->report_abandoned(label() + " of node \"" + node_ + "\"");

@@ -69,6 +69,7 @@ void register_references(Registry& registry) {
   reflect.doc = "Builds the expression that is the value of a parameter of the node; absent: the default, else Identity.";
   reflect.brackets = {false, {Phase{1, 2, ItemKind::kKey}}};
   reflect.expand = plan_reflect;
+  reflect.reads_settings = true;
   registry.add_core(std::make_shared<BackendClass>(std::move(reflect)), {"ProxyFromParam"});
 
   BackendClass backend_proxy;

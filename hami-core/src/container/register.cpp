@@ -26,15 +26,13 @@ class InstancesRegister final : public Backend {
     if (count < 1)
       throw Error(ErrorCode::kConfig, "instance_num is " + std::to_string(count) + "; it must be at least 1");
     for (std::int64_t i = 0; i < count; ++i) {
-      options_.push_back(std::make_unique<Dict>());
-      instances_.push_back(init.for_instance(*options_.back()).make(init.items()[0]));
+      instances_.push_back(init.for_instance().make(init.items()[0]));
       init.context().add(init.node() + "." + std::to_string(i), instances_.back());
     }
   }
 
   void forward_(Batch) override { throw Error(ErrorCode::kConfig, "InstancesRegister has no forward; call an instance"); }
 
-  std::vector<std::unique_ptr<Dict>> options_;  // each outlives the instance that was made with it
   std::vector<BackendPtr> instances_;
 };
 

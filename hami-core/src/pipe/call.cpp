@@ -57,7 +57,8 @@ void Call::done(Request* const* requests, std::size_t count) noexcept {
   if (last) completed();
 }
 
-void Call::give_up(const Error& error) noexcept {
+bool Call::give_up(const Error& error) noexcept {
+  bool any = false;
   bool last = false;
   {
     std::lock_guard lock(mutex_);
@@ -65,11 +66,13 @@ void Call::give_up(const Error& error) noexcept {
       if (slot.settled) continue;
       slot.request->abandon();
       settle(slot, error);
+      any = true;
       last = remaining_ == 0;
     }
     if (last) changed_.notify_all();
   }
   if (last) completed();
+  return any;
 }
 
 Nanoseconds Call::expire(Nanoseconds moment) noexcept {

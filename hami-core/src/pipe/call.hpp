@@ -31,7 +31,8 @@ class Call final : public Sink {
 
   void done(Request* const* requests, std::size_t count) noexcept override;
   // Gives every request that has none this outcome; what its backends still do for it is discarded.
-  void give_up(const Error& error) noexcept;
+  // False: all had one already.
+  bool give_up(const Error& error) noexcept;
   // The same for requests whose deadline is past. Returns the next deadline.
   Nanoseconds expire(Nanoseconds moment) noexcept;
   bool complete() const;

@@ -201,7 +201,7 @@ bool ExprPlanner::check_brackets(const Expr& expr, const BackendClass& cls) {
     }
     for (const Item& item : expr.phases[i]) {
       check_when(item, phase, cls);
-      if (item.is_setting && cls.expand) continue;  // whoever replaces itself reads its own settings
+      if (item.is_setting && cls.reads_settings) continue;
       if (item.is_setting) {
         problem(item.span, expr.name + " takes no settings in its brackets, got \"" + item.setting.key + "\"",
                 "write parameters as " + expr.name + "(" + item.setting.key + "=…)[…]");

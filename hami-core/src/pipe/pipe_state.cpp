@@ -39,10 +39,9 @@ void PipeState::make(const PipePlan& plan) {
   generation_ = fork_generation();
   context_->graph = plan.graph;
   const auto make_root = [&](const std::string& node, const Plan& root) {
-    Dict options;  // of what is no instance
     Bindings bindings;
     try {
-      return Init(context_, node, options, bindings).make(root);
+      return Init(context_, node, std::make_shared<Dict>(), bindings).make(root);
     } catch (...) {
       const Error error = current_error();
       throw node.empty() ? error : error.with_note("node \"" + node + "\"");
@@ -178,11 +177,27 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
     return {};
   }
   const Nanoseconds patience = after(timeout);
-  if (closing_.exchange(true)) {
-    // Who closes first may be waiting for the thread that this is.
-    if (!Worker::on_some_worker()) wait_until(patience, [&] { return closed_; });
+  const bool first = !closing_.exchange(true);
+  if (owns_this_thread()) {  // which cannot wait for its own end
+    if (!first) return {};
+    const auto closer = std::make_shared<Worker>("hami-closer");
+    closer->post([closer, self, patience] { self->end(patience); });
     return {};
   }
+  if (first) return end(patience);
+  wait_until(patience, [&] { return closed_; });
+  return {};
+}
+
+bool PipeState::owns_this_thread() noexcept {
+  if (!Worker::on_some_worker()) return false;
+  for (const auto& weak : context_->stoppables())
+    if (const auto stoppable = weak.lock(); stoppable && stoppable->owns_this_thread()) return true;
+  return timer_.owns_this_thread() || pool_.owns_this_thread();
+}
+
+std::vector<std::string> PipeState::end(Nanoseconds patience) {
+  const std::shared_ptr<PipeState> self = shared_from_this();
   const auto drained = [&] { return !first_ && starting_ == 0; };
   wait_until(patience, drained);
   const Nanoseconds until = std::max(patience, after(kGrace));

@@ -37,6 +37,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
 
   // Takes nothing more, finishes what is open until the time is up, then fails it, and ends all threads. Gives what
   // did not come back: it is abandoned, and its memory is never freed.
+  // On a thread of the pipe itself (a callback) it returns at once, and the rest happens when the thread has come back.
   std::vector<std::string> close(Nanoseconds timeout);
   bool closed() const noexcept { return closing_.load(std::memory_order_relaxed); }
 
@@ -49,6 +50,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   PipeState() = default;
   void make(const PipePlan& plan);
   void destroy() noexcept;
+  std::vector<std::string> end(Nanoseconds patience);
+  bool owns_this_thread() noexcept;
   void launch(const Ref<Call>& call, const std::vector<Request*>& requests, Inline how);
   template <class Condition>
   bool wait_until(Nanoseconds until, Condition condition);  // of what mutex_ guards

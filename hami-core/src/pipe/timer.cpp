@@ -32,6 +32,11 @@ void Timer::stop() noexcept {
   worker = nullptr;  // joins
 }
 
+bool Timer::owns_this_thread() noexcept {
+  std::lock_guard lock(mutex_);
+  return worker_ && worker_->is_current();
+}
+
 void Timer::loop() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {

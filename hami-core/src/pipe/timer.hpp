@@ -18,6 +18,7 @@ class Timer {
   void add(Nanoseconds moment, Call& call);  // starts the thread if it is the first
   void remove(Nanoseconds moment, Call& call) noexcept;
   void stop() noexcept;
+  bool owns_this_thread() noexcept;
 
  private:
   void loop();

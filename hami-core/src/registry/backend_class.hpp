@@ -51,6 +51,7 @@ struct BackendClass {
   std::function<BackendPtr()> create = {};
 
   bool free_args = false;         // takes any arguments, not declared ones: Add(k=v, …)
+  bool reads_settings = false;    // may have key=value among its bracket items
   bool schedules = false;         // has a meaning only in a node's init expression
   bool owns_threads = false;      // what is inside runs on threads that this class provides
   bool binds_names = false;       // the items of its first phase are visible in all later ones

@@ -57,9 +57,9 @@ BackendPtr Init::make(const Plan& plan) {
   return backend;
 }
 
-Init Init::for_instance(Dict& options) const {
+Init Init::for_instance() const {
   Init init = *this;
-  init.options_ = &options;
+  init.options_ = std::make_shared<Dict>();
   return init;
 }
 

@@ -15,8 +15,8 @@ using Bindings = std::map<std::size_t, BackendPtr>;
 
 class Init {
  public:
-  Init(std::shared_ptr<PipeContext> context, std::string node, Dict& options, Bindings& bindings)
-      : context_(std::move(context)), node_(std::move(node)), options_(&options), bindings_(&bindings) {}
+  Init(std::shared_ptr<PipeContext> context, std::string node, std::shared_ptr<Dict> options, Bindings& bindings)
+      : context_(std::move(context)), node_(std::move(node)), options_(std::move(options)), bindings_(&bindings) {}
 
   const Params& params() const noexcept { return plan_->params; }
   const std::vector<Arg>& args() const noexcept { return plan_->args; }
@@ -24,6 +24,7 @@ class Init {
   const Traits& traits() const noexcept { return plan_->traits; }
   // One dict for each instance, shared by its backends.
   Dict& options() const noexcept { return *options_; }
+  const std::shared_ptr<Dict>& shared_options() const noexcept { return options_; }
   const std::string& node() const noexcept { return node_; }
   PipeContext& context() const noexcept { return *context_; }
   const std::shared_ptr<PipeContext>& shared_context() const noexcept { return context_; }
@@ -39,14 +40,14 @@ class Init {
   void bind(std::size_t binding, BackendPtr backend) { (*bindings_)[binding] = std::move(backend); }
 
   // The same surroundings, an instance of its own: fresh options.
-  Init for_instance(Dict& options) const;
+  Init for_instance() const;
   // The same, on a thread that belongs to what is made.
   Init on_own_thread() const;
 
  private:
   std::shared_ptr<PipeContext> context_;
   std::string node_;
-  Dict* options_;
+  std::shared_ptr<Dict> options_;
   Bindings* bindings_;
   const Plan* plan_ = nullptr;
   bool on_own_thread_ = false;

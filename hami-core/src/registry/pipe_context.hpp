@@ -28,6 +28,8 @@ class Stoppable {
   virtual void stop() noexcept = 0;
   // Waits for what runs. False: it did not come back in time.
   virtual bool join(Nanoseconds until) noexcept = 0;
+  // True on a thread that join waits for.
+  virtual bool owns_this_thread() noexcept = 0;
 };
 
 class PipeContext {

@@ -145,6 +145,13 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
   return joined;
 }
 
+bool InstanceDispatcher::owns_this_thread() noexcept {
+  std::lock_guard lock(mutex_);
+  return std::any_of(instances_.begin(), instances_.end(), [](const std::unique_ptr<Instance>& instance) {
+    return instance->worker && instance->worker->is_current();
+  });
+}
+
 // Everything that can be refused is refused before anything is taken.
 bool InstanceDispatcher::admit(Request& request) noexcept {
   try {
@@ -209,7 +216,9 @@ void InstanceDispatcher::wake(Instance& instance) noexcept {
   std::optional<Error> reason;
   try {
     if (!instance.worker) {
-      instance.helper = std::make_unique<Worker>(node_);
+      auto helper = std::make_unique<Worker>(node_);
+      std::lock_guard lock(mutex_);
+      instance.helper = std::move(helper);
       instance.worker = instance.helper.get();
     }
     instance.worker->post([this, &instance] { serve(instance); });

@@ -28,6 +28,7 @@ class InstanceDispatcher final : public Backend,
   ~InstanceDispatcher() override;
   void stop() noexcept override;
   bool join(Nanoseconds until) noexcept override;
+  bool owns_this_thread() noexcept override;
   bool is_asynchronous() const noexcept override { return true; }
   // True inside the forward of an instance of any node.
   static bool runs_on_this_thread() noexcept;
@@ -41,7 +42,7 @@ class InstanceDispatcher final : public Backend,
  private:
   struct Instance {
     Backend* backend = nullptr;           // called on the worker's thread if `own`, else on any
-    Worker* worker = nullptr;             // the backend's own, or `helper`
+    Worker* worker = nullptr;             // the backend's own, or `helper`; set under mutex_
     std::unique_ptr<Worker> helper;       // started when first needed
     bool own = false;
     std::condition_variable company;      // more has come while it gathers

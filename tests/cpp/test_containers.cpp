@@ -1,0 +1,296 @@
+// Sequential, FanOut, IoC, DI, List and the names of instances: what runs on what, in which order, and what is freed.
+#include <thread>
+
+#include "container/sequential.hpp"
+#include "pipes.hpp"
+
+using namespace hami;
+using namespace hami::testing;
+
+namespace {
+
+// What happened, in order.
+class Journal {
+ public:
+  void note(const std::string& what) {
+    std::lock_guard lock(mutex_);
+    text_ += (text_.empty() ? "" : " ") + what;
+  }
+  std::string text() {
+    std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string text_;
+};
+
+// Notes when it is made, injected into and destroyed; adds 1, or what its dependency says.
+class Noting final : public Backend {
+ public:
+  Noting(std::string name, Journal& journal) : name_(std::move(name)), journal_(journal) {}
+  ~Noting() override { journal_.note("~" + name_); }
+
+ private:
+  void init_(Init&) override { journal_.note(name_); }
+  void forward_(Batch batch) override {
+    if (dependency_) return dependency_->forward(batch);
+    add(batch, 1);
+  }
+  void inject_dependency_(const BackendPtr& dependency) override {
+    journal_.note(name_ + "<-" + dependency->label());
+    dependency_ = dependency;
+  }
+
+  std::string name_;
+  Journal& journal_;
+  BackendPtr dependency_;
+};
+
+void define_noting(const std::string& name, Journal& journal) {
+  register_core();
+  BackendClass cls;
+  cls.name = name;
+  cls.owner = "";
+  cls.create = [name, &journal] { return std::make_shared<Noting>(name, journal); };
+  Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
+}
+
+Value numbers(const std::vector<std::int64_t>& list) {
+  std::vector<Value> values;
+  for (std::int64_t one : list) values.emplace_back(one);
+  return make_list(std::move(values));
+}
+
+std::vector<std::int64_t> numbers_of(const Value& list) {
+  std::vector<std::int64_t> values;
+  for (std::size_t i = 0; i < list.as_list().size(); ++i) values.push_back(list.as_list().at(i).as_int());
+  return values;
+}
+
+void define_add_one() {
+  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); });
+}
+
+}  // namespace
+
+TEST_CASE("between two steps result becomes data, and what has none goes no further") {
+  define_add_one();
+  const auto seen = std::make_shared<Seen>();
+  define("TestOnlyOdd", [=](Batch batch, const Params&) {
+    for (Request* request : batch)
+      if (number(*request) % 2 == 1) answer(*request, Value(number(*request) * 10));
+  });
+  define("TestSees", [=](Batch batch, const Params&) {
+    seen->add(batch);
+    for (Request* request : batch) CHECK_FALSE(request->dict.contains(kResult));
+    add(batch, 1);
+  });
+  TestPipe pipe({{"backend", "S[TestAddOne,TestOnlyOdd,TestSees]"}, {"max", 8}});
+  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({0, 1, 2}));
+  CHECK_EQ(outcomes[0].number(), 11);
+  CHECK(outcomes[1].code == ErrorCode::kNoResult);
+  CHECK_EQ(outcomes[1].message, "TestOnlyOdd left no `result`");
+  CHECK_EQ(outcomes[2].number(), 31);
+  CHECK(seen->batches() == Rows{{10, 30}});
+}
+
+TEST_CASE("an (or) step runs only where nobody answered and nobody failed") {
+  const auto seen = std::make_shared<Seen>();
+  define("TestThirds", [](Batch batch, const Params&) {
+    for (Request* request : batch) {
+      if (number(*request) % 3 == 0) answer(*request, Value(1000));
+      if (number(*request) % 3 == 1) request->fail(Error(ErrorCode::kRequest, "a first"));
+    }
+  });
+  define("TestSees", [=](Batch batch, const Params&) {
+    seen->add(batch);
+    add(batch, 1);
+  });
+  define_add_one();
+  TestPipe pipe({{"backend", "S[TestThirds,(or)TestSees,(or)TestSees,TestAddOne]"}, {"max", 8}});
+  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({3, 4, 5}));
+  CHECK_EQ(outcomes[0].number(), 1001);
+  CHECK_EQ(outcomes[1].message, "a first");
+  CHECK_EQ(outcomes[2].number(), 7);
+  CHECK(seen->batches() == Rows{{5}});
+}
+
+TEST_CASE("steps of max 1 are called one by one, and only the one they fail for fails") {
+  const auto seen = std::make_shared<Seen>();
+  define("TestOne", [=](Batch batch, const Params&) {
+    seen->add(batch);
+    if (number(batch[0]) == 2) throw Error(ErrorCode::kRequest, "no 2");
+    add(batch, 0);
+  }, {{}, {1, 1}, ""});
+  define("TestMany", [=](Batch batch, const Params&) {
+    seen->add(batch);
+    add(batch, 10);
+  }, {{}, {1, 4}, ""});
+  TestPipe pipe({{"backend", "S[TestOne,TestMany]"}});
+  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 2, 3}));
+  CHECK_EQ(outcomes[0].number(), 11);
+  CHECK_EQ(outcomes[1].message, "no 2");
+  CHECK_EQ(outcomes[2].number(), 13);
+  CHECK(seen->batches() == Rows{{1}, {2}, {3}, {1, 3}});
+}
+
+TEST_CASE("the range of a sequence is that of its child with the smallest max above 1") {
+  const auto limits = [](const std::vector<Range>& ranges) {
+    const Range range = narrowest(ranges);
+    return std::pair{range.min, range.max};
+  };
+  constexpr std::size_t kAny = Range::kUnbounded;
+  CHECK(limits({{1, 8}, {2, 4}, {1, 1}}) == std::pair<std::size_t, std::size_t>{2, 4});
+  CHECK(limits({{1, 1}, {1, kAny}}) == std::pair<std::size_t, std::size_t>{1, kAny});
+  CHECK(limits({}) == std::pair<std::size_t, std::size_t>{1, kAny});
+}
+
+TEST_CASE("each element of a list runs as a request of its own") {
+  define_add_one();
+  TestPipe pipe({{"backend", "FanOut[TestAddOne]"}});
+  CHECK(numbers_of(pipe.call(numbers({1, 2, 3})).result()) == std::vector<std::int64_t>{2, 3, 4});
+  CHECK(numbers_of(pipe.call(numbers({})).result()).empty());
+  const Outcome wrong = pipe.call(Value(1));
+  CHECK(wrong.code == ErrorCode::kDataType);
+  CHECK_EQ(wrong.message, "FanOut takes a list in `data`, got int");
+  CHECK_EQ(pipe.call(Dict()).message, "the request has no `data`; FanOut takes a list there");
+}
+
+TEST_CASE("lists within lists come back in their shape") {
+  define_add_one();
+  TestPipe pipe({{"backend", "FanOut[FanOut[TestAddOne]]"}});
+  const Value nested = pipe.call(make_list({numbers({1}), numbers({}), numbers({2, 3})})).result();
+  CHECK(numbers_of(nested.as_list().at(0)) == std::vector<std::int64_t>{2});
+  CHECK(numbers_of(nested.as_list().at(1)).empty());
+  CHECK(numbers_of(nested.as_list().at(2)) == std::vector<std::int64_t>{3, 4});
+}
+
+TEST_CASE("an element that fails is the reason of the whole, by its number") {
+  define("TestPositive", [](Batch batch, const Params&) {
+    for (Request* request : batch) {
+      if (number(*request) < 0) request->fail(Error(ErrorCode::kRequest, "negative"));
+      if (number(*request) > 0) answer(*request, Value(number(*request)));
+    }
+  });
+  TestPipe pipe({{"backend", "FanOut[TestPositive]"}, {"max", 8}});
+  const Outcome made = pipe.call(numbers({1, -1, 2}));
+  CHECK_EQ(made.message, "negative");
+  CHECK(made.notes == std::vector<std::string>{"element 1 of 3", "node \"n\""});
+  const Outcome none = pipe.call(numbers({1, 0}));
+  CHECK(none.code == ErrorCode::kNoResult);
+  CHECK_EQ(none.message, "an element of the list was left without `result`");
+  // A neighbour in the same batch is not touched.
+  std::vector<Dict> dicts;
+  dicts.push_back(request_of(numbers({-1})));
+  dicts.push_back(request_of(numbers({1, 2})));
+  const std::vector<Outcome> outcomes = pipe.call_many(std::move(dicts));
+  CHECK_FALSE(outcomes[0].good);
+  CHECK(numbers_of(outcomes[1].result()) == std::vector<std::int64_t>{1, 2});
+}
+
+TEST_CASE("elements of different requests are gathered by the node they go to") {
+  const Gated gated("TestGated", {own_thread(), {1, 8}, ""});
+  PipeConfig config = one_node({{"backend", "TestGated"}});
+  config.entrypoint = "FanOut[Forward[node.n]]";
+  TestPipe pipe(config);
+  std::vector<TestPipe::Pending> pending;
+  pending.push_back(pipe.submit(numbers({0})));
+  gated.gate->arrived.wait_for(1);
+  pending.push_back(pipe.submit(numbers({1, 2})));
+  pending.push_back(pipe.submit(numbers({3, 4})));
+  gated.gate->open();
+  CHECK(numbers_of(pending[1].wait().result()) == std::vector<std::int64_t>{101, 102});
+  CHECK(numbers_of(pending[2].wait().result()) == std::vector<std::int64_t>{103, 104});
+  CHECK(pending[0].wait().good);
+  CHECK(gated.seen->batches() == Rows{{0}, {1, 2, 3, 4}});
+}
+
+TEST_CASE("an IoC makes its items in order, shares them by name, and frees them in reverse") {
+  Journal journal;
+  for (const char* name : {"TestA", "TestB", "TestC"}) define_noting(name, journal);
+  {
+    TestPipe pipe({{"backend", "IoC[x:=TestA,TestB;S[x,TestB,x,TestC]]"}});
+    CHECK_EQ(pipe.call(Value(0)).number(), 4);
+  }
+  CHECK_EQ(journal.text(), "TestA TestB TestC ~TestC ~TestB ~TestA");
+}
+
+TEST_CASE("a sequence initialises its steps from right to left") {
+  Journal journal;
+  for (const char* name : {"TestA", "TestB", "TestC"}) define_noting(name, journal);
+  TestPipe pipe({{"backend", "S[TestA,TestB,TestC]"}});
+  CHECK_EQ(journal.text(), "TestC TestB TestA");
+}
+
+TEST_CASE("DI injects each item into the one before it and runs the first") {
+  Journal journal;
+  for (const char* name : {"TestA", "TestB", "TestC"}) define_noting(name, journal);
+  {
+    TestPipe pipe({{"backend", "DI[TestA,TestB,TestC]"}});
+    CHECK_EQ(pipe.call(Value(0)).number(), 1);
+  }
+  CHECK_EQ(journal.text(), "TestA TestB TestC TestA<-TestB TestB<-TestC ~TestA ~TestB ~TestC");
+}
+
+TEST_CASE("what cannot be run or injected says so") {
+  define_add_one();
+  TestPipe list({{"backend", "List[TestAddOne]"}});
+  CHECK_EQ(list.call(Value(1)).message, "List has no forward; it only initialises its items");
+  CHECK_THROWS_WITH_AS(TestPipe({{"backend", "DI[TestAddOne,TestAddOne]"}}), "TestAddOne takes no dependency", Error);
+  CHECK_THROWS_WITH_AS(TestPipe({{"backend", "TestAddOne"},
+                                 {"node_entrypoint", "List[InstancesRegister[Reflect[backend]],Register[DI[Batching,Identity]]]"}}),
+                       "Batching takes an InstanceDispatcher, got Identity", Error);
+  CHECK_THROWS_WITH_AS(TestPipe({{"backend", "TestAddOne"}, {"node_entrypoint", "List[Register[InstanceDispatcher]]"}}),
+                       "InstanceDispatcher found no instance of node \"n\"; put InstancesRegister[…] before it", Error);
+}
+
+TEST_CASE("instances can be called by name, and a name that is missing is found out when the pipe is built") {
+  define_add_one();
+  PipeConfig config = one_node({{"backend", "TestAddOne"}, {"instance_num", 2}});
+  config.entrypoint = "S[n.0,n.1,node.n]";
+  {
+    TestPipe pipe(config);
+    CHECK_EQ(pipe.call(Value(0)).number(), 3);
+  }
+  config.entrypoint = "Forward[node.m]";
+  CHECK_THROWS_WITH_AS(TestPipe{config}, "instance \"node.m\" not found; did you mean node.n?", Error);
+  CHECK_THROWS_WITH_AS(
+      TestPipe({{"backend", "TestAddOne"},
+                {"node_entrypoint", "List[InstancesRegister[TestAddOne],InstancesRegister[Reflect[backend]],Register[Identity]]"}}),
+      "instance \"n.0\" exists already", Error);
+}
+
+TEST_CASE("a backend on a thread of its own is freed there, after its last forward") {
+  std::thread::id made, freed, ran;
+  class OnThread final : public Backend {
+   public:
+    OnThread(std::thread::id& made_on, std::thread::id& ran_on, std::thread::id& freed_on)
+        : ran_(ran_on), freed_(freed_on) {
+      made_on = std::this_thread::get_id();
+    }
+    ~OnThread() override { freed_ = std::this_thread::get_id(); }
+
+   private:
+    void forward_(Batch batch) override {
+      ran_ = std::this_thread::get_id();
+      add(batch, 1);
+    }
+    std::thread::id& ran_;
+    std::thread::id& freed_;
+  };
+  BackendClass cls;
+  cls.name = "TestOnThread";
+  cls.traits = own_thread();
+  cls.create = [&] { return std::make_shared<OnThread>(made, ran, freed); };
+  Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
+  for (const char* backend : {"TestOnThread", "BackgroundThread[TestOnThread]", "S[TestOnThread,Identity]", "S[Identity,BackgroundThread[TestOnThread]]"}) {
+    TestPipe pipe({{"backend", backend}});
+    CHECK_EQ(pipe.call(Value(1)).number(), 2);
+    CHECK(pipe.close().empty());
+    CHECK((made == ran));
+    CHECK((made == freed));
+    CHECK((made != std::this_thread::get_id()));
+  }
+}

@@ -1,0 +1,68 @@
+"""What the tests of running pipes share: doors that backends wait at, and backends that note what they saw."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import hami
+
+PATIENCE = 60.0  # far more than any step of a test takes; a test that would hang fails then
+
+
+class Gate:
+    """Backends come in and wait; the test sees who is inside and opens."""
+
+    def __init__(self) -> None:
+        self._arrived = threading.Semaphore(0)
+        self._opened = threading.Event()
+
+    def enter(self) -> None:
+        self._arrived.release()
+        assert self._opened.wait(PATIENCE), "nobody opened the gate"
+
+    def wait_for_arrival(self) -> None:
+        assert self._arrived.acquire(timeout=PATIENCE), "nobody came to the gate"
+
+    def open(self) -> None:
+        self._opened.set()
+
+
+def _pass_gate(self: Any, batch: list[Any]) -> None:
+    self.seen.append([item["data"] for item in batch])
+    self.gate.enter()
+    for item in batch:
+        item["result"] = item["data"] + 100
+
+
+def gated(name: str = "TestGated", **attributes: Any) -> Any:
+    """Register a backend that notes its batch, waits at the gate of its class, then answers data + 100."""
+    body = {"gate": Gate(), "seen": [], "forward": _pass_gate, **attributes}
+    return hami.register(name)(type(name, (hami.Backend,), body))
+
+
+def backend(function: Callable[[list[Any]], None], name: str, **attributes: Any) -> Any:
+    """Register a backend whose forward is this function of the batch."""
+    body = {"forward": lambda self, batch: function(batch), **attributes}
+    return hami.register(name)(type(name, (hami.Backend,), body))
+
+
+def each(function: Callable[[Any], Any], name: str, **attributes: Any) -> Any:
+    """Register a backend that answers each request with a function of its data."""
+
+    def forward(batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = function(item["data"])
+
+    return backend(forward, name, **attributes)
+
+
+def run_script(script: str, *arguments: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+    """Run a Python program in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), *arguments], capture_output=True, text=True, timeout=timeout
+    )

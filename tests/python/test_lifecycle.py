@@ -1,0 +1,361 @@
+"""The end of pipes: closed, forgotten, forked, interrupted, or still working when the interpreter ends."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import hami
+import pytest
+from running import PATIENCE, each, gated, run_script
+
+
+def threads_of_process() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def test_close_finishes_what_was_submitted() -> None:
+    cls = gated()
+    pipe = hami.pipe("TestGated")
+    futures = [pipe.submit({"data": number}) for number in range(5)]
+    cls.gate.wait_for_arrival()
+    closer = threading.Thread(target=pipe.close)
+    closer.start()
+    cls.gate.open()
+    closer.join(PATIENCE)
+    assert [one.result(0)["result"] for one in futures] == [100, 101, 102, 103, 104]
+    assert pipe.closed
+    pipe.close()
+
+
+def test_a_backend_that_does_not_come_back_is_abandoned_with_a_warning_that_names_it() -> None:
+    cls = gated()
+    pipe = hami.pipe("TestGated")
+    running = pipe.submit({"data": 1})
+    cls.gate.wait_for_arrival()
+    waiting = pipe.submit({"data": 2})
+    with pytest.warns(RuntimeWarning) as caught:
+        pipe.close(timeout=0.01)
+    assert [str(one.message) for one in caught] == [
+        'these backends did not come back within 0.01 s and were abandoned: TestGated of node "default"'
+    ]
+    assert caught[0].filename == __file__
+    for future in (running, waiting):
+        with pytest.raises(hami.PipeClosed, match=r"^the pipe was closed"):
+            future.result(0)
+    cls.gate.open()
+    assert cls.seen == [[1]]
+
+
+def test_pipes_that_were_closed_or_forgotten_leave_no_thread() -> None:
+    each(lambda number: number + 1, "TestAddOne")
+    each(lambda number: number + 1, "TestAny", thread="any")
+    before = threads_of_process()
+    for number in range(1000):
+        pipe = hami.pipe({"backend": "TestAddOne" if number % 2 else "TestAny"})
+        request = {"data": number}
+        assert (pipe(request) if number % 3 else pipe.submit(request).result())["result"] == number + 1
+        if number % 4:
+            pipe.close(timeout=0 if number % 5 else 10)
+        del pipe
+    gc.collect()
+    assert threads_of_process() == before
+
+
+def test_two_pipes_do_not_know_each_others_names() -> None:
+    with hami.pipe("Identity") as first, hami.pipe("Identity") as second:
+        assert first({"data": 1}) == second({"data": 1})
+    with hami.pipe("Identity") as again:
+        assert again({"data": 1})["result"] == 1
+
+
+def test_forgetting_a_pipe_closes_it() -> None:
+    closed = threading.Event()
+
+    class Closes(hami.Backend):
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = 1
+
+        def close(self) -> None:
+            closed.set()
+
+    hami.register("TestCloses")(Closes)
+    pipe = hami.pipe("TestCloses")
+    assert pipe({"data": 1})["result"] == 1
+    del pipe
+    gc.collect()
+    assert closed.is_set()
+
+
+def test_a_close_that_raises_does_not_stop_the_others() -> None:
+    closed: list[int] = []
+
+    class Fails(hami.Backend):
+        def forward(self, batch: list[Any]) -> None: ...
+
+        def close(self) -> None:
+            closed.append(1)
+            raise ValueError("in close")
+
+    hami.register("TestFailsClose")(Fails)
+    pipe = hami.pipe({"backend": "TestFailsClose", "instance_num": 2})
+    seen: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, seen.append
+    try:
+        pipe.close()
+    finally:
+        sys.unraisablehook = hook
+    assert closed == [1, 1]
+    assert [str(one.exc_value) for one in seen] == ["in close", "in close"]
+
+
+SLOW = """
+    import sys, threading, time
+    import hami
+
+    @hami.register
+    class Slow(hami.Backend):
+        def forward(self, batch):
+            started.set()
+            end = time.monotonic() + SECONDS
+            while time.monotonic() < end:
+                time.sleep(0.0005)
+            for item in batch:
+                item["result"] = "done"
+
+        def close(self):
+            print("closed", flush=True)
+
+    started = threading.Event()
+"""
+
+
+def slow(seconds: float, body: str) -> str:
+    return textwrap.dedent(SLOW).replace("SECONDS", str(seconds)) + textwrap.dedent(body)
+
+
+def check_clean(done: subprocess.CompletedProcess[str], *lines: str) -> None:
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == list(lines)
+
+
+def test_the_interpreter_ends_with_requests_in_flight_and_their_pipe_open() -> None:
+    script = """
+        pipe = hami.pipe("Slow")
+        future = pipe.submit({"data": 1})
+        future.add_done_callback(lambda one: print(one.result()["result"], flush=True))
+        pipe.submit({"data": 2})
+        started.wait()
+    """
+    check_clean(run_script(slow(0.2, script)), "done", "closed")
+
+
+def test_the_interpreter_ends_although_a_backend_does_not() -> None:
+    script = """
+        import atexit
+        pipe = hami.pipe("Slow")
+        pipe.submit({"data": 1})
+        started.wait()
+        atexit.register(pipe.close, 0)
+    """
+    done = run_script(slow(3600, script))
+    assert done.returncode == 0
+    assert "RuntimeWarning: these backends did not come back within 0 s and were abandoned: Slow of node" in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_interpreter_ends_while_daemon_threads_wait_for_their_requests() -> None:
+    script = """
+        import atexit
+        pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
+        def call():
+            while True:
+                try:
+                    pipe({"data": 1})
+                except hami.PipeClosed:
+                    pass
+        for _ in range(8):
+            threading.Thread(target=call, daemon=True).start()
+        started.wait()
+    """
+    for _ in range(5):
+        check_clean(run_script(slow(0.001, script)), "closed", "closed")
+
+
+def test_the_interpreter_ends_with_a_pipe_in_a_cycle() -> None:
+    script = """
+        class Holder: pass
+        holder = Holder()
+        holder.self = holder
+        holder.pipe = hami.pipe("Slow")
+        print(holder.pipe({"data": 1})["result"])
+    """
+    check_clean(run_script(slow(0, script)), "done", "closed")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_pipe_of_before_a_fork_is_refused_in_the_child_and_a_new_one_works() -> None:
+    script = """
+        import os, warnings
+        warnings.simplefilter("ignore")
+        pipe = hami.pipe("Slow")
+        pipe({"data": 1})
+        pipe.submit({"data": 1}).result()
+        child = os.fork()
+        if child == 0:
+            for call in (pipe, pipe.submit):
+                try:
+                    call({"data": 1})
+                except hami.Error as error:
+                    print(error, flush=True)
+            with hami.pipe("Slow") as new:
+                print(new({"data": 1})["result"], flush=True)
+            sys.exit(0)
+        print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), pipe({"data": 1})["result"], flush=True)
+    """
+    refused = "this pipe was made before the process forked; make a new one in the child"
+    check_clean(run_script(slow(0, script)), refused, refused, "done", "closed", "child: 0 done", "closed")
+
+
+@pytest.mark.parametrize("entry", ["Forward[node.default]", "S[Forward[node.default],Identity]"])
+@pytest.mark.parametrize("call", ["{'data': 1}", "[{'data': 1}, {'data': 2}]", "{'data': 1}, timeout=99"])
+def test_ctrl_c_in_a_waiting_call_raises_soon(entry: str, call: str) -> None:
+    script = f"""
+        pipe = hami.pipe({{"default": {{"backend": "Slow"}}, "entrypoint": "{entry}"}})
+        threading.Thread(target=lambda: (started.wait(), print("waiting", flush=True))).start()
+        try:
+            pipe({call})
+        except KeyboardInterrupt:
+            print(time.monotonic_ns(), flush=True)
+        pipe.close(0)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", slow(3600, script)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    sent = time.monotonic_ns()
+    process.send_signal(signal.SIGINT)
+    raised = int(process.stdout.readline())
+    assert process.wait(PATIENCE) == 0
+    process.stdout.close()
+    assert (raised - sent) / 1e9 < 2.0  # 0.1 s on a machine with nothing else to do
+
+
+def test_ctrl_c_in_a_caller_held_up_by_a_full_queue() -> None:
+    script = """
+        pipe = hami.pipe({"backend": "Slow", "queue_max": 1})
+        pipe.submit({"data": 1})
+        started.wait()
+        pipe.submit({"data": 2})
+        print("waiting", flush=True)
+        try:
+            pipe({"data": 3})
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        pipe.close(0)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", slow(3600, script)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert process.wait(PATIENCE) == 0
+    process.stdout.close()
+
+
+def test_a_value_that_runs_code_when_it_goes_may_use_the_pipe() -> None:
+    each(lambda thing: None, "TestNone")
+    ran: list[Any] = []
+    with hami.pipe("TestNone") as pipe, hami.pipe("Identity") as quick:
+
+        class Calls:
+            def __del__(self) -> None:
+                ran.append(quick({"data": 1})["result"])
+
+        for _ in range(50):
+            pipe({"data": Calls()})
+            quick({"data": Calls()})
+            pipe.submit({"data": Calls()}, timeout=3600).result(PATIENCE)
+        pipe({"data": 1})
+        gc.collect()
+    assert ran == [1] * 150
+
+
+def test_many_threads_call_submit_cancel_and_close() -> None:
+    def work(number: int) -> int:
+        if number % 10 == 0:
+            raise ValueError(number)
+        return number + 1
+
+    each(work, "TestWork", max=4)
+    outcomes: list[str] = []
+    pipe = hami.pipe({"backend": "TestWork", "instance_num": 2, "queue_max": 8})
+
+    def call(seed: int) -> None:
+        for number in range(200):
+            try:
+                if (number + seed) % 3:
+                    assert pipe({"data": number})["result"] == number + 1
+                else:
+                    future = pipe.submit({"data": number}, timeout=None if number % 2 else 60)
+                    if number % 4 == 0:
+                        future.cancel()
+                    assert future.result(PATIENCE)["result"] == number + 1
+                outcomes.append("good")
+            except (ValueError, hami.PipeClosed, Exception) as error:
+                outcomes.append(type(error).__name__)
+
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    threads[0].join(PATIENCE)
+    pipe.close()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(outcomes) == 1200
+    assert set(outcomes) <= {"good", "ValueError", "CancelledError", "PipeClosed"}
+
+
+def test_close_at_exit_goes_on_where_warnings_are_errors() -> None:
+    script = """
+        stuck = hami.pipe("Slow")
+        stuck.submit({"data": 1})
+        started.wait()
+        other = hami.pipe("Slow")
+        import hami._pipe
+        close = hami.Pipe.close
+        hami.Pipe.close = lambda self: close(self, 0)
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", slow(3600, script)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0
+    assert done.stdout == "closed\n"
+
+
+def test_os_threads_have_names() -> None:
+    each(lambda number: number + 1, "TestAddOne")
+    with hami.pipe("TestAddOne"):
+        names = {Path(task, "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+    assert "TestAddOne" in names
+
+
+def test_a_deadline_is_a_moment_of_the_monotonic_clock() -> None:
+    cls = gated()
+    with hami.pipe("TestGated") as pipe:
+        with pytest.raises(hami.DeadlineExceeded):
+            pipe({"data": 1, "deadline": time.monotonic() + 0.01})
+        future = pipe.submit({"data": 2, "deadline": time.monotonic() + 3600})
+        cls.gate.open()
+        assert future.result(PATIENCE)["result"] == 102

@@ -1,0 +1,214 @@
+"""Calling a pipe: what goes in, what comes out, and what is left behind when a request fails."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import traceback
+import weakref
+from typing import Any
+
+import hami
+import pytest
+from running import backend, each
+
+
+@pytest.fixture(scope="module")
+def identity() -> Any:
+    with hami.pipe("Identity") as pipe:
+        yield pipe
+
+
+def test_a_call_returns_the_same_dict_with_result(identity: hami.Pipe) -> None:
+    request = {"data": 1, "other": "kept"}
+    assert identity(request) is request
+    assert request == {"data": 1, "other": "kept", "result": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -(2**63), 2**100, 1.5, "text", "h\u00e9", "\ud800", b"a\0b", bytearray(b"x"), [1, [2]], (1, 2),
+     {"a": 1}, {1}, object(), memoryview(b"x")],
+    ids=repr,
+)  # fmt: skip
+def test_values_come_back_as_what_they_were(identity: hami.Pipe, value: Any) -> None:
+    result = identity({"data": value})["result"]
+    assert type(result) is type(value)
+    assert result == value
+    if isinstance(value, (str, bytes, list, tuple, dict, set, bytearray)):
+        assert result is value
+
+
+def test_a_subclass_of_int_keeps_its_class(identity: hami.Pipe) -> None:
+    class Number(int):
+        pass
+
+    number = Number(3)
+    assert identity({"data": number})["result"] is number
+
+
+def test_a_failed_call_raises_the_backends_own_exception_and_leaves_no_result() -> None:
+    def fail(item: Any) -> Any:
+        raise LookupError("nothing there")
+
+    each(fail, "TestFails")
+    with hami.pipe("TestFails") as pipe:
+        request = {"data": 1, "result": "stale"}
+        with pytest.raises(LookupError, match="nothing there") as raised:
+            pipe(request)
+        assert request == {"data": 1}
+        assert "in fail" in "".join(traceback.format_tb(raised.value.__traceback__))
+        text = "".join(getattr(raised.value, "__notes__", [str(raised.value)]))
+        assert text.endswith('in backend TestFails, node "default"')
+
+
+def test_an_exception_raised_again_and_again_has_its_note_once() -> None:
+    error = ValueError("always this one")
+
+    def fail(_: Any) -> Any:
+        raise error
+
+    each(fail, "TestFailsAlike")
+    with hami.pipe("TestFailsAlike") as pipe:
+        for _ in range(3):
+            with pytest.raises(ValueError, match="always this one"):
+                pipe({"data": 1})
+    assert len(getattr(error, "__notes__", [error.args[0]])) == 1
+
+
+def test_a_backend_that_leaves_no_result_has_failed() -> None:
+    backend(lambda batch: None, "TestSilent")
+    with hami.pipe("TestSilent") as pipe:
+        request = {"data": 1, "result": 2}
+        with pytest.raises(hami.NoResult) as raised:
+            pipe(request)
+        assert str(raised.value).splitlines()[0] == "the pipeline left no `result`"
+        assert request == {"data": 1}
+
+
+def test_what_a_backend_writes_comes_back_and_data_does_not_change() -> None:
+    def forward(batch: list[Any]) -> None:
+        for item in batch:
+            item["result"], item["extra"], item["data"] = 1, 2, "changed"
+            del item["other"]
+
+    backend(forward, "TestWrites")
+    with hami.pipe("TestWrites") as pipe:
+        assert pipe({"data": 0, "other": 5}) == {"data": 0, "other": 5, "result": 1, "extra": 2}
+
+
+def test_a_list_of_requests_succeeds_and_fails_one_by_one() -> None:
+    def odd(number: int) -> int:
+        if number % 2 == 0:
+            raise ValueError(f"{number} is even")
+        return number * 10
+
+    each(odd, "TestOdd", max=8)
+    with hami.pipe("TestOdd") as pipe:
+        assert [one["result"] for one in pipe([{"data": 1}, {"data": 3}])] == [10, 30]
+        assert pipe([]) == []
+        requests = [{"data": number} for number in range(4)]
+        with pytest.raises(hami.BatchError) as raised:
+            pipe(requests)
+        assert [(index, type(error)) for index, error in raised.value.errors] == [(0, ValueError), (2, ValueError)]
+        assert requests == [{"data": 0}, {"data": 1, "result": 10}, {"data": 2}, {"data": 3, "result": 30}]
+
+
+def test_a_request_that_cannot_enter_does_not_hold_up_the_others(identity: hami.Pipe) -> None:
+    requests: list[Any] = [{"data": 1}, {2: 3}, {"data": 4}]
+    with pytest.raises(hami.BatchError) as raised:
+        identity(requests)
+    assert [(index, type(error)) for index, error in raised.value.errors] == [(1, hami.DataTypeError)]
+    assert requests == [{"data": 1, "result": 1}, {2: 3}, {"data": 4, "result": 4}]
+
+
+def test_what_is_no_request_is_refused(identity: hami.Pipe) -> None:
+    for wrong, message in [
+        (5, "a pipe takes a dict or a list of dicts, got int"),
+        ([{}, 5, "a"], "a pipe takes a dict or a list of dicts, got a list of int, str"),
+        (({},), "a pipe takes a dict or a list of dicts, got tuple"),
+    ]:
+        with pytest.raises(hami.DataTypeError) as raised:
+            identity(wrong)  # type: ignore[call-overload]
+        assert str(raised.value) == message
+    same: dict[str, Any] = {"data": 1}
+    with pytest.raises(hami.DataTypeError) as raised:
+        identity([same, same])
+    assert str(raised.value) == "one dict stands twice in the list; each request needs a dict of its own"
+    with pytest.raises(hami.DataTypeError, match=r"^the keys of a request are str, got 1$"):
+        identity({1: 2})  # type: ignore[dict-item]
+
+
+def test_one_dict_passed_by_many_threads_at_once_is_no_danger(identity: hami.Pipe) -> None:
+    shared: dict[str, Any] = {"data": "x" * 1000}
+    failures: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            for number in range(300):
+                shared["number"] = number
+                identity(shared)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert identity(shared)["result"] is shared["data"]
+
+
+class Thing:
+    pass
+
+
+@pytest.mark.parametrize("how", ["call", "list", "submit", "timeout", "fails"])
+def test_nothing_of_a_request_is_kept(how: str) -> None:
+    def forward(item: Any) -> Any:
+        if how == "fails":
+            raise ValueError("no")
+        return item
+
+    each(forward, "TestKeepsNothing")
+    with hami.pipe("TestKeepsNothing") as pipe:
+        thing = Thing()
+        gone = weakref.ref(thing)
+        if how == "list":
+            pipe([{"data": thing}])
+        elif how == "call":
+            pipe({"data": thing})
+        elif how == "fails":
+            with pytest.raises(ValueError, match="no"):
+                pipe({"data": thing})
+        else:
+            pipe.submit({"data": thing}, timeout=3600 if how == "timeout" else None).result()
+        del thing
+        pipe({"data": 1}) if how != "fails" else gc.collect()
+        gc.collect()
+        assert gone() is None
+
+
+def test_an_entrypoint_may_wait_itself() -> None:
+    each(lambda number: number + 1, "TestAddOne")
+    with hami.pipe({"default": {"backend": "TestAddOne"}, "entrypoint": "S[Forward[node.default],Identity]"}) as pipe:
+        assert pipe({"data": 1})["result"] == 2
+        assert pipe({"data": 1}, timeout=60)["result"] == 2
+        assert pipe.submit({"data": 1}).result()["result"] == 2
+
+
+def test_the_callers_config_is_not_changed() -> None:
+    config = {"a": {"backend": "Identity", "next": "b"}, "b": {"backend": "Identity"}}
+    copy = {name: dict(keys) for name, keys in config.items()}
+    hami.pipe(config).close()
+    assert config == copy
+
+
+def test_stats_count_by_node() -> None:
+    with hami.pipe("Identity") as pipe:
+        pipe([{"data": 1}, {"data": 2}])
+        with pytest.raises(hami.Error):
+            pipe({})
+        stats = pipe.stats()["default"]
+        assert (stats["requests"], stats["failed"]) == (3, 1)

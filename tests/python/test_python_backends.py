@@ -1,0 +1,308 @@
+"""A backend written in Python: what its methods get, when they are called, and what their exceptions become."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+import hami
+import pytest
+from running import PATIENCE, backend, each
+
+
+def test_parameters_arrive_typed_before_init() -> None:
+    seen: dict[str, Any] = {}
+
+    class Every(hami.Backend):
+        model: Path
+        flag: bool = False
+        names: list[str] = []  # noqa: RUF012
+        wait: hami.Duration = "5ms"  # type: ignore[assignment]
+        room: hami.ByteSize = "1KiB"  # type: ignore[assignment]
+        missing: int | None = None
+
+        def init(self, options: Any) -> None:
+            seen.update({name: getattr(self, name) for name in ("model", "flag", "names", "wait", "room", "missing")})
+
+        def forward(self, batch: list[Any]) -> None: ...
+
+    hami.register("TestEvery")(Every)
+    hami.pipe({"backend": "TestEvery", "model": "a/b.onnx", "flag": "yes", "TestEvery.names": "x, y"}).close()
+    assert seen == {
+        "model": Path("a/b.onnx"), "flag": True, "names": ["x", "y"], "wait": 5.0, "room": 1024, "missing": None,
+    }  # fmt: skip
+
+
+def test_init_forward_and_close_run_on_one_thread_of_their_own() -> None:
+    threads: list[int] = []
+
+    class Own(hami.Backend):
+        def init(self, options: Any) -> None:
+            threads.append(threading.get_ident())
+
+        def forward(self, batch: list[Any]) -> None:
+            threads.append(threading.get_ident())
+            for item in batch:
+                item["result"] = None
+
+        def close(self) -> None:
+            threads.append(threading.get_ident())
+
+    hami.register("TestOwn")(Own)
+    with hami.pipe("TestOwn") as pipe:
+        pipe({"data": 1})
+        pipe({"data": 2})
+    assert len(threads) == 4
+    assert len(set(threads)) == 1
+    assert threads[0] != threading.get_ident()
+
+
+def test_what_python_keeps_for_a_thread_lasts_as_long_as_the_thread() -> None:
+    local = threading.local()
+
+    class Local(hami.Backend):
+        def init(self, options: Any) -> None:
+            local.count = 10
+
+        def forward(self, batch: list[Any]) -> None:
+            local.count += 1
+            for item in batch:
+                item["result"] = local.count
+
+    hami.register("TestLocal")(Local)
+    with hami.pipe("TestLocal") as pipe:
+        assert [pipe({"data": 0})["result"] for _ in range(3)] == [11, 12, 13]
+
+
+def test_options_are_shared_by_the_backends_of_an_instance_and_may_be_kept() -> None:
+    class Keeps(hami.Backend):
+        def init(self, options: Any) -> None:
+            self.options = options
+            options["count"] = options.get("count", 0) + 1
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = [*item["data"], self.options["count"]]
+
+    kept: list[Any] = []
+
+    class Steals(Keeps):
+        def init(self, options: Any) -> None:
+            super().init(options)
+            kept.append(options)
+
+    hami.register("TestKeeps")(Keeps)
+    hami.register("TestSteals")(Steals)
+    with hami.pipe({"backend": "S[TestKeeps,TestSteals]", "instance_num": 2}) as pipe:
+        assert pipe({"data": []})["result"] == [2, 2]
+    assert [options["count"] for options in kept] == [2, 2]
+    with hami.pipe({"default": {"backend": "Identity"}, "entrypoint": "TestKeeps"}) as pipe:
+        assert pipe({"data": []})["result"] == [1]
+
+
+def test_an_error_in_init_is_raised_by_hami_pipe_and_nothing_stays_behind() -> None:
+    calls: list[str] = []
+
+    class Fails(hami.Backend):
+        def init(self, options: Any) -> None:
+            calls.append("init")
+            raise FileNotFoundError("model.onnx")
+
+        def forward(self, batch: list[Any]) -> None: ...
+
+        def close(self) -> None:
+            calls.append("close")  # there is nothing to free
+
+    hami.register("TestFailsInit")(Fails)
+    before = threads_of_process()
+    with pytest.raises(FileNotFoundError, match=r"model\.onnx"):
+        hami.pipe({"backend": "S[Identity,TestFailsInit]", "instance_num": 2})
+    assert calls == ["init"]
+    assert threads_of_process() == before
+
+
+def threads_of_process() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def test_a_request_is_a_mutable_mapping() -> None:
+    seen: dict[str, Any] = {}
+
+    def forward(batch: list[Any]) -> None:
+        (item,) = batch
+        seen["keys"], seen["len"], seen["in"] = item.keys(), len(item), ("data" in item, "x" in item, 3 in item)
+        seen["get"] = item.get("x"), item.get("x", 5), item.get("data")
+        with pytest.raises(KeyError, match="'x'"):
+            item["x"]
+        with pytest.raises(KeyError, match="'x'"):
+            del item["x"]
+        with pytest.raises(hami.DataTypeError, match=r"^the keys of a request are str, got 3$"):
+            item[3] = 1
+        item["x"] = 1
+        seen["pop"] = item.pop("x"), item.pop("x", None), item.setdefault("y", 2), item.setdefault("y", 3)
+        item.update({"z": 3})
+        del item["z"]
+        seen["items"], seen["values"], seen["iter"] = item.items(), item.values(), list(item)
+        seen["item"] = item
+        item["result"] = None
+
+    backend(forward, "TestMapping")
+    with hami.pipe("TestMapping") as pipe:
+        pipe({"data": 1})
+    kept = seen.pop("item")
+    assert seen == {
+        "keys": ["data"], "len": 1, "in": (True, False, False), "get": (None, 5, 1), "pop": (1, None, 2, 2),
+        "items": [("data", 1), ("y", 2)], "values": [1, 2], "iter": ["data", "y"],
+    }  # fmt: skip
+    with pytest.raises(hami.RequestError) as raised:
+        kept["data"]
+    assert str(raised.value) == "this request is no longer the backend's; its forward has returned"
+
+
+def test_one_request_can_be_failed_alone() -> None:
+    def forward(batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = item["data"]
+        batch[0].fail(ValueError("not this one"))
+        with pytest.raises(hami.DataTypeError, match=r"^fail\(\) takes an exception, got 5$"):
+            batch[1].fail(5)
+
+    backend(forward, "TestFailsOne", max=8)
+    with hami.pipe("TestFailsOne") as pipe:
+        requests: list[Any] = [{"data": 1}, {"data": 2}]
+        with pytest.raises(hami.BatchError) as raised:
+            pipe(requests)
+        assert [(index, str(error).splitlines()[0]) for index, error in raised.value.errors] == [(0, "not this one")]
+        assert requests == [{"data": 1}, {"data": 2, "result": 2}]
+
+
+@pytest.mark.parametrize(
+    ("given", "raised_type", "text"),
+    [
+        (KeyboardInterrupt("stop"), KeyboardInterrupt, "stop"),
+        (MemoryError("full"), MemoryError, "full"),
+        (SystemExit(3), hami.RequestError, "the backend raised SystemExit(3)"),
+        (GeneratorExit("odd"), GeneratorExit, "odd"),
+    ],
+)
+def test_exceptions_that_are_no_errors(given: BaseException, raised_type: type[BaseException], text: str) -> None:
+    def fail(_: Any) -> Any:
+        raise given
+
+    each(fail, "TestRaises")
+    with hami.pipe("TestRaises") as pipe:
+        with pytest.raises(raised_type) as raised:
+            pipe({"data": 1})
+        assert str(raised.value).splitlines()[0] == text
+        with pytest.raises(raised_type):
+            pipe.submit({"data": 1}).result(PATIENCE)
+
+
+def test_an_exception_that_cannot_be_shown_is_still_raised() -> None:
+    class Unshowable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    def fail(_: Any) -> Any:
+        raise Unshowable
+
+    each(fail, "TestRaises")
+    with hami.pipe("TestRaises") as pipe, pytest.raises(Unshowable):
+        pipe({"data": 1})
+
+
+def test_children_are_made_first_and_run_through_forward() -> None:
+    order: list[str] = []
+
+    class Outer(hami.Backend):
+        children = (1, 2)
+
+        def init(self, options: Any) -> None:
+            order.append(f"outer of {len(self.children)}, max {self.children[0].max}")
+
+        def forward(self, batch: list[Any]) -> None:
+            self.children[0].forward(batch)
+            for item in batch:
+                item["result"] = item["result"] * 2
+
+    class Inner(hami.Backend):
+        max = 4
+
+        def init(self, options: Any) -> None:
+            order.append("inner")
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = item["data"] + 1
+
+    hami.register("TestOuter")(Outer)
+    hami.register("TestInner")(Inner)
+    with hami.pipe("TestOuter[TestInner]") as pipe:
+        assert pipe({"data": 1})["result"] == 4
+    assert order == ["inner", "outer of 1, max 4"]
+
+
+def test_registering_a_name_again_replaces_it_for_new_pipes() -> None:
+    each(lambda _: "old", "TestReplaced")
+    with hami.pipe("TestReplaced") as old:
+        each(lambda _: "new", "TestReplaced")
+        with hami.pipe("TestReplaced") as new:
+            assert (old({"data": 1})["result"], new({"data": 1})["result"]) == ("old", "new")
+
+
+def test_a_class_can_register_others_while_it_goes_away() -> None:
+    class Meta(type):
+        pass
+
+    def again(_: Any) -> None:
+        each(lambda data: data, "TestRegisteredLate")
+
+    cls = Meta("Gone", (hami.Backend,), {"forward": lambda self, batch: None})
+    reference = weakref.ref(cls, again)
+    hami.register("TestGone")(cls)
+    del cls
+    each(lambda data: data, "TestGone")
+    gc.collect()
+    assert reference() is None
+    with hami.pipe("TestRegisteredLate") as pipe:
+        assert pipe({"data": 1})["result"] == 1
+
+
+def test_a_backend_and_what_it_holds_are_freed_with_the_pipe() -> None:
+    class Thing:
+        pass
+
+    things: list[weakref.ref[Thing]] = []
+
+    class Holds(hami.Backend):
+        def init(self, options: Any) -> None:
+            self.thing = options["thing"] = Thing()
+            things.append(weakref.ref(self.thing))
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = 1
+
+    hami.register("TestHolds")(Holds)
+    pipe = hami.pipe({"backend": "TestHolds", "instance_num": 2})
+    pipe({"data": 1})
+    pipe.close()
+    with hami.pipe("Identity") as other:
+        other({"data": 1})  # takes with it what threads without the global lock could not let go
+    gc.collect()
+    assert [thing() for thing in things] == [None, None]
+
+
+def test_a_wrong_range_is_a_config_error() -> None:
+    for attributes, message in [
+        ({"max": lambda self: 0}, "TestRange.max must be an int of at least 1, got 0"),
+        ({"max": lambda self: "x"}, "TestRange.max must be an int of at least 1, got 'x'"),
+        ({"min": lambda self: 3, "max": 2}, "TestRange.min is 3, above its max, 2"),
+    ]:
+        each(lambda data: data, "TestRange", **attributes)
+        with pytest.raises(hami.ConfigError) as raised:
+            hami.pipe("TestRange")
+        assert str(raised.value).splitlines()[0] == message

@@ -1,0 +1,140 @@
+"""Futures: outcomes, cancelling, deadlines."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gc
+import threading
+import weakref
+from typing import Any
+
+import hami
+import pytest
+from running import PATIENCE, each, gated
+
+
+def test_a_future_gives_the_same_dict() -> None:
+    each(lambda number: number + 1, "TestAddOne")
+    with hami.pipe("TestAddOne") as pipe:
+        request = {"data": 1}
+        future = pipe.submit(request)
+        assert isinstance(future, concurrent.futures.Future)
+        assert future.result(PATIENCE) is request
+        assert request["result"] == 2
+        assert future.done()
+        assert not future.cancelled()
+
+
+def test_a_future_raises_what_the_backend_raised() -> None:
+    def fail(_: Any) -> Any:
+        raise ZeroDivisionError("by hand")
+
+    each(fail, "TestFails")
+    with hami.pipe("TestFails") as pipe:
+        request = {"data": 1, "result": 0}
+        with pytest.raises(ZeroDivisionError, match="by hand"):
+            pipe.submit(request).result(PATIENCE)
+        assert "result" not in request
+
+
+def test_wait_and_as_completed_work_on_the_futures() -> None:
+    each(lambda number: number + 1, "TestAddOne")
+    with hami.pipe({"backend": "TestAddOne", "max": 8}) as pipe:
+        futures = [pipe.submit({"data": number}) for number in range(50)]
+        done, pending = concurrent.futures.wait(futures, timeout=PATIENCE)
+        assert (len(done), len(pending)) == (50, 0)
+        assert sorted(one.result()["result"] for one in concurrent.futures.as_completed(futures)) == [*range(1, 51)]
+
+
+def test_cancelling_reaches_waiting_and_running_requests() -> None:
+    cls = gated()
+    with hami.pipe("TestGated") as pipe:
+        running = pipe.submit({"data": 1})
+        cls.gate.wait_for_arrival()
+        waiting = pipe.submit({"data": 2})
+        for future in (running, waiting):
+            assert future.cancel()
+            assert future.cancelled()
+            with pytest.raises(concurrent.futures.CancelledError):
+                future.result(PATIENCE)
+        concurrent.futures.wait([running, waiting], timeout=PATIENCE)
+        last = pipe.submit({"data": 3})
+        cls.gate.open()
+        assert last.result(PATIENCE)["result"] == 103
+        assert not last.cancel()
+        assert cls.seen == [[1], [3]]
+
+
+def test_a_timeout_comes_in_time_while_the_backend_is_busy() -> None:
+    cls = gated()
+    with hami.pipe("TestGated") as pipe:
+        for one in (pipe.submit({"data": 1}, timeout=0.01), pipe.submit({"data": 2, "timeout": "10ms"})):
+            with pytest.raises(hami.DeadlineExceeded):
+                one.result(PATIENCE)
+        request: dict[str, Any] = {"data": 3, "result": "stale"}
+        with pytest.raises(TimeoutError):
+            pipe(request, timeout=0.01)
+        assert request == {"data": 3}
+        cls.gate.open()
+
+
+def test_callbacks_run_once_and_may_submit_again() -> None:
+    each(lambda number: number + 1, "TestAddOne")
+    done = threading.Event()
+    seen: list[int] = []
+    with hami.pipe("TestAddOne") as pipe:
+
+        def again(future: concurrent.futures.Future[dict[str, Any]]) -> None:
+            seen.append(future.result()["result"])
+            if len(seen) < 5:
+                pipe.submit({"data": seen[-1]}).add_done_callback(again)
+            else:
+                done.set()
+
+        pipe.submit({"data": 0}).add_done_callback(again)
+        assert done.wait(PATIENCE)
+    assert seen == [1, 2, 3, 4, 5]
+
+
+def test_a_pipe_may_be_closed_by_a_callback() -> None:
+    each(lambda number: number + 1, "TestAddOne")
+    pipe = hami.pipe("TestAddOne")
+    closed = threading.Event()
+
+    def close(_: Any) -> None:
+        pipe.close()
+        closed.set()
+
+    pipe.submit({"data": 0}).add_done_callback(close)
+    assert closed.wait(5)  # at once: it does not wait for its own thread
+    pipe.close()
+
+
+def test_a_future_and_its_request_are_freed_together() -> None:
+    class Thing:
+        pass
+
+    each(lambda thing: None, "TestNone")
+    with hami.pipe("TestNone") as pipe:
+        thing = Thing()
+        future = pipe.submit({"data": thing}, timeout=3600)
+        future.result(PATIENCE)
+        pipe({"data": 1})
+        gone = [weakref.ref(thing), weakref.ref(future)]
+        del thing, future
+        gc.collect()
+        assert [one() for one in gone] == [None, None]
+
+
+def test_what_is_no_dict_is_refused() -> None:
+    with hami.pipe("Identity") as pipe, pytest.raises(hami.DataTypeError, match=r"^submit takes a dict, got list$"):
+        pipe.submit([])  # type: ignore[arg-type]
+
+
+def test_submit_after_close_says_so() -> None:
+    pipe = hami.pipe("Identity")
+    pipe.close()
+    with pytest.raises(hami.PipeClosed, match=r"^the pipe is closed$"):
+        pipe.submit({"data": 1})
+    with pytest.raises(hami.PipeClosed, match=r"^the pipe is closed$"):
+        pipe({"data": 1})
