@@ -172,24 +172,6 @@ def test_the_interpreter_ends_although_a_backend_does_not() -> None:
     assert done.stdout == ""
 
 
-def test_the_interpreter_ends_while_daemon_threads_wait_for_their_requests() -> None:
-    script = """
-        import atexit
-        pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
-        def call():
-            while True:
-                try:
-                    pipe({"data": 1})
-                except hami.PipeClosed:
-                    pass
-        for _ in range(8):
-            threading.Thread(target=call, daemon=True).start()
-        started.wait()
-    """
-    for _ in range(5):
-        check_clean(run_script(slow(0.001, script)), "closed", "closed")
-
-
 def test_the_interpreter_ends_with_a_pipe_in_a_cycle() -> None:
     script = """
         class Holder: pass

@@ -166,4 +166,9 @@ def _close_at_exit(pipe: Pipe) -> None:
 
 def _close_all() -> None:
     for pipe in list(_open_pipes):
-        pipe.close()
+        try:
+            pipe.close()
+        except Exception:  # a warning that is an error here, say: the others are closed all the same
+            import traceback
+
+            traceback.print_exc()

@@ -206,7 +206,7 @@ bool ExprPlanner::check_brackets(const Expr& expr, const BackendClass& cls) {
         problem(item.span, expr.name + " takes no settings in its brackets, got \"" + item.setting.key + "\"",
                 "write parameters as " + expr.name + "(" + item.setting.key + "=…)[…]");
         good = false;
-      } else if (phase.kind != ItemKind::kBackend && !cls.expand && (!item.expr->phases.empty() || !item.expr->args.empty())) {
+      } else if (phase.kind != ItemKind::kBackend && !cls.reads_settings && (!item.expr->phases.empty() || !item.expr->args.empty())) {
         problem(item.span, expr.name + " takes the name of " + (phase.kind == ItemKind::kKey ? "a key" : "an instance") +
                                " here, not an expression", "");
         good = false;

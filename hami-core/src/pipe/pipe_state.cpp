@@ -25,6 +25,27 @@ void keep_for_ever(std::shared_ptr<PipeState> state) {
   kept.push_back(std::move(state));
 }
 
+// The pipes whose start the current thread is in: a callback that runs there cannot wait for its return.
+class Starting {
+ public:
+  explicit Starting(const PipeState& pipe) noexcept : pipe_(pipe), outer_(std::exchange(innermost_, this)) {}
+  ~Starting() { innermost_ = outer_; }
+  Starting(const Starting&) = delete;
+  Starting& operator=(const Starting&) = delete;
+
+  static bool on_this_thread(const PipeState& pipe) noexcept {
+    for (const Starting* starting = innermost_; starting; starting = starting->outer_)
+      if (&starting->pipe_ == &pipe) return true;
+    return false;
+  }
+
+ private:
+  const PipeState& pipe_;
+  const Starting* outer_;
+  static thread_local const Starting* innermost_;
+};
+thread_local const Starting* Starting::innermost_ = nullptr;
+
 }  // namespace
 
 std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
@@ -114,6 +135,7 @@ bool PipeState::read_deadline(Request& request, Nanoseconds timeout, Nanoseconds
 }
 
 Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete) {
+  const Starting starting(*this);
   if (generation_ != fork_generation())
     throw Error(ErrorCode::kInternal, "this pipe was made before the process forked; make a new one in the child");
   const bool waits = !on_complete;
@@ -190,6 +212,7 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
 }
 
 bool PipeState::owns_this_thread() noexcept {
+  if (Starting::on_this_thread(*this)) return true;
   if (!Worker::on_some_worker()) return false;
   for (const auto& weak : context_->stoppables())
     if (const auto stoppable = weak.lock(); stoppable && stoppable->owns_this_thread()) return true;
