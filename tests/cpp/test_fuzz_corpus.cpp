@@ -17,7 +17,8 @@ std::size_t replay(const char* folder, Check check) {
   for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(HAMI_FUZZ_CORPUS) / folder)) {
     std::ifstream file(entry.path(), std::ios::binary);
     const std::string input{std::istreambuf_iterator<char>(file), {}};
-    INFO("input ", entry.path().filename().string());
+    const std::string name = entry.path().filename().string();
+    CAPTURE(name);
     const std::clock_t begin = std::clock();
     CHECK_NOTHROW(check(input));
     CHECK((std::clock() - begin) / CLOCKS_PER_SEC < 1);
