@@ -56,14 +56,14 @@ def test_an_error_names_its_node_and_stops_the_rest() -> None:
     started: list[int] = []
 
     def fail(_: Any) -> Any:
-        raise KeyError("lost")
+        raise LookupError("lost")
 
     each(fail, "TestFails")
     each(lambda number: started.append(number), "TestStarted")
     config = {"a": {"backend": "TestFails", "next": "b"}, "b": {"backend": "TestStarted"}}
     with hami.pipe(config) as pipe:
         request = {"data": 1}
-        with pytest.raises(KeyError, match="lost") as raised:
+        with pytest.raises(LookupError, match="lost") as raised:
             pipe(request)
         assert "".join(getattr(raised.value, "__notes__", [str(raised.value)])).endswith('node "a"')
         assert request == {"data": 1}

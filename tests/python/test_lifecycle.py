@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import subprocess
 import sys
 import textwrap
@@ -117,7 +118,7 @@ def test_a_close_that_raises_does_not_stop_the_others() -> None:
 
 
 SLOW = """
-    import sys, threading, time
+    import signal, sys, threading, time
     import hami
 
     @hami.register
@@ -134,6 +135,7 @@ SLOW = """
             print("closed", flush=True)
 
     started = threading.Event()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
 """
 
 
@@ -155,6 +157,70 @@ def test_the_interpreter_ends_with_requests_in_flight_and_their_pipe_open() -> N
         started.wait()
     """
     check_clean(run_script(slow(0.2, script)), "done", "closed")
+
+
+def test_the_interpreter_ends_although_a_backend_does_not() -> None:
+    script = """
+        import atexit
+        pipe = hami.pipe("Slow")
+        pipe.submit({"data": 1})
+        started.wait()
+        atexit.register(pipe.close, 0)
+    """
+    done = run_script(slow(3600, script))
+    assert done.returncode == 0
+    assert "RuntimeWarning: these backends did not come back within 0 s and were abandoned: Slow of node" in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_interpreter_ends_while_daemon_threads_wait_for_their_requests() -> None:
+    script = """
+        pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
+        def call():
+            while True:
+                try:
+                    pipe({"data": 1})
+                except hami.PipeClosed:
+                    pass
+        for _ in range(8):
+            threading.Thread(target=call, daemon=True).start()
+        started.wait()
+    """
+    for _ in range(5):
+        check_clean(run_script(slow(0.001, script)), "closed", "closed")
+
+
+@pytest.mark.parametrize("thread", ["own", "any"])
+def test_a_backend_comes_back_while_the_interpreter_ends(thread: str) -> None:
+    """CPython before 3.14 then ends its thread; the rest of the process must not notice."""
+    script = f"""
+        import atexit
+        class Back(hami.Backend):
+            thread = "{thread}"
+            def forward(self, batch):
+                started.set()
+                select.select([gate], [], [])
+                for item in batch:
+                    item["result"] = threading.current_thread().name
+
+        import os, select
+        gate, go = os.pipe()
+        hami.register(Back)
+        pipe = hami.pipe("Back")
+        threading.Thread(target=lambda: pipe({{"data": 1}}), daemon=True).start()
+        started.wait()
+        atexit.register(pipe.close, 0)
+
+        class Last:
+            def __del__(self, write=os.write, wait=select.select):
+                write(go, b"x")
+                wait([], [], [], 0.3)
+        sys.last = Last()
+    """
+    done = run_script(slow(0, script))
+    assert done.returncode == 0
+    assert "were abandoned: Back of node" in done.stderr
+    assert "Error" not in done.stderr and "terminate" not in done.stderr
 
 
 def test_the_interpreter_ends_with_a_pipe_in_a_cycle() -> None:
@@ -192,6 +258,73 @@ def test_a_pipe_of_before_a_fork_is_refused_in_the_child_and_a_new_one_works() -
     check_clean(run_script(slow(0, script)), refused, refused, "done", "closed", "child: 0 done", "closed")
 
 
+@pytest.mark.parametrize("entry", ["Forward[node.default]", "S[Forward[node.default],Identity]"])
+@pytest.mark.parametrize("call", ["{'data': 1}", "[{'data': 1}, {'data': 2}]", "{'data': 1}, timeout=99"])
+def test_ctrl_c_in_a_waiting_call_raises_soon(entry: str, call: str) -> None:
+    script = f"""
+        pipe = hami.pipe({{"default": {{"backend": "Slow"}}, "entrypoint": "{entry}"}})
+        threading.Thread(target=lambda: (started.wait(), print("waiting", flush=True))).start()
+        try:
+            pipe({call})
+        except KeyboardInterrupt:
+            print(time.monotonic_ns(), flush=True)
+        pipe.close(0)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", slow(3600, script)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    sent = time.monotonic_ns()
+    process.send_signal(signal.SIGINT)
+    raised = int(process.stdout.readline())
+    assert process.wait(PATIENCE) == 0
+    process.stdout.close()
+    assert (raised - sent) / 1e9 < 2.0  # 0.1 s on a machine with nothing else to do
+
+
+def test_ctrl_c_in_a_caller_held_up_by_a_full_queue() -> None:
+    script = """
+        pipe = hami.pipe({"backend": "Slow", "queue_max": 1})
+        pipe.submit({"data": 1})
+        started.wait()
+        pipe.submit({"data": 2})
+        print("waiting", flush=True)
+        try:
+            pipe({"data": 3})
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        pipe.close(0)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", slow(3600, script)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert process.wait(PATIENCE) == 0
+    process.stdout.close()
+
+
+def test_a_value_that_runs_code_when_it_goes_may_use_the_pipe() -> None:
+    each(lambda thing: None, "TestNone")
+    ran: list[Any] = []
+    with hami.pipe("TestNone") as pipe, hami.pipe("Identity") as quick:
+
+        class Calls:
+            def __del__(self) -> None:
+                ran.append(quick({"data": 1})["result"])
+
+        for _ in range(50):
+            pipe({"data": Calls()})
+            quick({"data": Calls()})
+            pipe.submit({"data": Calls()}, timeout=3600).result(PATIENCE)
+        pipe({"data": 1})
+        gc.collect()
+    assert ran == [1] * 150
+
+
 def test_many_threads_call_submit_cancel_and_close() -> None:
     def work(number: int) -> int:
         if number % 10 == 0:
@@ -225,6 +358,23 @@ def test_many_threads_call_submit_cancel_and_close() -> None:
         thread.join(PATIENCE)
     assert len(outcomes) == 1200
     assert set(outcomes) <= {"good", "ValueError", "CancelledError", "PipeClosed"}
+
+
+def test_close_at_exit_goes_on_where_warnings_are_errors() -> None:
+    script = """
+        stuck = hami.pipe("Slow")
+        stuck.submit({"data": 1})
+        started.wait()
+        other = hami.pipe("Slow")
+        import hami._pipe
+        close = hami.Pipe.close
+        hami.Pipe.close = lambda self: close(self, 0)
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", slow(3600, script)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0
+    assert done.stdout == "closed\n"
 
 
 def test_os_threads_have_names() -> None:

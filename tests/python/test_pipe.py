@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import traceback
@@ -185,7 +186,8 @@ def test_nothing_of_a_request_is_kept(how: str) -> None:
         else:
             pipe.submit({"data": thing}, timeout=3600 if how == "timeout" else None).result()
         del thing
-        pipe({"data": 1}) if how != "fails" else gc.collect()
+        with contextlib.suppress(ValueError):
+            pipe({"data": 1})  # whoever brought the first outcome has then let go of its request
         gc.collect()
         assert gone() is None
 

@@ -24,7 +24,7 @@ exception.)";
 void call_back(PyRef& function, const Event& event) noexcept {
   const HoldGil gil;
   try {
-    py::reinterpret_borrow<py::object>(function.get())(from_core_object(const_cast<Event&>(event)));
+    call_python(function.get(), from_core_object(const_cast<Event&>(event)));
   } catch (py::error_already_set& raised) {
     raised.discard_as_unraisable("hami: a callback of an Event");
   }
@@ -40,13 +40,13 @@ std::uint64_t watch(Event& event, py::object function) {
 
 bool notify(Event& event, py::handle given) {
   Value value = to_value(given);
-  py::gil_scoped_release release;  // callbacks of the core may wait
+  const ReleaseGil released;  // callbacks of the core may wait
   return event.notify(std::move(value));
 }
 
 bool fail(Event& event, py::object exception) {
   Error error = from_exception(exception_of(std::move(exception)));
-  py::gil_scoped_release release;
+  const ReleaseGil released;
   return event.fail(std::move(error));
 }
 

@@ -23,19 +23,12 @@ bool finalizing() noexcept {
 #endif
 }
 
-[[noreturn]] void park() noexcept {
-  for (;;) pause();
-}
+// The main thread ends the interpreter, and may still use it while it does.
+bool on_main_thread() noexcept { return syscall(SYS_gettid) == getpid(); }
 
-// These may be ended by the interpreter (NotUnwound), so they stay out of functions that must not be unwound.
-__attribute__((noinline)) void take_back(PyThreadState* state) {
-  const NotUnwound guard;
-  PyEval_RestoreThread(state);
-}
-
-__attribute__((noinline)) PyGILState_STATE ensure() {
-  const NotUnwound guard;
-  return PyGILState_Ensure();
+void take_back(PyThreadState* state) noexcept {
+  if (finalizing() && !on_main_thread()) hami_stay_here();
+  hami_restore_thread(state);
 }
 
 // A thread of the core keeps one state from its first use of Python to its end: what Python holds for each thread, such
@@ -44,7 +37,7 @@ class ThreadState {
  public:
   void keep() {
     if (state_ || PyGILState_GetThisThreadState()) return;
-    first_ = ensure();
+    first_ = hami_ensure_gil();
     state_ = PyEval_SaveThread();
   }
   ~ThreadState() {
@@ -70,14 +63,12 @@ int drain_pending(void*) {
 void* leave() noexcept { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
 
 void enter(void* token) noexcept {
-  if (!token) return;
-  if (finalizing()) park();
-  take_back(static_cast<PyThreadState*>(token));
+  if (token) take_back(static_cast<PyThreadState*>(token));
 }
 
 // Python runs signal handlers on the main thread only.
 void check_signals() {
-  if (syscall(SYS_gettid) != getpid()) return;
+  if (!on_main_thread()) return;
   const HoldGil gil;
   if (PyErr_CheckSignals() == 0) return;
   py::error_already_set raised;
@@ -87,27 +78,17 @@ void check_signals() {
 }  // namespace
 
 HoldGil::HoldGil() noexcept {
-  if (finalizing() && !PyGILState_Check()) park();
+  if (finalizing() && !on_main_thread()) hami_stay_here();
   thread_state.keep();
-  state_ = ensure();
+  state_ = hami_ensure_gil();
 }
 
 HoldGil::~HoldGil() { PyGILState_Release(state_); }
 
-ReleaseGil::~ReleaseGil() {
-  if (finalizing()) park();
-  take_back(state_);
-}
-
-NotUnwound::~NotUnwound() {
-  if (!PyGILState_Check()) park();
-}
+ReleaseGil::~ReleaseGil() { take_back(state_); }
 
 void drop(PyObject* object) noexcept {
-  if (PyGILState_Check()) {
-    Py_DECREF(object);
-    return;
-  }
+  if (PyGILState_Check()) return hami_drop(object);
   bool first;
   {
     std::lock_guard lock(dropped_mutex);
@@ -124,7 +105,7 @@ void drain_dropped() noexcept {
     std::lock_guard lock(dropped_mutex);
     mine.swap(dropped);
   }
-  for (PyObject* object : mine) Py_DECREF(object);
+  for (PyObject* object : mine) hami_drop(object);
 }
 
 void install_hooks() {

@@ -3,6 +3,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include "interpreter_end.h"
+
 namespace hami::bind {
 
 namespace py = pybind11;
@@ -31,25 +33,11 @@ class ReleaseGil {
   PyThreadState* state_;
 };
 
-// CPython before 3.14 unwinds a thread that wants the lock while the interpreter finalizes. Our frames must not be
-// unwound: they let go of Python objects without the lock, and others wait for what they hold. Stands in the innermost
-// frame of ours around whatever may take the lock, and stops the thread there for the rest of the process's life.
-class NotUnwound {
- public:
-  NotUnwound() = default;
-  ~NotUnwound();
-  NotUnwound(const NotUnwound&) = delete;
-  NotUnwound& operator=(const NotUnwound&) = delete;
-};
-
 // callable(arguments…), for calls that run code of users.
 template <class... Arguments>
-__attribute__((noinline)) py::object call_python(py::handle callable, const Arguments&... arguments) {
-  PyObject* result = nullptr;
-  {
-    const NotUnwound guard;
-    result = PyObject_CallFunctionObjArgs(callable.ptr(), arguments.ptr()..., nullptr);
-  }
+py::object call_python(py::handle callable, const Arguments&... arguments) {
+  PyObject* const given[] = {arguments.ptr()..., nullptr};
+  PyObject* result = hami_call(callable.ptr(), given, sizeof...(arguments));
   if (!result) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(result);
 }

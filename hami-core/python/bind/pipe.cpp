@@ -76,7 +76,7 @@ class Listener {
   void call_done(const std::optional<Error>& error) noexcept {
     if (!done_) return;
     try {
-      py::reinterpret_borrow<py::object>(done_.get())(error ? to_exception(*error) : py::none());
+      call_python(done_.get(), error ? to_exception(*error) : py::none());
     } catch (py::error_already_set& raised) {
       raised.discard_as_unraisable("hami: the completion of a submitted request");
     }

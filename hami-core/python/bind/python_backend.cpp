@@ -85,7 +85,7 @@ class PythonBackend final : public Backend {
   void read_range(const py::object& object) {
     const auto read = [&](const char* name) -> std::optional<std::size_t> {
       py::object value = py::getattr(object, name, py::none());
-      if (PyCallable_Check(value.ptr())) value = value();
+      if (PyCallable_Check(value.ptr())) value = call_python(value);
       if (value.is_none()) return std::nullopt;
       if (!py::isinstance<py::int_>(value) || value.cast<long long>() < 1)
         throw Error(ErrorCode::kConfig, label() + "." + name + " must be an int of at least 1, got " + std::string(py::repr(value)));
