@@ -70,9 +70,8 @@ class PythonBackend final : public Backend {
   }
 
   void set_children(Init& init, py::object& object) {
-    if (!init.has_brackets()) return;
     std::vector<BackendPtr> made;
-    {
+    if (init.has_brackets()) {
       const ReleaseGil release;
       for (const PlanItem& item : init.items()) made.push_back(init.make(item));
     }

@@ -25,15 +25,16 @@ Plan plan_reflect(PlanContext& context, const Expr& expr) {
         fallback = items[i].expr.get();
     }
   }
+  const bool bare = fallback && fallback->phases.empty() && fallback->args.empty() && fallback->distribution.empty();
+  if (default_setting || bare) {  // a key of the node if there is one; it counts as used also where `key` wins
+    const std::string& other = default_setting ? default_setting->value : fallback->name;
+    const bool is_key = context.parameter(other) != nullptr;
+    if (context.parameter(key)) return context.plan_value(key);
+    if (is_key) return context.plan_value(other);
+  }
   if (context.parameter(key)) return context.plan_value(key);
-  if (default_setting) {
-    const std::string& text = default_setting->value;
-    return context.parameter(text) ? context.plan_value(text) : context.plan_text(text);
-  }
-  if (fallback) {
-    const bool bare = fallback->phases.empty() && fallback->args.empty() && fallback->distribution.empty();
-    return bare && context.parameter(fallback->name) ? context.plan_value(fallback->name) : context.plan_expr(*fallback);
-  }
+  if (default_setting) return context.plan_text(default_setting->value);
+  if (fallback) return context.plan_expr(*fallback);
   if (key == "backend") context.problem(expr.span, "the node has no backend", "add  backend = \"…\"");
   return context.plan_text("Identity");
 }

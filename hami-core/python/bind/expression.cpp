@@ -1,0 +1,72 @@
+// Expressions as text and as Python data.
+#include "expression.hpp"
+
+#include <pybind11/stl.h>
+
+#include "base/error.hpp"
+#include "lang/parse.hpp"
+
+namespace py = pybind11;
+
+namespace hami::bind {
+namespace {
+
+Expr parse_or_throw(const std::string& text, const std::string& where) {
+  try {
+    return parse(text);
+  } catch (const SyntaxError& error) {
+    throw Error(ErrorCode::kConfig, message_with_caret(error.what(), text, error.span, where, error.hint));
+  }
+}
+
+// The canonical form of an expression; ConfigError with a caret if it is none.
+std::string print_expression(const std::string& text, const std::string& where) {
+  return print(parse_or_throw(text, where));
+}
+
+// (key, value, whether braces in it are plain text)
+py::tuple tree_of(const Arg& arg) {
+  const bool plain_braces = arg.quoted && arg.value.find_first_of("{}") != std::string::npos;
+  return py::make_tuple(arg.key, arg.value, plain_braces);
+}
+
+py::list tree_of(const std::vector<Arg>& args) {
+  py::list list;
+  for (const Arg& arg : args) list.append(tree_of(arg));
+  return list;
+}
+
+py::dict tree_of(const Expr& expr) {
+  py::list phases;
+  for (const std::vector<Item>& phase : expr.phases) {
+    py::list items;
+    for (const Item& item : phase) {
+      py::dict entry;
+      entry["alias"] = item.alias;
+      if (item.is_setting)
+        entry["setting"] = tree_of(item.setting);
+      else
+        entry["expr"] = tree_of(*item.expr);
+      items.append(std::move(entry));
+    }
+    phases.append(std::move(items));
+  }
+  py::dict tree;
+  tree["distribution"] = expr.distribution;
+  tree["name"] = expr.name;
+  tree["when"] = tree_of(expr.when);
+  tree["args"] = tree_of(expr.args);
+  tree["phases"] = std::move(phases);
+  return tree;
+}
+
+py::dict parse_tree(const std::string& text) { return tree_of(parse_or_throw(text, "")); }
+
+}  // namespace
+
+void register_expressions(py::module_& module) {
+  module.def("print_expression", print_expression, py::arg("text"), py::arg("where") = "");
+  module.def("parse_tree", parse_tree, py::arg("text"));
+}
+
+}  // namespace hami::bind
