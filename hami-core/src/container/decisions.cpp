@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "container/answer.hpp"
+#include "container/sequential.hpp"
 #include "registry/init.hpp"
 #include "registry/registry.hpp"
 
@@ -30,6 +31,10 @@ class KeyDecision final : public Backend {
       other_->forward(Batch(other));
     else
       answer_with_data(Batch(other));
+  }
+
+  Range range_() const override {
+    return other_ ? narrowest({chosen_->range(), other_->range()}) : chosen_->range();
   }
 
   const bool wanted_;
@@ -72,6 +77,8 @@ class Filter final : public Backend {
     }
     if (!chosen.empty()) run_->forward(Batch(chosen));
   }
+
+  Range range_() const override { return narrowest({decide_->range(), run_->range()}); }
 
   BackendPtr decide_;
   BackendPtr run_;

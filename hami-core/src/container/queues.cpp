@@ -1,11 +1,8 @@
 // Queue, Send, Recv and Observer: values that leave the request's way through queues of the pipe.
 #include <memory>
 
-#include "base/queue.hpp"
-#include "base/worker.hpp"
 #include "container/answer.hpp"
-#include "observe/log.hpp"
-#include "registry/init.hpp"
+#include "container/node_queues.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {
@@ -18,11 +15,18 @@ class Push final : public Backend {
 
  private:
   void init_(Init& init) override {
+    node_ = init.node();
     const auto name = init.params().get<std::string>("name");
+    const auto of_node = node_queue_name(name);
+    if (declares_ && of_node)
+      throw Error(ErrorCode::kConfig, "the queue \"" + name + "\" is there with its node, which says by `queue_max` how much "
+                                      "it holds; write Send(" + name + ")");
     if (declares_)
       queue_ = init.context().queue(name, static_cast<std::size_t>(init.params().get<std::int64_t>("max")));
+    else if (of_node && of_node->instance.empty())
+      inbox_.emplace(init, of_node->node);
     else
-      queue_ = init.context().queue(name);
+      queue_ = open_queue(init, name);
   }
 
   void forward_(Batch batch) override {
@@ -30,7 +34,8 @@ class Push final : public Backend {
     for (Request* request : batch) {
       if (!request->alive()) continue;
       try {
-        queue_->push(*request->dict.find(kData), request->deadline);
+        const Value& data = *request->dict.find(kData);
+        inbox_ ? inbox_->push(data, node_) : queue_->push(data, request->deadline);
       } catch (...) {
         request->fail(current_error());
       }
@@ -38,63 +43,55 @@ class Push final : public Backend {
   }
 
   const bool declares_;
+  std::string node_;
   Ref<Queue> queue_;
+  std::optional<NodeInbox> inbox_;  // of a node; then there is no queue_
 };
 
-// Recv(name)[B]: takes what arrives and runs B on it, on a thread of its own. Nobody waits for the answers: failures are
-// logged. What is in the queue when the pipe closes is still run.
-class Recv final : public Backend, public Stoppable, public std::enable_shared_from_this<Recv> {
- public:
-  ~Recv() override { stop(); }
-  void stop() noexcept override { queue_->close(); }
-  bool owns_this_thread() noexcept override { return worker_ && worker_->is_current(); }
-  bool join(Nanoseconds until) noexcept override {
-    if (worker_->stop(until)) return true;
-    context_->report_abandoned(label() + " of node \"" + node_ + "\"");
-    return false;
-  }
-
- private:
+// Recv(name)[B]: takes what arrives and runs B on it.
+class Recv final : public Consumer {
   void init_(Init& init) override {
-    node_ = init.node();
-    context_ = init.shared_context();
-    queue_ = context_->queue(init.params().get<std::string>("name"));
-    body_ = init.make(init.items()[0]);
-    worker_ = std::make_unique<Worker>(label());
-    worker_->post([this] { consume(); });
-    context_->add_stoppable(weak_from_this());
+    const auto name = init.params().get<std::string>("name");
+    const auto of_node = node_queue_name(name);
+    if (of_node && of_node->instance.empty()) return join_node(init, of_node->node);
+    Ref<Queue> queue = open_queue(init, name);
+    consume(init, std::move(queue), init.make(init.items()[0]));
   }
 
-  void forward_(Batch) override { throw Error(ErrorCode::kConfig, "Recv has no forward; it runs on what its queue brings"); }
-
-  void consume() {
-    while (std::optional<Value> value = queue_->next()) {
-      const Ref<Request> request = make_counted<Request>();
-      request->dict.set(kData, std::move(*value));
-      Request* one = request.get();
-      try {
-        body_->forward(Batch(&one, 1));
-      } catch (...) {
-        one->fail(current_error());
-      }
-      if (one->error) log(node_, "Recv: " + one->error->message());
-    }
+  // One more that serves the node's queue: its instance with the next number.
+  void join_node(Init& init, const std::string& node) {
+    PipeContext& context = init.context();
+    if (context.find("node." + node))
+      throw Error(ErrorCode::kConfig, label() + "(" + node + ".queue) comes too late: what serves the queue of node \"" + node +
+                                          "\" is known by now; write it before the node's Register");
+    std::size_t next = 0;
+    while (context.find(node + "." + std::to_string(next))) ++next;
+    context.add(node + "." + std::to_string(next), init.for_instance().make(init.items()[0]));
   }
-
-  std::string node_;
-  std::shared_ptr<PipeContext> context_;
-  Ref<Queue> queue_;
-  BackendPtr body_;
-  std::unique_ptr<Worker> worker_;  // last: it ends before what it uses
 };
 
 // Observer(name): `result` is what would come out of the queue next, or None. Takes nothing.
 class Observer final : public Backend {
-  void init_(Init& init) override { queue_ = init.context().queue(init.params().get<std::string>("name")); }
+  void init_(Init& init) override {
+    const auto name = init.params().get<std::string>("name");
+    const auto of_node = node_queue_name(name);
+    if (of_node && of_node->instance.empty()) {
+      of_node_ = of_node->node;
+      context_ = &init.context();
+      context_->expect("node." + of_node_, init.node());
+    } else {
+      queue_ = open_queue(init, name);
+    }
+  }
   void forward_(Batch batch) override {
-    for (Request* request : batch) request->dict.set(kResult, queue_->peek().value_or(Value()));
+    for (Request* request : batch) {
+      const std::optional<Value> next = queue_ ? queue_->peek() : context_->first_waiting(of_node_);
+      request->dict.set(kResult, next.value_or(Value()));
+    }
   }
   Ref<Queue> queue_;
+  std::string of_node_;
+  PipeContext* context_ = nullptr;  // outlives all backends of its pipe
 };
 
 BackendClass named(const char* name, const char* doc) {
@@ -113,7 +110,9 @@ void register_queues(Registry& registry) {
   queue.create = [] { return std::make_shared<Push>(true); };
   registry.add_core(std::make_shared<BackendClass>(std::move(queue)));
 
-  BackendClass send = named("Send", "Pushes `data` into the queue of that name, waiting for room; `result` is `data`.");
+  BackendClass send = named("Send",
+                            "Pushes `data` into the queue of that name, waiting for room; `result` is `data`. <node>.queue is a "
+                            "node's own, <node>.queue.<i> that of its instance i.");
   send.create = [] { return std::make_shared<Push>(false); };
   registry.add_core(std::make_shared<BackendClass>(std::move(send)));
 

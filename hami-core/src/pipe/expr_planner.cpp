@@ -19,7 +19,12 @@ std::string count_of(const Phase& phase) {
   return std::to_string(phase.min) + " to " + std::to_string(phase.max) + " " + noun + "s";
 }
 
-Threads stricter(Threads a, Threads b) { return std::min(a, b); }
+// A container is what its strictest part is.
+void add_traits(Traits& whole, const Traits& part) {
+  whole.threads = std::min(whole.threads, part.threads);
+  whole.quick = whole.quick && part.quick;
+  whole.retry_safe = whole.retry_safe && part.retry_safe;
+}
 
 }  // namespace
 
@@ -89,7 +94,25 @@ Plan ExprPlanner::plan_value(const std::string& key) {
   }
   ExprPlanner planner(planning_, node_, std::move(source), false, this);
   planner.key_ = key;
-  return planner.plan_text_of_source();
+  Plan plan = planner.plan_text_of_source();
+  return key == "backend" ? filtered(std::move(plan)) : std::move(plan);
+}
+
+// A node with `filter = "F"` has Filter[F, backend] for a backend.
+Plan ExprPlanner::filtered(Plan backend) {
+  if (!node_.find_own("filter").value) return backend;
+  Plan plan;
+  plan.cls = Registry::instance().find_known("Filter");
+  plan.label = "Filter";
+  plan.traits = plan.cls->traits;
+  plan.phases.emplace_back();
+  for (const bool decides : {true, false}) {
+    PlanItem item;
+    item.plan = std::make_unique<Plan>(decides ? plan_value("filter") : std::move(backend));
+    add_traits(plan.traits, item.plan->traits);
+    plan.phases.back().push_back(std::move(item));
+  }
+  return plan;
 }
 
 Plan ExprPlanner::plan_text(const std::string& text) {
@@ -240,10 +263,7 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
         ++planning_.depth;
         planned.plan = std::make_unique<Plan>(plan_expr(*item.expr));
         --planning_.depth;
-        const Traits& child = planned.plan->traits;
-        plan.traits.threads = stricter(plan.traits.threads, child.threads);
-        plan.traits.quick = plan.traits.quick && child.quick;
-        plan.traits.retry_safe = plan.traits.retry_safe && child.retry_safe;
+        add_traits(plan.traits, planned.plan->traits);
       } else {
         planned.text = item.expr->name;
       }

@@ -74,6 +74,7 @@ class ExprPlanner final : public PlanContext {
   Expr parse_source();
   bool within_limits(Span span);
   Plan plan_counted(const Expr& expr);
+  Plan filtered(Plan backend);
   Plan plan_body(const Expr& use);
   const Arg* generated_arg(const std::string& name) const;
   const Value* generated_default(const std::string& name) const;

@@ -7,7 +7,6 @@
 #include "base/fork.hpp"
 #include "container/containers.hpp"
 #include "lang/params.hpp"
-#include "registry/init.hpp"
 #include "schedule/instance_dispatcher.hpp"
 #include "schedule/scheduling.hpp"
 
@@ -59,17 +58,8 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
 void PipeState::make(const PipePlan& plan) {
   generation_ = fork_generation();
   context_->graph = plan.graph;
-  const auto make_root = [&](const std::string& node, const Plan& root) {
-    Bindings bindings;
-    try {
-      return Init(context_, node, std::make_shared<Dict>(), bindings).make(root);
-    } catch (...) {
-      const Error error = current_error();
-      throw node.empty() ? error : error.with_note("node \"" + node + "\"");
-    }
-  };
-  for (const auto& [name, root] : plan.nodes) nodes_.push_back(make_root(name, root));
-  entry_ = make_root(plan.nodes.size() == 1 ? plan.nodes[0].first : "", plan.entry);
+  interpreter_->make(plan, context_);
+  entry_ = interpreter_->entrypoint();
   context_->check_expected();
   quick_ = context_->quick() && entry_->is_asynchronous();
 }
@@ -81,7 +71,7 @@ void PipeState::destroy() noexcept {
     if (const auto stoppable = weak.lock()) stoppable->stop();
   context_->clear_names();
   entry_ = nullptr;
-  while (!nodes_.empty()) nodes_.pop_back();
+  interpreter_ = nullptr;
 }
 
 void PipeState::open_call(Call& call) {
@@ -259,6 +249,7 @@ void register_core() {
   static const bool once = [] {
     register_containers(Registry::instance());
     register_scheduling(Registry::instance());
+    register_interpreter(Registry::instance());
     return true;
   }();
   (void)once;

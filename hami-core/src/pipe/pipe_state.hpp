@@ -10,8 +10,8 @@
 
 #include "base/worker_pool.hpp"
 #include "pipe/call.hpp"
+#include "pipe/interpreter.hpp"
 #include "pipe/pipe_config.hpp"
-#include "pipe/planner.hpp"
 #include "pipe/timer.hpp"
 #include "registry/pipe_context.hpp"
 
@@ -62,8 +62,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   std::vector<Ref<Call>> open_calls();
 
   std::shared_ptr<PipeContext> context_ = std::make_shared<PipeContext>();
-  std::vector<BackendPtr> nodes_;
-  BackendPtr entry_;
+  std::shared_ptr<Interpreter> interpreter_ = std::make_shared<Interpreter>();
+  BackendPtr entry_;  // the interpreter's entrypoint
   bool quick_ = false;
   unsigned generation_ = 0;
   Timer timer_;

@@ -60,6 +60,7 @@ BackendPtr Init::make(const Plan& plan) {
 Init Init::for_instance() const {
   Init init = *this;
   init.options_ = std::make_shared<Dict>();
+  if (const Value* ready = options_->find(kInitEvent)) init.options_->set(kInitEvent, *ready);
   return init;
 }
 

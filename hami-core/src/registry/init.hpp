@@ -13,6 +13,9 @@ namespace hami {
 // Backends bound by the IoCs around, by number. One map for each root that is made.
 using Bindings = std::map<std::size_t, BackendPtr>;
 
+// The key in `options` of the event that is notified when the node is ready, or failed with the reason why it is not.
+inline constexpr std::string_view kInitEvent = "init_event";
+
 class Init {
  public:
   Init(std::shared_ptr<PipeContext> context, std::string node, std::shared_ptr<Dict> options, Bindings& bindings)
@@ -22,7 +25,7 @@ class Init {
   const std::vector<Arg>& args() const noexcept { return plan_->args; }
   const std::string& label() const noexcept { return plan_->label; }
   const Traits& traits() const noexcept { return plan_->traits; }
-  // One dict for each instance, shared by its backends.
+  // One dict for each instance, shared by its backends; all instances of a node have the same `init_event` there.
   Dict& options() const noexcept { return *options_; }
   const std::shared_ptr<Dict>& shared_options() const noexcept { return options_; }
   const std::string& node() const noexcept { return node_; }

@@ -49,6 +49,13 @@ Ref<Queue> PipeContext::queue(const std::string& name, std::optional<std::size_t
   return queue;
 }
 
+std::optional<Value> PipeContext::first_waiting(const std::string& node) const {
+  const auto found = first_waiting_.find(node);
+  if (found == first_waiting_.end())
+    throw Error(ErrorCode::kNotFound, "node \"" + node + "\" has no queue; its node_entrypoint has no InstanceDispatcher");
+  return found->second();
+}
+
 void PipeContext::report_abandoned(std::string what) {
   std::lock_guard lock(mutex_);
   abandoned_.push_back(std::move(what));

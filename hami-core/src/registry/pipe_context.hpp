@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,12 @@ class PipeContext {
     free_instance_[node] = std::move(probe);
   }
 
+  // `data` of the request that has waited longest for the node; empty if none does. Error(kNotFound) if the node has no queue.
+  std::optional<Value> first_waiting(const std::string& node) const;
+  void set_queue_probe(const std::string& node, std::function<std::optional<Value>()> probe) {
+    first_waiting_[node] = std::move(probe);
+  }
+
   NodeStats& stats(const std::string& node) { return stats_[node]; }
   const std::map<std::string, NodeStats>& all_stats() const noexcept { return stats_; }
 
@@ -88,6 +95,7 @@ class PipeContext {
   std::map<std::string, NodeStats> stats_;
   std::vector<std::weak_ptr<Stoppable>> stoppables_;
   std::map<std::string, std::function<bool()>> free_instance_;
+  std::map<std::string, std::function<std::optional<Value>()>> first_waiting_;
   Nanoseconds timeout_ = kNever;
   bool quick_ = true;
   std::atomic<Nanoseconds> close_until_{kNever};

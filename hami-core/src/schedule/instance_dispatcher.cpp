@@ -106,6 +106,12 @@ void InstanceDispatcher::init_(Init& init) {
     std::lock_guard lock(mutex_);
     return !idle_.empty();
   });
+  context_->set_queue_probe(node_, [this]() -> std::optional<Value> {
+    std::lock_guard lock(mutex_);
+    if (queue_.empty()) return std::nullopt;
+    const Value* data = queue_.front().request->dict.find(kData);
+    return data ? *data : Value();
+  });
 }
 
 InstanceDispatcher::~InstanceDispatcher() {

@@ -1,0 +1,141 @@
+// Queues of nodes: names, the consumer's thread, and values that become requests.
+#include "container/node_queues.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+#include "observe/log.hpp"
+
+namespace hami {
+namespace {
+
+BackendPtr proxy(Init& init, std::string instance) {
+  Plan plan;
+  plan.instance = std::move(instance);
+  return init.make(plan);
+}
+
+// Why a node did not take a request at all.
+bool is_refusal(const Error& error) {
+  const ErrorCode code = error.code();
+  return code == ErrorCode::kQueueFull || code == ErrorCode::kPipeClosed || code == ErrorCode::kReentrantCall;
+}
+
+// Where requests end whose answers nobody waits for.
+class Unattended final : public Sink {
+ public:
+  explicit Unattended(std::string sender) : sender_(std::move(sender)) {}
+
+  void done(Request* const* requests, std::size_t count) noexcept override {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (requests[i]->alive()) continue;
+      {
+        std::lock_guard lock(mutex_);
+        if (being_posted_ && is_refusal(*requests[i]->error)) {
+          refusal_ = requests[i]->error;
+          continue;
+        }
+      }
+      log(sender_, requests[i]->error->message());
+    }
+  }
+
+  // Once it has been posted: why it was refused.
+  std::optional<Error> posted() {
+    std::lock_guard lock(mutex_);
+    being_posted_ = false;
+    return refusal_;
+  }
+
+ private:
+  const std::string sender_;
+  std::mutex mutex_;  // guards all below
+  bool being_posted_ = true;
+  std::optional<Error> refusal_;
+};
+
+Ref<Request> request_of(Value data) {
+  Ref<Request> request = make_counted<Request>();
+  request->dict.set(kData, std::move(data));
+  return request;
+}
+
+}  // namespace
+
+std::optional<NodeQueueName> node_queue_name(const std::string& name) {
+  constexpr std::string_view kQueueOf = ".queue";
+  const std::size_t end = name.rfind(kQueueOf);
+  if (end == std::string::npos || end == 0) return std::nullopt;
+  const std::string node = name.substr(0, end);
+  const std::string rest = name.substr(end + kQueueOf.size());
+  if (rest.empty()) return NodeQueueName{node, ""};
+  const bool is_index = rest.size() > 1 && rest[0] == '.' &&
+                        std::all_of(rest.begin() + 1, rest.end(), [](char c) { return c >= '0' && c <= '9'; });
+  return is_index ? std::optional(NodeQueueName{node, node + rest}) : std::nullopt;
+}
+
+Consumer::~Consumer() {
+  if (queue_) stop();
+}
+
+void Consumer::stop() noexcept { queue_->close(); }
+
+bool Consumer::owns_this_thread() noexcept { return worker_ && worker_->is_current(); }
+
+bool Consumer::join(Nanoseconds until) noexcept {
+  if (worker_->stop(until)) return true;
+  context_->report_abandoned(label() + " of node \"" + node_ + "\"");
+  return false;
+}
+
+void Consumer::consume(Init& init, Ref<Queue> queue, BackendPtr body) {
+  node_ = init.node();
+  context_ = init.shared_context();
+  queue_ = std::move(queue);
+  body_ = std::move(body);
+  worker_ = std::make_unique<Worker>(label());
+  worker_->post([this] { run(); });
+  context_->add_stoppable(weak_from_this());
+}
+
+void Consumer::forward_(Batch) {
+  throw Error(ErrorCode::kConfig, label() + " has no forward; it runs on what its queue brings");
+}
+
+void Consumer::run() {
+  while (std::optional<Value> value = queue_->next()) {
+    const Ref<Request> request = request_of(std::move(*value));
+    Request* one = request.get();
+    try {
+      body_->forward(Batch(&one, 1));
+    } catch (...) {
+      one->fail(current_error());
+    }
+    if (one->error) log(node_, label() + ": " + one->error->message());
+  }
+}
+
+Ref<Queue> open_queue(Init& init, const std::string& name) {
+  PipeContext& context = init.context();
+  Ref<Queue> queue = context.queue(name);
+  const std::optional<NodeQueueName> of_node = node_queue_name(name);
+  if (!of_node || of_node->instance.empty() || context.find(name)) return queue;
+  const auto consumer = std::make_shared<Consumer>();
+  consumer->describe(name, {});
+  consumer->consume(init, queue, proxy(init, of_node->instance));
+  context.add(name, consumer);
+  return queue;
+}
+
+NodeInbox::NodeInbox(Init& init, const std::string& node) : node_(proxy(init, "node." + node)) {}
+
+void NodeInbox::push(const Value& value, const std::string& sender) {
+  const Ref<Request> request = request_of(value);
+  const Ref<Unattended> sink = make_counted<Unattended>(sender);
+  request->sink = Ref<Sink>(sink.get());
+  Request* one = request.get();
+  node_->post(Batch(&one, 1), Inline::kQuick);
+  if (const std::optional<Error> refusal = sink->posted()) throw *refusal;
+}
+
+}  // namespace hami

@@ -1,0 +1,57 @@
+// The queues that a node has by itself: `<node>.queue`, and `<node>.queue.<i>` of its instance i.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/queue.hpp"
+#include "base/worker.hpp"
+#include "registry/init.hpp"
+
+namespace hami {
+
+struct NodeQueueName {
+  std::string node;
+  std::string instance;  // "<node>.<i>"; empty: the queue that all instances share
+};
+
+// What a name of a queue means if it is one of a node, and not any other queue of the pipe.
+std::optional<NodeQueueName> node_queue_name(const std::string& name);
+
+// Runs its body on what arrives in a queue, on a thread of its own. Nobody waits for the answers: failures are logged. What
+// is in the queue when the pipe closes is still run.
+class Consumer : public Backend, public Stoppable, public std::enable_shared_from_this<Consumer> {
+ public:
+  ~Consumer() override;
+  void stop() noexcept override;
+  bool owns_this_thread() noexcept override;
+  bool join(Nanoseconds until) noexcept override;
+
+  void consume(Init& init, Ref<Queue> queue, BackendPtr body);
+
+ private:
+  void forward_(Batch batch) override;
+  void run();
+
+  std::string node_;
+  std::shared_ptr<PipeContext> context_;
+  Ref<Queue> queue_;
+  BackendPtr body_;
+  std::unique_ptr<Worker> worker_;  // last: it ends before what it uses
+};
+
+// The pipe's queue of that name. If it is that of an instance, the instance is set to work on what arrives there.
+Ref<Queue> open_queue(Init& init, const std::string& name);
+
+// Passes a value on to a node, without waiting for what becomes of it. Throws Error if the node does not take it.
+class NodeInbox {
+ public:
+  NodeInbox(Init& init, const std::string& node);
+  void push(const Value& value, const std::string& sender);
+
+ private:
+  BackendPtr node_;
+};
+
+}  // namespace hami

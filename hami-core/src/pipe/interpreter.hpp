@@ -1,0 +1,37 @@
+// Interpreter: what every pipe is at its top, nodes made one after the other and an entrypoint of their own choice.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "pipe/planner.hpp"
+#include "registry/init.hpp"
+
+namespace hami {
+
+class Registry;
+
+class Interpreter final : public Backend {
+ public:
+  ~Interpreter() override;
+
+  // Makes each node by its init expression with its own parameters, in the order of the configuration, then the
+  // entrypoint. Throws the Error of the first backend that cannot be initialised, with its node.
+  void make(const PipePlan& plan, const std::shared_ptr<PipeContext>& context);
+  const BackendPtr& entrypoint() const noexcept { return entrypoint_; }
+
+  bool is_asynchronous() const noexcept override { return entrypoint_->is_asynchronous(); }
+
+ private:
+  void forward_(Batch batch) override { entrypoint_->forward(batch); }
+  void post_(Batch batch, Inline how) override { entrypoint_->post(batch, how); }
+  Range range_() const override { return entrypoint_->range(); }
+
+  std::vector<BackendPtr> nodes_;
+  BackendPtr entrypoint_;
+};
+
+void register_interpreter(Registry& registry);
+
+}  // namespace hami
