@@ -1,4 +1,5 @@
 // Every request gets exactly one outcome: deadlines, callers who leave, and pipes that close while they work.
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -294,14 +295,19 @@ TEST_CASE("a caller who is interrupted while a full queue holds him up leaves wi
 TEST_CASE("where the system gives no thread, requests fail and the pipe stays usable") {
   define("TestAny", [](Batch batch, const Params&) { add(batch, 1); }, {any_thread(), {}, ""});
   TestPipe pipe({{"backend", "TestAny"}});
+  // Of glibc 2.18, while the tests may be linked for 2.17.
+  using Defaults = int (*)(pthread_attr_t*);
+  const auto get_defaults = reinterpret_cast<Defaults>(dlsym(RTLD_DEFAULT, "pthread_getattr_default_np"));
+  const auto set_defaults = reinterpret_cast<Defaults>(dlsym(RTLD_DEFAULT, "pthread_setattr_default_np"));
+  REQUIRE((get_defaults && set_defaults));
   pthread_attr_t before, huge;
-  REQUIRE_EQ(pthread_getattr_default_np(&before), 0);
+  REQUIRE_EQ(get_defaults(&before), 0);
   pthread_attr_init(&huge);
   pthread_attr_setstacksize(&huge, std::size_t{1} << 50);
-  REQUIRE_EQ(pthread_setattr_default_np(&huge), 0);
+  REQUIRE_EQ(set_defaults(&huge), 0);
   const Outcome made = pipe.submit(Value(1)).wait();
   const Outcome timed = pipe.submit(request_of(Value(1)), kHour).wait();
-  REQUIRE_EQ(pthread_setattr_default_np(&before), 0);
+  REQUIRE_EQ(set_defaults(&before), 0);
   CHECK(made.code == ErrorCode::kInternal);
   CHECK_EQ(made.message, "node \"n\" got no thread to run on: Resource temporarily unavailable");
   CHECK_FALSE(timed.good);

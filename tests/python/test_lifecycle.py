@@ -289,8 +289,8 @@ def test_ctrl_c_in_a_caller_held_up_by_a_full_queue() -> None:
         pipe.submit({"data": 1})
         started.wait()
         pipe.submit({"data": 2})
-        print("waiting", flush=True)
         try:
+            print("waiting", flush=True)
             pipe({"data": 3})
         except KeyboardInterrupt:
             print("interrupted", flush=True)

@@ -81,6 +81,20 @@ def test_instances_run_at_the_same_time() -> None:
         assert [one.result(PATIENCE)["result"] for one in futures] == [100, 101, 102]
 
 
+def test_a_free_instance_leaves_too_few_requests_to_the_one_that_waits_for_company() -> None:
+    cls = gated(min=2, max=2)
+    with hami.pipe({"backend": "TestGated", "instance_num": 2, "batching_timeout": "1h"}) as pipe:
+        first = [pipe.submit({"data": number}) for number in (1, 2)]
+        cls.gate.wait_for_arrival()
+        third = pipe.submit({"data": 3})  # the second instance waits for company
+        cls.gate.open()
+        assert [future.result(PATIENCE)["result"] for future in first] == [101, 102]
+        with pytest.raises(TimeoutError):  # the first instance is free and looks at the queue
+            third.result(0.05)
+        fourth = pipe.submit({"data": 4})
+        assert [future.result(PATIENCE)["result"] for future in (third, fourth)] == [103, 104]
+
+
 def test_a_full_queue_rejects_with_queue_full() -> None:
     cls = gated()
     with hami.pipe({"backend": "TestGated", "queue_max": 1, "on_full": "reject"}) as pipe:

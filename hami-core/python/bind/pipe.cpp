@@ -157,14 +157,15 @@ class PyPipe {
     return outcomes;
   }
 
-  // Starts one request; `done(exception or None)` is called once, on any thread. An event in it hears of it too.
-  CallHandle submit(py::dict request, std::optional<double> timeout, py::object done) {
+  // Starts one request; `done(exception or None)` is called once, on any thread. An event in it hears of it too. With
+  // `may_wait` the calling thread waits for room in the queue.
+  CallHandle submit(py::dict request, std::optional<double> timeout, py::object done, bool may_wait) {
     drain_dropped();
     Entered entered = enter(request);
     const auto listener = std::make_shared<Listener>(std::move(request), std::move(done), entered.event);
     const ReleaseGil released;
     try {
-      return {post(std::move(entered.dict), timeout, listener)};
+      return {post(std::move(entered.dict), timeout, listener, may_wait ? Inline::kQuick : Inline::kNoWait)};
     } catch (...) {
       const Error error = current_error();
       listener->fail_event(error);
@@ -214,16 +215,16 @@ class PyPipe {
     const auto listener = std::make_shared<Listener>(request, py::object(), entered.event);
     const ReleaseGil released;
     try {
-      post(std::move(entered.dict), timeout, listener);
+      post(std::move(entered.dict), timeout, listener, Inline::kQuick);
     } catch (...) {
       listener->fail_event(current_error());
     }
   }
 
-  Ref<Call> post(Dict dict, std::optional<double> timeout, const std::shared_ptr<Listener>& listener) {
+  Ref<Call> post(Dict dict, std::optional<double> timeout, const std::shared_ptr<Listener>& listener, Inline how) {
     std::vector<Dict> dicts;
     dicts.push_back(std::move(dict));
-    return state_->start(std::move(dicts), from_seconds(timeout), Inline::kQuick,
+    return state_->start(std::move(dicts), from_seconds(timeout), how,
                          [listener](Call& call) { listener->tell(call); });
   }
 
@@ -257,7 +258,8 @@ void register_pipe(py::module_& module) {
       .def(py::init(make), py::arg("config"))
       .def("call", &PyPipe::call, py::arg("request"), py::arg("timeout") = py::none())
       .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none())
-      .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("done"))
+      .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("done"),
+           py::arg("may_wait") = true)
       .def("close", &PyPipe::close, py::arg("timeout"))
       .def_property_readonly("closed", &PyPipe::closed)
       .def("stats", &PyPipe::stats);

@@ -147,7 +147,11 @@ class Pipe:
         self, requests: Sequence[dict[str, Any]], timeout: float | None = None
     ) -> list[BaseException | None]: ...
     def submit(
-        self, request: dict[str, Any], timeout: float | None, done: Callable[[BaseException | None], object]
+        self,
+        request: dict[str, Any],
+        timeout: float | None,
+        done: Callable[[BaseException | None], object],
+        may_wait: bool = True,
     ) -> Call: ...
     def close(self, timeout: float | None) -> list[str]: ...
     @property

@@ -9,6 +9,7 @@ from hami._errors import BatchError, DataTypeError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
     from typing import Any, overload
 
@@ -69,6 +70,30 @@ class Pipe:
         from hami._future import submit
 
         return submit(self._core, request, timeout)
+
+    async def acall(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
+        """Run one request from any asyncio loop and return the same dict, with `result`, or raise its error.
+
+        Never blocks the loop: where the node's queue is full and its `on_full` is "block", the task waits. Cancelling
+        the task cancels the request.
+        """
+        if not isinstance(request, dict):
+            raise DataTypeError(f"acall takes a dict, got {_kind(request)}")
+        from hami._async import acall
+
+        return await acall(self._core, request, timeout)
+
+    def map(
+        self, requests: Iterable[dict[str, Any]], concurrency: int = 16, timeout: float | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Run requests, `concurrency` at a time, and give each back with its `result`, in their order.
+
+        Takes the next from `requests` only when there is room for it, so they may come from a generator without end. The
+        first that fails raises its error; what was started after it is cancelled, also when the caller stops early.
+        """
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        return _map(self, requests, concurrency, timeout)
 
     def close(self, timeout: float | None = 10.0) -> None:
         """Take nothing more, finish what is open, end all threads and free the backends.
@@ -137,6 +162,24 @@ def plugins(*, load: bool = False) -> list[PluginRecord]:
     from hami._plugins import installed
 
     return installed.records(load=load)
+
+
+def _map(
+    pipe: Pipe, requests: Iterable[dict[str, Any]], concurrency: int, timeout: float | None
+) -> Iterator[dict[str, Any]]:
+    from collections import deque
+
+    running: deque[Future[dict[str, Any]]] = deque()
+    try:
+        for request in requests:
+            running.append(pipe.submit(request, timeout))
+            if len(running) == concurrency:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+    finally:
+        for future in running:
+            future.cancel()
 
 
 def _kind(value: object) -> str:

@@ -20,7 +20,8 @@ thread_local bool is_worker = false;
 // Shared with the thread itself, so that an abandoned thread never touches freed memory.
 struct Worker::State {
   std::mutex mutex;  // guards jobs, closing, ended
-  std::condition_variable changed;
+  std::condition_variable work;   // for the thread: a job, or closing
+  std::condition_variable over;   // for who waits for its end
   std::deque<std::function<void()>> jobs;
   bool closing = false;
   bool ended = false;
@@ -29,7 +30,7 @@ struct Worker::State {
   void loop() {
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock, [&] { return closing || !jobs.empty(); });
+      work.wait(lock, [&] { return closing || !jobs.empty(); });
       if (jobs.empty()) break;
       std::function<void()> job = std::move(jobs.front());
       jobs.pop_front();
@@ -39,7 +40,7 @@ struct Worker::State {
       lock.lock();
     }
     ended = true;
-    changed.notify_all();
+    over.notify_all();
   }
 };
 
@@ -54,9 +55,12 @@ Worker::Worker(std::string name) : state_(std::make_shared<State>()) {
 Worker::~Worker() { stop(kNever); }
 
 void Worker::post(std::function<void()> job) {
-  std::lock_guard lock(state_->mutex);
-  state_->jobs.push_back(std::move(job));
-  state_->changed.notify_all();
+  const std::shared_ptr<State> state = state_;  // the job may end this worker before its thread is notified
+  {
+    std::lock_guard lock(state->mutex);
+    state->jobs.push_back(std::move(job));
+  }
+  state->work.notify_one();  // not with the lock held: the thread would wake only to wait for it
 }
 
 void Worker::run(const std::function<void()>& job) {
@@ -96,15 +100,15 @@ bool Worker::stop(Nanoseconds until) {
   BlockingScope blocking;  // before the lock: whatever it takes back is taken after the lock is gone
   std::unique_lock lock(state->mutex);
   state->closing = true;
-  state->changed.notify_all();
+  state->work.notify_all();
   if (state->thread.get_id() == std::this_thread::get_id()) {  // its own end cannot be waited for
     state->thread.detach();
     return true;
   }
   const auto ended = [&] { return state->ended; };
   if (until == kNever) {
-    state->changed.wait(lock, ended);
-  } else if (!state->changed.wait_until(lock, to_time_point(until), ended)) {
+    state->over.wait(lock, ended);
+  } else if (!state->over.wait_until(lock, to_time_point(until), ended)) {
     state->thread.detach();
     return false;
   }

@@ -40,6 +40,7 @@ void Call::settle(Slot& slot, std::optional<Error> error) noexcept {
 }
 
 void Call::done(Request* const* requests, std::size_t count) noexcept {
+  const Ref<Call> self(this);  // who waits may let go of it before it is notified
   bool last = false;
   {
     std::lock_guard lock(mutex_);
@@ -52,12 +53,12 @@ void Call::done(Request* const* requests, std::size_t count) noexcept {
       settle(slot, requests[i]->error);
       last = remaining_ == 0;
     }
-    if (last) changed_.notify_all();
   }
   if (last) completed();
 }
 
 bool Call::give_up(const Error& error) noexcept {
+  const Ref<Call> self(this);
   bool any = false;
   bool last = false;
   {
@@ -69,13 +70,13 @@ bool Call::give_up(const Error& error) noexcept {
       any = true;
       last = remaining_ == 0;
     }
-    if (last) changed_.notify_all();
   }
   if (last) completed();
   return any;
 }
 
 Nanoseconds Call::expire(Nanoseconds moment) noexcept {
+  const Ref<Call> self(this);
   Nanoseconds next = kNever;
   bool last = false;
   {
@@ -90,15 +91,15 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
       settle(slot, too_late());
       last = remaining_ == 0;
     }
-    if (last) changed_.notify_all();
   }
   if (last) completed();
   return next;
 }
 
-// Every reference to the requests' dicts of others is gone or harmless; the caller may read the outcomes.
+// Every reference to the requests' dicts of others is gone or harmless; the caller may read the outcomes. Without the
+// lock: a thread that is woken while it is held goes back to sleep at once.
 void Call::completed() noexcept {
-  const Ref<Call> self(this);  // the callback may drop the last other one
+  changed_.notify_all();
   pipe_->close_call(*this);
   if (!on_complete_) return;
   forget_deadlines();

@@ -150,7 +150,7 @@ Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
   if (!good.empty()) {
     try {
       if (!waits) call->watch_deadlines();
-      launch(call, good, call->next_deadline_ == kNever ? how : Inline::kQuick);
+      launch(call, good, how == Inline::kAny && call->next_deadline_ != kNever ? Inline::kQuick : how);
     } catch (...) {  // no thread, no memory
       const Error error = current_error();
       for (Request* request : good) request->fail(error);

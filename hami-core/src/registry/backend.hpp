@@ -39,6 +39,7 @@ struct Range {
 enum class Inline {
   kAny,    // a caller that waits anyhow: run whatever may run on any thread
   kQuick,  // a caller that must not be held up: only classes marked quick
+  kNoWait,  // as kQuick, and a full queue takes it all the same: an event loop calls, whose tasks wait instead of it
 };
 
 // Public functions are not virtual; authors override the private ones.

@@ -22,7 +22,8 @@ void BackgroundThread::start(const Plan& plan, const Init& init) {
 
 BackgroundThread::~BackgroundThread() {
   if (!worker_) return;
-  worker_->post([inner = std::move(inner_)]() mutable { inner = nullptr; });
+  // Held in one place: a std::function may be copied on its way, and the last copy could go on this thread.
+  worker_->post([held = std::make_shared<BackendPtr>(std::move(inner_))] { *held = nullptr; });
   if (!worker_->stop(context_->close_until())) context_->report_abandoned(name_);
 }
 

@@ -197,12 +197,12 @@ void InstanceDispatcher::post_(Batch batch, Inline how) {
     finish(ready);
     return;
   }
-  enqueue(admitted);
+  enqueue(admitted, how);
 }
 
 // An idle instance for the caller's own thread: only if nothing waits and the instance's class allows it.
 InstanceDispatcher::Instance* InstanceDispatcher::claim_inline(std::size_t items, Inline how) {
-  if (how == Inline::kQuick && !quick_) return nullptr;
+  if (how != Inline::kAny && !quick_) return nullptr;
   if (items < policy_.min || items > policy_.max) return nullptr;
   std::lock_guard lock(mutex_);
   if (stopping_ || !queue_.empty() || gathering_ || idle_.empty() || idle_.back()->own) return nullptr;
@@ -262,7 +262,7 @@ void InstanceDispatcher::release(Instance& instance) noexcept {
   wake(instance);
 }
 
-void InstanceDispatcher::enqueue(const std::vector<Request*>& requests) {
+void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline how) {
   const bool from_inside = Running::on_this_thread(*this);
   std::vector<Request*> refused;
   std::vector<Instance*> woken;
@@ -280,7 +280,8 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests) {
         if (from_inside && idle_.empty())
           throw Error(ErrorCode::kReentrantCall,
                       "node \"" + node_ + "\" was called by its own backend while all its instances are busy");
-        make_room(lock, request->deadline, dropped, interrupted);
+        if (how != Inline::kNoWait || reject_when_full_ || stopping_)
+          make_room(lock, request->deadline, dropped, interrupted);
         queue_.push_back({Ref<Request>(request), arrived, call});
       } catch (...) {
         request->fail(current_error());
@@ -426,11 +427,14 @@ bool InstanceDispatcher::collect(Instance& instance, std::unique_lock<std::mutex
     const bool full = items >= policy_.max || count < queue_.size() || queue_.size() >= queue_max_;
     const bool alone = count == 1 && items >= policy_.min;
     const Nanoseconds patience = queue_.front().arrived + policy_.company;
-    if (!full && !alone && !stopping_ && moment < patience && (policy_.gather || items < policy_.min) && !gathering_) {
-      gathering_ = &instance;
-      instance.company.wait_until(lock, to_time_point(patience));
-      gathering_ = nullptr;
-      continue;
+    if (!full && !alone && !stopping_ && moment < patience && (policy_.gather || items < policy_.min)) {
+      if (!gathering_) {
+        gathering_ = &instance;
+        instance.company.wait_until(lock, to_time_point(patience));
+        gathering_ = nullptr;
+        continue;
+      }
+      if (items < policy_.min) return false;  // another instance waits for company already, and takes these as well
     }
     for (std::size_t i = 0; i < count; ++i) {
       taken.push_back(std::move(queue_.front().request));

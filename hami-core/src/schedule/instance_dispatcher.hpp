@@ -61,7 +61,7 @@ class InstanceDispatcher final : public Backend,
 
   bool admit(Request& request) noexcept;
   Instance* claim_inline(std::size_t items, Inline how);
-  void enqueue(const std::vector<Request*>& requests);
+  void enqueue(const std::vector<Request*>& requests, Inline how);
   void make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until, std::vector<Ref<Request>>& dropped,
                  std::optional<Error>& interrupted);
   Instance* pop_idle() noexcept;

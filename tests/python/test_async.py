@@ -1,0 +1,165 @@
+"""Requests from asyncio tasks and from iterables: `acall` and `map`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import hami
+import pytest
+from running import PATIENCE, each, gated
+
+
+def test_a_task_gets_its_dict_back() -> None:
+    async def main() -> None:
+        with hami.pipe("Identity") as pipe:
+            request = {"data": 1, "kept": 2}
+            assert await pipe.acall(request) is request
+            assert request == {"data": 1, "kept": 2, "result": 1}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("thread", ["own", "any"])
+def test_many_tasks_wait_for_one_pipe(thread: str) -> None:
+    each(lambda number: number + 1, "TestAddOne", thread=thread)
+
+    async def main() -> None:
+        with hami.pipe({"backend": "TestAddOne", "max": 64, "queue_max": 4}) as pipe:
+            done = await asyncio.gather(*(pipe.acall({"data": number}) for number in range(10_000)))
+            assert [request["result"] for request in done] == [number + 1 for number in range(10_000)]
+
+    asyncio.run(main())
+
+
+def test_errors_are_raised_in_the_task_and_the_next_one_is_served() -> None:
+    def fail(number: int) -> int:
+        if number < 0:
+            raise ValueError("below zero")
+        if number == 0:
+            raise StopIteration("nothing left")
+        return number
+
+    each(fail, "TestFails")
+
+    async def main() -> None:
+        with hami.pipe("TestFails") as pipe:
+            request = {"data": -1}
+            with pytest.raises(ValueError, match="below zero"):
+                await pipe.acall(request)
+            assert "result" not in request
+            with pytest.raises(RuntimeError, match="a backend raised StopIteration"):
+                await pipe.acall({"data": 0})
+            with pytest.raises(hami.DataTypeError, match="acall takes a dict, got list"):
+                await pipe.acall([])  # type: ignore[arg-type]
+            assert (await pipe.acall({"data": 3}))["result"] == 3
+        with pytest.raises(hami.PipeClosed):
+            await pipe.acall({"data": 1})
+
+    asyncio.run(main())
+
+
+def test_the_loop_runs_on_while_a_queue_is_full_and_cancelling_the_task_cancels_the_request() -> None:
+    cls = gated()
+
+    async def main() -> None:
+        with hami.pipe({"backend": "TestGated", "queue_max": 1}) as pipe:
+            tasks = [asyncio.create_task(pipe.acall({"data": number})) for number in range(6)]
+            await asyncio.get_running_loop().run_in_executor(None, cls.gate.wait_for_arrival)
+            tasks[3].cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await tasks[3]
+            cls.gate.open()
+            done = await asyncio.gather(*tasks[:3], *tasks[4:])
+            assert [request["result"] for request in done] == [100, 101, 102, 104, 105]
+            assert 3 not in [number for batch in cls.seen for number in batch]
+
+    asyncio.run(main())
+
+
+def test_a_full_queue_that_rejects_does_so_in_the_task() -> None:
+    cls = gated()
+
+    async def main() -> None:
+        with hami.pipe({"backend": "TestGated", "queue_max": 1, "on_full": "reject"}) as pipe:
+            running = asyncio.create_task(pipe.acall({"data": 1}))
+            await asyncio.get_running_loop().run_in_executor(None, cls.gate.wait_for_arrival)
+            queued = asyncio.create_task(pipe.acall({"data": 2}))
+            await asyncio.sleep(0)
+            with pytest.raises(hami.QueueFull):
+                await pipe.acall({"data": 3})
+            cls.gate.open()
+            assert (await running)["result"] == 101
+            assert (await queued)["result"] == 102
+
+    asyncio.run(main())
+
+
+def test_a_time_limit_ends_the_wait_while_the_backend_goes_on() -> None:
+    cls = gated()
+
+    async def main() -> None:
+        with hami.pipe("TestGated") as pipe:
+            with pytest.raises(hami.DeadlineExceeded):
+                await pipe.acall({"data": 1}, timeout=0.01)
+            cls.gate.open()
+
+    asyncio.run(main())
+
+
+def test_outcomes_for_a_loop_that_is_gone_bother_nobody() -> None:
+    cls = gated()
+    with hami.pipe("TestGated") as pipe:
+
+        async def leave() -> None:
+            asyncio.create_task(pipe.acall({"data": 1}))  # noqa: RUF006
+            await asyncio.sleep(0)
+            await asyncio.get_running_loop().run_in_executor(None, cls.gate.wait_for_arrival)
+
+        asyncio.run(leave())
+        cls.gate.open()
+        assert pipe({"data": 2}, timeout=PATIENCE)["result"] == 102
+
+
+def test_map_keeps_the_order_and_takes_no_more_than_it_has_room_for() -> None:
+    each(lambda number: number + 1, "TestAddOne")
+    taken: list[int] = []
+
+    def numbers() -> Iterator[dict[str, Any]]:
+        number = 0
+        while True:
+            taken.append(number)
+            yield {"data": number}
+            number += 1
+
+    with hami.pipe({"backend": "TestAddOne", "instance_num": 2}) as pipe:
+        results = pipe.map(numbers(), concurrency=4)
+        assert taken == []
+        assert [next(results)["result"] for _ in range(10)] == list(range(1, 11))
+        assert len(taken) == 13
+        results.close()  # type: ignore[attr-defined]
+        assert [request["result"] for request in pipe.map(({"data": n} for n in range(3)), concurrency=8)] == [1, 2, 3]
+        with pytest.raises(ValueError, match="concurrency must be at least 1, got 0"):
+            pipe.map([], concurrency=0)
+
+
+def test_map_raises_the_first_error_and_cancels_what_comes_after() -> None:
+    gate = threading.Event()
+    ran: list[int] = []
+
+    def work(number: int) -> int:
+        ran.append(number)
+        if number == 0:
+            raise ValueError("zero")
+        assert gate.wait(PATIENCE)
+        return number
+
+    each(work, "TestWork")
+    with hami.pipe("TestWork") as pipe:
+        results = pipe.map([{"data": 0}, {"data": 1}, {"data": 2}], concurrency=3)
+        with pytest.raises(ValueError, match="zero"):
+            next(results)
+        gate.set()
+    assert 2 not in ran
