@@ -220,7 +220,8 @@ def test_a_backend_comes_back_while_the_interpreter_ends(thread: str) -> None:
     done = run_script(slow(0, script))
     assert done.returncode == 0
     assert "were abandoned: Back of node" in done.stderr
-    assert "Error" not in done.stderr and "terminate" not in done.stderr
+    assert "Error" not in done.stderr
+    assert "terminate" not in done.stderr
 
 
 def test_the_interpreter_ends_with_a_pipe_in_a_cycle() -> None:

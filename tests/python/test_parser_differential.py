@@ -1,4 +1,4 @@
-"""The parser of the core agrees with the small reference parser on any text: what is refused, and the tree of the rest."""
+"""The parser of the core agrees with the small reference parser on any text: what is refused, and the trees."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ TEMPLATES = st.sampled_from(["{node_name}", "{k}"])
 SEGMENTS = st.lists(st.one_of(IDENTS, TEMPLATES, st.sampled_from(["1", "-", "det-1", "0"])), min_size=1, max_size=2)
 PATHS = st.lists(SEGMENTS.map("".join), min_size=1, max_size=3).map(".".join)
 DISTRIBUTED = st.tuples(st.sampled_from(["hami-image", "d.x_y", "0"]), IDENTS)
-BARE = st.one_of(IDENTS, st.sampled_from(["4", "1.5", "/a/b.onnx", "{k}x{node_name}", "::", ":", "a:b", "é", "😀", "\\"]))
+BARE = st.one_of(
+    IDENTS, st.sampled_from(["4", "1.5", "/a/b.onnx", "{k}x{node_name}", "::", ":", "a:b", "é", "😀", "\\"])
+)
 QUOTABLE = st.text(alphabet="ab {}[](),;='\"\\\n\té😀", max_size=6)
 
 
@@ -48,7 +50,7 @@ def tokens(draw: st.DrawFn, depth: int = 3) -> list[str]:
         found = ["("]
         for index in range(draw(st.integers(1, 3))):
             found += [","] * (index > 0)
-            found += draw(st.sampled_from([[], [f"k{index}", "="]])) + [draw(VALUES)]
+            found += [*draw(st.sampled_from([[], [f"k{index}", "="]])), draw(VALUES)]
         return [*found, ")"]
 
     def items() -> list[str]:
@@ -78,7 +80,21 @@ def expressions(draw: st.DrawFn) -> str:
 
 
 # What stands in the way of a parser, where no valid text has it.
-ODDITIES = [*"()[]{},;=:'\"\\. \n\t-_0a", "::", ":=", "(or)", "{k}", "{", "\\n", "k=1", "''", "\0", "\x7f", "é", "\u2028"]
+ODDITIES = [
+    *"()[]{},;=:'\"\\. \n\t-_0a",
+    "::",
+    ":=",
+    "(or)",
+    "{k}",
+    "{",
+    "\\n",
+    "k=1",
+    "''",
+    "\0",
+    "\x7f",
+    "é",
+    "\u2028",
+]
 
 
 @st.composite
@@ -141,8 +157,8 @@ def test_any_row_of_tokens_is_judged_alike(text: str) -> None:
 def test_short_texts_are_judged_alike_one_by_one() -> None:
     """Random rows of few marks, from a generator that costs nothing: nearly every short text there is."""
     chance = random.Random(0)
-    outcomes = [agreed("".join(chance.choices(["A", "a", "=", ":=", "::", ",", ";", "(", ")", "[", "]", "'", "{a}", "1"], k=k)))
-                for k in (1, 2, 3, 4, 5, 6, 7) for _ in range(4000)]  # fmt: skip
+    marks = ["A", "a", "=", ":=", "::", ",", ";", "(", ")", "[", "]", "'", "{a}", "1"]
+    outcomes = [agreed("".join(chance.choices(marks, k=k))) for k in range(1, 8) for _ in range(4000)]
     accepted = sum(outcome is not None for outcome in outcomes)
     assert 1000 < accepted < len(outcomes) - 1000
 

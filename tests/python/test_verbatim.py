@@ -1,7 +1,7 @@
 """Expressions of the language's specification that must work exactly as they are written there.
 
-Those that name backends of GPU plugins run on stand-ins for the CPU, registered here: same brackets, same ways of handing
-things on, arithmetic instead of models. The last tests do without: then the message says whose name is missing.
+Those that name backends of GPU plugins run on stand-ins for the CPU, registered here: same brackets, same ways of
+handing things on, arithmetic instead of models. The last tests do without: then the message says whose name is missing.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def test_an_engine_is_loaded_by_the_models_suffix_and_runs_gathered_batches(
         requests = pipe([{"data": data} for data in given])
     # The engine adds the number of rows that it saw at once.
     assert [hami.to_numpy(request["result"]).tolist() for request in requests] == [[[-n - 4, -n - 4]] for n in range(4)]
-    assert LOADED == [(loaded_by, model)]
+    assert [(loaded_by, model)] == LOADED
 
 
 def test_without_a_post_processor_the_engine_has_the_last_word(stand_ins: None) -> None:

@@ -88,8 +88,8 @@ class Pipe:
     ) -> Iterator[dict[str, Any]]:
         """Run requests, `concurrency` at a time, and give each back with its `result`, in their order.
 
-        Takes the next from `requests` only when there is room for it, so they may come from a generator without end. The
-        first that fails raises its error; what was started after it is cancelled, also when the caller stops early.
+        Takes the next from `requests` only when there is room for it, so they may come from a generator without end.
+        The first that fails raises its error; what was started after it is cancelled, also when the caller stops early.
         """
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
