@@ -229,9 +229,9 @@ def test_on_batch_error_keyboard_interrupt_propagates() -> None:
 def test_timeout_expires_running_and_waiting_requests(where: str) -> None:
     """Per request, from submit, as node key or request key; `pipe(d, timeout=seconds)`. Waiting ones expire too."""
     cls = gated()
-    node = {"timeout": "20ms"} if where == "node" else {}
-    keys = {"timeout": 20} if where == "request" else {}
-    seconds = 0.02 if where == "call" else None
+    node = {"timeout": "300ms"} if where == "node" else {}
+    keys = {"timeout": 300} if where == "request" else {}
+    seconds = 0.3 if where == "call" else None
     with hami.pipe({"backend": "TestGated", **node}) as pipe:
         running, waiting = ({"data": number, "result": "stale", **keys} for number in (1, 2))
         futures = [pipe.submit(running, timeout=seconds)]
