@@ -42,7 +42,8 @@ def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: S
     """
     wheels = usable(interpreter)
     folder = CACHE / "envs" / f"{name}-{interpreter.tag}"
-    outer = "\n".join([str(interpreter), *wanted, *others, *map(requirements_of, wheels)])
+    files = [Path(other).read_text("utf-8") for other in others if other.endswith(".txt")]
+    outer = "\n".join([str(interpreter), *wanted, *others, *files, *map(requirements_of, wheels)])
     inner = "".join(hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
     key = hashlib.sha256(outer.encode()).hexdigest()
     python = folder / "bin" / "python"

@@ -36,6 +36,26 @@ def test_parameters_arrive_typed_before_init() -> None:
     }  # fmt: skip
 
 
+def test_a_class_with_inject_dependency_stands_first_in_di() -> None:
+    class Outer(hami.Backend):
+        def inject_dependency(self, dependency: Any) -> None:
+            self._inner = dependency
+
+        def forward(self, batch: list[Any]) -> None:
+            self._inner.forward(batch)
+            for item in batch:
+                item["result"] = -item["result"]
+
+    hami.register("TestOuter")(Outer)
+    each(lambda number: number + 1, "TestAddOne")
+    with hami.pipe("DI[TestOuter,TestAddOne]") as pipe:
+        assert pipe({"data": 1})["result"] == -2
+    with hami.pipe("DI[TestOuter,TestOuter,TestAddOne]") as pipe:
+        assert pipe({"data": 1})["result"] == 2
+    with pytest.raises(hami.ConfigError, match="TestAddOne takes no dependency; a class that does has a method"):
+        hami.pipe("DI[TestAddOne,TestOuter]")
+
+
 def test_init_forward_and_close_run_on_one_thread_of_their_own() -> None:
     threads: list[int] = []
 

@@ -109,9 +109,17 @@ def test_an_observed_queue_that_is_empty_gives_none() -> None:
         assert pipe({"data": 1})["result"] is None
 
 
+def test_the_room_of_a_queue_may_be_said_where_it_is_used_already() -> None:
+    """S initialises its items from right to left."""
+    with hami.pipe("S[Queue(q,max=1),Observer(q)]") as pipe:
+        assert pipe({"data": 1})["result"] == 1
+        with pytest.raises(hami.DeadlineExceeded):
+            pipe({"data": 2}, timeout=0.05)
+
+
 def test_a_queue_declared_twice_with_different_room_is_an_error() -> None:
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe("S[Queue(q,max=1),Queue(q,max=2)]")
     # Before Python 3.11 the notes are part of the text.
     told = str(caught.value).splitlines()[0]
-    assert told == 'queue "q" has room for 2 already; declare it before it is used, and once'
+    assert told == 'queue "q" has room for 2 and for 1; declare it once'

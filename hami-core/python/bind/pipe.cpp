@@ -165,7 +165,7 @@ class PyPipe {
     const auto listener = std::make_shared<Listener>(std::move(request), std::move(done), entered.event);
     const ReleaseGil released;
     try {
-      return {post(std::move(entered.dict), timeout, listener, may_wait ? Inline::kQuick : Inline::kNoWait)};
+      return {post(std::move(entered.dict), timeout, listener, may_wait ? Inline::kQuick : Inline::kFromLoop)};
     } catch (...) {
       const Error error = current_error();
       listener->fail_event(error);

@@ -125,6 +125,18 @@ class PythonBackend final : public Backend {
     note_failures(batch);
   }
 
+  void inject_dependency_(const BackendPtr& dependency) override {
+    const HoldGil gil;
+    if (!py::hasattr(object_.get(), "inject_dependency"))
+      throw Error(ErrorCode::kConfig,
+                  label() + " takes no dependency; a class that does has a method inject_dependency(self, dependency)");
+    try {
+      call_python(object_.get().attr("inject_dependency"), py::cast(Child{dependency}));
+    } catch (py::error_already_set& raised) {
+      throw from_python(raised);
+    }
+  }
+
   void note_failures(Batch batch) const {
     for (Request* request : batch)
       if (!request->alive() && request->error->notes().empty())

@@ -15,7 +15,7 @@ from hami._backend import Backend, ByteSize, Duration
 from hami._errors import PluginError
 
 RESERVED = frozenset({"max", "min", "thread", "quick", "retry_safe", "children"})
-METHODS = frozenset({"init", "forward", "forward_with_dep", "close"})
+METHODS = frozenset({"init", "forward", "forward_with_dep", "inject_dependency", "close"})
 THREADS = ("own", "any", "concurrent")
 TYPES = {
     bool: "bool",

@@ -9,9 +9,14 @@
 namespace hami {
 
 Queue::Queue(std::int64_t max, std::string name)
-    : OpaqueObject(kTypeKey), max_(static_cast<std::size_t>(max)), name_(std::move(name)) {
+    : OpaqueObject(kTypeKey), name_(std::move(name)) {
+  set_max(max);
+}
+
+void Queue::set_max(std::int64_t max) {
   if (max < 1)
     throw Error(ErrorCode::kConfig, "max of " + who() + " is " + std::to_string(max) + "; it must be at least 1");
+  max_ = static_cast<std::size_t>(max);
 }
 
 std::string Queue::who() const { return name_.empty() ? "the queue" : "queue " + in_quotes(name_); }

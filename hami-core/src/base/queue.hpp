@@ -40,6 +40,8 @@ class Queue final : public OpaqueObject {
 
   std::size_t size() const noexcept;
   std::size_t max() const noexcept { return max_; }
+  // Before it is used by several threads. Error(kConfig) if `max` is below 1.
+  void set_max(std::int64_t max);
   const std::string& name() const noexcept { return name_; }
 
   // Nothing more gets in, whoever waits is told; what is in it may still be popped.
@@ -51,7 +53,7 @@ class Queue final : public OpaqueObject {
   [[noreturn]] void throw_closed() const;
   bool take(std::optional<Value>& into);  // under mutex_: true if there is an answer, empty if there will be no value
 
-  const std::size_t max_;
+  std::size_t max_ = 0;
   const std::string name_;
   mutable std::mutex mutex_;  // guards values_, closed_
   std::condition_variable room_;

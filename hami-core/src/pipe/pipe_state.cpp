@@ -134,18 +134,18 @@ Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
     if (call->on_complete_) call->on_complete_(*call);
     return call;
   }
-  open_call(*call);
   const Nanoseconds moment = now();
   std::vector<Request*> good;
   std::vector<Request*> bad;
   good.reserve(call->size());
   for (Call::Slot& slot : call->slots_) {
     Request& request = *slot.request;
-    request.sink = Ref<Sink>(call.get());
     request.dict.erase(kResult);
     (read_deadline(request, timeout, moment) ? good : bad).push_back(&request);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
+  open_call(*call);  // from here on a close may give it up at any time
+  for (Call::Slot& slot : call->slots_) slot.request->sink = Ref<Sink>(call.get());
   finish(Batch(bad));
   if (!good.empty()) {
     try {

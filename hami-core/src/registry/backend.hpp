@@ -37,9 +37,9 @@ struct Range {
 
 // What `post` may do on the thread that calls it.
 enum class Inline {
-  kAny,    // a caller that waits anyhow: run whatever may run on any thread
-  kQuick,  // a caller that must not be held up: only classes marked quick
-  kNoWait,  // as kQuick, and a full queue takes it all the same: an event loop calls, whose tasks wait instead of it
+  kAny,       // a caller that waits anyhow: run whatever may run on any thread
+  kQuick,     // a caller that must not be held up: only classes marked quick
+  kFromLoop,  // as kQuick, from an event loop: a full queue takes it all the same, for the task waits, not the loop
 };
 
 // Public functions are not virtual; authors override the private ones.

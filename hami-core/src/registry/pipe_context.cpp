@@ -29,7 +29,7 @@ void PipeContext::check_expected() const {
     try {
       get(name);
     } catch (const Error& error) {
-      throw error.with_note("node \"" + node + "\"");
+      throw node.empty() ? error : error.with_note("node \"" + node + "\"");
     }
   }
 }
@@ -42,10 +42,12 @@ void PipeContext::clear_names() noexcept {
 Ref<Queue> PipeContext::queue(const std::string& name, std::optional<std::size_t> max) {
   std::lock_guard lock(mutex_);
   Ref<Queue>& queue = queues_[name];
-  if (!queue) queue = make_object<Queue>(max.value_or(Queue::kDefaultMax), name);
-  if (max && queue->max() != *max)
+  if (!queue) queue = make_object<Queue>(Queue::kDefaultMax, name);
+  if (!max) return queue;
+  if (!declared_queues_.insert(name).second && queue->max() != *max)
     throw Error(ErrorCode::kConfig, "queue \"" + name + "\" has room for " + std::to_string(queue->max()) +
-                                        " already; declare it before it is used, and once");
+                                        " and for " + std::to_string(*max) + "; declare it once");
+  queue->set_max(static_cast<std::int64_t>(*max));
   return queue;
 }
 

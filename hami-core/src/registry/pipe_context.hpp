@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,7 +47,7 @@ class PipeContext {
 
   // The pipe's own store; its values are what the backends that keep something there say they are.
   RequestStore& store() noexcept { return store_; }
-  // The pipe's queue of that name, made when it is first asked for, with room for `max`.
+  // The pipe's queue of that name, made when it is first asked for. `max`, said once, is its room.
   Ref<Queue> queue(const std::string& name, std::optional<std::size_t> max = {});
 
   // How the nodes hang together; set before the first backend is made.
@@ -102,6 +103,7 @@ class PipeContext {
   RequestStore store_;
   std::mutex mutex_;  // guards all below
   std::map<std::string, Ref<Queue>> queues_;
+  std::set<std::string> declared_queues_;  // whose room was said
   std::vector<std::string> abandoned_;
 };
 

@@ -280,7 +280,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline h
         if (from_inside && idle_.empty())
           throw Error(ErrorCode::kReentrantCall,
                       "node \"" + node_ + "\" was called by its own backend while all its instances are busy");
-        if (how != Inline::kNoWait || reject_when_full_ || stopping_)
+        if (how != Inline::kFromLoop || reject_when_full_ || stopping_)
           make_room(lock, request->deadline, dropped, interrupted);
         queue_.push_back({Ref<Request>(request), arrived, call});
       } catch (...) {
