@@ -26,20 +26,30 @@ from hami import _core
 from hami._config import load
 wide = "S[" + ",".join(["Identity"] * 100) + "]"
 deep = "S[" * 100 + "Identity" + "]" * 100
+longest = (
+    "IoC[ModelLoadder[(.onnx)Onnx2Tensorrt,(.trt)LoadTensorrtEngine], TensorrtInferTensor; "
+    "CatSplit[S[FixTensor,CatTensor],S[ContiguousTensor,TensorrtInferTensor,ProxyFromParam[post_processor]],SplitTensor]]"
+)
+chain = load({f"n{i}": {"backend": "Identity", **({"next": f"n{i + 1}"} if i < 199 else {})} for i in range(200)})
+sequence = hami.pipe(wide)
 node = load({"default": {"backend": "S[Identity,Identity]", "max": 8}})
 pipe = hami.pipe("Identity")
 for _ in range(TIMES):
     WORK
 pipe.close()
+sequence.close()
 """
 OPERATIONS = {
     "an empty statement": "pass",
     "parse and print S[DecodeMat,ResizeMat(224,224)]": "_core.print_expression('S[DecodeMat,ResizeMat(224,224)]')",
+    "parse and print the language's longest": "_core.print_expression(longest)",
     "parse and print S of 100 items": "_core.print_expression(wide)",
     "parse and print S in S, 100 deep": "_core.print_expression(deep)",
     "check a node with S[Identity,Identity]": "_core.check(node)",
     "build and close a pipe of it": "_core.Pipe(node).close(1.0)",
+    "build and close a pipe of 200 nodes": "_core.Pipe(chain).close(10.0)",
     "call Identity": "pipe({'data': 1})",
+    "call S of 100 Identity": "sequence({'data': 1})",
 }
 
 
