@@ -71,10 +71,10 @@ TEST_CASE("a class that is replaced goes away under no lock") {
     CHECK(registry.find_known("Mine") != nullptr);
     registry.define(class_named("Late"));
   });
-  BackendClass cls;
-  cls.name = "Mine";
-  cls.create = [kept = held]() -> BackendPtr { return nullptr; };
-  registry.define(std::make_shared<BackendClass>(std::move(cls)));
+  auto cls = std::make_shared<BackendClass>();
+  cls->name = "Mine";
+  cls->create = [kept = held]() -> BackendPtr { return nullptr; };
+  registry.define(std::move(cls));
   registry.set_finder([kept = held](const auto& name, const auto&, const auto&) { return class_named(name); });
   held.reset();
   registry.set_finder([](const auto& name, const auto&, const auto&) { return class_named(name); });

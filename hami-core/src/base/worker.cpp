@@ -7,6 +7,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 
 #include "base/blocking.hpp"
@@ -45,11 +46,15 @@ struct Worker::State {
 };
 
 Worker::Worker(std::string name) : state_(std::make_shared<State>()) {
-  state_->thread = std::thread([state = state_, name = name.substr(0, 15)] {
-    pthread_setname_np(pthread_self(), name.c_str());
-    is_worker = true;
-    state->loop();
-  });
+  try {
+    state_->thread = std::thread([state = state_, name = name.substr(0, 15)] {
+      pthread_setname_np(pthread_self(), name.c_str());
+      is_worker = true;
+      state->loop();
+    });
+  } catch (const std::system_error& error) {  // its what() is another with each C++ library
+    throw Error(ErrorCode::kInternal, error.code().message());
+  }
 }
 
 Worker::~Worker() { stop(kNever); }
