@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_a_free_instance_leaves_too_few_requests_to_the_one_that_waits_for_compa
         third = pipe.submit({"data": 3})  # the second instance waits for company
         cls.gate.open()
         assert [future.result(PATIENCE)["result"] for future in first] == [101, 102]
-        with pytest.raises(TimeoutError):  # the first instance is free and looks at the queue
+        with pytest.raises(futures.TimeoutError):  # the first instance is free and looks at the queue
             third.result(0.05)
         fourth = pipe.submit({"data": 4})
         assert [future.result(PATIENCE)["result"] for future in (third, fourth)] == [103, 104]
