@@ -1,22 +1,12 @@
-"""The queues that nodes have by themselves, and what a node's `filter`, `init_event` and `Interpreter` do."""
+"""A node's full queue, its `filter`, its `init_event`, and `Interpreter`; test_language_rows_queues.py has the rest."""
 
 from __future__ import annotations
 
-import queue
 from typing import Any
 
 import hami
 import pytest
 from running import PATIENCE, each, gated
-
-
-def test_what_is_sent_to_a_node_becomes_a_request_of_it() -> None:
-    seen: queue.Queue[Any] = queue.Queue()
-    each(seen.put, "TestSees")
-    with hami.pipe({"a": {"backend": "Send(b.queue)"}, "b": {"backend": "TestSees"}}) as pipe:
-        assert pipe({"data": 5, "node_name": "a"})["result"] == 5
-        assert seen.get(timeout=PATIENCE) == 5
-        assert pipe.stats()["b"]["requests"] <= 1  # it may still be under way
 
 
 def test_a_full_node_refuses_what_is_sent() -> None:
@@ -32,55 +22,6 @@ def test_a_full_node_refuses_what_is_sent() -> None:
         with pytest.raises(hami.QueueFull):
             pipe({"data": 3, "node_name": "a"})
         cls.gate.open()
-
-
-def test_an_observer_sees_what_waits_for_a_node() -> None:
-    cls = gated()
-    nodes = {"a": {"backend": "Observer(b.queue)"}, "b": {"backend": "TestGated"}}
-    with hami.pipe(nodes) as pipe:
-        assert pipe({"data": 0, "node_name": "a"})["result"] is None
-        running = pipe.submit({"data": 1, "node_name": "b"})
-        cls.gate.wait_for_arrival()
-        waiting = pipe.submit({"data": 2, "node_name": "b"})
-        assert pipe({"data": 0, "node_name": "a"})["result"] == 2
-        cls.gate.open()
-        assert [future.result(PATIENCE)["result"] for future in (running, waiting)] == [101, 102]
-
-
-def test_a_receiver_serves_a_nodes_queue_as_one_more_instance() -> None:
-    cls = gated()
-    each(lambda number: -number, "TestNegate")
-    entrypoint = (
-        "List[InstancesRegister[Reflect[backend]], Recv(default.queue)[TestNegate], "
-        "Register[DI[Batching, InstanceDispatcher]]]"
-    )
-    with hami.pipe({"backend": "TestGated", "node_entrypoint": entrypoint}) as pipe:
-        both = [pipe.submit({"data": number}) for number in (1, 2)]
-        cls.gate.wait_for_arrival()
-        cls.gate.open()
-        assert sorted(future.result(PATIENCE)["result"] for future in both) in ([-2, 101], [-1, 102])
-
-
-def test_what_is_sent_to_an_instance_is_run_by_it() -> None:
-    seen: queue.Queue[tuple[int, Any]] = queue.Queue()
-
-    class Sees(hami.Backend):
-        made = 0
-
-        def init(self, options: Any) -> None:
-            self.number = Sees.made
-            Sees.made += 1
-
-        def forward(self, batch: list[Any]) -> None:
-            for item in batch:
-                seen.put((self.number, item["data"]))
-                item["result"] = None
-
-    hami.register("TestSees")(Sees)
-    nodes = {"a": {"backend": "Send(b.queue.1)"}, "b": {"backend": "TestSees", "instance_num": 2}}
-    with hami.pipe(nodes) as pipe:
-        pipe({"data": 5, "node_name": "a"})
-        assert seen.get(timeout=PATIENCE) == (1, 5)
 
 
 def test_a_node_runs_its_backend_only_where_its_filter_says_so() -> None:
