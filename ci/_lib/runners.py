@@ -11,6 +11,7 @@ from pathlib import Path
 from .steps import environment
 from .totals import Totals
 
+DOCTEST_FAILURE = re.compile(r"TEST CASE: +(.+)$", re.MULTILINE)
 DOCTEST_TOTALS = re.compile(r"test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\d+) failed")
 
 # A test that hangs shows every thread's stack and ends its run: tests of a runtime must end, also where it does not.
@@ -64,6 +65,7 @@ def doctest(program: Path, tier: str, totals: Totals) -> None:
     found = DOCTEST_TOTALS.search(result.stdout)
     passed, failed = (int(found.group(2)), int(found.group(3))) if found else (0, 0)
     totals.passed += passed
-    totals.failed += [f"{tier}: a C++ test case, see above"] * failed
+    names = list(dict.fromkeys(DOCTEST_FAILURE.findall(result.stdout)))
+    totals.failed += [f"{tier}: {names[i] if i < len(names) else 'a C++ test case, see above'}" for i in range(failed)]
     if (result.returncode != 0 and failed == 0) or passed + failed == 0:
         totals.check(False, f"{tier}: {program.name} ended with {result.returncode} after {passed + failed} test cases")

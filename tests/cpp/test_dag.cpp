@@ -150,9 +150,10 @@ TEST_CASE("a node that leaves no result fails the request by name") {
 TEST_CASE("the first error wins, later ones are notes, and nothing further is started") {
   define_steps();
   const Gated slow("TestSlow");
-  define("TestFailsLeft", [](Batch, const Params&) { throw Error(ErrorCode::kRequest, "left"); });
+  // Quick: it runs, and its error is noted, before its neighbour is even begun.
+  define("TestFailsLeft", [](Batch, const Params&) { throw Error(ErrorCode::kRequest, "left"); },
+         {Traits{Threads::kConcurrent, true, true}, {}, ""});
   Gate gate;
-  Latch failed;
   define("TestFailsRight", [&](Batch, const Params&) {
     gate.pass();
     throw Error(ErrorCode::kRequest, "right");
@@ -160,7 +161,7 @@ TEST_CASE("the first error wins, later ones are notes, and nothing further is st
   TestPipe pipe(diamond("TestFailsLeft", "TestFailsRight"));
   TestPipe::Pending pending = pipe.submit(Value(1));
   gate.arrived.wait_for(1);
-  while (pipe->stats().at("left").failed == 0) std::this_thread::yield();
+  CHECK_EQ(pipe->stats().at("left").failed.load(), 1u);
   CHECK_EQ(pending.done->count(), 0u);  // it has its outcome when all its branches are back
   gate.open();
   const Outcome made = pending.wait();
