@@ -258,6 +258,41 @@ TEST_CASE("a backend that calls its own busy node gets an error, not a deadlock"
   state = nullptr;
 }
 
+TEST_CASE("two nodes that call each other get an error, not a deadlock, whatever thread the call is made on") {
+  std::shared_ptr<PipeState> state;
+  const auto calls = [&](const char* node) {
+    return [&state, node](Batch batch, const Params&) {
+      for (Request* request : batch) {
+        Dict dict = request_of(Value(number(*request)));
+        dict.enter("node_name", Value(node));
+        std::vector<Dict> dicts;
+        dicts.push_back(std::move(dict));
+        const Ref<Call> inner = state->start(std::move(dicts), kNever, Inline::kAny);
+        inner->wait();
+        if (inner->error(0)) throw Error(*inner->error(0));
+        answer(*request, Value(outcome(*inner).number()));
+      }
+    };
+  };
+  for (const Traits& traits : {own_thread(), any_thread()}) {
+    define("TestCallsA", calls("a"), {traits, {}, ""});
+    define("TestCallsB", calls("b"), {traits, {}, ""});
+    for (const char* backend : {"TestCallsB", "S[Identity,TestCallsB]", "S[Identity,BackgroundThread[TestCallsB]]"}) {
+      CAPTURE(backend);
+      PipeConfig config;
+      config.nodes = {{"a", {{"backend", backend}}}, {"b", {{"backend", "TestCallsA"}}}};
+      TestPipe pipe(config);
+      state = pipe->shared_from_this();
+      Dict dict = request_of(Value(1));
+      dict.enter("node_name", Value("a"));
+      const Outcome made = pipe.call(std::move(dict));
+      CHECK(made.code == ErrorCode::kReentrantCall);
+      CHECK_EQ(made.message, "node \"a\" was called by its own backend while all its instances are busy");
+      state = nullptr;
+    }
+  }
+}
+
 TEST_CASE("hooks run on each request before it is gathered, and on the gathered batch") {
   const auto first = std::make_shared<Seen>(), second = std::make_shared<Seen>();
   define("TestHook", [=](Batch batch, const Params&) {

@@ -170,3 +170,43 @@ def test_threads_of_a_class_decide_where_it_runs() -> None:
             assert (pipe({"data": 1})["result"] == here) is called_here
             assert (pipe.submit({"data": 1}).result(PATIENCE)["result"] == here) is submitted_here
             assert pipe({"data": 1}, timeout=60)["result"] != here or quick
+
+
+def test_batching_says_who_runs_together() -> None:
+    assert batches_of({"backend": "TestGated", "batching": "max"}, gated(max=8)) == [[0], [1, 2, 3]]
+    assert batches_of({"backend": "TestGated", "batching": "off"}, gated(max=8)) == [[0], [1], [2], [3]]
+    with hami.pipe({"backend": "Identity", "max": 8, "batching": "off"}) as pipe:
+        pipe([{"data": number} for number in range(4)])
+        assert pipe.stats()["default"]["batches"] == 1  # a list of one caller stays together
+
+
+def test_batching_takes_no_other_word() -> None:
+    with pytest.raises(hami.ConfigError, match='"batching" of Batching takes "learn", "max" or "off", got "always"'):
+        hami.pipe({"backend": "Identity", "batching": "always"})
+
+
+def test_stats_show_what_a_batch_costs_once_two_sizes_were_run() -> None:
+    with hami.pipe({"backend": "Identity", "max": 8}) as pipe:
+        pipe({"data": 0})
+        assert "aim" not in pipe.stats()["default"]
+        for _ in range(2):
+            for size in (1, 8):
+                pipe([{"data": number} for number in range(size)])
+        stats = pipe.stats()["default"]
+        assert 1 <= stats["aim"] <= 8
+        assert stats["fixed_ms"] >= 0 and stats["item_ms"] >= 0 and stats["fixed_ms"] + stats["item_ms"] > 0
+
+
+def test_stats_show_why_batches_held_no_more() -> None:
+    def counts(cls: Any, **keys: Any) -> list[float]:
+        with hami.pipe({"backend": "TestGated", **keys}) as pipe:
+            pending = [pipe.submit({"data": 0})]
+            cls.gate.wait_for_arrival()
+            pending += [pipe.submit({"data": number}) for number in (1, 2, 3)]
+            cls.gate.open()
+            futures.wait(pending, PATIENCE)
+        return [pipe.stats()["default"][why] for why in ("full", "chosen", "patience", "drained")]
+
+    assert counts(gated(max=8)) == [0, 0, 0, 2]
+    assert counts(gated(max=3)) == [1, 0, 0, 1]
+    assert counts(gated(max=1)) == [4, 0, 0, 0]

@@ -191,6 +191,15 @@ class PyPipe {
       one["retried"] = node.retried.load();
       one["inline"] = node.inline_runs.load();
       one["busy_ms"] = static_cast<double>(node.busy_ns.load()) / 1e6;
+      one["full"] = node.closed_full.load();
+      one["chosen"] = node.closed_chosen.load();
+      one["patience"] = node.closed_patience.load();
+      one["drained"] = node.closed_drained.load();
+      if (const std::uint64_t aim = node.aim.load()) {
+        one["aim"] = aim;
+        one["fixed_ms"] = static_cast<double>(node.fixed_ns.load()) / 1e6;
+        one["item_ms"] = static_cast<double>(node.item_ns.load()) / 1e6;
+      }
       all[py::str(name)] = one;
     }
     return all;

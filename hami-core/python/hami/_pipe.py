@@ -117,7 +117,11 @@ class Pipe:
         return self._core.closed
 
     def stats(self) -> dict[str, dict[str, float]]:
-        """Count, for each node since the pipe was built: requests, failed, batches, items, retried, inline, busy_ms."""
+        """Tell, for each node since the pipe was built, what it did and what it learned.
+
+        Counts: requests, failed, batches, items, retried, inline, busy_ms; why batches held no more: full, chosen,
+        patience, drained. Where batches of two sizes were run: fixed_ms, item_ms and aim, the batch that is aimed at.
+        """
         return self._core.stats()
 
     def __enter__(self) -> Pipe:

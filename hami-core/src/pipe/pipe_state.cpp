@@ -7,7 +7,7 @@
 #include "base/fork.hpp"
 #include "container/containers.hpp"
 #include "lang/params.hpp"
-#include "schedule/instance_dispatcher.hpp"
+#include "registry/running.hpp"
 #include "schedule/scheduling.hpp"
 
 namespace hami {
@@ -135,12 +135,14 @@ Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
     return call;
   }
   const Nanoseconds moment = now();
+  const Ref<Counted> holder = Running::holder();
   std::vector<Request*> good;
   std::vector<Request*> bad;
   good.reserve(call->size());
   for (Call::Slot& slot : call->slots_) {
     Request& request = *slot.request;
     request.dict.erase(kResult);
+    request.held_by = holder;
     (read_deadline(request, timeout, moment) ? good : bad).push_back(&request);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
@@ -165,7 +167,7 @@ Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
 void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& requests, Inline how) {
   // Who has a deadline, or may be interrupted, must be able to leave: work that waits runs elsewhere. But a backend that
   // calls its own pipe stays on its thread, where a node sees that it is called by itself.
-  const bool may_wait_here = entry_->traits().quick || InstanceDispatcher::runs_on_this_thread();
+  const bool may_wait_here = entry_->traits().quick || Running::on_this_thread();
   if (entry_->is_asynchronous() || (how == Inline::kAny && may_wait_here)) return entry_->post(Batch(requests), how);
   pool_.post([entry = entry_, call] {
     std::vector<Request*> good;

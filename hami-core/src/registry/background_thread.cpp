@@ -1,6 +1,8 @@
 // BackgroundThread: every call goes to the thread; so does the end.
 #include "registry/background_thread.hpp"
 
+#include "registry/running.hpp"
+
 namespace hami {
 
 BackendPtr BackgroundThread::around(const Plan& plan, const Init& init) {
@@ -28,11 +30,17 @@ BackgroundThread::~BackgroundThread() {
 }
 
 void BackgroundThread::forward_(Batch batch) {
-  worker_->run([&] { inner_->forward(batch); });
+  worker_->run([&, caller = Running::on_this_thread()] {
+    const Running::Adopted adopted(caller);
+    inner_->forward(batch);
+  });
 }
 
 void BackgroundThread::forward_with_dep_(Batch batch, Backend& dependency) {
-  worker_->run([&] { inner_->forward_with_dep(batch, dependency); });
+  worker_->run([&, caller = Running::on_this_thread()] {
+    const Running::Adopted adopted(caller);
+    inner_->forward_with_dep(batch, dependency);
+  });
 }
 
 void BackgroundThread::inject_dependency_(const BackendPtr& dependency) {

@@ -14,6 +14,8 @@ class Batching final : public Backend {
  private:
   void init_(Init& init) override {
     company_ = from_milliseconds(init.params().get<double>("batching_timeout"));
+    const std::string batching = init.params().get<std::string>("batching");
+    gather_ = batching == "learn" ? Gather::kLearn : batching == "max" ? Gather::kMost : Gather::kCalls;
   }
 
   void inject_dependency_(const BackendPtr& dependency) override {
@@ -21,7 +23,7 @@ class Batching final : public Backend {
     if (!dispatcher_)
       throw Error(ErrorCode::kConfig, "Batching takes an InstanceDispatcher, got " + dependency->label());
     FillPolicy policy;
-    policy.gather = true;
+    policy.gather = gather_;
     // A class that declares no range is gathered for only as far as the node says.
     policy.max = dispatcher_->declares_max() ? dispatcher_->limits().max : 1;
     policy.min = dispatcher_->limits().min;
@@ -39,6 +41,7 @@ class Batching final : public Backend {
 
   std::shared_ptr<InstanceDispatcher> dispatcher_;
   Nanoseconds company_ = 0;
+  Gather gather_ = Gather::kLearn;
 };
 
 }  // namespace
@@ -46,8 +49,8 @@ class Batching final : public Backend {
 void register_batching(Registry& registry) {
   BackendClass batching;
   batching.name = "Batching";
-  batching.doc = "Gathers requests for the dispatcher that is injected into it, until `max` items or `batching_timeout`.";
-  batching.params = parse_param_specs("batching_timeout: duration = 0");
+  batching.doc = "Gathers requests for the dispatcher that is injected into it: as many as pay, as fit, or none.";
+  batching.params = parse_param_specs("batching: str = 'learn' {learn,max,off}; batching_timeout: duration = 0");
   batching.schedules = true;
   batching.create = [] { return std::make_shared<Batching>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(batching)));

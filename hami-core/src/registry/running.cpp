@@ -1,0 +1,37 @@
+#include "registry/running.hpp"
+
+namespace hami {
+
+thread_local Running* Running::innermost_ = nullptr;
+
+bool Holder::includes(const void* node) const noexcept {
+  if (node_ == node) return true;
+  for (const Ref<Counted>& outer : outer_)
+    if (static_cast<const Holder&>(*outer).includes(node)) return true;
+  return false;
+}
+
+Ref<Counted> Running::holder() {
+  Running* here = innermost_;
+  if (!here) return {};
+  if (!here->holder_) {
+    std::vector<Ref<Counted>> outer;
+    for (const Request* request : here->batch_)
+      for (; request; request = request->parent.get())
+        if (request->held_by) outer.push_back(request->held_by);
+    if (here->outer_) {
+      const Adopted outside(here->outer_);
+      outer.push_back(holder());
+    }
+    here->holder_ = Ref<Counted>(make_counted<Holder>(here->node_, std::move(outer)).get());
+  }
+  return here->holder_;
+}
+
+bool is_held_by(const Request& request, const void* node) noexcept {
+  for (const Request* one = &request; one; one = one->parent.get())
+    if (one->held_by && static_cast<const Holder&>(*one->held_by).includes(node)) return true;
+  return false;
+}
+
+}  // namespace hami

@@ -1,0 +1,258 @@
+// NodeScheduler: the queue of a node, and the choice of batches.
+#include "schedule/node_scheduler.hpp"
+
+#include <algorithm>
+
+namespace hami {
+namespace {
+
+constexpr double kSpreads = 0.95;             // spreading must promise to be done in this part of the time
+constexpr std::uint64_t kTriesOther = 128;    // every so many batches another size is tried, or the model would go stale
+constexpr std::uint64_t kTriesAtFirst = 8;    // the same while nothing is known
+constexpr Nanoseconds kWorthStaying = 50'000; // less is over before a thread has gone to sleep and come back
+constexpr unsigned kMostMisses = 6;           // 2^6 batches between two attempts to wait for callers who do not come
+
+std::size_t quotient(std::size_t items, std::size_t by) noexcept { return items / by + (items % by != 0); }
+
+}  // namespace
+
+void NodeScheduler::add_instance(const Range& range, bool any_thread) {
+  if (!instances_.empty()) {
+    const Range& first = instances_.front().range;
+    alike_ = alike_ && range.min == first.min && range.max == first.max;
+  }
+  idle_.insert(idle_.begin(), instances_.size());  // the first is taken first
+  instances_.push_back({range, any_thread});
+}
+
+void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) {
+  items_ += request->items;
+  queue_.push_back({std::move(request), moment, call});
+}
+
+// True if nobody waits for this request any more: it has then failed and left the queue.
+bool NodeScheduler::drop_if_dead(std::size_t index, Nanoseconds moment, Requests& dropped) {
+  Request& request = *queue_[index].request;
+  const bool late = request.deadline <= moment;
+  if (!late && !request.abandoned()) return false;
+  request.fail(late ? Error(ErrorCode::kDeadlineExceeded,
+                            "the request's time ran out while it waited for node \"" + node_ + "\"")
+                    : Error(ErrorCode::kCancelled, "its caller has left"));
+  items_ -= request.items;
+  dropped.push_back(std::move(queue_[index].request));
+  queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(index));
+  return true;
+}
+
+void NodeScheduler::drop_dead(Nanoseconds moment, Requests& dropped) {
+  for (std::size_t i = 0; i < queue_.size();)
+    if (!drop_if_dead(i, moment, dropped)) ++i;
+}
+
+NodeScheduler::Requests NodeScheduler::take_all() {
+  Requests all;
+  for (Task& task : queue_) all.push_back(std::move(task.request));
+  queue_.clear();
+  items_ = 0;
+  return all;
+}
+
+std::size_t NodeScheduler::most(Index instance) const noexcept {
+  return std::min(policy_.max, instances_[instance].range.max);
+}
+
+std::size_t NodeScheduler::least(Index instance) const noexcept {
+  return std::max(policy_.min, instances_[instance].range.min);
+}
+
+// What a batch of at most so many items takes from the front of the queue; the first, whatever its size.
+NodeScheduler::Fill NodeScheduler::fill(std::size_t most) const noexcept {
+  Fill batch;
+  while (batch.count < queue_.size()) {
+    const Task& task = queue_[batch.count];
+    if (batch.count > 0 && batch.items + task.request->items > most) break;
+    if (batch.count > 0 && policy_.gather == Gather::kCalls && task.call != queue_.front().call) break;
+    batch.items += task.request->items;
+    ++batch.count;
+  }
+  return batch;
+}
+
+// Where ranges differ: whether the front of the queue is for this instance. It always is for one of them.
+bool NodeScheduler::suits(Index instance) const noexcept {
+  if (alike_) return true;
+  const std::size_t front = queue_.front().request->items;
+  if (front > most(instance)) return false;
+  if (fill(most(instance)).items >= least(instance)) return true;
+  for (Index other = 0; other < instances_.size(); ++other)
+    if (front <= most(other) && least(other) < least(instance)) return false;
+  return true;
+}
+
+std::optional<NodeScheduler::Index> NodeScheduler::claim(std::size_t items) {
+  if (stopping_ || !queue_.empty() || gathering_) return std::nullopt;
+  for (std::size_t i = idle_.size(); i-- > 0;) {
+    const Index instance = idle_[i];
+    if (!instances_[instance].any_thread || items < least(instance) || items > most(instance)) continue;
+    idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i));
+    instances_[instance].shares = others_work();
+    return instance;
+  }
+  return std::nullopt;
+}
+
+// The smallest that takes all that waits, else the largest; of equals the one that rests for the shortest time.
+std::optional<NodeScheduler::Index> NodeScheduler::summon() {
+  if (queue_.empty() || gathering_) return std::nullopt;
+  std::size_t best = idle_.size();
+  for (std::size_t i = idle_.size(); i-- > 0;) {
+    if (!suits(idle_[i])) continue;
+    if (best < idle_.size()) {
+      const std::size_t here = most(idle_[i]), there = most(idle_[best]);
+      if (there >= items_ ? here >= there || here < items_ : here <= there) continue;
+    }
+    best = i;
+    if (alike_) break;
+  }
+  if (best == idle_.size()) return std::nullopt;
+  const Index instance = idle_[best];
+  idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(best));
+  return instance;
+}
+
+// How many of `items` one of so many free hands should take.
+std::size_t NodeScheduler::share(std::size_t items, std::size_t hands, std::size_t most) const noexcept {
+  const std::size_t together = std::min(items, most);
+  const std::optional<Cost>& shared = shared_.cost() ? shared_.cost() : alone_.cost();
+  const std::optional<Cost>& alone = alone_.cost() ? alone_.cost() : shared;
+  if (policy_.gather != Gather::kLearn || !alone) return most;
+  const std::size_t each = quotient(items, hands);
+  return each < together && shared->of(each) < kSpreads * alone->of(together) ? each : most;
+}
+
+std::size_t NodeScheduler::hands_for(std::size_t items) const {
+  if (idle_.empty() || items == 0) return 0;
+  return std::min(idle_.size(), quotient(items, share(items, idle_.size(), policy_.max)));
+}
+
+// How many items the instance's next batch should have at most.
+std::size_t NodeScheduler::choose(Index instance) const noexcept {
+  const std::size_t cap = most(instance);
+  if (policy_.gather != Gather::kLearn) return cap;
+  const std::size_t here = std::min(cap, items_);
+  const CostModel& model = others_work() && shared_.cost() ? shared_ : alone_.cost() ? alone_ : shared_;
+  std::size_t chosen = cap;
+  if (!idle_.empty())
+    chosen = share(items_, idle_.size() + 1, cap);
+  else if (model.cost())
+    chosen = model.cost()->worthwhile(cap);
+  const std::uint64_t tries = model.cost() ? kTriesOther : kTriesAtFirst;
+  if (batches_ % tries == tries - 1) chosen = chosen < here ? std::min(here, 4 * chosen) : quotient(here, 4);
+  return std::clamp(chosen, std::min(least(instance), cap), cap);
+}
+
+// How long callers who were just released are worth waiting for; 0: they are not. They often come back together, and the
+// first of them should not leave with an instance to itself.
+Nanoseconds NodeScheduler::stays(Index instance, std::size_t released) noexcept {
+  if (policy_.gather != Gather::kLearn || released == 0 || items_ + released < 2) return 0;
+  if (stopping_ || gathering_ || !idle_.empty() || batches_ < stay_again_) return 0;
+  const std::optional<Cost> known = cost();
+  if (!known && batches_ % kTriesAtFirst != 0) return 0;
+  const Nanoseconds patience = known ? static_cast<Nanoseconds>(known->fixed / 2) : last_took_ / 4;
+  enough_ = std::min(known ? known->worthwhile(most(instance)) : most(instance), items_ + released);
+  return patience >= kWorthStaying && items_ < enough_ ? patience : 0;
+}
+
+// The gathering instance is back.
+void NodeScheduler::came_back() noexcept {
+  gathering_.reset();
+  if (!std::exchange(staying_, false)) return;
+  missed_ = items_ >= enough_ ? 0 : std::min(missed_ + 1, kMostMisses);
+  stay_again_ = batches_ + (missed_ == 0 ? 0 : std::uint64_t{1} << missed_);
+}
+
+NodeScheduler::Step NodeScheduler::wait(Index instance, std::size_t enough, Nanoseconds until) noexcept {
+  gathering_ = instance;
+  enough_ = enough;
+  return {Step::kWait, until};
+}
+
+NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, std::size_t released, Requests& taken,
+                                           Requests& dropped) {
+  const bool waited = gathering_ == instance && items_ < enough_;
+  if (gathering_ == instance) came_back();
+  const std::size_t cap = most(instance);
+  for (std::size_t i = 0, items = 0; i < queue_.size() && items < cap;)
+    if (!drop_if_dead(i, moment, dropped)) items += queue_[i++].request->items;
+  if (!dropped.empty()) return {Step::kAgain};
+  if (const Nanoseconds patience = stays(instance, released)) {
+    staying_ = true;
+    return wait(instance, enough_, moment + patience);
+  }
+  if (queue_.empty() || !suits(instance)) {
+    rest(instance);
+    return {Step::kRest};
+  }
+  const std::size_t chosen = choose(instance);
+  const Fill batch = fill(chosen);
+  // Who would make the batch full may be waiting for room in the queue.
+  const bool closed = batch.items >= chosen || batch.count < queue_.size() || full();
+  const bool enough = batch.items >= least(instance);
+  const bool alone = batch.count == 1 && enough;
+  Nanoseconds company = policy_.company;
+  if (const std::optional<Cost> known = cost(); known && enough)
+    company = std::min(company, static_cast<Nanoseconds>(known->fixed));
+  const Nanoseconds patience = queue_.front().arrived + company;
+  if (!closed && !alone && !stopping_ && moment < patience && (policy_.gather != Gather::kCalls || !enough)) {
+    if (!gathering_) return wait(instance, chosen, patience);
+    if (!enough) {  // another instance waits for company already, and takes these as well
+      rest(instance);
+      return {Step::kRest};
+    }
+  }
+  if (!enough) return refuse(batch, least(instance), dropped);
+  const bool left = batch.count < queue_.size() && policy_.gather == Gather::kLearn;
+  ++(batch.items >= cap || full() ? closed_.full : left ? closed_.chosen : waited ? closed_.patience : closed_.drained);
+  return take(instance, batch, taken);
+}
+
+NodeScheduler::Step NodeScheduler::take(Index instance, const Fill& batch, Requests& taken) {
+  for (std::size_t i = 0; i < batch.count; ++i) {
+    taken.push_back(std::move(queue_.front().request));
+    queue_.pop_front();
+  }
+  items_ -= batch.items;
+  instances_[instance].shares = others_work();
+  return {Step::kRun};
+}
+
+NodeScheduler::Step NodeScheduler::refuse(const Fill& batch, std::size_t least, Requests& dropped) {
+  for (std::size_t i = 0; i < batch.count; ++i) {
+    queue_.front().request->fail(Error(ErrorCode::kRequest, "node \"" + node_ + "\" takes at least " + std::to_string(least) +
+                                                                " items; only " + std::to_string(batch.items) +
+                                                                " came in time"));
+    dropped.push_back(std::move(queue_.front().request));
+    queue_.pop_front();
+  }
+  items_ -= batch.items;
+  return {Step::kAgain};
+}
+
+void NodeScheduler::ran(Index instance, std::size_t items, Nanoseconds took) noexcept {
+  ++batches_;
+  last_took_ = took;
+  if (policy_.gather != Gather::kLearn || policy_.max < 2) return;
+  (instances_[instance].shares || others_work() ? shared_ : alone_).add(items, took);
+}
+
+std::optional<Cost> NodeScheduler::cost() const noexcept {
+  if (policy_.gather != Gather::kLearn) return std::nullopt;
+  return alone_.cost() ? alone_.cost() : shared_.cost();
+}
+
+std::size_t NodeScheduler::aim() const noexcept {
+  const std::optional<Cost> known = cost();
+  return known ? known->worthwhile(policy_.max) : policy_.max;
+}
+
+}  // namespace hami

@@ -1,0 +1,429 @@
+// NodeScheduler under a clock that the test turns: ten thousand courses of events, each given by its seed.
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schedule/node_scheduler.hpp"
+
+using namespace hami;
+
+namespace {
+
+using Index = NodeScheduler::Index;
+using Step = NodeScheduler::Step;
+
+Ref<Request> request_of(std::size_t items) {
+  Ref<Request> request = make_counted<Request>();
+  request->items = items;
+  return request;
+}
+
+// What a dispatcher does with its scheduler, in virtual time.
+class Course {
+ public:
+  explicit Course(unsigned seed) : random_(seed), scheduler_("n") {
+    const bool alike = pick(3) > 0;
+    const std::size_t count = 1 + pick(4);
+    Range range = any_range();
+    std::size_t min = SIZE_MAX, max = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!alike) range = any_range();
+      min = std::min(min, range.min);
+      max = std::max(max, range.max);
+      scheduler_.add_instance(range, pick(2) == 0);
+      ranges_.push_back(range);
+      working_.push_back(0);
+    }
+    policy_ = {static_cast<Gather>(pick(3)), max, min, pick(2) ? static_cast<Nanoseconds>(pick(200'000)) : 0};
+    scheduler_.set_policy(policy_);
+    room_ = 1 + pick(20);
+    scheduler_.set_room(room_);
+    fixed_ = static_cast<Nanoseconds>(pick(400'000));
+    item_ = static_cast<Nanoseconds>(1 + pick(100'000));
+    for (std::size_t call = 0; call < 12; ++call) at(static_cast<Nanoseconds>(pick(2'000'000)), [this] { arrive(); });
+  }
+
+  // Plays it to its end. Returns what went wrong, or nothing.
+  std::string play() {
+    while (!events_.empty() && problem_.empty()) {
+      const auto event = events_.begin();
+      now_ = event->first;
+      const auto happens = std::move(event->second);
+      events_.erase(event);
+      happens();
+      check_nobody_is_left_waiting();
+      if (++steps_ > 10'000) problem("it does not end");
+    }
+    for (const auto& [id, outcomes] : outcomes_)
+      if (outcomes != 1) problem("request " + std::to_string(id) + " has " + std::to_string(outcomes) + " outcomes");
+    if (!scheduler_.all_idle() && problem_.empty()) problem("an instance did not come to rest");
+    return problem_;
+  }
+
+  std::uint64_t trace() const { return trace_; }
+  std::size_t runs() const { return runs_; }
+  std::size_t refused() const { return refused_; }
+
+ private:
+  std::size_t pick(std::size_t below) { return random_() % below; }
+  Range any_range() {
+    const std::size_t max = 1 + pick(8);
+    return {pick(3) ? 1 : 1 + pick(max), max};
+  }
+  void at(Nanoseconds moment, std::function<void()> happens) { events_.emplace(moment, std::move(happens)); }
+  void problem(const std::string& text) {
+    if (problem_.empty()) problem_ = text;
+  }
+
+  void arrive() {
+    const std::uint64_t call = ++calls_;
+    if (pick(4) == 0) return run_here();
+    const bool alone = scheduler_.all_idle() && scheduler_.waiting() == 0;
+    std::size_t items = 0, pushed = 0;
+    Ref<Request> last;
+    for (std::size_t i = 0, count = pick(3) ? 1 : 1 + pick(5); i < count; ++i) {
+      Ref<Request> request = request_of(pick(4) ? 1 : 1 + pick(policy_.max));
+      request->index = ++ids_;
+      outcomes_[request->index] = 0;
+      if (pick(10) == 0) request->deadline = now_ + static_cast<Nanoseconds>(pick(500'000));
+      if (pick(10) == 0) at(now_ + static_cast<Nanoseconds>(pick(500'000)), [request] { request->abandon(); });
+      if (scheduler_.full()) {
+        NodeScheduler::Requests dropped;
+        scheduler_.drop_dead(now_, dropped);
+        give_back(dropped);
+      }
+      if (scheduler_.full()) {
+        ++outcomes_[request->index];
+        continue;
+      }
+      items += request->items;
+      ++pushed;
+      calls_of_[request->index] = call;
+      last = request;
+      scheduler_.push(std::move(request), now_, call);
+    }
+    if (scheduler_.has_company()) {
+      const Index gathering = *scheduler_.gathering();
+      ++waits_[gathering];  // its timer is for nothing
+      work(gathering, 0);
+    }
+    for (std::size_t hands = scheduler_.hands_for(items); hands > 0; --hands)
+      if (const std::optional<Index> next = scheduler_.summon()) work(*next, 0);
+    // Who is alone never waits while an instance is idle, once `min` is met.
+    if (alone && pushed == 1 && !started_[last->index] && last->items >= policy_.min && fits_somewhere(last->items) &&
+        last->deadline > now_)
+      problem("a lone request waits for company");
+  }
+
+  // A caller who runs his request himself, if he may.
+  void run_here() {
+    NodeScheduler::Requests batch{request_of(1 + pick(policy_.max))};
+    const std::optional<Index> instance = scheduler_.claim(batch[0]->items);
+    if (!instance) return;
+    if (scheduler_.waiting() > 0) problem("out of turn");
+    begin(*instance, std::move(batch), [this, instance = *instance] {
+      scheduler_.rest(instance);
+      if (const std::optional<Index> next = scheduler_.summon()) work(*next, 0);
+    });
+  }
+
+  bool fits_somewhere(std::size_t items) const {
+    for (const Range& range : ranges_)
+      if (items >= range.min && items <= range.max) return true;
+    return false;
+  }
+
+  void work(Index instance, std::size_t released) {
+    NodeScheduler::Requests taken, dropped;
+    for (;;) {
+      const Step step = scheduler_.collect(instance, now_, released, taken, dropped);
+      trace_ = trace_ * 31 + static_cast<std::uint64_t>(step.what) * 7 + instance + taken.size() * 101;
+      give_back(dropped);
+      if (step.what == Step::kWait) {
+        if (step.until <= now_) return problem("it waits for the past");
+        at(step.until, [this, instance, wait = ++waits_[instance]] {
+          if (waits_[instance] == wait) work(instance, 0);
+        });
+        return;
+      }
+      if (step.what == Step::kRun) {
+        const std::size_t items = check(taken);
+        begin(instance, std::exchange(taken, {}), [this, instance, items] { work(instance, items); });
+      }
+      if (const std::optional<Index> next = scheduler_.summon()) work(*next, 0);
+      if (step.what != Step::kAgain) return;
+    }
+  }
+
+  // What was taken from the queue; returns its items.
+  std::size_t check(const NodeScheduler::Requests& taken) {
+    if (taken.empty()) problem("an empty batch");
+    std::size_t items = 0;
+    for (const Ref<Request>& request : taken) {
+      items += request->items;
+      if (request->index <= newest_) problem("out of turn");
+      newest_ = request->index;
+      if (request->deadline <= now_ || request->abandoned()) problem("it runs what nobody waits for");
+      if (policy_.gather == Gather::kCalls && calls_of_[request->index] != calls_of_[taken.front()->index])
+        problem("two calls in one batch");
+    }
+    return items;
+  }
+
+  void begin(Index instance, NodeScheduler::Requests batch, std::function<void()> afterwards) {
+    ++runs_;
+    std::size_t items = 0;
+    for (const Ref<Request>& request : batch) {
+      items += request->items;
+      started_[request->index] = true;
+    }
+    if (items > ranges_[instance].max || items < ranges_[instance].min || items > policy_.max)
+      problem("a batch of " + std::to_string(items) + " on an instance that takes " +
+              std::to_string(ranges_[instance].min) + " to " + std::to_string(ranges_[instance].max));
+    if (working_[instance]++) problem("two batches on one instance");
+    const Nanoseconds took = fixed_ + item_ * static_cast<Nanoseconds>(items) + static_cast<Nanoseconds>(pick(1000));
+    at(now_ + took, [this, instance, items, took, afterwards, batch] {
+      --working_[instance];
+      for (const Ref<Request>& request : batch)
+        if (calls_of_.count(request->index)) ++outcomes_[request->index];
+      scheduler_.ran(instance, items, took);
+      afterwards();
+    });
+  }
+
+  void give_back(NodeScheduler::Requests& dropped) {
+    for (const Ref<Request>& request : dropped) {
+      if (request->alive()) problem("given back without an error");
+      if (request->deadline > now_ && !request->abandoned()) ++refused_;
+      ++outcomes_[request->index];
+      started_[request->index] = true;
+    }
+    dropped.clear();
+  }
+
+  void check_nobody_is_left_waiting() {
+    NodeScheduler copy = scheduler_;
+    if (copy.summon()) problem("an instance rests while something waits that it could run");
+    if (scheduler_.waiting() > room_) problem("more waits than there is room for");
+    if (scheduler_.waiting() > 0 && scheduler_.all_idle()) problem("something waits and nobody works");
+  }
+
+  std::mt19937 random_;
+  NodeScheduler scheduler_;
+  FillPolicy policy_;
+  std::vector<Range> ranges_;
+  std::vector<int> working_;
+  std::size_t room_ = 0;
+  Nanoseconds fixed_ = 0, item_ = 0, now_ = 0;
+  std::multimap<Nanoseconds, std::function<void()>> events_;
+  std::map<Index, std::uint64_t> waits_;
+  std::map<std::size_t, int> outcomes_;
+  std::map<std::size_t, std::uint64_t> calls_of_;
+  std::map<std::size_t, bool> started_;
+  std::size_t ids_ = 0, newest_ = 0, runs_ = 0, refused_ = 0, steps_ = 0;
+  std::uint64_t calls_ = 0, trace_ = 0;
+  std::string problem_;
+};
+
+// A node whose batches cost fixed + item · b milliseconds; callers come back as soon as they have their answer.
+struct Closed {
+  NodeScheduler scheduler{"n"};
+  double fixed, item;
+  std::vector<std::size_t> sizes;  // of the batches that were run
+  double now = 0;                  // milliseconds
+
+  Closed(double fixed_cost, double item_cost, std::size_t instances, Gather gather = Gather::kLearn)
+      : fixed(fixed_cost), item(item_cost) {
+    for (std::size_t i = 0; i < instances; ++i) scheduler.add_instance({1, 8}, false);
+    scheduler.set_policy({gather, 8, 1, 0});
+  }
+
+  // So many callers, until so many batches were run; how many items a millisecond were done in the last half.
+  double run(std::size_t callers, std::size_t batches) {
+    struct Batch {
+      Index instance;
+      std::size_t items;
+      double ends, took;
+    };
+    std::vector<Batch> running;
+    std::map<Index, double> waiting;  // for company
+    std::size_t coming = callers, done = 0;
+    double half = 0;
+    const auto collect = [&](Index instance, std::size_t released) {
+      NodeScheduler::Requests taken, dropped;
+      const Step step = scheduler.collect(instance, nanoseconds(now), released, taken, dropped);
+      waiting.erase(instance);
+      if (step.what == Step::kWait) waiting[instance] = static_cast<double>(step.until) / 1e6;
+      if (step.what != Step::kRun) return;
+      const double took = fixed + item * static_cast<double>(taken.size());
+      running.push_back({instance, taken.size(), now + took, took});
+      sizes.push_back(taken.size());
+      if (sizes.size() * 2 > batches) {
+        if (half == 0) half = now;
+        done += taken.size();
+      }
+    };
+    const auto summon = [&] {
+      while (const std::optional<Index> next = scheduler.summon()) collect(*next, 0);
+    };
+    sizes.clear();
+    double rate = 0;
+    for (;;) {
+      if (rate == 0 && sizes.size() >= batches) rate = static_cast<double>(done) / (now - half);
+      if (rate > 0) coming = 0;  // nobody comes back; what was begun ends
+      if (rate > 0 && running.empty() && waiting.empty()) return rate;
+      if (coming > 0) {  // one caller after the other, a hundredth of a millisecond apart
+        --coming;
+        now += 0.01;
+        scheduler.push(request_of(1), nanoseconds(now), ++calls_);
+        if (scheduler.has_company()) collect(*scheduler.gathering(), 0);
+        for (std::size_t hands = scheduler.hands_for(1); hands > 0; --hands) summon();
+        continue;
+      }
+      std::size_t first = 0;
+      for (std::size_t i = 1; i < running.size(); ++i)
+        if (running[i].ends < running[first].ends) first = i;
+      const auto timer = waiting.begin();
+      if (timer != waiting.end() && (running.empty() || timer->second < running[first].ends)) {
+        now = timer->second;
+        collect(timer->first, 0);
+        continue;
+      }
+      const Batch ended = running[first];
+      running.erase(running.begin() + static_cast<std::ptrdiff_t>(first));
+      now = std::max(now, ended.ends);
+      coming += ended.items;
+      scheduler.ran(ended.instance, ended.items, nanoseconds(ended.took));
+      collect(ended.instance, ended.items);
+      summon();
+    }
+  }
+
+  static Nanoseconds nanoseconds(double milliseconds) { return static_cast<Nanoseconds>(milliseconds * 1e6); }
+  std::uint64_t calls_ = 0;
+};
+
+std::size_t largest_of_last(const std::vector<std::size_t>& sizes, std::size_t count) {
+  std::map<std::size_t, std::size_t> times;
+  for (std::size_t i = sizes.size() - count; i < sizes.size(); ++i) ++times[sizes[i]];
+  std::size_t best = 0;
+  for (const auto& [size, seen] : times)
+    if (seen > times[best]) best = size;
+  return best;
+}
+
+}  // namespace
+
+TEST_CASE("ten thousand courses of events: each request has one outcome, in turn, and nobody rests while others wait") {
+  std::size_t runs = 0, refused = 0;
+  for (unsigned seed = 0; seed < 10'000; ++seed) {
+    CAPTURE(seed);
+    Course course(seed);
+    REQUIRE_EQ(course.play(), "");
+    runs += course.runs();
+    refused += course.refused();
+  }
+  CHECK_GT(runs, 10'000u);
+  CHECK_GT(refused, 100u);  // below `min` in time
+}
+
+TEST_CASE("the same seed plays the same course") {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    Course one(seed), other(seed);
+    CHECK_EQ(one.play(), other.play());
+    CHECK_EQ(one.trace(), other.trace());
+  }
+}
+
+TEST_CASE("where a batch gains nothing, callers are spread over the instances") {
+  Closed learned(0.01, 2, 2), greedy(0.01, 2, 2, Gather::kMost);
+  CHECK_GT(learned.run(4, 400), 0.95);  // of one item a millisecond by two instances
+  CHECK_EQ(largest_of_last(learned.sizes, 100), 1u);
+  CHECK_LE(learned.scheduler.aim(), 2u);
+  greedy.run(4, 400);
+}
+
+TEST_CASE("where a batch is nearly free, it is filled") {
+  Closed learned(4, 0.2, 1);
+  learned.run(64, 300);
+  CHECK_EQ(largest_of_last(learned.sizes, 100), 8u);
+  CHECK_EQ(learned.scheduler.aim(), 8u);
+}
+
+TEST_CASE("callers who come back together are served together") {
+  // Without waiting for them, eight callers leave in batches of one and of seven, and two callers one by one.
+  for (std::size_t callers : {2u, 5u, 8u}) {
+    Closed learned(1, 0.001, 1), greedy(1, 0.001, 1, Gather::kMost);
+    const double all = static_cast<double>(callers);
+    CHECK_LT(greedy.run(callers, 300), 0.6 * all);
+    CHECK_GT(learned.run(callers, 300), 0.85 * all);
+    CHECK_EQ(largest_of_last(learned.sizes, 100), callers);
+  }
+}
+
+TEST_CASE("a lone caller is never made to wait") {
+  Closed learned(1, 0.001, 1);
+  learned.run(64, 100);  // it knows what batches cost
+  CHECK_GT(learned.run(1, 300), 0.95);
+}
+
+TEST_CASE("callers who do not come back are not waited for again and again") {
+  Closed learned(1, 0.001, 1);
+  learned.run(8, 300);
+  NodeScheduler& scheduler = learned.scheduler;
+  std::size_t waits = 0;
+  for (int i = 0; i < 200; ++i) {
+    for (std::uint64_t k = 0; k < 4; ++k) scheduler.push(request_of(1), 0, 1000 + k);
+    const std::optional<Index> instance = scheduler.summon();
+    REQUIRE(instance.has_value());
+    NodeScheduler::Requests taken, dropped;
+    Nanoseconds moment = 0;
+    std::size_t released = 0;
+    for (;;) {
+      const Step step = scheduler.collect(*instance, moment, std::exchange(released, 0), taken, dropped);
+      if (step.what == Step::kRest) break;
+      if (step.what == Step::kWait) {
+        ++waits;
+        moment = step.until;  // nobody came
+        continue;
+      }
+      released = taken.size();
+      scheduler.ran(*instance, released, 1'000'000 + 1000 * static_cast<Nanoseconds>(released));
+      taken.clear();
+    }
+  }
+  CHECK_GT(waits, 0u);
+  CHECK_LT(waits, 15u);
+}
+
+TEST_CASE("a node whose instances differ gives each what it takes") {
+  NodeScheduler scheduler("n");
+  scheduler.add_instance({1, 1}, false);
+  scheduler.add_instance({4, 8}, false);
+  scheduler.set_policy({Gather::kMost, 8, 1, 0});
+  NodeScheduler::Requests taken, dropped;
+  const auto batch_of = [&](std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) scheduler.push(request_of(1), 0, i);
+    const std::optional<Index> instance = scheduler.summon();
+    REQUIRE(instance.has_value());
+    taken.clear();
+    CHECK(scheduler.collect(*instance, 0, 0, taken, dropped).what == Step::kRun);
+    return *instance;
+  };
+  const Index single = batch_of(1);
+  CHECK_EQ(single, 0u);
+  CHECK_EQ(taken.size(), 1u);
+  const Index large = batch_of(6);
+  CHECK_EQ(large, 1u);
+  CHECK_EQ(taken.size(), 6u);
+  scheduler.push(request_of(1), 0, 9);
+  CHECK_FALSE(scheduler.summon().has_value());
+  CHECK(scheduler.collect(large, 0, 0, taken, dropped).what == Step::kRest);  // one is too few for it
+  taken.clear();
+  CHECK(scheduler.collect(single, 0, 0, taken, dropped).what == Step::kRun);
+}
