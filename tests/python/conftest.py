@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
 from fake_site import install
 from hami._plugins import Plugins
+
+# A shell's background job starts with Ctrl-C ignored, and so would all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Site:

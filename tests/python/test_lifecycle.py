@@ -135,7 +135,6 @@ SLOW = """
             print("closed", flush=True)
 
     started = threading.Event()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
 """
 
 

@@ -194,7 +194,9 @@ def test_stats_show_what_a_batch_costs_once_two_sizes_were_run() -> None:
                 pipe([{"data": number} for number in range(size)])
         stats = pipe.stats()["default"]
         assert 1 <= stats["aim"] <= 8
-        assert stats["fixed_ms"] >= 0 and stats["item_ms"] >= 0 and stats["fixed_ms"] + stats["item_ms"] > 0
+        assert stats["fixed_ms"] >= 0
+        assert stats["item_ms"] >= 0
+        assert stats["fixed_ms"] + stats["item_ms"] > 0
 
 
 def test_stats_show_why_batches_held_no_more() -> None:

@@ -76,6 +76,7 @@ entrypoint = "Forward[node.{{node_name}}]"  default
     Register
       DI
         Batching
+            batching = "learn"          default
             batching_timeout = 2s       own.toml:8
         InstanceDispatcher
             max = 4                     base.toml:7
