@@ -50,7 +50,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 TEST_CASE("declarations carry name, type, default, choices and range") {
   const std::vector<ParamSpec> specs = parse_param_specs(
-      "model: path; max: int = 1 {1..64}; device: str = 'cpu' {cpu,cuda}; post: str?; wait: duration=2s;");
+      "model: path; max: int = 1 {1..64}; device: str = 'cpu' {cpu,cuda} 'where it; runs'; post: str? \"after\";"
+      "wait: duration=2s;");
   REQUIRE_EQ(specs.size(), 5u);
   CHECK_EQ(specs[0].name, "model");
   CHECK(specs[0].type == ParamType::kPath);
@@ -62,8 +63,11 @@ TEST_CASE("declarations carry name, type, default, choices and range") {
   CHECK_EQ(specs[2].fallback.as_text(), "cpu");
   CHECK_EQ(specs[2].fallback_text, "\"cpu\"");
   CHECK(specs[2].choices == std::vector<std::string>{"cpu", "cuda"});
+  CHECK_EQ(specs[2].help, "where it; runs");
   CHECK_FALSE(specs[3].required);
   CHECK(specs[3].fallback.is_none());
+  CHECK_EQ(specs[3].help, "after");
+  CHECK_EQ(specs[4].help, "");
   CHECK_EQ(specs[4].fallback.as_float(), 2000.0);
   CHECK(parse_param_specs(" ").empty());
 }
@@ -71,6 +75,7 @@ TEST_CASE("declarations carry name, type, default, choices and range") {
 TEST_CASE("a parameter is shown as users read it") {
   const auto shown = [](const std::string& text) { return show_param(spec(text)); };
   CHECK_EQ(shown("model: path"), "model: path");
+  CHECK_EQ(shown("model: path 'the file'"), "model: path");
   CHECK_EQ(shown("device: str = 'cpu'"), "device: str = \"cpu\"");
   CHECK_EQ(shown("mode: str = a {a,b}"), "mode: str = \"a\" {a,b}");
   CHECK_EQ(shown("post: str?"), "post: str = None");
@@ -95,6 +100,7 @@ TEST_CASE("a wrong declaration is the author's error, with the whole text") {
   CHECK_EQ(declaration_error("9: int"), "declared parameters \"9: int\": \"9\" is no name of a parameter");
   CHECK_EQ(declaration_error("a: int; a: str"), "declared parameters \"a: int; a: str\": \"a\" is declared twice");
   CHECK_EQ(declaration_error("a: int b: str"), "declared parameters \"a: int b: str\": unexpected \"b\"");
+  CHECK_EQ(declaration_error("a: int 'what' 'for'"), "declared parameters \"a: int 'what' 'for'\": unexpected \"'\"");
   CHECK_EQ(declaration_error("a: int ="), "declared parameters \"a: int =\": a default is missing for \"a\"");
   CHECK_EQ(declaration_error("a: int? = 1"), "declared parameters \"a: int? = 1\": \"a\" has a default besides None");
   CHECK_EQ(declaration_error("a: int = x"), "declared parameters \"a: int = x\": parameter \"a\" takes int, got \"x\"");

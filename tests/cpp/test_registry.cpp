@@ -6,9 +6,10 @@ using namespace hami::testing;
 
 namespace {
 
-ClassPtr class_named(const std::string& name, const std::string& doc = "") {
+ClassPtr class_named(const std::string& name, const std::string& doc = "", std::vector<std::string> aliases = {}) {
   BackendClass cls;
   cls.name = name;
+  cls.aliases = std::move(aliases);
   cls.doc = doc;
   return std::make_shared<BackendClass>(std::move(cls));
 }
@@ -17,7 +18,7 @@ ClassPtr class_named(const std::string& name, const std::string& doc = "") {
 
 TEST_CASE("this process comes before the finder, and a name defined again is the new one") {
   Registry registry;
-  registry.add_core(class_named("Core"), {"C"});
+  registry.add_core(class_named("Core", "", {"C"}));
   registry.define(class_named("Mine", "first"));
   registry.define(class_named("Mine", "second"));
   std::string asked;
@@ -36,7 +37,7 @@ TEST_CASE("this process comes before the finder, and a name defined again is the
 
 TEST_CASE("a name of the core cannot be taken, an alias neither names a second class") {
   Registry registry;
-  registry.add_core(class_named("Core"), {"C"});
+  registry.add_core(class_named("Core", "", {"C"}));
   CHECK_THROWS_WITH_AS(registry.define(class_named("Core")), "\"Core\" is a backend of the core; choose another name", Error);
   CHECK_THROWS_WITH_AS(registry.define(class_named("C")), "\"C\" is a backend of the core; choose another name", Error);
   registry.define(class_named("Mine"));

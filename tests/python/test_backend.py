@@ -141,6 +141,7 @@ def test_the_rest_of_the_description() -> None:
     described = describe_class(Container)
     assert described.pop("doc") == "Runs its child.\n\nTwice:\n\n    indented"
     assert described == {
+        "range": "",
         "params": [],
         "thread": "concurrent",
         "quick": True,
@@ -150,12 +151,27 @@ def test_the_rest_of_the_description() -> None:
     described = describe_class(Sound)
     assert described == {
         "doc": "",
+        "range": "",
         "params": [],
         "thread": "own",
         "quick": False,
         "retry_safe": True,
         "children": (0, 0),
     }
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"max": 4}, "1 to 4"),
+        ({"min": 2, "max": 4}, "2 to 4"),
+        ({"min": 2}, "2 or more"),
+        ({"max": lambda self: 4}, "what its instances say"),
+        ({}, ""),
+    ],
+)
+def test_the_range_is_told_in_words(attributes: dict[str, Any], told: str) -> None:
+    assert describe_class(type("Ranged", (Sound,), attributes))["range"] == told
 
 
 def test_a_class_with_only_forward_with_dep_is_sound() -> None:

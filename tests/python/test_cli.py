@@ -235,11 +235,22 @@ def test_backends_lists_names_and_owners(hami_command: Run, site: Site) -> None:
     assert {
         "name": "AcmeAdd",
         "owner": "acme-good",
-        "doc": None,
-        "params": None,
-        "brackets": None,
-        "thread": None,
+        **dict.fromkeys(("doc", "params", "brackets", "thread", "quick", "range", "aliases")),
     } in listed
+
+
+def test_backends_tells_all_that_a_class_says(hami_command: Run) -> None:
+    assert hami_command("backends", "HasKey").stdout == (
+        "HasKey[backend, backend?]"
+        "  (hami-core, thread concurrent, quick, range that of the item with the smallest declared `max` above 1)\n"
+        "  Runs its first item on requests that have the key, its second on the others.\n"
+        "  Without a second `result` is `data` for these.\n"
+        "  key: str  the key that decides\n"
+    )
+    assert hami_command("backends", "DI").stdout == (
+        "DI[backend, …]  (hami-core, thread concurrent, range that of its first item, also Aspect and Block)\n"
+        "  Injects each item into the one before it and runs the first.\n"
+    )
 
 
 def test_backends_describes_what_matches(hami_command: Run, site: Site) -> None:

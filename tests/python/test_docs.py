@@ -10,13 +10,11 @@ import pytest
 from doc_blocks import ROOT, Block, blocks_of
 from doc_links import broken_links
 from doc_run import Document
-from hami import _core
 
 DOCS = ROOT / "hami-core" / "docs"
 FOLDERS = {"tutorial", "howto", "reference", "explanation", "decisions"}
 PAGES = sorted(DOCS.rglob("*.md"))
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-CORE = [backend for backend in _core.defined() if backend.owner == "hami-core"]
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +48,6 @@ def test_page_is_of_one_kind(page: Path) -> None:
 def test_page_can_be_reached(page: Path) -> None:
     others = [ROOT / "README.md", *(other for other in PAGES if other != page)]
     assert any(f"{page.name})" in other.read_text("utf-8") for other in others)
-
-
-@pytest.mark.parametrize("backend", CORE, ids=lambda backend: backend.name)
-def test_reference_tells_brackets_and_parameters_of_every_core_backend(backend: _core.BackendClass) -> None:
-    text = (DOCS / "reference" / "backends.md").read_text("utf-8")
-    assert f"`{backend.name}{backend.brackets}`" in text
-    for param in backend.params:
-        assert f"`{param['text']}`" in text
 
 
 def test_reference_tells_every_exception() -> None:

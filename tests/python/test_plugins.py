@@ -9,13 +9,14 @@ import hami
 import pytest
 from conftest import Site
 from fake_site import write_metadata, write_plugin
+from hami._plugins import BackendInfo
 
 
 def test_listing_imports_nothing(site: Site) -> None:
     site.install("acme-good", "acme-broken", "acme-exits")
     plugins = site.plugins()
     info = plugins.backends()["AcmeAdd"]
-    assert info == ("AcmeAdd", "acme-good", None, None, None, None)
+    assert info == BackendInfo("AcmeAdd", "acme-good")  # and nothing that its class says
     assert [(record.plugin, record.state, record.seconds) for record in plugins.records()] == [
         ("broken", "unused", None),
         ("exits", "unused", None),

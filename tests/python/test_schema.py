@@ -144,7 +144,8 @@ def test_every_parameter_of_every_backend_is_described() -> None:
     node = schema["$defs"]["node"]["properties"]
     for info in infos():
         for param in info.params or []:
-            assert f"{info.name}({param['text']})" in node[param["name"]]["description"].splitlines()
+            told = f"{info.name}({param['text']})" + (f": {param['help']}" if param["help"] else "")
+            assert told in node[param["name"]]["description"].splitlines()
             assert f"{info.name}.{param['name']}" in node
             assert param["name"] in schema["$defs"][f"{info.name}()"]["properties"]
 

@@ -167,12 +167,13 @@ ParamSpec spec_of(const py::dict& given) {
 }
 
 ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner, const std::string& doc,
-                         const std::vector<py::dict>& params, const std::string& threads, bool quick, bool retry_safe,
-                         const std::pair<std::size_t, std::optional<std::size_t>>& children) {
+                         const std::string& range, const std::vector<py::dict>& params, const std::string& threads,
+                         bool quick, bool retry_safe, const std::pair<std::size_t, std::optional<std::size_t>>& children) {
   BackendClass made;
   made.name = name;
   made.owner = owner;
   made.doc = doc;
+  made.range = range;
   for (const py::dict& param : params) made.params.push_back(spec_of(param));
   made.traits.threads = *threads_of(threads);
   made.traits.quick = quick;
@@ -234,7 +235,9 @@ void register_python_backends(py::module_& module) {
   py::class_<ClassHandle>(module, "BackendClass", "What the registry knows of one backend class.")
       .def_property_readonly("name", [](const ClassHandle& self) { return self.cls->name; })
       .def_property_readonly("owner", [](const ClassHandle& self) { return self.cls->owner; })
+      .def_property_readonly("aliases", [](const ClassHandle& self) { return self.cls->aliases; })
       .def_property_readonly("doc", [](const ClassHandle& self) { return self.cls->doc; })
+      .def_property_readonly("range", [](const ClassHandle& self) { return self.cls->range; })
       .def_property_readonly("params", params_of)
       .def_property_readonly("brackets", [](const ClassHandle& self) { return show_brackets(self.cls->brackets); })
       .def_property_readonly("thread", [](const ClassHandle& self) { return threads_name(self.cls->traits.threads); })
@@ -255,7 +258,8 @@ void register_python_backends(py::module_& module) {
       });
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"), py::arg("doc"),
-             py::arg("params"), py::arg("thread"), py::arg("quick"), py::arg("retry_safe"), py::arg("children"));
+             py::arg("range"), py::arg("params"), py::arg("thread"), py::arg("quick"), py::arg("retry_safe"),
+             py::arg("children"));
   module.def("generated_class", [](const std::string& name, const std::string& text, const py::dict& defaults) {
     GeneratedBody body{name, text, {}};
     for (const auto& [key, value] : defaults) body.defaults.emplace_back(py::cast<std::string>(key), to_value(value));

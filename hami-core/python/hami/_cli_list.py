@@ -51,7 +51,11 @@ def _describe(names: list[str], infos: dict[str, BackendInfo]) -> tuple[list[Bac
 
 
 def _description(info: BackendInfo) -> str:
-    head = f"{info.name}{info.brackets or ''}  ({info.owner or 'this process'}, thread {info.thread})"
+    facts = [info.owner or "this process", f"thread {info.thread}"]
+    facts += ["quick"] if info.quick else []
+    facts += [f"range {info.range}"] if info.range else []
+    facts += [f"also {' and '.join(info.aliases)}"] if info.aliases else []
+    head = f"{info.name}{info.brackets or ''}  ({', '.join(facts)})"
     rows = [[f"  {param['text']}", param["help"]] for param in info.params or []]
     doc = [f"  {line}".rstrip() for line in (info.doc or "").splitlines()]
     return "\n".join([head, *doc, *aligned(rows)])

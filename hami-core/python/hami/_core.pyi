@@ -12,9 +12,13 @@ class BackendClass:
     @property
     def name(self) -> str: ...
     @property
+    def aliases(self) -> list[str]: ...
+    @property
     def owner(self) -> str: ...
     @property
     def doc(self) -> str: ...
+    @property
+    def range(self) -> str: ...
     @property
     def params(self) -> list[dict[str, Any]]: ...
     @property
@@ -167,6 +171,7 @@ def python_class(
     *,
     owner: str,
     doc: str,
+    range: str,
     params: Sequence[dict[str, Any]],
     thread: str,
     quick: bool,

@@ -47,7 +47,7 @@ def check_name(name: object) -> None:
 
 
 def describe_class(cls: Any) -> dict[str, Any]:
-    """Return what _core.python_class has to know of a class: doc, params, thread, quick, retry_safe, children."""
+    """Return what _core.python_class has to know of a class, by its names for that."""
     if not isinstance(cls, type) or not issubclass(cls, Backend):
         raise PluginError(f"a backend is a subclass of hami.Backend, got {_show(cls)}")
     if cls is Backend:
@@ -59,9 +59,9 @@ def describe_class(cls: Any) -> dict[str, Any]:
         raise PluginError(f'{_show(cls)}: thread is "own", "any" or "concurrent", got {thread!r}')
     if quick and thread == "own":
         raise PluginError(f'{_show(cls)}: quick = True needs thread = "any" or "concurrent"; it has "own"')
-    _check_range(cls)
     return {
         "doc": _doc(cls),
+        "range": _range(cls),
         "params": [_describe_param(cls, *found) for found in _annotations(cls)],
         "thread": thread,
         "quick": quick,
@@ -91,7 +91,7 @@ def _flag(cls: type, name: str) -> bool:
     return value
 
 
-def _check_range(cls: type) -> None:
+def _range(cls: type) -> str:
     for name in ("min", "max"):
         value = getattr(cls, name)
         if value is None or callable(value):
@@ -101,6 +101,9 @@ def _check_range(cls: type) -> None:
     least, most = cls.min, cls.max  # type: ignore[attr-defined]
     if isinstance(least, int) and isinstance(most, int) and least > most:
         raise PluginError(f"{_show(cls)}: min = {least} is above max = {most}")
+    if callable(least) or callable(most):
+        return "what its instances say"
+    return f"{least or 1} to {most}" if most else f"{least} or more" if least else ""
 
 
 def _children(cls: type) -> tuple[int, int | None]:

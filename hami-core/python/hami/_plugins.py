@@ -31,14 +31,17 @@ class PluginRecord(NamedTuple):
 
 
 class BackendInfo(NamedTuple):
-    """One name that an expression can use. doc, params and brackets are None as long as its plugin is not loaded."""
+    """One name that an expression can use. What its class says is None as long as its plugin is not loaded."""
 
     name: str
     owner: str  # the distribution; "" if this process registered it
-    doc: str | None
-    params: list[dict[str, Any]] | None
-    brackets: str | None
-    thread: str | None
+    doc: str | None = None
+    params: list[dict[str, Any]] | None = None
+    brackets: str | None = None
+    thread: str | None = None
+    quick: bool | None = None
+    range: str | None = None  # how many items a forward takes; "" if any number
+    aliases: list[str] | None = None
 
 
 class Plugins:
@@ -212,7 +215,7 @@ class Plugins:
                 continue
             for name in dict.fromkeys((*plugin.promised, *plugin.classes)):
                 handle = plugin.classes.get(name)
-                infos[name] = BackendInfo(name, plugin.distribution, None, None, None, None)
+                infos[name] = BackendInfo(name, plugin.distribution)
                 if handle is not None and not isinstance(handle, str):
                     infos[name] = _info(handle)
         infos.update({known.name: _info(known) for known in _core.defined()})
@@ -235,7 +238,7 @@ def _first_party_first(distribution: str) -> tuple[bool, str]:
 
 
 def _info(handle: _core.BackendClass) -> BackendInfo:
-    return BackendInfo(handle.name, handle.owner, handle.doc, handle.params, handle.brackets, handle.thread)
+    return BackendInfo(**{field: getattr(handle, field) for field in BackendInfo._fields})
 
 
 installed = Plugins()  # those of this process

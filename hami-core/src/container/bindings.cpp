@@ -70,7 +70,11 @@ void register_bindings(Registry& registry) {
 
   BackendClass ioc;
   ioc.name = "IoC";
-  ioc.doc = "Makes the items before `;` in order; their names stand for the same instances in all later items.";
+  ioc.doc =
+      "Makes the items before `;` in order and runs the item behind it.\n"
+      "The name or alias of each stands for that one instance in all later items. Bound names are lexical: the bodies of\n"
+      "generated backends and expressions found by `Reflect` do not see them. Destroyed in reverse order.";
+  ioc.range = "that of the item behind `;`";
   ioc.brackets = {true, {many, Phase{}}};
   ioc.binds_names = true;
   ioc.create = [] { return std::make_shared<InversionOfControl>(); };
@@ -78,14 +82,16 @@ void register_bindings(Registry& registry) {
 
   BackendClass di;
   di.name = "DI";
+  di.aliases = {"Aspect", "Block"};
   di.doc = "Injects each item into the one before it and runs the first.";
+  di.range = "that of its first item";
   di.brackets = {true, {many}};
   di.create = [] { return std::make_shared<DependencyInjection>(); };
-  registry.add_core(std::make_shared<BackendClass>(std::move(di)), {"Aspect", "Block"});
+  registry.add_core(std::make_shared<BackendClass>(std::move(di)));
 
   BackendClass list;
   list.name = "List";
-  list.doc = "Initialises each item; has no forward.";
+  list.doc = "Initialises its items in order; has no forward.";
   list.brackets = {true, {many}};
   list.create = [] { return std::make_shared<List>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(list)));

@@ -70,14 +70,20 @@ class With final : public Backend {
 void register_cat_split(Registry& registry) {
   BackendClass cat_split;
   cat_split.name = "CatSplit";
-  cat_split.doc = "Gathers a batch into one by its first item, runs the second once, and scatters the outcome by the third.";
+  cat_split.doc =
+      "Gathers a batch into one by its first item, runs the second once, and scatters the outcome by the third.\n"
+      "The first leaves the same `result` in all requests. The second runs on a request that stands for all of them; what it\n"
+      "leaves is everybody's `data`, of which the third gives each request its part. Initialised second, first, third. What\n"
+      "the second does wrong fails all.";
+  cat_split.range = "that of its second item";
   cat_split.brackets = {true, {Phase{3, 3}}};
   cat_split.create = [] { return std::make_shared<CatSplit>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cat_split)));
 
   BackendClass with;
   with.name = "With";
-  with.doc = "Calls forward_with_dep of its first item with the second.";
+  with.doc = "Calls `forward_with_dep` of its first item with the second.";
+  with.range = "that of its first item";
   with.brackets = {true, {Phase{2, 2}}};
   with.create = [] { return std::make_shared<With>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(with)));

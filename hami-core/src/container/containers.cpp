@@ -33,23 +33,28 @@ class Identity final : public Backend {
 void register_containers(Registry& registry) {
   BackendClass identity;
   identity.name = "Identity";
-  identity.doc = "Sets `result` to `data`.";
+  identity.doc = "Sets `result` to `data`. Without `data` the request fails.";
   identity.traits.quick = true;
   identity.create = [] { return std::make_shared<Identity>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(identity)));
 
   BackendClass sequential;
   sequential.name = "Sequential";
+  sequential.aliases = {"S"};
   sequential.doc =
-      "Runs its items in order; `result` of one is `data` of the next. (or)X runs only on requests without a result.";
+      "Runs its items in order; `result` of one is `data` of the next.\n"
+      "A request that an item leaves without `result` has failed (`NoResult`) and goes no further, the others do. `(or)X`\n"
+      "runs X only on requests that have neither result nor error. Initialised from right to left.";
+  sequential.range = kNarrowest;
   sequential.brackets = {true, {Phase{1, Phase::kMany, ItemKind::kBackend, {"or"}}}};
   sequential.traits.quick = true;
   sequential.create = [] { return std::make_shared<Sequential>(); };
-  registry.add_core(std::make_shared<BackendClass>(std::move(sequential)), {"S"});
+  registry.add_core(std::make_shared<BackendClass>(std::move(sequential)));
 
   BackendClass thread;
   thread.name = "BackgroundThread";
   thread.doc = "Initialises, runs and closes its backend on one thread of its own.";
+  thread.range = "that of its item";
   thread.brackets = {true, {Phase{}}};
   thread.owns_threads = true;
   thread.create = [] { return std::make_shared<BackgroundThread>(); };

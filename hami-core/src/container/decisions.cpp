@@ -84,11 +84,13 @@ class Filter final : public Backend {
   BackendPtr run_;
 };
 
-void add_key_decision(Registry& registry, const char* name, bool wanted, std::size_t most, const char* doc) {
+void add_key_decision(Registry& registry, const char* name, bool wanted, std::size_t most, const char* doc,
+                      const char* range) {
   BackendClass cls;
   cls.name = name;
   cls.doc = doc;
-  cls.params = parse_param_specs("key: str");
+  cls.range = range;
+  cls.params = parse_param_specs("key: str 'the key that decides'");
   cls.brackets = {true, {Phase{1, most}}};
   cls.traits.quick = true;
   cls.create = [wanted] { return std::make_shared<KeyDecision>(wanted); };
@@ -99,13 +101,18 @@ void add_key_decision(Registry& registry, const char* name, bool wanted, std::si
 
 void register_decisions(Registry& registry) {
   add_key_decision(registry, "HasKey", true, 2,
-                   "Runs its first item on requests that have the key, its second (else `result` = `data`) on the others.");
+                   "Runs its first item on requests that have the key, its second on the others.\n"
+                   "Without a second `result` is `data` for these.",
+                   kNarrowest);
   add_key_decision(registry, "NotHasKey", false, 1,
-                   "Runs its item on requests that do not have the key; for the others `result` is `data`.");
+                   "Runs its item on requests that do not have the key; for the others `result` is `data`.", "that of its item");
 
   BackendClass filter;
   filter.name = "Filter";
-  filter.doc = "Runs its second item on requests for which the first leaves true in `result`; else `result` is `data`.";
+  filter.doc =
+      "Runs its second item on requests for which the first leaves true in `result`.\n"
+      "The first runs on a copy and leaves a bool; where that is false, `result` is `data`.";
+  filter.range = kNarrowest;
   filter.brackets = {true, {Phase{2, 2}}};
   filter.traits.quick = true;
   filter.create = [] { return std::make_shared<Filter>(); };

@@ -112,7 +112,12 @@ class FanOut final : public Forwarding {
 void register_fan_out(Registry& registry) {
   BackendClass cls;
   cls.name = "FanOut";
-  cls.doc = "Runs its backend once for each element of the list in `data`; `result` is the list of the results.";
+  cls.doc =
+      "Makes each element of the list in `data` a request of its own; `result` is the list of their results, in order.\n"
+      "The parts carry the other keys of the request, its timeout and priority, and are posted together: in front of\n"
+      "`DI[Batching, InstanceDispatcher]` the parts of all requests share the batches of the node. The first part that\n"
+      "fails fails the request, with a note that says which one; parts that have not started are given up. What parts\n"
+      "write under other keys than `result` is dropped.";
   cls.brackets = {true, {Phase{}}};
   cls.create = [] { return std::make_shared<FanOut>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

@@ -60,10 +60,13 @@ void register_loop_condition(Registry& registry) {
   BackendClass cls;
   cls.name = "LoopCondition";
   cls.doc =
-      "Runs its item again on its own result while the request's key is true, while time is left, or while no instance of "
-      "the node is free; never more than `count` rounds or longer than `time`.";
+      "Runs its item, and again on its own result while the loop goes on; the last result stands.\n"
+      "`until=key`: while the request's key is true; `until=time`: while time is left; `until=instance`: while no instance of\n"
+      "the node is free. It always ends: `count` and `time` both apply.";
+  cls.range = "that of its item";
   cls.params = parse_param_specs(
-      "until: str = key {key,time,instance}; key: str = again; count: int = 1000 {1..}; time: duration = 10s");
+      "until: str = key {key,time,instance} 'what ends it'; key: str = again 'the key of a request that goes on';"
+      "count: int = 1000 {1..} 'how many rounds at most'; time: duration = 10s 'after that no round begins'");
   cls.brackets = {true, {Phase{}}};
   cls.create = [] { return std::make_shared<LoopCondition>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

@@ -52,10 +52,14 @@ Plan plan_model_loader(PlanContext& context, const Expr& expr) {
 void register_model_loader(Registry& registry) {
   BackendClass cls;
   cls.name = "ModelLoader";
-  cls.doc = "Stands for the item whose (.suffix) is that of `model`, or is `model_type`; only that one is built.";
+  cls.aliases = {"ModelLoadder"};
+  cls.doc =
+      "Stands for the item whose (.suffix) is that of the node's `model`; only that one is built.\n"
+      "`model_type` of the node, where it is given, says the suffix instead.";
+  cls.range = "that of the item that is built";
   cls.brackets = {true, {Phase{1, Phase::kMany, ItemKind::kBackend, {Phase::kAnyWord}}}};
   cls.expand = plan_model_loader;
-  registry.add_core(std::make_shared<BackendClass>(std::move(cls)), {"ModelLoadder"});
+  registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
 }
 
 }  // namespace hami

@@ -94,35 +94,40 @@ class Observer final : public Backend {
   PipeContext* context_ = nullptr;  // outlives all backends of its pipe
 };
 
-BackendClass named(const char* name, const char* doc) {
+constexpr const char* kOfNode =
+    "`<node>.queue` is a node's own, `<node>.queue.<i>` that of its instance i alone.";
+
+BackendClass named(const char* name, const std::string& doc) {
   BackendClass cls;
   cls.name = name;
   cls.doc = doc;
-  cls.params = parse_param_specs("name: str = default");
+  cls.params = parse_param_specs("name: str = default 'which queue'");
   return cls;
 }
 
 }  // namespace
 
 void register_queues(Registry& registry) {
-  BackendClass queue = named("Queue", "A bounded queue of the pipe with room for `max` values: `data` goes in; `result` is `data`.");
-  queue.params = parse_param_specs("name: str = default; max: int = 1024 {1..}");
+  BackendClass queue = named("Queue", "Pushes `data` into a queue of the pipe, waiting for room, and says how much it holds; `result` is `data`.");
+  queue.params = parse_param_specs("name: str = default 'which queue'; max: int = 1024 {1..} 'how many values it holds'");
   queue.create = [] { return std::make_shared<Push>(true); };
   registry.add_core(std::make_shared<BackendClass>(std::move(queue)));
 
-  BackendClass send = named("Send",
-                            "Pushes `data` into the queue of that name, waiting for room; `result` is `data`. <node>.queue is a "
-                            "node's own, <node>.queue.<i> that of its instance i.");
+  BackendClass send = named("Send", std::string("Pushes `data` into a queue of the pipe, waiting for room; `result` is `data`.\n") +
+                                        kOfNode + "\nWhat is sent there becomes a request whose answer nobody waits for.");
   send.create = [] { return std::make_shared<Push>(false); };
   registry.add_core(std::make_shared<BackendClass>(std::move(send)));
 
-  BackendClass recv = named("Recv", "Runs its backend on whatever arrives in the queue of that name.");
+  BackendClass recv = named("Recv",
+                            "Runs its item on whatever arrives in a queue of the pipe, on a thread of its own; has no forward.\n"
+                            "Nobody waits for the answers; failures are logged. What is in the queue when the pipe closes is still\n"
+                            "run. `Recv(<node>.queue)[B]`, before the node's `Register`, serves the node's queue as one more instance.");
   recv.brackets = {true, {Phase{}}};
   recv.owns_threads = true;
   recv.create = [] { return std::make_shared<Recv>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(recv)));
 
-  BackendClass observer = named("Observer", "`result` is what would come out of the queue of that name next, or None.");
+  BackendClass observer = named("Observer", std::string("`result` is what would come out of a queue next, or None; takes nothing.\n") + kOfNode);
   observer.create = [] { return std::make_shared<Observer>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(observer)));
 }

@@ -67,31 +67,40 @@ Plan plan_forward(PlanContext&, const Expr& expr) {
 void register_references(Registry& registry) {
   BackendClass reflect;
   reflect.name = "Reflect";
-  reflect.doc = "Builds the expression that is the value of a parameter of the node; absent: the default, else Identity.";
+  reflect.aliases = {"ProxyFromParam"};
+  reflect.doc =
+      "Builds the expression that is the value of a key of the node.\n"
+      "`Reflect` alone means the key `backend`. Where the key is absent: the second item, or `default=X`, where X is another\n"
+      "key of the node if there is one of that name, else an expression; without either, `Identity`.";
+  reflect.range = "that of what is built";
   reflect.brackets = {false, {Phase{1, 2, ItemKind::kKey}}};
   reflect.expand = plan_reflect;
   reflect.reads_settings = true;
-  registry.add_core(std::make_shared<BackendClass>(std::move(reflect)), {"ProxyFromParam"});
+  registry.add_core(std::make_shared<BackendClass>(std::move(reflect)));
 
   BackendClass backend_proxy;
   backend_proxy.name = "BackendProxy";
-  backend_proxy.doc = "Stands for the backend that parameter `backend` holds.";
+  backend_proxy.doc = "Stands for the backend that the key `backend` of the node holds, as `Reflect` alone does.";
+  backend_proxy.range = "that of what is built";
   backend_proxy.expand = plan_backend_proxy;
   registry.add_core(std::make_shared<BackendClass>(std::move(backend_proxy)));
 
   BackendClass instance_from_param;
   instance_from_param.name = "InstanceFromParam";
-  instance_from_param.doc = "Stands for the instance that a parameter of the node names.";
+  instance_from_param.doc = "Stands for the instance that the value of a key of the node names.";
+  instance_from_param.range = "that of the instance";
   instance_from_param.brackets = {true, {Phase{1, 1, ItemKind::kKey}}};
   instance_from_param.expand = plan_instance_from_param;
   registry.add_core(std::make_shared<BackendClass>(std::move(instance_from_param)));
 
   BackendClass forward;
   forward.name = "Forward";
-  forward.doc = "Passes requests to the instance of that name.";
+  forward.aliases = {"Proxy"};
+  forward.doc = "Passes requests to the instance of that name: `node.<node_name>`, or `<node_name>.<i>`.";
+  forward.range = "that of the instance";
   forward.brackets = {true, {Phase{1, 1, ItemKind::kInstance}}};
   forward.expand = plan_forward;
-  registry.add_core(std::make_shared<BackendClass>(std::move(forward)), {"Proxy"});
+  registry.add_core(std::make_shared<BackendClass>(std::move(forward)));
 }
 
 }  // namespace hami

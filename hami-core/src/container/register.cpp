@@ -41,7 +41,8 @@ class InstancesRegister final : public Backend {
 void register_registers(Registry& registry) {
   BackendClass reg;
   reg.name = "Register";
-  reg.doc = "Registers its backend under the name node.<node_name>.";
+  reg.doc = "Registers its item under the name `node.<node_name>`.";
+  reg.range = "that of its item";
   reg.brackets = {true, {Phase{}}};
   reg.schedules = true;
   reg.owns_threads = true;
@@ -50,8 +51,8 @@ void register_registers(Registry& registry) {
 
   BackendClass instances;
   instances.name = "InstancesRegister";
-  instances.doc = "Makes `instance_num` copies of its backend and registers them as <node_name>.<i>.";
-  instances.params = parse_param_specs("instance_num: int = 1");
+  instances.doc = "Makes `instance_num` copies of its item and registers them as `<node_name>.<i>`; has no forward.";
+  instances.params = parse_param_specs("instance_num: int = 1 'how many copies run in parallel'");
   instances.brackets = {true, {Phase{}}};
   instances.schedules = true;
   instances.owns_threads = true;

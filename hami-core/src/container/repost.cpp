@@ -73,7 +73,9 @@ class Repost final : public Backend {
 void register_repost(Registry& registry) {
   BackendClass cls;
   cls.name = "Repost";
-  cls.doc = "Posts a copy of the request to the instance and puts an Event for its reply under the key; `result` is `data`.";
+  cls.doc =
+      "`Repost[instance, key]` posts a copy of the request to the instance and does not wait; `result` is `data`.\n"
+      "Under the key is an `Event` that brings the `result` of the copy, or its error.";
   cls.brackets = {true, {Phase{2, 2, ItemKind::kInstance}}};
   cls.create = [] { return std::make_shared<Repost>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

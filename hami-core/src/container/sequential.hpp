@@ -22,5 +22,6 @@ class Sequential final : public Backend {
 
 // A container's range: that of its child with the smallest declared max above 1; children of max 1 are called item by item.
 Range narrowest(const std::vector<Range>& children);
+inline constexpr const char* kNarrowest = "that of the item with the smallest declared `max` above 1";
 
 }  // namespace hami

@@ -189,9 +189,11 @@ void register_stateful(Registry& registry) {
   BackendClass cls;
   cls.name = "StateFul";
   cls.doc =
-      "DI[…] whose first item finds under `state` what the last request with the same `req_id` left there; the state ends "
-      "with `finish` = true, after `ttl` without a request, or with the pipe.";
-  cls.params = parse_param_specs("ttl: duration?");
+      "`DI[…]` whose first item finds under `state` what the last request with the same `req_id` left there.\n"
+      "`req_id` is required; requests of one run one after the other. The state ends with a request whose `finish` is true,\n"
+      "after `ttl` without a request, or when the pipe closes.";
+  cls.range = "that of its first item";
+  cls.params = parse_param_specs("ttl: duration? 'how long a state is kept without a request; None: as long as the pipe'");
   cls.brackets = {true, {Phase{1, Phase::kMany}}};
   cls.create = [] { return std::make_shared<StateFul>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

@@ -92,10 +92,9 @@ void register_tensor_fixing(Registry& registry) {
   BackendClass fix;
   fix.name = "FixTensor";
   fix.doc =
-      "Lets tensors of the given shape (-1: any size) pass and refuses others; casts to the given dtype where that "
-      "loses no "
-      "value, and refuses where it could.";
-  fix.params = parse_param_specs("shape: list?; dtype: str?");
+      "Lets tensors of the shape pass and refuses others; casts to the dtype.\n"
+      "Where a cast could lose a value the request is refused.";
+  fix.params = parse_param_specs("shape: list? '-1 is any size'; dtype: str? 'as numpy names them'");
   fix.create = [] { return std::make_shared<FixTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(fix)));
 

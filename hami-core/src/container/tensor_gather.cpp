@@ -7,8 +7,6 @@
 namespace hami {
 namespace {
 
-constexpr const char* kParams = "stack: bool = false";
-
 std::string rows(std::int64_t count) { return std::to_string(count) + (count == 1 ? " row" : " rows"); }
 
 // With `stack`, requests hold tensors without the axis that counts them.
@@ -160,20 +158,18 @@ void register_tensor_gathering(Registry& registry) {
   BackendClass cat;
   cat.name = "CatTensor";
   cat.doc =
-      "Gathers the tensors of a batch along axis 0, where each has as many rows as its request_size says; all requests "
-      "get the "
-      "same `result`. With stack=true the tensors have no such axis, and it is made.";
-  cat.params = parse_param_specs(kParams);
+      "Gathers the tensors of a batch along axis 0; all requests get the same `result`.\n"
+      "Each tensor has as many rows as its request's `request_size` says.";
+  cat.params = parse_param_specs("stack: bool = false 'the tensors have no such axis: it is made'");
   cat.create = [] { return std::make_shared<CatTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cat)));
 
   BackendClass split;
   split.name = "SplitTensor";
   split.doc =
-      "Gives each request of a batch its rows along axis 0, as many as its request_size says, of the tensor that all "
-      "hold in "
-      "`data`; without a copy. With stack=true a request gets its row without that axis.";
-  split.params = parse_param_specs(kParams);
+      "Gives each request of a batch its rows of the tensor that all hold in `data`, without a copy.\n"
+      "It gets as many as its `request_size` says.";
+  split.params = parse_param_specs("stack: bool = false 'a request gets its row without the axis'");
   split.create = [] { return std::make_shared<SplitTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(split)));
 }

@@ -217,16 +217,16 @@ void add(Registry& registry, const char* name, const char* doc, const char* para
 void register_tensor_scores(Registry& registry) {
   add<SoftmaxTensor>(registry, "SoftmaxTensor",
                      "Scores as shares of 1 along `axis`; the dtype stays, halves are computed as float32.",
-                     "axis: int = -1");
+                     "axis: int = -1 'from the end if negative'");
   add<ArgMaxTensor>(
       registry, "ArgMaxTensor",
       "The index (int64) of the largest element along `axis`, which goes; the first of equals, and of NaNs.",
-      "axis: int = -1");
+      "axis: int = -1 'from the end if negative'");
   add<TopKTensor>(
       registry, "TopKTensor",
-      "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64). Of equals "
-      "the first comes first; NaN counts as largest.",
-      "k: int {1..}; axis: int = -1");
+      "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64).\n"
+      "Of equals the first comes first; NaN counts as largest.",
+      "k: int {1..} 'how many'; axis: int = -1 'from the end if negative'");
 }
 
 }  // namespace hami

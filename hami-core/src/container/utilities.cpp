@@ -107,11 +107,16 @@ void add(Registry& registry, const char* name, const char* params, bool quick, c
 
 void register_utilities(Registry& registry) {
   add<Pass>(registry, "Pass", "", true, "Always refuses to run.");
-  add<Log>(registry, "Log", "message: str", false, "Logs the message once for each request; `result` is `data`.");
-  add<Raise>(registry, "Raise", "message: str", true, "Fails each request with the message.");
-  add<Sleep>(registry, "Sleep", "time: duration", false, "Waits; `result` is `data`.");
-  add<Add>(registry, "Add", nullptr, true, "Sets the given keys of the request, Add(k=v, …); `result` is `data`.");
-  add<Remove>(registry, "Remove", nullptr, true, "Removes the given keys of the request, Remove(k, …); `result` is `data`.");
+  add<Log>(registry, "Log", "message: str 'what is logged'", false,
+           "Logs the message once for each request, to standard error; `result` is `data`.");
+  add<Raise>(registry, "Raise", "message: str 'what the error says'", true, "Fails each request with the message.");
+  add<Sleep>(registry, "Sleep", "time: duration 'how long'", false, "Waits; `result` is `data`.");
+  add<Add>(registry, "Add", nullptr, true, 
+           "Sets keys of the request, `Add(k=v, …)`; `result` is `data`.\n"
+           "Bare numbers, `true` and `false` are what they look like, quoted values are text.");
+  add<Remove>(registry, "Remove", nullptr, true, 
+              "Removes keys of the request, `Remove(k, …)`; `result` is `data`.\n"
+              "What follows does not see them; the caller's dict keeps its own.");
 }
 
 }  // namespace hami

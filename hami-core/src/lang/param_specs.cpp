@@ -57,6 +57,7 @@ class SpecReader {
     if (has_fallback && !in_.take_value(fallback)) fail("a default is missing for " + in_quotes(spec.name));
     if (has_fallback && nullable) fail(in_quotes(spec.name) + " has a default besides None");
     if (in_.take("{")) read_choices(spec);
+    if (in_.at_quote()) spec.help = read_help();
     spec.required = !has_fallback && !nullable;
     if (nullable) spec.fallback_text = "None";
     if (has_fallback) {
@@ -64,6 +65,12 @@ class SpecReader {
       spec.fallback_text = show_value(spec.type, spec.fallback);
     }
     return spec;
+  }
+
+  std::string read_help() {
+    Arg help;
+    in_.take_value(help);
+    return help.value;
   }
 
   void read_choices(ParamSpec& spec) {

@@ -29,9 +29,10 @@ struct ParamSpec {
   std::string help;
 };
 
-// "model: path; max: int = 1 {1..64}; device: str = 'cpu' {cpu,cuda}": name, type, default, choices or a range (either
-// end may be left out); a `?` after the type makes the default None ("post: str?"). Defaults and choices are read as in
-// an expression, with white space before the "{". Throws Error(kInternal): the text is the author's, not the user's.
+// "model: path 'the file'; max: int = 1 {1..64}; device: str = 'cpu' {cpu,cuda} 'where it runs'": name, type, default,
+// choices or a range (either end may be left out), and in quotes what it is for; a `?` after the type makes the default
+// None ("post: str?"). Defaults and choices are read as in an expression, with white space before the "{". Throws
+// Error(kInternal): the text is the author's, not the user's.
 std::vector<ParamSpec> parse_param_specs(std::string_view text);
 
 // One parameter as users read it: `model: path`, `device: str = "cpu"`, `mode: str = "a" {a,b}`, `post: str = None`.

@@ -42,8 +42,9 @@ void register_interpreter(Registry& registry) {
   BackendClass cls;
   cls.name = "Interpreter";
   cls.doc =
-      "What every pipe is: makes each node by its init expression with its own parameters, then the entrypoint, which takes "
-      "the requests. It stands in no expression.";
+      "What every pipe is: makes each node by its init expression, then the entrypoint, which takes the requests.\n"
+      "Each node has its own parameters. It stands in no expression.";
+  cls.range = "that of the entrypoint";
   cls.expand = [](PlanContext& context, const Expr& expr) {
     context.problem(expr.name_span, "Interpreter is the pipe itself and stands in no expression",
                     "choose what it makes by `node_entrypoint` of each node, and what it runs by `entrypoint`");

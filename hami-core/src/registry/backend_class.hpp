@@ -43,8 +43,10 @@ std::string show_brackets(const Brackets& brackets);  // for people: "[backend, 
 
 struct BackendClass {
   std::string name;
+  std::vector<std::string> aliases = {};
   std::string owner = "hami-core";  // the distribution; empty: registered by this process
-  std::string doc;
+  std::string doc;                  // its first line says what it does
+  std::string range = {};           // for people: how many items a forward takes; empty: any number
   std::vector<ParamSpec> params = {};
   Brackets brackets = {};
   Traits traits = {};

@@ -17,7 +17,12 @@ class InstanceProxy final : public Backend {
   void forward_with_dep_(Batch batch, Backend& dependency) override { target().forward_with_dep(batch, dependency); }
   void inject_dependency_(const BackendPtr& dependency) override { target().inject_dependency(dependency); }
   void post_(Batch batch, Inline how) override { target().post(batch, how); }
-  Range range_() const override { return target().range(); }
+  // Who asks while the pipe is built may come before the instance: then no range is declared yet.
+  Range range_() const override {
+    const std::shared_ptr<PipeContext> context = context_.lock();
+    const Backend* found = context ? context->find(name_) : nullptr;
+    return found ? found->range() : Range{};
+  }
 
   Backend& target() const {
     Backend* found = target_.load(std::memory_order_acquire);

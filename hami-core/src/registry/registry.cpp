@@ -40,9 +40,9 @@ Registry& Registry::instance() {
   return registry;
 }
 
-void Registry::add_core(ClassPtr cls, const std::vector<std::string>& aliases) {
+void Registry::add_core(ClassPtr cls) {
   std::lock_guard lock(mutex_);
-  for (const std::string& alias : aliases) core_[alias] = cls;
+  for (const std::string& alias : cls->aliases) core_[alias] = cls;
   const std::string name = cls->name;
   core_[name] = std::move(cls);
 }

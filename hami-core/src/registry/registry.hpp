@@ -26,7 +26,7 @@ class Registry {
 
   static Registry& instance();
 
-  void add_core(ClassPtr cls, const std::vector<std::string>& aliases = {});
+  void add_core(ClassPtr cls);  // under its aliases, too
   void define(ClassPtr cls);  // of this process; replaces one of that name for pipes built later
   void set_finder(Finder finder);
 

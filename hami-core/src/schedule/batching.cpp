@@ -49,18 +49,31 @@ class Batching final : public Backend {
 void register_batching(Registry& registry) {
   BackendClass batching;
   batching.name = "Batching";
-  batching.doc = "Gathers requests for the dispatcher that is injected into it: as many as pay, as fit, or none.";
-  batching.params = parse_param_specs("batching: str = 'learn' {learn,max,off}; batching_timeout: duration = 0");
+  batching.doc =
+      "Gathers requests for the dispatcher that is injected into it: as many as were seen to pay, as fit, or none.\n"
+      "A batch has at most `max` items. Without `Batching` it is exactly what one call brought.";
+  batching.range = "that of the dispatcher";
+  batching.params = parse_param_specs(
+      "batching: str = 'learn' {learn,max,off} 'gather as many as pay, as many as fit, or none';"
+      "batching_timeout: duration = 0 'how long the oldest waiting request may wait for company'");
   batching.schedules = true;
   batching.create = [] { return std::make_shared<Batching>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(batching)));
 
   BackendClass dispatcher;
   dispatcher.name = "InstanceDispatcher";
-  dispatcher.doc = "Owns the node's queue and hands batches to its instances. Hooks: on each request, on each batch.";
+  dispatcher.doc =
+      "Owns the node's queue and hands batches to its instances.\n"
+      "Hooks in brackets: the first runs on each request before it is queued, the second on each batch before its instance.\n"
+      "A hook that leaves `result` has made the `data` of what follows.";
+  dispatcher.range = "`min` to `max`";
   dispatcher.params = parse_param_specs(
-      "max: int?; min: int?; queue_max: int = 1024; on_full: str = 'block' {block,reject};"
-      "on_batch_error: str = 'isolate' {isolate,fail}; timeout: duration?");
+      "max: int? 'items of a batch at most; None: what its instances declare';"
+      "min: int? 'items of a batch at least; None: what its instances declare';"
+      "queue_max: int = 1024 'how many requests may wait';"
+      "on_full: str = 'block' {block,reject} 'a caller waits for room, or its request fails with `QueueFull`';"
+      "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run once more, each alone, or all fail';"
+      "timeout: duration? 'of each request, from its submit'");
   dispatcher.brackets = {false, {Phase{1, 2}}};
   dispatcher.schedules = true;
   dispatcher.owns_threads = true;

@@ -1,0 +1,36 @@
+"""The reference says of each core backend what its class says, and shows each at work."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from doc_blocks import ROOT, blocks_of
+from hami import _core
+
+GENERATOR = ROOT / "ci" / "reference.py"
+PAGE = ROOT / "hami-core" / "docs" / "reference" / "backends.md"
+CORE = {backend.name: backend for backend in _core.defined() if backend.owner == "hami-core"}
+
+
+def test_the_page_is_not_stale() -> None:
+    done = subprocess.run([sys.executable, GENERATOR, "--check"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_each_backend_has_an_example_that_runs(name: str) -> None:
+    lines = PAGE.read_text("utf-8").splitlines()
+    begin = lines.index(f"<!-- registry {name} -->")
+    end = next((at for at in range(begin + 1, len(lines)) if lines[at].startswith("<!-- registry ")), len(lines))
+    examples = [block for block in blocks_of(PAGE) if begin < block.line <= end and block.language == "python"]
+    assert any("hami.pipe(" in block.text or "ask(" in block.text for block in examples)
+    assert not any("skip" in block.directives for block in examples)
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_each_backend_and_each_parameter_is_told_in_words(name: str) -> None:
+    assert re.match(r"[A-Z`].*\.$", CORE[name].doc.splitlines()[0])
+    assert [param["name"] for param in CORE[name].params if not param["help"]] == []
