@@ -42,6 +42,22 @@ TEST_CASE("a value gives what was put in, by kind") {
   CHECK(make_dict({{"a", Value(1)}}).kind() == Kind::kDict);
 }
 
+TEST_CASE("kinds have the numbers of the plugin contract") {
+  const auto number = [](const Value& value) { return static_cast<int>(value.kind()); };
+  CHECK_EQ(number(Value()), 0);
+  CHECK_EQ(number(Value(true)), 1);
+  CHECK_EQ(number(Value(7)), 2);
+  CHECK_EQ(number(Value(0.5)), 3);
+  CHECK_EQ(number(Value("text")), 16);
+  CHECK_EQ(number(make_bytes("")), 17);
+  CHECK_EQ(number(make_list({})), 18);
+  CHECK_EQ(number(make_dict({})), 19);
+  CHECK_EQ(static_cast<int>(Kind::kTensor), 20);
+  CHECK_EQ(static_cast<int>(Kind::kEvent), 21);
+  CHECK_EQ(static_cast<int>(Kind::kBackend), 22);
+  CHECK_EQ(static_cast<int>(Kind::kOpaque), 23);
+}
+
 TEST_CASE("a value of another kind names both kinds") {
   CHECK_THROWS_WITH_AS(Value("1").as_int(), "expected int, got str", Error);
   CHECK_THROWS_WITH_AS(Value().as_float(), "expected float, got None", Error);

@@ -1,0 +1,78 @@
+"""The reference's table of values is true: each type has the kind it says, and comes back from a pipe as it went in."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import re
+from typing import Any
+
+import hami
+import pytest
+from doc_blocks import ROOT
+from rows import answer
+
+PAGE = ROOT / "hami-core" / "docs" / "reference" / "types.md"
+KINDS = dict(re.findall(r"^\| (.*?) \| .* \| \d+ (\w+) \|$", PAGE.read_text("utf-8"), re.MULTILINE))
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Plain:
+    pass
+
+
+def tensor() -> hami.Tensor:
+    numpy = pytest.importorskip("numpy", reason="the tensor of this test comes from numpy")
+    return answer("SoftmaxTensor", numpy.zeros(3))
+
+
+EXAMPLES: dict[str, Any] = {
+    "`None`": [None],
+    "`bool`": [True, False],
+    "`int` of 64 bits": [0, -1, 2**63 - 1, -(2**63)],
+    "`float`": [0.5, float("inf")],
+    "`str`": ["", "päge"],
+    "`bytes`": [b"", b"x" * 5000],
+    "`list`, `tuple`": [[1, "a"], (1, 2), []],
+    "`dict`": [{"k": [1]}, {}],
+    "`hami.Tensor`": [tensor],
+    "`hami.Event`": [hami.Event()],
+    "anything else": [
+        2**63,
+        "\ud800",
+        Level.LOW,
+        collections.OrderedDict(k=1),
+        bytearray(b"x"),
+        hami.Queue(),
+        Plain(),
+        Plain,
+    ],
+}
+CASES = [(python, value) for python, values in EXAMPLES.items() for value in values]
+
+
+def kind_of(value: Any) -> str:
+    """Return the kind that the core takes a value for: FanOut takes a list, and says what it got instead."""
+    try:
+        answer("FanOut[Identity]", value)
+    except hami.DataTypeError as error:
+        told = str(error).splitlines()[0].removeprefix("FanOut takes a list in `data`, got ")
+        return {"None": "none", "Event": "event", "object": "opaque"}.get(told, told)
+    return "list"
+
+
+def test_every_row_has_examples() -> None:
+    assert set(KINDS) - {""} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize(("python", "value"), CASES, ids=[f"{python}-{value!r}"[:40] for python, value in CASES])
+def test_a_value_is_of_its_kind_and_comes_back_as_it_was(python: str, value: Any) -> None:
+    if value is tensor:
+        value = tensor()
+    assert kind_of(value) == KINDS[python]
+    result = answer("S[Identity,Identity]", value)
+    assert type(result) is type(value)
+    assert result is value or (result == value and isinstance(value, (int, float)))
