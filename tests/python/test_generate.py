@@ -41,6 +41,7 @@ def answer(expression: str, **keys: object) -> list[str]:
     [("A", "AQ"), ("A[B,C]", "ABCQ"), ("A[B,C[D]]", "ABCDQ")],
 )
 def test_a_dependency_goes_to_the_last_item_of_the_last_phase_of_the_last_bracket(body: str, order: str) -> None:
+    """Following the last item of the last phase of the last bracket: `Z=A` → A, `Z=A[B,C]` → C, `Z=A[B,C[D]]` → D."""
     hami.generate("Z", body)
     assert answer("Z[Q]") == [name + "-" for name in order]
 
@@ -89,6 +90,7 @@ def test_a_generated_backend_that_contains_itself_is_an_error() -> None:
 
 
 def test_a_last_class_that_takes_no_item_is_an_error() -> None:
+    """That class must accept one more item."""
     hami.generate("Z", "A[Identity]")
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe("Z[Q]")

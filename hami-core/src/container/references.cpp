@@ -6,6 +6,12 @@
 namespace hami {
 namespace {
 
+const std::string& key_in(PlanContext& context, const Item& item) {
+  if (!item.expr->phases.empty() || !item.expr->args.empty())
+    context.problem(item.span, "Reflect takes the name of a key here, not an expression", "write Reflect[key, X]");
+  return item.expr->name;
+}
+
 // What stands under the key; else X: another key of the node, or an expression of its own; else Identity.
 Plan plan_reflect(PlanContext& context, const Expr& expr) {
   std::string key = "backend";
@@ -20,7 +26,7 @@ Plan plan_reflect(PlanContext& context, const Expr& expr) {
         context.problem(items[i].span, "Reflect takes a key and a default, got the setting \"" + items[i].setting.key + "\"",
                         "write Reflect[key, X] or Reflect[key, default=X]");
       else if (i == 0)
-        key = items[i].expr->name;
+        key = key_in(context, items[i]);
       else
         fallback = items[i].expr.get();
     }

@@ -1,0 +1,308 @@
+"""What the language says of expressions, parameters and sources, in its order: one test for each point."""
+
+from __future__ import annotations
+
+import pathlib
+import textwrap
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import hami
+import pytest
+from hami import _core
+from rows import answer, counting, noting, refused
+from running import each
+
+
+class Shows(hami.Backend):
+    """Answers with its parameters."""
+
+    x: Annotated[str, "what is shown"] = "default"
+    n: Annotated[int, "how often"] = 0
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = (self.x, self.n)
+
+
+@pytest.fixture(autouse=True)
+def shows() -> None:
+    hami.register("Shows")(Shows)
+
+
+def test_every_error_shows_the_text_with_a_caret_the_node_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every error shows the text with a caret, the node, file and line, and a "did you mean"."""
+    monkeypatch.chdir(tmp_path)
+    Path("pipeline.toml").write_text('[detect]\nmax = 4\nbackend = "S[Identity,Identty]"\n')
+    assert refused("pipeline.toml", hami.BackendNotFound) == textwrap.dedent(
+        """\
+        backend "Identty" not found; did you mean Identity?  (list all: hami backends)
+          in  S[Identity,Identty]   (node "detect", pipeline.toml:3)
+                         ^^^^^^^"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        (" S [ Identity ,\n\tLog ( 'a b' , message = x ) ] ", "S[Identity,Log('a b',message=x)]"),
+        ("IoC[ a := Identity ; S[a,a] ]", "IoC[a:=Identity;S[a,a]]"),
+        ('S[(.onnx)A("x"),( or )B]', "S[(.onnx)A(x),(or)B]"),
+    ],
+)
+def test_printing_is_canonical(text: str, printed: str) -> None:
+    """Printing is canonical: `parse(print(t)) == t`. White space between tokens means nothing."""
+    assert _core.print_expression(text) == printed
+    assert _core.print_expression(printed) == printed
+
+
+def test_there_are_no_comments_inside_an_expression() -> None:
+    """There are no comments inside an expression."""
+    assert refused("S[Identity # here\n]").splitlines()[0] == 'unexpected "#"'
+
+
+def test_names_may_repeat_at_any_depth_and_brackets_are_not_inherited() -> None:
+    """Names may repeat at any depth. A child never inherits its parent's brackets."""
+    counting()
+    assert answer("S[S[Count],S[S[Count]]]") == [1, 1]
+    assert refused("S[S,Identity]").splitlines()[0] == "S needs brackets"
+
+
+def test_parentheses_before_a_name_are_the_containers_and_behind_it_the_backends() -> None:
+    """`(…)` before a name says when this child is used; after it, parameters; positional ones go in order."""
+    hami.register("Silent")(type("Silent", (hami.Backend,), {"forward": lambda self, batch: None}))
+    assert answer("S[Silent,(or)Shows(a,3)]") == ("a", 3)
+    assert answer("S[Shows(a, 3)]") == ("a", 3)
+    assert answer("Shows(n=3, x=a)") == ("a", 3)
+    assert refused("S[Identity,(and)Identity]").splitlines()[0] == (
+        '"(and)" before an item means nothing to Sequential'
+    )
+    assert refused("Shows(a,3,4)").splitlines()[0] == "Shows takes 2 parameters, got one more"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Identity[Identity]", "Identity takes no brackets"),
+        ("DI", "DI needs brackets"),
+        ("With[Identity]", "With takes 2 backends, got 1"),
+        ("IoC[Identity;Identity;Identity]", "IoC takes [backend, …; backend], got 3 phases"),
+        ("Forward[S[Identity]]", "Forward takes the name of an instance here, not an expression"),
+        ("Reflect[S[Identity]]", "Reflect takes the name of a key here, not an expression"),
+    ],
+)
+def test_a_class_declares_its_brackets(text: str, told: str) -> None:
+    """How many items, how many phases, and whether an item is a backend, an instance name or a parameter key."""
+    assert refused(text).splitlines()[0] == told
+
+
+@pytest.mark.parametrize(
+    "name", ["Batching", "InstanceDispatcher", "Register[Identity]", "InstancesRegister[Identity]"]
+)
+def test_scheduling_names_stand_in_an_init_expression_only(name: str) -> None:
+    """Scheduling names outside a node's init expression are an error that says so."""
+    head = name.partition("[")[0]
+    for config in (name, {"backend": "Identity", "entrypoint": name}):
+        assert refused(config).splitlines()[0] == (
+            f"{head} schedules a node; it can only stand in a node's init expression"
+        )
+
+
+def test_a_template_is_replaced_from_the_nodes_parameters() -> None:
+    """`{key}` is replaced from the node's parameters (`{node_name}` is always there). A missing key is named."""
+    config = {"backend": "Shows(x={word},n={number})", "word": "w", "number": 5}
+    assert answer(config) == ("w", 5)
+    assert answer("Shows(x={node_name})") == ("default", 0)
+    assert answer({"only": {"backend": "Shows(x={node_name})"}}) == ("only", 0)
+    assert answer("Shows(x='{node_name}')") == ("{node_name}", 0)
+    del config["word"]
+    assert "{word}" in refused(config).splitlines()[0]
+
+
+@pytest.mark.parametrize("text", ["S[" * 201 + "Identity" + "]" * 201, f"Log({'x' * (1 << 20)})"])
+def test_text_that_is_too_deep_or_too_long_is_an_error(text: str) -> None:
+    """Nesting deeper than 200, text over 1 MiB: an error, never a stack overflow."""
+    with pytest.raises(hami.ConfigError):
+        hami.pipe({"backend": text})
+    assert answer("S[" * 200 + "Identity" + "]" * 200, 1) == 1
+
+
+def test_a_generated_backend_that_contains_itself_is_an_error() -> None:
+    """A generated backend that contains itself: an error."""
+    hami.generate("Snake", "S[Identity,Tail]")
+    hami.generate("Tail", "S[Snake]")
+    assert refused("Snake").splitlines()[0] == "the generated backend Snake contains itself"
+
+
+def test_a_class_declares_its_parameters() -> None:
+    """Name, type (`bool int float str path list duration bytesize`), default or required, choices or range, help."""
+
+    class Every(Shows):
+        a: bool
+        b: int
+        c: float
+        d: str
+        e: pathlib.Path
+        f: list[str]
+        g: hami.Duration
+        h: hami.ByteSize
+        mode: Literal["fast", "exact"] = "fast"
+
+    hami.register("Every")(Every)
+    params = {param["name"]: param for param in hami.backends()["Every"].params or []}
+    types = ["bool", "int", "float", "str", "path", "list", "duration", "bytesize"]
+    assert [params[name]["type"] for name in "abcdefgh"] == types
+    assert [params[name]["required"] for name in ("a", "x")] == [True, False]
+    assert (params["x"]["default"], params["x"]["help"]) == ("default", "what is shown")
+    assert params["mode"]["choices"] == ["fast", "exact"]
+    count = next(param for param in hami.backends()["LoopCondition"].params or [] if param["name"] == "count")
+    assert (count["least"], count["most"], count["default"]) == (1, None, 1000)
+
+
+@pytest.mark.parametrize("value", ["4", '"4"', "4.0"])
+def test_typing_is_weak_in_files_dicts_and_expressions_alike(value: str, tmp_path: Path) -> None:
+    """`4`, `"4"`, `4.0` are the same int, in TOML, dict and expression alike; anything else is an error."""
+    (tmp_path / "p.toml").write_text(f'backend = "Shows"\nn = {value}\n')
+    assert answer(tmp_path / "p.toml") == ("default", 4)
+    assert answer(f"Shows(n={value})") == ("default", 4)
+    for n in (4, "4", 4.0):
+        assert answer({"backend": "Shows", "n": n}) == ("default", 4)
+    for wrong in ("four", 4.5, True):
+        assert "of Shows takes int" in refused({"backend": "Shows", "n": wrong})
+
+
+@pytest.mark.parametrize("word", ["1", "0", "true", "FALSE", "Yes", "no", "On", "off"])
+def test_booleans_are_eight_words_in_any_case(word: str) -> None:
+    """`1 0 true false yes no on off` in any case are booleans; anything else is an error."""
+
+    class Flag(hami.Backend):
+        flag: bool
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = self.flag
+
+    hami.register("Flag")(Flag)
+    expected = word.lower() in ("1", "true", "yes", "on")
+    assert answer(f"Flag({word})") is expected
+    assert answer({"backend": "Flag", "flag": word}) is expected
+    assert "takes bool" in refused("Flag(maybe)")
+
+
+def test_durations_are_milliseconds_or_carry_a_unit() -> None:
+    """Durations are milliseconds when a bare number, or carry a unit: `5`, `"5ms"`, `"2s"`."""
+    shown: list[float] = []
+
+    class Waits(hami.Backend):
+        wait: hami.Duration
+
+        def init(self, options: Any) -> None:
+            shown.append(self.wait)
+
+        def forward(self, batch: list[Any]) -> None: ...
+
+    hami.register("Waits")(Waits)
+    for wait in (5, "5", "5ms", "2s"):
+        hami.pipe({"backend": "Waits", "wait": wait}).close()
+    assert shown == [shown[0]] * 3 + [shown[0] * 400]
+
+
+def test_for_one_backend_the_first_match_wins() -> None:
+    """`X(key=v)` in the expression · `"X.key"` in the node · `key` in the node · `key` in `[global]` · the default."""
+    node: dict[str, Any] = {"backend": "S[Shows(x=call),Identity]", "Shows.x": "own", "x": "node"}
+    config: dict[str, Any] = {"n": node, "global": {"x": "global"}}
+    assert answer(config) == ("call", 0)
+    node["backend"] = "Shows"
+    assert answer(config) == ("own", 0)
+    del node["Shows.x"]
+    assert answer(config) == ("node", 0)
+    del node["x"]
+    assert answer(config) == ("global", 0)
+    del config["global"]
+    assert answer(config) == ("default", 0)
+
+
+def test_a_sub_table_holds_what_is_one_backends_own(tmp_path: Path) -> None:
+    """In TOML also a sub-table, `[node.X]`."""
+    (tmp_path / "p.toml").write_text('[n]\nbackend = "Shows"\nx = "node"\n[n.Shows]\nx = "own"\n')
+    assert answer(tmp_path / "p.toml") == ("own", 0)
+
+
+def test_a_parameter_of_a_generated_backend_reaches_every_backend_that_declares_it() -> None:
+    """`Z(x=1)` on a generated backend reaches every backend of its body that declares x."""
+    shown: list[tuple[str, str]] = []
+
+    class Notes(Shows):
+        def init(self, options: Any) -> None:
+            shown.append((type(self).__name__, self.x))
+
+    hami.register("FirstNotes")(type("FirstNotes", (Notes,), {}))
+    hami.register("SecondNotes")(type("SecondNotes", (Notes,), {}))
+    hami.generate("BothNote", "S[FirstNotes,Identity,SecondNotes]")
+    hami.pipe("BothNote(x=1)").close()
+    assert sorted(shown) == [("FirstNotes", "1"), ("SecondNotes", "1")]
+
+
+def test_a_key_that_nothing_uses_is_an_error_with_a_suggestion() -> None:
+    """A node key that no backend of that node uses is an error; a `[global]` key is used by at least one node."""
+    told = refused({"backend": "Shows", "instance_nun": 1}).splitlines()[0]
+    assert told.startswith('nothing uses the key "instance_nun"; did you mean "instance_num"')
+    used = {"max": 2, "word": "w", "post": "Identity", "model": "a.onnx", "x": "of what is not built"}
+    assert answer({"backend": "S[Add(k={word}),Reflect[post],ModelLoader[(.onnx)Identity,(.trt)Shows]]", **used}) == 0
+    nodes = {"a": {"backend": "Shows", "next": "b"}, "b": {"backend": "Identity"}}
+    assert answer({**nodes, "global": {"x": "of one"}}) == ("of one", 0)
+    assert 'nothing uses the key "y"' in refused({**nodes, "global": {"y": 1}})
+
+
+def test_all_mistakes_are_reported_at_once_before_anything_is_loaded() -> None:
+    """Wrong type, missing required key: errors, all of them reported at once, before anything is loaded."""
+    journal = noting("A")
+    told = refused({"backend": "S[A,Shows(n=four),Log,Identity[A]]", "max": "many"})
+    for mistake in (
+        'parameter "n" of Shows takes int, got "four"',
+        'parameter "message" of Log is missing',
+        "Identity takes no brackets",
+        'parameter "max" of InstanceDispatcher takes int, got "many"',
+    ):
+        assert mistake in told
+    assert journal == []
+
+
+def test_what_pipe_accepts(tmp_path: Path) -> None:
+    """A `Path` or a string ending in `.toml` is a file; dict values: nodes; flat: `default`; else an expression."""
+    file = tmp_path / "p.toml"
+    file.write_text('backend = "Shows(x=file)"\n')
+    assert answer(file) == answer(str(file)) == ("file", 0)
+    assert answer({"only": {"backend": "Shows(x={node_name})"}}) == ("only", 0)
+    assert answer({"backend": "Shows(x={node_name})"}) == ("default", 0)
+    assert answer("S[Shows]") == ("default", 0)
+
+
+def test_reserved_top_level_names_are_no_nodes_and_no_keys() -> None:
+    """Reserved top-level names: `global providers requires extends entrypoint dag_entrypoint`."""
+    for name in ("global", "providers", "requires", "extends", "entrypoint", "dag_entrypoint"):
+        assert name in refused({"backend": "Identity", name: 3})
+    with hami.pipe({"n": {"backend": "Identity"}, "global": {"backend": "Shows"}}) as pipe:
+        assert list(pipe.stats()) == ["n"]
+
+
+def test_init_and_node_entrypoint_are_the_same_and_dag_entrypoint_is_for_several_nodes() -> None:
+    """Node keys `init` and `node_entrypoint` are the same thing; `dag_entrypoint` is used for several nodes."""
+    each(lambda number: number + 1, "AddOne")
+    made = "List[InstancesRegister[S[AddOne,AddOne]], Register[InstanceDispatcher]]"
+    assert answer({"init": made}, 1) == answer({"node_entrypoint": made}, 1) == 3
+    with pytest.raises(hami.ConfigError):
+        hami.pipe({"init": made, "node_entrypoint": made})
+    nodes: dict[str, Any] = {"a": {"backend": "AddOne"}, "dag_entrypoint": "S[node.a,node.a]"}
+    assert answer({**nodes, "b": {"backend": "AddOne"}}, 1) == 3
+    assert answer(nodes, 1) == 2
+
+
+def test_the_callers_config_is_never_modified() -> None:
+    """The caller's config is never modified."""
+    config = {"n": {"backend": "Shows", "x": "y"}, "global": {"n": 1}}
+    before = {"n": {"backend": "Shows", "x": "y"}, "global": {"n": 1}}
+    assert answer(config) == ("y", 1)
+    assert config == before
