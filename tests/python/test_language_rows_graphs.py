@@ -7,7 +7,7 @@ from typing import Any
 import hami
 import pytest
 from rows import answer, answers, failure, noting, refused, sizing
-from running import backend, each
+from running import PATIENCE, Gate, backend, each
 
 
 def graph(**nodes: Any) -> dict[str, Any]:
@@ -70,6 +70,29 @@ def test_graph_filter_of_a_node() -> None:
     )
 
 
+def test_graph_priority_is_carried_through_every_node_copy_and_retry() -> None:
+    """`priority`: request key, carried through every node, copy and retry."""
+    config = graph(a="b,c", b="d", c="d", d={"map": "b[result:data],c[result:more]"})
+    seen: dict[str, list[int]] = {}
+
+    def look_in(name: str) -> None:
+        def look(batch: list[Any]) -> None:
+            seen.setdefault(name, []).extend(item["priority"] for item in batch)
+            if len(batch) > 1:
+                raise ValueError("each alone")
+            for item in batch:
+                item["result"] = item["data"]
+
+        backend(look, name, max=8)
+
+    for name in "BCD":
+        look_in(name)
+    with hami.pipe(config) as pipe:
+        pipe([{"data": [], "priority": priority} for priority in (7, 9)])
+    assert seen["B"] == seen["C"] == [7, 9, 7, 9]
+    assert set(seen["D"]) == {7, 9}
+
+
 def test_graph_batches_stay_batches_between_nodes() -> None:
     """Batches stay batches between nodes."""
     first, second = sizing("First", max=8), sizing("Second", max=8)
@@ -78,8 +101,32 @@ def test_graph_batches_stay_batches_between_nodes() -> None:
     assert (first, second) == ([3], [3])
 
 
+def test_graph_later_errors_are_attached_as_notes() -> None:
+    """First error wins, later ones are attached as notes."""
+    config = graph(start="left,right", left="join", right="join", join={"map": "left[result:data],right[result:more]"})
+    journal = noting("JOIN")
+    gate = Gate()
+    config["left"]["backend"] = "Raise('from the left')"  # quick: over before the right is begun
+
+    def late(_: Any) -> Any:
+        gate.enter()
+        raise LookupError("from the right")
+
+    each(late, "RIGHT")
+    with hami.pipe(config) as pipe:
+        future = pipe.submit({"data": []})
+        gate.wait_for_arrival()
+        gate.open()
+        with pytest.raises(hami.RequestError) as raised:
+            future.result(PATIENCE)
+    told = [str(raised.value), *getattr(raised.value, "__notes__", [])]
+    assert told[0].splitlines()[0] == "from the left"
+    assert "also failed: LookupError: from the right" in "\n".join(told)
+    assert ("run", "JOIN") not in journal
+
+
 def test_graph_the_first_error_wins_and_nothing_further_is_started() -> None:
-    """First error wins, later ones are attached as notes; nothing further is started."""
+    """First error wins …; nothing further is started."""
     config = graph(a="b", b="c", c={})
     journal = noting("A", "C")
     each(lambda data: data[5], "B")

@@ -9,7 +9,7 @@ from typing import Any
 
 import hami
 import pytest
-from rows import answer, answers, failure, refused, sizing
+from rows import answer, answers, failure, in_register, refused, sizing
 from running import PATIENCE, Gate, backend, each, gated
 
 
@@ -339,6 +339,31 @@ def test_a_request_that_no_instance_can_take_fails_at_once() -> None:
             with pytest.raises(hami.Error, match=r"request_size is 5; node \"default\" takes at most 4"):
                 call({"data": 1, "request_size": 5})
     assert sizes == []
+
+
+def test_below_min_at_the_timeout_a_part_of_a_list_fails_and_the_rest_does_not() -> None:
+    """A batch that no instance can take (… under `min` at the timeout) fails at once, on every path."""
+    sizes = sizing(max=2)
+    config = {"backend": "Sizes", "min": 2, "batching_timeout": "20ms"}
+    for count in (1, 3):
+        requests = [{"data": number} for number in range(count)]
+        with hami.pipe(config) as pipe, pytest.raises(hami.BatchError) as raised:
+            pipe(requests)
+        ((index, error),) = raised.value.errors
+        assert index == count - 1
+        assert type(error) is hami.RequestError
+        assert str(error).splitlines()[0] == 'node "default" takes at least 2 items; only 1 came in time'
+        assert [request.get("result") for request in requests] == [*range(count - 1), None]
+    assert sizes == [2]
+
+
+def test_below_min_without_batching_a_call_fails_at_once() -> None:
+    """Fails at once, on every path; nothing waits without an end."""
+    sizes = sizing(max=4)
+    config = {"backend": "Sizes", "min": 2, "node_entrypoint": in_register("InstanceDispatcher")}
+    assert "takes at least 2 items" in failure(config, hami.RequestError, 1)
+    assert answers(config, 1, 2) == [1, 2]
+    assert sizes == [2]
 
 
 def test_every_thread_body_catches_everything() -> None:
