@@ -7,6 +7,7 @@ from typing import Any
 
 import hami
 import pytest
+from conftest import Run
 from rows import answer, answers, counting, failure, happened, in_register, noting, refused, sizing
 from running import PATIENCE, backend, each, gated
 
@@ -307,3 +308,14 @@ def test_identity_and_pass() -> None:
     value = object()
     assert answer("Identity", value) is value
     assert failure("Pass", hami.RequestError) == "Pass refuses to run"
+
+
+def test_defaults_are_visible_and_replaceable(hami_command: Run) -> None:
+    """Defaults, visible in `hami show-config`, replaceable in the configuration."""
+    shown = hami_command("show-config", "Identity").stdout
+    made = "List[InstancesRegister[Reflect[backend]], Register[DI[Batching, InstanceDispatcher]]]"
+    assert f'node_entrypoint = "{made}"  default' in shown
+    assert 'entrypoint = "Forward[node.{node_name}]"  default' in shown
+    each(lambda number: number + 1, "AddOne")
+    assert answer({"backend": "AddOne", "node_entrypoint": made, "entrypoint": "Forward[node.{node_name}]"}, 1) == 2
+    assert answer({"backend": "AddOne", "entrypoint": "S[Forward[node.{node_name}],Identity]"}, 1) == 2

@@ -10,7 +10,7 @@ from typing import Any, Optional
 import hami
 import pytest
 from rows import answer, answers, failure, noting, refused, sizing
-from running import PATIENCE, each, gated
+from running import PATIENCE, backend, each, gated
 
 
 def test_register_takes_a_class_or_a_name_and_replaces_for_new_pipes() -> None:
@@ -85,6 +85,13 @@ def test_children_are_counted_and_made_before() -> None:
     assert journal[:2] == [("init", "Inner"), ("init", "Outer of 1 to 4")]
     assert "Outer" in refused("Outer")
     assert "Outer" in refused("Outer[Inner,Inner]")
+
+
+def test_a_request_left_without_result_has_failed() -> None:
+    """A request left without `result` has failed."""
+    backend(lambda batch: None, "Silent")
+    assert failure("Silent", hami.NoResult) == "the pipeline left no `result`"
+    assert failure("S[Silent,Identity]", hami.NoResult) == "Silent left no `result`"
 
 
 def test_a_request_is_a_dict_with_string_keys() -> None:
