@@ -1,0 +1,100 @@
+"""One contender at one work, in a process of its own: prints a JSON line for each number of callers.
+
+python _cell.py DATA WORK CONTENDER CALLERS,CALLERS,… SECONDS
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import _contenders
+import _load
+from _works import Work, works
+
+HOPS = 20
+
+
+def load(work: Work, contender: str, callers: list[int], seconds: float) -> Any:
+    payloads = work.payloads()
+    call = getattr(_contenders, contender)(work)
+    if contender.startswith("tasks_"):
+        for count in callers:
+            yield {"callers": count, **_load.by_tasks(call, payloads, count, seconds)}
+        return
+    expected = _contenders.direct(work)(payloads[0])
+    if (answer := call(payloads[0])) != expected:
+        raise SystemExit(f"the answer is {answer!r}, not {expected!r}")
+    for count in callers:
+        figures = _load.by_threads(call, payloads, count, seconds)
+        if not figures["calls"]:
+            raise SystemExit(f"no call of {count} callers came to an end within {seconds} s")
+        if contender == "limit" and work.gains:
+            figures["calls_per_s"] *= work.max_batch
+        yield {"callers": count, **figures}
+
+
+def hops(backend: str, seconds: float) -> Any:
+    """What one more node costs: a chain of many against a node alone, in turns, by the median of single calls."""
+    import statistics
+    import time
+
+    import hami
+
+    def chain(length: int) -> Any:
+        nodes: dict[str, dict[str, Any]] = {f"n{i}": {"backend": backend, "next": f"n{i + 1}"} for i in range(length)}
+        del nodes[f"n{length - 1}"]["next"]
+        return hami.pipe(nodes)
+
+    times: dict[int, list[float]] = {2: [], 2 + HOPS: []}
+    with chain(2) as short, chain(2 + HOPS) as long:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            for length, pipe in ((2, short), (2 + HOPS, long)):
+                for _ in range(50):
+                    before = time.perf_counter_ns()
+                    pipe({"data": 1})
+                    times[length].append((time.perf_counter_ns() - before) / 1e3)
+    few, many = (statistics.median(times[length]) for length in sorted(times))
+    yield {"callers": 1, "hop_us": (many - few) / HOPS}
+
+
+def pipes(count: int) -> Any:
+    """Threads and memory that are left when as many pipes were opened, called and closed."""
+    import hami
+
+    def cycle() -> None:
+        with hami.pipe({"backend": "BackgroundThread[Identity]", "instance_num": 2}) as pipe:
+            pipe({"data": 1})
+
+    for _ in range(20):  # what is made once and kept
+        cycle()
+    threads, memory = _load.threads_now(), _load.rss_mb()
+    for _ in range(count):
+        cycle()
+    yield {"callers": 1, "threads_left": _load.threads_now() - threads, "rss_grown_mb": _load.rss_mb() - memory}
+
+
+def main() -> None:
+    data, name, contender, callers, seconds = sys.argv[1:]
+    if name == "hop_inline":
+        lines = hops("Identity", float(seconds))
+    elif name == "hop_handed_over":  # a thread that is woken on the same core starts soonest
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        lines = hops("BackgroundThread[Identity]", float(seconds))
+    elif name == "pipes":
+        lines = pipes(1000)
+    else:
+        counts = [int(count) for count in callers.split(",")]
+        lines = load(works(Path(data))[name], contender, counts, float(seconds))
+    for line in lines:
+        print(json.dumps({"work": name, "contender": contender, **line}), flush=True)
+    sys.stdout.flush()
+    os._exit(0)  # threads of contenders that know no end
+
+
+if __name__ == "__main__":
+    main()
