@@ -105,6 +105,8 @@ class Request(DictView):
     """One request of a batch: a mutable mapping, valid until forward returns."""
 
     def fail(self, exception: BaseException | type[BaseException]) -> None: ...
+    @property
+    def cancelled(self) -> bool: ...
 
 class Child:
     """A backend inside the brackets of a Python backend."""

@@ -14,6 +14,7 @@ namespace hami {
 inline constexpr std::string_view kData = "data";
 inline constexpr std::string_view kResult = "result";
 inline constexpr std::string_view kRequestSize = "request_size";
+inline constexpr std::string_view kPriority = "priority";
 inline constexpr std::string_view kNodeName = "node_name";
 inline constexpr std::string_view kEvent = "event";
 

@@ -11,7 +11,7 @@ namespace {
 
 // Every request may have these, declared or not.
 constexpr std::string_view kRequestKeys[] = {kData,     kResult,   kNodeName, kEvent,     kRequestSize, "req_id",
-                                             "context", "state",   "priority", "deadline", "timeout"};
+                                             "context", "state",   kPriority, "deadline", "timeout"};
 
 bool is_request_key(std::string_view key) noexcept {
   return std::find(std::begin(kRequestKeys), std::end(kRequestKeys), key) != std::end(kRequestKeys);

@@ -1,4 +1,5 @@
 // CatSplit[cat,infer,split] and With[A,B]: items that work together on one batch.
+#include <algorithm>
 #include <memory>
 
 #include "registry/init.hpp"
@@ -38,11 +39,23 @@ class CatSplit final : public Backend {
     if (!promote_result(*all, cat_->label())) throw *all->error;
     all->items = batch.items();
     all->dict.set(kRequestSize, static_cast<std::int64_t>(all->items));
+    take_urgency(*all, batch);
     Request* one = all.get();
     infer_->forward(Batch(&one, 1));
     if (!all->error && !all->dict.contains(kResult)) all->fail(Error(ErrorCode::kNoResult, infer_->label() + " left no `result`"));
     if (all->error) throw *all->error;
     return *all->dict.find(kResult);
+  }
+
+  // As long as the most patient of them, as urgent as the most urgent, and wanted as long as one of them is.
+  static void take_urgency(Request& all, Batch batch) {
+    all.deadline = 0;
+    for (Request* request : batch) {
+      all.deadline = std::max(all.deadline, request->deadline);
+      all.priority = std::max(all.priority, request->priority);
+      all.stands_for.emplace_back(request);
+    }
+    if (all.priority > 0) all.dict.set(kPriority, std::int64_t{all.priority});
   }
 
   Range range_() const override { return infer_->range(); }

@@ -54,8 +54,9 @@ class Unattended final : public Sink {
   std::optional<Error> refusal_;
 };
 
-Ref<Request> request_of(Value data) {
+Ref<Request> request_of(Value data, const PipeContext& context) {
   Ref<Request> request = make_counted<Request>();
+  request->parent = context.origin();
   request->dict.set(kData, std::move(data));
   return request;
 }
@@ -104,7 +105,7 @@ void Consumer::forward_(Batch) {
 
 void Consumer::run() {
   while (std::optional<Value> value = queue_->next()) {
-    const Ref<Request> request = request_of(std::move(*value));
+    const Ref<Request> request = request_of(std::move(*value), *context_);
     Request* one = request.get();
     try {
       body_->forward(Batch(&one, 1));
@@ -127,10 +128,13 @@ Ref<Queue> open_queue(Init& init, const std::string& name) {
   return queue;
 }
 
-NodeInbox::NodeInbox(Init& init, const std::string& node) : node_(proxy(init, "node." + node)) {}
+NodeInbox::NodeInbox(Init& init, const std::string& node)
+    : context_(init.shared_context()), node_(proxy(init, "node." + node)) {}
 
-void NodeInbox::push(const Value& value, const std::string& sender) {
-  const Ref<Request> request = request_of(value);
+void NodeInbox::push(const Value& value, std::uint8_t priority, const std::string& sender) {
+  const Ref<Request> request = request_of(value, *context_);
+  request->priority = priority;
+  if (priority > 0) request->dict.enter(std::string(kPriority), std::int64_t{priority});
   const Ref<Unattended> sink = make_counted<Unattended>(sender);
   request->sink = Ref<Sink>(sink.get());
   Request* one = request.get();

@@ -1,6 +1,7 @@
 // The queues that a node has by itself: `<node>.queue`, and `<node>.queue.<i>` of its instance i.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,9 +49,10 @@ Ref<Queue> open_queue(Init& init, const std::string& name);
 class NodeInbox {
  public:
   NodeInbox(Init& init, const std::string& node);
-  void push(const Value& value, const std::string& sender);
+  void push(const Value& value, std::uint8_t priority, const std::string& sender);
 
  private:
+  std::shared_ptr<PipeContext> context_;
   BackendPtr node_;
 };
 

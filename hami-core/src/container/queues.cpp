@@ -35,7 +35,7 @@ class Push final : public Backend {
       if (!request->alive()) continue;
       try {
         const Value& data = *request->dict.find(kData);
-        inbox_ ? inbox_->push(data, node_) : queue_->push(data, request->deadline);
+        inbox_ ? inbox_->push(data, request->priority, node_) : queue_->push(data, request->deadline);
       } catch (...) {
         request->fail(current_error());
       }

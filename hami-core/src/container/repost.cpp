@@ -51,7 +51,9 @@ class Repost final : public Backend {
       Ref<Request> copy = make_counted<Request>();
       copy->dict = request->dict;
       copy->dict.erase(kResult);
+      copy->parent = context_->origin();
       copy->deadline = request->deadline;
+      copy->priority = request->priority;
       copy->items = request->items;
       copy->sink = Ref<Sink>(replies_.get());
       copy->owner = Ref<Counted>(new Replies::Address(event));

@@ -100,13 +100,20 @@ void PipeState::left_start() noexcept {
   drained_.notify_all();
 }
 
-// The earliest of all that limit it. Marks the request failed and gives false if a limit cannot be read.
-bool PipeState::read_deadline(Request& request, Nanoseconds timeout, Nanoseconds moment) const {
+// How urgent it is: its priority, and the earliest of all that limit its time. Marks the request failed and gives false if
+// one cannot be read.
+bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const {
   const auto limit = [&](Nanoseconds duration) {
     if (duration < kNever - moment) request.deadline = std::min(request.deadline, moment + std::max<Nanoseconds>(0, duration));
   };
   limit(timeout);
   limit(context_->timeout());
+  try {
+    request.priority = declared_priority(request.dict);
+  } catch (const Error& error) {
+    request.fail(error);
+    return false;
+  }
   try {
     if (const Value* given = request.dict.find("timeout"); given && !given->is_none()) {
       static const ParamSpec spec = parse_param_specs("timeout: duration")[0];
@@ -143,7 +150,7 @@ Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
     Request& request = *slot.request;
     request.dict.erase(kResult);
     request.held_by = holder;
-    (read_deadline(request, timeout, moment) ? good : bad).push_back(&request);
+    (read_urgency(request, timeout, moment) ? good : bad).push_back(&request);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
   open_call(*call);  // from here on a close may give it up at any time
@@ -217,6 +224,7 @@ std::vector<std::string> PipeState::end(Nanoseconds patience) {
   wait_until(patience, drained);
   const Nanoseconds until = std::max(patience, after(kGrace));
   context_->set_close_until(until);
+  context_->origin()->abandon();
   for (const Ref<Call>& call : open_calls()) call->give_up(Error(ErrorCode::kPipeClosed, "the pipe was closed"));
   for (const auto& weak : context_->stoppables())
     if (const auto stoppable = weak.lock()) stoppable->stop();

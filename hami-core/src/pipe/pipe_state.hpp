@@ -55,7 +55,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   void launch(const Ref<Call>& call, const std::vector<Request*>& requests, Inline how);
   template <class Condition>
   bool wait_until(Nanoseconds until, Condition condition);  // of what mutex_ guards
-  bool read_deadline(Request& request, Nanoseconds timeout, Nanoseconds moment) const;
+  bool read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const;
   void open_call(Call& call);
   void close_call(Call& call) noexcept;
   void left_start() noexcept;

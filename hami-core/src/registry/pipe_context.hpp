@@ -82,6 +82,9 @@ class PipeContext {
   void add_stoppable(std::weak_ptr<Stoppable> stoppable) { stoppables_.push_back(std::move(stoppable)); }
   const std::vector<std::weak_ptr<Stoppable>>& stoppables() const noexcept { return stoppables_; }
 
+  // The parent of requests that no caller waits for; abandoned when the pipe's patience with its close is over.
+  const Ref<Request>& origin() const noexcept { return origin_; }
+
   // When a close must be through; kNever while the pipe is open.
   Nanoseconds close_until() const noexcept { return close_until_; }
   void set_close_until(Nanoseconds until) noexcept { close_until_ = until; }
@@ -100,6 +103,7 @@ class PipeContext {
   Nanoseconds timeout_ = kNever;
   bool quick_ = true;
   std::atomic<Nanoseconds> close_until_{kNever};
+  const Ref<Request> origin_ = make_counted<Request>();
   RequestStore store_;
   std::mutex mutex_;  // guards all below
   std::map<std::string, Ref<Queue>> queues_;

@@ -1,6 +1,8 @@
 // Requests: size, branches, completion.
 #include "registry/request.hpp"
 
+#include <algorithm>
+
 namespace hami {
 
 Ref<Request> Request::branch(Ref<Sink> branch_sink, std::size_t branch_index) {
@@ -11,7 +13,15 @@ Ref<Request> Request::branch(Ref<Sink> branch_sink, std::size_t branch_index) {
   child->index = branch_index;
   child->items = items;
   child->deadline = deadline;
+  child->priority = priority;
   return child;
+}
+
+bool Request::cancelled() const noexcept {
+  if (abandoned_.load(std::memory_order_relaxed) || (deadline != kNever && deadline <= now())) return true;
+  if (parent) return parent->cancelled();
+  const auto gone = [](const Ref<Request>& request) { return request->cancelled(); };
+  return !stands_for.empty() && std::all_of(stands_for.begin(), stands_for.end(), gone);
 }
 
 std::size_t Batch::items() const noexcept {
@@ -40,6 +50,17 @@ std::size_t declared_items(const Dict& dict) {
                     ? "request_size is " + std::to_string(given->as_int()) + "; it must be at least 1"
                     : std::string("request_size must be an int of at least 1, got ") + kind_name(given->kind()));
   return static_cast<std::size_t>(given->as_int());
+}
+
+std::uint8_t declared_priority(const Dict& dict) {
+  const Value* given = dict.find(kPriority);
+  if (!given || given->is_none()) return 0;
+  if (given->kind() != Kind::kInt)
+    throw Error(ErrorCode::kDataType, std::string("priority must be an int of 0 to 255, got ") + kind_name(given->kind()));
+  const std::int64_t priority = given->as_int();
+  if (priority < 0 || priority > UINT8_MAX)
+    throw Error(ErrorCode::kRequest, "priority is " + std::to_string(priority) + "; it must be 0 to 255");
+  return static_cast<std::uint8_t>(priority);
 }
 
 void finish(Batch batch) noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -32,6 +33,8 @@ class Request : public Counted {
   std::size_t index = 0;      // the sink's own
   std::size_t items = 1;      // request_size
   Nanoseconds deadline = kNever;
+  std::uint8_t priority = 0;
+  std::vector<Ref<Request>> stands_for;  // those it was gathered from, each with a caller of its own; empty: itself alone
 
   bool alive() const noexcept { return !error; }
   void fail(Error reason) {
@@ -43,6 +46,8 @@ class Request : public Counted {
       if (request->abandoned_.load(std::memory_order_relaxed)) return true;
     return false;
   }
+  // The same, or its time is up and nobody has noticed yet: what a backend asks that may stop early.
+  bool cancelled() const noexcept;
   void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
 
   // A request of its own with the same keys, whose caller is this one.
@@ -76,6 +81,8 @@ bool promote_result(Request& request, const std::string& step);
 
 // `request_size` of a request; Error(kRequest) if it is no positive int.
 std::size_t declared_items(const Dict& dict);
+// `priority` of a request, 0 if it has none; Error if it is no int of 0 … 255.
+std::uint8_t declared_priority(const Dict& dict);
 
 // Passes each request to its sink, neighbours with the same sink together.
 void finish(Batch batch) noexcept;

@@ -125,6 +125,7 @@ class Router final : public Sink {
     request->parent = run.outer;
     request->index = node;
     request->deadline = from.deadline;
+    request->priority = from.priority;
     ++run.ways;
     hops.add(node, std::move(request));
   }
@@ -165,7 +166,7 @@ class Router final : public Sink {
   // A fresh dict from the keys that the node's `map` names, plus the reserved ones.
   void gather(Run& run, const Request& from, std::size_t node, Hops& hops) {
     static constexpr std::string_view kReserved[] = {kNodeName, kRequestSize, "req_id",   "context",
-                                                     "state",   "priority",   "deadline", "timeout"};
+                                                     "state",   kPriority,    "deadline", "timeout"};
     Dict dict;
     for (std::string_view key : kReserved)
       if (const Value* value = run.outer->dict.find(key)) dict.enter(std::string(key), *value);

@@ -1,0 +1,162 @@
+"""`request.cancelled`: a backend that runs for long can see that nobody waits for its answer any more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import hami
+import pytest
+from running import PATIENCE, Gate, backend
+
+
+class Watch:
+    """A backend that notes `cancelled` of its batch when it starts and when the test lets it go on."""
+
+    def __init__(self, name: str = "TestWatches", **attributes: Any) -> None:
+        self._gate = Gate()
+        self._started = threading.Event()
+        self._ended = threading.Event()
+        self.noted: list[tuple[list[bool], list[bool]]] = []  # complete when the pipe is closed
+        self.wait_for_start = self._gate.wait_for_arrival
+        self.has_started = self._started.is_set
+        self.let_go = self._gate.open
+        backend(self._forward, name, **attributes)
+
+    def wait_for_end(self) -> None:
+        assert self._ended.wait(PATIENCE)
+
+    def _forward(self, batch: list[Any]) -> None:
+        before = [item.cancelled for item in batch]
+        self._started.set()
+        self._gate.enter()
+        self.noted.append((before, [item.cancelled for item in batch]))
+        self._ended.set()
+        for item in batch:
+            item["result"] = item["data"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "TestWatches",
+        "S[Identity,TestWatches,Identity]",
+        "BackgroundThread[S[TestWatches]]",
+        "HasKey(data)[TestWatches]",
+        "LoopCondition(count=1)[TestWatches]",
+        "CatSplit[Identity,TestWatches,Identity]",
+        "FanOut[TestWatches]",
+        "Filter[TestWatches,Identity]",
+        "IoC[TestWatches;S[Identity,TestWatches]]",
+    ],
+)
+def test_a_cancelled_future_is_seen_through_containers(expression: str) -> None:
+    watch = Watch()
+    with hami.pipe(expression) as pipe:
+        future = pipe.submit({"data": ["one"]})
+        watch.wait_for_start()
+        assert future.cancel()
+        watch.let_go()
+    assert watch.noted == [([False], [True])]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"a": {"backend": "Identity", "next": "b"}, "b": {"backend": "TestWatches"}},
+        {
+            "a": {"backend": "Identity", "next": "b,c"},
+            "b": {"backend": "Identity", "next": "d"},
+            "c": {"backend": "Identity", "next": "d"},
+            "d": {"backend": "TestWatches", "map": "b[result:data],c[result:other]"},
+        },
+        {"a": {"backend": "FanOut[Forward[node.b]]", "next": []}, "b": {"backend": "TestWatches"}},
+    ],
+    ids=["hop", "join", "fan-out to a node"],
+)
+def test_a_cancelled_future_is_seen_through_a_graph(config: dict[str, Any]) -> None:
+    watch = Watch()
+    if "FanOut" in config["a"]["backend"]:
+        config = {**config, "entrypoint": "Forward[node.a]", "dag_entrypoint": "Forward[node.a]"}
+    with hami.pipe(config) as pipe:
+        future = pipe.submit({"data": ["one"]})
+        watch.wait_for_start()
+        assert future.cancel()
+        watch.let_go()
+    assert watch.noted == [([False], [True])]
+
+
+@pytest.mark.parametrize("how", ["call", "timeout", "deadline"])
+def test_a_request_that_runs_into_its_deadline_is_cancelled(how: str) -> None:
+    watch = Watch()
+    with hami.pipe("TestWatches") as pipe:
+        while not watch.has_started():  # the deadline of those before came first
+            limits: dict[str, Any] = {"timeout": {"timeout": 20}, "deadline": {"deadline": time.monotonic() + 0.02}}
+            future = pipe.submit({"data": 1, **limits.get(how, {})}, timeout=0.02 if how == "call" else None)
+            with pytest.raises(hami.DeadlineExceeded):
+                future.result(PATIENCE)
+        watch.let_go()
+    assert watch.noted[0][1] == [True]
+
+
+def test_a_cancelled_task_cancels_its_request() -> None:
+    watch = Watch()
+
+    async def main(pipe: hami.Pipe) -> None:
+        task = asyncio.create_task(pipe.acall({"data": 1}))
+        await asyncio.to_thread(watch.wait_for_start)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with hami.pipe("TestWatches") as pipe:
+        asyncio.run(main(pipe))
+        watch.let_go()
+    assert watch.noted == [([False], [True])]
+
+
+def test_neighbours_of_a_cancelled_request_are_not() -> None:
+    watch = Watch(max=4)
+    with hami.pipe("TestWatches") as pipe:
+        futures = [pipe.submit({"data": 0})]
+        watch.wait_for_start()
+        futures += [pipe.submit({"data": number}) for number in (1, 2)]
+        assert futures[0].cancel()
+        watch.let_go()
+        assert [future.result(PATIENCE)["result"] for future in futures[1:]] == [1, 2]
+    assert watch.noted == [([False], [True]), ([False, False], [False, False])]
+
+
+@pytest.mark.filterwarnings("ignore:these backends did not come back")
+def test_a_pipe_that_waits_no_longer_for_its_close_cancels() -> None:
+    watch = Watch()
+    # Nobody waits for what is reposted; the second request tells when the pipe gives up.
+    with hami.pipe({"a": {"backend": "Repost[node.b,reply]"}, "b": {"backend": "TestWatches"}}) as pipe:
+        assert pipe({"data": 1, "node_name": "a"})["result"] == 1
+        watch.wait_for_start()
+        waiting = pipe.submit({"data": 2, "node_name": "b"})
+        closer = threading.Thread(target=pipe.close, args=(0,))
+        closer.start()
+        with pytest.raises(hami.PipeClosed):
+            waiting.result(PATIENCE)
+        watch.let_go()
+        watch.wait_for_end()
+        closer.join(PATIENCE)
+    assert watch.noted == [([False], [True])]
+
+
+def test_the_view_knows_it_only_until_forward_returns() -> None:
+    kept: list[Any] = []
+
+    def forward(batch: list[Any]) -> None:
+        kept.extend(batch)
+        for item in batch:
+            item["result"] = item.cancelled
+
+    backend(forward, "TestKeepsViews")
+    with hami.pipe("TestKeepsViews") as pipe:
+        assert pipe({"data": 1})["result"] is False
+    with pytest.raises(hami.RequestError, match="this request is no longer the backend's; its forward has returned"):
+        kept[0].cancelled  # noqa: B018
