@@ -1,0 +1,263 @@
+"""Bad requests and bad backends: a typed error for that request by every way of calling, nothing for its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import hami
+import pytest
+from running import PATIENCE, Gate, backend, each
+
+GOOD = 1
+WAYS = ("list", "call", "submit", "acall")
+
+
+def together(pipe: hami.Pipe, bad: dict[str, Any], way: str) -> tuple[BaseException | None, list[Any]]:
+    """Send a bad request between good ones; return its error and the results of the others."""
+    requests = [{"data": GOOD}, bad, {"data": GOOD}]
+    errors: list[BaseException | None] = [None, None, None]
+    if way == "list":
+        with pytest.raises(hami.BatchError) as raised:
+            pipe(requests, timeout=PATIENCE)
+        for index, error in raised.value.errors:
+            errors[index] = error
+    elif way == "acall":
+
+        async def main() -> list[Any]:
+            return await asyncio.gather(*(pipe.acall(one, PATIENCE) for one in requests), return_exceptions=True)
+
+        errors = [one if isinstance(one, BaseException) else None for one in asyncio.run(main())]
+    else:
+
+        def ask(index: int) -> None:
+            try:
+                pipe(requests[index], timeout=PATIENCE) if way == "call" else futures[index].result(PATIENCE)
+            except BaseException as error:
+                errors[index] = error
+
+        futures = [submitted(pipe, one) for one in requests] if way == "submit" else []
+        threads = [threading.Thread(target=ask, args=(index,)) for index in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert "result" not in bad
+    assert errors[0] is errors[2] is None
+    return errors[1], [requests[0]["result"], requests[2]["result"]]
+
+
+def submitted(pipe: hami.Pipe, request: dict[str, Any]) -> Future[Any]:
+    """Submit; what submit itself refuses is told like what the future says."""
+    try:
+        return pipe.submit(request, timeout=PATIENCE)
+    except hami.Error as error:
+        refused: Future[Any] = Future()
+        refused.set_exception(error)
+        return refused
+
+
+def first_line(error: BaseException | None) -> str:
+    return str(error).splitlines()[0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("keys", "expected", "message"),
+    [
+        ({"event": "soon"}, hami.DataTypeError, "the key \"event\" of a request takes a hami.Event, got 'soon'"),
+        ({"request_size": 9}, hami.RequestError, 'request_size is 9; node "default" takes at most 4'),
+        ({"request_size": 0}, hami.RequestError, "request_size is 0; it must be at least 1"),
+        ({"request_size": "2"}, hami.RequestError, "request_size must be an int of at least 1, got str"),
+        ({"priority": 256}, hami.RequestError, "priority is 256; it must be 0 to 255"),
+        ({"deadline": "now"}, hami.DataTypeError, "timeout or deadline of the request: expected float, got str"),
+        ({1: 2}, hami.DataTypeError, "the keys of a request are str, got 1"),
+    ],
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "",
+)
+def test_a_bad_request(keys: dict[Any, Any], expected: type[Exception], message: str, way: str) -> None:
+    each(lambda data: data + 1, "TestAddOne", max=4)
+    with hami.pipe("TestAddOne") as pipe:
+        error, others = together(pipe, {"data": GOOD, **keys}, way)
+        assert (type(error), first_line(error)) == (expected, message)
+        assert others == [GOOD + 1, GOOD + 1]
+
+
+def misbehaving(bad: Callable[[Any], Any], **attributes: Any) -> None:
+    """Register a backend that does this with an item whose data is "bad", and adds one to the others."""
+
+    def forward(batch: list[Any]) -> None:
+        for item in batch:
+            if item["data"] == "bad":
+                bad(item)
+            else:
+                item["result"] = item["data"] + 1
+
+    backend(forward, "TestMisbehaves", max=4, **attributes)
+
+
+def raise_no_exception(_: Any) -> None:
+    raise 5  # type: ignore[misc]  # noqa: B016
+
+
+def leave(_: Any) -> None:
+    raise SystemExit(3)
+
+
+def write_wrong_key(item: Any) -> None:
+    item[5] = 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("thread", ["own", "any"])
+@pytest.mark.parametrize(
+    ("bad", "expected", "message"),
+    [
+        (lambda item: None, hami.NoResult, "the pipeline left no `result`"),
+        (lambda item: item.pop("data"), hami.NoResult, "the pipeline left no `result`"),
+        (raise_no_exception, TypeError, "exceptions must derive from BaseException"),
+        (leave, hami.RequestError, "the backend raised SystemExit(3)"),
+        (write_wrong_key, hami.DataTypeError, "the keys of a request are str, got 5"),
+        (lambda item: item.fail(5), hami.DataTypeError, "fail() takes an exception, got 5"),
+    ],
+    ids=[
+        "sets no result",
+        "takes the data away",
+        "raises a number",
+        "exits",
+        "writes a wrong key",
+        "fails with a number",
+    ],
+)
+def test_a_bad_backend(bad: Any, expected: type[Exception], message: str, thread: str, way: str) -> None:
+    misbehaving(bad, thread=thread)
+    with hami.pipe("TestMisbehaves") as pipe:
+        error, others = together(pipe, {"data": "bad"}, way)
+        assert (type(error), first_line(error)) == (expected, message)
+        assert others == [GOOD + 1, GOOD + 1]
+
+
+def test_a_backend_that_answers_too_few() -> None:
+    def forward(batch: list[Any]) -> None:
+        for item in batch[:-1]:
+            item["result"] = item["data"]
+
+    backend(forward, "TestTooFew", max=4)
+    with hami.pipe("TestTooFew") as pipe:
+        requests = [{"data": number} for number in range(3)]
+        with pytest.raises(hami.BatchError) as raised:
+            pipe(requests)
+        assert [(index, type(error)) for index, error in raised.value.errors] == [(2, hami.NoResult)]
+        assert [request.get("result") for request in requests] == [0, 1, None]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_backend_that_calls_a_closed_pipe(way: str) -> None:
+    with hami.pipe("Identity") as closed:
+        pass
+    misbehaving(lambda item: closed({"data": 1}))
+    with hami.pipe("TestMisbehaves") as pipe:
+        error, others = together(pipe, {"data": "bad"}, way)
+        assert (type(error), first_line(error)) == (hami.PipeClosed, "the pipe is closed")
+        assert others == [GOOD + 1, GOOD + 1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("thread", ["own", "any"])
+def test_a_backend_that_calls_its_own_node(thread: str, way: str) -> None:
+    pipes: list[hami.Pipe] = []
+    misbehaving(lambda item: pipes[0]({"data": 1}), thread=thread)
+    with hami.pipe("TestMisbehaves") as pipe:
+        pipes.append(pipe)
+        error, others = together(pipe, {"data": "bad"}, way)
+        assert type(error) is hami.ReentrantCall
+        assert others == [GOOD + 1, GOOD + 1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_call_a_closed_pipe(way: str) -> None:
+    with hami.pipe("Identity") as pipe:
+        pass
+    request = {"data": 1, "result": "stale"}
+    calls: dict[str, Callable[[], Any]] = {
+        "call": lambda: pipe(request),
+        "list": lambda: pipe([request]),
+        "submit": lambda: pipe.submit(request).result(PATIENCE),
+        "acall": lambda: asyncio.run(pipe.acall(request)),
+    }
+    with pytest.raises(hami.PipeClosed):
+        calls[way]()
+    assert request == {"data": 1}
+
+
+def test_a_backend_that_blocks_for_ever_where_a_timeout_is_set() -> None:
+    gate, entered = Gate(), threading.Event()
+    misbehaving(lambda item: (entered.set(), gate.enter()))
+    with hami.pipe({"backend": "TestMisbehaves", "timeout": 20}) as pipe:
+        while not entered.is_set():  # the time of those before was up first
+            with pytest.raises(hami.DeadlineExceeded):
+                pipe({"data": "bad"})
+        waiting = {"data": GOOD}
+        with pytest.raises(hami.DeadlineExceeded):
+            pipe(waiting)
+        assert "result" not in waiting
+        gate.open()
+
+
+def test_a_backend_that_blocks_for_ever_holds_up_its_instance_alone() -> None:
+    gate = Gate()
+    misbehaving(lambda item: gate.enter())
+    with hami.pipe({"backend": "TestMisbehaves", "instance_num": 2, "max": 1}) as pipe:
+        stuck = pipe.submit({"data": "bad"})
+        gate.wait_for_arrival()
+        assert pipe({"data": GOOD}, timeout=PATIENCE)["result"] == GOOD + 1
+        gate.open()
+        with pytest.raises(hami.NoResult):
+            stuck.result(PATIENCE)
+
+
+@pytest.mark.parametrize("way", ["call", "submit", "acall"])
+def test_fewer_than_min_at_the_timeout(way: str) -> None:
+    each(lambda data: data + 1, "TestPairs", min=2, max=2)
+    with hami.pipe({"backend": "TestPairs", "batching_timeout": 1}) as pipe:
+        calls: dict[str, Callable[[], Any]] = {
+            "call": lambda: pipe({"data": 1}),
+            "submit": lambda: pipe.submit({"data": 1}).result(PATIENCE),
+            "acall": lambda: asyncio.run(pipe.acall({"data": 1})),
+        }
+        with pytest.raises(hami.RequestError) as raised:
+            calls[way]()
+        assert first_line(raised.value) == 'node "default" takes at least 2 items; only 1 came in time'
+        assert [one["result"] for one in pipe([{"data": 1}, {"data": 2}])] == [2, 3]
+
+
+@pytest.mark.parametrize("thread", ["own", "any", "concurrent"])
+def test_one_dict_passed_by_many_threads_at_once(thread: str) -> None:
+    each(lambda data: data + 1, "TestAddOne", thread=thread, max=4)
+    failures: list[BaseException] = []
+    shared: dict[str, Any] = {"data": GOOD}
+
+    def call(pipe: hami.Pipe, turn: int) -> None:
+        try:
+            for number in range(100):
+                if (number + turn) % 3 == 0:
+                    pipe.submit(shared).result(PATIENCE)
+                elif (number + turn) % 3 == 1:
+                    pipe([shared, {"data": number}])
+                else:
+                    pipe(shared)
+                assert shared.get("result", GOOD + 1) == GOOD + 1
+        except BaseException as error:
+            failures.append(error)
+
+    with hami.pipe({"backend": "TestAddOne", "instance_num": 2}) as pipe:
+        threads = [threading.Thread(target=call, args=(pipe, turn)) for turn in range(6)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(PATIENCE)
+        assert failures == []
+        assert pipe(shared) == {"data": GOOD, "result": GOOD + 1}
