@@ -34,7 +34,8 @@ struct Tracked final : OpaqueObject {
 std::atomic<int> interrupts{0};
 const std::thread::id main_thread = std::this_thread::get_id();
 const bool hooks_set = [] {
-  set_blocking_hooks({[]() noexcept -> void* { return nullptr; }, [](void*) noexcept {}, [] {
+  set_blocking_hooks({[]() noexcept -> void* { return nullptr; }, [](void*) noexcept {},
+                      []() noexcept { return std::this_thread::get_id() == main_thread; }, [] {
                         if (std::this_thread::get_id() != main_thread || interrupts == 0) return;
                         --interrupts;
                         throw Error(ErrorCode::kCancelled, "interrupted");

@@ -10,6 +10,7 @@
 
 #include "base/blocking.hpp"
 #include "base/error.hpp"
+#include "base/fork.hpp"
 #include "errors.hpp"
 
 namespace hami::bind {
@@ -66,9 +67,18 @@ void enter(void* token) noexcept {
   if (token) take_back(static_cast<PyThreadState*>(token));
 }
 
-// Python runs signal handlers on the main thread only.
+// Python does so on the main thread only; a fork may make another one that.
+bool runs_signal_handlers() noexcept {
+  thread_local unsigned asked = ~0u;
+  thread_local bool known = false;
+  if (const unsigned generation = fork_generation(); asked != generation) {
+    asked = generation;
+    known = on_main_thread();
+  }
+  return known;
+}
+
 void check_signals() {
-  if (!on_main_thread()) return;
   const HoldGil gil;
   if (PyErr_CheckSignals() == 0) return;
   py::error_already_set raised;
@@ -109,7 +119,7 @@ void drain_dropped() noexcept {
 }
 
 void install_hooks() {
-  set_blocking_hooks({leave, enter, check_signals});
+  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals});
   // A fork must not leave the child a mutex that nobody unlocks.
   pthread_atfork([] { dropped_mutex.lock(); }, [] { dropped_mutex.unlock(); }, [] { dropped_mutex.unlock(); });
 }

@@ -4,15 +4,17 @@
 namespace hami {
 
 struct BlockingHooks {
-  void* (*leave)() noexcept;         // about to wait; the token goes to `enter`
+  void* (*leave)() noexcept;              // about to wait; the token goes to `enter`
   void (*enter)(void* token) noexcept;
-  void (*check_interrupt)();         // throws Error if the user wants the calling thread back (Ctrl-C)
+  bool (*may_be_interrupted)() noexcept;  // whether the user can want the calling thread back (Ctrl-C)
+  void (*check_interrupt)();              // throws Error if so
 };
 
 // Set once, before the first pipe. Without hooks nothing is done.
 void set_blocking_hooks(BlockingHooks hooks) noexcept;
 
-// For waits that can be given up, every 50 ms or so.
+// Waits that can be given up are, by threads that may be interrupted, asked every 50 ms or so.
+bool may_be_interrupted() noexcept;
 void check_interrupt();
 
 class BlockingScope {

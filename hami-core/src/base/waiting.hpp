@@ -22,6 +22,10 @@ bool wait_for(std::mutex& mutex, std::condition_variable& changed, Nanoseconds u
     {
       BlockingScope blocking;  // before the mutex: whatever it takes back is taken after the mutex is gone
       std::unique_lock lock(mutex);
+      if (until == kNever && !may_be_interrupted()) {  // a timer that nobody needs costs as much as the wait
+        changed.wait(lock, ready);
+        return true;
+      }
       const Nanoseconds step = std::min(until, now() + kInterruptPoll);
       if (changed.wait_until(lock, to_time_point(step), ready)) return true;
     }
