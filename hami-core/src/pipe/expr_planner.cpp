@@ -76,6 +76,7 @@ Plan ExprPlanner::plan_value(const std::string& key) {
   }
   Source source{"", node_.where(found.section, key)};
   if (found.value->kind() != Kind::kStr) {
+    node_.give_up();
     Span span;
     const std::string text = show_setting(key, *found.value, span);
     planning_.problems.emplace_back(
@@ -87,6 +88,7 @@ Plan ExprPlanner::plan_value(const std::string& key) {
   source.text = std::string(found.value->as_text());
   for (const ExprPlanner* planner = this; planner; planner = planner->asked_by_) {
     if (planner->key_ != key) continue;
+    node_.give_up();
     planning_.problems.emplace_back(
         ErrorCode::kConfig, message_with_caret("the expression under \"" + key + "\" refers to itself", source.text,
                                                {0, static_cast<std::uint32_t>(source.text.size())}, source.where, ""));

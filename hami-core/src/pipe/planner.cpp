@@ -51,13 +51,14 @@ class PipePlanner {
       planning_.explanation->nodes.push_back({source.text, own.key, {}});
       planning_.explanation->part = &planning_.explanation->nodes.back();
     }
-    if (own.unknown)
-      scope.give_up();
-    else if (own.value && own.value->kind() != Kind::kStr)
-      report(std::string("node_entrypoint must be a pipeline expression in quotes, got ") + kind_name(own.value->kind()),
-             own.key, *own.value, "", scope.where(own.section, own.key));
-    else
+    if (!own.value || own.value->kind() == Kind::kStr) {
       plan_.nodes.emplace_back(section.name, ExprPlanner(planning_, scope, source, true).plan_text_of_source());
+    } else {
+      scope.give_up();
+      if (!own.unknown)
+        report(std::string("node_entrypoint must be a pipeline expression in quotes, got ") + kind_name(own.value->kind()),
+               own.key, *own.value, "", scope.where(own.section, own.key));
+    }
 
     GraphNode node;
     node.name = section.name;
@@ -124,7 +125,10 @@ class PipePlanner {
 
   void report_unused_key(const PipeConfig::Section& section, const std::string& key, const std::set<std::string>& known,
                          const std::string& where) {
-    const std::vector<std::string> candidates(known.begin(), known.end());
+    const bool is_qualified = key.find('.') != std::string::npos;
+    std::vector<std::string> candidates;
+    for (const std::string& name : known)
+      if (is_qualified || name.find('.') == std::string::npos) candidates.push_back(name);
     for (const auto& [name, value] : section.keys)
       if (name == key)
         report("nothing uses the key \"" + key + "\"" + did_you_mean(near_names(key, candidates), true), key,
