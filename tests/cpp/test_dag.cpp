@@ -227,6 +227,69 @@ TEST_CASE("everything that is wrong with a graph is found at once") {
            "  name it in another node's next\n");
 }
 
+TEST_CASE("what cannot be a graph is refused when the pipe is built, each mistake at its node and key") {
+  const auto problems = [](GraphSpec spec) {
+    std::string text;
+    for (const GraphProblem& problem : check_graph(spec)) text += problem.node + "." + problem.key + ": " + problem.headline + "\n";
+    return text;
+  };
+  const auto node = [](const char* name, std::vector<std::string> next, std::vector<MapEntry> map = {}, bool is_or = false) {
+    return GraphNode{name, std::move(next), std::move(map), is_or};
+  };
+  CHECK_EQ(problems({node("a", {"b", "c"}), node("b", {"d"}), node("c", {"d"}), node("d", {}, {{"b", "result", "data"}})}), "");
+  CHECK_EQ(problems({node("alone", {})}), "");
+  CHECK_EQ(problems({node("alone", {"alone"})}), "alone.next: node \"alone\" follows itself\n");
+  CHECK_EQ(problems({node("alone", {}, {{"alone", "result", "data"}})}),
+           "alone.map: node \"alone\" has not run when \"alone\" starts\n");
+  CHECK_EQ(problems({node("detect", {"recogniz"}), node("recognize", {}, {{"detekt", "result", "data"}})}),
+           "detect.next: node \"recogniz\" does not exist; did you mean recognize?\n"
+           "recognize.map: node \"detekt\" does not exist; did you mean detect?\n");
+  CHECK_EQ(problems({node("a", {"b", "b"}), node("b", {})}), "a.next: node \"b\" stands twice in next\n");
+  CHECK_EQ(problems({node("a", {"c"}), node("b", {"c"}), node("c", {})}), "c.map: node \"c\" has 2 predecessors and no map\n");
+  // c and d are in a circle that nothing leads into: no request could ever reach them.
+  CHECK_EQ(problems({node("a", {"b"}), node("b", {}), node("c", {"d"}), node("d", {"c"})}), "c.next: node \"c\" follows itself\n");
+  // e is behind the circle, not in it: it is not the one that is named.
+  CHECK_EQ(problems({node("e", {}), node("a", {"b"}), node("b", {"c"}), node("c", {"a", "e"})}),
+           "a.next: node \"a\" follows itself\n");
+  // A node beside the way there, one after it, and itself: none of them has run by then.
+  CHECK_EQ(problems({node("a", {"b", "side"}), node("side", {}),
+                     node("b", {"after"}, {{"side", "result", "x"}, {"after", "result", "y"}, {"b", "result", "z"}}),
+                     node("after", {})}),
+           "b.map: node \"side\" has not run when \"b\" starts\n"
+           "b.map: node \"after\" has not run when \"b\" starts\n"
+           "b.map: node \"b\" has not run when \"b\" starts\n");
+  // But any node before it may be named, not only the last.
+  CHECK_EQ(problems({node("a", {"b"}), node("b", {"c"}), node("c", {}, {{"a", "data", "page"}, {"b", "result", "data"}})}), "");
+  CHECK_EQ(problems({node("a", {"b"}), node("b", {}, {{"a", "result", "data"}}, true), node("c", {}, {}, true)}),
+           "b.or: node \"b\" has both or and map\n"
+           "c.or: node \"c\" has or = true and no predecessor\n");
+}
+
+TEST_CASE("a join of several first nodes can be started from none of them, and from itself") {
+  define_steps();
+  TestPipe pipe(graph({{"a", {{"backend", "TestAddOne"}, {"next", "join"}}},
+                       {"b", {{"backend", "TestAddOne"}, {"next", "join"}}},
+                       {"join", {{"backend", "TestSum"}, {"map", "a[result:data],b[result:other]"}}}}));
+  CHECK_EQ(pipe.call(Value(1)).message, "the pipe has several first nodes; say in `node_name` which: a, b");
+  const auto from = [&](const char* start) {
+    Dict dict = request_of(Value(1));
+    dict.enter("node_name", Value(start));
+    dict.enter("other", Value(2));
+    return pipe.call(std::move(dict));
+  };
+  CHECK_EQ(from("a").message, "a request that starts at node \"a\" never reaches node \"b\", which node \"join\" needs");
+  CHECK_EQ(from("b").message, "a request that starts at node \"b\" never reaches node \"a\", which node \"join\" needs");
+  CHECK_EQ(from("join").number(), 3);
+}
+
+TEST_CASE("a map may name a node that came long before") {
+  define_steps();
+  TestPipe pipe(graph({{"a", {{"backend", "TestAddOne"}, {"next", "b"}}},
+                       {"b", {{"backend", "TestTimesTen"}, {"next", "c"}}},
+                       {"c", {{"backend", "TestSum"}, {"map", "b[result:data],a[result:other]"}}}}));
+  CHECK_EQ(pipe.call(Value(1)).number(), 22);
+}
+
 TEST_CASE("next and map are read as written, or refused with the reason") {
   CHECK(parse_next(" b , c") == std::vector<std::string>{"b", "c"});
   CHECK_THROWS_WITH(parse_next("b,,c"), "next is \"b,,c\"; expected node names between commas");
