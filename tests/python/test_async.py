@@ -62,6 +62,7 @@ def test_errors_are_raised_in_the_task_and_the_next_one_is_served() -> None:
 
 
 def test_the_loop_runs_on_while_a_queue_is_full_and_cancelling_the_task_cancels_the_request() -> None:
+    """`acall` awaits room, it never blocks the loop."""
     cls = gated()
 
     async def main() -> None:

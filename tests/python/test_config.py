@@ -143,6 +143,7 @@ def test_text_is_an_expression(text: str) -> None:
 
 
 def test_text_is_a_packaged_pipeline_if_no_backend_has_that_name(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another string is an expression if its head is a known backend, else the name of a packaged pipeline."""
     site.install("acme-good")
     monkeypatch.setattr(_plugins, "installed", site.plugins())
     twice = config(

@@ -148,6 +148,7 @@ def check_clean(done: subprocess.CompletedProcess[str], *lines: str) -> None:
 
 
 def test_the_interpreter_ends_with_requests_in_flight_and_their_pipe_open() -> None:
+    """The same at interpreter exit, before finalization."""
     script = """
         pipe = hami.pipe("Slow")
         future = pipe.submit({"data": 1})
@@ -236,6 +237,7 @@ def test_the_interpreter_ends_with_a_pipe_in_a_cycle() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_pipe_of_before_a_fork_is_refused_in_the_child_and_a_new_one_works() -> None:
+    """After `fork` a call in the child is a clear error."""
     script = """
         import os, warnings
         warnings.simplefilter("ignore")
@@ -261,6 +263,7 @@ def test_a_pipe_of_before_a_fork_is_refused_in_the_child_and_a_new_one_works() -
 @pytest.mark.parametrize("entry", ["Forward[node.default]", "S[Forward[node.default],Identity]"])
 @pytest.mark.parametrize("call", ["{'data': 1}", "[{'data': 1}, {'data': 2}]", "{'data': 1}, timeout=99"])
 def test_ctrl_c_in_a_waiting_call_raises_soon(entry: str, call: str) -> None:
+    """Ctrl-C in a waiting call raises KeyboardInterrupt."""
     script = f"""
         pipe = hami.pipe({{"default": {{"backend": "Slow"}}, "entrypoint": "{entry}"}})
         threading.Thread(target=lambda: (started.wait(), print("waiting", flush=True))).start()
@@ -385,6 +388,7 @@ def test_os_threads_have_names() -> None:
 
 
 def test_a_deadline_is_a_moment_of_the_monotonic_clock() -> None:
+    """`deadline`: absolute, `time.monotonic()` seconds."""
     cls = gated()
     with hami.pipe("TestGated") as pipe:
         with pytest.raises(hami.DeadlineExceeded):

@@ -43,6 +43,7 @@ def test_insert_or_assign_says_whether_it_added(store: hami.RequestStore) -> Non
 
 
 def test_get_is_none_if_only_the_key_is_absent(store: hami.RequestStore) -> None:
+    """`get`: empty, in Python None, if only the key is absent."""
     assert store.get("r1", "boxes") is None
 
 
@@ -89,6 +90,7 @@ def test_erase_and_remove_say_whether_there_was_something(store: hami.RequestSto
 
 
 def test_size_keys_and_for_each_show_one_request(store: hami.RequestStore) -> None:
+    """`size`, `keys(req_id)`, `for_each(req_id, fn)`."""
     store.create("r2")
     store.insert("r1", "a", 1)
     store.insert("r1", 2, "b")
@@ -121,6 +123,7 @@ def test_clear_ends_all_requests(store: hami.RequestStore) -> None:
 
 
 def test_responses_are_kept_by_number(store: hami.RequestStore) -> None:
+    """`req_id → resp_id → value`."""
     store.create(7)
     store.create("7")
     store.insert(7, 0, "number")
