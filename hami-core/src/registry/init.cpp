@@ -2,6 +2,7 @@
 #include "registry/init.hpp"
 
 #include "registry/background_thread.hpp"
+#include "registry/one_at_a_time.hpp"
 
 namespace hami {
 namespace {
@@ -49,8 +50,10 @@ BackendPtr Init::make(const Plan& plan) {
   }
   if (plan.traits.threads == Threads::kOwn && !on_own_thread_) return BackgroundThread::around(plan, *this);
   BackendPtr backend = plan.cls->create();
+  const bool takes_turns = plan.cls->traits.threads == Threads::kAny && !is_called_in_turn_;
   Init init = *this;
   init.plan_ = &plan;
+  init.is_called_in_turn_ = is_called_in_turn_ || takes_turns;
   try {
     backend->describe(plan.label, plan.traits);
     backend->init(init);
@@ -59,7 +62,7 @@ BackendPtr Init::make(const Plan& plan) {
     if (error.notes().empty()) error = error.with_note("init of " + plan.label);
     throw error;
   }
-  return backend;
+  return takes_turns ? std::make_shared<OneAtATime>(std::move(backend)) : backend;
 }
 
 Init Init::for_instance() const {
@@ -72,6 +75,7 @@ Init Init::for_instance() const {
 Init Init::on_own_thread() const {
   Init init = *this;
   init.on_own_thread_ = true;
+  init.is_called_in_turn_ = true;
   return init;
 }
 

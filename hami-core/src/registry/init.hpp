@@ -54,6 +54,7 @@ class Init {
   Bindings* bindings_;
   const Plan* plan_ = nullptr;
   bool on_own_thread_ = false;
+  bool is_called_in_turn_ = false;  // never two calls at a time: what is made needs no lock of its own
 };
 
 }  // namespace hami

@@ -1,0 +1,92 @@
+"""`thread = "any"`: one call at a time, from wherever an instance is reached."""
+
+from __future__ import annotations
+
+import threading
+from concurrent import futures
+from typing import Any
+
+import hami
+import pytest
+from running import PATIENCE, Gate, backend
+
+
+class Inside:
+    """A backend that counts how many threads are in one of its instances, and waits at a gate."""
+
+    def __init__(self, name: str = "TestAny", **attributes: Any) -> None:
+        self.gate = Gate()
+        self.most = 0
+        self._now = 0
+        self._lock = threading.Lock()
+        backend(self._forward, name, **{"thread": "any", **attributes})
+
+    def _forward(self, batch: list[Any]) -> None:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        self.gate.enter()
+        with self._lock:
+            self._now -= 1
+        for item in batch:
+            item["result"] = item["data"]
+
+
+NODE = "List[InstancesRegister[Reflect[backend]], Register[DI[Batching, InstanceDispatcher]]]"
+HOOKED = NODE.replace("InstanceDispatcher", "InstanceDispatcher[{}]")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"n": {"backend": "TestAny"}, "a": {"backend": "Forward[n.0]"}},
+        {"n": {"backend": "S[Identity,TestAny]"}, "a": {"backend": "Forward[n.0]"}},
+        {"n": {"backend": "Identity"}, "entrypoint": "S[TestAny,Forward[node.n]]"},
+        {"n": {"backend": "Identity", "node_entrypoint": HOOKED.format("TestAny"), "instance_num": 2}},
+        {"n": {"backend": "Identity", "node_entrypoint": HOOKED.format("Identity,TestAny"), "instance_num": 2}},
+    ],
+    ids=["straight to an instance", "to a sequence", "entrypoint", "before gathering", "before the instance"],
+)
+def test_one_call_at_a_time(config: dict[str, Any]) -> None:
+    cls = Inside()
+    starts = [{"node_name": name} for name in ("n", "a")] if "a" in config else [{}, {}]
+    with hami.pipe(config) as pipe, futures.ThreadPoolExecutor(2) as threads:
+        first = threads.submit(pipe, {"data": 1, **starts[0]})
+        cls.gate.wait_for_arrival()
+        second = threads.submit(pipe, {"data": 2, **starts[1]})
+        try:
+            with pytest.raises(futures.TimeoutError):  # it is on its way, or waits for its turn
+                second.result(0.05)
+            assert cls.most == 1
+        finally:
+            cls.gate.open()
+        assert [one.result(PATIENCE)["result"] for one in (first, second)] == [1, 2]
+    assert cls.most == 1
+
+
+def test_a_call_of_itself_past_its_node_is_an_error() -> None:
+    class Again(hami.Backend):
+        thread = "any"
+        children = (1, 1)
+
+        def forward(self, batch: list[Any]) -> None:
+            self.children[0].forward(batch)
+
+    hami.register("TestAgain")(Again)
+    with hami.pipe({"n": {"backend": "TestAgain[Forward[n.0]]"}}) as pipe, pytest.raises(hami.ReentrantCall) as raised:
+        pipe({"data": 1})
+    assert str(raised.value).splitlines()[0] == "TestAgain was called by itself; it takes one call at a time"
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_threads_that_keep_the_global_lock_take_turns_too(quick: bool) -> None:
+    cls = Inside(quick=quick)
+    cls.gate.open()
+    config = {"n": {"backend": "TestAny"}, "a": {"backend": "Forward[n.0]"}}
+    with hami.pipe(config) as pipe, futures.ThreadPoolExecutor(4) as threads:
+
+        def ask(name: str) -> int:
+            return sum(pipe({"data": 1, "node_name": name})["result"] for _ in range(200))
+
+        assert list(threads.map(ask, "anan", timeout=PATIENCE)) == [200] * 4
+    assert cls.most == 1
