@@ -1,5 +1,10 @@
 // Many threads, faults, small queues, deadlines, callers who leave: each request has exactly one outcome, the right one.
+//
+// How much of it, where nothing else is said, is up to two variables:
+//   HAMI_STRESS_THREADS=64 HAMI_STRESS_REQUESTS=1000000 hami_tests -tc="stress: as much as is asked for*"
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <random>
 #include <thread>
 
@@ -51,6 +56,18 @@ struct Load {
   std::size_t calls = 3000;  // of each thread
   bool closes = false;       // the pipe is closed while they call
 };
+
+std::size_t asked_for(const char* variable, std::size_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text ? std::strtoul(text, nullptr, 10) : otherwise;
+}
+
+Load load_asked_for() {
+  Load load;
+  load.threads = std::max<std::size_t>(1, asked_for("HAMI_STRESS_THREADS", 16));
+  load.calls = asked_for("HAMI_STRESS_REQUESTS", 20'000) / 2 / load.threads + 4;  // two requests each, on average
+  return load;
+}
 
 // Every thread mixes calls, lists and submitted requests; some have deadlines, some are left.
 void run(const PipeConfig& config, const Load& load) {
@@ -119,7 +136,9 @@ TEST_CASE("stress: each request of many threads has one outcome") {
   }
 }
 
-TEST_CASE("stress: a graph with branches and a join") {
+namespace {
+
+PipeConfig branches_and_join() {
   define_faulty(own_thread(), {1, 4});
   define("TestKeep", [](Batch batch, const Params&) { add(batch, 0); }, {any_thread(), {1, 3}, ""});
   define("TestFirst", [](Batch batch, const Params&) {
@@ -133,8 +152,19 @@ TEST_CASE("stress: a graph with branches and a join") {
                   {"left", {{"backend", "TestFaulty"}, {"next", "join"}, {"queue_max", 2}}},
                   {"right", {{"backend", "TestKeep"}, {"next", "join"}}},
                   {"join", {{"backend", "TestFirst"}, {"map", "left[result:data],right[result:other]"}}}};
-  run(config, {4, 1500, false});
+  return config;
 }
+
+}  // namespace
+
+TEST_CASE("stress: a graph with branches and a join") { run(branches_and_join(), {4, 1500, false}); }
+
+TEST_CASE("stress: as much as is asked for, at one node") {
+  define_faulty(own_thread(), {1, 8});
+  run(one_node({{"backend", "TestFaulty"}, {"instance_num", 3}, {"queue_max", 32}}), load_asked_for());
+}
+
+TEST_CASE("stress: as much as is asked for, in a graph") { run(branches_and_join(), load_asked_for()); }
 
 TEST_CASE("stress: an entrypoint that waits itself") {
   define_faulty(own_thread(), {1, 4});
