@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-WARM = 0.3  # seconds that do not count
+WARM = 0.5  # seconds that do not count: batchers that learn have learned by then
 
 
 def by_threads(call: Callable[[Any], Any], payloads: list[Any], callers: int, seconds: float) -> dict[str, float]:
