@@ -264,15 +264,18 @@ TEST_CASE("instances can be called by name, and a name that is missing is found 
 
 TEST_CASE("a node may call an instance of a node that is made after it") {
   define_add_one();
-  using Case = std::pair<const char*, std::int64_t>;
-  for (const auto& [caller, answer] : {Case{"Forward[node.later]", 2}, Case{"S[TestAddOne,later.0]", 3},
-                                       Case{"BackgroundThread[HasKey(data)[Forward[node.later]]]", 2}}) {
-    CAPTURE(caller);
+  struct Case {
+    const char* caller;
+    std::int64_t answer;
+  };
+  for (const Case& one : {Case{"Forward[node.later]", 2}, Case{"S[TestAddOne,later.0]", 3},
+                          Case{"BackgroundThread[HasKey(data)[Forward[node.later]]]", 2}}) {
+    CAPTURE(one.caller);
     PipeConfig config;
-    config.nodes = {{"first", {{"backend", caller}}}, {"later", {{"backend", "TestAddOne"}}}};
+    config.nodes = {{"first", {{"backend", one.caller}}}, {"later", {{"backend", "TestAddOne"}}}};
     config.dag_entrypoint = "Forward[node.first]";
     TestPipe pipe(config);
-    for (const Outcome& made : pipe.call_many(requests_of({1, 1}))) CHECK_EQ(made.number(), answer);
+    for (const Outcome& made : pipe.call_many(requests_of({1, 1}))) CHECK_EQ(made.number(), one.answer);
   }
 }
 
