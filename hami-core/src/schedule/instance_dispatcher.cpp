@@ -275,9 +275,11 @@ void InstanceDispatcher::make_room(std::unique_lock<std::mutex>& lock, Nanosecon
                                            " requests waiting (queue_max = " + std::to_string(queue_max_) + ")");
   while (full()) {
     const Nanoseconds moment = now();
-    if (moment >= until)
+    if (moment >= until) {
+      room_.notify_one();
       throw Error(ErrorCode::kDeadlineExceeded,
                   "the request's time ran out before node \"" + node_ + "\" had room for it");
+    }
     // What is in the queue must be on its way before anyone waits for room.
     notify_company();
     std::vector<Index> woken;
@@ -296,7 +298,10 @@ void InstanceDispatcher::make_room(std::unique_lock<std::mutex>& lock, Nanosecon
       interrupted = current_error();
     }
     lock.lock();
-    if (interrupted) throw Error(*interrupted);
+    if (interrupted) {
+      room_.notify_one();
+      throw Error(*interrupted);
+    }
   }
   if (scheduler_->stopping()) throw closed();
 }
@@ -334,7 +339,8 @@ bool InstanceDispatcher::next_batch(Index instance, Ran& last, Requests& taken, 
       instances_[instance]->company.wait_until(lock, to_time_point(step.until));
     }
     next = scheduler_->summon();
-    if (!rests) room_.notify_all();
+    // One caller for each place: all of them would wake to find it taken. Who does not take his passes it on (make_room).
+    for (std::size_t places = taken.size() + dropped.size(); places > 0; --places) room_.notify_one();
     if (rests && scheduler_->stopping()) came_back_.notify_all();
   }
   // Who rests touches the dispatcher no more, unless he woke another, for whom it waits.
