@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,9 @@ class Options:
     pytest: tuple[str, ...] = ()  # passed on to every pytest
 
 
-def pytest(python: Path, folder: Path, tier: str, totals: Totals, options: Options) -> None:
+def pytest(
+    python: Path, folder: Path, tier: str, totals: Totals, options: Options, env: Mapping[str, str] | None = None
+) -> None:
     """Run the tests in `folder` with their output shown; what pytest cannot even start counts as a failure."""
     with tempfile.TemporaryDirectory() as work:
         report = Path(work) / "report.xml"
@@ -35,7 +38,7 @@ def pytest(python: Path, folder: Path, tier: str, totals: Totals, options: Optio
         result = subprocess.run(
             [*command, *options.pytest, folder],
             cwd=configured_folder(folder),
-            env=environment(),
+            env=environment() if env is None else dict(env),
             stdin=subprocess.DEVNULL,
             check=False,
         )

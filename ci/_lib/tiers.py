@@ -81,6 +81,13 @@ def python(totals: Totals, options: Options) -> None:
     pytest(test_environment(build_current()), ROOT / "tests" / "python", "python", totals, options)
 
 
+def abi(totals: Totals, options: Options) -> None:
+    """Native plugins, built by g++ and by the wheels' compiler, against the installed wheels."""
+    installed = test_environment(build_current())
+    zig.warm_up()
+    pytest(installed, ROOT / "tests" / "abi", "abi", totals, options, zig.build_environment())
+
+
 def plugins(totals: Totals, options: Options) -> None:
     """The tests of each plugin against the installed wheels."""
     installed = test_environment(build_current())
@@ -153,5 +160,5 @@ def tsan(totals: Totals, options: Options) -> None:
     preset("tsan", "clang++", "thread", "clang libclang-rt-14-dev", totals)
 
 
-ALWAYS = (layers, lint, ci, cpp, wheels, python, plugins)
+ALWAYS = (layers, lint, ci, cpp, wheels, python, abi, plugins)
 WITH_ALL = (dev, asan, tsan, pythons, edges)

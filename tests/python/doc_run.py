@@ -7,6 +7,7 @@
   folder is done by laying out what its pyproject.toml says, and the commands of `ci/` (which would run these tests
   again) are checked to exist and to know the options used.
 * `toml`: parsed, and given to `hami check`, but for a pyproject.toml.
+* `cpp`, `cmake`: files of a native plugin's project, which tests/abi builds and runs.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Document:
             "text": self._check_text,
             "console": self._check_console,
             "toml": self._check_toml,
+            "cpp": self._check_native,
+            "cmake": self._check_native,
         }
         if block.language not in check:
             pytest.fail(f"{block.place}: no test knows what to do with a block of {block.language}")
@@ -156,6 +159,11 @@ class Document:
                 assert result.returncode == 0, f"{block.place}: `{command}` fails:\n{result.stdout}"
         else:
             pytest.fail(f"{block.place}: no test knows how to run {program}")
+
+    def _check_native(self, block: Block) -> None:
+        page = f'DOCUMENT = "{block.document.name}"'
+        assert "file" in block.directives, f"{block.place}: only whole files are built"
+        assert page in (ROOT / "tests" / "abi" / "test_document.py").read_text("utf-8"), f"{block.place} is not built"
 
     def _check_toml(self, block: Block) -> None:
         data = tomllib.loads(block.text)

@@ -8,6 +8,7 @@ import hami
 import pytest
 from conftest import Site
 from fake_site import write_metadata, write_plugin
+from hami import _core
 from hami import _plugin_messages as messages
 
 
@@ -79,13 +80,26 @@ def test_a_broken_promise_makes_the_whole_plugin_unusable(site: Site) -> None:
         )
 
 
-def test_a_native_plugin_is_refused(site: Site) -> None:
+def test_a_native_plugin_that_needs_a_newer_core_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = f"needs hami ABI 1.4; hami-core {hami.__version__} serves 1.0: pip install -U hami-core"
+
+    def load_library(path: str, owner: str) -> None:
+        raise _core.AbiRefused(reason)
+
+    monkeypatch.setattr(_core, "load_library", load_library)
+    site.install("acme-native")
+    with pytest.raises(hami.PluginError) as caught:
+        site.plugins().find("AcmeNative")
+    assert str(caught.value) == f'backend "AcmeNative" is provided by acme-native 0.9.0, which {reason}'
+
+
+def test_a_native_plugin_without_its_library(site: Site) -> None:
     site.install("acme-native")
     with pytest.raises(hami.PluginError) as caught:
         site.plugins().find("AcmeNative")
     assert str(caught.value) == (
-        'backend "AcmeNative" is provided by acme-native 0.9.0, which is a native plugin; '
-        f"hami-core {hami.__version__} serves Python plugins only: pip install -U hami-core"
+        'backend "AcmeNative" is provided by acme-native 0.9.0, which failed to load: '
+        f"{site.folder}/libacme_native.so: cannot open shared object file: No such file or directory"
     )
 
 

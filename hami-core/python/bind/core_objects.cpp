@@ -10,6 +10,7 @@ namespace {
 py::handle event_type;
 py::handle queue_type;
 py::handle tensor_type;
+py::handle opaque_type;
 
 }  // namespace
 
@@ -18,6 +19,7 @@ Object* core_object(py::handle object) {
   if (type.is(event_type)) return object.cast<Event*>();
   if (type.is(queue_type)) return object.cast<Queue*>();
   if (type.is(tensor_type)) return object.cast<TensorObject*>();
+  if (type.is(opaque_type)) return object.cast<OpaqueObject*>();
   return nullptr;
 }
 
@@ -25,6 +27,7 @@ py::object from_core_object(Object& object) {
   if (auto* event = dynamic_cast<Event*>(&object)) return py::cast(Ref<Event>(event));
   if (auto* queue = dynamic_cast<Queue*>(&object)) return py::cast(Ref<Queue>(queue));
   if (object.kind() == Kind::kTensor) return py::cast(Tensor(static_cast<TensorObject*>(&object)));
+  if (object.kind() == Kind::kOpaque) return py::cast(Ref<OpaqueObject>(static_cast<OpaqueObject*>(&object)));
   return {};
 }
 
@@ -32,9 +35,11 @@ void register_core_objects(py::module_& module) {
   register_event(module);
   register_queue(module);
   register_tensor(module);
+  register_opaque(module);
   event_type = py::type::of<Event>();
   queue_type = py::type::of<Queue>();
   tensor_type = py::type::of<TensorObject>();
+  opaque_type = py::type::of<OpaqueObject>();
 }
 
 }  // namespace hami::bind

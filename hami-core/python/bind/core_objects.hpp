@@ -18,5 +18,6 @@ py::object from_core_object(Object& object);
 void register_core_objects(py::module_& module);
 void register_event(py::module_& module);  // one file each
 void register_queue(py::module_& module);
+void register_opaque(py::module_& module);
 
 }  // namespace hami::bind

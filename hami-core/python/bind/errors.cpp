@@ -23,6 +23,8 @@ const char* class_of(ErrorCode code) {
     case ErrorCode::kReentrantCall: return "ReentrantCall";
     case ErrorCode::kNotFound: return "NotFound";
     case ErrorCode::kAlreadyExists: return "AlreadyExists";
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kOutOfMemory:
     case ErrorCode::kCancelled:
     case ErrorCode::kForeign: break;
   }
@@ -30,8 +32,12 @@ const char* class_of(ErrorCode code) {
 }
 
 py::object make_exception(const Error& error) {
-  if (error.code() == ErrorCode::kCancelled)
-    return py::module_::import("concurrent.futures").attr("CancelledError")(error.message());
+  switch (error.code()) {
+    case ErrorCode::kInvalidArgument: return py::module_::import("builtins").attr("ValueError")(error.message());
+    case ErrorCode::kOutOfMemory: return py::module_::import("builtins").attr("MemoryError")(error.message());
+    case ErrorCode::kCancelled: return py::module_::import("concurrent.futures").attr("CancelledError")(error.message());
+    default: break;
+  }
   return py::module_::import("hami._errors").attr(class_of(error.code()))(error.message());
 }
 

@@ -10,6 +10,7 @@
 #include "gil.hpp"
 #include "pipe.hpp"
 #include "pipe/pipe_state.hpp"
+#include "plugins.hpp"
 #include "python_backend.hpp"
 #include "request_store.hpp"
 #include "request_view.hpp"
@@ -26,6 +27,7 @@ PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
   hami::bind::register_request_store(module);
   hami::bind::register_views(module);
   hami::bind::register_python_backends(module);
+  hami::bind::register_plugins(module);
   hami::bind::register_config(module);
   hami::bind::register_expressions(module);
   hami::bind::register_pipe(module);

@@ -137,12 +137,6 @@ class PythonBackend final : public Backend {
     }
   }
 
-  void note_failures(Batch batch) const {
-    for (Request* request : batch)
-      if (!request->alive() && request->error->notes().empty())
-        *request->error = request->error->with_note("backend " + label());
-  }
-
   Range range_() const override { return range_of_; }
 
   std::shared_ptr<PyRef> cls_;

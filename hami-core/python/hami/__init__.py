@@ -1,7 +1,7 @@
 """HAMi: pipelines as expressions, run in this process by a C++ core; backends come from plugin wheels."""
 
 from hami._backend import Backend, ByteSize, Duration, generate, register
-from hami._core import Event, Queue, RequestStore, Tensor, __version__
+from hami._core import Event, Opaque, Queue, RequestStore, Tensor, __version__
 from hami._errors import (
     AlreadyExists,
     BackendNotFound,
@@ -18,6 +18,7 @@ from hami._errors import (
     ReentrantCall,
     RequestError,
 )
+from hami._native import get_include, register_plugin
 from hami._pipe import Pipe, backends, pipe, plugins
 from hami._tensor import to_like, to_numpy
 from hami._typed_dict import TypedDict
@@ -39,6 +40,7 @@ __all__ = [
     "KVStorage",
     "NoResult",
     "NotFound",
+    "Opaque",
     "Pipe",
     "PipeClosed",
     "PluginError",
@@ -52,9 +54,11 @@ __all__ = [
     "__version__",
     "backends",
     "generate",
+    "get_include",
     "pipe",
     "plugins",
     "register",
+    "register_plugin",
     "to_like",
     "to_numpy",
 ]

@@ -56,6 +56,8 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_const", const=True, help="print the version and exit")
+    parser.add_argument("--include-dir", action="store_true", help="print where the headers of native plugins are")
+    parser.add_argument("--cmake-dir", action="store_true", help="print hami_DIR for CMake's find_package(hami)")
     parser.set_defaults(run=lambda parsed: _without_command(parser, parsed), traceback=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
@@ -140,6 +142,11 @@ def _without_command(parser: argparse.ArgumentParser, parsed: argparse.Namespace
         from hami import _core
 
         print(f"hami-core {_core.__version__}")
+        return 0
+    if parsed.include_dir or parsed.cmake_dir:
+        from hami import _native
+
+        print(_native.get_include() if parsed.include_dir else _native.cmake_dir())
         return 0
     parser.print_help()
     return 2

@@ -22,9 +22,10 @@ def doctor(arguments: argparse.Namespace) -> int:
     """Print facts and problems; return 1 if there is a problem."""
     facts, problems = facts_of_core(), problems_of_core()
     for plugin in installed.records(load=True):
-        facts[f"{plugin.distribution} {plugin.version}"] = plugin.state
+        name = f"{plugin.distribution} {plugin.version}".strip()
+        facts[name] = plugin.state
         if plugin.state in ("broken", "refused"):
-            problems.append(f"{plugin.distribution} {plugin.version} is {plugin.state}: {plugin.error}")
+            problems.append(f"{name} is {plugin.state}: {plugin.error}")
     reports, failures = _reports()
     facts.update(reports)
     problems += failures + problems_of_settings()
@@ -41,6 +42,7 @@ def facts_of_core() -> dict[str, str]:
     """Return what somebody who helps would ask first."""
     facts = {
         CORE: f"{_core.__version__}, {os.path.dirname(_core.__file__)}",
+        "plugin ABI": _core.served_abi(),
         "python": f"{platform.python_version()} {platform.python_implementation()}, {sys.executable}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "libc": " ".join(platform.libc_ver()).strip() or "unknown",
@@ -118,8 +120,9 @@ def problems_of_settings() -> list[str]:
         f"{_core.did_you_mean(_core.near_names(name, sorted(known)))}"
         for name in sorted(index.filter.names - known)
     ]
-    if "HAMI_PLUGIN_PATH" in os.environ:
-        problems.append(
-            f"HAMI_PLUGIN_PATH is set, but hami-core {_core.__version__} serves Python plugins only: unset it"
-        )
+    problems += [
+        f"HAMI_PLUGIN_PATH names {folder}, which is no folder"
+        for folder in filter(None, os.environ.get("HAMI_PLUGIN_PATH", "").split(os.pathsep))
+        if not os.path.isdir(folder)
+    ]
     return problems

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from hami._errors import PluginError
@@ -61,6 +62,8 @@ class Plugin:
         self.version = version
         self.module = module  # "package.module" or "package.module:object"
         self.promised: list[str] = []
+        self.library: str | None = None  # of HAMI_PLUGIN_PATH, which is the whole plugin
+        self.abi: str | None = None  # of native plugins, once loaded
         self.seconds: float | None = None
         self.object: Any = None  # what was imported
         self.classes: dict[str, BackendClass | str] = {}  # name -> "module:Class" until used, then the core's handle
@@ -68,6 +71,7 @@ class Plugin:
         self.exception: BaseException | None = None  # why the plugin as a whole cannot be used
         self._state = "unused"
         self._blocked_by = ""
+        self.identity = (distribution, version, plugin, module)
 
     def block(self, setting: str) -> None:
         self._state = "blocked"
@@ -94,10 +98,6 @@ class Plugin:
             return describe_exception(self.exception)
         return "; ".join(f"{name}: {describe_exception(error)}" for name, error in self.failures.items()) or None
 
-    @property
-    def identity(self) -> tuple[str, str, str, str]:
-        return self.distribution, self.version, self.plugin, self.module
-
 
 class Pipeline(NamedTuple):
     """A packaged pipeline: `value` is "package:file.toml"."""
@@ -111,13 +111,16 @@ class Pipeline(NamedTuple):
 class Index:
     """The plugins of the environment as it was when this was built."""
 
-    def __init__(self, setting: str | None) -> None:
+    def __init__(self, setting: str | None, folders: str = "") -> None:
+        """`setting` is HAMI_PLUGINS, `folders` is HAMI_PLUGIN_PATH."""
         self.filter = Filter(setting)
         self.plugins: list[Plugin] = []
         self.pipelines: dict[str, list[Pipeline]] = {}
-        self.path_state = path_state()
+        self.path_state = path_state(folders)
         for distribution, version, entry_points in _distributions():
             self._add(distribution, version, entry_points)
+        for plugin in _bare_libraries(folders):
+            self._keep(plugin)
 
     def _add(self, distribution: str, version: str, entry_points: list[metadata.EntryPoint]) -> None:
         by_module: dict[str, Plugin] = {}
@@ -134,9 +137,12 @@ class Index:
                 pipeline = Pipeline(entry.name, distribution, version, entry.value)
                 self.pipelines.setdefault(entry.name, []).append(pipeline)
         for plugin in by_module.values():
-            if self.filter.blocks(plugin.plugin):
-                plugin.block(self.filter.setting)
-        self.plugins.extend(by_module.values())
+            self._keep(plugin)
+
+    def _keep(self, plugin: Plugin) -> None:
+        if self.filter.blocks(plugin.plugin):
+            plugin.block(self.filter.setting)
+        self.plugins.append(plugin)
 
     def owners(self, name: str) -> list[Plugin]:
         """Return the plugins that promise `name` or have registered it."""
@@ -152,10 +158,19 @@ class Index:
         self.plugins = [loaded.get(plugin.identity, plugin) for plugin in self.plugins]
 
 
-def path_state() -> list[tuple[str, int]]:
-    """Return what changes when a package is installed or removed: the folders of sys.path and their times."""
+def _bare_libraries(folders: str) -> Iterator[Plugin]:
+    """Yield a plugin for each library in the folders of HAMI_PLUGIN_PATH: libacme.so is the plugin acme."""
+    for folder in filter(None, folders.split(os.pathsep)):
+        for path in sorted(Path(folder).absolute().glob("*.so")):
+            plugin = Plugin(path.stem.removeprefix("lib"), str(path), "", str(path))
+            plugin.library = str(path)
+            yield plugin
+
+
+def path_state(folders: str = "") -> list[tuple[str, int]]:
+    """Return what changes when a package is installed or removed: the folders of sys.path and ours, and their times."""
     state = []
-    for folder in sys.path:
+    for folder in [*sys.path, *filter(None, folders.split(os.pathsep))]:
         try:
             state.append((folder, os.stat(folder or ".").st_mtime_ns))
         except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,12 +11,11 @@ from typing import Any
 
 import pluggy
 
-from hami import _core
+from hami import _core, _native_loading
 from hami._backend import make_class
 from hami._describe import check_name
 from hami._errors import PluginError
-from hami._plugin_index import Plugin, Refused
-from hami._plugin_messages import native_library
+from hami._plugin_index import Plugin
 
 hookspec = pluggy.HookspecMarker("hami")
 
@@ -48,6 +48,7 @@ class Registry:
     def __init__(self, distribution: str) -> None:
         self._distribution = distribution
         self.classes: dict[str, _core.BackendClass | str] = {}
+        self.libraries: list[_native_loading.Library] = []
 
     def add(self, backend: Any, target: str | None = None) -> None:
         """Register a class, or a name with the "module:Class" that is imported when the name is first used."""
@@ -59,9 +60,12 @@ class Registry:
         else:
             raise PluginError(f'registry.add("{backend}", …) takes "module:Class" as second argument, got {target!r}')
 
-    def add_library(self, path: object) -> None:
-        """Register the backends of a native library."""
-        raise Refused(native_library(_core.__version__))
+    def add_library(self, path: os.PathLike[str] | str) -> None:
+        """Register the backends of a native library, a file beside the plugin's modules."""
+        library = _native_loading.load(path, self._distribution)
+        self.libraries.append(library)
+        for handle in library.classes:
+            self._add(handle.name, handle)
 
     def _add(self, name: str, backend: _core.BackendClass | str) -> None:
         check_name(name)
@@ -86,10 +90,12 @@ class Loader:
             return
         started = time.perf_counter()
         try:
-            loaded = import_object(plugin.module)
+            loaded = None if plugin.library else import_object(plugin.module)
             with self._lock:
                 if plugin.state == "unused":
-                    plugin.classes = self._register(plugin, loaded)
+                    registry = self._register(plugin, loaded)
+                    plugin.classes = registry.classes
+                    plugin.abi = ", ".join(sorted({library.abi for library in registry.libraries})) or None
                     plugin.seconds = time.perf_counter() - started
                     plugin.succeed(loaded)
         except KeyboardInterrupt:
@@ -124,9 +130,13 @@ class Loader:
         """Call one hook of one loaded plugin."""
         return self._caller(hook, plugin.object)(**arguments)
 
-    def _register(self, plugin: Plugin, loaded: Any) -> dict[str, _core.BackendClass | str]:
-        """Call hami_register of this one plugin; return what it registered."""
+    def _register(self, plugin: Plugin, loaded: Any) -> Registry:
+        """Call hami_register of this one plugin, or load the library that it is; return what it registered."""
         registry = Registry(plugin.distribution)
+        if plugin.library:
+            registry.add_library(plugin.library)
+            plugin.version = registry.libraries[0].version
+            return registry
         if self.manager.is_registered(loaded):  # by an earlier index
             self.manager.unregister(loaded)
         self.manager.register(loaded, name=f"{plugin.distribution}/{plugin.plugin}")
@@ -138,7 +148,7 @@ class Loader:
         except BaseException:
             self.manager.unregister(loaded)
             raise
-        return registry.classes
+        return registry
 
     def _caller(self, hook: str, loaded: Any) -> Callable[..., Any]:
         others = [other for other in self.manager.get_plugins() if other is not loaded]

@@ -80,16 +80,17 @@ def blocked(name: str, distribution: str, setting: str) -> PluginError:
 
 
 def failed(name: str, distribution: str, version: str, error: str) -> PluginError:
-    return PluginError(f'backend "{name}" is provided by {distribution} {version}, which failed to load: {error}')
+    return PluginError(
+        f'backend "{name}" is provided by {_owner(distribution, version)}, which failed to load: {error}'
+    )
 
 
 def refused(name: str, distribution: str, version: str, reason: str) -> PluginError:
-    return PluginError(f'backend "{name}" is provided by {distribution} {version}, which {reason}')
+    return PluginError(f'backend "{name}" is provided by {_owner(distribution, version)}, which {reason}')
 
 
-def native_library(core_version: str) -> str:
-    """Why a plugin with a native library is refused, to stand after "…, which"."""
-    return f"is a native plugin; hami-core {core_version} serves Python plugins only: pip install -U hami-core"
+def _owner(distribution: str, version: str) -> str:
+    return f"{distribution} {version}" if version else distribution  # a bare library has no version before it is loaded
 
 
 def pipeline_not_found(name: str, pipelines: Sequence[str], backends: Sequence[str]) -> BackendNotFound:

@@ -56,8 +56,11 @@ class Plugins:
     def index(self) -> Index:
         with self._lock:
             if self._index is None:
-                self._index = Index(self._environment.get("HAMI_PLUGINS"))
+                self._index = self._fresh_index()
             return self._index
+
+    def _fresh_index(self) -> Index:
+        return Index(self._environment.get("HAMI_PLUGINS"), self._environment.get("HAMI_PLUGIN_PATH", ""))
 
     def find(self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None) -> _core.BackendClass:
         """Return the core's handle of the backend `name`, of `distribution` if given; load its plugin, and no other.
@@ -150,9 +153,11 @@ class Plugins:
     def _refresh(self) -> bool:
         """Build the index anew if packages came or went since; say whether it was."""
         with self._lock:
-            if self._index is None or self._index.path_state == path_state():
+            if self._index is None or self._index.path_state == path_state(
+                self._environment.get("HAMI_PLUGIN_PATH", "")
+            ):
                 return False
-            fresh = Index(self._environment.get("HAMI_PLUGINS"))
+            fresh = self._fresh_index()
             fresh.keep_loaded(self._index)
             self._index = fresh
             return True
@@ -183,7 +188,7 @@ class Plugins:
             plugin.plugin,
             plugin.distribution,
             plugin.version,
-            None,
+            plugin.abi,
             plugin.state,
             plugin.error,
             plugin.seconds,

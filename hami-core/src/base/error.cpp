@@ -29,6 +29,12 @@ Error Error::with_note(std::string note) const {
   return copy;
 }
 
+Error Error::as_final() const {
+  Error copy(code(), message(), payload(), true);
+  copy.notes_ = notes_;
+  return copy;
+}
+
 Error current_error() {
   try {
     throw;

@@ -25,6 +25,8 @@ enum class ErrorCode {
   kReentrantCall,     // ReentrantCall
   kNotFound,          // NotFound
   kAlreadyExists,     // AlreadyExists
+  kInvalidArgument,   // ValueError
+  kOutOfMemory,       // MemoryError
   kCancelled,         // concurrent.futures.CancelledError
   kForeign,           // payload() holds the backend's own exception object
 };
@@ -43,6 +45,7 @@ class Error : public std::exception {
   // Where it happened, outermost last: `node "det"`, `backend DetectText`.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
   Error with_note(std::string note) const;
+  Error as_final() const;
 
  private:
   struct State;

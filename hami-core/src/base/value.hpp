@@ -139,6 +139,8 @@ class OpaqueObject : public Object {
  public:
   explicit OpaqueObject(const char* type_key) noexcept : Object(Kind::kOpaque), type_key_(type_key) {}
   const char* type_key() const noexcept { return type_key_; }
+  // The thing itself, for who knows the key.
+  virtual void* pointer() const noexcept { return foreign(); }
   // For messages: what its own language calls the type.
   virtual std::string type_name() const { return "object"; }
   // Its memory as a tensor; None if it has no such thing, Error if it has and it cannot be had.

@@ -5,13 +5,6 @@
 
 namespace hami {
 
-Range narrowest(const std::vector<Range>& children) {
-  Range narrow;
-  for (const Range& range : children)
-    if (range.max > 1 && range.max < narrow.max) narrow = range;
-  return narrow;
-}
-
 // Right to left, so that a stream guard at the end is there before those who use its stream.
 void Sequential::init_(Init& init) {
   const std::vector<PlanItem>& items = init.items();

@@ -20,8 +20,4 @@ class Sequential final : public Backend {
   Range range_of_;
 };
 
-// A container's range: that of its child with the smallest declared max above 1; children of max 1 are called item by item.
-Range narrowest(const std::vector<Range>& children);
-inline constexpr const char* kNarrowest = "that of the item with the smallest declared `max` above 1";
-
 }  // namespace hami

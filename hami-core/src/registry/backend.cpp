@@ -38,6 +38,18 @@ class Waiter final : public Sink {
 
 }  // namespace
 
+Range narrowest(const std::vector<Range>& children) {
+  Range narrow;
+  for (const Range& range : children)
+    if (range.max > 1 && range.max < narrow.max) narrow = range;
+  return narrow;
+}
+
+void Backend::note_failures(Batch batch) const {
+  for (Request* request : batch)
+    if (!request->alive() && request->error->notes().empty()) *request->error = request->error->with_note("backend " + label_);
+}
+
 // The innermost backend's name goes into the error; containers around it have nothing to add.
 void Backend::forward_part(Batch part) {
   try {

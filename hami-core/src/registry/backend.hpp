@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "registry/request.hpp"
 
@@ -34,6 +35,10 @@ struct Range {
   std::size_t max = kUnbounded;  // kUnbounded: none declared
   bool declared() const noexcept { return max != kUnbounded; }
 };
+
+// A container's range: that of its child with the smallest declared max above 1; children of max 1 are called item by item.
+Range narrowest(const std::vector<Range>& children);
+inline constexpr const char* kNarrowest = "that of the item with the smallest declared `max` above 1";
 
 // What `post` may do on the thread that calls it.
 enum class Inline {
@@ -86,12 +91,18 @@ class Backend {
  private:
   virtual void init_(Init&) {}
   virtual void forward_(Batch batch) = 0;
-  virtual void forward_with_dep_(Batch batch, Backend& dependency);
-  virtual void inject_dependency_(const BackendPtr& dependency);
   // May throw only before the first request has reached its sink.
   virtual void post_(Batch batch, Inline how);
   virtual Range range_() const { return {}; }
 
+ protected:
+  // For who fails requests one by one: says of those that have just failed that it was here.
+  void note_failures(Batch batch) const;
+
+  virtual void forward_with_dep_(Batch batch, Backend& dependency);
+  virtual void inject_dependency_(const BackendPtr& dependency);
+
+ private:
   void forward_part(Batch part);
   std::string label_;
   Traits traits_;

@@ -1,0 +1,99 @@
+// Tensor: elements in CPU memory, shared with whoever else has it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hami/sdk/value.hpp"
+
+namespace hami {
+inline namespace sdk {
+
+// The DLPack type of a C++ number.
+template <class T>
+constexpr DLDataType dtype_of() noexcept {
+  static_assert(std::is_arithmetic_v<T>, "only numbers have an element type");
+  const std::uint8_t code = std::is_same_v<T, bool>       ? kDLBool
+                            : std::is_floating_point_v<T> ? kDLFloat
+                            : std::is_signed_v<T>         ? kDLInt
+                                                          : kDLUInt;
+  return {code, static_cast<std::uint8_t>(8 * sizeof(T)), 1};
+}
+
+class Tensor {
+ public:
+  // Error(HAMI_DATA_TYPE) if the value is no tensor.
+  explicit Tensor(const Value& value) {
+    hami_value raw;
+    check(host().tensor_of(&value.raw(), &raw));
+    hold(raw);
+  }
+  // Memory of the core, aligned to 64 bytes, not set to anything.
+  static Tensor make(DLDataType type, const std::vector<std::int64_t>& shape) {
+    hami_value raw;
+    check(host().tensor_new(type, shape.data(), static_cast<std::int32_t>(shape.size()), &raw));
+    return Tensor(raw);
+  }
+  template <class T>
+  static Tensor make(const std::vector<std::int64_t>& shape) {
+    return make(dtype_of<T>(), shape);
+  }
+  // Memory of another library; it is taken over.
+  static Tensor adopt(DLManagedTensorVersioned* managed) {
+    hami_value raw;
+    check(host().tensor_adopt(managed, &raw));
+    return Tensor(raw);
+  }
+
+  operator const Value&() const noexcept { return value_; }
+
+  DLDataType dtype() const noexcept { return view_.dtype; }
+  std::vector<std::int64_t> shape() const { return {view_.shape, view_.shape + view_.ndim}; }
+  std::size_t rank() const noexcept { return static_cast<std::size_t>(view_.ndim); }
+  std::size_t count() const noexcept {
+    std::size_t count = 1;
+    for (std::int32_t axis = 0; axis < view_.ndim; ++axis) count *= static_cast<std::size_t>(view_.shape[axis]);
+    return count;
+  }
+  std::size_t nbytes() const noexcept { return count() * (static_cast<std::size_t>(view_.dtype.bits) * view_.dtype.lanes / 8); }
+  bool is_read_only() const noexcept { return (flags_ & DLPACK_FLAG_BITMASK_READ_ONLY) != 0; }
+  // Row by row without gaps.
+  bool is_contiguous() const noexcept {
+    std::int64_t expected = 1;
+    for (std::int32_t axis = view_.ndim; axis-- > 0;) {
+      if (view_.shape[axis] != 1 && view_.strides[axis] != expected) return count() == 0;
+      expected *= view_.shape[axis];
+    }
+    return true;
+  }
+  // Shape, strides and all, as DLPack has them; valid while this tensor lives.
+  const DLTensor& view() const noexcept { return view_; }
+
+  // The first element. Error(HAMI_DATA_TYPE) if the elements are no T, or do not lie row by row without gaps.
+  template <class T>
+  T* data() const {
+    const DLDataType expected = dtype_of<std::remove_const_t<T>>();
+    if (view_.dtype.code != expected.code || view_.dtype.bits != expected.bits || view_.dtype.lanes != 1)
+      throw Error(HAMI_DATA_TYPE, "the tensor has elements of another type");
+    if (!is_contiguous()) throw Error(HAMI_DATA_TYPE, "the tensor does not lie row by row without gaps");
+    if (!std::is_const_v<T> && is_read_only()) throw Error(HAMI_DATA_TYPE, "the tensor is read-only");
+    return static_cast<T*>(view_.data);
+  }
+
+ private:
+  explicit Tensor(hami_value raw) { hold(raw); }
+  void hold(hami_value raw) {
+    value_ = Value::adopt(raw);
+    check(host().tensor_view(&value_.raw(), &view_, &flags_));
+  }
+
+  Value value_;
+  DLTensor view_{};
+  std::uint64_t flags_ = 0;
+};
+
+inline Tensor Value::as_tensor() const { return Tensor(*this); }
+
+}  // namespace sdk
+}  // namespace hami

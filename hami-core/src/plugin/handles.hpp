@@ -1,0 +1,71 @@
+// What stands behind the opaque handles of hami/abi.h, and values on their way across.
+#pragma once
+
+#include <cstring>
+#include <new>
+#include <string_view>
+#include <thread>
+
+#include "base/error.hpp"
+#include "hami/abi.h"
+#include "registry/backend.hpp"
+
+struct hami_error {
+  hami::Error error;
+};
+
+// `request` is null for the parameters and options of a backend.
+struct hami_dict {
+  hami::Dict* keys;
+  hami::Request* request;
+};
+
+struct hami_context {
+  std::string node;
+  std::string label;
+};
+
+struct hami_backend {
+  hami::BackendPtr backend;
+  std::thread::id thread;  // of its calls, if it has one of its own
+
+  explicit hami_backend(hami::BackendPtr shown)
+      : backend(std::move(shown)),
+        thread(backend->traits().threads == hami::Threads::kOwn ? std::this_thread::get_id() : std::thread::id()) {}
+};
+
+namespace hami {
+
+static_assert(sizeof(Value) == sizeof(hami_value));
+
+// Hands the reference over.
+inline hami_value give(Value value) noexcept {
+  hami_value raw;
+  std::memcpy(&raw, static_cast<const void*>(&value), sizeof raw);
+  new (&value) Value();
+  return raw;
+}
+
+// A reference of our own to what a plugin has. Error(kInvalidArgument) if kind and object do not belong together.
+Value take_look(const hami_value& raw);
+
+inline std::string_view text_of(const char* data, std::size_t size) noexcept { return {size > 0 ? data : "", size}; }
+inline hami_text text_of(std::string_view text) noexcept { return {text.data(), text.size()}; }
+
+// Never null, also without memory.
+hami_error* hand_over(Error error) noexcept;
+// What a plugin gave, or null, as an exception.
+void throw_if(hami_error* error);
+
+// Runs a function of the core for a plugin: what it throws is returned.
+template <class Body>
+hami_error* guarded(Body&& body) {
+  try {
+    body();
+    return nullptr;
+  } catch (...) {
+    return hand_over(current_error());
+  }
+}
+
+}  // namespace hami

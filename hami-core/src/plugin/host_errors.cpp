@@ -1,0 +1,110 @@
+// Errors across the border: codes, texts, and the handle that carries an Error of the core unchanged.
+#include "base/visible.hpp"
+#include "plugin/handles.hpp"
+#include "plugin/host_table.hpp"
+
+namespace hami {
+namespace {
+
+struct Pair {
+  std::int32_t code;
+  ErrorCode own;
+};
+
+// The first of each counts where one has several.
+constexpr Pair kCodes[] = {
+    {HAMI_CANCELLED, ErrorCode::kCancelled},
+    {HAMI_INVALID_ARGUMENT, ErrorCode::kInvalidArgument},
+    {HAMI_DEADLINE_EXCEEDED, ErrorCode::kDeadlineExceeded},
+    {HAMI_NOT_FOUND, ErrorCode::kNotFound},
+    {HAMI_NOT_FOUND, ErrorCode::kBackendNotFound},
+    {HAMI_ALREADY_EXISTS, ErrorCode::kAlreadyExists},
+    {HAMI_RESOURCE_EXHAUSTED, ErrorCode::kOutOfMemory},
+    {HAMI_INTERNAL, ErrorCode::kInternal},
+    {HAMI_FAILED_PRECONDITION, ErrorCode::kConfig},
+    {HAMI_FAILED_PRECONDITION, ErrorCode::kPlugin},
+    {HAMI_FAILED_PRECONDITION, ErrorCode::kReentrantCall},
+    {HAMI_UNAVAILABLE, ErrorCode::kPipeClosed},
+    {HAMI_DATA_TYPE, ErrorCode::kDataType},
+    {HAMI_REQUEST, ErrorCode::kRequest},
+    {HAMI_REQUEST, ErrorCode::kNoResult},
+    {HAMI_REQUEST, ErrorCode::kQueueFull},
+    {HAMI_UNKNOWN, ErrorCode::kForeign},
+};
+
+// A code that only the core gives is, from a plugin, none that it knows.
+ErrorCode own_code(std::int32_t code) noexcept {
+  if (code == HAMI_FAILED_PRECONDITION || code == HAMI_UNAVAILABLE || code == HAMI_UNKNOWN) return ErrorCode::kInternal;
+  for (const Pair& pair : kCodes)
+    if (pair.code == code) return pair.own;
+  return ErrorCode::kInternal;
+}
+
+std::int32_t code_of(ErrorCode own) noexcept {
+  for (const Pair& pair : kCodes)
+    if (pair.own == own) return pair.code;
+  return HAMI_INTERNAL;
+}
+
+// Bytes that are no UTF-8 as escapes: every language must be able to show the text.
+std::string readable(std::string_view text) {
+  std::string made;
+  made.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = decode_utf8(text, at);
+    if (point.valid)
+      made.append(text.substr(at, point.bytes));
+    else
+      made += show_code_point(text, at).text;
+    at += point.bytes;
+  }
+  return made;
+}
+
+hami_error* new_error(std::int32_t code, const char* data, std::size_t size) {
+  return guarded([&] {
+    std::string text = readable(text_of(data, size));
+    if (text.empty()) text = "an error of code " + std::to_string(code) + ", without a text";
+    throw Error(own_code(code), std::move(text), {}, code == HAMI_RESOURCE_EXHAUSTED);
+  });
+}
+
+// What is given when there is no memory to say so; never freed.
+hami_error& out_of_memory() {
+  static hami_error& error = *new hami_error{Error(ErrorCode::kOutOfMemory, "out of memory", {}, true)};
+  return error;
+}
+
+}  // namespace
+
+hami_error* hand_over(Error error) noexcept {
+  auto* made = new (std::nothrow) hami_error{std::move(error)};
+  return made ? made : &out_of_memory();
+}
+
+void throw_if(hami_error* error) {
+  if (!error) return;
+  Error thrown = error->error;
+  if (error != &out_of_memory()) delete error;
+  throw thrown;
+}
+
+void add_errors(hami_host& host) {
+  out_of_memory();
+  host.error_new = new_error;
+  host.error_code = [](const hami_error* error) { return code_of(error->error.code()); };
+  host.error_text = [](const hami_error* error) { return text_of(error->error.message()); };
+  host.error_copy = [](const hami_error* error) { return guarded([&] { throw error->error; }); };
+  host.error_set_final = [](hami_error* error) {
+    if (error == &out_of_memory()) return;
+    // Without memory for the mark the error stays as it is.
+    hami_error* ignored = guarded([&] { error->error = error->error.as_final(); });
+    host_table().error_free(ignored);
+  };
+  host.error_is_final = [](const hami_error* error) -> std::int32_t { return error->error.is_final(); };
+  host.error_free = [](hami_error* error) {
+    if (error != &out_of_memory()) delete error;
+  };
+}
+
+}  // namespace hami

@@ -1,0 +1,114 @@
+// Dicts, items and children as a plugin sees them.
+#include "plugin/handles.hpp"
+#include "plugin/host_table.hpp"
+
+namespace hami {
+namespace {
+
+struct OwnItem final : hami_dict {
+  Ref<Request> held;
+};
+
+Request& request_of(const hami_dict& item) {
+  if (!item.request) throw Error(ErrorCode::kInvalidArgument, "the parameters and the options of a backend are no item of a batch");
+  return *item.request;
+}
+
+std::vector<Request*> alive(hami_dict* const* items, std::size_t n) {
+  std::vector<Request*> requests;
+  requests.reserve(n);
+  for (std::size_t i = 0; i < n; ++i)
+    if (Request& request = request_of(*items[i]); request.alive()) requests.push_back(&request);
+  return requests;
+}
+
+Backend& callable(const hami_backend& child) {
+  if (child.thread != std::thread::id() && child.thread != std::this_thread::get_id())
+    throw Error(ErrorCode::kInvalidArgument, child.backend->label() + " runs on one thread only, and was called on another");
+  return *child.backend;
+}
+
+std::int32_t copy_entry(const Value* found, hami_value* out) noexcept {
+  if (!found) return 0;
+  *out = give(*found);
+  return 1;
+}
+
+void add_dicts(hami_host& host) {
+  host.dict_get = [](const hami_dict* dict, const char* key, std::size_t size, hami_value* out) {
+    return copy_entry(dict->keys->find(text_of(key, size)), out);
+  };
+  host.dict_set = [](hami_dict* dict, const char* key, std::size_t size, const hami_value* value) {
+    return guarded([&] { dict->keys->set(text_of(key, size), take_look(*value)); });
+  };
+  host.dict_erase = [](hami_dict* dict, const char* key, std::size_t size) -> std::int32_t {
+    return dict->keys->erase(text_of(key, size));
+  };
+  host.dict_size = [](const hami_dict* dict) { return dict->keys->size(); };
+  host.dict_at = [](const hami_dict* dict, std::size_t index, hami_text* key, hami_value* out) -> std::int32_t {
+    if (index >= dict->keys->size()) return 0;
+    const Dict::Entry& entry = *(dict->keys->begin() + static_cast<std::ptrdiff_t>(index));
+    *key = text_of(entry.key);
+    return copy_entry(&entry.value, out);
+  };
+}
+
+void add_items(hami_host& host) {
+  host.item_fail = [](hami_dict* item, hami_error* error) {
+    if (!error) return;
+    hami_error* ignored = guarded([&] { request_of(*item).fail(error->error); });
+    host_table().error_free(ignored);
+    host_table().error_free(error);
+  };
+  host.item_error = [](const hami_dict* item) -> hami_error* {
+    if (!item->request || item->request->alive()) return nullptr;
+    return guarded([&] { throw *item->request->error; });
+  };
+  host.item_size = [](const hami_dict* item) -> std::uint64_t { return item->request ? item->request->items : 1; };
+  host.item_cancelled = [](const hami_dict* item) -> std::int32_t { return item->request && item->request->cancelled(); };
+  host.item_deadline = [](const hami_dict* item) { return item->request ? item->request->deadline : kNever; };
+  host.item_new = [](const hami_dict* of, hami_dict** out) {
+    return guarded([&] {
+      Request& parent = request_of(*of);
+      auto item = std::make_unique<OwnItem>();
+      item->held = parent.branch({}, 0);
+      item->held->dict = Dict();
+      item->held->items = 1;
+      item->keys = &item->held->dict;
+      item->request = item->held.get();
+      *out = item.release();
+    });
+  };
+  host.item_free = [](hami_dict* item) { delete static_cast<OwnItem*>(item); };
+}
+
+void add_children(hami_host& host) {
+  host.backend_forward = [](hami_backend* backend, hami_dict* const* items, std::size_t n) {
+    return guarded([&] {
+      const std::vector<Request*> requests = alive(items, n);
+      if (!requests.empty()) callable(*backend).forward(Batch(requests));
+    });
+  };
+  host.backend_forward_with_dep = [](hami_backend* backend, hami_dict* const* items, std::size_t n, hami_backend* dependency) {
+    return guarded([&] {
+      const std::vector<Request*> requests = alive(items, n);
+      if (!requests.empty()) callable(*backend).forward_with_dep(Batch(requests), callable(*dependency));
+    });
+  };
+  host.backend_range = [](const hami_backend* backend, std::uint64_t* min, std::uint64_t* max) {
+    const Range range = backend->backend->range();
+    *min = range.min;
+    *max = range.declared() ? range.max : 0;
+  };
+  host.backend_label = [](const hami_backend* backend) { return text_of(backend->backend->label()); };
+}
+
+}  // namespace
+
+void add_requests(hami_host& host) {
+  add_dicts(host);
+  add_items(host);
+  add_children(host);
+}
+
+}  // namespace hami

@@ -1,0 +1,66 @@
+// The table itself, and the negotiation of its version.
+#include "plugin/host_table.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "base/clock.hpp"
+#include "observe/log.hpp"
+#include "plugin/handles.hpp"
+#include "plugin/library.hpp"
+
+namespace hami {
+namespace {
+
+hami_host made_table() {
+  hami_host host{};
+  host.slot_count = HAMI_HOST_SLOTS;
+  host.abi_major = HAMI_ABI_MAJOR;
+  host.abi_minor = kAbiMinor;
+  add_errors(host);
+  add_values(host);
+  add_tensors(host);
+  add_requests(host);
+  add_surroundings(host);
+  return host;
+}
+
+std::string version(unsigned major, unsigned minor) { return std::to_string(major) + "." + std::to_string(minor); }
+
+}  // namespace
+
+const hami_host& host_table() {
+  static const hami_host host = made_table();
+  return host;
+}
+
+std::string served_abi() { return version(HAMI_ABI_MAJOR, kAbiMinor); }
+
+hami_error* fill_host(hami_host* host) {
+  return guarded([&] {
+    const auto refuse = [](const std::string& needs, const char* remedy) {
+      throw Error(ErrorCode::kPlugin, "needs hami ABI " + needs + "; hami-core " HAMI_VERSION " serves " + served_abi() + remedy);
+    };
+    if (host->abi_major > HAMI_ABI_MAJOR || (host->abi_major == HAMI_ABI_MAJOR && host->min_minor > kAbiMinor))
+      refuse(version(host->abi_major, host->min_minor), ": pip install -U hami-core");
+    if (host->abi_major < HAMI_ABI_MAJOR) refuse(version(host->abi_major, host->min_minor), "; install a newer version of the plugin");
+    const hami_host& own = host_table();
+    const std::uint32_t slots = std::min(host->slot_count, own.slot_count);
+    std::memcpy(reinterpret_cast<char*>(host) + offsetof(hami_host, error_new),
+                reinterpret_cast<const char*>(&own) + offsetof(hami_host, error_new), slots * sizeof(void (*)(void)));
+    host->slot_count = slots;
+    host->abi_minor = kAbiMinor;
+  });
+}
+
+void add_surroundings(hami_host& host) {
+  host.context_node = [](const hami_context* context) { return text_of(context->node); };
+  host.context_label = [](const hami_context* context) { return text_of(context->label); };
+  host.log = [](const hami_context* context, const char* text, std::size_t size) {
+    hami_error* ignored = guarded([&] { log(context->node, std::string(text_of(text, size))); });
+    host_table().error_free(ignored);
+  };
+  host.clock_now = [] { return now(); };
+}
+
+}  // namespace hami

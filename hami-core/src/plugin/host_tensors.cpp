@@ -1,0 +1,48 @@
+// Tensors across the border: DLPack both ways, never a copy.
+#include "base/tensor.hpp"
+#include "plugin/handles.hpp"
+#include "plugin/host_table.hpp"
+
+namespace hami {
+namespace {
+
+Tensor tensor_in(const hami_value& raw) { return take_look(raw).as_tensor(); }
+
+}  // namespace
+
+void add_tensors(hami_host& host) {
+  host.tensor_new = [](DLDataType type, const std::int64_t* shape, std::int32_t n_axes, hami_value* out) {
+    return guarded([&] {
+      if (type.bits == 0 || type.bits % 8 != 0 || type.lanes == 0)
+        throw Error(ErrorCode::kDataType, "a tensor of " + dtype_name(type) + ": only elements of whole bytes are taken");
+      *out = give(to_value(make_tensor(Shape(shape, shape + n_axes), type)));
+    });
+  };
+  host.tensor_adopt = [](DLManagedTensorVersioned* tensor, hami_value* out) {
+    return guarded([&] { *out = give(to_value(TensorObject::adopt(tensor))); });
+  };
+  host.tensor_of = [](const hami_value* value, hami_value* out) {
+    return guarded([&] { *out = give(to_value(tensor_in(*value))); });
+  };
+  host.tensor_view = [](const hami_value* value, DLTensor* out, std::uint64_t* flags) {
+    return guarded([&] {
+      const Value seen = take_look(*value);
+      // Another language's object is looked at through a tensor that would be gone on return.
+      if (seen.kind() != Kind::kTensor) throw Error(ErrorCode::kDataType, "expected a tensor, got " + type_name(seen));
+      const Tensor tensor = seen.as_tensor();
+      *out = {tensor->data(),
+              tensor->device(),
+              static_cast<std::int32_t>(tensor->rank()),
+              tensor->dtype(),
+              const_cast<std::int64_t*>(tensor->shape().data()),
+              const_cast<std::int64_t*>(tensor->strides().data()),
+              0};
+      *flags = tensor->is_read_only() ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
+    });
+  };
+  host.tensor_export = [](const hami_value* value, DLManagedTensorVersioned** out) {
+    return guarded([&] { *out = export_tensor(tensor_in(*value)); });
+  };
+}
+
+}  // namespace hami

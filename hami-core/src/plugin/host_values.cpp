@@ -1,0 +1,135 @@
+// Values across the border: texts, lists, dicts and opaque pointers.
+#include "base/visible.hpp"
+#include "plugin/handles.hpp"
+#include "plugin/host_table.hpp"
+
+namespace hami {
+namespace {
+
+// What a plugin made and only plugins understand.
+class NativeOpaque final : public OpaqueObject {
+ public:
+  NativeOpaque(std::unique_ptr<const std::string> key, void* shown, void (*let_go)(void*)) noexcept
+      : OpaqueObject(key->c_str()), key_(std::move(key)), pointer_(shown), let_go_(let_go) {}
+  ~NativeOpaque() override {
+    if (let_go_) let_go_(pointer_);
+  }
+  void* pointer() const noexcept override { return pointer_; }
+  std::string type_name() const override { return *key_; }
+
+ private:
+  std::unique_ptr<const std::string> key_;
+  void* pointer_;
+  void (*let_go_)(void*);
+};
+
+std::vector<Value> values_of(const hami_value* items, std::size_t n) {
+  std::vector<Value> values;
+  values.reserve(n);
+  for (std::size_t i = 0; i < n; ++i) values.push_back(take_look(items[i]));
+  return values;
+}
+
+std::string utf8(const char* data, std::size_t size) {
+  const std::string_view text = text_of(data, size);
+  for (std::size_t at = 0; at < size;) {
+    const CodePoint point = decode_utf8(text, at);
+    if (!point.valid)
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a str is UTF-8, got " + in_quotes(text) + " with another byte at " + std::to_string(at) + "; make it bytes");
+    at += point.bytes;
+  }
+  return std::string(text);
+}
+
+void check_index(std::size_t index, std::size_t size) {
+  if (index >= size)
+    throw Error(ErrorCode::kInvalidArgument, "index " + std::to_string(index) + " of " + std::to_string(size) + " items");
+}
+
+hami_error* new_opaque(const char* type_key, void* pointer, void (*release)(void*), hami_value* out) {
+  return guarded([&] {
+    try {
+      if (!type_key || !*type_key) throw Error(ErrorCode::kInvalidArgument, "an opaque value needs a type key");
+      auto key = std::make_unique<const std::string>(type_key);
+      *out = give(Value::adopt(new NativeOpaque(std::move(key), pointer, release)));
+    } catch (...) {
+      if (release) release(pointer);
+      throw;
+    }
+  });
+}
+
+}  // namespace
+
+Value take_look(const hami_value& raw) {
+  Value value;
+  if (raw.kind >= HAMI_STR) {
+    Object* object = reinterpret_cast<Object*>(raw.as.o);
+    if (!object || static_cast<std::int32_t>(object->kind()) != raw.kind)
+      throw Error(ErrorCode::kInvalidArgument, "a value says that it is of kind " + std::to_string(raw.kind) +
+                                                   (object ? std::string(", and is ") + kind_name(object->kind()) : ", and is nothing"));
+    return Value::share(*object);
+  }
+  std::memcpy(static_cast<void*>(&value), &raw, sizeof raw);
+  return value;
+}
+
+void add_values(hami_host& host) {
+  host.object_retain = [](hami_object* object) { reinterpret_cast<Object*>(object)->retain(); };
+  host.object_release = [](hami_object* object) { reinterpret_cast<Object*>(object)->release(); };
+  host.str_new = [](const char* text, std::size_t size, hami_value* out) {
+    return guarded([&] { *out = give(Value(utf8(text, size))); });
+  };
+  host.bytes_new = [](const void* bytes, std::size_t size, hami_value* out) {
+    return guarded([&] { *out = give(make_bytes(std::string(text_of(static_cast<const char*>(bytes), size)))); });
+  };
+  host.text_view = [](const hami_value* value, hami_text* out) {
+    return guarded([&] { *out = text_of(take_look(*value).as_text()); });
+  };
+  host.list_new = [](const hami_value* items, std::size_t n, hami_value* out) {
+    return guarded([&] { *out = give(make_list(values_of(items, n))); });
+  };
+  host.list_size = [](const hami_value* value, std::size_t* out) {
+    return guarded([&] { *out = take_look(*value).as_list().size(); });
+  };
+  host.list_at = [](const hami_value* value, std::size_t index, hami_value* out) {
+    return guarded([&] {
+      const Value list = take_look(*value);
+      check_index(index, list.as_list().size());
+      *out = give(list.as_list().at(index));
+    });
+  };
+  host.map_new = [](const hami_text* keys, const hami_value* values, std::size_t n, hami_value* out) {
+    return guarded([&] {
+      std::vector<std::pair<std::string, Value>> entries;
+      for (std::size_t i = 0; i < n; ++i) entries.emplace_back(utf8(keys[i].data, keys[i].size), take_look(values[i]));
+      *out = give(make_dict(std::move(entries)));
+    });
+  };
+  host.map_size = [](const hami_value* value, std::size_t* out) {
+    return guarded([&] { *out = take_look(*value).as_dict().entries().size(); });
+  };
+  host.map_at = [](const hami_value* value, std::size_t index, hami_text* key, hami_value* out) {
+    return guarded([&] {
+      const Value map = take_look(*value);
+      const auto& entries = map.as_dict().entries();
+      check_index(index, entries.size());
+      *key = text_of(entries[index].first);
+      *out = give(entries[index].second);
+    });
+  };
+  host.opaque_new = new_opaque;
+  host.opaque_view = [](const hami_value* value, hami_text* type_key, void** pointer) {
+    return guarded([&] {
+      const Value seen = take_look(*value);
+      if (seen.kind() != Kind::kOpaque)
+        throw Error(ErrorCode::kDataType, "expected an opaque value, got " + type_name(seen));
+      const auto& opaque = static_cast<const OpaqueObject&>(*seen.object());
+      *type_key = text_of(opaque.type_key());
+      *pointer = opaque.pointer();
+    });
+  };
+}
+
+}  // namespace hami

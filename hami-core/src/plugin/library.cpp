@@ -1,0 +1,45 @@
+// dlopen, the entry, and what may be wrong with either.
+#include "plugin/library.hpp"
+
+#include <dlfcn.h>
+
+#include "base/visible.hpp"
+#include "plugin/handles.hpp"
+#include "plugin/host_table.hpp"
+
+namespace hami {
+namespace {
+
+std::string last_dl_error() {
+  const char* text = dlerror();
+  return text ? text : "the system gives no reason";
+}
+
+}  // namespace
+
+NativePlugin enter_plugin(hami_entry entry, const std::string& owner) {
+  hami_error* error = nullptr;
+  const hami_plugin* plugin = entry(fill_host, &error);
+  try {
+    throw_if(error);
+  } catch (const Error& failure) {
+    // No plugin can make an error of this code: it is the one of fill_host.
+    if (failure.code() == ErrorCode::kPlugin) throw AbiRefused(failure.message());
+    throw Error(ErrorCode::kPlugin, failure.message());
+  }
+  if (!plugin) throw Error(ErrorCode::kPlugin, "its " HAMI_ENTRY_NAME " gave neither a plugin nor an error");
+  return read_plugin(*plugin, owner);
+}
+
+NativePlugin load_library(const std::string& path, const std::string& owner) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw Error(ErrorCode::kPlugin, last_dl_error());
+  if (void* entry = dlsym(library, HAMI_ENTRY_NAME)) return enter_plugin(reinterpret_cast<hami_entry>(entry), owner);
+  for (int major = 2; major <= 9; ++major)
+    if (dlsym(library, ("hami_plugin_v" + std::to_string(major)).c_str()))
+      throw AbiRefused("needs hami ABI " + std::to_string(major) + ".0; hami-core " HAMI_VERSION " serves " + served_abi() +
+                       ": pip install -U hami-core");
+  throw Error(ErrorCode::kPlugin, in_quotes(path, 200) + " exports no " HAMI_ENTRY_NAME ": it is no plugin of hami");
+}
+
+}  // namespace hami

@@ -1,0 +1,117 @@
+// NativeBackend: one instance of a plugin's class, called through its table.
+#include <array>
+#include <memory>
+
+#include "plugin/handles.hpp"
+#include "plugin/native_class.hpp"
+#include "registry/init.hpp"
+
+namespace hami {
+namespace {
+
+// The requests of a batch as handles, for one call.
+class Items {
+ public:
+  explicit Items(Batch batch) : size_(batch.size()) {
+    if (size_ > few_.size()) {
+      many_.resize(size_);
+      many_pointers_.resize(size_);
+    }
+    hami_dict* const items = size_ > few_.size() ? many_.data() : few_.data();
+    pointers_ = size_ > few_.size() ? many_pointers_.data() : few_pointers_.data();
+    for (std::size_t i = 0; i < size_; ++i) {
+      items[i] = {&batch[i].dict, &batch[i]};
+      pointers_[i] = &items[i];
+    }
+  }
+  hami_dict* const* data() const noexcept { return pointers_; }
+  std::size_t size() const noexcept { return size_; }
+
+ private:
+  std::size_t size_;
+  hami_dict** pointers_;
+  std::array<hami_dict, 8> few_;
+  std::array<hami_dict*, 8> few_pointers_;
+  std::vector<hami_dict> many_;
+  std::vector<hami_dict*> many_pointers_;
+};
+
+class NativeBackend final : public Backend {
+ public:
+  explicit NativeBackend(const hami_backend_class& cls) : cls_(cls) {}
+  ~NativeBackend() override {
+    if (created_) cls_.destroy(self_);
+  }
+
+ private:
+  void init_(Init& init) override {
+    context_ = {init.node(), init.label()};
+    make_children(init);
+    Dict params;
+    for (const auto& [name, value] : init.params()) params.set(name, value);
+    const hami_dict shown_params{&params, nullptr};
+    hami_dict shown_options{&init.options(), nullptr};
+    std::vector<hami_backend*> handles;
+    for (const auto& child : children_) handles.push_back(child.get());
+    throw_if(cls_.create(&context_, &shown_params, &shown_options, handles.data(), handles.size(), &self_));
+    created_ = true;
+    read_range();
+  }
+
+  void make_children(Init& init) {
+    if (!init.has_brackets()) return;
+    for (const PlanItem& item : init.items()) children_.push_back(std::make_unique<hami_backend>(init.make(item)));
+  }
+
+  void read_range() {
+    if (!cls_.range) {
+      std::vector<Range> ranges;
+      for (const auto& child : children_) ranges.push_back(child->backend->range());
+      range_of_ = narrowest(ranges);
+      return;
+    }
+    std::uint64_t min = 1;
+    std::uint64_t max = 0;
+    throw_if(cls_.range(self_, &min, &max));
+    range_of_ = {min, max > 0 ? max : Range::kUnbounded};
+    if (min < 1 || min > range_of_.max)
+      throw Error(ErrorCode::kConfig, label() + " declares a range of " + std::to_string(min) + " to " + std::to_string(max) +
+                                          " items; it starts at 1, and ends at 0 for no limit");
+  }
+
+  void forward_(Batch batch) override {
+    const Items items(batch);
+    throw_if(cls_.forward(self_, &context_, items.data(), items.size()));
+    note_failures(batch);
+  }
+
+  void forward_with_dep_(Batch batch, Backend& dependency) override {
+    if (!cls_.forward_with_dep) return Backend::forward_with_dep_(batch, dependency);
+    const Items items(batch);
+    hami_backend lent(BackendPtr(&dependency, [](Backend*) {}));  // it outlives the call
+    throw_if(cls_.forward_with_dep(self_, &context_, items.data(), items.size(), &lent));
+    note_failures(batch);
+  }
+
+  void inject_dependency_(const BackendPtr& dependency) override {
+    if (!cls_.inject_dependency) return Backend::inject_dependency_(dependency);
+    injected_.push_back(std::make_unique<hami_backend>(dependency));
+    throw_if(cls_.inject_dependency(self_, injected_.back().get()));
+  }
+
+  Range range_() const override { return range_of_; }
+
+  const hami_backend_class cls_;
+  hami_context context_;
+  std::vector<std::unique_ptr<hami_backend>> children_;
+  std::vector<std::unique_ptr<hami_backend>> injected_;
+  void* self_ = nullptr;
+  bool created_ = false;
+  Range range_of_;
+};
+
+}  // namespace
+
+BackendPtr make_native_backend(const hami_backend_class& cls) { return std::make_shared<NativeBackend>(cls); }
+
+}  // namespace hami

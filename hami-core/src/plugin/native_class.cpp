@@ -1,0 +1,88 @@
+// From the tables of a plugin to backend classes.
+#include "plugin/native_class.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <set>
+
+#include "base/error.hpp"
+#include "base/visible.hpp"
+
+namespace hami {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kPlugin, why); }
+
+// What the plugin gave of a struct; zero is what it did not know of. Every field up to `required` must be there.
+template <class Table>
+Table read_table(const Table* given, std::size_t required, const std::string& what) {
+  if (!given) refuse(what + " is missing");
+  if (given->struct_size < required)
+    refuse(what + " says that it has " + std::to_string(given->struct_size) + " bytes; hami/abi.h asks for " +
+           std::to_string(required) + " at least");
+  Table table{};
+  std::memcpy(&table, given, std::min<std::size_t>(given->struct_size, sizeof table));
+  return table;
+}
+
+Threads threads_in(std::uint32_t flags, const std::string& what) {
+  switch (flags & HAMI_THREAD_MASK) {
+    case HAMI_OWN_THREAD: return Threads::kOwn;
+    case HAMI_ANY_THREAD: return Threads::kAny;
+    case HAMI_CONCURRENT: return Threads::kConcurrent;
+    default: refuse(what + " declares no thread mode that there is: its flags are " + std::to_string(flags));
+  }
+}
+
+Brackets brackets_of(const hami_backend_class& cls, const std::string& what) {
+  if (cls.max_children == 0 && cls.min_children == 0) return {};
+  if (cls.min_children > cls.max_children)
+    refuse(what + " takes at least " + std::to_string(cls.min_children) + " children and at most " + std::to_string(cls.max_children));
+  const std::size_t most = cls.max_children == HAMI_MANY ? Phase::kMany : cls.max_children;
+  return {cls.min_children > 0, {Phase{std::max<std::size_t>(1, cls.min_children), most}}};
+}
+
+ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin, const std::string& owner) {
+  std::string what = "class " + std::to_string(number) + " of plugin " + in_quotes(plugin);
+  const auto native = read_table(given, offsetof(hami_backend_class, forward) + sizeof given->forward, what);
+  if (!native.name || !*native.name) refuse(what + " has no name");
+  what = "class " + in_quotes(native.name) + " of plugin " + in_quotes(plugin);
+  if (!native.create || !native.destroy || !native.forward) refuse(what + " lacks create, destroy or forward");
+  BackendClass cls;
+  cls.name = native.name;
+  cls.owner = owner;
+  cls.doc = native.doc ? native.doc : "";
+  try {
+    cls.params = parse_param_specs(native.params ? native.params : "");
+  } catch (const Error& error) {
+    refuse(what + ": " + error.message());
+  }
+  cls.brackets = brackets_of(native, what);
+  cls.traits.threads = threads_in(native.flags, what);
+  cls.traits.quick = (native.flags & HAMI_QUICK) != 0;
+  if (cls.traits.quick && cls.traits.threads == Threads::kOwn)
+    refuse(what + " is quick, which needs HAMI_ANY_THREAD or HAMI_CONCURRENT; it has a thread of its own");
+  cls.traits.retry_safe = (native.flags & HAMI_NOT_RETRY_SAFE) == 0;
+  cls.create = [native] { return make_native_backend(native); };
+  return std::make_shared<BackendClass>(std::move(cls));
+}
+
+}  // namespace
+
+NativePlugin read_plugin(const hami_plugin& given, const std::string& owner) {
+  const auto plugin = read_table(&given, offsetof(hami_plugin, n_classes) + sizeof given.n_classes, "its hami_plugin");
+  if (!plugin.name || !*plugin.name) refuse("its hami_plugin has no name");
+  if (plugin.n_classes > 0 && !plugin.classes) refuse("plugin " + in_quotes(plugin.name) + " has no table of classes");
+  NativePlugin read{plugin.name, plugin.version ? plugin.version : "",
+                    std::to_string(plugin.abi_major) + "." + std::to_string(plugin.abi_minor), {}};
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < plugin.n_classes; ++i) {
+    read.classes.push_back(class_of(plugin.classes[i], i, read.name, owner));
+    if (!names.insert(read.classes.back()->name).second)
+      refuse("plugin " + in_quotes(read.name) + " has two classes " + in_quotes(read.classes.back()->name));
+  }
+  return read;
+}
+
+}  // namespace hami

@@ -1,0 +1,111 @@
+"""Compiles native plugins by every toolchain at hand; all of them run in this one process with the core."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import hami
+import pytest
+
+HERE = Path(__file__).parent
+GOLDEN = HERE / "golden" / "v1_0"
+# The package's own headers; in a source tree that is not installed, those beside the package.
+SOURCE = HERE.parents[1] / "hami-core"
+INSTALLED = Path(hami.get_include()).is_dir()
+INCLUDE = Path(hami.get_include()) if INSTALLED else SOURCE / "include"
+CMAKE = Path(hami.get_include()).with_name("cmake") if INSTALLED else SOURCE / "cmake"
+
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]
+SHARED = ["-O2", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-Wl,-z,defs"]
+LANGUAGES = {".c": ["-x", "c", "-std=c99"], ".cpp": ["-x", "c++", "-std=c++17", "-Wshadow"]}
+
+
+class Toolchain:
+    """One compiler, with the C++ library that goes with it."""
+
+    def __init__(self, name: str, command: list[str], missing: str) -> None:
+        self.name = name
+        self.command = command
+        self.missing = missing  # why it cannot be used; "" if it can
+
+    @property
+    def prefix(self) -> str:
+        """What the names of backends begin with, so that plugins of all toolchains can be registered side by side."""
+        return self.name.capitalize()
+
+    def run(
+        self, source: Path, arguments: list[str], include: Path = INCLUDE, language: list[str] | None = None
+    ) -> None:
+        """Compile with every warning an error; `language` overrides what the suffix says."""
+        if self.missing:
+            pytest.skip(self.missing)
+        command = [
+            *self.command,
+            *(language or LANGUAGES[source.suffix]),
+            *WARNINGS,
+            f"-I{include}",
+            str(source),
+            *arguments,
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+
+    def library(self, source: Path, output: Path, *defines: str, include: Path = INCLUDE) -> Path:
+        exports = f"-Wl,--version-script={CMAKE / 'plugin-exports.map'}"
+        self.run(source, [f"-DPREFIX={self.prefix}", *defines, *SHARED, exports, "-o", str(output)], include)
+        return output
+
+
+def toolchains() -> list[Toolchain]:
+    gcc = "" if shutil.which("g++") else "there is no g++ (Debian, Ubuntu: apt install g++)"
+    zig = os.environ.get("HAMI_ZIG", "")
+    target = f"{platform.machine()}-linux-gnu.2.17"
+    return [
+        Toolchain("gcc", ["g++"], gcc),
+        Toolchain("zig", [zig, "c++", "-target", target], "" if zig else "HAMI_ZIG does not name the wheels' zig"),
+    ]
+
+
+TOOLCHAINS = toolchains()
+
+
+@pytest.fixture(params=TOOLCHAINS, ids=lambda toolchain: toolchain.name)
+def toolchain(request: pytest.FixtureRequest) -> Toolchain:
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that compiles a source once for each toolchain and set of macros."""
+    made: dict[tuple[str, ...], Path] = {}
+
+    def build(toolchain: Toolchain, source: Path, *defines: str, include: Path = INCLUDE) -> Path:
+        key = (toolchain.name, str(source), *defines)
+        if key not in made:
+            output = tmp_path_factory.mktemp(source.stem) / f"{source.stem}_{toolchain.name}.so"
+            made[key] = toolchain.library(source, output, *defines, include=include)
+        return made[key]
+
+    return build
+
+
+@pytest.fixture
+def golden(build: Callable[..., Path]) -> Callable[..., str]:
+    """Return a function that registers a golden plugin and gives the prefix of its backends."""
+
+    def golden(toolchain: Toolchain, name: str = "full.cpp") -> str:
+        hami.register_plugin(build(toolchain, GOLDEN / name, include=GOLDEN / "include"))
+        return toolchain.prefix
+
+    return golden
+
+
+@pytest.fixture
+def hostile(build: Callable[..., Path], toolchain: Toolchain) -> str:
+    hami.register_plugin(build(toolchain, HERE / "plugins" / "hostile.cpp"))
+    return toolchain.prefix

@@ -1,0 +1,197 @@
+// Write a backend in C++17, ship it as a shared library that runs with every later hami-core of the same ABI major.
+//
+//   #include <hami/backend.hpp>
+//
+//   class AddOne : public hami::Backend {
+//     void init_(const hami::Params& params) override { step_ = params.get<std::int64_t>("step"); }
+//     void forward_(hami::Batch batch) override {
+//       for (hami::Dict& item : batch) item["result"] = item["data"].as_int() + step_;
+//     }
+//     std::int64_t step_ = 0;
+//   };
+//   HAMI_REGISTER(AddOne, "AddOne", "step: int = 1", "Adds `step` to an integer.");
+//   HAMI_PLUGIN("acme-addone", "0.1.0")
+//
+// Compile it with hidden visibility and export hami_plugin_v1 alone; link nothing of hami. Exceptions become outcomes.
+// This header and those in sdk/ are compiled into the plugin and are no part of the ABI.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hami/sdk/dict.hpp"
+
+namespace hami {
+inline namespace sdk {
+
+// How many items one forward takes; `max` 0: no limit.
+struct Range {
+  std::uint64_t min = 1;
+  std::uint64_t max = 0;
+};
+
+// A backend in the brackets of this one, initialised, called on the thread of the call that one is in.
+class Child {
+ public:
+  explicit Child(hami_backend* backend) noexcept : backend_(backend) {}
+
+  // Runs the items that have not failed; each then has `result`, or an error, or neither.
+  void forward(Batch batch) const { check(host().backend_forward(backend_, batch.raw(), batch.size())); }
+  void forward(const std::vector<OwnItem>& items) const {
+    std::vector<hami_dict*> raw;
+    for (const OwnItem& item : items) raw.push_back(item.dict().raw());
+    forward(Batch(raw.data(), raw.size()));
+  }
+  void forward_with_dep(Batch batch, const Child& dependency) const {
+    check(host().backend_forward_with_dep(backend_, batch.raw(), batch.size(), dependency.backend_));
+  }
+  Range range() const noexcept {
+    Range range;
+    host().backend_range(backend_, &range.min, &range.max);
+    return range;
+  }
+  std::string_view label() const noexcept { return view(host().backend_label(backend_)); }
+
+ private:
+  hami_backend* backend_;
+};
+
+// Base class of backends. Only forward_ must be overridden; what they throw is the outcome of the requests at hand.
+class Backend {
+ public:
+  // What a class declares; it may hide these with its own.
+  static constexpr std::uint32_t kFlags = HAMI_OWN_THREAD;
+  static constexpr std::uint32_t kMinChildren = 0;
+  static constexpr std::uint32_t kMaxChildren = 0;
+
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+ protected:
+  const std::vector<Child>& children() const noexcept { return children_; }
+  Dict options() const noexcept { return options_; }  // shared by the backends of one instance; during init_ only
+  std::string_view node() const noexcept { return view(host().context_node(context_)); }
+  void log(std::string_view text) const noexcept { host().log(context_, text.data(), text.size()); }
+
+ private:
+  virtual void init_(const Params&) {}
+  virtual void forward_(Batch batch) = 0;
+  virtual void forward_with_dep_(Batch, const Child&) {
+    throw Error(HAMI_UNIMPLEMENTED, std::string(view(host().context_label(context_))) + " has no forward_with_dep");
+  }
+  virtual void inject_dependency_(const Child&) {
+    throw Error(HAMI_UNIMPLEMENTED, std::string(view(host().context_label(context_))) + " takes no dependency");
+  }
+  // By default that of its children.
+  virtual Range range_() const {
+    Range narrow;
+    for (const Child& child : children_) {
+      const Range range = child.range();
+      if (range.max > 1 && (narrow.max == 0 || range.max < narrow.max)) narrow = range;
+    }
+    return narrow;
+  }
+
+  template <class Class>
+  friend struct Thunks;
+
+  const hami_context* context_ = nullptr;
+  Dict options_{nullptr};
+  std::vector<Child> children_;
+};
+
+// What the class table points to.
+template <class Class>
+struct Thunks {
+  static Backend& object(void* self) noexcept { return *static_cast<Backend*>(self); }
+
+  static hami_error* create(hami_context* context, const hami_dict* params, hami_dict* options, hami_backend* const* children,
+                            std::size_t n_children, void** self) {
+    return guard([&] {
+      std::unique_ptr<Backend> made = std::make_unique<Class>();
+      made->context_ = context;
+      made->options_ = Dict(options);
+      for (std::size_t i = 0; i < n_children; ++i) made->children_.emplace_back(children[i]);
+      made->init_(Params(params));
+      made->options_ = Dict(nullptr);
+      *self = made.release();
+    });
+  }
+  static void destroy(void* self) {
+    hami_error* ignored = guard([&] { delete &object(self); });
+    host().error_free(ignored);
+  }
+  static hami_error* forward(void* self, hami_context*, hami_dict* const* items, std::size_t n) {
+    return guard([&] { object(self).forward_(Batch(items, n)); });
+  }
+  static hami_error* range(void* self, std::uint64_t* min, std::uint64_t* max) {
+    return guard([&] {
+      const Range range = object(self).range_();
+      *min = range.min;
+      *max = range.max;
+    });
+  }
+  static hami_error* forward_with_dep(void* self, hami_context*, hami_dict* const* items, std::size_t n,
+                                      hami_backend* dependency) {
+    return guard([&] { object(self).forward_with_dep_(Batch(items, n), Child(dependency)); });
+  }
+  static hami_error* inject_dependency(void* self, hami_backend* dependency) {
+    return guard([&] { object(self).inject_dependency_(Child(dependency)); });
+  }
+};
+
+inline std::vector<const hami_backend_class*>& registered_classes() {
+  static std::vector<const hami_backend_class*> classes;
+  return classes;
+}
+
+template <class Class>
+bool register_class(const char* name, const char* params, const char* doc) {
+  using Thunk = Thunks<Class>;
+  static const hami_backend_class table{
+      sizeof(hami_backend_class), Class::kFlags,  name,          doc,          params,
+      Class::kMinChildren,        Class::kMaxChildren, Thunk::create, Thunk::destroy, Thunk::forward,
+      Thunk::range,               Thunk::forward_with_dep, Thunk::inject_dependency};
+  registered_classes().push_back(&table);
+  return true;
+}
+
+// What hami_plugin_v1 does.
+inline const hami_plugin* enter(hami_fill fill, hami_error** error, const char* name, const char* version) {
+  hami_host table{};
+  table.slot_count = HAMI_HOST_SLOTS;
+  table.abi_major = HAMI_ABI_MAJOR;
+  table.abi_minor = HAMI_ABI_MINOR;
+#ifdef HAMI_ABI_MIN_MINOR
+  table.min_minor = HAMI_ABI_MIN_MINOR;
+#endif
+  *error = fill(&table);
+  if (*error) return nullptr;
+  if (!host().error_new) host() = table;  // once: backends may be running when it is called again
+  static hami_plugin plugin;
+  plugin = {sizeof(hami_plugin), HAMI_ABI_MAJOR, HAMI_ABI_MINOR, name, version,
+            registered_classes().data(), registered_classes().size()};
+  return &plugin;
+}
+
+}  // namespace sdk
+}  // namespace hami
+
+#define HAMI_REGISTER_JOIN_(a, b) a##b
+#define HAMI_REGISTER_AT_(Class, line, ...) \
+  [[maybe_unused]] static const bool HAMI_REGISTER_JOIN_(hami_registered_, line) = ::hami::register_class<Class>(__VA_ARGS__)
+
+// Name, parameters and one sentence. "model: path; max: int = 1 {1..64}; device: str = 'cpu' {cpu,gpu}; post: str?"
+#define HAMI_REGISTER(Class, name, params, doc) HAMI_REGISTER_AT_(Class, __LINE__, name, params, doc)
+
+// Once in a plugin, at namespace scope.
+#define HAMI_PLUGIN(name, version)                                                                                \
+  extern "C" __attribute__((visibility("default"))) const hami_plugin* hami_plugin_v1(hami_fill fill,             \
+                                                                                      hami_error** error) {       \
+    return ::hami::enter(fill, error, name, version);                                                             \
+  }

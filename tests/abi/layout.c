@@ -1,0 +1,127 @@
+/* Size, offset and order of everything in hami/abi.h that crosses the border. That it compiles, as C and as C++, is the
+ * test. */
+#include <assert.h>
+
+#include "hami/abi.h"
+
+#define AT(type, field, offset) static_assert(offsetof(type, field) == (offset), #type "." #field)
+#define SIZE(type, size) static_assert(sizeof(type) == (size), #type)
+/* Slots are numbered from error_new on. */
+#define SLOT(number, name) AT(hami_host, name, 16 + 8 * (number))
+
+SIZE(hami_value, 16);
+AT(hami_value, kind, 0);
+AT(hami_value, zero, 4);
+AT(hami_value, as, 8);
+
+SIZE(hami_text, 16);
+AT(hami_text, data, 0);
+AT(hami_text, size, 8);
+
+static_assert(HAMI_NONE == 0 && HAMI_BOOL == 1 && HAMI_INT == 2 && HAMI_FLOAT == 3, "kinds");
+static_assert(HAMI_STR == 16 && HAMI_BYTES == 17 && HAMI_LIST == 18 && HAMI_DICT == 19, "kinds");
+static_assert(HAMI_TENSOR == 20 && HAMI_EVENT == 21 && HAMI_BACKEND == 22 && HAMI_OPAQUE == 23, "kinds");
+
+static_assert(HAMI_CANCELLED == 1 && HAMI_UNKNOWN == 2 && HAMI_INVALID_ARGUMENT == 3, "codes");
+static_assert(HAMI_DEADLINE_EXCEEDED == 4 && HAMI_NOT_FOUND == 5 && HAMI_ALREADY_EXISTS == 6, "codes");
+static_assert(HAMI_RESOURCE_EXHAUSTED == 8 && HAMI_FAILED_PRECONDITION == 9 && HAMI_UNIMPLEMENTED == 12, "codes");
+static_assert(HAMI_INTERNAL == 13 && HAMI_UNAVAILABLE == 14 && HAMI_DATA_TYPE == 100 && HAMI_REQUEST == 101, "codes");
+
+static_assert(HAMI_OWN_THREAD == 0 && HAMI_ANY_THREAD == 1 && HAMI_CONCURRENT == 2, "flags");
+static_assert(HAMI_THREAD_MASK == 3 && HAMI_QUICK == 4 && HAMI_NOT_RETRY_SAFE == 8, "flags");
+static_assert(HAMI_MANY == 0xffffffffu, "HAMI_MANY");
+
+SIZE(hami_backend_class, 88);
+AT(hami_backend_class, struct_size, 0);
+AT(hami_backend_class, flags, 4);
+AT(hami_backend_class, name, 8);
+AT(hami_backend_class, doc, 16);
+AT(hami_backend_class, params, 24);
+AT(hami_backend_class, min_children, 32);
+AT(hami_backend_class, max_children, 36);
+AT(hami_backend_class, create, 40);
+AT(hami_backend_class, destroy, 48);
+AT(hami_backend_class, forward, 56);
+AT(hami_backend_class, range, 64);
+AT(hami_backend_class, forward_with_dep, 72);
+AT(hami_backend_class, inject_dependency, 80);
+
+AT(hami_host, slot_count, 0);
+AT(hami_host, abi_major, 4);
+AT(hami_host, abi_minor, 6);
+AT(hami_host, min_minor, 8);
+AT(hami_host, zero, 10);
+SLOT(0, error_new);
+SLOT(1, error_code);
+SLOT(2, error_text);
+SLOT(3, error_copy);
+SLOT(4, error_set_final);
+SLOT(5, error_is_final);
+SLOT(6, error_free);
+SLOT(7, object_retain);
+SLOT(8, object_release);
+SLOT(9, str_new);
+SLOT(10, bytes_new);
+SLOT(11, text_view);
+SLOT(12, list_new);
+SLOT(13, list_size);
+SLOT(14, list_at);
+SLOT(15, map_new);
+SLOT(16, map_size);
+SLOT(17, map_at);
+SLOT(18, tensor_new);
+SLOT(19, tensor_adopt);
+SLOT(20, tensor_of);
+SLOT(21, tensor_view);
+SLOT(22, tensor_export);
+SLOT(23, opaque_new);
+SLOT(24, opaque_view);
+SLOT(25, dict_get);
+SLOT(26, dict_set);
+SLOT(27, dict_erase);
+SLOT(28, dict_size);
+SLOT(29, dict_at);
+SLOT(30, item_fail);
+SLOT(31, item_error);
+SLOT(32, item_size);
+SLOT(33, item_cancelled);
+SLOT(34, item_deadline);
+SLOT(35, item_new);
+SLOT(36, item_free);
+SLOT(37, backend_forward);
+SLOT(38, backend_forward_with_dep);
+SLOT(39, backend_range);
+SLOT(40, backend_label);
+SLOT(41, context_node);
+SLOT(42, context_label);
+SLOT(43, log);
+SLOT(44, clock_now);
+static_assert(HAMI_HOST_SLOTS == 45, "slots of minor 0");
+
+SIZE(hami_plugin, 40);
+AT(hami_plugin, struct_size, 0);
+AT(hami_plugin, abi_major, 4);
+AT(hami_plugin, abi_minor, 6);
+AT(hami_plugin, name, 8);
+AT(hami_plugin, version, 16);
+AT(hami_plugin, classes, 24);
+AT(hami_plugin, n_classes, 32);
+
+SIZE(DLDataType, 4);
+SIZE(DLDevice, 8);
+SIZE(DLTensor, 48);
+AT(DLTensor, data, 0);
+AT(DLTensor, device, 8);
+AT(DLTensor, ndim, 16);
+AT(DLTensor, dtype, 20);
+AT(DLTensor, shape, 24);
+AT(DLTensor, strides, 32);
+AT(DLTensor, byte_offset, 40);
+SIZE(DLManagedTensorVersioned, 80);
+AT(DLManagedTensorVersioned, version, 0);
+AT(DLManagedTensorVersioned, manager_ctx, 8);
+AT(DLManagedTensorVersioned, deleter, 16);
+AT(DLManagedTensorVersioned, flags, 24);
+AT(DLManagedTensorVersioned, dl_tensor, 32);
+
+static_assert(sizeof(HAMI_ENTRY_NAME) == sizeof("hami_plugin_v1"), "the entry has the major in its name");

@@ -1,0 +1,80 @@
+// A plugin that does what a plugin should not. Each backend's name begins with PREFIX.
+#include <hami/backend.hpp>
+
+#include <stdexcept>
+#include <thread>
+
+#define TEXT(token) #token
+#define NAME(prefix, name) TEXT(prefix) name
+
+namespace {
+
+class Throws : public hami::Backend {
+  void init_(const hami::Params& params) override {
+    what_ = params.get<std::string>("what");
+    if (what_ == "init") throw std::runtime_error("no luck");
+  }
+  void forward_(hami::Batch batch) override {
+    if (what_ == "int") throw 3;
+    if (what_ == "bad_alloc") throw std::bad_alloc();
+    if (what_ == "exception") throw std::runtime_error("no luck");
+    if (what_ == "long") throw std::runtime_error(std::string(1 << 20, 'x'));
+    if (what_ == "empty") throw hami::Error(HAMI_INTERNAL, "");
+    if (what_ == "binary") throw hami::Error(HAMI_INTERNAL, "\xff");
+    if (what_ == "code") throw hami::Error(-77, "a code of its own");
+    if (what_ == "type") batch[0]["data"].as_tensor();
+    if (what_ == "key") batch[0]["nothing"].as_int();
+    if (what_ == "final") throw hami::Error(HAMI_NOT_FOUND, "gone").set_final();
+  }
+  std::string what_;
+};
+HAMI_REGISTER(Throws, NAME(PREFIX, "Throws"), "what: str", "Throws.");
+
+// Fails a batch of several, as if one request spoilt it.
+class Spoilt : public hami::Backend {
+  void forward_(hami::Batch batch) override {
+    for (hami::Dict& item : batch) {
+      if (item["data"].as_int() < 0) throw hami::Error("a negative number");
+      item["result"] = batch.size();
+    }
+  }
+  hami::Range range_() const override { return {1, 8}; }
+};
+HAMI_REGISTER(Spoilt, NAME(PREFIX, "Spoilt"), "", "Fails as a whole for one bad request.");
+
+// Lets go of what it was given on a thread of its own, which ends with it.
+class Keeps : public hami::Backend {
+ public:
+  ~Keeps() override {
+    std::thread([held = std::move(held_)]() mutable { held.clear(); }).join();
+  }
+
+ private:
+  void forward_(hami::Batch batch) override {
+    for (hami::Dict& item : batch) {
+      held_.push_back(item["data"]);
+      item["result"] = held_.size();
+    }
+  }
+  std::vector<hami::Value> held_;
+};
+HAMI_REGISTER(Keeps, NAME(PREFIX, "Keeps"), "", "Releases on a foreign thread.");
+
+// Calls its child from a thread of its own.
+class Elsewhere : public hami::Backend {
+ public:
+  static constexpr std::uint32_t kMinChildren = 1;
+  static constexpr std::uint32_t kMaxChildren = 1;
+
+ private:
+  void forward_(hami::Batch batch) override {
+    hami_error* error = nullptr;
+    std::thread([&] { error = hami::guard([&] { children()[0].forward(batch); }); }).join();
+    hami::check(error);
+  }
+};
+HAMI_REGISTER(Elsewhere, NAME(PREFIX, "Elsewhere"), "", "Calls its child on another thread.");
+
+}  // namespace
+
+HAMI_PLUGIN("hostile", "0.1")

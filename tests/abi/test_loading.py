@@ -1,0 +1,143 @@
+"""How native plugins are found and loaded: wheels, HAMI_PLUGIN_PATH, versions, and what is no plugin at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import hami
+import pytest
+from conftest import GOLDEN, HERE, SHARED, TOOLCHAINS, Toolchain
+
+Build = Callable[..., Path]
+VERSIONS = HERE / "plugins" / "versions.c"
+SERVES = f"hami-core {hami.__version__} serves 1.0"
+
+
+def versions(toolchain: Toolchain, build: Build, major: int, minor: int, needs: int) -> Path:
+    return build(toolchain, VERSIONS, f"-DMAJOR={major}", f"-DMINOR={minor}", f"-DNEEDS={needs}")
+
+
+def test_a_later_minor_runs_and_finds_later_functions_absent(toolchain: Toolchain, build: Build) -> None:
+    assert hami.register_plugin(versions(toolchain, build, 1, 3, 0)) == ["HasLater"]
+    with hami.pipe("HasLater") as pipe:
+        assert pipe({"data": 0})["result"] is False
+
+
+@pytest.mark.parametrize(
+    ("major", "needs", "text"),
+    [
+        (1, 4, f"needs hami ABI 1.4; {SERVES}: pip install -U hami-core"),
+        (1, 65535, f"needs hami ABI 1.65535; {SERVES}: pip install -U hami-core"),
+        (2, 0, f"needs hami ABI 2.0; {SERVES}: pip install -U hami-core"),
+        (0, 7, f"needs hami ABI 0.7; {SERVES}; install a newer version of the plugin"),
+    ],
+)
+def test_what_this_core_does_not_serve_is_refused(
+    toolchain: Toolchain, build: Build, major: int, needs: int, text: str
+) -> None:
+    library = versions(toolchain, build, major, needs, needs)
+    with pytest.raises(hami.PluginError) as caught:
+        hami.register_plugin(library)
+    assert str(caught.value) == f'the plugin "{library}" {text}'
+
+
+def test_what_is_no_library_is_told(tmp_path: Path) -> None:
+    (tmp_path / "text.so").write_text("no library at all, but long enough for the head of one to be looked for in it")
+    (tmp_path / "folder.so").mkdir()
+    for name, why in (
+        ("text.so", "invalid ELF header"),
+        ("folder.so", "cannot read file data: Is a directory"),
+        ("absent.so", "cannot open shared object file: No such file or directory"),
+    ):
+        with pytest.raises(hami.PluginError) as caught:
+            hami.register_plugin(tmp_path / name)
+        assert str(caught.value) == f"{tmp_path / name}: {why}"
+
+
+def test_a_library_that_is_no_plugin_is_told(toolchain: Toolchain, tmp_path: Path) -> None:
+    source = tmp_path / "other.c"
+    source.write_text("extern int other;\nint other = 1;\n")
+    library = tmp_path / "other.so"
+    toolchain.run(source, [*SHARED, "-o", str(library)])
+    with pytest.raises(hami.PluginError) as caught:
+        hami.register_plugin(library)
+    assert str(caught.value) == f'"{library}" exports no hami_plugin_v1: it is no plugin of hami'
+
+
+def install(site: Path, name: str, library: Path, *backends: str) -> None:
+    """Lay a native plugin's distribution out as pip would."""
+    module = name.replace("-", "_")
+    (site / module).mkdir(parents=True)
+    (site / module / "__init__.py").touch()
+    (site / module / "plugin.py").write_text(
+        "from pathlib import Path\n"
+        "import pluggy\n"
+        "@pluggy.HookimplMarker('hami')\n"
+        "def hami_register(registry):\n"
+        f"    registry.add_library(Path(__file__).with_name('{library.name}'))\n"
+    )
+    (site / module / library.name).write_bytes(library.read_bytes())
+    folder = site / f"{module}-0.9.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.9.0\n")
+    lines = ["[hami]", f"{name.partition('-')[2]} = {module}.plugin", "[hami.backends]"]
+    (folder / "entry_points.txt").write_text(
+        "\n".join([*lines, *(f"{backend} = {module}.plugin" for backend in backends)])
+    )
+
+
+def run_hami(*arguments: str, path: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    python_path = os.pathsep.join(filter(None, [str(path or ""), os.environ.get("PYTHONPATH", "")]))
+    command = [sys.executable, "-m", "hami", *arguments]
+    env = {**os.environ, "PYTHONPATH": python_path, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+
+def test_wheels_hand_their_library_to_the_core(build: Build, tmp_path: Path) -> None:
+    gcc = TOOLCHAINS[0]
+    install(tmp_path, "acme-golden", build(gcc, GOLDEN / "plain.c", include=GOLDEN / "include"), "GccAdd")
+    install(tmp_path, "acme-later", versions(gcc, build, 1, 4, 4), "HasLater")
+    chosen = {"path": tmp_path, "HAMI_PLUGINS": "golden,later"}
+    assert run_hami("run", "GccAdd(step=3)", "--data", "4", **chosen).stdout == "7\n"
+    done = run_hami("run", "HasLater", "--data", "4", **chosen)
+    assert done.returncode == 1
+    reason = f"needs hami ABI 1.4; {SERVES}: pip install -U hami-core"
+    assert f'backend "HasLater" is provided by acme-later 0.9.0, which {reason}\n' in done.stderr
+    done = run_hami("plugins", "--load", "--json", **chosen)
+    assert done.returncode == 1
+    records = {record["plugin"]: record for record in json.loads(done.stdout)}
+    golden, later = records["golden"], records["later"]
+    assert (golden["state"], golden["abi"], golden["error"], golden["backends"]) == ("ok", "1.0", None, ["GccAdd"])
+    assert (later["state"], later["abi"], later["error"]) == ("refused", None, reason)
+    assert run_hami("backends", "GccAdd", **chosen).stdout == (
+        "GccAdd  (acme-golden, thread concurrent)\n  Adds `step` to an integer.\n  step: int = 1\n"
+    )
+
+
+def test_plugin_path_serves_bare_libraries(build: Build, tmp_path: Path) -> None:
+    folder = tmp_path / "libraries"
+    folder.mkdir()
+    library = build(TOOLCHAINS[0], GOLDEN / "plain.c", include=GOLDEN / "include")
+    (folder / "libgood.so").write_bytes(library.read_bytes())
+    (folder / "bad.so").write_text("no library")
+    (folder / "folder.so").mkdir()
+    chosen = {"HAMI_PLUGINS": "good,bad,folder", "HAMI_PLUGIN_PATH": f"{folder}:{tmp_path / 'absent'}"}
+    assert run_hami("run", "GccAdd", "--data", "4", **chosen).stdout == "5\n"
+    done = run_hami("plugins", "--load", "--json", **chosen)
+    assert done.returncode == 1
+    records = {record["plugin"]: record for record in json.loads(done.stdout)}
+    assert {name: record["state"] for name, record in records.items()} == {
+        "bad": "broken",
+        "folder": "broken",
+        "good": "ok",
+    }
+    assert records["good"]["distribution"] == str(folder / "libgood.so")
+    assert (records["good"]["version"], records["good"]["abi"]) == ("1.0", "1.0")
+    assert records["bad"]["error"] == f"{folder / 'bad.so'}: file too short"
+    done = run_hami("doctor", "--json", **chosen)
+    assert f"HAMI_PLUGIN_PATH names {tmp_path / 'absent'}, which is no folder" in json.loads(done.stdout)["problems"]

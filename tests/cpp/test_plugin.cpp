@@ -1,0 +1,337 @@
+// Native plugins whose tables are forged, too old or too new, and what the core makes of each.
+#include <cstring>
+#include <thread>
+
+#include "pipes.hpp"
+#include "plugin/handles.hpp"
+#include "plugin/host_table.hpp"
+#include "plugin/library.hpp"
+
+using namespace hami;
+using namespace hami::testing;
+
+namespace {
+
+// A plugin compiled into the tests: gives `result` = `data`.
+hami_host host;
+
+hami_error* create(hami_context*, const hami_dict*, hami_dict*, hami_backend* const*, std::size_t, void** self) {
+  *self = nullptr;
+  return nullptr;
+}
+void destroy(void*) {}
+hami_error* forward(void*, hami_context*, hami_dict* const* items, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    hami_value data;
+    if (!host.dict_get(items[i], "data", 4, &data)) continue;
+    hami_error* error = host.dict_set(items[i], "result", 6, &data);
+    if (data.kind >= HAMI_STR) host.object_release(data.as.o);
+    if (error) return error;
+  }
+  return nullptr;
+}
+
+hami_backend_class echo_class(const char* name = "NativeEcho") {
+  hami_backend_class cls{};
+  cls.struct_size = sizeof cls;
+  cls.name = name;
+  cls.create = create;
+  cls.destroy = destroy;
+  cls.forward = forward;
+  return cls;
+}
+
+hami_plugin plugin_of(const std::vector<const hami_backend_class*>& classes) {
+  return {sizeof(hami_plugin), 1, 0, "forged", "0.1", classes.data(), classes.size()};
+}
+
+std::string refusal(const hami_plugin& plugin) {
+  try {
+    read_plugin(plugin, "");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kPlugin);
+    return error.message();
+  }
+  return "";
+}
+
+std::string refusal(const hami_backend_class& cls) { return refusal(plugin_of({&cls})); }
+
+hami_host asking(std::uint32_t slots = HAMI_HOST_SLOTS, std::uint16_t major = 1, std::uint16_t min_minor = 0) {
+  hami_host asked{};
+  asked.slot_count = slots;
+  asked.abi_major = major;
+  asked.min_minor = min_minor;
+  return asked;
+}
+
+void define_native(const hami_backend_class& cls) {
+  register_core();
+  if (!host.error_new) {
+    host = asking();
+    REQUIRE(!fill_host(&host));
+  }
+  for (const ClassPtr& made : read_plugin(plugin_of({&cls}), "").classes) Registry::instance().define(made);
+}
+
+std::string text_of_error(hami_error* error) {
+  REQUIRE(error);
+  const std::string text = error->error.message();
+  host_table().error_free(error);
+  return text;
+}
+
+const hami_plugin* gives_nothing(hami_fill, hami_error**) { return nullptr; }
+
+const hami_plugin* fails_without_a_text(hami_fill fill, hami_error** error) {
+  hami_host table = asking();
+  if ((*error = fill(&table))) return nullptr;
+  *error = table.error_new(HAMI_INTERNAL, "", 0);
+  return nullptr;
+}
+
+template <std::uint16_t major, std::uint16_t min_minor>
+const hami_plugin* needs(hami_fill fill, hami_error** error) {
+  hami_host table = asking(HAMI_HOST_SLOTS, major, min_minor);
+  *error = fill(&table);
+  return nullptr;
+}
+
+std::string refused(hami_entry entry) {
+  try {
+    enter_plugin(entry, "");
+  } catch (const AbiRefused& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string failed(hami_entry entry) {
+  try {
+    enter_plugin(entry, "");
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("every slot of the host table has its function") {
+  const auto* slots = reinterpret_cast<void (*const*)()>(&host_table().error_new);
+  for (std::uint32_t i = 0; i < HAMI_HOST_SLOTS; ++i) CHECK(bool(slots[i]));
+}
+
+TEST_CASE("a native class answers requests") {
+  define_native(echo_class());
+  TestPipe pipe({{"backend", text("NativeEcho")}});
+  CHECK(pipe.call(Value(7)).number() == 7);
+  CHECK(pipe.call(text("seven")).result().as_text() == "seven");
+}
+
+TEST_CASE("what a plugin leaves without result has failed") {
+  hami_backend_class cls = echo_class("NativeIdle");
+  cls.forward = [](void*, hami_context*, hami_dict* const*, std::size_t) -> hami_error* { return nullptr; };
+  define_native(cls);
+  TestPipe pipe({{"backend", text("NativeIdle")}});
+  const Outcome outcome = pipe.call(Value(7));
+  CHECK(outcome.code == ErrorCode::kNoResult);
+}
+
+TEST_CASE("an item that fails has an outcome of its own") {
+  hami_backend_class cls = echo_class("NativeOdd");
+  cls.forward = [](void* self, hami_context* context, hami_dict* const* items, std::size_t n) -> hami_error* {
+    for (std::size_t i = 0; i < n; ++i) {
+      hami_value data;
+      host.dict_get(items[i], "data", 4, &data);
+      if (data.as.i % 2 != 0) host.item_fail(items[i], host.error_new(HAMI_INVALID_ARGUMENT, "odd", 3));
+    }
+    return forward(self, context, items, n);
+  };
+  define_native(cls);
+  TestPipe pipe({{"backend", text("NativeOdd")}, {"max", Value(4)}});
+  const std::vector<Outcome> outcomes = pipe.call_many(requests_of({2, 3, 4}));
+  CHECK(outcomes[0].number() == 2);
+  CHECK(outcomes[1].code == ErrorCode::kInvalidArgument);
+  CHECK(outcomes[1].message == "odd");
+  CHECK(outcomes[1].notes == std::vector<std::string>{"backend NativeOdd", "node \"n\""});
+  CHECK(outcomes[2].number() == 4);
+}
+
+TEST_CASE("a shorter table gets no more functions than it has room for") {
+  struct {
+    hami_host host;
+    std::uint64_t guard;
+  } room{asking(3), 42};
+  CHECK(!fill_host(&room.host));
+  CHECK(room.host.slot_count == 3);
+  CHECK(bool(room.host.error_text));
+  CHECK(!room.host.error_copy);
+  CHECK(room.guard == 42);
+}
+
+TEST_CASE("a longer table of a later minor finds what this core lacks absent") {
+  struct {
+    hami_host host;
+    void (*later)();
+  } room{asking(UINT32_MAX), nullptr};
+  room.host.abi_minor = 9;
+  CHECK(!fill_host(&room.host));
+  CHECK(room.host.slot_count == HAMI_HOST_SLOTS);
+  CHECK(room.host.abi_minor == kAbiMinor);
+  CHECK(bool(room.host.clock_now));
+  CHECK(!room.later);
+}
+
+TEST_CASE("another major, or a minor that this core lacks, is refused") {
+  const std::string serves = "; hami-core " HAMI_VERSION " serves 1.0";
+  CHECK(refused(needs<2, 0>) == "needs hami ABI 2.0" + serves + ": pip install -U hami-core");
+  CHECK(refused(needs<1, 4>) == "needs hami ABI 1.4" + serves + ": pip install -U hami-core");
+  CHECK(refused(needs<1, 65535>) == "needs hami ABI 1.65535" + serves + ": pip install -U hami-core");
+  CHECK(refused(needs<0, 3>) == "needs hami ABI 0.3" + serves + "; install a newer version of the plugin");
+}
+
+TEST_CASE("an entry that fails is told") {
+  CHECK(failed(gives_nothing) == "its hami_plugin_v1 gave neither a plugin nor an error");
+  CHECK(failed(fails_without_a_text) == "an error of code 13, without a text");
+}
+
+TEST_CASE("forged tables are refused with what is wrong with them") {
+  const std::string plugin_size = std::to_string(sizeof(hami_plugin));
+  hami_plugin plugin = plugin_of({});
+  plugin.struct_size = 0;
+  CHECK(refusal(plugin) == "its hami_plugin says that it has 0 bytes; hami/abi.h asks for " + plugin_size + " at least");
+  plugin = plugin_of({});
+  plugin.name = nullptr;
+  CHECK(refusal(plugin) == "its hami_plugin has no name");
+  plugin = plugin_of({});
+  plugin.n_classes = 3;
+  plugin.classes = nullptr;
+  CHECK(refusal(plugin) == "plugin \"forged\" has no table of classes");
+  CHECK(refusal(plugin_of({nullptr})) == "class 0 of plugin \"forged\" is missing");
+
+  hami_backend_class cls = echo_class();
+  cls.struct_size = 0;
+  CHECK(refusal(cls) == "class 0 of plugin \"forged\" says that it has 0 bytes; hami/abi.h asks for 64 at least");
+  cls = echo_class(nullptr);
+  CHECK(refusal(cls) == "class 0 of plugin \"forged\" has no name");
+  cls = echo_class();
+  cls.forward = nullptr;
+  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" lacks create, destroy or forward");
+  cls = echo_class();
+  cls.flags = 3;
+  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" declares no thread mode that there is: its flags are 3");
+  cls.flags = HAMI_QUICK;
+  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" is quick, which needs HAMI_ANY_THREAD or HAMI_CONCURRENT; it has "
+                        "a thread of its own");
+  cls = echo_class();
+  cls.params = "step int";
+  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\": declared parameters \"step int\": a type is missing after \"step\"");
+  cls = echo_class();
+  cls.min_children = 2;
+  cls.max_children = 1;
+  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" takes at least 2 children and at most 1");
+  cls = echo_class();
+  const hami_backend_class again = echo_class();
+  CHECK(refusal(plugin_of({&cls, &again})) == "plugin \"forged\" has two classes \"NativeEcho\"");
+}
+
+TEST_CASE("fields that a class does not cover are not read") {
+  hami_backend_class cls = echo_class("NativeShort");
+  cls.struct_size = offsetof(hami_backend_class, range);
+  cls.range = [](void*, std::uint64_t*, std::uint64_t*) -> hami_error* { std::abort(); };
+  define_native(cls);
+  TestPipe pipe({{"backend", text("NativeShort")}});
+  CHECK(pipe.call(Value(7)).number() == 7);
+}
+
+TEST_CASE("a range that makes no sense fails the build") {
+  hami_backend_class cls = echo_class("NativeRange");
+  cls.range = [](void*, std::uint64_t* min, std::uint64_t* max) -> hami_error* {
+    *min = 4;
+    *max = 2;
+    return nullptr;
+  };
+  define_native(cls);
+  try {
+    TestPipe pipe({{"backend", text("NativeRange")}});
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.message() == "NativeRange declares a range of 4 to 2 items; it starts at 1, and ends at 0 for no limit");
+  }
+}
+
+TEST_CASE("a value whose kind is not that of its object is refused") {
+  hami_value text{};
+  REQUIRE(!host_table().str_new("a", 1, &text));
+  hami_value forged = text;
+  forged.kind = HAMI_TENSOR;
+  hami_value out;
+  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value says that it is of kind 20, and is str");
+  forged.as.o = nullptr;
+  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value says that it is of kind 20, and is nothing");
+  hami_value unknown{9, 0, {5}};
+  REQUIRE(!host_table().list_new(&unknown, 1, &out));
+  hami_value back;
+  REQUIRE(!host_table().list_at(&out, 0, &back));
+  CHECK(back.kind == 9);
+  CHECK(back.as.i == 5);
+  host_table().object_release(out.as.o);
+  host_table().object_release(text.as.o);
+}
+
+TEST_CASE("a text that is no UTF-8 is refused, in an error it is made readable") {
+  hami_value out;
+  CHECK(text_of_error(host_table().str_new("ab\xff", 3, &out)) ==
+        "a str is UTF-8, got \"ab\\xff\" with another byte at 2; make it bytes");
+  CHECK(text_of_error(host_table().error_new(HAMI_INTERNAL, "ab\xff", 3)) == "ab\\xff");
+}
+
+TEST_CASE("an opaque value is let go once, also if it cannot be made") {
+  int released = 0;
+  const auto release = [](void* pointer) { ++*static_cast<int*>(pointer); };
+  hami_value out;
+  CHECK(text_of_error(host_table().opaque_new("", &released, release, &out)) == "an opaque value needs a type key");
+  CHECK(released == 1);
+  REQUIRE(!host_table().opaque_new("acme.thing", &released, release, &out));
+  hami_text key;
+  void* pointer = nullptr;
+  REQUIRE(!host_table().opaque_view(&out, &key, &pointer));
+  CHECK(std::string(key.data, key.size) == "acme.thing");
+  CHECK(pointer == &released);
+  CHECK(released == 1);
+  host_table().object_release(out.as.o);
+  CHECK(released == 2);
+}
+
+TEST_CASE("a child with a thread of its own is not called on another") {
+  Request request;
+  hami_dict item{&request.dict, &request};
+  hami_dict* const items[] = {&item};
+  const BackendPtr backend = make_native_backend(echo_class());
+  backend->describe("Child", own_thread());
+  hami_error* error = nullptr;
+  hami_backend child{backend};
+  std::thread([&] { error = host_table().backend_forward(&child, items, 1); }).join();
+  CHECK(text_of_error(error) == "Child runs on one thread only, and was called on another");
+}
+
+TEST_CASE("the parameters of a backend are no item of a batch") {
+  Dict keys;
+  hami_dict params{&keys, nullptr};
+  hami_dict* const items[] = {&params};
+  const BackendPtr backend = make_native_backend(echo_class());
+  backend->describe("Child", any_thread());
+  hami_backend child{backend};
+  CHECK(text_of_error(host_table().backend_forward(&child, items, 1)) ==
+        "the parameters and the options of a backend are no item of a batch");
+}
+
+TEST_CASE("a file that is no plugin is told") {
+  try {
+    load_library("/nowhere/libacme.so", "");
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.message() == "/nowhere/libacme.so: cannot open shared object file: No such file or directory");
+  }
+}
