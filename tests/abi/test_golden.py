@@ -40,7 +40,12 @@ def test_plain_c_plugin(toolchain: Toolchain, golden: Golden) -> None:
 def test_what_a_class_declares_is_known(toolchain: Toolchain, golden: Golden) -> None:
     prefix = golden(toolchain)
     info = hami.backends()[f"{prefix}Configured"]
-    assert (info.owner, info.doc, info.thread) == ("", "Gives its parameters.", "own")
+    assert (info.owner, info.doc, info.thread, info.range) == (
+        "",
+        "Gives its parameters.",
+        "own",
+        "what its instances say",
+    )
     assert [param["text"] for param in info.params or []] == [
         "flag: bool",
         "count: int = 3 {1..9}",
@@ -88,6 +93,13 @@ def test_values_survive_being_rebuilt(toolchain: Toolchain, golden: Golden, data
     out = call(golden(toolchain) + "Rebuild", data)
     assert (type(out["result"]), out["result"]) == (type(data), data)
     assert out["keys"] == ["data", "result"]
+
+
+def test_what_a_request_asks_for_is_told(toolchain: Toolchain, golden: Golden) -> None:
+    with hami.pipe({"node": {"backend": golden(toolchain) + "Rebuild", "max": 4}}) as pipe:
+        assert pipe({"data": 0})["told"] == [1, 0, False, True]
+        asked = pipe({"data": 0, "request_size": 3, "priority": 7}, timeout=60)
+        assert asked["told"] == [3, 7, False, False]
 
 
 def test_objects_pass_through_as_they_are(toolchain: Toolchain, golden: Golden) -> None:

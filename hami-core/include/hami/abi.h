@@ -194,6 +194,7 @@ typedef struct hami_host {
   uint64_t (*item_size)(const hami_dict* item);               /* its request_size */
   int32_t (*item_cancelled)(const hami_dict* item);           /* its caller has left: its result is not needed */
   int64_t (*item_deadline)(const hami_dict* item);            /* on the clock of clock_now; INT64_MAX: none */
+  int32_t (*item_priority)(const hami_dict* item);            /* 0 to 255 */
   hami_error* (*item_new)(const hami_dict* of, hami_dict** out); /* an item without keys, on behalf of `of` */
   void (*item_free)(hami_dict* item);                         /* of item_new */
 

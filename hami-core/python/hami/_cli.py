@@ -95,6 +95,14 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     plugins.add_argument("--load", action="store_true", help="import each plugin and its backends first")
 
     _add(commands, "doctor", "hami._doctor:doctor", "look for what is wrong with this installation")
+    new = _add(commands, "new-plugin", "hami._cli_new_plugin:new_plugin", "write a plugin project to begin with")
+    new.add_argument("name", metavar="NAME", help="of the distribution, as in acme-resize")
+    kind = new.add_mutually_exclusive_group()
+    kind.add_argument("--python", action="store_const", dest="kind", const="python", default="python")
+    kind.add_argument("--cpp", action="store_const", dest="kind", const="cpp", help="a native plugin in C++")
+    new.add_argument("--backend", metavar="NAME", default="", help="of its backend; else made of NAME")
+    new.add_argument("--folder", metavar="FOLDER", help="where to write it; else ./NAME")
+
     _add(commands, "version", "hami._cli_list:version", "print the version")
     return parser, commands
 

@@ -67,6 +67,7 @@ void add_items(hami_host& host) {
   host.item_size = [](const hami_dict* item) -> std::uint64_t { return item->request ? item->request->items : 1; };
   host.item_cancelled = [](const hami_dict* item) -> std::int32_t { return item->request && item->request->cancelled(); };
   host.item_deadline = [](const hami_dict* item) { return item->request ? item->request->deadline : kNever; };
+  host.item_priority = [](const hami_dict* item) -> std::int32_t { return item->request ? item->request->priority : 0; };
   host.item_new = [](const hami_dict* of, hami_dict** out) {
     return guarded([&] {
       Request& parent = request_of(*of);

@@ -59,6 +59,7 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
     refuse(what + ": " + error.message());
   }
   cls.brackets = brackets_of(native, what);
+  cls.range = native.range ? "what its instances say" : cls.brackets.phases.empty() ? "" : kNarrowest;
   cls.traits.threads = threads_in(native.flags, what);
   cls.traits.quick = (native.flags & HAMI_QUICK) != 0;
   if (cls.traits.quick && cls.traits.threads == Threads::kOwn)

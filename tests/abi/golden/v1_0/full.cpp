@@ -42,6 +42,7 @@ class Rebuild : public hami::Backend {
       std::vector<hami::Value> keys;
       for (const std::string& key : item.keys()) keys.emplace_back(key);
       item["keys"] = hami::Value::list(keys);
+      item["told"] = hami::Value::list({item.request_size(), item.priority(), item.is_cancelled(), item.deadline() == INT64_MAX});
     }
   }
 };

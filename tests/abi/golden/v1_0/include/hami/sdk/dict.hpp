@@ -70,6 +70,8 @@ class Dict {
   }
   std::uint64_t request_size() const noexcept { return host().item_size(dict_); }
   bool is_cancelled() const noexcept { return host().item_cancelled(dict_) != 0; }
+  std::int32_t priority() const noexcept { return host().item_priority(dict_); }
+  // On the clock of host().clock_now; INT64_MAX: none.
   std::int64_t deadline() const noexcept { return host().item_deadline(dict_); }
 
   hami_dict* raw() const noexcept { return dict_; }

@@ -1,0 +1,58 @@
+"""The command `hami new-plugin`: writes a complete plugin project, whose tests pass as it is written."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+from hami import _core
+from hami._describe import check_name
+from hami._errors import PluginError
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+
+def new_plugin(arguments: argparse.Namespace) -> int:
+    """Write the project into a folder of its name."""
+    folder = Path(arguments.folder or arguments.name)
+    files = write_project(arguments.name, arguments.kind, folder, arguments.backend)
+    if arguments.json:
+        print(json.dumps([str(path) for path in files]))
+    else:
+        print("\n".join(map(str, files)))
+        print(f"\nto try it:  pip install {folder}/[test] && pytest {folder}/tests")
+    return 0
+
+
+def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list[Path]:
+    """Write a project of `kind` ("cpp" or "python") into the new folder; return its files."""
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise PluginError(f'"{name}" is no name for a plugin: small letters, digits and single -, as in acme-resize')
+    backend = backend or "".join(part.capitalize() for part in name.split("-"))
+    check_name(backend)
+    if _core.is_defined(backend):
+        raise PluginError(f'"{backend}" is a backend of the core; choose another name with --backend')
+    if folder.exists():
+        raise PluginError(f"{folder} exists already; choose another place with --folder")
+    values = {
+        "@NAME@": name,
+        "@MODULE@": name.replace("-", "_"),
+        "@PLUGIN@": name.partition("-")[2] or name,
+        "@BACKEND@": backend,
+        "@CORE@": _core.__version__,
+    }
+    written = []
+    for template in sorted((TEMPLATES / kind).rglob("*.in")):
+        path = folder / _filled(str(template.relative_to(TEMPLATES / kind)).removesuffix(".in"), values)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_filled(template.read_text("utf-8"), values), "utf-8")
+        written.append(path)
+    return written
+
+
+def _filled(text: str, values: dict[str, str]) -> str:
+    for placeholder, value in values.items():
+        text = text.replace(placeholder, value)
+    return text

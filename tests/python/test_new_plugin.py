@@ -1,0 +1,89 @@
+"""`hami new-plugin`: what it writes is a project whose tests pass as it is written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import hami
+import pytest
+from conftest import Run
+from fake_site import tomllib, write_metadata
+from hami._cli_new_plugin import write_project
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+COMMON = {"pyproject.toml", "README.md", "CHANGELOG.md", ".github/workflows/wheels.yml", "tests/test_backend.py"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        ("python", {"python/acme_add/__init__.py", "python/acme_add/plugin.py", "python/acme_add/backend.py"}),
+        ("cpp", {"python/acme_add/__init__.py", "python/acme_add/plugin.py", "CMakeLists.txt", "src/backend.cpp"}),
+    ],
+)
+def test_it_writes_a_whole_project(hami_command: Run, tmp_path: Path, kind: str, own: set[str]) -> None:
+    done = hami_command("new-plugin", "acme-add", f"--{kind}", "--backend", "AcmeAdds", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    folder = tmp_path / "acme-add"
+    assert (
+        files_of(folder)
+        == COMMON | own
+        == {str(Path(path).relative_to("acme-add")) for path in json.loads(done.stdout)}
+    )
+    project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+    assert (project["name"], project["dependencies"]) == ("acme-add", [f"hami-core>={hami.__version__}"])
+    assert project["entry-points"] == {
+        "hami.backends": {"AcmeAdds": "acme_add.plugin"},
+        "hami": {"add": "acme_add.plugin"},
+    }
+    text = "".join((folder / name).read_text("utf-8") for name in COMMON | own)
+    assert re.findall("@[A-Z]+@", text) == []
+
+
+def test_the_tests_of_a_python_project_pass(tmp_path: Path) -> None:
+    project, site = tmp_path / "acme-fresh", tmp_path / "site"
+    write_project("acme-fresh", "python", project)
+    shutil.copytree(project / "python", site)
+    data = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
+    write_metadata(site, data["name"], data["version"], data["entry-points"])
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    path = {"PYTHONPATH": ":".join([str(site), *sys.path])}
+    done = subprocess.run(command, cwd=project, env=path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "4 passed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            ["Acme_Add"],
+            '"Acme_Add" is no name for a plugin: small letters, digits and single -, as in acme-resize',
+        ),
+        (["acme", "--backend=1"], "'1' is no name for a backend: letters, digits and _, not starting with a digit"),
+        (["identity"], '"Identity" is a backend of the core; choose another name with --backend'),
+        (["acme-add", "--folder", "there"], "there exists already; choose another place with --folder"),
+    ],
+)
+def test_what_it_does_not_write_is_told(hami_command: Run, tmp_path: Path, arguments: list[str], text: str) -> None:
+    (tmp_path / "there").mkdir()
+    done = hami_command("new-plugin", *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"error: {text}\n")
+    assert files_of(tmp_path) == set()
+
+
+def test_it_says_what_to_do_next(hami_command: Run) -> None:
+    done = hami_command("new-plugin", "acme-next")
+    assert done.stdout.splitlines()[-2:] == [
+        "",
+        "to try it:  pip install acme-next/[test] && pytest acme-next/tests",
+    ]

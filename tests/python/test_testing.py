@@ -1,0 +1,152 @@
+"""hami.testing.check_backend: a backend that keeps the rules passes, each broken rule is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hami
+import hami.testing
+import pytest
+
+RULES = (
+    "says in one sentence what it does",
+    "answers the sample",
+    "answers again when it is closed and made anew",
+    "leaves the caller's data as it was",
+    "answers every request of a batch",
+    "answers many threads",
+    "fails a wrong request alone, with a text",
+    "goes on after a failure",
+)
+
+
+def failures(name: str, *arguments: Any) -> list[str]:
+    with pytest.raises(AssertionError) as caught:
+        hami.testing.check_backend(name, *arguments)
+    return [line.strip() for line in str(caught.value).splitlines() if line.startswith("  FAILED")]
+
+
+class Add(hami.Backend):
+    """Adds `step`."""
+
+    step: int = 1
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = item["data"] + self.step
+
+
+def test_a_good_backend_passes_and_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    hami.register("CheckedAdd")(Add)
+    hami.testing.check_backend("CheckedAdd", {"step": 3}, {"data": 1})
+    assert capsys.readouterr().out == "CheckedAdd:\n" + "".join(f"  ok      {rule}\n" for rule in RULES)
+
+
+def test_core_backends_and_containers_pass() -> None:
+    hami.testing.check_backend("Identity")
+    hami.testing.check_backend("Sequential[Identity,FanOut[Identity]]", {}, {"data": [1, 2]})
+
+
+def test_a_backend_that_is_not_there_fails_everything() -> None:
+    found = failures("CheckedNowhere")
+    assert len(found) == len(RULES)
+    assert found[0].startswith(f'FAILED  {RULES[0]}: backend "CheckedNowhere" not found')
+
+
+def test_a_missing_docstring_is_found() -> None:
+    class NoDoc(Add):
+        pass
+
+    NoDoc.__doc__ = None
+    hami.register("CheckedNoDoc")(NoDoc)
+    assert failures("CheckedNoDoc", {}, {"data": 1}) == [f"FAILED  {RULES[0]}: it has no docstring"]
+
+
+def test_a_second_making_that_fails_is_found() -> None:
+    class Once(Add):
+        """Can be made once."""
+
+        made = 0
+
+        def init(self, options: Any) -> None:
+            Once.made += 1
+            if Once.made == 2:
+                raise RuntimeError("made already")
+
+    hami.register("CheckedOnce")(Once)
+    assert failures("CheckedOnce", {}, {"data": 1}) == [f"FAILED  {RULES[2]}: made already"]
+
+
+def test_changed_data_is_found() -> None:
+    @hami.register
+    class CheckedChanges(hami.Backend):
+        """Writes into what it is given."""
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["data"].append(1)
+                item["result"] = 0
+
+    assert failures("CheckedChanges", {}, {"data": []}) == [
+        f"FAILED  {RULES[3]}: `data` is no longer what the caller gave"
+    ]
+
+
+def test_a_lost_request_of_a_batch_is_found() -> None:
+    @hami.register
+    class CheckedLoses(hami.Backend):
+        """Answers the first request alone."""
+
+        max = 64
+
+        def forward(self, batch: list[Any]) -> None:
+            batch[0]["result"] = 0
+
+    found = failures("CheckedLoses", {}, {"data": 1})
+    assert any(line.startswith(f"FAILED  {RULES[4]}: ") and "left no `result`" in line for line in found)
+
+
+def test_an_error_without_text_is_found() -> None:
+    @hami.register
+    class CheckedMute(hami.Backend):
+        """Says nothing of what is wrong."""
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                if not isinstance(item["data"], int):
+                    item.fail(ValueError())
+                else:
+                    item["result"] = 0
+
+    found = failures("CheckedMute", {}, {"data": 1})
+    assert all(line.startswith(f"FAILED  {RULES[6]}: its ValueError has no text") for line in found)
+    assert len(found) <= 1  # where exceptions have no notes, the place stands in the text
+
+
+def test_what_breaks_for_good_is_found() -> None:
+    @hami.register
+    class CheckedBreaks(hami.Backend):
+        """Never comes back from a bad request."""
+
+        broken = False
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                self.broken = self.broken or not isinstance(item["data"], int)
+                if self.broken:
+                    raise TypeError("broken for good")
+                item["result"] = 0
+
+    found = failures("CheckedBreaks", {}, {"data": 1})
+    assert f"FAILED  {RULES[7]}: broken for good" in found
+
+
+def test_a_close_that_raises_is_found() -> None:
+    class Closes(Add):
+        """Cannot be closed."""
+
+        def close(self) -> None:
+            raise OSError("stuck")
+
+    hami.register("CheckedCloses")(Closes)
+    assert failures("CheckedCloses", {}, {"data": 1})[0] == f"FAILED  {RULES[1]}: nobody was told of OSError: stuck"
