@@ -200,7 +200,8 @@ TEST_CASE("forged tables are refused with what is wrong with them") {
   const std::string plugin_size = std::to_string(sizeof(hami_plugin));
   hami_plugin plugin = plugin_of({});
   plugin.struct_size = 0;
-  CHECK(refusal(plugin) == "its hami_plugin says that it has 0 bytes; hami/abi.h asks for " + plugin_size + " at least");
+  CHECK(refusal(plugin) ==
+        "its hami_plugin says that it has 0 bytes; hami/abi.h asks for " + plugin_size + " at least");
   plugin = plugin_of({});
   plugin.name = nullptr;
   CHECK(refusal(plugin) == "its hami_plugin has no name");
@@ -220,13 +221,17 @@ TEST_CASE("forged tables are refused with what is wrong with them") {
   CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" lacks create, destroy or forward");
   cls = echo_class();
   cls.flags = 3;
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" declares no thread mode that there is: its flags are 3");
+  CHECK(refusal(cls) ==
+        "class \"NativeEcho\" of plugin \"forged\" declares no thread mode that there is: its flags are 3");
   cls.flags = HAMI_QUICK;
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" is quick, which needs HAMI_ANY_THREAD or HAMI_CONCURRENT; it has "
-                        "a thread of its own");
+  CHECK(refusal(cls) ==
+        "class \"NativeEcho\" of plugin \"forged\" is quick, which needs HAMI_ANY_THREAD or HAMI_CONCURRENT; it has "
+        "a thread of its own");
   cls = echo_class();
   cls.params = "step int";
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\": declared parameters \"step int\": a type is missing after \"step\"");
+  CHECK(
+      refusal(cls) ==
+      "class \"NativeEcho\" of plugin \"forged\": declared parameters \"step int\": a type is missing after \"step\"");
   cls = echo_class();
   cls.min_children = 2;
   cls.max_children = 1;
@@ -257,7 +262,8 @@ TEST_CASE("a range that makes no sense fails the build") {
     TestPipe pipe({{"backend", text("NativeRange")}});
     CHECK(false);
   } catch (const Error& error) {
-    CHECK(error.message() == "NativeRange declares a range of 4 to 2 items; it starts at 1, and ends at 0 for no limit");
+    CHECK(error.message() ==
+          "NativeRange declares a range of 4 to 2 items; it starts at 1, and ends at 0 for no limit");
   }
 }
 

@@ -7,6 +7,7 @@
   folder is done by laying out what its pyproject.toml says, and the commands of `ci/` (which would run these tests
   again) are checked to exist and to know the options used.
 * `toml`: parsed, and given to `hami check`, but for a pyproject.toml.
+* `c`: a piece of hami/abi.h, as it stands there.
 * `cpp`, `cmake`: files of a native plugin's project, which tests/abi builds and runs.
 """
 
@@ -50,6 +51,7 @@ class Document:
             "text": self._check_text,
             "console": self._check_console,
             "toml": self._check_toml,
+            "c": self._check_header,
             "cpp": self._check_native,
             "cmake": self._check_native,
         }
@@ -159,6 +161,10 @@ class Document:
                 assert result.returncode == 0, f"{block.place}: `{command}` fails:\n{result.stdout}"
         else:
             pytest.fail(f"{block.place}: no test knows how to run {program}")
+
+    def _check_header(self, block: Block) -> None:
+        header = (ROOT / "hami-core" / "include" / "hami" / "abi.h").read_text("utf-8")
+        assert block.text in header, f"{block.place}: hami/abi.h says something else"
 
     def _check_native(self, block: Block) -> None:
         page = f'DOCUMENT = "{block.document.name}"'

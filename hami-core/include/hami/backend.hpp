@@ -13,7 +13,8 @@
 //   HAMI_PLUGIN("acme-addone", "0.1.0")
 //
 // Compile it with hidden visibility and export hami_plugin_v1 alone; link nothing of hami. Exceptions become outcomes.
-// This header and those in sdk/ are compiled into the plugin and are no part of the ABI.
+// What a plugin cannot do without it says before: #define HAMI_ABI_USE_MINOR and HAMI_ABI_MIN_MINOR, the oldest minor
+// version that it runs with. This header and those in sdk/ are compiled into the plugin and are no part of the ABI.
 #pragma once
 
 #include <cstdint>
@@ -110,8 +111,8 @@ template <class Class>
 struct Thunks {
   static Backend& object(void* self) noexcept { return *static_cast<Backend*>(self); }
 
-  static hami_error* create(hami_context* context, const hami_dict* params, hami_dict* options, hami_backend* const* children,
-                            std::size_t n_children, void** self) {
+  static hami_error* create(hami_context* context, const hami_dict* params, hami_dict* options,
+                            hami_backend* const* children, std::size_t n_children, void** self) {
     return guard([&] {
       std::unique_ptr<Backend> made = std::make_unique<Class>();
       made->context_ = context;
@@ -153,10 +154,19 @@ inline std::vector<const hami_backend_class*>& registered_classes() {
 template <class Class>
 bool register_class(const char* name, const char* params, const char* doc) {
   using Thunk = Thunks<Class>;
-  static const hami_backend_class table{
-      sizeof(hami_backend_class), Class::kFlags,  name,          doc,          params,
-      Class::kMinChildren,        Class::kMaxChildren, Thunk::create, Thunk::destroy, Thunk::forward,
-      Thunk::range,               Thunk::forward_with_dep, Thunk::inject_dependency};
+  static const hami_backend_class table{sizeof(hami_backend_class),
+                                        Class::kFlags,
+                                        name,
+                                        doc,
+                                        params,
+                                        Class::kMinChildren,
+                                        Class::kMaxChildren,
+                                        Thunk::create,
+                                        Thunk::destroy,
+                                        Thunk::forward,
+                                        Thunk::range,
+                                        Thunk::forward_with_dep,
+                                        Thunk::inject_dependency};
   registered_classes().push_back(&table);
   return true;
 }
@@ -174,8 +184,8 @@ inline const hami_plugin* enter(hami_fill fill, hami_error** error, const char* 
   if (*error) return nullptr;
   if (!host().error_new) host() = table;  // once: backends may be running when it is called again
   static hami_plugin plugin;
-  plugin = {sizeof(hami_plugin), HAMI_ABI_MAJOR, HAMI_ABI_MINOR, name, version,
-            registered_classes().data(), registered_classes().size()};
+  plugin = {sizeof(hami_plugin),        HAMI_ABI_MAJOR, HAMI_ABI_MINOR, name, version, registered_classes().data(),
+            registered_classes().size()};
   return &plugin;
 }
 
@@ -183,15 +193,16 @@ inline const hami_plugin* enter(hami_fill fill, hami_error** error, const char* 
 }  // namespace hami
 
 #define HAMI_REGISTER_JOIN_(a, b) a##b
-#define HAMI_REGISTER_AT_(Class, line, ...) \
-  [[maybe_unused]] static const bool HAMI_REGISTER_JOIN_(hami_registered_, line) = ::hami::register_class<Class>(__VA_ARGS__)
+#define HAMI_REGISTER_AT_(Class, line, ...)                                        \
+  [[maybe_unused]] static const bool HAMI_REGISTER_JOIN_(hami_registered_, line) = \
+      ::hami::register_class<Class>(__VA_ARGS__)
 
 // Name, parameters and one sentence. "model: path; max: int = 1 {1..64}; device: str = 'cpu' {cpu,gpu}; post: str?"
 #define HAMI_REGISTER(Class, name, params, doc) HAMI_REGISTER_AT_(Class, __LINE__, name, params, doc)
 
 // Once in a plugin, at namespace scope.
-#define HAMI_PLUGIN(name, version)                                                                                \
-  extern "C" __attribute__((visibility("default"))) const hami_plugin* hami_plugin_v1(hami_fill fill,             \
-                                                                                      hami_error** error) {       \
-    return ::hami::enter(fill, error, name, version);                                                             \
+#define HAMI_PLUGIN(name, version)                                                                          \
+  extern "C" __attribute__((visibility("default"))) const hami_plugin* hami_plugin_v1(hami_fill fill,       \
+                                                                                      hami_error** error) { \
+    return ::hami::enter(fill, error, name, version);                                                       \
   }

@@ -10,7 +10,8 @@ struct OwnItem final : hami_dict {
 };
 
 Request& request_of(const hami_dict& item) {
-  if (!item.request) throw Error(ErrorCode::kInvalidArgument, "the parameters and the options of a backend are no item of a batch");
+  if (!item.request)
+    throw Error(ErrorCode::kInvalidArgument, "the parameters and the options of a backend are no item of a batch");
   return *item.request;
 }
 
@@ -24,7 +25,8 @@ std::vector<Request*> alive(hami_dict* const* items, std::size_t n) {
 
 Backend& callable(const hami_backend& child) {
   if (child.thread != std::thread::id() && child.thread != std::this_thread::get_id())
-    throw Error(ErrorCode::kInvalidArgument, child.backend->label() + " runs on one thread only, and was called on another");
+    throw Error(ErrorCode::kInvalidArgument,
+                child.backend->label() + " runs on one thread only, and was called on another");
   return *child.backend;
 }
 
@@ -65,9 +67,13 @@ void add_items(hami_host& host) {
     return guarded([&] { throw *item->request->error; });
   };
   host.item_size = [](const hami_dict* item) -> std::uint64_t { return item->request ? item->request->items : 1; };
-  host.item_cancelled = [](const hami_dict* item) -> std::int32_t { return item->request && item->request->cancelled(); };
+  host.item_cancelled = [](const hami_dict* item) -> std::int32_t {
+    return item->request && item->request->cancelled();
+  };
   host.item_deadline = [](const hami_dict* item) { return item->request ? item->request->deadline : kNever; };
-  host.item_priority = [](const hami_dict* item) -> std::int32_t { return item->request ? item->request->priority : 0; };
+  host.item_priority = [](const hami_dict* item) -> std::int32_t {
+    return item->request ? item->request->priority : 0;
+  };
   host.item_new = [](const hami_dict* of, hami_dict** out) {
     return guarded([&] {
       Request& parent = request_of(*of);
@@ -90,7 +96,8 @@ void add_children(hami_host& host) {
       if (!requests.empty()) callable(*backend).forward(Batch(requests));
     });
   };
-  host.backend_forward_with_dep = [](hami_backend* backend, hami_dict* const* items, std::size_t n, hami_backend* dependency) {
+  host.backend_forward_with_dep = [](hami_backend* backend, hami_dict* const* items, std::size_t n,
+                                     hami_backend* dependency) {
     return guarded([&] {
       const std::vector<Request*> requests = alive(items, n);
       if (!requests.empty()) callable(*backend).forward_with_dep(Batch(requests), callable(*dependency));

@@ -39,11 +39,13 @@ std::string served_abi() { return version(HAMI_ABI_MAJOR, kAbiMinor); }
 hami_error* fill_host(hami_host* host) {
   return guarded([&] {
     const auto refuse = [](const std::string& needs, const char* remedy) {
-      throw Error(ErrorCode::kPlugin, "needs hami ABI " + needs + "; hami-core " HAMI_VERSION " serves " + served_abi() + remedy);
+      throw Error(ErrorCode::kPlugin,
+                  "needs hami ABI " + needs + "; hami-core " HAMI_VERSION " serves " + served_abi() + remedy);
     };
     if (host->abi_major > HAMI_ABI_MAJOR || (host->abi_major == HAMI_ABI_MAJOR && host->min_minor > kAbiMinor))
       refuse(version(host->abi_major, host->min_minor), ": pip install -U hami-core");
-    if (host->abi_major < HAMI_ABI_MAJOR) refuse(version(host->abi_major, host->min_minor), "; install a newer version of the plugin");
+    if (host->abi_major < HAMI_ABI_MAJOR)
+      refuse(version(host->abi_major, host->min_minor), "; install a newer version of the plugin");
     const hami_host& own = host_table();
     const std::uint32_t slots = std::min(host->slot_count, own.slot_count);
     std::memcpy(reinterpret_cast<char*>(host) + offsetof(hami_host, error_new),

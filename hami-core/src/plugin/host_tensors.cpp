@@ -13,8 +13,11 @@ Tensor tensor_in(const hami_value& raw) { return take_look(raw).as_tensor(); }
 void add_tensors(hami_host& host) {
   host.tensor_new = [](DLDataType type, const std::int64_t* shape, std::int32_t n_axes, hami_value* out) {
     return guarded([&] {
+      if (n_axes < 0)
+        throw Error(ErrorCode::kInvalidArgument, "a tensor has 0 axes or more, got " + std::to_string(n_axes));
       if (type.bits == 0 || type.bits % 8 != 0 || type.lanes == 0)
-        throw Error(ErrorCode::kDataType, "a tensor of " + dtype_name(type) + ": only elements of whole bytes are taken");
+        throw Error(ErrorCode::kDataType,
+                    "a tensor of " + dtype_name(type) + ": only elements of whole bytes are taken");
       *out = give(to_value(make_tensor(Shape(shape, shape + n_axes), type)));
     });
   };

@@ -35,8 +35,8 @@ std::string utf8(const char* data, std::size_t size) {
   for (std::size_t at = 0; at < size;) {
     const CodePoint point = decode_utf8(text, at);
     if (!point.valid)
-      throw Error(ErrorCode::kInvalidArgument,
-                  "a str is UTF-8, got " + in_quotes(text) + " with another byte at " + std::to_string(at) + "; make it bytes");
+      throw Error(ErrorCode::kInvalidArgument, "a str is UTF-8, got " + in_quotes(text) + " with another byte at " +
+                                                   std::to_string(at) + "; make it bytes");
     at += point.bytes;
   }
   return std::string(text);
@@ -44,7 +44,8 @@ std::string utf8(const char* data, std::size_t size) {
 
 void check_index(std::size_t index, std::size_t size) {
   if (index >= size)
-    throw Error(ErrorCode::kInvalidArgument, "index " + std::to_string(index) + " of " + std::to_string(size) + " items");
+    throw Error(ErrorCode::kInvalidArgument,
+                "index " + std::to_string(index) + " of " + std::to_string(size) + " items");
 }
 
 hami_error* new_opaque(const char* type_key, void* pointer, void (*release)(void*), hami_value* out) {
@@ -67,8 +68,9 @@ Value take_look(const hami_value& raw) {
   if (raw.kind >= HAMI_STR) {
     Object* object = reinterpret_cast<Object*>(raw.as.o);
     if (!object || static_cast<std::int32_t>(object->kind()) != raw.kind)
-      throw Error(ErrorCode::kInvalidArgument, "a value says that it is of kind " + std::to_string(raw.kind) +
-                                                   (object ? std::string(", and is ") + kind_name(object->kind()) : ", and is nothing"));
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a value says that it is of kind " + std::to_string(raw.kind) +
+                      (object ? std::string(", and is ") + kind_name(object->kind()) : ", and is nothing"));
     return Value::share(*object);
   }
   std::memcpy(static_cast<void*>(&value), &raw, sizeof raw);

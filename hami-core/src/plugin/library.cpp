@@ -37,8 +37,8 @@ NativePlugin load_library(const std::string& path, const std::string& owner) {
   if (void* entry = dlsym(library, HAMI_ENTRY_NAME)) return enter_plugin(reinterpret_cast<hami_entry>(entry), owner);
   for (int major = 2; major <= 9; ++major)
     if (dlsym(library, ("hami_plugin_v" + std::to_string(major)).c_str()))
-      throw AbiRefused("needs hami ABI " + std::to_string(major) + ".0; hami-core " HAMI_VERSION " serves " + served_abi() +
-                       ": pip install -U hami-core");
+      throw AbiRefused("needs hami ABI " + std::to_string(major) + ".0; hami-core " HAMI_VERSION " serves " +
+                       served_abi() + ": pip install -U hami-core");
   throw Error(ErrorCode::kPlugin, in_quotes(path, 200) + " exports no " HAMI_ENTRY_NAME ": it is no plugin of hami");
 }
 

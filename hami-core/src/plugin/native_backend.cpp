@@ -75,8 +75,8 @@ class NativeBackend final : public Backend {
     throw_if(cls_.range(self_, &min, &max));
     range_of_ = {min, max > 0 ? max : Range::kUnbounded};
     if (min < 1 || min > range_of_.max)
-      throw Error(ErrorCode::kConfig, label() + " declares a range of " + std::to_string(min) + " to " + std::to_string(max) +
-                                          " items; it starts at 1, and ends at 0 for no limit");
+      throw Error(ErrorCode::kConfig, label() + " declares a range of " + std::to_string(min) + " to " +
+                                          std::to_string(max) + " items; it starts at 1, and ends at 0 for no limit");
   }
 
   void forward_(Batch batch) override {

@@ -38,12 +38,14 @@ Threads threads_in(std::uint32_t flags, const std::string& what) {
 Brackets brackets_of(const hami_backend_class& cls, const std::string& what) {
   if (cls.max_children == 0 && cls.min_children == 0) return {};
   if (cls.min_children > cls.max_children)
-    refuse(what + " takes at least " + std::to_string(cls.min_children) + " children and at most " + std::to_string(cls.max_children));
+    refuse(what + " takes at least " + std::to_string(cls.min_children) + " children and at most " +
+           std::to_string(cls.max_children));
   const std::size_t most = cls.max_children == HAMI_MANY ? Phase::kMany : cls.max_children;
   return {cls.min_children > 0, {Phase{std::max<std::size_t>(1, cls.min_children), most}}};
 }
 
-ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin, const std::string& owner) {
+ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin,
+                  const std::string& owner) {
   std::string what = "class " + std::to_string(number) + " of plugin " + in_quotes(plugin);
   const auto native = read_table(given, offsetof(hami_backend_class, forward) + sizeof given->forward, what);
   if (!native.name || !*native.name) refuse(what + " has no name");
@@ -75,8 +77,10 @@ NativePlugin read_plugin(const hami_plugin& given, const std::string& owner) {
   const auto plugin = read_table(&given, offsetof(hami_plugin, n_classes) + sizeof given.n_classes, "its hami_plugin");
   if (!plugin.name || !*plugin.name) refuse("its hami_plugin has no name");
   if (plugin.n_classes > 0 && !plugin.classes) refuse("plugin " + in_quotes(plugin.name) + " has no table of classes");
-  NativePlugin read{plugin.name, plugin.version ? plugin.version : "",
-                    std::to_string(plugin.abi_major) + "." + std::to_string(plugin.abi_minor), {}};
+  NativePlugin read{plugin.name,
+                    plugin.version ? plugin.version : "",
+                    std::to_string(plugin.abi_major) + "." + std::to_string(plugin.abi_minor),
+                    {}};
   std::set<std::string> names;
   for (std::size_t i = 0; i < plugin.n_classes; ++i) {
     read.classes.push_back(class_of(plugin.classes[i], i, read.name, owner));

@@ -42,7 +42,8 @@ class Rebuild : public hami::Backend {
       std::vector<hami::Value> keys;
       for (const std::string& key : item.keys()) keys.emplace_back(key);
       item["keys"] = hami::Value::list(keys);
-      item["told"] = hami::Value::list({item.request_size(), item.priority(), item.is_cancelled(), item.deadline() == INT64_MAX});
+      item["told"] =
+          hami::Value::list({item.request_size(), item.priority(), item.is_cancelled(), item.deadline() == INT64_MAX});
     }
   }
 };
@@ -68,7 +69,8 @@ class Configured : public hami::Backend {
   std::size_t names_ = 0;
 };
 HAMI_REGISTER(Configured, NAME(PREFIX, "Configured"),
-              "flag: bool; count: int = 3 {1..9}; ratio: float = 0.5; text: str = 'a b' {'a b',c}; names: list = 'x,y'; maybe: str?",
+              "flag: bool; count: int = 3 {1..9}; ratio: float = 0.5; text: str = 'a b' {'a b',c}; names: list = "
+              "'x,y'; maybe: str?",
               "Gives its parameters.");
 
 // A new tensor: every float32 times `factor`.
@@ -108,11 +110,12 @@ class Count : public hami::Backend {
       auto memory = std::make_unique<Memory>();
       for (std::int32_t i = 0; i < item["data"].as_int(); ++i) memory->numbers.push_back(i);
       memory->size = static_cast<std::int64_t>(memory->numbers.size());
-      memory->managed = {{DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
-                         memory.get(),
-                         [](DLManagedTensorVersioned* self) { delete static_cast<Memory*>(self->manager_ctx); },
-                         0,
-                         {memory->numbers.data(), {kDLCPU, 0}, 1, hami::dtype_of<std::int32_t>(), &memory->size, &memory->stride, 0}};
+      memory->managed = {
+          {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION},
+          memory.get(),
+          [](DLManagedTensorVersioned* self) { delete static_cast<Memory*>(self->manager_ctx); },
+          0,
+          {memory->numbers.data(), {kDLCPU, 0}, 1, hami::dtype_of<std::int32_t>(), &memory->size, &memory->stride, 0}};
       item["result"] = hami::Tensor::adopt(&memory.release()->managed);
     }
   }

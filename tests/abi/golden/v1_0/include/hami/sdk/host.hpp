@@ -31,7 +31,8 @@ class Error : public std::exception {
   explicit Error(std::string_view text) : Error(HAMI_REQUEST, text) {}
   // Takes the error over.
   explicit Error(hami_error* error)
-      : error_(error, [](hami_error* it) { host().error_free(it); }), text_(std::make_shared<std::string>(view(host().error_text(error)))) {}
+      : error_(error, [](hami_error* it) { host().error_free(it); }),
+        text_(std::make_shared<std::string>(view(host().error_text(error)))) {}
 
   const char* what() const noexcept override { return text_->c_str(); }
   std::int32_t code() const noexcept { return host().error_code(error_.get()); }

@@ -56,7 +56,9 @@ class Tensor {
     for (std::int32_t axis = 0; axis < view_.ndim; ++axis) count *= static_cast<std::size_t>(view_.shape[axis]);
     return count;
   }
-  std::size_t nbytes() const noexcept { return count() * (static_cast<std::size_t>(view_.dtype.bits) * view_.dtype.lanes / 8); }
+  std::size_t nbytes() const noexcept {
+    return count() * (static_cast<std::size_t>(view_.dtype.bits) * view_.dtype.lanes / 8);
+  }
   bool is_read_only() const noexcept { return (flags_ & DLPACK_FLAG_BITMASK_READ_ONLY) != 0; }
   // Row by row without gaps.
   bool is_contiguous() const noexcept {

@@ -63,7 +63,8 @@ class Value {
   template <class T>
   static Value opaque(const char* type_key, std::unique_ptr<T> object) {
     Value value;
-    check(host().opaque_new(type_key, object.release(), [](void* pointer) { delete static_cast<T*>(pointer); }, &value.raw_));
+    check(host().opaque_new(
+        type_key, object.release(), [](void* pointer) { delete static_cast<T*>(pointer); }, &value.raw_));
     return value;
   }
 
@@ -134,7 +135,8 @@ class Value {
  private:
   bool is_counted() const noexcept { return raw_.kind >= HAMI_STR; }
   const hami_value& expect(std::int32_t kind, const char* name) const {
-    if (raw_.kind != kind) throw Error(HAMI_DATA_TYPE, std::string("expected ") + name + ", got " + kind_name(raw_.kind));
+    if (raw_.kind != kind)
+      throw Error(HAMI_DATA_TYPE, std::string("expected ") + name + ", got " + kind_name(raw_.kind));
     return raw_;
   }
   static const char* kind_name(std::int32_t kind) noexcept {
