@@ -13,7 +13,9 @@ from doc_blocks import ROOT
 from rows import answer
 
 PAGE = ROOT / "hami-core" / "docs" / "reference" / "types.md"
-KINDS = dict(re.findall(r"^\| (.*?) \| .* \| \d+ (\w+) \|$", PAGE.read_text("utf-8"), re.MULTILINE))
+HEADER = ROOT / "hami-core" / "include" / "hami" / "abi.h"
+ROWS = re.findall(r"^\| (.*?) ?\| .* \| (\d+) `HAMI_(\w+)` \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+KINDS = {python: kind.lower() for python, _, kind in ROWS}
 
 
 class Level(enum.IntEnum):
@@ -62,6 +64,12 @@ def kind_of(value: Any) -> str:
         told = str(error).splitlines()[0].removeprefix("FanOut takes a list in `data`, got ")
         return {"None": "none", "Event": "event", "object": "opaque"}.get(told, told)
     return "list"
+
+
+def test_the_kinds_are_those_of_the_header_for_plugins() -> None:
+    kinds = HEADER.read_text("utf-8").partition("enum hami_kind {")[2].partition("};")[0]
+    declared = re.findall(r"^  HAMI_(\w+) = (\d+)", kinds, re.MULTILINE)
+    assert [(kind, number) for _, number, kind in ROWS] == declared
 
 
 def test_every_row_has_examples() -> None:
