@@ -77,7 +77,8 @@ class _Suite:
         try:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                with hami.pipe({"node": {"backend": self.name, **self.params}}) as pipe:
+                node = {"backend": self.name, "batching": "max", **self.params}  # batches, whether they pay or not
+                with hami.pipe({"node": node}) as pipe:
                     yield pipe
             unseen += [str(warning.message) for warning in warned if issubclass(warning.category, RuntimeWarning)]
         finally:
