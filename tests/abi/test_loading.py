@@ -135,5 +135,13 @@ def test_plugin_path_serves_bare_libraries(build: Build, tmp_path: Path) -> None
     assert records["good"]["distribution"] == str(folder / "libgood.so")
     assert (records["good"]["version"], records["good"]["abi"]) == ("1.0", "1.0")
     assert records["bad"]["error"] == f"{folder / 'bad.so'}: file too short"
+    (folder / "twin.so").write_bytes(library.read_bytes())
+    done = run_hami("run", "GccAdd", "--data", "4", **{**chosen, "HAMI_PLUGINS": "good,twin"})
+    owners = f"{folder / 'libgood.so'} and {folder / 'twin.so'}"
+    choice = f'set [providers] GccAdd = "{folder / "twin.so"}"'
+    assert f'error: backend "GccAdd" is provided by {owners}; {choice}\n' in done.stderr
+    (tmp_path / "chosen.toml").write_text(f'[node]\nbackend = "GccAdd"\n[providers]\nGccAdd = "{folder / "twin.so"}"\n')
+    twin = {**chosen, "HAMI_PLUGINS": "good,twin"}
+    assert run_hami("run", str(tmp_path / "chosen.toml"), "--data", "4", **twin).stdout == "5\n"
     done = run_hami("doctor", "--json", **chosen)
     assert f"HAMI_PLUGIN_PATH names {tmp_path / 'absent'}, which is no folder" in json.loads(done.stdout)["problems"]

@@ -69,9 +69,9 @@ def no_such_distribution(
 def conflict(name: str, owners: Sequence[str]) -> PluginError:
     """`owners` in the order shown; the last one is the example."""
     last = owners[-1]
+    written = "" if "/" in last else f"write {last}::{name}, or "  # a library of HAMI_PLUGIN_PATH is no word
     return PluginError(
-        f'backend "{name}" is provided by {join_and(owners)}; '
-        f'write {last}::{name}, or set [providers] {name} = "{last}"'
+        f'backend "{name}" is provided by {join_and(owners)}; {written}set [providers] {name} = "{last}"'
     )
 
 
