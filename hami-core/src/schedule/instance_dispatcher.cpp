@@ -269,7 +269,11 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline h
 void InstanceDispatcher::make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until, Requests& dropped,
                                    std::optional<Error>& interrupted) {
   const auto full = [&] { return !scheduler_->stopping() && scheduler_->full(); };
-  if (full()) scheduler_->drop_dead(now(), dropped);
+  if (full()) {
+    const std::size_t before = dropped.size();
+    scheduler_->drop_dead(now(), dropped);
+    for (std::size_t freed = dropped.size() - before; freed > 1; --freed) room_.notify_one();  // one is for this request
+  }
   if (full() && reject_when_full_)
     throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(scheduler_->waiting()) +
                                            " requests waiting (queue_max = " + std::to_string(queue_max_) + ")");
