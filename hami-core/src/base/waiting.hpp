@@ -16,11 +16,13 @@ inline constexpr Nanoseconds kNoWait = 0;
 
 // Waits until `ready`, which is asked under the mutex and may take what it finds there: it is not asked again once it has
 // said true. False if it is not ready at `until`. Throws Error if interrupted.
-template <class Ready>
-bool wait_for(std::mutex& mutex, std::condition_variable& changed, Nanoseconds until, Ready ready) {
+// `look` is called before the thread goes to sleep.
+template <class Ready, class Look>
+bool wait_for(std::mutex& mutex, std::condition_variable& changed, Nanoseconds until, Ready ready, Look look) {
   for (;;) {
     {
       BlockingScope blocking;  // before the mutex: whatever it takes back is taken after the mutex is gone
+      look();
       std::unique_lock lock(mutex);
       if (until == kNever && !may_be_interrupted()) {  // a timer that nobody needs costs as much as the wait
         changed.wait(lock, ready);
@@ -32,6 +34,11 @@ bool wait_for(std::mutex& mutex, std::condition_variable& changed, Nanoseconds u
     if (now() >= until) return false;
     check_interrupt();
   }
+}
+
+template <class Ready>
+bool wait_for(std::mutex& mutex, std::condition_variable& changed, Nanoseconds until, Ready ready) {
+  return wait_for(mutex, changed, until, ready, [] {});
 }
 
 }  // namespace hami

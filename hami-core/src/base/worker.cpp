@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "base/blocking.hpp"
 #include "base/error.hpp"
+#include "base/spin.hpp"
 
 namespace hami {
 namespace {
@@ -26,15 +28,23 @@ struct Worker::State {
   std::deque<std::function<void()>> jobs;
   bool closing = false;
   bool ended = false;
+  std::atomic<bool> called{false};  // the same as closing || !jobs.empty(), for a look without the mutex
   std::thread thread;
 
   void loop() {
+    Spin spin;
     std::unique_lock lock(mutex);
     for (;;) {
+      if (!called) {
+        lock.unlock();
+        spin.until([&] { return called.load(std::memory_order_acquire); });
+        lock.lock();
+      }
       work.wait(lock, [&] { return closing || !jobs.empty(); });
       if (jobs.empty()) break;
       std::function<void()> job = std::move(jobs.front());
       jobs.pop_front();
+      called = closing || !jobs.empty();
       lock.unlock();
       job();
       job = nullptr;  // what it holds goes before the lock is taken
@@ -64,6 +74,7 @@ void Worker::post(std::function<void()> job) {
   {
     std::lock_guard lock(state->mutex);
     state->jobs.push_back(std::move(job));
+    state->called = true;
   }
   state->work.notify_one();  // not with the lock held: the thread would wake only to wait for it
 }
@@ -105,6 +116,7 @@ bool Worker::stop(Nanoseconds until) {
   BlockingScope blocking;  // before the lock: whatever it takes back is taken after the lock is gone
   std::unique_lock lock(state->mutex);
   state->closing = true;
+  state->called = true;
   state->work.notify_all();
   if (state->thread.get_id() == std::this_thread::get_id()) {  // its own end cannot be waited for
     state->thread.detach();

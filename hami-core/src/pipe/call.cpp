@@ -2,12 +2,23 @@
 #include "pipe/call.hpp"
 
 #include <algorithm>
+#include <atomic>
 
+#include "base/spin.hpp"
 #include "base/waiting.hpp"
 #include "pipe/pipe_state.hpp"
 
 namespace hami {
 namespace {
+
+// Callers that wait for an outcome. One may look for it without sleeping: others need the cores that are left.
+std::atomic<int> callers{0};
+Spin caller_spin;
+
+struct Caller {
+  Caller() noexcept { ++callers; }
+  ~Caller() { --callers; }
+};
 
 Error too_late() { return Error(ErrorCode::kDeadlineExceeded, "the request's time ran out"); }
 
@@ -36,7 +47,7 @@ bool Call::complete() const {
 void Call::settle(Slot& slot, std::optional<Error> error) noexcept {
   slot.settled = true;
   slot.error = std::move(error);
-  --remaining_;
+  if (--remaining_ == 0) told_ = true;
 }
 
 void Call::done(Request* const* requests, std::size_t count) noexcept {
@@ -119,10 +130,15 @@ void Call::forget_deadlines() noexcept {
 }
 
 void Call::wait() {
+  if (complete()) return;
+  const Caller caller;
+  const auto look = [&] {
+    if (callers == 1) caller_spin.until([&] { return told_.load(std::memory_order_acquire); });
+  };
   while (!complete()) {
     const Nanoseconds until = next_deadline_;
     try {
-      if (wait_for(mutex_, changed_, until, [&] { return remaining_ == 0; })) return;
+      if (wait_for(mutex_, changed_, until, [&] { return remaining_ == 0; }, look)) return;
     } catch (const Error& error) {
       give_up(error);
       throw;

@@ -1,6 +1,7 @@
 // The requests that one call brought in, from their start until each of them has its one outcome.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -57,6 +58,7 @@ class Call final : public Sink {
   mutable std::mutex mutex_;  // guards the outcomes in slots_, and remaining_
   std::condition_variable changed_;
   std::size_t remaining_;
+  std::atomic<bool> told_{false};  // remaining_ is 0, for a look without the mutex
 
   Call* previous_ = nullptr;  // in the pipe's list of open calls; guarded by the pipe
   Call* next_ = nullptr;

@@ -10,7 +10,9 @@ namespace {
 constexpr double kNewest = 0.125;        // the weight of the newest run in an average
 constexpr double kOutlier = 4;           // a run that was interrupted counts for no more than this times the average
 constexpr double kForgets = 256;         // after so many runs of other sizes an average weighs half
-constexpr double kNegligible = 0.05;     // what a smaller batch may cost more per item
+constexpr double kNegligible = 0.02;     // what a smaller batch may cost more per item
+constexpr double kPays = 0.1;            // below this part of a single item's time, what is fixed may be noise
+constexpr double kFull = 0.9;            // from this part on a batch may as well be full
 
 std::size_t floor_log2(std::size_t number) noexcept {
   std::size_t log = 0;
@@ -21,10 +23,11 @@ std::size_t floor_log2(std::size_t number) noexcept {
 }  // namespace
 
 std::size_t Cost::worthwhile(std::size_t most) const noexcept {
-  if (fixed <= 0) return 1;
+  if (fixed < kPays * of(1)) return 1;
   // fixed / b + item <= (1 + kNegligible) · (fixed / most + item), solved for b
-  const double least = fixed / (kNegligible * item + (1 + kNegligible) * fixed / static_cast<double>(most));
-  return least >= static_cast<double>(most) ? most : std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(least)));
+  const double all = static_cast<double>(most);
+  const double least = fixed / (kNegligible * item + (1 + kNegligible) * fixed / all);
+  return least >= kFull * all ? most : std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(least)));
 }
 
 void CostModel::add(std::size_t items, Nanoseconds took) noexcept {

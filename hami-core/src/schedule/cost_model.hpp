@@ -15,7 +15,7 @@ struct Cost {
   double item = 0;   // and of each item
 
   double of(std::size_t items) const noexcept { return fixed + item * static_cast<double>(items); }
-  // The smallest batch, up to `most`, whose time per item is within a twentieth of that of the largest.
+  // The smallest batch, up to `most`, whose time per item is about that of the largest; 1 where batching gains nothing.
   std::size_t worthwhile(std::size_t most) const noexcept;
 };
 
