@@ -78,7 +78,7 @@ TEST_CASE("the worthwhile batch is small where items cost, large where batches d
   CHECK_EQ((Cost{5, 0}.worthwhile(8)), 8u);
   CHECK_EQ((Cost{5, 0}.worthwhile(1)), 1u);
   CHECK_EQ((Cost{20, 1}.worthwhile(8)), 8u);
-  CHECK_EQ(Cost{1, 10}.worthwhile(8), 1u);  // within what is noise
+  CHECK_EQ((Cost{1, 10}.worthwhile(8)), 1u);  // within what is noise
   for (const Cost& cost : {Cost{1, 1}, Cost{1, 8}, Cost{7, 3}, Cost{100, 1}}) {
     for (std::size_t most : {2u, 8u, 100u}) {
       const auto each = [&](std::size_t items) { return cost.of(items) / static_cast<double>(items); };
