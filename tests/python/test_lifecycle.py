@@ -66,7 +66,7 @@ def test_pipes_that_were_closed_or_forgotten_leave_no_thread() -> None:
             pipe.close(timeout=0 if number % 5 else 10)
         del pipe
     gc.collect()
-    assert threads_of_process() == before
+    assert threads_of_process() <= before  # one of an earlier test may have ended meanwhile
 
 
 def test_two_pipes_do_not_know_each_others_names() -> None:
