@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hami
 
 PATIENCE = 60.0  # far more than any step of a test takes; a test that would hang fails then
+
+
+def threads_of_process() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def threads_end(most: int) -> bool:
+    """Tell whether no more than so many threads are left; one that is about to end may take its time for it."""
+    patience = time.monotonic() + PATIENCE
+    while threads_of_process() > most and time.monotonic() < patience:
+        os.sched_yield()
+    return threads_of_process() <= most
 
 
 class Gate:

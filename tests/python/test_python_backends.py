@@ -10,7 +10,7 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, backend, each
+from running import PATIENCE, backend, each, threads_end, threads_of_process
 
 
 def test_parameters_arrive_typed_before_init() -> None:
@@ -141,11 +141,7 @@ def test_an_error_in_init_is_raised_by_hami_pipe_and_nothing_stays_behind() -> N
     with pytest.raises(FileNotFoundError, match=r"model\.onnx"):
         hami.pipe({"backend": "S[Identity,TestFailsInit]", "instance_num": 2})
     assert calls == ["init"]
-    assert threads_of_process() == before
-
-
-def threads_of_process() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
+    assert threads_end(before)
 
 
 def test_a_request_is_a_mutable_mapping() -> None:
