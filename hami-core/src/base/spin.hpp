@@ -1,20 +1,23 @@
 // Looking again and again for a moment before going to sleep: to wake a sleeping core costs more than most hand-offs take.
 #pragma once
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
 namespace hami {
 
 // How long one kind of wait may look: longer when that has found something lately, next to nothing when not.
 class Spin {
  public:
-  // True if `ready` became true. At once false where there is but one core.
+  // Never looks where the thread that makes it may use one core only.
+  Spin() noexcept : several_cores_(cores() > 1) {}
+
+  // True if `ready` became true.
   template <class Ready>
   bool until(Ready ready) noexcept {
-    static const bool one_core = std::thread::hardware_concurrency() < 2;
-    if (one_core) return false;
+    if (!several_cores_) return false;
     const int usual = looks_.load(std::memory_order_relaxed);
     const bool tries = usual < kMost && tries_.fetch_add(1, std::memory_order_relaxed) % kTries == kTries - 1;
     const int most = tries ? kMost : usual;
@@ -34,6 +37,11 @@ class Spin {
   static constexpr int kLeast = 32;
   static constexpr unsigned kTries = 64;  // every so many waits it looks for long, whatever the last ones found
 
+  static int cores() noexcept {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 2;
+  }
   static void pause() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -42,6 +50,7 @@ class Spin {
 #endif
   }
 
+  const bool several_cores_;
   std::atomic<int> looks_{kMost};
   std::atomic<unsigned> tries_{0};
 };
