@@ -1,6 +1,7 @@
 // Error codes to hami's exception classes, and back.
 #include "errors.hpp"
 
+#include "gil.hpp"
 #include "lang/parse.hpp"
 #include "pipe/pipe_state.hpp"
 #include "values.hpp"
@@ -31,14 +32,19 @@ const char* class_of(ErrorCode code) {
   return "Error";
 }
 
+// Our classes have an __init__ in Python, where the interpreter may end the thread.
+py::object made(const char* module, const char* name, const std::string& message) {
+  const py::object cls = py::module_::import(module).attr(name);
+  return call_python(cls, py::str(message));
+}
+
 py::object make_exception(const Error& error) {
   switch (error.code()) {
-    case ErrorCode::kInvalidArgument: return py::module_::import("builtins").attr("ValueError")(error.message());
-    case ErrorCode::kOutOfMemory: return py::module_::import("builtins").attr("MemoryError")(error.message());
-    case ErrorCode::kCancelled: return py::module_::import("concurrent.futures").attr("CancelledError")(error.message());
-    default: break;
+    case ErrorCode::kInvalidArgument: return made("builtins", "ValueError", error.message());
+    case ErrorCode::kOutOfMemory: return made("builtins", "MemoryError", error.message());
+    case ErrorCode::kCancelled: return made("concurrent.futures", "CancelledError", error.message());
+    default: return made("hami._errors", class_of(error.code()), error.message());
   }
-  return py::module_::import("hami._errors").attr(class_of(error.code()))(error.message());
 }
 
 // "in backend DetectText, node "detect"": innermost first.
@@ -72,7 +78,7 @@ py::object all_problems(const PlanProblems& found) {
     problems.append(to_exception(problem));
     text += "\n\n" + problem.message();
   }
-  py::object exception = py::module_::import("hami._errors").attr("ConfigError")(text);
+  py::object exception = made("hami._errors", "ConfigError", text);
   exception.attr("problems") = problems;
   return exception;
 }
