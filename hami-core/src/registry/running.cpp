@@ -1,3 +1,4 @@
+// Running, Holder: who waits for what is made here.
 #include "registry/running.hpp"
 
 namespace hami {

@@ -39,7 +39,6 @@ class NodeScheduler {
   void add_instance(const Range& range, bool any_thread);
   void set_policy(const FillPolicy& policy) { policy_ = policy; }
   void set_room(std::size_t requests) { room_ = requests; }
-  const FillPolicy& policy() const noexcept { return policy_; }
 
   // What waits, in the order of its arrival.
   std::size_t waiting() const noexcept { return queue_.size(); }
