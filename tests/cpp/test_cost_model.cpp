@@ -1,9 +1,11 @@
 // CostModel: the line through what batches took.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <initializer_list>
+#include <vector>
 
 #include "schedule/cost_model.hpp"
 
@@ -25,11 +27,9 @@ CostModel taught(std::initializer_list<std::size_t> sizes, const std::function<d
 
 }  // namespace
 
-TEST_CASE("nothing is known until batches of two sizes were run twice") {
+TEST_CASE("nothing is known until batches of two sizes were run three times") {
   CostModel model;
-  model.add(1, milliseconds(1));
-  model.add(1, milliseconds(1));
-  model.add(4, milliseconds(1));
+  for (std::size_t items : {1, 1, 1, 4, 5}) model.add(items, milliseconds(1));
   CHECK_FALSE(model.cost().has_value());
   model.add(5, milliseconds(1));  // about the same size as 4
   CHECK(model.cost().has_value());
@@ -73,18 +73,82 @@ TEST_CASE("an interrupted run moves the model a little, a lasting change moves i
   CHECK(is_about(model.cost()->item / kMs, 3));
 }
 
-TEST_CASE("the worthwhile batch is small where items cost, large where batches do") {
-  CHECK_EQ((Cost{0, 5}.worthwhile(8)), 1u);
-  CHECK_EQ((Cost{5, 0}.worthwhile(8)), 8u);
-  CHECK_EQ((Cost{5, 0}.worthwhile(1)), 1u);
-  CHECK_EQ((Cost{20, 1}.worthwhile(8)), 8u);
-  CHECK_EQ((Cost{1, 10}.worthwhile(8)), 1u);  // within what is noise
-  for (const Cost& cost : {Cost{1, 1}, Cost{1, 8}, Cost{7, 3}, Cost{100, 1}}) {
-    for (std::size_t most : {2u, 8u, 100u}) {
-      const auto each = [&](std::size_t items) { return cost.of(items) / static_cast<double>(items); };
-      const std::size_t chosen = cost.worthwhile(most);
-      CHECK_LE(each(chosen), 1.02 * each(most) * 1.000001);
-      if (chosen > 1 && chosen < most) CHECK_GT(each(chosen - 1), 1.02 * each(most));
+TEST_CASE("a machine that is busy with other things does not make batches look dear") {
+  // Every other run takes up to three times as long.
+  CostModel model;
+  std::uint64_t seed = 1;
+  const auto line = [](std::size_t items) { return 6 + 0.3 * static_cast<double>(items); };
+  for (int i = 0; i < 200; ++i)
+    for (std::size_t items : {1, 4, 16}) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      const double others = seed >> 63 ? 2 * static_cast<double>(seed >> 33 & 0xffff) / 0xffff : 0;
+      model.add(items, milliseconds(line(items) * (1 + others)));
     }
+  for (std::size_t items : {1, 4, 16}) {
+    CHECK_GE(*model.of(items) / kMs, line(items));
+    CHECK_LT(*model.of(items) / kMs, 1.35 * line(items));
   }
+}
+
+TEST_CASE("what a size takes is told from the nearest that was seen") {
+  CHECK_FALSE(CostModel().of(1).has_value());
+  const CostModel one = taught({4}, [](std::size_t) { return 8.0; });
+  CHECK(is_about(*one.of(1) / kMs, 2));  // of one size alone nobody knows what is fixed
+  // Padded to the next power of four: no line.
+  const CostModel steps = taught({1, 4, 16}, [](std::size_t items) { return items > 4 ? 9.0 : items > 1 ? 5.0 : 4.0; });
+  CHECK(is_about(*steps.of(4) / kMs, 5));
+  CHECK(is_about(*steps.of(16) / kMs, 9));
+  CHECK_GT(*steps.of(32), *steps.of(16));
+}
+
+TEST_CASE("batches grow for as long as that pays") {
+  const auto grown = [](std::size_t most, const std::function<double(std::size_t)>& time) {
+    CostModel model;
+    std::vector<std::size_t> sizes;
+    for (int i = 0; i < 40; ++i) {
+      const std::size_t next = std::max<std::size_t>(1, model.worthwhile(1, most).items);
+      if (sizes.empty() || sizes.back() != next) sizes.push_back(next);
+      model.add(next, milliseconds(time(next)));
+    }
+    return sizes;
+  };
+  using Sizes = std::vector<std::size_t>;
+  const auto line = [](double fixed, double item) {
+    return [=](std::size_t items) { return fixed + item * static_cast<double>(items); };
+  };
+  CHECK((grown(32, line(6, 0.3)) == Sizes{1, 2, 4, 8, 16, 32}));
+  CHECK((grown(24, line(6, 0.3)) == Sizes{1, 2, 4, 8, 24}));
+  CHECK((grown(1, line(6, 0.3)) == Sizes{1}));
+  // Nothing gained: two items are the most that is ever tried.
+  CHECK((grown(32, line(0, 3)) == Sizes{1, 2, 1}));
+  CHECK((grown(32, line(0.2, 3)) == Sizes{1, 2, 1}));
+  // Dearer by the item from some size on: one step too far, and back.
+  CHECK((grown(32, [](std::size_t items) { return items > 4 ? 5.0 * static_cast<double>(items) : 4.0; }) == Sizes{1, 2, 4, 8, 4}));
+}
+
+TEST_CASE("batches that began large shrink where that costs nothing") {
+  CostModel model;
+  std::size_t next = 16;
+  for (int i = 0; i < 30; ++i) {
+    model.add(next, milliseconds(3.0 * static_cast<double>(next)));
+    if (const Aim aim = model.worthwhile(1, 16); aim.items > 0) next = aim.items;
+  }
+  CHECK_EQ(next, 1u);
+  // The smallest that an instance takes is where it ends.
+  CostModel four;
+  for (int i = 0; i < 3; ++i) four.add(8, milliseconds(8));
+  CHECK_EQ(four.worthwhile(4, 16).items, 4u);
+  for (int i = 0; i < 3; ++i) four.add(4, milliseconds(4));
+  CHECK_EQ(four.worthwhile(4, 16).items, 4u);
+}
+
+TEST_CASE("among the sizes that were seen the smallest is taken whose items cost about the least") {
+  CHECK_EQ(CostModel().worthwhile(1, 8).items, 0u);
+  const CostModel fixed = taught({1, 2, 4, 8}, [](std::size_t) { return 5.0; });
+  CHECK_EQ(fixed.worthwhile(1, 8).items, 8u);
+  CHECK_EQ(fixed.worthwhile(1, 4).items, 4u);  // what an instance takes at most
+  CHECK_EQ(taught({1, 2, 4, 8}, [](std::size_t items) { return 10.0 * static_cast<double>(items) + 1; }).worthwhile(1, 8).items, 1u);
+  CHECK_EQ(taught({1, 2, 4, 8}, [](std::size_t items) { return 4.0 * std::max<double>(2, static_cast<double>(items)); })
+               .worthwhile(1, 8)
+               .items, 2u);
 }

@@ -1,6 +1,8 @@
 // A node's queue: who is run together, when, on which thread, and who is refused.
+#include <atomic>
 #include <thread>
 
+#include "base/blocking.hpp"
 #include "pipes.hpp"
 
 using namespace hami;
@@ -16,7 +18,54 @@ Dict sized(std::int64_t data, std::int64_t size) {
   return dict;
 }
 
+// A backend that begins by taking the global lock of a language.
+struct Locked final : Backend {
+  explicit Locked(std::shared_ptr<Gate> shared_gate) : gate(std::move(shared_gate)) {}
+  bool begins_locked() const noexcept override { return true; }
+  const std::shared_ptr<Gate> gate;
+
+ private:
+  void forward_(Batch batch) override {
+    gate->pass();
+    add(batch, 100);
+  }
+};
+
+std::atomic<int> taken{0}, let_go{0};
+
 }  // namespace
+
+TEST_CASE("the lock of a language is taken before callers are woken, if another batch waits, and let go before resting") {
+  BlockingHooks hooks;
+  hooks.take_ahead = []() noexcept { ++taken; };
+  hooks.let_go = []() noexcept { ++let_go; };
+  const BlockingHooks usual = set_blocking_hooks(hooks);
+  const auto taken_and_let_go = [](const char* backend) {
+    taken = let_go = 0;
+    const auto gate = std::make_shared<Gate>();
+    register_core();
+    BackendClass cls;
+    cls.name = "TestLocked";
+    cls.create = [gate] { return std::make_shared<Locked>(gate); };
+    Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
+    {
+      TestPipe pipe({{"backend", backend}});
+      std::vector<TestPipe::Pending> pending;
+      for (int i = 1; i <= 4; ++i) {
+        pending.push_back(pipe.submit(Value(i)));
+        if (i == 1) gate->arrived.wait_for(1);
+      }
+      gate->open();
+      for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
+    }
+    return std::pair(taken.load(), let_go.load());
+  };
+  // Four batches; after the second and the third another waited when it began.
+  CHECK((taken_and_let_go("TestLocked") == std::pair(2, 1)));
+  CHECK((taken_and_let_go("S[TestLocked,Identity]") == std::pair(2, 1)));
+  CHECK((taken_and_let_go("S[Identity,TestLocked]") == std::pair(0, 0)));
+  set_blocking_hooks(usual);
+}
 
 TEST_CASE("an instance that becomes free takes what waits as one batch") {
   const Gated gated("TestGated");

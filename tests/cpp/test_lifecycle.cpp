@@ -34,12 +34,14 @@ struct Tracked final : OpaqueObject {
 std::atomic<int> interrupts{0};
 const std::thread::id main_thread = std::this_thread::get_id();
 const bool hooks_set = [] {
-  set_blocking_hooks({[]() noexcept -> void* { return nullptr; }, [](void*) noexcept {},
-                      []() noexcept { return std::this_thread::get_id() == main_thread; }, [] {
-                        if (std::this_thread::get_id() != main_thread || interrupts == 0) return;
-                        --interrupts;
-                        throw Error(ErrorCode::kCancelled, "interrupted");
-                      }});
+  BlockingHooks hooks;
+  hooks.may_be_interrupted = []() noexcept { return std::this_thread::get_id() == main_thread; };
+  hooks.check_interrupt = [] {
+    if (std::this_thread::get_id() != main_thread || interrupts == 0) return;
+    --interrupts;
+    throw Error(ErrorCode::kCancelled, "interrupted");
+  };
+  set_blocking_hooks(hooks);
   return true;
 }();
 

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/blocking.hpp"
@@ -53,6 +55,23 @@ class ThreadState {
 };
 thread_local ThreadState thread_state;
 
+PyGILState_STATE take() noexcept {
+  if (finalizing() && !on_main_thread()) hami_stay_here();
+  thread_state.keep();
+  return hami_ensure_gil();
+}
+
+// Taken ahead, and found by no HoldGil yet.
+thread_local std::optional<PyGILState_STATE> ahead;
+
+void take_ahead() noexcept {
+  if (!ahead) ahead = take();
+}
+
+void let_go() noexcept {
+  if (ahead) PyGILState_Release(*std::exchange(ahead, std::nullopt));
+}
+
 std::mutex& dropped_mutex = *new std::mutex;  // guards dropped
 std::vector<PyObject*>& dropped = *new std::vector<PyObject*>;
 
@@ -87,11 +106,7 @@ void check_signals() {
 
 }  // namespace
 
-HoldGil::HoldGil() noexcept {
-  if (finalizing() && !on_main_thread()) hami_stay_here();
-  thread_state.keep();
-  state_ = hami_ensure_gil();
-}
+HoldGil::HoldGil() noexcept : state_(ahead ? *std::exchange(ahead, std::nullopt) : take()) {}
 
 HoldGil::~HoldGil() { PyGILState_Release(state_); }
 
@@ -119,7 +134,7 @@ void drain_dropped() noexcept {
 }
 
 void install_hooks() {
-  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals});
+  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals, take_ahead, let_go});
   // A fork must not leave the child a mutex that nobody unlocks.
   pthread_atfork([] { dropped_mutex.lock(); }, [] { dropped_mutex.unlock(); }, [] { dropped_mutex.unlock(); });
 }

@@ -46,6 +46,8 @@ class PythonBackend final : public Backend {
     object_ = PyRef();
   }
 
+  bool begins_locked() const noexcept override { return true; }
+
  private:
   void init_(Init& init) override {
     const HoldGil gil;

@@ -4,18 +4,40 @@
 namespace hami {
 
 struct BlockingHooks {
-  void* (*leave)() noexcept;              // about to wait; the token goes to `enter`
-  void (*enter)(void* token) noexcept;
-  bool (*may_be_interrupted)() noexcept;  // whether the user can want the calling thread back (Ctrl-C)
-  void (*check_interrupt)();              // throws Error if so
+  // About to wait; the token goes to `enter`.
+  void* (*leave)() noexcept = []() noexcept -> void* { return nullptr; };
+  void (*enter)(void* token) noexcept = [](void*) noexcept {};
+  // Whether the user can want the calling thread back (Ctrl-C); and throws Error if so.
+  bool (*may_be_interrupted)() noexcept = []() noexcept { return false; };
+  void (*check_interrupt)() = [] {};
+  // Takes the lock for the next call into the language on this thread, and lets it go if there was none.
+  void (*take_ahead)() noexcept = []() noexcept {};
+  void (*let_go)() noexcept = []() noexcept {};
 };
 
-// Set once, before the first pipe. Without hooks nothing is done.
-void set_blocking_hooks(BlockingHooks hooks) noexcept;
+// Set once, before the first pipe. Without hooks nothing is done. Returns those that were in force.
+BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept;
 
 // Waits that can be given up are, by threads that may be interrupted, asked every 50 ms or so.
 bool may_be_interrupted() noexcept;
 void check_interrupt();
+
+// Of a thread that runs one batch after the other in a language with a global lock. Whoever is woken wants that lock, so
+// the thread takes it first: the next batch would else begin after everybody who got an answer of the last.
+// While it is held nothing is done that waits or takes long.
+class LockAhead {
+ public:
+  LockAhead() noexcept = default;
+  ~LockAhead() { let_go(); }
+  LockAhead(const LockAhead&) = delete;
+  LockAhead& operator=(const LockAhead&) = delete;
+
+  void take() noexcept;
+  void let_go() noexcept;
+
+ private:
+  bool taken_ = false;
+};
 
 class BlockingScope {
  public:

@@ -6,6 +6,9 @@
 namespace hami {
 
 class Sequential final : public Backend {
+ public:
+  bool begins_locked() const noexcept override { return steps_.front().backend->begins_locked(); }
+
  private:
   struct Step {
     BackendPtr backend;

@@ -31,6 +31,7 @@ class Call final : public Sink {
   void wait();
 
   void done(Request* const* requests, std::size_t count) noexcept override;
+  bool only_wakes() const noexcept override { return true; }
   // Gives every request that has none this outcome; what its backends still do for it is discarded.
   // False: all had one already.
   bool give_up(const Error& error) noexcept;

@@ -63,6 +63,10 @@ std::uint8_t declared_priority(const Dict& dict) {
   return static_cast<std::uint8_t>(priority);
 }
 
+bool only_wakes(Batch batch) noexcept {
+  return std::all_of(batch.begin(), batch.end(), [](const Request* request) { return request->sink->only_wakes(); });
+}
+
 void finish(Batch batch) noexcept {
   for (std::size_t first = 0; first < batch.size();) {
     std::size_t last = first + 1;

@@ -19,6 +19,8 @@ class Request;
 class Sink : public Counted {
  public:
   virtual void done(Request* const* requests, std::size_t count) noexcept = 0;
+  // True if `done` wakes somebody and does no work of its own.
+  virtual bool only_wakes() const noexcept { return false; }
 };
 
 // Owned by one party at a time; passing it on hands over the right to touch `dict` and `error`.
@@ -84,6 +86,8 @@ std::size_t declared_items(const Dict& dict);
 // `priority` of a request, 0 if it has none; Error if it is no int of 0 … 255.
 std::uint8_t declared_priority(const Dict& dict);
 
+// True if all that `finish` will do is waking.
+bool only_wakes(Batch batch) noexcept;
 // Passes each request to its sink, neighbours with the same sink together.
 void finish(Batch batch) noexcept;
 

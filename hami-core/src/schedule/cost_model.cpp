@@ -7,12 +7,12 @@
 namespace hami {
 namespace {
 
-constexpr double kNewest = 0.125;        // the weight of the newest run in an average
-constexpr double kOutlier = 4;           // a run that was interrupted counts for no more than this times the average
-constexpr double kForgets = 256;         // after so many runs of other sizes an average weighs half
+constexpr double kFaster = 0.25;         // the weight of a run that took less than usual
+constexpr double kSlower = 0.05;         // of one that took more: others may have had the processor, which tells nothing
+constexpr double kOutlier = 2;           // and it counts for no more than this times what is usual
+constexpr double kForgets = 256;         // after so many runs of other sizes a size weighs half in the line
 constexpr double kNegligible = 0.02;     // what a smaller batch may cost more per item
-constexpr double kPays = 0.1;            // below this part of a single item's time, what is fixed may be noise
-constexpr double kFull = 0.9;            // from this part on a batch may as well be full
+constexpr double kPays = 0.1;            // and a single item: a batch that gains less than this only costs memory and patience
 
 std::size_t floor_log2(std::size_t number) noexcept {
   std::size_t log = 0;
@@ -22,14 +22,6 @@ std::size_t floor_log2(std::size_t number) noexcept {
 
 }  // namespace
 
-std::size_t Cost::worthwhile(std::size_t most) const noexcept {
-  if (fixed < kPays * of(1)) return 1;
-  // fixed / b + item <= (1 + kNegligible) · (fixed / most + item), solved for b
-  const double all = static_cast<double>(most);
-  const double least = fixed / (kNegligible * item + (1 + kNegligible) * fixed / all);
-  return least >= kFull * all ? most : std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(least)));
-}
-
 void CostModel::add(std::size_t items, Nanoseconds took) noexcept {
   if (items == 0) return;
   const std::size_t index = floor_log2(items);
@@ -38,14 +30,15 @@ void CostModel::add(std::size_t items, Nanoseconds took) noexcept {
   ++runs_;
   if (++size.runs == 1) return;
   const double count = static_cast<double>(items);
-  const double time = std::max(1.0, static_cast<double>(took));
-  if (size.runs == 2) {
-    size.items = count;
-    size.took = time;
-  } else {
-    size.items += kNewest * (count - size.items);
-    size.took += kNewest * (std::min(time, kOutlier * size.took) - size.took);
+  double time = std::max(1.0, static_cast<double>(took));
+  double weight = 1;
+  if (size.runs > 2) {
+    const double usual = size.each() * count;
+    weight = time > usual ? kSlower : size.runs > kKnown ? kFaster : 1;
+    time = std::min(time, kOutlier * usual);
   }
+  size.items += weight * (count - size.items);
+  size.took += weight * (time - size.took);
   size.last = runs_;
   fit();
 }
@@ -56,7 +49,7 @@ void CostModel::fit() noexcept {
   std::size_t known = 0;
   for (std::size_t i = 0; i <= largest_; ++i) {
     const Size& size = sizes_[i];
-    if (size.runs < 2) continue;
+    if (!size.known()) continue;
     ++known;
     const double weight = 1 / (1 + static_cast<double>(runs_ - size.last) / kForgets);
     const double a = 1 / size.took;
@@ -74,6 +67,40 @@ void CostModel::fit() noexcept {
   if (determinant <= 0 || cost.fixed < 0) cost = {0, y / yy};
   if (cost.item < 0) cost = {x / xx, 0};
   cost_ = cost;
+}
+
+std::optional<double> CostModel::of(std::size_t items) const noexcept {
+  const std::size_t wanted = floor_log2(items);
+  const Size* nearest = nullptr;
+  std::size_t distance = sizes_.size();
+  for (std::size_t i = 0; i <= largest_; ++i) {
+    const std::size_t away = i > wanted ? i - wanted : wanted - i;
+    if (!sizes_[i].known() || away >= distance) continue;
+    nearest = &sizes_[i];
+    distance = away;
+  }
+  if (!nearest) return std::nullopt;
+  const Cost line = cost_.value_or(Cost{0, 1});
+  return nearest->took * line.of(static_cast<double>(items)) / line.of(nearest->items);
+}
+
+Aim CostModel::worthwhile(std::size_t least, std::size_t most) const noexcept {
+  const std::size_t bottom = floor_log2(least), top = floor_log2(most);
+  const auto items_of = [&](std::size_t index) { return index == top ? most : std::size_t{1} << index; };
+  std::size_t lowest = top + 1, highest = 0;
+  double best = 0;
+  for (std::size_t i = bottom; i <= top; ++i) {
+    if (!sizes_[i].known()) continue;
+    best = lowest > top ? sizes_[i].each() : std::min(best, sizes_[i].each());
+    lowest = std::min(lowest, i);
+    highest = i;
+  }
+  if (lowest > top) return {};
+  if (lowest > bottom) return {items_of(lowest - 1), false};
+  std::size_t chosen = lowest;
+  while (!sizes_[chosen].known() || sizes_[chosen].each() > best * (1 + (chosen == 0 ? kPays : kNegligible))) ++chosen;
+  const bool grows = chosen == highest && chosen < top;
+  return {items_of(grows ? chosen + 1 : chosen), !grows};
 }
 
 }  // namespace hami

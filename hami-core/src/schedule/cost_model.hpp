@@ -1,4 +1,4 @@
-// What a forward of b items takes, learned while it runs: t(b) = fixed + item · b.
+// What a forward of b items takes, learned while it runs: by size as it was seen, and as a line t(b) = fixed + item · b.
 #pragma once
 
 #include <array>
@@ -14,25 +14,38 @@ struct Cost {
   double fixed = 0;  // nanoseconds of a batch, whatever is in it
   double item = 0;   // and of each item
 
-  double of(std::size_t items) const noexcept { return fixed + item * static_cast<double>(items); }
-  // The smallest batch, up to `most`, whose time per item is about that of the largest; 1 where batching gains nothing.
-  std::size_t worthwhile(std::size_t most) const noexcept;
+  double of(double items) const noexcept { return fixed + item * items; }
+};
+
+// How large batches should be.
+struct Aim {
+  std::size_t items = 0;  // 0: nothing was seen
+  bool settled = false;   // else it is the next size to try: first down to the smallest, then up for as long as that pays
 };
 
 class CostModel {
  public:
   // The first run of a size teaches nothing: it allocates, compiles, captures.
   void add(std::size_t items, Nanoseconds took) noexcept;
-  // Empty until batches of two sizes were seen.
+  // Empty until two sizes are known.
   const std::optional<Cost>& cost() const noexcept { return cost_; }
+  // What so many items take, in nanoseconds, told from the nearest size that was seen; empty if none was.
+  std::optional<double> of(std::size_t items) const noexcept;
+  // Of batches of `least` to `most` the smallest whose time per item is about the best that was seen; 1 where batching gains
+  // nothing.
+  Aim worthwhile(std::size_t least, std::size_t most) const noexcept;
 
  private:
-  // The runs of about one size, from a power of two to the next; averages that forget.
+  static constexpr std::uint64_t kKnown = 3;  // runs, the first of which teaches nothing
+  // The runs of about one size, from a power of two to the next: what is usual lately, near the fastest.
   struct Size {
     double items = 0;
     double took = 0;
     std::uint64_t runs = 0;
     std::uint64_t last = 0;  // the number of the newest
+
+    bool known() const noexcept { return runs >= kKnown; }
+    double each() const noexcept { return took / items; }
   };
   void fit() noexcept;
 

@@ -32,6 +32,8 @@ void InstanceDispatcher::init_(Init& init) {
   scheduler_->set_room(queue_max_);
   scheduler_->set_policy({Gather::kCalls, limits_.max, limits_.min, 0});
   runner_->set_hooks(init);
+  if (!init.has_brackets())
+    for (const auto& instance : instances_) instance->begins_locked = instance->backend->begins_locked();
   quick_ = quick_ && !init.has_brackets();
   if (!quick_) context_->not_quick();
   context_->add_stoppable(weak_from_this());
@@ -316,19 +318,22 @@ void InstanceDispatcher::serve(Index instance) {
   Requests dropped;
   std::vector<Request*> batch;
   Ran last;
-  while (next_batch(instance, last, taken, dropped)) {
+  LockAhead lock_ahead;
+  while (next_batch(instance, last, lock_ahead, taken, dropped)) {
+    if (!dropped.empty()) lock_ahead.let_go();
     give_back(dropped);
     if (taken.empty()) continue;
     batch.clear();
     for (const Ref<Request>& request : taken) batch.push_back(request.get());
     last.items = last.released = Batch(batch).items();
     last.took = run(instance, Batch(batch));
+    if (last.more && instances_[instance]->begins_locked && only_wakes(Batch(batch))) lock_ahead.take();
     finish(Batch(batch));
     taken.clear();
   }
 }
 
-bool InstanceDispatcher::next_batch(Index instance, Ran& last, Requests& taken, Requests& dropped) {
+bool InstanceDispatcher::next_batch(Index instance, Ran& last, LockAhead& lock_ahead, Requests& taken, Requests& dropped) {
   std::optional<Index> next;
   bool rests = false;
   {
@@ -339,9 +344,11 @@ bool InstanceDispatcher::next_batch(Index instance, Ran& last, Requests& taken, 
       rests = step.what == NodeScheduler::Step::kRest;
       if (step.what == NodeScheduler::Step::kAgain) break;
       last.released = 0;
+      if (step.what != NodeScheduler::Step::kRun) lock_ahead.let_go();
       if (step.what != NodeScheduler::Step::kWait) break;
       instances_[instance]->company.wait_until(lock, to_time_point(step.until));
     }
+    last.more = scheduler_->waiting() > 0;
     next = scheduler_->summon();
     // One caller for each place: all of them would wake to find it taken. Who does not take his passes it on (make_room).
     for (std::size_t places = taken.size() + dropped.size(); places > 0; --places) room_.notify_one();

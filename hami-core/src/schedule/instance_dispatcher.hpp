@@ -38,6 +38,7 @@ class InstanceDispatcher final : public Backend,
     Worker* worker = nullptr;             // the backend's own, or `helper`; set under mutex_
     std::unique_ptr<Worker> helper;       // started when first needed
     bool own = false;
+    bool begins_locked = false;           // its forward does, and no hook runs before it
     std::condition_variable company;      // enough has come while it gathers
   };
 
@@ -64,10 +65,11 @@ class InstanceDispatcher final : public Backend,
     std::size_t items = 0;     // of the batch just run; learned from once
     Nanoseconds took = 0;
     std::size_t released = 0;  // items whose callers may come back together
+    bool more = false;         // others waited when it began
   };
   void serve(Index instance);
   // False: the instance rests, and the dispatcher may be gone.
-  bool next_batch(Index instance, Ran& last, Requests& taken, Requests& dropped);
+  bool next_batch(Index instance, Ran& last, LockAhead& lock_ahead, Requests& taken, Requests& dropped);
   Nanoseconds run(Index instance, Batch batch) noexcept;
   void learn(Index instance, std::size_t items, Nanoseconds took) noexcept;
 

@@ -7,8 +7,9 @@ namespace hami {
 namespace {
 
 constexpr double kSpreads = 0.95;             // spreading must promise to be done in this part of the time
+constexpr std::size_t kBegins = 8;            // items of a batch while nothing is known
 constexpr std::uint64_t kTriesOther = 128;    // every so many batches another size is tried, or the model would go stale
-constexpr std::uint64_t kTriesAtFirst = 8;    // the same while nothing is known
+constexpr std::uint64_t kTriesAtFirst = 8;    // at first this often
 constexpr Nanoseconds kWorthStaying = 50'000; // less is over before a thread has gone to sleep and come back
 constexpr unsigned kMostMisses = 6;           // 2^6 batches between two attempts to wait for callers who do not come
 
@@ -122,12 +123,12 @@ std::optional<NodeScheduler::Index> NodeScheduler::summon() {
 
 // How many of `items` one of so many free hands should take.
 std::size_t NodeScheduler::share(std::size_t items, std::size_t hands, std::size_t most) const noexcept {
-  const std::size_t together = std::min(items, most);
-  const std::optional<Cost>& shared = shared_.cost() ? shared_.cost() : alone_.cost();
-  const std::optional<Cost>& alone = alone_.cost() ? alone_.cost() : shared;
-  if (policy_.gather != Gather::kLearn || !alone) return most;
-  const std::size_t each = quotient(items, hands);
-  return each < together && shared->of(each) < kSpreads * alone->of(together) ? each : most;
+  const std::size_t together = std::min(items, most), each = quotient(items, hands);
+  if (policy_.gather != Gather::kLearn || each >= together) return most;
+  const auto either = [](const std::optional<double>& one, const std::optional<double>& other) { return one ? one : other; };
+  const std::optional<double> spread = either(shared_.of(each), alone_.of(each));
+  const std::optional<double> whole = either(alone_.of(together), shared_.of(together));
+  return spread && *spread < kSpreads * *whole ? each : most;
 }
 
 std::size_t NodeScheduler::hands_for(std::size_t items) const {
@@ -135,20 +136,38 @@ std::size_t NodeScheduler::hands_for(std::size_t items) const {
   return std::min(idle_.size(), quotient(items, share(items, idle_.size(), policy_.max)));
 }
 
+// What the first that waits came with, by the same call.
+std::size_t NodeScheduler::items_of_first_call() const noexcept {
+  std::size_t items = 0;
+  for (const Task& task : queue_) {
+    if (task.call != queue_.front().call) break;
+    items += task.request->items;
+  }
+  return items;
+}
+
 // How many items the instance's next batch should have at most.
-std::size_t NodeScheduler::choose(Index instance) const noexcept {
-  const std::size_t cap = most(instance);
+std::size_t NodeScheduler::choose(Index instance) noexcept {
+  const std::size_t floor = least(instance), cap = most(instance);
   if (policy_.gather != Gather::kLearn) return cap;
-  const std::size_t here = std::min(cap, items_);
-  const CostModel& model = others_work() && shared_.cost() ? shared_ : alone_.cost() ? alone_ : shared_;
-  std::size_t chosen = cap;
-  if (!idle_.empty())
-    chosen = share(items_, idle_.size() + 1, cap);
-  else if (model.cost())
-    chosen = model.cost()->worthwhile(cap);
-  const std::uint64_t tries = model.cost() ? kTriesOther : kTriesAtFirst;
-  if (batches_ % tries == tries - 1) chosen = chosen < here ? std::min(here, 4 * chosen) : quotient(here, 4);
-  return std::clamp(chosen, std::min(least(instance), cap), cap);
+  const Aim shared = shared_.worthwhile(floor, cap), alone = alone_.worthwhile(floor, cap);
+  const Aim& aim = shared.items > 0 && (others_work() || alone.items == 0) ? shared : alone;
+  const bool tries = batches_ >= try_again_;
+  if (tries) {
+    try_again_ = batches_ + std::clamp(batches_ / 4, kTriesAtFirst, kTriesOther);
+    tries_more_ = !tries_more_;
+  }
+  std::size_t chosen = aim.items;
+  if (aim.items == 0)
+    // Large batches may gain nothing, and memory that was taken for them is not given back. But who is told to wait for
+    // company is told that it pays.
+    chosen = policy_.company > 0 ? cap : kBegins;
+  else if (!idle_.empty())
+    chosen = share(items_, idle_.size() + 1, chosen);
+  else if (tries && aim.settled)
+    chosen = tries_more_ ? 2 * chosen : quotient(chosen, 2);
+  if (!aim.settled && !tries) chosen = std::max(chosen, items_of_first_call());  // what came together stays together
+  return std::clamp(chosen, std::min(floor, cap), cap);
 }
 
 // How long callers who were just released are worth waiting for; 0: they are not. They often come back together, and the
@@ -159,7 +178,8 @@ Nanoseconds NodeScheduler::stays(Index instance, std::size_t released) noexcept 
   const std::optional<Cost> known = cost();
   if (!known && batches_ % kTriesAtFirst != 0) return 0;
   const Nanoseconds patience = known ? static_cast<Nanoseconds>(known->fixed / 2) : last_took_ / 4;
-  enough_ = std::min(known ? known->worthwhile(most(instance)) : most(instance), items_ + released);
+  const std::size_t aims = aim();
+  enough_ = std::min(aims > 0 ? std::min(aims, most(instance)) : most(instance), items_ + released);
   return patience >= kWorthStaying && items_ < enough_ ? patience : 0;
 }
 
@@ -251,8 +271,9 @@ std::optional<Cost> NodeScheduler::cost() const noexcept {
 }
 
 std::size_t NodeScheduler::aim() const noexcept {
-  const std::optional<Cost> known = cost();
-  return known ? known->worthwhile(policy_.max) : policy_.max;
+  if (policy_.gather != Gather::kLearn) return policy_.max;
+  const std::size_t alone = alone_.worthwhile(policy_.min, policy_.max).items;
+  return alone > 0 ? alone : shared_.worthwhile(policy_.min, policy_.max).items;
 }
 
 }  // namespace hami

@@ -113,7 +113,8 @@ class NodeScheduler {
   bool suits(Index instance) const noexcept;
   bool others_work() const noexcept { return instances_.size() - idle_.size() > 1; }
   std::size_t share(std::size_t items, std::size_t hands, std::size_t most) const noexcept;
-  std::size_t choose(Index instance) const noexcept;
+  std::size_t items_of_first_call() const noexcept;
+  std::size_t choose(Index instance) noexcept;
   Nanoseconds stays(Index instance, std::size_t released) noexcept;
   void came_back() noexcept;
   Step wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
@@ -135,6 +136,8 @@ class NodeScheduler {
 
   CostModel alone_, shared_;  // while no other instance worked, and while one did
   std::uint64_t batches_ = 0;
+  std::uint64_t try_again_ = 8;  // another size than the best, when so many were run
+  bool tries_more_ = false;
   Nanoseconds last_took_ = 0;
   bool staying_ = false;          // the gathering instance waits for callers that it has just released
   unsigned missed_ = 0;           // how often in a row they did not come
