@@ -189,7 +189,7 @@ def test_stats_show_what_a_batch_costs_once_two_sizes_were_run() -> None:
     with hami.pipe({"backend": "Identity", "max": 8}) as pipe:
         pipe({"data": 0})
         assert "aim" not in pipe.stats()["default"]
-        for _ in range(2):
+        for _ in range(3):
             for size in (1, 8):
                 pipe([{"data": number} for number in range(size)])
         stats = pipe.stats()["default"]

@@ -12,7 +12,7 @@ constexpr double kSlower = 0.05;         // of one that took more: others may ha
 constexpr double kOutlier = 2;           // and it counts for no more than this times what is usual
 constexpr double kForgets = 256;         // after so many runs of other sizes a size weighs half in the line
 constexpr double kNegligible = 0.02;     // what a smaller batch may cost more per item
-constexpr double kPays = 0.1;            // and a single item: a batch that gains less than this only costs memory and patience
+constexpr double kPays = 0.2;            // and a single item: a batch that gains less than this only costs memory and patience
 
 std::size_t floor_log2(std::size_t number) noexcept {
   std::size_t log = 0;

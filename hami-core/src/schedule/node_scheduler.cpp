@@ -7,7 +7,7 @@ namespace hami {
 namespace {
 
 constexpr double kSpreads = 0.95;             // spreading must promise to be done in this part of the time
-constexpr std::size_t kBegins = 8;            // items of a batch while nothing is known
+constexpr std::size_t kBegins = 4;            // items of a batch while nothing is known
 constexpr std::uint64_t kTriesOther = 128;    // every so many batches another size is tried, or the model would go stale
 constexpr std::uint64_t kTriesAtFirst = 8;    // at first this often
 constexpr Nanoseconds kWorthStaying = 50'000; // less is over before a thread has gone to sleep and come back
