@@ -15,7 +15,7 @@ from . import elf, zig
 from .steps import Failure, run
 
 CORE_LIMIT = 1_500_000
-CORE_TAGS = [f"{policy}_{platform.machine()}" for policy in ("manylinux2014", "manylinux_2_17", "manylinux_2_28")]
+TAGS = [f"{policy}_{platform.machine()}" for policy in ("manylinux2014", "manylinux_2_17", "manylinux_2_28")]
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,14 @@ def audit(wheel: Path) -> list[Finding]:
 
 
 def core_checks(wheel: Path) -> Iterator[tuple[str, bool, str]]:
-    platform = wheel.stem.split("-")[-1]
-    yield "tags", all(tag in platform.split(".") for tag in CORE_TAGS), platform
-    yield auditwheel_show(wheel)
     yield "size", wheel.stat().st_size <= CORE_LIMIT, f"{wheel.stat().st_size} bytes, limit {CORE_LIMIT}"
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
-        objects = [Path(archive.extract(name, folder)) for name in archive.namelist() if re.search(r"\.so(\.|$)", name)]
-        yield "one binary", len(objects) == 1, ", ".join(path.name for path in objects)
-        exported = sorted(set().union(*(elf.read(path).exported for path in objects)))
-        yield "exports", exported == ["PyInit__core"], ", ".join(exported[:5])
-        missing = elf.missing(objects, zig.stub_libraries())
-        yield f"symbols of glibc {zig.GLIBC}", not missing, ", ".join(missing[:5]) or "all there"
+    yield from binary_checks(wheel, "PyInit__core")
 
 
 def plugin_checks(wheel: Path) -> Iterator[tuple[str, bool, str]]:
-    tag = "-".join(wheel.stem.split("-")[-3:])
-    yield "tags", tag == "py3-none-any", tag
+    python, abi, platform = wheel.stem.split("-")[-3:]
+    native = platform != "any"
+    yield "tags", (python, abi) == ("py3", "none"), f"{python}-{abi}-{platform}"
     own = wheel.name.partition("-")[0]
     with zipfile.ZipFile(wheel) as archive:
         top = sorted(
@@ -59,6 +51,26 @@ def plugin_checks(wheel: Path) -> Iterator[tuple[str, bool, str]]:
             - {f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"}
         )
     yield "top-level names", top == [own], ", ".join(top)
+    if native:
+        yield from binary_checks(wheel, "hami_plugin_v1")
+
+
+def binary_checks(wheel: Path, entry: str) -> Iterator[tuple[str, bool, str]]:
+    """One shared object for every platform that we promise, with this one symbol, that needs nothing but glibc."""
+    platform = wheel.stem.split("-")[-1]
+    yield "platform", all(tag in platform.split(".") for tag in TAGS), platform
+    yield auditwheel_show(wheel)
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
+        objects = [Path(archive.extract(name, folder)) for name in archive.namelist() if re.search(r"\.so(\.|$)", name)]
+        yield "one binary", len(objects) == 1, ", ".join(path.name for path in objects)
+        read = [elf.read(path) for path in objects]
+        exported = sorted(set().union(*(symbols.exported for symbols in read)))
+        yield "exports", exported == [entry], ", ".join(exported[:5])
+        glibc = zig.stub_libraries()
+        others = set().union(*(symbols.libraries for symbols in read)) - {library.name for library in glibc}
+        yield "links", not others, ", ".join(sorted(others)) or "glibc alone"
+        missing = elf.missing(objects, glibc)
+        yield f"symbols of glibc {zig.GLIBC}", not missing, ", ".join(missing[:5]) or "all there"
 
 
 def auditwheel_show(wheel: Path) -> tuple[str, bool, str]:

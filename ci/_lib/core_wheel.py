@@ -96,7 +96,7 @@ def build(interpreter: Interpreter) -> Path:
             work = CACHE / "build" / f"{interpreter.tag}-work"
             shutil.rmtree(work, ignore_errors=True)
             wheel = compile_wheel(interpreter, include, core, work / "raw")
-            retag(wheel, work / "repaired")
+            retag(wheel, work / "repaired", source_date(INPUTS))
             folder.parent.mkdir(parents=True, exist_ok=True)
             os.replace(work / "repaired", folder)
             shutil.rmtree(work)
@@ -121,9 +121,9 @@ def compile_wheel(interpreter: Interpreter, include: Path, core: Path, destinati
     return next(destination.glob("*.whl"))
 
 
-def retag(wheel: Path, destination: Path) -> None:
+def retag(wheel: Path, destination: Path, date: str) -> None:
     """Let auditwheel prove that the wheel is manylinux, and name it so."""
     tools = Path(sys.executable).parent
-    env = environment(SOURCE_DATE_EPOCH=source_date(INPUTS), PATH=f"{tools}:{os.environ.get('PATH', '')}")
+    env = environment(SOURCE_DATE_EPOCH=date, PATH=f"{tools}:{os.environ.get('PATH', '')}")
     command = [tools / "auditwheel", "repair", "--plat", PLATFORM, "--wheel-dir", destination, wheel]
     run(command, log=f"repair-{wheel.stem}", env=env)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection, GNUVerSymSection
 from elftools.elf.sections import SymbolTableSection
@@ -16,6 +18,7 @@ class Symbols:
     defined: set[str] = field(default_factory=set)  # "name" and, where it has one, "name@VERSION"
     needed: set[str] = field(default_factory=set)  # "name@VERSION", or "name" where it asks for no version
     optional: set[str] = field(default_factory=set)  # weak: the loader accepts that they are missing
+    libraries: set[str] = field(default_factory=set)  # that it is linked to
 
     @property
     def exported(self) -> set[str]:
@@ -23,7 +26,7 @@ class Symbols:
 
 
 def read(path: Path) -> Symbols:
-    """The dynamic symbols of the shared object `path`."""
+    """The dynamic symbols of the shared object `path`, and the libraries that it asks for."""
     symbols = Symbols()
     with path.open("rb") as file:
         elf = ELFFile(file)
@@ -36,6 +39,9 @@ def read(path: Path) -> Symbols:
                 versions |= {aux["vna_other"]: aux.name for _, auxes in section.iter_versions() for aux in auxes}
             elif isinstance(section, GNUVerDefSection):
                 versions |= {definition["vd_ndx"]: next(auxes).name for definition, auxes in section.iter_versions()}
+            elif isinstance(section, DynamicSection):
+                tags: list[Any] = list(section.iter_tags("DT_NEEDED"))  # their class makes its attributes as it goes
+                symbols.libraries |= {tag.needed for tag in tags}
         table = elf.get_section_by_name(".dynsym")
         if not isinstance(table, SymbolTableSection):
             raise ValueError(f"{path} has no dynamic symbol table")

@@ -14,22 +14,24 @@ from pathlib import Path
 import pytest
 from _lib import audit, zig
 
-PLATFORM = ".".join(audit.CORE_TAGS)
+PLATFORM = ".".join(audit.TAGS)
 METADATA = (
     "Metadata-Version: 2.4\nName: {name}\nVersion: 0.1.0\nSummary: x\nDescription-Content-Type: text/markdown\n\n# x\n"
 )
 MODULE = "int PyInit__core(void) { return 0; }\n"
+PLUGIN = "int hami_plugin_v1(void) { return 0; }\n"
 
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., bytes]:
-    """compiled(text of C, target) -> a shared object as the compiler of the wheels makes it."""
+    """compiled(text of C, target) -> a shared object as the wheels' compiler makes it; it may link another."""
     folder = tmp_path_factory.mktemp("objects")
 
-    def compile_text(text: str, target: str = zig.TARGET) -> bytes:
-        source, built = folder / "module.c", folder / "module.so"
+    def compile_text(text: str, target: str = zig.TARGET, *, name: str = "module.so", link: str = "") -> bytes:
+        source, built = folder / "module.c", folder / name
         source.write_text(text)
         command = [zig.program(), "cc", "-target", target, "-O2", "-fPIC", "-shared", "-s", source, "-o", built]
+        command += [f"-Wl,-soname,{name}", *([folder / link] if link else [])]
         subprocess.run(command, env=zig.build_environment(**zig.cache_for(target)), check=True)
         return built.read_bytes()
 
@@ -96,8 +98,8 @@ def test_second_binary_is_found(tmp_path: Path, compiled: Callable[..., bytes]) 
 
 
 def test_missing_platform_tag_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
-    tag = audit.CORE_TAGS[-1]
-    assert failed(core(tmp_path, {"hami/_core.so": compiled(MODULE)}, tag)) == {"tags": tag}
+    tag = audit.TAGS[-1]
+    assert failed(core(tmp_path, {"hami/_core.so": compiled(MODULE)}, tag)) == {"platform": tag}
 
 
 def test_wheel_over_the_size_limit_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
@@ -117,6 +119,26 @@ def test_plugin_bound_to_one_python_is_found(tmp_path: Path) -> None:
 def test_plugin_with_files_in_the_folder_of_the_core_is_found(tmp_path: Path) -> None:
     files = {"hami_x/__init__.py": b"", "hami/x.py": b""}
     assert failed(write_wheel(tmp_path, "hami_x", "py3-none-any", files)) == {"top-level names": "hami, hami_x"}
+
+
+def native(folder: Path, files: dict[str, bytes]) -> Path:
+    return write_wheel(folder, "hami_x", f"py3-none-{PLATFORM}", files)
+
+
+def test_right_wheel_of_a_native_plugin_passes(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
+    assert failed(native(tmp_path, {"hami_x/x.so": compiled(PLUGIN)})) == {}
+
+
+def test_native_plugin_that_shows_more_than_its_entry_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
+    wheel = native(tmp_path, {"hami_x/x.so": compiled(PLUGIN + "int helper(void) { return 0; }\n")})
+    assert failed(wheel) == {"exports": "hami_plugin_v1, helper"}
+
+
+def test_native_plugin_that_links_another_library_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
+    compiled("int run(void) { return 0; }\n", name="libengine.so")
+    binary = compiled("int run(void);\nint hami_plugin_v1(void) { return run(); }\n", link="libengine.so")
+    found = failed(native(tmp_path, {"hami_x/x.so": binary}))
+    assert found["links"] == "libengine.so"
 
 
 def test_metadata_that_an_index_refuses_is_found(tmp_path: Path) -> None:
