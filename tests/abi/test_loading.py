@@ -69,7 +69,7 @@ def test_a_library_that_is_no_plugin_is_told(toolchain: Toolchain, tmp_path: Pat
     assert str(caught.value) == f'"{library}" exports no hami_plugin_v1: it is no plugin of hami'
 
 
-def install(site: Path, name: str, library: Path, *backends: str) -> None:
+def install(site: Path, name: str, library: Path, *backends: str, defaults: str = "None") -> None:
     """Lay a native plugin's distribution out as pip would."""
     module = name.replace("-", "_")
     (site / module).mkdir(parents=True)
@@ -79,7 +79,7 @@ def install(site: Path, name: str, library: Path, *backends: str) -> None:
         "import pluggy\n"
         "@pluggy.HookimplMarker('hami')\n"
         "def hami_register(registry):\n"
-        f"    registry.add_library(Path(__file__).with_name('{library.name}'))\n"
+        f"    registry.add_library(Path(__file__).with_name('{library.name}'), {defaults})\n"
     )
     (site / module / library.name).write_bytes(library.read_bytes())
     folder = site / f"{module}-0.9.0.dist-info"
@@ -96,6 +96,19 @@ def run_hami(*arguments: str, path: Path | None = None, **environment: str) -> s
     command = [sys.executable, "-m", "hami", *arguments]
     env = {**os.environ, "PYTHONPATH": python_path, **environment}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+
+def test_a_wheel_gives_defaults_that_it_finds_where_it_runs(build: Build, tmp_path: Path) -> None:
+    plain = build(TOOLCHAINS[0], GOLDEN / "plain.c", include=GOLDEN / "include")
+    install(tmp_path, "acme-golden", plain, "GccAdd", defaults="{'step': 20 + 20}")
+    install(tmp_path, "acme-typo", plain, "GccSub", defaults="{'stp': 1}")
+    chosen = {"path": tmp_path, "HAMI_PLUGINS": "golden,typo"}
+    assert run_hami("run", "GccAdd", "--data", "2", **chosen).stdout == "42\n"
+    assert run_hami("run", "GccAdd(step=1)", "--data", "2", **chosen).stdout == "3\n"
+    assert run_hami("backends", "GccAdd", **chosen).stdout.splitlines()[-1] == "  step: int = 40"
+    library = tmp_path / "acme_typo" / plain.name
+    done = run_hami("run", "GccSub", "--data", "2", **chosen)
+    assert f'no backend of "{library}" declares a parameter "stp"' in done.stderr
 
 
 def test_wheels_hand_their_library_to_the_core(build: Build, tmp_path: Path) -> None:

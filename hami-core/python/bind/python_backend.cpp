@@ -186,6 +186,19 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
   return {std::make_shared<BackendClass>(std::move(made))};
 }
 
+// The same class with other defaults: those that only the machine it runs on can tell.
+ClassHandle with_defaults(const ClassHandle& handle, const std::map<std::string, py::object>& defaults) {
+  BackendClass made = *handle.cls;
+  for (ParamSpec& spec : made.params) {
+    const auto found = defaults.find(spec.name);
+    if (found == defaults.end()) continue;
+    spec.required = false;
+    spec.fallback = coerce_param(spec, to_value(found->second), made.name);
+    spec.fallback_text = show_value(spec.type, spec.fallback);
+  }
+  return {std::make_shared<BackendClass>(std::move(made))};
+}
+
 py::list params_of(const ClassHandle& handle) {
   py::list list;
   for (const ParamSpec& spec : handle.cls->params) {
@@ -237,7 +250,8 @@ void register_python_backends(py::module_& module) {
       .def_property_readonly("params", params_of)
       .def_property_readonly("brackets", [](const ClassHandle& self) { return show_brackets(self.cls->brackets); })
       .def_property_readonly("thread", [](const ClassHandle& self) { return threads_name(self.cls->traits.threads); })
-      .def_property_readonly("quick", [](const ClassHandle& self) { return self.cls->traits.quick; });
+      .def_property_readonly("quick", [](const ClassHandle& self) { return self.cls->traits.quick; })
+      .def("with_defaults", with_defaults, py::arg("defaults"));
 
   py::class_<Child>(module, "Child", "A backend inside the brackets of a Python backend.")
       .def("forward",

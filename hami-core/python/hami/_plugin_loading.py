@@ -60,12 +60,22 @@ class Registry:
         else:
             raise PluginError(f'registry.add("{backend}", …) takes "module:Class" as second argument, got {target!r}')
 
-    def add_library(self, path: os.PathLike[str] | str) -> None:
-        """Register the backends of a native library, a file beside the plugin's modules."""
+    def add_library(self, path: os.PathLike[str] | str, defaults: dict[str, Any] | None = None) -> None:
+        """Register the backends of a native library, a file beside the plugin's modules.
+
+            registry.add_library(Path(__file__).with_name("acme.so"), {"engine": find_engine()})
+
+        `defaults` are for parameters, of whichever of its backends declare them, whose default is only known where the
+        plugin runs.
+        """
         library = _native_loading.load(path, self._distribution)
+        defaults = defaults or {}
+        declared = {param["name"] for handle in library.classes for param in handle.params}
+        if unknown := [name for name in defaults if name not in declared]:
+            raise PluginError(f'no backend of "{os.fspath(path)}" declares a parameter "{unknown[0]}"')
         self.libraries.append(library)
         for handle in library.classes:
-            self._add(handle.name, handle)
+            self._add(handle.name, handle.with_defaults(defaults))
 
     def _add(self, name: str, backend: _core.BackendClass | str) -> None:
         check_name(name)
