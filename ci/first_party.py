@@ -16,7 +16,6 @@ TARGET = ROOT / "hami-core" / "python" / "hami" / "_first_party.py"
 
 # Plugins whose names are decided but that are not in hami-plugins/ yet. An entry leaves when its folder arrives.
 PLANNED = {
-    "hami-openvino": ["OpenvinoTensor"],
     "hami-torch": [
         "CatTensor",
         "ContiguousTensor",

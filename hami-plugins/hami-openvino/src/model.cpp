@@ -1,0 +1,209 @@
+// Reads and compiles models, and finds out whether their axis 0 is a batch.
+#include "model.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <tuple>
+
+namespace hami_openvino {
+namespace {
+
+constexpr std::size_t kMostProperties = 16;
+
+[[noreturn]] void refuse(const std::string& text) { throw hami::Error(HAMI_FAILED_PRECONDITION, "OpenvinoTensor: " + text); }
+
+std::string existing_file(const std::string& model) {
+  std::error_code ignored;
+  const std::filesystem::path path = std::filesystem::absolute(model, ignored);
+  if (std::filesystem::is_directory(path, ignored))
+    refuse("\"model\" is the path of an ONNX file or of an IR's .xml, \"" + model + "\" is a folder");
+  if (!std::filesystem::is_regular_file(path, ignored))
+    refuse("there is no model file \"" + model + "\" (looked for " + path.string() + ")");
+  return std::filesystem::canonical(path).string();
+}
+
+// What tells one opened model from another; a file that was replaced is opened anew.
+std::string key_of(const Settings& settings, const std::string& path) {
+  std::string key = settings.library + '\n' + settings.device + '\n';
+  key += settings.batched ? (*settings.batched ? "batched" : "not batched") : "";
+  for (const auto& [name, value] : settings.properties) key += '\n' + name + '=' + value;
+  for (const std::filesystem::path& file : {std::filesystem::path(path), std::filesystem::path(path).replace_extension("bin")}) {
+    std::error_code absent;
+    const auto size = std::filesystem::file_size(file, absent);
+    if (absent) continue;
+    const auto time = static_cast<std::int64_t>(std::filesystem::last_write_time(file, absent).time_since_epoch().count());
+    key += '\n' + file.string() + '\n' + std::to_string(size) + '\n' + std::to_string(time);
+  }
+  return key;
+}
+
+}  // namespace
+
+std::string show_shape(const Shape& shape) {
+  std::string text;
+  for (const std::int64_t size : shape) text += (text.empty() ? "" : ", ") + (size == kFree ? "?" : std::to_string(size));
+  return "[" + text + "]";
+}
+
+std::string show_names(const std::vector<Port>& ports) {
+  std::string text;
+  for (const Port& port : ports) text += (text.empty() ? "\"" : ", \"") + port.name + "\"";
+  return "[" + text + "]";
+}
+
+std::string Port::show() const { return std::string(element->name) + " " + (ranked ? show_shape(shape) : "[...]"); }
+
+std::shared_ptr<const Model> Model::open(const Settings& settings) {
+  static std::mutex mutex;  // guards `open`; held while one is opened, so that many instances open it once
+  static auto& opened = *new std::map<std::string, std::weak_ptr<const Model>>;
+  const std::string path = existing_file(settings.model);
+  const std::string key = key_of(settings, path);
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<const Model>& known = opened[key];
+  if (std::shared_ptr<const Model> model = known.lock()) return model;
+  std::shared_ptr<const Model> model(new Model(Library::of(settings.library), settings, path));
+  known = model;
+  return model;
+}
+
+Model::Model(Library& library, const Settings& settings, const std::string& path) : library_(library) {
+  read(path);
+  inputs_ = ports(true);
+  outputs_ = ports(false);
+  rows_ = find_rows(settings.batched);
+  compile(settings, path);
+  graph_ = {};
+}
+
+Owned<ov_infer_request_t> Model::request() const {
+  Owned<ov_infer_request_t> request(library_.api().ov_infer_request_free);
+  library_.check(library_.api().ov_compiled_model_create_infer_request(compiled_.get(), request.out()),
+                 "OpenvinoTensor: there is no further infer request to be had");
+  return request;
+}
+
+void Model::read(const std::string& path) {
+  graph_ = Owned<ov_model_t>(library_.api().ov_model_free);
+  const auto size = std::filesystem::file_size(path);
+  if (size == 0) refuse("\"" + path + "\" is empty, and is no model");
+  library_.check(library_.api().ov_core_read_model(library_.core(), path.c_str(), nullptr, graph_.out()),
+                 "OpenvinoTensor: OpenVINO " + library_.version() + " cannot read \"" + path + "\" (" +
+                     std::to_string(size) + " bytes)");
+}
+
+void Model::compile(const Settings& settings, const std::string& path) {
+  if (settings.properties.size() > kMostProperties)
+    refuse("at most " + std::to_string(kMostProperties) + " properties are taken, got " +
+           std::to_string(settings.properties.size()));
+  std::array<const char*, 2 * kMostProperties> texts{};
+  std::size_t count = 0;
+  for (const auto& [name, value] : settings.properties) {
+    texts[count++] = name.c_str();
+    texts[count++] = value.c_str();
+  }
+  compiled_ = Owned<ov_compiled_model_t>(library_.api().ov_compiled_model_free);
+  const ov_status_e status = std::apply(
+      [&](auto... all) {  // it takes them one by one, and looks at the first `count`
+        return library_.api().ov_core_compile_model(library_.core(), graph_.get(), settings.device.c_str(), count,
+                                                    compiled_.out(), all...);
+      },
+      texts);
+  if (status == 0) return;
+  const std::string reason = library_.reason();
+  std::string devices;
+  for (const std::string& device : library_.devices()) devices += (devices.empty() ? "" : ", ") + device;
+  refuse("OpenVINO " + library_.version() + " cannot compile \"" + path + "\" for device \"" + settings.device +
+         "\"; there are " + devices + " here, and AUTO and HETERO over them: " + reason);
+}
+
+std::vector<Port> Model::ports(bool of_inputs) const {
+  const Api& api = library_.api();
+  const char* what = of_inputs ? "input" : "output";
+  const std::string failure = std::string("OpenvinoTensor: the model does not tell its ") + what + "s";
+  std::size_t count = 0;
+  library_.check((of_inputs ? api.ov_model_inputs_size : api.ov_model_outputs_size)(graph_.get(), &count), failure);
+  std::vector<Port> found;
+  for (std::size_t i = 0; i < count; ++i) {
+    Owned<ov_output_const_port_t> port(api.ov_output_const_port_free);
+    const auto at = of_inputs ? api.ov_model_const_input_by_index : api.ov_model_const_output_by_index;
+    library_.check(at(graph_.get(), i, port.out()), failure);
+    found.push_back(this->port(port.get(), what + std::to_string(i)));
+  }
+  return found;
+}
+
+Port Model::port(const ov_output_const_port_t* port, const std::string& fallback_name) const {
+  const Api& api = library_.api();
+  Port read;
+  char* name = nullptr;
+  read.name = api.ov_port_get_any_name(port, &name) == 0 && name && *name ? name : fallback_name;
+  if (name) api.ov_free(name);
+  const std::string failure = "OpenvinoTensor: the model does not tell the type of \"" + read.name + "\"";
+  ov_element_type_e number = 0;
+  library_.check(api.ov_port_get_element_type(port, &number), failure);
+  read.element = library_.element(number);
+  if (!read.element) refuse("\"" + read.name + "\" of the model has elements that are no numbers of whole bytes");
+  ov_partial_shape_t shape{};
+  library_.check(api.ov_port_get_partial_shape(port, &shape), failure);
+  read.ranked = shape.rank.min == shape.rank.max;
+  for (std::int64_t axis = 0; read.ranked && axis < shape.rank.max; ++axis)
+    read.shape.push_back(shape.dims[axis].min == shape.dims[axis].max ? shape.dims[axis].max : kFree);
+  api.ov_partial_shape_free(&shape);
+  return read;
+}
+
+// All inputs and outputs must have it, with one size. A free axis 0 of an output may be anything, found boxes for
+// example: it is a batch if, by the model's own rules of shapes, it has as many rows as the inputs have.
+std::int64_t Model::find_rows(std::optional<bool> batched) const {
+  if (batched == false) return 0;
+  std::vector<Port> all = inputs_;
+  all.insert(all.end(), outputs_.begin(), outputs_.end());
+  const bool alike = !inputs_.empty() && std::all_of(all.begin(), all.end(), [&](const Port& port) {
+    return port.ranked && !port.shape.empty() && port.shape[0] == all[0].shape[0];
+  });
+  if (!alike || all[0].shape[0] == 0) {
+    if (!batched) return 0;
+    std::string shown;
+    for (const Port& port : all) shown += (shown.empty() ? "" : ", ") + port.name + " " + port.show();
+    refuse("batched = true, but not all have the same axis 0: " + shown);
+  }
+  if (all[0].shape[0] != kFree || batched) return all[0].shape[0];
+  const bool follows = outputs_follow(7) && outputs_follow(11);
+  std::vector<Shape> as_they_were;
+  for (const Port& input : inputs_) as_they_were.push_back(input.shape);
+  if (!reshape(as_they_were)) refuse("the shapes of the model cannot be set: " + library_.reason());
+  return follows ? kFree : 0;
+}
+
+bool Model::outputs_follow(std::int64_t rows) const {
+  std::vector<Shape> shapes;
+  for (const Port& input : inputs_) {
+    shapes.push_back(input.shape);
+    shapes.back()[0] = rows;
+  }
+  if (!reshape(shapes)) return false;
+  const std::vector<Port> now = ports(false);
+  return std::all_of(now.begin(), now.end(),
+                     [&](const Port& port) { return port.ranked && !port.shape.empty() && port.shape[0] == rows; });
+}
+
+bool Model::reshape(const std::vector<Shape>& shapes) const {
+  std::vector<std::size_t> indexes;
+  std::vector<std::vector<ov_dimension_t>> sizes;
+  std::vector<ov_partial_shape_t> partial;
+  for (const Shape& shape : shapes) {
+    indexes.push_back(indexes.size());
+    sizes.emplace_back();
+    for (const std::int64_t size : shape)
+      sizes.back().push_back(size == kFree ? ov_dimension_t{0, -1} : ov_dimension_t{size, size});
+    const auto rank = static_cast<std::int64_t>(shape.size());
+    partial.push_back({{rank, rank}, sizes.back().data()});
+  }
+  return library_.api().ov_model_reshape_by_port_indexes(graph_.get(), indexes.data(), partial.data(),
+                                                         partial.size()) == 0;
+}
+
+}  // namespace hami_openvino

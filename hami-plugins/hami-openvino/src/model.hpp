@@ -1,0 +1,72 @@
+// A compiled model: opened once per process and settings, shared by all instances that use it, freed with the last.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "library.hpp"
+
+namespace hami_openvino {
+
+using Shape = std::vector<std::int64_t>;
+constexpr std::int64_t kFree = -1;  // an axis of any size
+
+struct Settings {
+  std::string library;
+  std::string model;
+  std::string device;
+  std::vector<std::pair<std::string, std::string>> properties;  // as OpenVINO names them
+  std::optional<bool> batched;
+};
+
+// An input or output.
+struct Port {
+  std::string name;
+  const Element* element = nullptr;
+  bool ranked = true;  // false: the model does not say how many axes it has
+  Shape shape;
+
+  std::string show() const;  // float32 [?, 3]
+};
+
+std::string show_shape(const Shape& shape);
+std::string show_names(const std::vector<Port>& ports);
+
+class Model {
+ public:
+  // hami::Error(HAMI_FAILED_PRECONDITION) says what is wrong with the file or the settings.
+  static std::shared_ptr<const Model> open(const Settings& settings);
+
+  const Library& library() const noexcept { return library_; }
+  const std::vector<Port>& inputs() const noexcept { return inputs_; }
+  const std::vector<Port>& outputs() const noexcept { return outputs_; }
+  // Axis 0: kFree if it is a batch of any size, N if one of N, 0 if it is no batch.
+  std::int64_t rows() const noexcept { return rows_; }
+  bool is_batched() const noexcept { return rows_ != 0; }
+
+  // A request of its own: one run at a time.
+  Owned<ov_infer_request_t> request() const;
+
+ private:
+  Model(Library& library, const Settings& settings, const std::string& path);
+  void read(const std::string& path);
+  void compile(const Settings& settings, const std::string& path);
+  std::vector<Port> ports(bool of_inputs) const;
+  Port port(const ov_output_const_port_t* port, const std::string& fallback_name) const;
+  std::int64_t find_rows(std::optional<bool> batched) const;
+  bool outputs_follow(std::int64_t rows) const;
+  bool reshape(const std::vector<Shape>& shapes) const;
+
+  Library& library_;
+  Owned<ov_model_t> graph_;  // until it is compiled
+  Owned<ov_compiled_model_t> compiled_;
+  std::vector<Port> inputs_;
+  std::vector<Port> outputs_;
+  std::int64_t rows_ = 0;
+};
+
+}  // namespace hami_openvino

@@ -1,0 +1,118 @@
+"""Small models made on the spot, and one-backend pipes that are closed after the test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hami
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+
+def save(path: Path, nodes, inputs, outputs, constants=None) -> Path:
+    """Write an ONNX model; inputs and outputs are {name: (element type, shape)}."""
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [helper.make_tensor_value_info(name, *port) for name, port in inputs.items()],
+        [helper.make_tensor_value_info(name, *port) for name, port in outputs.items()],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+@pytest.fixture
+def models(tmp_path):
+    """models.<kind>() writes a model file and returns its path."""
+
+    class Models:
+        def double(self, rows="n", width="w", kind=TensorProto.FLOAT) -> Path:
+            """y = x + x"""
+            node = helper.make_node("Add", ["x", "x"], ["y"])
+            return save(tmp_path / "double.onnx", [node], {"x": (kind, [rows, width])}, {"y": (kind, [rows, width])})
+
+        def same(self, kind=TensorProto.FLOAT) -> Path:
+            """y = x, of any type"""
+            node = helper.make_node("Identity", ["x"], ["y"])
+            return save(tmp_path / "same.onnx", [node], {"x": (kind, ["n", "w"])}, {"y": (kind, ["n", "w"])})
+
+        def layers(self) -> tuple[Path, dict[str, np.ndarray]]:
+            """y = relu(x @ a + b) @ c, and its constants"""
+            random = np.random.default_rng(7)
+            sizes = {"a": (8, 16), "b": (16,), "c": (16, 4)}
+            constants = {name: random.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
+            nodes = [
+                helper.make_node("MatMul", ["x", "a"], ["xa"]),
+                helper.make_node("Add", ["xa", "b"], ["sum"]),
+                helper.make_node("Relu", ["sum"], ["kept"]),
+                helper.make_node("MatMul", ["kept", "c"], ["y"]),
+            ]
+            ports = {"x": (TensorProto.FLOAT, ["n", 8])}, {"y": (TensorProto.FLOAT, ["n", 4])}
+            return save(tmp_path / "layers.onnx", nodes, *ports, constants), constants
+
+        def sum_and_difference(self) -> Path:
+            """total = a + b, rest = a - b"""
+            nodes = [helper.make_node("Add", ["a", "b"], ["total"]), helper.make_node("Sub", ["a", "b"], ["rest"])]
+            port = (TensorProto.FLOAT, ["n", 2])
+            return save(tmp_path / "two.onnx", nodes, {"a": port, "b": port}, {"total": port, "rest": port})
+
+        def add_scalar(self) -> Path:
+            """y = x + s; s is a number: there is no batch axis that all inputs share"""
+            node = helper.make_node("Add", ["x", "s"], ["y"])
+            port = (TensorProto.FLOAT, ["n", 2])
+            return save(tmp_path / "scalar.onnx", [node], {"x": port, "s": (TensorProto.FLOAT, [])}, {"y": port})
+
+        def folded(self) -> Path:
+            """y = x in rows of the largest `width`: a width that x cannot be divided into makes the whole run fail"""
+            nodes = [
+                helper.make_node("ReduceMax", ["width"], ["most"], axes=[0], keepdims=0),
+                helper.make_node("Concat", ["any", "most"], ["shape"], axis=0),
+                helper.make_node("Reshape", ["x", "shape"], ["y"]),
+            ]
+            inputs = {"x": (TensorProto.FLOAT, ["n", 2]), "width": (TensorProto.INT64, ["n", 1])}
+            outputs = {"y": (TensorProto.FLOAT, ["n", "w"])}
+            return save(tmp_path / "folded.onnx", nodes, inputs, outputs, {"any": np.array([-1])})
+
+        def positives(self) -> Path:
+            """y = where x is not zero: as many rows as there are such, which no split can tell apart"""
+            node = helper.make_node("NonZero", ["x"], ["z"])
+            turn = helper.make_node("Transpose", ["z"], ["y"])
+            ports = {"x": (TensorProto.FLOAT, ["n", 2])}, {"y": (TensorProto.INT64, ["k", 2])}
+            return save(tmp_path / "nonzero.onnx", [node, turn], *ports)
+
+        def words(self) -> Path:
+            """y = x, strings"""
+            node = helper.make_node("Identity", ["x"], ["y"])
+            port = (TensorProto.STRING, ["n"])
+            return save(tmp_path / "words.onnx", [node], {"x": port}, {"y": port})
+
+        def intermediate(self) -> Path:
+            """y = x + x, in OpenVINO's own format"""
+            import openvino
+
+            openvino.save_model(openvino.convert_model(self.double()), tmp_path / "double.xml", compress_to_fp16=False)
+            return tmp_path / "double.xml"
+
+    return Models()
+
+
+@pytest.fixture
+def pipe():
+    """pipe(model=…, …) -> an open pipe"""
+    opened = []
+
+    def make(**config):
+        opened.append(hami.pipe({"backend": "OpenvinoTensor", **config}))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+def array(request, key="result"):
+    """The result of a request as numpy has it."""
+    return hami.to_numpy(request[key])

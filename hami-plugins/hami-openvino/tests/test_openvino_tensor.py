@@ -1,0 +1,340 @@
+"""OpenvinoTensor: batches along axis 0, several inputs and outputs, shapes, types, and failures that stay alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import hami
+import numpy as np
+import pytest
+from conftest import array
+from onnx import TensorProto
+
+
+def floats(*values):
+    return np.array(values, np.float32)
+
+
+def values(request):
+    return array(request).tolist()
+
+
+def message(error) -> str:
+    return str(error.value).splitlines()[0]
+
+
+def test_runs_a_model(pipe, models):
+    request = {"data": floats([1, 2], [3, 4])}
+    answer = pipe(model=str(models.double()))(request)
+    assert isinstance(answer["result"], hami.Tensor)
+    assert values(answer) == [[2, 4], [6, 8]]
+    assert request["data"].tolist() == [[1, 2], [3, 4]]
+
+
+def test_gives_what_numpy_gives(pipe, models):
+    path, constants = models.layers()
+    data = np.random.default_rng(3).standard_normal((5, 8)).astype(np.float32)
+    expected = np.maximum(data @ constants["a"] + constants["b"], 0) @ constants["c"]
+    result = array(pipe(model=str(path), properties=["INFERENCE_PRECISION_HINT=f32"])({"data": data}))
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_runs_a_model_in_the_format_of_openvino(pipe, models):
+    assert values(pipe(model=str(models.intermediate()), max=4)({"data": floats([1, 2])})) == [[2, 4]]
+
+
+def test_requests_gathered_into_one_run_get_their_own_rows(pipe, models):
+    requests = [{"data": floats([i, i])} for i in range(7)]
+    requests.append({"data": floats([50, 50], [60, 60]), "request_size": 2})
+    pipe(model=str(models.double()), max=16)(requests)
+    assert [values(request) for request in requests[:7]] == [[[2 * i, 2 * i]] for i in range(7)]
+    assert values(requests[7]) == [[100, 100], [120, 120]]
+
+
+def test_data_without_the_batch_axis_is_one_row_and_so_is_its_result(pipe, models):
+    requests = [{"data": floats(1, 2)}, {"data": floats([3, 4])}, {"data": floats(5, 6)}]
+    pipe(model=str(models.double()), max=8)(requests)
+    assert [values(request) for request in requests] == [[2, 4], [[6, 8]], [10, 12]]
+
+
+def test_different_shapes_in_one_batch_do_not_disturb_each_other(pipe, models):
+    requests = [{"data": np.full((1, width), width, np.float32)} for width in (3, 5, 3, 4, 5)]
+    pipe(model=str(models.double()), max=8)(requests)
+    assert [values(request) for request in requests] == [[[2.0 * w] * w] for w in (3, 5, 3, 4, 5)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"b": floats([1, 1]), "a": floats([3, 4])},
+        [floats([3, 4]), floats([1, 1])],
+        (floats([3, 4]), floats([1, 1])),
+    ],
+)
+def test_several_inputs_come_by_name_or_in_order_and_outputs_by_name(pipe, models, data):
+    result = pipe(model=str(models.sum_and_difference()))({"data": data})["result"]
+    assert {name: array(result, name).tolist() for name in result} == {"total": [[4, 5]], "rest": [[2, 3]]}
+
+
+def test_several_inputs_are_gathered_and_split_too(pipe, models):
+    requests = [{"data": {"a": floats([i, 1]), "b": floats([1, i])}} for i in range(5)]
+    pipe(model=str(models.sum_and_difference()), max=8)(requests)
+    for i, request in enumerate(requests):
+        assert array(request["result"], "total").tolist() == [[i + 1, i + 1]]
+        assert array(request["result"], "rest").tolist() == [[i - 1, 1 - i]]
+
+
+def test_a_fixed_batch_axis_takes_exactly_its_rows(pipe, models):
+    fixed = pipe(model=str(models.double(rows=3)), batching_timeout=1000)
+    requests = [{"data": floats([i, i])} for i in range(3)]
+    fixed(requests)
+    assert [values(request) for request in requests] == [[[0, 0]], [[2, 2]], [[4, 4]]]
+    whole = fixed({"data": floats([1, 1], [2, 2], [3, 3]), "request_size": 3})
+    assert values(whole) == [[2, 2], [4, 4], [6, 6]]
+
+
+def test_a_fixed_batch_axis_of_one_runs_one_by_one(pipe, models):
+    single = pipe(model=str(models.double(rows=1)))
+    requests = [{"data": floats([i, i])} for i in range(4)]
+    single(requests)
+    assert [values(request) for request in requests] == [[[2 * i, 2 * i]] for i in range(4)]
+
+
+def test_max_above_a_fixed_batch_axis_is_a_config_error(pipe, models):
+    with pytest.raises(hami.ConfigError):
+        pipe(model=str(models.double(rows=3)), max=4)
+
+
+def test_a_model_without_a_common_batch_axis_runs_request_by_request(pipe, models):
+    requests = [{"data": [floats([i, i]), np.array(10, np.float32)]} for i in range(3)]
+    pipe(model=str(models.add_scalar()))(requests)
+    assert [values(request) for request in requests] == [[[10, 10]], [[11, 11]], [[12, 12]]]
+
+
+@pytest.mark.parametrize("batched", [{}, {"batched": False}])
+def test_an_output_that_is_not_per_row_is_computed_for_each_alone(pipe, models, batched):
+    requests = [{"data": floats([0, 1])}, {"data": floats([1, 1])}, {"data": floats([0, 0])}]
+    pipe(model=str(models.positives()), **batched)(requests)
+    assert [values(request) for request in requests] == [[[0, 1]], [[0, 0], [0, 1]], []]
+
+
+def test_a_batch_axis_that_turns_out_to_be_none_is_computed_for_each_alone(pipe, models):
+    requests = [{"data": floats([1, 1])}, {"data": floats([0, 0])}, {"data": floats([1, 1])}]
+    pipe(model=str(models.positives()), max=8, batched=True)(requests)
+    assert [values(request) for request in requests] == [[[0, 0], [0, 1]], [], [[0, 0], [0, 1]]]
+
+
+def test_rows_that_follow_from_the_shapes_are_a_batch_without_being_named(pipe, models):
+    requests = [{"data": floats([i, i])} for i in range(5)]
+    pipe(model=str(models.double(rows=None)), max=8)(requests)
+    assert [values(request) for request in requests] == [[[2 * i, 2 * i]] for i in range(5)]
+
+
+def test_max_is_refused_where_rows_are_no_batch(pipe, models):
+    with pytest.raises(hami.ConfigError):
+        pipe(model=str(models.positives()), max=8)
+    with pytest.raises(hami.ConfigError):
+        pipe(model=str(models.double()), max=8, batched=False)
+
+
+def test_a_model_that_cannot_be_batched_says_so(pipe, models):
+    with pytest.raises(hami.Error) as error:
+        pipe(model=str(models.add_scalar()), batched=True)
+    assert (
+        "OpenvinoTensor: batched = true, but not all have the same axis 0: x float32 [?, 2], s float32 [], "
+        "y float32 [?, 2]"
+    ) in str(error.value)
+
+
+def test_a_request_that_makes_the_run_fail_does_not_fail_its_neighbours(pipe, models):
+    requests = [{"data": [floats([i, i]), np.array([[width]])]} for i, width in enumerate((2, 5, 2))]
+    with pytest.raises(hami.BatchError) as error:
+        pipe(model=str(models.folded()), max=8, batched=True)(requests)
+    assert [index for index, _ in error.value.errors] == [1]
+    (_, reason), *_ = error.value.errors
+    assert isinstance(reason, hami.RequestError)
+    assert str(reason).startswith("OpenvinoTensor: the model failed on x float32 [1, 2], width int64 [1, 1]: ")
+    assert values(requests[0]) == [[0, 0]]
+    assert values(requests[2]) == [[2, 2]]
+    assert "result" not in requests[1]
+
+
+def test_a_request_of_a_wrong_type_does_not_fail_its_neighbours(pipe, models):
+    requests = [{"data": floats([1, 1])}, {"data": "text"}, {}, {"data": floats([2, 2])}]
+    with pytest.raises(hami.BatchError) as error:
+        pipe(model=str(models.double()), max=8)(requests)
+    kinds = {index: type(reason) for index, reason in error.value.errors}
+    assert kinds == {1: hami.DataTypeError, 2: hami.RequestError}
+    assert values(requests[3]) == [[4, 4]]
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.float16])
+def test_types_are_converted_where_nothing_is_lost(pipe, models, dtype):
+    result = array(pipe(model=str(models.double()))({"data": np.array([[0, 1]], dtype)}))
+    assert result.dtype == np.float32
+    assert result.tolist() == [[0, 2]]
+
+
+def test_every_value_of_a_half_is_the_same_as_a_float(pipe, models):
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16).reshape(1, -1)
+    result = array(pipe(model=str(models.same()))({"data": halves}))
+    np.testing.assert_array_equal(result, halves.astype(np.float32))
+
+
+KINDS = {
+    TensorProto.BOOL: np.bool_,
+    TensorProto.INT8: np.int8,
+    TensorProto.INT32: np.int32,
+    TensorProto.INT64: np.int64,
+    TensorProto.UINT8: np.uint8,
+    TensorProto.FLOAT16: np.float16,
+    TensorProto.DOUBLE: np.float64,
+}
+
+
+@pytest.mark.parametrize(("kind", "dtype"), KINDS.items(), ids=[np.dtype(dtype).name for dtype in KINDS.values()])
+def test_each_type_is_its_own(pipe, models, kind, dtype):
+    result = array(pipe(model=str(models.same(kind)))({"data": np.array([[0, 1]], dtype)}))
+    assert result.dtype == dtype
+    assert result.tolist() == [[0, 1]]
+
+
+def test_a_type_that_would_lose_is_refused_by_name(pipe, models):
+    with pytest.raises(hami.DataTypeError) as error:
+        pipe(model=str(models.double()))({"data": np.array([[1.0, 2.0]])})
+    assert message(error) == (
+        'OpenvinoTensor: input "x" takes float32, got float64, which does not fit without loss; '
+        'convert it with .astype("float32") if that is what you want'
+    )
+
+
+def test_strings_are_refused(pipe, models):
+    with pytest.raises(hami.Error) as error:
+        pipe(model=str(models.words()))
+    assert 'OpenvinoTensor: "x" of the model has elements that are no numbers of whole bytes' in str(error.value)
+
+
+def odd(data):
+    """The same values, one byte off any alignment."""
+    memory = np.zeros(data.nbytes + 1, np.uint8)
+    shifted = memory[1:].view(data.dtype).reshape(data.shape)
+    shifted[...] = data
+    return shifted
+
+
+def read_only(data):
+    data.flags.writeable = False
+    return data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        np.arange(12, dtype=np.float32).reshape(4, 3).T[::-1],
+        np.arange(24, dtype=np.float32).reshape(4, 6)[:, ::2],
+        np.broadcast_to(np.float32(3), (2, 4)),
+        odd(np.arange(12, dtype=np.float32).reshape(3, 4)),
+        read_only(np.arange(12, dtype=np.float32).reshape(3, 4)),
+        np.zeros((2, 0), np.float32),
+        np.zeros((0, 2), np.float32),
+    ],
+    ids=["turned", "with gaps", "spread out", "unaligned", "read-only", "no columns", "no rows"],
+)
+def test_arrays_are_taken_as_they_lie_in_memory(pipe, models, data):
+    result = array(pipe(model=str(models.double()))({"data": data}))
+    assert result.shape == data.shape
+    assert np.array_equal(result, data * 2)
+
+
+def test_what_speaks_dlpack_is_taken(pipe, models):
+    class Tensor:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    assert values(pipe(model=str(models.double()))({"data": Tensor(floats([1, 2]))})) == [[2, 4]]
+
+
+def test_a_result_is_data_for_the_next(models):
+    with hami.pipe({"node": {"backend": "S[OpenvinoTensor,OpenvinoTensor]", "model": str(models.double())}}) as twice:
+        assert values(twice({"data": floats([1, 2])})) == [[4, 8]]
+
+
+def test_a_result_stays_when_the_next_request_runs(pipe, models):
+    double = pipe(model=str(models.double()))
+    first = array(double({"data": floats([1, 2])}))
+    double({"data": floats([7, 7])})
+    assert first.tolist() == [[2, 4]]
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "text"),
+    [
+        (
+            b"bytes",
+            hami.DataTypeError,
+            'OpenvinoTensor: input "x" takes a tensor (float32 [?, 2]): expected a tensor, got bytes',
+        ),
+        (
+            np.zeros((1, 3), np.float32),
+            hami.RequestError,
+            'OpenvinoTensor: input "x" takes float32 [?, 2], got float32 [1, 3]',
+        ),
+        (
+            np.zeros((1, 1, 2), np.float32),
+            hami.RequestError,
+            'OpenvinoTensor: input "x" takes float32 [?, 2], got float32 [1, 1, 2]',
+        ),
+        ([], hami.RequestError, 'OpenvinoTensor: the inputs are ["x"], got a list of 0'),
+        ({"z": 1}, hami.RequestError, 'OpenvinoTensor: the inputs are ["x"], got a dict of ["z"]'),
+    ],
+)
+def test_data_the_model_cannot_take_is_refused(pipe, models, data, kind, text):
+    with pytest.raises(kind) as error:
+        pipe(model=str(models.double(width=2)))({"data": data})
+    assert message(error) == text
+
+
+def test_one_array_for_several_inputs_is_refused(pipe, models):
+    with pytest.raises(hami.DataTypeError) as error:
+        pipe(model=str(models.sum_and_difference()))({"data": floats([1, 2])})
+    assert message(error) == 'OpenvinoTensor: it takes a dict by input name or a list in this order: ["a", "b"]'
+
+
+def test_inputs_that_differ_in_rows_are_refused(pipe, models):
+    with pytest.raises(hami.RequestError) as error:
+        pipe(model=str(models.sum_and_difference()))({"data": [floats([1, 2]), floats([1, 2], [3, 4])]})
+    assert message(error) == "OpenvinoTensor: the inputs differ in their rows (axis 0): a [1, 2], b [2, 2]"
+
+
+def test_a_request_size_that_is_not_the_rows_is_refused(pipe, models):
+    with pytest.raises(hami.RequestError) as error:
+        pipe(model=str(models.double()), max=8)({"data": floats([1, 2]), "request_size": 2})
+    assert message(error) == 'OpenvinoTensor: "request_size" is 2, but the data has 1 rows (axis 0)'
+
+
+def test_missing_data_is_named(pipe, models):
+    with pytest.raises(hami.RequestError) as error:
+        pipe(model=str(models.double()))({"image": 1})
+    assert message(error).startswith('OpenvinoTensor: the request has no "data"; its keys are ["image"')
+
+
+def test_the_pipe_goes_on_after_a_failed_request(pipe, models):
+    double = pipe(model=str(models.double()))
+    request = {"data": "text", "result": "stale"}
+    with pytest.raises(hami.DataTypeError):
+        double(request)
+    assert "result" not in request
+    assert values(double({"data": floats([1, 2])})) == [[2, 4]]
+
+
+def test_many_threads_get_their_own_results(pipe, models):
+    double = pipe(model=str(models.double()), instance_num=3, max=4, hint="throughput")
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(lambda i: values(double({"data": floats([i, i])})), range(200)))
+    assert results == [[[2 * i, 2 * i]] for i in range(200)]

@@ -1,0 +1,149 @@
+"""The package as a plugin: it finds OpenVINO without importing it, or says in one sentence why not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import hami
+import hami.testing
+import numpy as np
+import openvino
+import pytest
+
+from hami_openvino import _openvino, plugin
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "openvino_c.hpp"
+HEADERS = Path(openvino.__file__).parent / "include" / "openvino" / "c"
+
+
+def test_it_is_found():
+    states = {record.plugin: (record.distribution, record.state) for record in hami.plugins(load=True)}
+    assert states["openvino"] == ("hami-openvino", "ok")
+    info = hami.backends()["OpenvinoTensor"]
+    assert (info.owner, info.thread) == ("hami-openvino", "any")
+
+
+def test_loading_it_imports_no_openvino_and_loads_none_of_it():
+    code = (
+        "import sys, hami; hami.backends()['OpenvinoTensor']; "
+        "print(sorted({'openvino', 'numpy'} & set(sys.modules)), 'libopenvino.so' in open('/proc/self/maps').read())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] False\n"
+
+
+def test_a_program_ends_well_with_a_model_open(models):
+    code = (
+        "import hami, numpy, sys\n"
+        f"pipe = hami.pipe({{'backend': 'OpenvinoTensor', 'model': {str(models.double())!r}, 'instance_num': 2}})\n"
+        "print(hami.to_numpy(pipe({'data': numpy.ones((1, 2), numpy.float32)})['result']).tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[[2.0, 2.0]]\n", "")
+
+
+def test_it_keeps_the_rules_of_backends(models):
+    data = {"data": np.ones((1, 2), np.float32)}
+    hami.testing.check_backend("OpenvinoTensor", {"model": str(models.double())}, data)
+
+
+def test_the_report_names_the_library():
+    report = plugin.hami_report()
+    assert report["openvino"] == metadata.version("openvino")
+    assert Path(report["openvino library"]).is_file()
+
+
+def site(folder: Path, version: str, *, libraries: tuple[str, ...] = ()) -> Path:
+    """A folder with an openvino of this version, as pip would install it."""
+    (folder / "openvino" / "libs").mkdir(parents=True)
+    (folder / "openvino" / "__init__.py").write_text("raise RuntimeError('imported')")
+    for library in libraries:
+        (folder / "openvino" / "libs" / library).touch()
+    info = folder / f"openvino-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: openvino\nVersion: {version}\n")
+    return folder
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """only(folder): nothing but this folder is searched for packages."""
+
+    def use(folder: Path) -> None:
+        monkeypatch.delitem(sys.modules, "openvino", raising=False)
+        monkeypatch.setattr(sys, "path", [str(folder)])
+
+    return use
+
+
+def test_the_library_of_the_installed_package_is_found(tmp_path, only):
+    only(site(tmp_path, "2024.3.0", libraries=("libopenvino_c.so.2430", "libopenvino.so.2430")))
+    assert _openvino.find_library() == tmp_path / "openvino" / "libs" / "libopenvino_c.so.2430"
+
+
+def test_no_openvino_at_all(tmp_path, only):
+    only(tmp_path)
+    with pytest.raises(hami.PluginError) as error:
+        _openvino.find_library()
+    assert str(error.value) == "OpenVINO is not installed: pip install openvino"
+
+
+def test_an_openvino_that_is_too_old(tmp_path, only):
+    only(site(tmp_path, "2023.3.0", libraries=("libopenvino_c.so.2330",)))
+    with pytest.raises(hami.PluginError) as error:
+        _openvino.find_library()
+    assert str(error.value) == "openvino 2023.3.0 is too old, 2024.0 or newer is needed: pip install -U openvino"
+
+
+def test_an_openvino_without_the_c_library(tmp_path, only):
+    only(site(tmp_path, "2024.1.0", libraries=("libopenvino.so.2410",)))
+    with pytest.raises(hami.PluginError) as error:
+        _openvino.find_library()
+    assert str(error.value) == (
+        f"openvino 2024.1.0 in {tmp_path / 'openvino'} has no libs/libopenvino_c.so, which its wheels have from 2024.3 "
+        "on: pip install -U openvino"
+    )
+
+
+def declared_by_us() -> dict[str, tuple[str, list[str]]]:
+    found = re.findall(r"F\(([\w* ]+), (ov_\w+),\s*\(([^)]*)\)\)", SOURCE.read_text().replace("\\\n", " "))
+    return {name: (result, arguments.replace(" ", "").split(",")) for result, name, arguments in found}
+
+
+def declared_by_openvino() -> dict[str, tuple[str, list[str]]]:
+    text = "".join(header.read_text() for header in HEADERS.glob("ov_*.h"))
+    found = re.findall(r"OPENVINO_C_API\(([\w* ]+)\)\s*(ov_\w+)\(([^)]*)\);", text)
+    bare = {}
+    for result, name, arguments in found:
+        types = [re.sub(r"\w+$", "", argument.strip()).replace(" ", "") for argument in arguments.split(",")]
+        bare[name] = (result, types)
+    return bare
+
+
+def test_the_functions_are_declared_as_openvino_declares_them():
+    theirs = declared_by_openvino()
+    ours = declared_by_us()
+    assert len(ours) > 30
+    assert ours == {name: theirs[name] for name in ours}
+
+
+@pytest.mark.parametrize(
+    "struct", ["ov_version_t", "ov_available_devices_t", "ov_dimension_t", "ov_shape_t", "ov_partial_shape_t"]
+)
+def test_the_structs_have_the_fields_that_openvino_gives_them(struct):
+    name = struct.removesuffix("_t")
+    text = "".join(header.read_text() for header in HEADERS.glob("ov_*.h"))
+    theirs = re.search(rf"typedef struct (?:{name} )?{{([^}}]*)}} {struct};", text)
+    ours = re.search(rf"struct {struct} {{([^}}]*)}};", SOURCE.read_text())
+    assert theirs is not None
+    assert ours is not None
+    assert fields(ours.group(1)) == [field.replace("ov_rank_t", "ov_dimension_t") for field in fields(theirs.group(1))]
+
+
+def fields(body: str) -> list[str]:
+    lines = (re.sub(r"//.*", "", line).strip() for line in body.splitlines())
+    return [re.sub(r"\s+", " ", line) for line in lines if line]

@@ -1,0 +1,32 @@
+"""The README's code runs as it is written there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import hami
+from conftest import save
+from onnx import TensorProto, helper
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_the_example_runs_a_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (config,), (code,) = blocks("toml"), blocks("python")
+    Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
+    mean = helper.make_node("ReduceMean", ["image"], ["mean"], axes=[1, 2, 3], keepdims=0)
+    ports = {"image": (TensorProto.FLOAT, ["n", 3, "h", "w"])}, {"mean": (TensorProto.FLOAT, ["n"])}
+    save(Path("detector.onnx"), [mean], *ports)
+    exec(compile(code, str(README), "exec"), {})
+    assert capsys.readouterr().out == "[0.]\n"
+
+
+def test_the_table_has_every_parameter():
+    declared = [param["name"] for param in hami.backends()["OpenvinoTensor"].params]
+    assert re.findall(r"^\| `(\w+)` \|", README.read_text(), re.MULTILINE) == declared

@@ -1,0 +1,104 @@
+"""Which model, on which device, with which settings: what is wrong is said when the pipe is made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hami
+import numpy as np
+import openvino
+import pytest
+from conftest import array
+
+VERSION = openvino.get_version().partition("-")[0]
+
+
+def refused(pipe, **config) -> str:
+    with pytest.raises(hami.Error) as error:
+        pipe(**config)
+    return str(error.value)
+
+
+def test_a_missing_file_is_named(pipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = refused(pipe, model="absent.onnx")
+    assert f'OpenvinoTensor: there is no model file "absent.onnx" (looked for {tmp_path / "absent.onnx"})' in text
+
+
+def test_a_folder_is_no_model(pipe, tmp_path):
+    text = refused(pipe, model=str(tmp_path))
+    assert f'"model" is the path of an ONNX file or of an IR\'s .xml, "{tmp_path}" is a folder' in text
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "model.xml"])
+def test_what_cannot_be_read_is_told_with_its_size(pipe, tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(b"")
+    assert f'OpenvinoTensor: "{path}" is empty, and is no model' in refused(pipe, model=str(path))
+    path.write_bytes(b"<net no model at all")
+    text = refused(pipe, model=str(path))
+    assert f'OpenvinoTensor: OpenVINO {VERSION} cannot read "{path}" (20 bytes): ' in text
+    assert "Exception from" not in text
+
+
+def test_an_unknown_device_is_told_which_there_are(pipe, models):
+    path = models.double()
+    text = refused(pipe, model=str(path), device="TPU")
+    devices = ", ".join(openvino.Core().available_devices)
+    assert (
+        f'cannot compile "{path}" for device "TPU"; there are {devices} here, and AUTO and HETERO over them: ' in text
+    )
+
+
+def test_properties_reach_openvino(pipe, models):
+    text = refused(pipe, model=str(models.double()), properties=["NO_SUCH_PROPERTY=1"])
+    assert "NO_SUCH_PROPERTY" in text
+    text = refused(pipe, model=str(models.double()), properties=["NO_SUCH_PROPERTY"])
+    assert 'OpenvinoTensor: "properties" are written KEY=value, got "NO_SUCH_PROPERTY"' in text
+    text = refused(pipe, model=str(models.double()), properties=[f"KEY{i}=1" for i in range(20)])
+    assert "OpenvinoTensor: at most 16 properties are taken, got 21" in text
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"device": "AUTO"},
+        {"device": "AUTO:CPU"},
+        {"hint": "throughput", "streams": 2, "threads": 2},
+        {"hint": "none"},
+        {"threads": 1, "properties": ["EXECUTION_MODE_HINT=ACCURACY", "ENABLE_CPU_PINNING=NO"]},
+    ],
+    ids=str,
+)
+def test_settings_are_taken(pipe, models, settings):
+    answer = pipe(model=str(models.double()), **settings)({"data": np.ones((1, 2), np.float32)})
+    assert array(answer).tolist() == [[2, 2]]
+
+
+def test_an_unknown_hint_is_refused(pipe, models):
+    with pytest.raises(hami.ConfigError, match="hint"):
+        pipe(model=str(models.double()), hint="speed")
+
+
+def test_compiled_models_are_kept_in_the_cache_folder(pipe, models, tmp_path):
+    cache = tmp_path / "cache"
+    pipe(model=str(models.layers()[0]), cache_dir=str(cache))
+    assert [path.suffix for path in cache.iterdir()] == [".blob"]
+
+
+def test_a_replaced_file_is_opened_anew(pipe, models):
+    data = np.array([[1, 2]], np.float32)
+    path = models.double()
+    assert array(pipe(model=str(path))({"data": data})).tolist() == [[2, 4]]
+    other = models.same()
+    os.replace(other, path)
+    assert array(pipe(model=str(path))({"data": data})).tolist() == [[1, 2]]
+
+
+def test_another_library_is_told_that_it_is_none(pipe, models):
+    text = refused(pipe, model=str(models.double()), library="/absent/libopenvino_c.so")
+    assert "OpenVINO's C library cannot be loaded: /absent/libopenvino_c.so: cannot open shared object file" in text
+    other = next(Path(openvino.__file__).parent.glob("libs/libtbb.so*"))
+    text = refused(pipe, model=str(models.double()), library=str(other))
+    assert f'"{other}" has no function ov_get_last_err_msg; OpenVINO from 2024.0 on has it' in text
