@@ -123,8 +123,8 @@ std::string Library::reason() const {
   return text.empty() ? "OpenVINO gives no reason" : text;
 }
 
-void Library::check(ov_status_e status, const std::string& what) const {
-  if (status != 0) throw hami::Error(HAMI_FAILED_PRECONDITION, what + ": " + reason());
+void Library::check(ov_status_e status, const std::string& what, std::int32_t code) const {
+  if (status != 0) throw hami::Error(code, what + ": " + reason());
 }
 
 }  // namespace hami_openvino

@@ -28,8 +28,8 @@ class Library {
   // Why the last call failed, in OpenVINO's words. They are kept for the process, not for the thread: of two calls that
   // fail at one moment, one may be told the other's.
   std::string reason() const;
-  // hami::Error(HAMI_FAILED_PRECONDITION) of `what` and the reason, if the status is a failure.
-  void check(ov_status_e status, const std::string& what) const;
+  // hami::Error of `what` and the reason, if the status is a failure.
+  void check(ov_status_e status, const std::string& what, std::int32_t code = HAMI_FAILED_PRECONDITION) const;
 
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;

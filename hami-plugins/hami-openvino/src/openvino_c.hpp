@@ -70,7 +70,8 @@ struct ov_partial_shape_t {
   F(void, ov_compiled_model_free, (ov_compiled_model_t*))                                                           \
   F(ov_status_e, ov_infer_request_set_input_tensor_by_index, (ov_infer_request_t*, const size_t, const ov_tensor_t*)) \
   F(ov_status_e, ov_infer_request_get_output_tensor_by_index, (const ov_infer_request_t*, const size_t, ov_tensor_t**)) \
-  F(ov_status_e, ov_infer_request_infer, (ov_infer_request_t*))                                                     \
+  F(ov_status_e, ov_infer_request_start_async, (ov_infer_request_t*))                                               \
+  F(ov_status_e, ov_infer_request_wait, (ov_infer_request_t*))                                                      \
   F(void, ov_infer_request_free, (ov_infer_request_t*))                                                             \
   F(ov_status_e, ov_tensor_create_from_host_ptr, (const ov_element_type_e, const ov_shape_t, void*, ov_tensor_t**)) \
   F(ov_status_e, ov_tensor_get_shape, (const ov_tensor_t*, ov_shape_t*))                                            \

@@ -42,7 +42,9 @@ class Run {
                                           " rows (its axis 0), this batch has " + std::to_string(rows));
     std::vector<hami::Tensor> held;  // until it has run
     for (std::size_t i = 0; i < model_.inputs().size(); ++i) set_input(i, members, rows, held);
-    if (api_.ov_infer_request_infer(request_) != 0) throw failure(members);
+    // On a stream's own thread: run at once it would be on this one, beside the streams that were asked for.
+    if (api_.ov_infer_request_start_async(request_) != 0 || api_.ov_infer_request_wait(request_) != 0)
+      throw failure(members);
     std::vector<Output> outputs;
     for (std::size_t i = 0; i < model_.outputs().size(); ++i) outputs.push_back(output(i));
     const auto is_per_row = [&](const Output& output) { return !output.shape.empty() && output.shape[0] == rows; };
@@ -91,13 +93,16 @@ class Run {
     Output output{Owned<ov_tensor_t>(api_.ov_tensor_free), {}, nullptr};
     ov_shape_t shape{};
     void* data = nullptr;
-    const std::string what = "OpenvinoTensor: output \"" + model_.outputs()[index].name + "\" cannot be read";
-    model_.library().check(api_.ov_infer_request_get_output_tensor_by_index(request_, index, output.tensor.out()), what);
-    model_.library().check(api_.ov_tensor_get_shape(output.tensor.get(), &shape), what);
+    const auto check = [&](ov_status_e status) {
+      const std::string& name = model_.outputs()[index].name;
+      model_.library().check(status, "OpenvinoTensor: output \"" + name + "\" cannot be read", HAMI_REQUEST);
+    };
+    check(api_.ov_infer_request_get_output_tensor_by_index(request_, index, output.tensor.out()));
+    check(api_.ov_tensor_get_shape(output.tensor.get(), &shape));
     output.shape.assign(shape.dims, shape.dims + shape.rank);
     api_.ov_shape_free(&shape);
     if (std::find(output.shape.begin(), output.shape.end(), 0) == output.shape.end())
-      model_.library().check(api_.ov_tensor_data(output.tensor.get(), &data), what);
+      check(api_.ov_tensor_data(output.tensor.get(), &data));
     output.data = static_cast<const unsigned char*>(data);
     return output;
   }

@@ -109,6 +109,20 @@ def test_an_openvino_without_the_c_library(tmp_path, only):
     )
 
 
+def test_what_is_missing_is_told_to_those_who_use_the_backend():
+    code = (
+        "import hami, hami_openvino._openvino as found\n"
+        "found.find_spec = lambda name: None\n"
+        "try: hami.pipe('OpenvinoTensor(model=x)')\n"
+        "except hami.Error as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == (
+        f'backend "OpenvinoTensor" is provided by hami-openvino {metadata.version("hami-openvino")}, '
+        "which failed to load: OpenVINO is not installed: pip install openvino"
+    )
+
+
 def declared_by_us() -> dict[str, tuple[str, list[str]]]:
     found = re.findall(r"F\(([\w* ]+), (ov_\w+),\s*\(([^)]*)\)\)", SOURCE.read_text().replace("\\\n", " "))
     return {name: (result, arguments.replace(" ", "").split(",")) for result, name, arguments in found}

@@ -1,0 +1,148 @@
+"""Does OpenvinoTensor, called from eight threads, answer as many requests as OpenVINO's own AsyncInferQueue?
+
+    python bench/is_it_as_fast_as_the_async_infer_queue.py [ROUNDS] [SECONDS]
+
+Same model, same settings (hint throughput, so many infer requests), same arrays, results as arrays of their own. The
+queue is fed by one thread, as its users do, without copying its inputs. Every round measures all contenders one after
+the other, so that what else the machine does hits them alike; printed are medians, and the ratio to the queue within
+each round (above 1: OpenvinoTensor is faster). Models: some layers of convolutions, of three sizes, made on the spot.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import hami
+import numpy as np
+import onnx
+import openvino
+from onnx import TensorProto, helper, numpy_helper
+
+CALLERS = 8
+SIZES = {"small": (8, 32, 2), "medium": (16, 96, 4), "large": (32, 160, 6)}  # channels, pixels each way, layers
+
+
+def write_model(path: Path, channels: int, pixels: int, layers: int) -> None:
+    """`layers` convolutions of 3 x 3, then the mean of each channel."""
+    random = np.random.default_rng(1)
+    nodes, weights, last, width = [], [], "x", 3
+    for layer in range(layers):
+        values = random.standard_normal((channels, width, 3, 3)).astype(np.float32) / (3 * width**0.5)
+        weights.append(numpy_helper.from_array(values, f"w{layer}"))
+        nodes.append(helper.make_node("Conv", [last, f"w{layer}"], [f"c{layer}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Relu", [f"c{layer}"], [f"r{layer}"]))
+        last, width = f"r{layer}", channels
+    nodes.append(helper.make_node("ReduceMean", [last], ["y"], axes=[2, 3], keepdims=0))
+    graph = helper.make_graph(
+        nodes,
+        "convolutions",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, pixels, pixels])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, channels])],
+        weights,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+class Queue:
+    """AsyncInferQueue with so many jobs."""
+
+    def __init__(self, path: Path, jobs: int) -> None:
+        compiled = openvino.Core().compile_model(str(path), "CPU", {"PERFORMANCE_HINT": "THROUGHPUT"})
+        self.queue = openvino.AsyncInferQueue(compiled, jobs)
+        self.queue.set_callback(self.finished)
+        self.answers: list[np.ndarray] = []
+
+    def finished(self, request: openvino.InferRequest, _: object) -> None:
+        self.answers.append(request.get_output_tensor(0).data.copy())
+
+    def run(self, arrays: list[np.ndarray], seconds: float) -> float:
+        """Requests per second."""
+        self.answers.clear()
+        start = time.perf_counter()
+        count = 0
+        while time.perf_counter() - start < seconds:
+            self.queue.start_async({0: arrays[count % len(arrays)]}, share_inputs=True)
+            count += 1
+        self.queue.wait_all()
+        return count / (time.perf_counter() - start)
+
+
+def run_pipe(pipe: hami.Pipe, arrays: list[np.ndarray], seconds: float) -> float:
+    """Requests per second, of all callers together."""
+    counts = [0] * CALLERS
+    begin = threading.Barrier(CALLERS + 1)
+
+    def caller(number: int) -> None:
+        begin.wait()
+        start = time.perf_counter()
+        while time.perf_counter() - start < seconds:
+            hami.to_numpy(pipe({"data": arrays[(number + counts[number]) % len(arrays)]})["result"])
+            counts[number] += 1
+
+    threads = [threading.Thread(target=caller, args=(number,)) for number in range(CALLERS)]
+    for thread in threads:
+        thread.start()
+    begin.wait()
+    start = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return sum(counts) / (time.perf_counter() - start)
+
+
+def compare(title: str, rounds: int, contenders: dict[str, Callable[[], float]]) -> None:
+    for run in contenders.values():
+        run()
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            rates[name].append(run())
+    first = next(iter(contenders))
+    print(f"\n{title}, {rounds} rounds")
+    for name, values in rates.items():
+        ratios = sorted(value / queue for value, queue in zip(values, rates[first], strict=True))
+        print(
+            f"  {name:16} {statistics.median(values):8.0f} requests/s, "
+            f"to {first} {statistics.median(ratios):.3f} ({ratios[0]:.3f} … {ratios[-1]:.3f})"
+        )
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 2.0
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    print(
+        f"OpenVINO {openvino.get_version()}, {CALLERS} callers, {cores} cores, load of the machine before: {load:.1f}"
+    )
+    for name, (channels, pixels, layers) in SIZES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{name}.onnx"
+            write_model(path, channels, pixels, layers)
+            random = np.random.default_rng(2)
+            arrays = [random.random((1, 3, pixels, pixels), np.float32) for _ in range(CALLERS)]
+            queue = Queue(path, CALLERS)
+            config = {"backend": "OpenvinoTensor", "model": str(path), "hint": "throughput", "instance_num": CALLERS}
+            with hami.pipe(config) as pipe:
+                for data in arrays:
+                    queue.queue.start_async({0: data})
+                    queue.queue.wait_all()
+                    ours = hami.to_numpy(pipe({"data": data})["result"])
+                    np.testing.assert_allclose(ours, queue.answers[-1], rtol=1e-5)
+                compare(
+                    f"{name}: {layers} layers of {channels} channels, {pixels} x {pixels}",
+                    rounds,
+                    {
+                        "AsyncInferQueue": lambda queue=queue, arrays=arrays: queue.run(arrays, seconds),
+                        "OpenvinoTensor": lambda pipe=pipe, arrays=arrays: run_pipe(pipe, arrays, seconds),
+                    },
+                )
+
+
+if __name__ == "__main__":
+    main()
