@@ -5,7 +5,8 @@
 Same model, same settings (hint throughput, so many infer requests), same arrays, results as arrays of their own. The
 queue is fed by one thread, as its users do, without copying its inputs. Every round measures all contenders one after
 the other, so that what else the machine does hits them alike; printed are medians, and the ratio to the queue within
-each round (above 1: OpenvinoTensor is faster). Models: some layers of convolutions, of three sizes, made on the spot.
+each round (above 1: OpenvinoTensor is faster), of requests per second and of requests per second of processor time,
+which depends less on what else runs. Models: some layers of convolutions, of three sizes, made on the spot.
 """
 
 from __future__ import annotations
@@ -62,55 +63,57 @@ class Queue:
     def finished(self, request: openvino.InferRequest, _: object) -> None:
         self.answers.append(request.get_output_tensor(0).data.copy())
 
-    def run(self, arrays: list[np.ndarray], seconds: float) -> float:
-        """Requests per second."""
+    def run(self, arrays: list[np.ndarray], seconds: float) -> int:
+        """Answer requests for so long; how many."""
         self.answers.clear()
-        start = time.perf_counter()
+        end = time.perf_counter() + seconds
         count = 0
-        while time.perf_counter() - start < seconds:
+        while time.perf_counter() < end:
             self.queue.start_async({0: arrays[count % len(arrays)]}, share_inputs=True)
             count += 1
         self.queue.wait_all()
-        return count / (time.perf_counter() - start)
+        return count
 
 
-def run_pipe(pipe: hami.Pipe, arrays: list[np.ndarray], seconds: float) -> float:
-    """Requests per second, of all callers together."""
+def run_pipe(pipe: hami.Pipe, arrays: list[np.ndarray], seconds: float) -> int:
+    """Answer requests of all callers together for so long; how many."""
+    end = time.perf_counter() + seconds
     counts = [0] * CALLERS
-    begin = threading.Barrier(CALLERS + 1)
 
     def caller(number: int) -> None:
-        begin.wait()
-        start = time.perf_counter()
-        while time.perf_counter() - start < seconds:
+        while time.perf_counter() < end:
             hami.to_numpy(pipe({"data": arrays[(number + counts[number]) % len(arrays)]})["result"])
             counts[number] += 1
 
     threads = [threading.Thread(target=caller, args=(number,)) for number in range(CALLERS)]
     for thread in threads:
         thread.start()
-    begin.wait()
-    start = time.perf_counter()
     for thread in threads:
         thread.join()
-    return sum(counts) / (time.perf_counter() - start)
+    return sum(counts)
 
 
-def compare(title: str, rounds: int, contenders: dict[str, Callable[[], float]]) -> None:
+def rates(run: Callable[[], int]) -> tuple[float, float]:
+    """Requests per second, and per second of processor time."""
+    start, processor = time.perf_counter(), time.process_time()
+    count = run()
+    return count / (time.perf_counter() - start), count / (time.process_time() - processor)
+
+
+def compare(title: str, rounds: int, contenders: dict[str, Callable[[], int]]) -> None:
     for run in contenders.values():
         run()
-    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
-            rates[name].append(run())
-    first = next(iter(contenders))
+            measured[name].append(rates(run))
+    queue, ours = measured.values()
     print(f"\n{title}, {rounds} rounds")
-    for name, values in rates.items():
-        ratios = sorted(value / queue for value, queue in zip(values, rates[first], strict=True))
-        print(
-            f"  {name:16} {statistics.median(values):8.0f} requests/s, "
-            f"to {first} {statistics.median(ratios):.3f} ({ratios[0]:.3f} … {ratios[-1]:.3f})"
-        )
+    for index, unit in enumerate(("requests/s", "requests/s of processor time")):
+        ratios = sorted(mine[index] / its[index] for mine, its in zip(ours, queue, strict=True))
+        shown = [f"{name} {statistics.median(rate[index] for rate in measured[name]):.0f}" for name in contenders]
+        middle = statistics.median(ratios)
+        print(f"  {unit:28} {' and '.join(shown)}, ratio {middle:.3f} ({ratios[0]:.3f} … {ratios[-1]:.3f})")
 
 
 def main() -> None:
