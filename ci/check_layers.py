@@ -12,7 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Lowest first; a layer sees itself and those before it. `bind` is hami-core/python/bind.
+# Lowest first; a layer sees itself and those before it. `bind` is what stands between the core and a program: that of
+# Python in hami-core/python/bind, that of C in hami-core/embed.
 LAYERS = ("base", "observe", "lang", "registry", "plugin", "container", "schedule", "pipe", "bind")
 QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 ANY_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
@@ -32,9 +33,9 @@ def includes(path: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
 def core_violations(root: Path) -> Iterator[str]:
     """Each include of the core names its layer, and that layer is not above its own."""
     source = root / "hami-core" / "src"
-    folders = {path.name: path for path in sorted(source.glob("*")) if path.is_dir()}
-    folders["bind"] = root / "hami-core" / "python" / "bind"
-    for layer, folder in folders.items():
+    folders = [(path.name, path) for path in sorted(source.glob("*")) if path.is_dir()]
+    folders += [("bind", root / "hami-core" / "python" / "bind"), ("bind", root / "hami-core" / "embed")]
+    for layer, folder in folders:
         if layer not in LAYERS:
             yield f"{folder.relative_to(root)}: no such layer; the layers are {', '.join(LAYERS)}"
             continue

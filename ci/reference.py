@@ -1,11 +1,12 @@
-"""Writes what the registry knows of each core backend into the reference, hami-core/docs/reference/backends.md.
+"""Writes what the code says of itself into the reference: the core's backends, and the contract with native plugins.
 
     python ci/reference.py            with a Python that has this tree's hami-core
-    python ci/reference.py --check    change nothing; fail if the page is stale
+    python ci/reference.py --check    change nothing; fail if a page is stale
 
-The page is written by hand but for the parts between `<!-- registry NAME -->` and `<!-- end -->`: those come from the
-class, so what is to be said of a backend is said in its `doc`, and of a parameter in its declaration. A new backend
-needs these two lines where it belongs, and an example below them.
+The pages are written by hand but for the parts between `<!-- registry NAME -->` or `<!-- abi.h NAME -->` and
+`<!-- end -->`. The first come from the class of a backend, so what is to be said of it is said in its `doc`, and of a
+parameter in its declaration; the second are the sections of hami/abi.h. What is new there needs these two lines where
+it belongs, and a backend an example below them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import hami
 from hami._plugins import BackendInfo
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "hami-core" / "docs" / "reference" / "backends.md"
-PART = re.compile(r"<!-- registry (\w+) -->\n.*?<!-- end -->\n", re.DOTALL)
+REFERENCE = ROOT / "hami-core" / "docs" / "reference"
+HEADER = ROOT / "hami-core" / "include" / "hami" / "abi.h"
+PART = re.compile(r"<!-- (?:registry|abi\.h) (.+?) -->\n.*?<!-- end -->\n", re.DOTALL)
+SECTION = re.compile(r"^/\* ---- (.+?) -+ \*/\n+|^  (?=/\* -- since [\d.]+: ([a-z' ]+))", re.MULTILINE)
 
 
 def core_backends() -> dict[str, BackendInfo]:
@@ -39,31 +42,54 @@ def render(info: BackendInfo) -> str:
     return "\n".join([f"<!-- registry {info.name} -->", *lines, "<!-- end -->", ""])
 
 
-def renewed(page: str, backends: dict[str, BackendInfo]) -> str:
-    """Return the page with every part as the registry has it now; exit with what to do if one is missing."""
-    found = PART.findall(page)
-    for name in backends.keys() - set(found):
-        lines = f"<!-- registry {name} --> and <!-- end -->"
-        raise SystemExit(f"{PAGE.relative_to(ROOT)} lacks {name}: write {lines} where it belongs, and an example below")
+def backend_parts() -> dict[str, str]:
+    return {name: render(info) for name, info in core_backends().items()}
+
+
+def header_parts() -> dict[str, str]:
+    """Return each section of the header by its name, and each group of functions in the core's table."""
+    declared, _, _ = HEADER.read_text("utf-8").rpartition("\n#ifdef __cplusplus\n}")
+    _, *pieces = SECTION.split(declared)
+    parts = {}
+    for section, group, text in zip(pieces[0::3], pieces[1::3], pieces[2::3], strict=True):
+        name = section or group.strip()
+        code = text.rstrip() if section else f"  {text.rstrip()}"
+        parts[name] = f"<!-- abi.h {name} -->\n```c\n{code}\n```\n<!-- end -->\n"
+    return parts
+
+
+PAGES = {REFERENCE / "backends.md": backend_parts, REFERENCE / "native-contract.md": header_parts}
+
+
+def renewed(page: Path, parts: dict[str, str]) -> str:
+    """Return the page with every part as the code has it now; exit with what to do if one is missing."""
+    text, shown = page.read_text("utf-8"), page.relative_to(ROOT)
+    found = PART.findall(text)
+    for name in parts.keys() - set(found):
+        lines = f"{parts[name].splitlines()[0]} and <!-- end -->"
+        raise SystemExit(f"{shown} lacks {name}: write {lines} where it belongs")
     for name in found:
-        if name not in backends or found.count(name) > 1:
-            what = "stands there twice" if name in backends else "is no backend of the core"
-            raise SystemExit(f"{PAGE.relative_to(ROOT)}: {name} {what}; take its part away")
-    return PART.sub(lambda part: render(backends[part[1]]), page)
+        if name not in parts or found.count(name) > 1:
+            what = "stands there twice" if name in parts else "is nothing that the code has"
+            raise SystemExit(f"{shown}: {name} {what}; take its part away")
+    return PART.sub(lambda part: parts[part[1]], text)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail if the page is stale")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if a page is stale")
     arguments = parser.parse_args()
-    page = PAGE.read_text("utf-8")
-    text = renewed(page, core_backends())
-    if not arguments.check:
-        PAGE.write_text(text, "utf-8")
-    elif page != text:
-        print(f"{PAGE.relative_to(ROOT)} is stale: run python ci/reference.py", file=sys.stderr)
-        return 1
-    return 0
+    stale = []
+    for page, parts in PAGES.items():
+        text = renewed(page, parts())
+        if text == page.read_text("utf-8"):
+            continue
+        if arguments.check:
+            stale.append(f"{page.relative_to(ROOT)} is stale: run python ci/reference.py")
+        else:
+            page.write_text(text, "utf-8")
+    print("\n".join(stale), end="\n" if stale else "", file=sys.stderr)
+    return 1 if stale else 0
 
 
 if __name__ == "__main__":

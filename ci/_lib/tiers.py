@@ -88,6 +88,11 @@ def abi(totals: Totals, options: Options) -> None:
     pytest(installed, ROOT / "tests" / "abi", "abi", totals, options, zig.build_environment())
 
 
+def installed(totals: Totals, options: Options) -> None:
+    """Small plugins, good and bad, built by pip and installed into throw-away environments."""
+    pytest(test_environment(build_current()), ROOT / "tests" / "plugins", "installed", totals, options)
+
+
 def plugins(totals: Totals, options: Options) -> None:
     """The tests of each plugin against the installed wheels."""
     installed = test_environment(build_current())
@@ -160,5 +165,5 @@ def tsan(totals: Totals, options: Options) -> None:
     preset("tsan", "clang++", "thread", "clang libclang-rt-14-dev", totals)
 
 
-ALWAYS = (layers, lint, ci, cpp, wheels, python, abi, plugins)
+ALWAYS = (layers, lint, ci, cpp, wheels, python, abi, installed, plugins)
 WITH_ALL = (dev, asan, tsan, pythons, edges)

@@ -91,3 +91,60 @@ def test_interpreter_may_end_with_requests_in_flight(toolchain: Toolchain, build
         [sys.executable, "-c", AT_EXIT, str(library)], capture_output=True, text=True, check=False, env={**os.environ}
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+STUCK = """
+import sys
+import warnings
+import hami
+names = hami.register_plugin(sys.argv[1])
+prefix = sys.argv[2]
+stuck = hami.pipe(f"{prefix}Stuck(where={sys.argv[3]})")
+future = stuck.submit({"data": 1})
+if sys.argv[3] == "close":
+    print(future.result()["result"])
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    stuck.close(timeout=0.01)
+print(*(one.message for one in caught))
+with hami.pipe(f"{prefix}Spoilt") as pipe:
+    print(pipe({"data": 1})["result"])
+print(hami.pipe("S[Identity]")({"data": "other plugins and the core go on"})["result"])
+"""
+
+
+@pytest.mark.parametrize("where", ["close", "forward"])
+def test_a_backend_that_is_stuck_is_named_and_left(
+    toolchain: Toolchain, build: Callable[..., Path], where: str
+) -> None:
+    library = build(toolchain, HERE / "plugins" / "hostile.cpp")
+    prefix = toolchain.prefix
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK, str(library), prefix, where], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        *(["close"] if where == "close" else []),
+        f'these backends did not come back within 0.01 s and were abandoned: {prefix}Stuck of node "default"',
+        "1",
+        "other plugins and the core go on",
+    ]
+
+
+LEAVES = """
+import sys
+import hami
+hami.register_plugin(sys.argv[1])
+with hami.pipe(sys.argv[2]) as pipe:
+    for data in (1, "text", [1, 2], object()):
+        print(pipe({"data": data})["result"])
+print(hami.pipe("Identity")({"data": "the core goes on"})["result"])
+"""
+
+
+def test_a_plugin_may_leave_threads_that_use_the_core(toolchain: Toolchain, build: Callable[..., Path]) -> None:
+    library = build(toolchain, HERE / "plugins" / "hostile.cpp")
+    command = [sys.executable, "-c", LEAVES, str(library), f"{toolchain.prefix}LeavesThreads"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [*["True"] * 4, "the core goes on"]

@@ -213,7 +213,7 @@ TEST_CASE("forged tables are refused with what is wrong with them") {
 
   hami_backend_class cls = echo_class();
   cls.struct_size = 0;
-  CHECK(refusal(cls) == "class 0 of plugin \"forged\" says that it has 0 bytes; hami/abi.h asks for 64 at least");
+  CHECK(refusal(cls) == "class 0 of plugin \"forged\" says that it has 0 bytes; hami/abi.h asks for 80 at least");
   cls = echo_class(nullptr);
   CHECK(refusal(cls) == "class 0 of plugin \"forged\" has no name");
   cls = echo_class();

@@ -4,6 +4,7 @@ A comment right before a block says more about it; readers of the rendered page 
 
     <!-- file: shout.py -->      the block is written to that file; Python is then not run by itself
     <!-- imports: shout.py -->   for TOML: what `hami check --import` gets
+    <!-- quotes: a.cpp -->       what stands in that file beside the document, whole
     <!-- needs: hami_ocr -->     the module without which it is skipped
     <!-- skip: reason -->        it cannot be run at all, and why
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-KNOWN = {"file", "imports", "needs", "skip"}
+KNOWN = {"file", "imports", "needs", "quotes", "skip"}
 _DIRECTIVE = re.compile(r"<!-- (\w+): (.*) -->")
 
 

@@ -8,7 +8,7 @@
   again) are checked to exist and to know the options used.
 * `toml`: parsed, and given to `hami check`, but for a pyproject.toml.
 * `c`: a piece of hami/abi.h, as it stands there.
-* `cpp`, `cmake`: files of a native plugin's project, which tests/abi builds and runs.
+* `cpp`, `cmake`: files of a native plugin's project, which tests/abi builds and runs, or a program that tests/cpp runs.
 """
 
 from __future__ import annotations
@@ -167,6 +167,9 @@ class Document:
         assert block.text in header, f"{block.place}: hami/abi.h says something else"
 
     def _check_native(self, block: Block) -> None:
+        if quoted := block.directives.get("quotes"):
+            assert block.text == (block.document.parent / quoted).read_text("utf-8"), f"{block.place} is not {quoted}"
+            return
         page = f'DOCUMENT = "{block.document.name}"'
         assert "file" in block.directives, f"{block.place}: only whole files are built"
         assert page in (ROOT / "tests" / "abi" / "test_document.py").read_text("utf-8"), f"{block.place} is not built"

@@ -99,6 +99,7 @@ def test_records_tell_name_version_backends_and_time(site: Site) -> None:
         None,
         ("AcmeAdd", "AcmeEcho", "AcmeExtra"),
         ("acme-twice",),
+        (),
     )
 
 

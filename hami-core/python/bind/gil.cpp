@@ -86,6 +86,10 @@ void enter(void* token) noexcept {
   if (token) take_back(static_cast<PyThreadState*>(token));
 }
 
+void* hold() { return new HoldGil; }
+
+void let_held_go(void* token) noexcept { delete static_cast<HoldGil*>(token); }
+
 // Python does so on the main thread only; a fork may make another one that.
 bool runs_signal_handlers() noexcept {
   thread_local unsigned asked = ~0u;
@@ -134,7 +138,7 @@ void drain_dropped() noexcept {
 }
 
 void install_hooks() {
-  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals, take_ahead, let_go});
+  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals, take_ahead, let_go, hold, let_held_go});
   // A fork must not leave the child a mutex that nobody unlocks.
   pthread_atfork([] { dropped_mutex.lock(); }, [] { dropped_mutex.unlock(); }, [] { dropped_mutex.unlock(); });
 }

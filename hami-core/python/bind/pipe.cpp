@@ -202,6 +202,12 @@ class PyPipe {
       }
       all[py::str(name)] = one;
     }
+    for (const auto& [name, counters] : state_->counters())
+      if (const auto counts = counters.all(); !counts.empty()) {
+        const py::str node(name);
+        if (!all.contains(node)) all[node] = py::dict();
+        all[node]["counters"] = counts;
+      }
     return all;
   }
 

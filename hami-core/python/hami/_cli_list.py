@@ -81,7 +81,8 @@ def plugins(arguments: argparse.Namespace) -> int:
 
 def _row(record: PluginRecord) -> list[str]:
     took = "" if record.seconds is None else f"{record.seconds * 1000:.0f} ms"
-    remark = f"{'it ' if record.state == 'refused' else ''}{record.error}" if record.error else ""
+    error = [f"{'it ' if record.state == 'refused' else ''}{record.error}"] if record.error else []
+    remark = "; ".join([*error, *record.remarks])
     return [record.plugin, record.distribution, record.version, record.abi or "", record.state, took, remark]
 
 

@@ -93,6 +93,10 @@ def _owner(distribution: str, version: str) -> str:
     return f"{distribution} {version}" if version else distribution  # a bare library has no version before it is loaded
 
 
+def slow(seconds: float) -> str:
+    return f"loading it took {seconds:.1f} s: name the classes in the entry module, and import what is heavy in `init`"
+
+
 def pipeline_not_found(name: str, pipelines: Sequence[str], backends: Sequence[str]) -> BackendNotFound:
     near = _core.did_you_mean(_core.near_names(name, [*pipelines, *backends]))
     return BackendNotFound(

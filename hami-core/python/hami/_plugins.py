@@ -14,6 +14,7 @@ from hami._plugin_index import Index, Pipeline, Plugin, normalised, path_state
 from hami._plugin_loading import Loader
 
 CORE = "hami-core"
+SLOW = 1.0  # seconds that loading a plugin may take before it is remarked upon
 
 
 class PluginRecord(NamedTuple):
@@ -28,6 +29,7 @@ class PluginRecord(NamedTuple):
     seconds: float | None  # what loading took
     backends: tuple[str, ...]
     pipelines: tuple[str, ...]  # those that its distribution packages
+    remarks: tuple[str, ...]  # what is worth knowing although it works
 
 
 class BackendInfo(NamedTuple):
@@ -88,15 +90,20 @@ class Plugins:
 
     def _of_owners(self, name: str, owners: list[Plugin]) -> _core.BackendClass | None:
         """Return the class if one plugin owns it, None if none does."""
-        open_owners = [plugin for plugin in owners if plugin.state != "blocked"]
-        distributions = sorted({plugin.distribution for plugin in open_owners}, key=_first_party_first)
+        distributions = self._distributions(owners)
         if len(distributions) > 1:
             raise messages.conflict(name, distributions)
-        if open_owners:
-            return self._class_of(open_owners[0], name)
+        for plugin in owners:
+            if plugin.state != "blocked":
+                return self._class_of(plugin, name)
         if owners:
             raise messages.blocked(name, owners[0].distribution, self.index().filter.setting)
         return None
+
+    @staticmethod
+    def _distributions(owners: list[Plugin]) -> list[str]:
+        """Return whom a name belongs to as far as they are not blocked; more than one is a conflict."""
+        return sorted({plugin.distribution for plugin in owners if plugin.state != "blocked"}, key=_first_party_first)
 
     def _find_in(self, name: str, distribution: str) -> _core.BackendClass:
         if normalised(distribution) == CORE:
@@ -199,7 +206,16 @@ class Plugins:
                 for pipeline in owners
                 if pipeline.distribution == plugin.distribution
             ),
+            tuple(self._remarks(plugin)),
         )
+
+    def _remarks(self, plugin: Plugin) -> Iterator[str]:
+        if plugin.seconds is not None and plugin.seconds >= SLOW:
+            yield messages.slow(plugin.seconds)
+        for name in dict.fromkeys((*plugin.promised, *plugin.classes)):
+            owners = self._distributions(self.index().owners(name))
+            if plugin.distribution in owners and len(owners) > 1:
+                yield messages.conflict(name, owners).headline
 
     def _load_whole(self, plugin: Plugin) -> None:
         self._loader.load(plugin)

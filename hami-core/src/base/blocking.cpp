@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "base/error.hpp"
+
 namespace hami {
 namespace {
 BlockingHooks hooks_in_force;
@@ -25,6 +27,15 @@ void LockAhead::let_go() noexcept {
   if (!taken_) return;
   taken_ = false;
   hooks_in_force.let_go();
+}
+
+GlobalLock::GlobalLock(const std::string& who, bool needed) : token_(nullptr) {
+  if (!needed) return;
+  if (!hooks_in_force.hold) throw Error(ErrorCode::kPlugin, who + " needs Python's global lock, and no Python runs here");
+  token_ = hooks_in_force.hold();
+}
+GlobalLock::~GlobalLock() {
+  if (token_) hooks_in_force.let_held_go(token_);
 }
 
 BlockingScope::BlockingScope() noexcept : token_(hooks_in_force.leave()) {}

@@ -1,6 +1,8 @@
 // Every wait of the core passes here, so that a language with a global lock can let it go for the time of the wait.
 #pragma once
 
+#include <string>
+
 namespace hami {
 
 struct BlockingHooks {
@@ -13,10 +15,25 @@ struct BlockingHooks {
   // Takes the lock for the next call into the language on this thread, and lets it go if there was none.
   void (*take_ahead)() noexcept = []() noexcept {};
   void (*let_go)() noexcept = []() noexcept {};
+  // Holds the lock for foreign code; the token goes to `let_held_go`. Null: there is no such language.
+  void* (*hold)() = nullptr;
+  void (*let_held_go)(void* token) noexcept = nullptr;
 };
 
 // Set once, before the first pipe. Without hooks nothing is done. Returns those that were in force.
 BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept;
+
+// If `who` needs it, holds the language's global lock; Error(kPlugin) if there is no such language.
+class GlobalLock {
+ public:
+  GlobalLock(const std::string& who, bool needed);
+  ~GlobalLock();
+  GlobalLock(const GlobalLock&) = delete;
+  GlobalLock& operator=(const GlobalLock&) = delete;
+
+ private:
+  void* token_;
+};
 
 // Waits that can be given up are, by threads that may be interrupted, asked every 50 ms or so.
 bool may_be_interrupted() noexcept;

@@ -1,7 +1,6 @@
 // Queues of nodes: names, the consumer's thread, and values that become requests.
 #include "container/node_queues.hpp"
 
-#include <algorithm>
 #include <mutex>
 
 #include "observe/log.hpp"
@@ -62,18 +61,6 @@ Ref<Request> request_of(Value data, const PipeContext& context) {
 }
 
 }  // namespace
-
-std::optional<NodeQueueName> node_queue_name(const std::string& name) {
-  constexpr std::string_view kQueueOf = ".queue";
-  const std::size_t end = name.rfind(kQueueOf);
-  if (end == std::string::npos || end == 0) return std::nullopt;
-  const std::string node = name.substr(0, end);
-  const std::string rest = name.substr(end + kQueueOf.size());
-  if (rest.empty()) return NodeQueueName{node, ""};
-  const bool is_index = rest.size() > 1 && rest[0] == '.' &&
-                        std::all_of(rest.begin() + 1, rest.end(), [](char c) { return c >= '0' && c <= '9'; });
-  return is_index ? std::optional(NodeQueueName{node, node + rest}) : std::nullopt;
-}
 
 Consumer::~Consumer() {
   if (queue_) stop();

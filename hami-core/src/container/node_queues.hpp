@@ -1,24 +1,16 @@
-// The queues that a node has by itself: `<node>.queue`, and `<node>.queue.<i>` of its instance i.
+// The queues that a node has by itself: who consumes what arrives there.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "base/queue.hpp"
 #include "base/worker.hpp"
 #include "registry/init.hpp"
+#include "registry/node_queue_name.hpp"
 
 namespace hami {
-
-struct NodeQueueName {
-  std::string node;
-  std::string instance;  // "<node>.<i>"; empty: the queue that all instances share
-};
-
-// What a name of a queue means if it is one of a node, and not any other queue of the pipe.
-std::optional<NodeQueueName> node_queue_name(const std::string& name);
 
 // Runs its body on what arrives in a queue, on a thread of its own. Nobody waits for the answers: failures are logged. What
 // is in the queue when the pipe closes is still run.

@@ -66,7 +66,7 @@ class Recv final : public Consumer {
                                           "\" is known by now; write it before the node's Register");
     std::size_t next = 0;
     while (context.find(node + "." + std::to_string(next))) ++next;
-    context.add(node + "." + std::to_string(next), init.for_instance().make(init.items()[0]));
+    context.add(node + "." + std::to_string(next), init.for_instance(next).make(init.items()[0]));
   }
 };
 

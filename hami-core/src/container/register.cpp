@@ -26,7 +26,7 @@ class InstancesRegister final : public Backend {
     if (count < 1)
       throw Error(ErrorCode::kConfig, "instance_num is " + std::to_string(count) + "; it must be at least 1");
     for (std::int64_t i = 0; i < count; ++i) {
-      instances_.push_back(init.for_instance().make(init.items()[0]));
+      instances_.push_back(init.for_instance(static_cast<std::size_t>(i)).make(init.items()[0]));
       init.context().add(init.node() + "." + std::to_string(i), instances_.back());
     }
   }

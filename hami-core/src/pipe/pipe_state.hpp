@@ -44,6 +44,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   // True if calling it takes microseconds and never waits while an instance is idle.
   bool quick() const noexcept { return quick_; }
   const std::map<std::string, NodeStats>& stats() const noexcept { return context_->all_stats(); }
+  const std::map<std::string, Counters>& counters() const noexcept { return context_->all_counters(); }
 
  private:
   friend class Call;

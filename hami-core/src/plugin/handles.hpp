@@ -5,24 +5,21 @@
 #include <new>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "base/error.hpp"
 #include "hami/abi.h"
-#include "registry/backend.hpp"
+#include "registry/init.hpp"
 
 struct hami_error {
   hami::Error error;
+  bool refuses_abi = false;  // of fill_host
 };
 
 // `request` is null for the parameters and options of a backend.
 struct hami_dict {
   hami::Dict* keys;
   hami::Request* request;
-};
-
-struct hami_context {
-  std::string node;
-  std::string label;
 };
 
 struct hami_backend {
@@ -32,6 +29,19 @@ struct hami_backend {
   explicit hami_backend(hami::BackendPtr shown)
       : backend(std::move(shown)),
         thread(backend->traits().threads == hami::Threads::kOwn ? std::this_thread::get_id() : std::thread::id()) {}
+};
+
+// `init` is null once the backend is made.
+struct hami_context {
+  std::string node;
+  std::string label;
+  std::int64_t instance = -1;
+  hami::PipeContext* pipe = nullptr;  // outlives its backends
+  hami::Counters* counters = nullptr;
+  std::shared_ptr<hami::Dict> shared_options;
+  mutable hami_dict options{};
+  hami::Init* init = nullptr;
+  std::vector<std::unique_ptr<hami_backend>> found;
 };
 
 namespace hami {
@@ -56,6 +66,11 @@ inline hami_text text_of(std::string_view text) noexcept { return {text.data(), 
 hami_error* hand_over(Error error) noexcept;
 // What a plugin gave, or null, as an exception.
 void throw_if(hami_error* error);
+
+// Error(kInvalidArgument) if it is no item of a batch.
+Request& request_of(const hami_dict& item);
+// Error(kInvalidArgument) if the backend is made already.
+Init& init_of(const hami_context& context);
 
 // Runs a function of the core for a plugin: what it throws is returned.
 template <class Body>

@@ -22,8 +22,8 @@ constexpr Pair kCodes[] = {
     {HAMI_RESOURCE_EXHAUSTED, ErrorCode::kOutOfMemory},
     {HAMI_INTERNAL, ErrorCode::kInternal},
     {HAMI_FAILED_PRECONDITION, ErrorCode::kConfig},
-    {HAMI_FAILED_PRECONDITION, ErrorCode::kPlugin},
     {HAMI_FAILED_PRECONDITION, ErrorCode::kReentrantCall},
+    {HAMI_UNAVAILABLE, ErrorCode::kPlugin},
     {HAMI_UNAVAILABLE, ErrorCode::kPipeClosed},
     {HAMI_DATA_TYPE, ErrorCode::kDataType},
     {HAMI_REQUEST, ErrorCode::kRequest},
@@ -32,9 +32,8 @@ constexpr Pair kCodes[] = {
     {HAMI_UNKNOWN, ErrorCode::kForeign},
 };
 
-// A code that only the core gives is, from a plugin, none that it knows.
 ErrorCode own_code(std::int32_t code) noexcept {
-  if (code == HAMI_FAILED_PRECONDITION || code == HAMI_UNAVAILABLE || code == HAMI_UNKNOWN) return ErrorCode::kInternal;
+  if (code == HAMI_UNKNOWN) return ErrorCode::kInternal;  // and not another language's exception
   for (const Pair& pair : kCodes)
     if (pair.code == code) return pair.own;
   return ErrorCode::kInternal;
@@ -94,6 +93,7 @@ void add_errors(hami_host& host) {
   host.error_new = new_error;
   host.error_code = [](const hami_error* error) { return code_of(error->error.code()); };
   host.error_text = [](const hami_error* error) { return text_of(error->error.message()); };
+  host.error_payload = [](const hami_error* error, hami_value* out) { *out = give(error->error.payload()); };
   host.error_copy = [](const hami_error* error) { return guarded([&] { throw error->error; }); };
   host.error_set_final = [](hami_error* error) {
     if (error == &out_of_memory()) return;

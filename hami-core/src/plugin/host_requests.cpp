@@ -1,13 +1,8 @@
-// Dicts, items and children as a plugin sees them.
+// Dicts and items as a plugin sees them.
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
 
 namespace hami {
-namespace {
-
-struct OwnItem final : hami_dict {
-  Ref<Request> held;
-};
 
 Request& request_of(const hami_dict& item) {
   if (!item.request)
@@ -15,20 +10,11 @@ Request& request_of(const hami_dict& item) {
   return *item.request;
 }
 
-std::vector<Request*> alive(hami_dict* const* items, std::size_t n) {
-  std::vector<Request*> requests;
-  requests.reserve(n);
-  for (std::size_t i = 0; i < n; ++i)
-    if (Request& request = request_of(*items[i]); request.alive()) requests.push_back(&request);
-  return requests;
-}
+namespace {
 
-Backend& callable(const hami_backend& child) {
-  if (child.thread != std::thread::id() && child.thread != std::this_thread::get_id())
-    throw Error(ErrorCode::kInvalidArgument,
-                child.backend->label() + " runs on one thread only, and was called on another");
-  return *child.backend;
-}
+struct OwnItem final : hami_dict {
+  Ref<Request> held;
+};
 
 std::int32_t copy_entry(const Value* found, hami_value* out) noexcept {
   if (!found) return 0;
@@ -39,6 +25,11 @@ std::int32_t copy_entry(const Value* found, hami_value* out) noexcept {
 void add_dicts(hami_host& host) {
   host.dict_get = [](const hami_dict* dict, const char* key, std::size_t size, hami_value* out) {
     return copy_entry(dict->keys->find(text_of(key, size)), out);
+  };
+  host.dict_take = [](hami_dict* dict, const char* key, std::size_t size, hami_value* out) -> std::int32_t {
+    const std::int32_t found = copy_entry(dict->keys->find(text_of(key, size)), out);
+    if (found) dict->keys->erase(text_of(key, size));
+    return found;
   };
   host.dict_set = [](hami_dict* dict, const char* key, std::size_t size, const hami_value* value) {
     return guarded([&] { dict->keys->set(text_of(key, size), take_look(*value)); });
@@ -89,34 +80,11 @@ void add_items(hami_host& host) {
   host.item_free = [](hami_dict* item) { delete static_cast<OwnItem*>(item); };
 }
 
-void add_children(hami_host& host) {
-  host.backend_forward = [](hami_backend* backend, hami_dict* const* items, std::size_t n) {
-    return guarded([&] {
-      const std::vector<Request*> requests = alive(items, n);
-      if (!requests.empty()) callable(*backend).forward(Batch(requests));
-    });
-  };
-  host.backend_forward_with_dep = [](hami_backend* backend, hami_dict* const* items, std::size_t n,
-                                     hami_backend* dependency) {
-    return guarded([&] {
-      const std::vector<Request*> requests = alive(items, n);
-      if (!requests.empty()) callable(*backend).forward_with_dep(Batch(requests), callable(*dependency));
-    });
-  };
-  host.backend_range = [](const hami_backend* backend, std::uint64_t* min, std::uint64_t* max) {
-    const Range range = backend->backend->range();
-    *min = range.min;
-    *max = range.declared() ? range.max : 0;
-  };
-  host.backend_label = [](const hami_backend* backend) { return text_of(backend->backend->label()); };
-}
-
 }  // namespace
 
 void add_requests(hami_host& host) {
   add_dicts(host);
   add_items(host);
-  add_children(host);
 }
 
 }  // namespace hami

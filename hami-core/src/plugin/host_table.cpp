@@ -21,6 +21,10 @@ hami_host made_table() {
   add_values(host);
   add_tensors(host);
   add_requests(host);
+  add_children(host);
+  add_events(host);
+  add_queues(host);
+  add_store(host);
   add_surroundings(host);
   return host;
 }
@@ -37,7 +41,7 @@ const hami_host& host_table() {
 std::string served_abi() { return version(HAMI_ABI_MAJOR, kAbiMinor); }
 
 hami_error* fill_host(hami_host* host) {
-  return guarded([&] {
+  hami_error* const refused = guarded([&] {
     const auto refuse = [](const std::string& needs, const char* remedy) {
       throw Error(ErrorCode::kPlugin,
                   "needs hami ABI " + needs + "; hami-core " HAMI_VERSION " serves " + served_abi() + remedy);
@@ -53,13 +57,22 @@ hami_error* fill_host(hami_host* host) {
     host->slot_count = slots;
     host->abi_minor = kAbiMinor;
   });
+  if (refused) refused->refuses_abi = true;
+  return refused;
 }
 
 void add_surroundings(hami_host& host) {
   host.context_node = [](const hami_context* context) { return text_of(context->node); };
   host.context_label = [](const hami_context* context) { return text_of(context->label); };
-  host.log = [](const hami_context* context, const char* text, std::size_t size) {
-    hami_error* ignored = guarded([&] { log(context->node, std::string(text_of(text, size))); });
+  host.context_instance = [](const hami_context* context) { return context->instance; };
+  host.context_options = [](const hami_context* context) { return &context->options; };
+  host.log_enabled = [](std::int32_t level) -> std::int32_t { return log_enabled(level); };
+  host.log = [](const hami_context* context, std::int32_t level, const char* text, std::size_t size) {
+    hami_error* ignored = guarded([&] { log(context->node, std::string(text_of(text, size)), level); });
+    host_table().error_free(ignored);
+  };
+  host.counter_add = [](const hami_context* context, const char* name, std::size_t size, std::int64_t by) {
+    hami_error* ignored = guarded([&] { context->counters->add(text_of(name, size), by); });
     host_table().error_free(ignored);
   };
   host.clock_now = [] { return now(); };

@@ -20,6 +20,10 @@ void add_errors(hami_host& host);
 void add_values(hami_host& host);
 void add_tensors(hami_host& host);
 void add_requests(hami_host& host);
+void add_children(hami_host& host);
+void add_events(hami_host& host);
+void add_queues(hami_host& host);
+void add_store(hami_host& host);
 void add_surroundings(hami_host& host);
 
 }  // namespace hami

@@ -20,11 +20,11 @@ std::string last_dl_error() {
 NativePlugin enter_plugin(hami_entry entry, const std::string& owner) {
   hami_error* error = nullptr;
   const hami_plugin* plugin = entry(fill_host, &error);
+  const bool is_refused = error && error->refuses_abi;
   try {
     throw_if(error);
   } catch (const Error& failure) {
-    // No plugin can make an error of this code: it is the one of fill_host.
-    if (failure.code() == ErrorCode::kPlugin) throw AbiRefused(failure.message());
+    if (is_refused) throw AbiRefused(failure.message());
     throw Error(ErrorCode::kPlugin, failure.message());
   }
   if (!plugin) throw Error(ErrorCode::kPlugin, "its " HAMI_ENTRY_NAME " gave neither a plugin nor an error");

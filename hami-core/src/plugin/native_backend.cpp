@@ -1,7 +1,9 @@
 // NativeBackend: one instance of a plugin's class, called through its table.
 #include <array>
 #include <memory>
+#include <optional>
 
+#include "base/blocking.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/native_class.hpp"
 #include "registry/init.hpp"
@@ -40,23 +42,41 @@ class NativeBackend final : public Backend {
  public:
   explicit NativeBackend(const hami_backend_class& cls) : cls_(cls) {}
   ~NativeBackend() override {
-    if (created_) cls_.destroy(self_);
+    if (!created_) return;
+    const GlobalLock lock = global_lock();
+    cls_.destroy(self_);
   }
 
  private:
   void init_(Init& init) override {
-    context_ = {init.node(), init.label()};
+    describe_surroundings(init);
     make_children(init);
     Dict params;
     for (const auto& [name, value] : init.params()) params.set(name, value);
     const hami_dict shown_params{&params, nullptr};
-    hami_dict shown_options{&init.options(), nullptr};
     std::vector<hami_backend*> handles;
     for (const auto& child : children_) handles.push_back(child.get());
-    throw_if(cls_.create(&context_, &shown_params, &shown_options, handles.data(), handles.size(), &self_));
+    const GlobalLock lock = global_lock();
+    hami_error* const failed =
+        cls_.create(&context_, &shown_params, &context_.options, handles.data(), handles.size(), &self_);
+    context_.init = nullptr;
+    throw_if(failed);
     created_ = true;
     read_range();
   }
+
+  void describe_surroundings(Init& init) {
+    context_.node = init.node();
+    context_.label = init.label();
+    if (init.instance()) context_.instance = static_cast<std::int64_t>(*init.instance());
+    context_.pipe = &init.context();
+    context_.counters = &init.context().counters(init.node());
+    context_.shared_options = init.shared_options();
+    context_.options = {context_.shared_options.get(), nullptr};
+    context_.init = &init;
+  }
+
+  GlobalLock global_lock() const { return {label(), (cls_.flags & HAMI_NEEDS_GIL) != 0}; }
 
   void make_children(Init& init) {
     if (!init.has_brackets()) return;
@@ -64,6 +84,10 @@ class NativeBackend final : public Backend {
   }
 
   void read_range() {
+    if (const std::optional<Range> declared = declared_range(cls_)) {
+      range_of_ = *declared;
+      return;
+    }
     if (!cls_.range) {
       std::vector<Range> ranges;
       for (const auto& child : children_) ranges.push_back(child->backend->range());
@@ -81,6 +105,7 @@ class NativeBackend final : public Backend {
 
   void forward_(Batch batch) override {
     const Items items(batch);
+    const GlobalLock lock = global_lock();
     throw_if(cls_.forward(self_, &context_, items.data(), items.size()));
     note_failures(batch);
   }
@@ -89,6 +114,7 @@ class NativeBackend final : public Backend {
     if (!cls_.forward_with_dep) return Backend::forward_with_dep_(batch, dependency);
     const Items items(batch);
     hami_backend lent(BackendPtr(&dependency, [](Backend*) {}));  // it outlives the call
+    const GlobalLock lock = global_lock();
     throw_if(cls_.forward_with_dep(self_, &context_, items.data(), items.size(), &lent));
     note_failures(batch);
   }
@@ -96,6 +122,7 @@ class NativeBackend final : public Backend {
   void inject_dependency_(const BackendPtr& dependency) override {
     if (!cls_.inject_dependency) return Backend::inject_dependency_(dependency);
     injected_.push_back(std::make_unique<hami_backend>(dependency));
+    const GlobalLock lock = global_lock();
     throw_if(cls_.inject_dependency(self_, injected_.back().get()));
   }
 

@@ -44,6 +44,15 @@ Brackets brackets_of(const hami_backend_class& cls, const std::string& what) {
   return {cls.min_children > 0, {Phase{std::max<std::size_t>(1, cls.min_children), most}}};
 }
 
+// For people, as for a class in Python.
+std::string show_range(const hami_backend_class& cls) {
+  if (const std::optional<Range> range = declared_range(cls)) {
+    const std::string least = std::to_string(range->min);
+    return range->declared() ? least + " to " + std::to_string(range->max) : least + " or more";
+  }
+  return cls.range ? "what its instances say" : cls.max_children > 0 ? kNarrowest : "";
+}
+
 ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin,
                   const std::string& owner) {
   std::string what = "class " + std::to_string(number) + " of plugin " + in_quotes(plugin);
@@ -61,7 +70,10 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
     refuse(what + ": " + error.message());
   }
   cls.brackets = brackets_of(native, what);
-  cls.range = native.range ? "what its instances say" : cls.brackets.phases.empty() ? "" : kNarrowest;
+  if (native.max_items > 0 && native.min_items > native.max_items)
+    refuse(what + " takes at least " + std::to_string(native.min_items) + " items and at most " +
+           std::to_string(native.max_items));
+  cls.range = show_range(native);
   cls.traits.threads = threads_in(native.flags, what);
   cls.traits.quick = (native.flags & HAMI_QUICK) != 0;
   if (cls.traits.quick && cls.traits.threads == Threads::kOwn)
@@ -72,6 +84,11 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
 }
 
 }  // namespace
+
+std::optional<Range> declared_range(const hami_backend_class& cls) {
+  if (cls.min_items == 0 && cls.max_items == 0) return std::nullopt;
+  return Range{std::max<std::size_t>(1, cls.min_items), cls.max_items > 0 ? cls.max_items : Range::kUnbounded};
+}
 
 NativePlugin read_plugin(const hami_plugin& given, const std::string& owner) {
   const auto plugin = read_table(&given, offsetof(hami_plugin, n_classes) + sizeof given.n_classes, "its hami_plugin");

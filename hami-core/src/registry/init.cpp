@@ -65,8 +65,9 @@ BackendPtr Init::make(const Plan& plan) {
   return takes_turns ? std::make_shared<OneAtATime>(std::move(backend)) : backend;
 }
 
-Init Init::for_instance() const {
+Init Init::for_instance(std::size_t number) const {
   Init init = *this;
+  init.instance_ = number;
   init.options_ = std::make_shared<Dict>();
   if (const Value* ready = options_->find(kInitEvent)) init.options_->set(kInitEvent, *ready);
   return init;

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "registry/pipe_context.hpp"
@@ -42,8 +43,10 @@ class Init {
   BackendPtr make(const Plan& plan);
   void bind(std::size_t binding, BackendPtr backend) { (*bindings_)[binding] = std::move(backend); }
 
-  // The same surroundings, an instance of its own: fresh options.
-  Init for_instance() const;
+  // The same surroundings, instance `number` of its node: fresh options.
+  Init for_instance(std::size_t number) const;
+  // Empty where it is not one of many.
+  const std::optional<std::size_t>& instance() const noexcept { return instance_; }
   // The same, on a thread that belongs to what is made.
   Init on_own_thread() const;
 
@@ -53,6 +56,7 @@ class Init {
   std::shared_ptr<Dict> options_;
   Bindings* bindings_;
   const Plan* plan_ = nullptr;
+  std::optional<std::size_t> instance_;
   bool on_own_thread_ = false;
   bool is_called_in_turn_ = false;  // never two calls at a time: what is made needs no lock of its own
 };

@@ -16,6 +16,7 @@
 #include "base/clock.hpp"
 #include "base/queue.hpp"
 #include "hami/sdk/request_store.hpp"
+#include "observe/counters.hpp"
 #include "observe/node_stats.hpp"
 #include "registry/backend.hpp"
 #include "registry/graph_spec.hpp"
@@ -78,6 +79,9 @@ class PipeContext {
 
   NodeStats& stats(const std::string& node) { return stats_[node]; }
   const std::map<std::string, NodeStats>& all_stats() const noexcept { return stats_; }
+  // Those that the backends of a node name themselves; asked for while the pipe is built.
+  Counters& counters(const std::string& node) { return counters_[node]; }
+  const std::map<std::string, Counters>& all_counters() const noexcept { return counters_; }
 
   void add_stoppable(std::weak_ptr<Stoppable> stoppable) { stoppables_.push_back(std::move(stoppable)); }
   const std::vector<std::weak_ptr<Stoppable>>& stoppables() const noexcept { return stoppables_; }
@@ -97,6 +101,7 @@ class PipeContext {
   std::map<std::string, Backend*> by_name_;
   std::vector<std::pair<std::string, std::string>> expected_;
   std::map<std::string, NodeStats> stats_;
+  std::map<std::string, Counters> counters_;
   std::vector<std::weak_ptr<Stoppable>> stoppables_;
   std::map<std::string, std::function<bool()>> free_instance_;
   std::map<std::string, std::function<std::optional<Value>()>> first_waiting_;

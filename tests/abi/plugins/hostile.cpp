@@ -1,6 +1,8 @@
 // A plugin that does what a plugin should not. Each backend's name begins with PREFIX.
 #include <hami/backend.hpp>
 
+#include <unistd.h>
+
 #include <stdexcept>
 #include <thread>
 
@@ -74,6 +76,42 @@ class Elsewhere : public hami::Backend {
   }
 };
 HAMI_REGISTER(Elsewhere, NAME(PREFIX, "Elsewhere"), "", "Calls its child on another thread.");
+
+// Never comes back: from `where`.
+class Stuck : public hami::Backend {
+ public:
+  ~Stuck() override {
+    if (where_ == "close") wait_for_ever();
+  }
+
+ private:
+  static void wait_for_ever() {
+    for (;;) pause();
+  }
+  void init_(const hami::Params& params) override { where_ = params.get<std::string>("where"); }
+  void forward_(hami::Batch batch) override {
+    if (where_ == "forward") wait_for_ever();
+    for (hami::Dict& item : batch) item["result"] = where_;
+  }
+  std::string where_;
+};
+HAMI_REGISTER(Stuck, NAME(PREFIX, "Stuck"), "where: str = 'close' {close,forward}", "Never comes back.");
+
+// Starts a thread that nobody ends, which goes on using the core.
+class LeavesThreads : public hami::Backend {
+  void forward_(hami::Batch batch) override {
+    for (hami::Dict& item : batch) {
+      std::thread([held = item["data"].value()] {
+        for (;;) {
+          const hami::Value again = hami::Value::list({held, hami::Value("text")});
+          std::this_thread::yield();
+        }
+      }).detach();
+      item["result"] = true;
+    }
+  }
+};
+HAMI_REGISTER(LeavesThreads, NAME(PREFIX, "LeavesThreads"), "", "Leaves a thread.");
 
 }  // namespace
 

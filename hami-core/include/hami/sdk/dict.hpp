@@ -50,6 +50,12 @@ class Dict {
     if (std::optional<Value> found = find(key)) return *std::move(found);
     throw Error(HAMI_REQUEST, "the request has no `" + std::string(key) + "`");
   }
+  // As find, and erases it.
+  std::optional<Value> take(std::string_view key) const noexcept {
+    hami_value raw;
+    if (!host().dict_take(dict_, key.data(), key.size(), &raw)) return std::nullopt;
+    return Value::adopt(raw);
+  }
   bool contains(std::string_view key) const { return find(key).has_value(); }
   bool erase(std::string_view key) const noexcept { return host().dict_erase(dict_, key.data(), key.size()) != 0; }
   std::vector<std::string> keys() const {

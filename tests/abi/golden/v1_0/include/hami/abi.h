@@ -78,10 +78,10 @@ enum hami_code {
   HAMI_NOT_FOUND = 5,         /* hami.NotFound */
   HAMI_ALREADY_EXISTS = 6,    /* hami.AlreadyExists */
   HAMI_RESOURCE_EXHAUSTED = 8, /* MemoryError; final */
-  HAMI_FAILED_PRECONDITION = 9,
+  HAMI_FAILED_PRECONDITION = 9, /* hami.ConfigError: as it is configured it cannot work */
   HAMI_UNIMPLEMENTED = 12,
   HAMI_INTERNAL = 13,
-  HAMI_UNAVAILABLE = 14,
+  HAMI_UNAVAILABLE = 14,      /* hami.PluginError: something outside that it needs is not there */
   HAMI_DATA_TYPE = 100,       /* hami.DataTypeError */
   HAMI_REQUEST = 101          /* hami.RequestError */
 };
@@ -101,6 +101,9 @@ typedef struct hami_dict hami_dict;       /* the keys of one request, of `params
 #define HAMI_THREAD_MASK 3u
 #define HAMI_QUICK 4u          /* forward takes a few microseconds and never waits: it may run on any caller's thread */
 #define HAMI_NOT_RETRY_SAFE 8u /* a batch that failed is not tried again request by request */
+#define HAMI_NEEDS_GIL 16u     /* every call of it holds Python's global lock; where no Python runs it is not made */
+/* 32 is kept for classes whose results are still under way on a device when forward returns. A core does not look at bits
+ * that it does not know: who cannot do without one says so by min_minor. */
 
 #define HAMI_MANY UINT32_MAX
 
@@ -113,6 +116,9 @@ typedef struct hami_backend_class {
   const char* params;    /* "model: path; max: int = 1 {1..64}; device: str = 'cpu'"; may be NULL */
   uint32_t min_children; /* how many backends may stand in its brackets */
   uint32_t max_children; /* 0: it takes no brackets; HAMI_MANY: any number */
+  /* How many items one forward takes, where that is so for every instance; max_items 0: no limit. Both 0: see `range`. */
+  uint64_t min_items;
+  uint64_t max_items;
 
   /* Makes one instance. `params` has every declared parameter; `options` is shared by the backends of one instance of a
    * node; the children are initialised. *self goes into every later call. After an error destroy is not called. */
@@ -123,8 +129,8 @@ typedef struct hami_backend_class {
    * has none yet; unless it is final, the core may try these again one by one. */
   hami_error* (*forward)(void* self, hami_context* context, hami_dict* const* items, size_t n_items);
 
-  /* How many items one forward takes, asked once after create; *max stays 0 if there is no limit. Without it a backend
-   * with children has the range of its children, any other has none. */
+  /* As min_items and max_items, where only the instance knows; asked once after create. *min is 1 and *max 0 before.
+   * With neither a backend with children has the range of its children, any other has none. */
   hami_error* (*range)(void* self, uint64_t* min, uint64_t* max);
   /* forward with another backend to call, which is borrowed for the call. */
   hami_error* (*forward_with_dep)(void* self, hami_context* context, hami_dict* const* items, size_t n_items,
@@ -134,6 +140,9 @@ typedef struct hami_backend_class {
 } hami_backend_class;
 
 /* ---- The core's functions -------------------------------------------------------------------------------------- */
+
+/* Levels of `log`; numbers between are levels too. */
+enum hami_log_level { HAMI_LOG_DEBUG = 10, HAMI_LOG_INFO = 20, HAMI_LOG_WARNING = 30, HAMI_LOG_ERROR = 40 };
 
 typedef struct hami_host {
   uint32_t slot_count; /* room for this many functions; after fill: how many of them the core has */
@@ -146,6 +155,8 @@ typedef struct hami_host {
   hami_error* (*error_new)(int32_t code, const char* text, size_t size);
   int32_t (*error_code)(const hami_error* error);
   hami_text (*error_text)(const hami_error* error); /* valid as long as the error */
+  /* The exception of another language that it stands for, as an opaque value ("python.object"); HAMI_NONE if none. */
+  void (*error_payload)(const hami_error* error, hami_value* out);
   hami_error* (*error_copy)(const hami_error* error);
   void (*error_set_final)(hami_error* error); /* trying the request again cannot help */
   int32_t (*error_is_final)(const hami_error* error);
@@ -182,6 +193,7 @@ typedef struct hami_host {
 
   /* -- since 1.0: dicts. dict_get: 0, and *out untouched, if there is no such key. */
   int32_t (*dict_get)(const hami_dict* dict, const char* key, size_t size, hami_value* out);
+  int32_t (*dict_take)(hami_dict* dict, const char* key, size_t size, hami_value* out); /* get and erase */
   hami_error* (*dict_set)(hami_dict* dict, const char* key, size_t size, const hami_value* value);
   int32_t (*dict_erase)(hami_dict* dict, const char* key, size_t size); /* 1 if it was there */
   size_t (*dict_size)(const hami_dict* dict);
@@ -205,11 +217,49 @@ typedef struct hami_host {
                                           hami_backend* dependency);
   void (*backend_range)(const hami_backend* backend, uint64_t* min, uint64_t* max); /* max 0: no limit */
   hami_text (*backend_label)(const hami_backend* backend); /* its name as it was written */
+  /* During create: gives `backend` another one to keep, as DI does. */
+  hami_error* (*backend_inject)(hami_backend* backend, hami_backend* dependency);
+  /* During create: an instance of the pipe by its name, "node.detect" or "detect.0", which may be made later than this one.
+   * *out lives as long as the backend of `context`, and may be called on any of its threads. */
+  hami_error* (*backend_find)(hami_context* context, const char* name, size_t size, hami_backend** out);
+
+  /* -- since 1.0: events, done once: with a value or an error. */
+  hami_error* (*event_new)(hami_value* out);
+  /* *first, if it is not NULL: 0 if the event was done already, and nothing happened. */
+  hami_error* (*event_notify)(const hami_value* event, const hami_value* value, int32_t* first);
+  hami_error* (*event_fail)(const hami_value* event, hami_error* error, int32_t* first); /* takes the error over */
+  int32_t (*event_is_done)(const hami_value* event);
+  /* Waits until a moment of clock_now, INT64_MAX without limit, else HAMI_DEADLINE_EXCEEDED. *out: what it was notified
+   * with; the error that it was failed with is returned. */
+  hami_error* (*event_wait)(const hami_value* event, int64_t until, hami_value* out);
+  /* Calls back once, on the thread that brings the outcome; here and now if there is one. Not called if this fails. */
+  hami_error* (*event_on_done)(const hami_value* event, void (*callback)(void* data, const hami_value* event), void* data);
+
+  /* -- since 1.0: queues of the pipe, opaque values "hami.queue". Both wait until a moment of clock_now. */
+  /* By name, made when it is first asked for; not those of nodes, "<node>.queue", which `Send` reaches as a child. */
+  hami_error* (*queue_find)(hami_context* context, const char* name, size_t size, hami_value* out);
+  hami_error* (*queue_push)(const hami_value* queue, const hami_value* value, int64_t until);
+  hami_error* (*queue_pop)(const hami_value* queue, int64_t until, hami_value* out);
+
+  /* -- since 1.0: the pipe's store, request -> key -> value, where both names are an int or a str. HAMI_NOT_FOUND if there
+   * is no such request or key, HAMI_ALREADY_EXISTS if there is one already. */
+  hami_error* (*store_create)(hami_context* context, const hami_value* request);
+  hami_error* (*store_insert)(hami_context* context, const hami_value* request, const hami_value* key,
+                              const hami_value* value);
+  hami_error* (*store_get)(hami_context* context, const hami_value* request, const hami_value* key, hami_value* out);
+  hami_error* (*store_take)(hami_context* context, const hami_value* request, const hami_value* key, hami_value* out);
+  hami_error* (*store_remove)(hami_context* context, const hami_value* request); /* with all its values */
 
   /* -- since 1.0: surroundings. */
   hami_text (*context_node)(const hami_context* context);
   hami_text (*context_label)(const hami_context* context);
-  void (*log)(const hami_context* context, const char* text, size_t size);
+  int64_t (*context_instance)(const hami_context* context); /* its number among those of the node; -1: not one of many */
+  /* What create got as `options`, for as long as the backend lives; whoever shares it sees to it that they take turns. */
+  hami_dict* (*context_options)(const hami_context* context);
+  int32_t (*log_enabled)(int32_t level);
+  void (*log)(const hami_context* context, int32_t level, const char* text, size_t size);
+  /* Adds to a counter of the node, which pipe.stats() shows; it begins at 0. */
+  void (*counter_add)(const hami_context* context, const char* name, size_t size, int64_t by);
   int64_t (*clock_now)(void); /* monotonic, in nanoseconds */
 } hami_host;
 

@@ -21,9 +21,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "hami/sdk/dict.hpp"
+#include "hami/sdk/shared.hpp"
 
 namespace hami {
 inline namespace sdk {
@@ -55,6 +57,8 @@ class Child {
     return range;
   }
   std::string_view label() const noexcept { return view(host().backend_label(backend_)); }
+  // During init_: gives it another one to keep, as DI does.
+  void inject(const Child& dependency) const { check(host().backend_inject(backend_, dependency.backend_)); }
 
  private:
   hami_backend* backend_;
@@ -67,17 +71,39 @@ class Backend {
   static constexpr std::uint32_t kFlags = HAMI_OWN_THREAD;
   static constexpr std::uint32_t kMinChildren = 0;
   static constexpr std::uint32_t kMaxChildren = 0;
+  static constexpr Range kRange{0, 0};  // of every instance alike; {0, 0}: as range_ says, or any number
 
   Backend() = default;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
+  // For classes whose instances differ; asked once after init_. A class without it has kRange, else that of its children.
+  virtual Range range_() const { return {}; }
+
  protected:
   const std::vector<Child>& children() const noexcept { return children_; }
-  Dict options() const noexcept { return options_; }  // shared by the backends of one instance; during init_ only
+  // During init_: an instance of the pipe by its name, "node.detect" or "detect.0"; it lives as long as this.
+  Child find(std::string_view name) const {
+    hami_backend* found = nullptr;
+    check(host().backend_find(context_, name.data(), name.size(), &found));
+    return Child(found);
+  }
+  // Shared by the backends of one instance, which take turns by themselves.
+  Dict options() const noexcept { return Dict(host().context_options(context_)); }
+  Queue queue(std::string_view name) const { return Queue::find(context_, name); }
+  Store store() const noexcept { return Store(context_); }
   std::string_view node() const noexcept { return view(host().context_node(context_)); }
-  void log(std::string_view text) const noexcept { host().log(context_, text.data(), text.size()); }
+  // Its number among the instances of the node; -1: it is not one of many.
+  std::int64_t instance() const noexcept { return host().context_instance(context_); }
+  void log(std::string_view text, std::int32_t level = HAMI_LOG_WARNING) const noexcept {
+    host().log(context_, level, text.data(), text.size());
+  }
+  bool log_enabled(std::int32_t level) const noexcept { return host().log_enabled(level) != 0; }
+  // Adds to a counter of the node, which pipe.stats() shows.
+  void count(std::string_view name, std::int64_t by = 1) const noexcept {
+    host().counter_add(context_, name.data(), name.size(), by);
+  }
 
  private:
   virtual void init_(const Params&) {}
@@ -88,21 +114,10 @@ class Backend {
   virtual void inject_dependency_(const Child&) {
     throw Error(HAMI_UNIMPLEMENTED, std::string(view(host().context_label(context_))) + " takes no dependency");
   }
-  // By default that of its children.
-  virtual Range range_() const {
-    Range narrow;
-    for (const Child& child : children_) {
-      const Range range = child.range();
-      if (range.max > 1 && (narrow.max == 0 || range.max < narrow.max)) narrow = range;
-    }
-    return narrow;
-  }
-
   template <class Class>
   friend struct Thunks;
 
-  const hami_context* context_ = nullptr;
-  Dict options_{nullptr};
+  hami_context* context_ = nullptr;
   std::vector<Child> children_;
 };
 
@@ -111,15 +126,13 @@ template <class Class>
 struct Thunks {
   static Backend& object(void* self) noexcept { return *static_cast<Backend*>(self); }
 
-  static hami_error* create(hami_context* context, const hami_dict* params, hami_dict* options,
+  static hami_error* create(hami_context* context, const hami_dict* params, hami_dict*,
                             hami_backend* const* children, std::size_t n_children, void** self) {
     return guard([&] {
       std::unique_ptr<Backend> made = std::make_unique<Class>();
       made->context_ = context;
-      made->options_ = Dict(options);
       for (std::size_t i = 0; i < n_children; ++i) made->children_.emplace_back(children[i]);
       made->init_(Params(params));
-      made->options_ = Dict(nullptr);
       *self = made.release();
     });
   }
@@ -146,6 +159,13 @@ struct Thunks {
   }
 };
 
+// Whether a class has a range_ of its own. One that is private there cannot be named here, the base's can.
+template <class Class, class = void>
+struct overrides_range : std::true_type {};
+template <class Class>
+struct overrides_range<Class, std::enable_if_t<std::is_same_v<decltype(&Class::range_), Range (Backend::*)() const>>>
+    : std::false_type {};
+
 inline std::vector<const hami_backend_class*>& registered_classes() {
   static std::vector<const hami_backend_class*> classes;
   return classes;
@@ -161,10 +181,12 @@ bool register_class(const char* name, const char* params, const char* doc) {
                                         params,
                                         Class::kMinChildren,
                                         Class::kMaxChildren,
+                                        Class::kRange.min,
+                                        Class::kRange.max,
                                         Thunk::create,
                                         Thunk::destroy,
                                         Thunk::forward,
-                                        Thunk::range,
+                                        overrides_range<Class>::value ? Thunk::range : nullptr,
                                         Thunk::forward_with_dep,
                                         Thunk::inject_dependency};
   registered_classes().push_back(&table);

@@ -42,6 +42,12 @@ class Error : public std::exception {
     host().error_set_final(error_.get());
     return *this;
   }
+  // The exception of another language that it stands for; HAMI_NONE if none. To be released by the caller.
+  hami_value payload() const noexcept {
+    hami_value value;
+    host().error_payload(error_.get(), &value);
+    return value;
+  }
   // A handle for whoever takes errors over.
   hami_error* copy() const noexcept { return host().error_copy(error_.get()); }
 

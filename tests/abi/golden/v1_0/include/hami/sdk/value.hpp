@@ -75,6 +75,13 @@ class Value {
     return value;
   }
 
+  // Adds a reference to what others hold too.
+  static Value share(const hami_value& raw) noexcept {
+    Value value = adopt(raw);
+    if (value.is_counted()) host().object_retain(raw.as.o);
+    return value;
+  }
+
   Value(const Value& other) noexcept : raw_(other.raw_) {
     if (is_counted()) host().object_retain(raw_.as.o);
   }
@@ -90,6 +97,7 @@ class Value {
   std::int32_t kind() const noexcept { return raw_.kind; }
   bool is_none() const noexcept { return raw_.kind == HAMI_NONE; }
   const hami_value& raw() const noexcept { return raw_; }
+  hami_value& raw() noexcept { return raw_; }  // for functions that give a value, if this is None
 
   // Each throws Error(HAMI_DATA_TYPE) if the value is of another kind.
   bool as_bool() const { return expect(HAMI_BOOL, "bool").as.i != 0; }

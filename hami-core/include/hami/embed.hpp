@@ -1,0 +1,102 @@
+// Pipes in a C++17 program without Python. Link libhami.a, built with -DHAMI_EMBED=ON, threads and dl.
+//
+//   #include <hami/embed.hpp>
+//
+//   hami::load_plugin("plugins/addone.so");
+//   const hami::Pipe pipe("AddOne(step=2)");
+//   std::cout << pipe({{"data", 40}}).at("result").as_int();
+#pragma once
+
+#include <cstdint>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hami/embed.h"
+#include "hami/sdk/shared.hpp"
+
+namespace hami {
+inline namespace sdk {
+
+// Filled before main: values can be made from then on.
+inline const bool has_embedded_host = (host() = *hami_embedded_host(), true);
+
+// The keys of a request, or of a table of a configuration.
+using Keys = std::map<std::string, Value>;
+
+inline Value to_value(const Keys& keys) { return Value::dict({keys.begin(), keys.end()}); }
+inline Keys to_keys(const Value& dict) {
+  Keys keys;
+  for (auto& [key, value] : dict.as_dict()) keys.emplace(key, value);
+  return keys;
+}
+
+inline std::vector<std::string> to_texts(const Value& list) {
+  std::vector<std::string> texts;
+  for (const Value& text : list.as_list()) texts.emplace_back(text.as_text());
+  return texts;
+}
+
+// Makes the backends of a plugin's library known; gives their names.
+inline std::vector<std::string> load_plugin(const std::string& path) {
+  Value names;
+  check(hami_load_plugin(path.c_str(), &names.raw()));
+  return to_texts(names);
+}
+
+// A pipe that is ready to answer; every function may be called from any thread. What goes wrong is thrown as hami::Error.
+class Pipe {
+ public:
+  // One expression; or nodes and their keys, as a configuration file has them:
+  //   hami::Pipe({{"detect", hami::to_value({{"backend", "Detect"}, {"max", 8}})}})
+  explicit Pipe(const std::string& expression) : Pipe(Value(expression)) {}
+  explicit Pipe(const Keys& config) : Pipe(to_value(config)) {}
+
+  // Runs one request and gives what it is then: its keys and `result`. `timeout` is in nanoseconds.
+  Keys operator()(const Keys& request, std::int64_t timeout = kNever) const {
+    Value answer;
+    check(hami_pipe_call(pipe_.get(), &to_value(request).raw(), timeout, &answer.raw()));
+    return to_keys(answer);
+  }
+
+  // The same, without waiting.
+  std::future<Keys> submit(const Keys& request, std::int64_t timeout = kNever) const {
+    auto promise = std::make_unique<std::promise<Keys>>();
+    std::future<Keys> future = promise->get_future();
+    check(hami_pipe_submit(pipe_.get(), &to_value(request).raw(), timeout, keep, promise.get()));
+    promise.release();
+    return future;
+  }
+
+  // Finishes what is open within `patience` nanoseconds, then fails it; gives the backends that did not come back. A pipe
+  // that goes out of scope is closed with ten seconds' patience.
+  std::vector<std::string> close(std::int64_t patience = kNever) const {
+    Value abandoned;
+    check(hami_pipe_close(pipe_.get(), patience, &abandoned.raw()));
+    return to_texts(abandoned);
+  }
+
+ private:
+  explicit Pipe(const Value& config) : pipe_(nullptr, hami_pipe_free) {
+    hami_pipe* made = nullptr;
+    check(hami_pipe_new(&config.raw(), &made));
+    pipe_.reset(made);
+  }
+  static void keep(void* data, hami_error* error, const hami_value* request) {
+    const std::unique_ptr<std::promise<Keys>> promise(static_cast<std::promise<Keys>*>(data));
+    try {
+      check(error);
+      promise->set_value(to_keys(Value::share(*request)));
+    } catch (...) {
+      promise->set_exception(std::current_exception());
+    }
+  }
+
+  std::unique_ptr<hami_pipe, void (*)(hami_pipe*)> pipe_;
+};
+
+}  // namespace sdk
+}  // namespace hami

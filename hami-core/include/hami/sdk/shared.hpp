@@ -1,0 +1,116 @@
+// What outlives one request: events, the queues of the pipe, and its store.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "hami/sdk/value.hpp"
+
+namespace hami {
+inline namespace sdk {
+
+// Moments are those of host().clock_now, in nanoseconds.
+inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+// Something that is done once: with a value, or with an error. Copies are the same event.
+class Event {
+ public:
+  Event() { check(host().event_new(&value_.raw())); }
+  // Error(HAMI_DATA_TYPE) if the value is no event, at the first use.
+  explicit Event(Value value) noexcept : value_(std::move(value)) {}
+  operator const Value&() const noexcept { return value_; }
+
+  // False, and nothing happens, if it is done already.
+  bool notify(const Value& value = {}) const {
+    std::int32_t first = 0;
+    check(host().event_notify(&value_.raw(), &value.raw(), &first));
+    return first != 0;
+  }
+  bool fail(const Error& error) const {
+    std::int32_t first = 0;
+    check(host().event_fail(&value_.raw(), error.copy(), &first));
+    return first != 0;
+  }
+  bool is_done() const noexcept { return host().event_is_done(&value_.raw()) != 0; }
+  // What it was notified with; throws what it was failed with, or Error(HAMI_DEADLINE_EXCEEDED).
+  Value wait(std::int64_t until = kNever) const {
+    Value value;
+    check(host().event_wait(&value_.raw(), until, &value.raw()));
+    return value;
+  }
+  // Runs once, on the thread that brings the outcome; here and now if there is one. What it throws is lost.
+  void on_done(std::function<void(const Event&)> callback) const {
+    auto kept = std::make_unique<std::function<void(const Event&)>>(std::move(callback));
+    check(host().event_on_done(&value_.raw(), run_callback, kept.get()));
+    kept.release();
+  }
+
+ private:
+  static void run_callback(void* data, const hami_value* event) {
+    const std::unique_ptr<std::function<void(const Event&)>> callback(
+        static_cast<std::function<void(const Event&)>*>(data));
+    host().error_free(guard([&] { (*callback)(Event(Value::share(*event))); }));
+  }
+
+  Value value_;
+};
+
+// A queue of the pipe between backends.
+class Queue {
+ public:
+  static Queue find(hami_context* context, std::string_view name) {
+    Value value;
+    check(host().queue_find(context, name.data(), name.size(), &value.raw()));
+    return Queue(std::move(value));
+  }
+  explicit Queue(Value value) noexcept : value_(std::move(value)) {}
+  operator const Value&() const noexcept { return value_; }
+
+  // Waits for room; Error(HAMI_DEADLINE_EXCEEDED) if there is none in time.
+  void push(const Value& value, std::int64_t until = kNever) const {
+    check(host().queue_push(&value_.raw(), &value.raw(), until));
+  }
+  // Waits for a value, in the same way.
+  Value pop(std::int64_t until = kNever) const {
+    Value value;
+    check(host().queue_pop(&value_.raw(), until, &value.raw()));
+    return value;
+  }
+
+ private:
+  Value value_;
+};
+
+// The pipe's store: request -> key -> value, where both names are an int or a str.
+class Store {
+ public:
+  explicit Store(hami_context* context) noexcept : context_(context) {}
+
+  void create(const Value& request) const { check(host().store_create(context_, &request.raw())); }
+  void insert(const Value& request, const Value& key, const Value& value) const {
+    check(host().store_insert(context_, &request.raw(), &key.raw(), &value.raw()));
+  }
+  // Error(HAMI_NOT_FOUND) if there is no such request or key.
+  Value get(const Value& request, const Value& key) const {
+    Value value;
+    check(host().store_get(context_, &request.raw(), &key.raw(), &value.raw()));
+    return value;
+  }
+  // As get, and erases it. Of several that take one value, one gets it.
+  Value take(const Value& request, const Value& key) const {
+    Value value;
+    check(host().store_take(context_, &request.raw(), &key.raw(), &value.raw()));
+    return value;
+  }
+  void remove(const Value& request) const { check(host().store_remove(context_, &request.raw())); }
+
+ private:
+  hami_context* context_;
+};
+
+}  // namespace sdk
+}  // namespace hami

@@ -1,0 +1,63 @@
+// Events: made, brought to their outcome and awaited by plugins.
+#include "base/event.hpp"
+
+#include "plugin/handles.hpp"
+#include "plugin/host_table.hpp"
+
+namespace hami {
+namespace {
+
+// A reference of its own: the plugin may let the value go while it waits.
+Ref<Event> event_in(const hami_value& raw) { return Ref<Event>(&as_event(take_look(raw))); }
+
+void tell(std::int32_t* first, bool was_first) noexcept {
+  if (first) *first = was_first;
+}
+
+hami_error* fail_event(const hami_value* event, hami_error* error, std::int32_t* first) {
+  hami_error* const wrong = guarded([&] {
+    const Ref<Event> failing = event_in(*event);
+    if (!error) throw Error(ErrorCode::kInvalidArgument, "an event fails with an error, got none");
+    tell(first, failing->fail(error->error));
+  });
+  host_table().error_free(error);
+  return wrong;
+}
+
+void wait_for(const Event& event, Nanoseconds until, hami_value& out) {
+  if (!event.wait_until(until)) throw Error(ErrorCode::kDeadlineExceeded, "the event was not done in time");
+  if (const std::optional<Error> error = event.error()) throw *error;
+  out = give(event.value());
+}
+
+}  // namespace
+
+void add_events(hami_host& host) {
+  host.event_new = [](hami_value* out) {
+    return guarded([&] { *out = give(Value::share(*make_object<Event>())); });
+  };
+  host.event_notify = [](const hami_value* event, const hami_value* value, std::int32_t* first) {
+    return guarded([&] { tell(first, event_in(*event)->notify(take_look(*value))); });
+  };
+  host.event_fail = fail_event;
+  host.event_is_done = [](const hami_value* event) -> std::int32_t {
+    std::int32_t done = 0;
+    host_table().error_free(guarded([&] { done = event_in(*event)->done(); }));
+    return done;
+  };
+  host.event_wait = [](const hami_value* event, std::int64_t until, hami_value* out) {
+    return guarded([&] { wait_for(*event_in(*event), until, *out); });
+  };
+  host.event_on_done = [](const hami_value* event, void (*callback)(void*, const hami_value*), void* data) {
+    return guarded([&] {
+      event_in(*event)->on_done([callback, data](const Event& done) {
+        const Value shown = Value::share(const_cast<Event&>(done));
+        hami_value raw;
+        std::memcpy(&raw, static_cast<const void*>(&shown), sizeof raw);
+        callback(data, &raw);
+      });
+    });
+  };
+}
+
+}  // namespace hami

@@ -1,0 +1,37 @@
+// The pipe's queues as a plugin reaches them.
+#include "base/queue.hpp"
+
+#include "plugin/handles.hpp"
+#include "plugin/host_table.hpp"
+#include "registry/node_queue_name.hpp"
+
+namespace hami {
+namespace {
+
+// What is pushed there would become a request, and this is no such way.
+void check_no_nodes(const std::string& name) {
+  if (node_queue_name(name))
+    throw Error(ErrorCode::kInvalidArgument, "the queue \"" + name + "\" is a node's own; take Send(" + name + ") as a child");
+}
+
+Ref<Queue> queue_in(const hami_value& raw) { return Ref<Queue>(&as_queue(take_look(raw))); }
+
+}  // namespace
+
+void add_queues(hami_host& host) {
+  host.queue_find = [](hami_context* context, const char* name, std::size_t size, hami_value* out) {
+    return guarded([&] {
+      const std::string wanted(text_of(name, size));
+      check_no_nodes(wanted);
+      *out = give(Value::share(*context->pipe->queue(wanted)));
+    });
+  };
+  host.queue_push = [](const hami_value* queue, const hami_value* value, std::int64_t until) {
+    return guarded([&] { queue_in(*queue)->push(take_look(*value), until); });
+  };
+  host.queue_pop = [](const hami_value* queue, std::int64_t until, hami_value* out) {
+    return guarded([&] { *out = give(queue_in(*queue)->pop(until)); });
+  };
+}
+
+}  // namespace hami

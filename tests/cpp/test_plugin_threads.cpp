@@ -1,0 +1,81 @@
+// Native plugins as the loader brings them, under many threads: with a sanitizer they are built with it as well.
+#include <atomic>
+#include <thread>
+
+#include "pipes.hpp"
+#include "plugin/library.hpp"
+
+using namespace hami;
+using namespace hami::testing;
+
+namespace {
+
+constexpr int kThreads = 8;
+constexpr int kCalls = 50;
+
+void load(const char* path) {
+  register_core();
+  for (const ClassPtr& cls : load_library(path, "").classes) Registry::instance().define(cls);
+}
+
+// Calls the pipe from many threads; `right` says whether an outcome is what it should be.
+template <class Right>
+void call_from_many_threads(TestPipe& pipe, const std::function<Dict(int)>& request, Right right) {
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kCalls; ++i) {
+        const int number = t * kCalls + i;
+        if (!right(pipe.call(request(number)), number)) ++wrong;
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+Dict number_request(int number) { return request_of(Value(number)); }
+
+}  // namespace
+
+TEST_CASE("native classes of every thread mode serve many threads") {
+  load(HAMI_GOLDEN);
+  for (const char* name : {"BuiltOwnThread", "BuiltOneAtATime"}) {
+    TestPipe pipe({{"backend", text(name)}, {"instance_num", Value(2)}});
+    call_from_many_threads(pipe, number_request, [](const Outcome& out, int) { return out.result().as_bool(); });
+  }
+  TestPipe pipe({{"backend", text("S[BuiltMakeTag,BuiltTwice[BuiltRebuild],BuiltReadTag]")}, {"max", Value(4)}});
+  call_from_many_threads(pipe, number_request, [](const Outcome& out, int number) { return out.number() == number; });
+}
+
+TEST_CASE("a native container and its native children make requests of their own on many threads") {
+  load(HAMI_GOLDEN);
+  TestPipe pipe({{"backend", text("BuiltEach[BuiltRebuild]")}, {"instance_num", Value(3)}});
+  call_from_many_threads(
+      pipe, [](int number) { return request_of(make_list({Value(number), text("two"), Value(0.5)})); },
+      [](const Outcome& out, int number) {
+        return out.good && out.result().as_list().size() == 3 && out.result().as_list().at(0).as_int() == number;
+      });
+}
+
+TEST_CASE("events, counters and the store are shared by native backends on many threads") {
+  load(HAMI_SURROUNDINGS);
+  TestPipe awaiting({{"backend", text("BuiltAwait")}, {"instance_num", Value(4)}});
+  call_from_many_threads(awaiting, number_request,
+                         [](const Outcome& out, int number) { return out.number() == number; });
+
+  TestPipe keeping({{"backend", text("BuiltKeep")}, {"instance_num", Value(4)}});
+  call_from_many_threads(
+      keeping,
+      [](int number) {
+        Dict request = request_of(Value(number));
+        request.enter("request", Value(number % 3));
+        request.enter("key", Value(number));
+        return request;
+      },
+      [](const Outcome& out, int) { return out.good && out.result().is_none(); });
+
+  TestPipe counting({{"backend", text("BuiltWhich")}, {"instance_num", Value(4)}});
+  call_from_many_threads(counting, number_request, [](const Outcome& out, int) { return out.number() < 4; });
+  CHECK(counting->counters().at("n").all().at("calls") == kThreads * kCalls);
+}

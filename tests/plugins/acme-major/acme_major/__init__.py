@@ -1,0 +1,1 @@
+"""The library that the tests build into this package."""

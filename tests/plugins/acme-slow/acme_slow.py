@@ -1,0 +1,22 @@
+"""A plugin whose import takes long, by the clock: no test waits for it."""
+
+import time
+
+import hami
+import pluggy
+
+clock = time.perf_counter
+time.perf_counter = lambda: clock() + 2.5
+
+
+class AcmeSlow(hami.Backend):
+    """Gives back its data."""
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = item["data"]
+
+
+@pluggy.HookimplMarker("hami")
+def hami_register(registry):
+    registry.add(AcmeSlow)

@@ -1,0 +1,63 @@
+"""Wheels of the hami-core that is installed here, and of all plugins beside this file, built by pip."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import hami
+import pytest
+from throw_away import ThrowAway, repack
+
+HERE = Path(__file__).parent
+VERSIONS = HERE.parent / "abi" / "plugins" / "versions.c"
+INCLUDE = Path(hami.get_include())
+
+
+def compiler() -> list[str]:
+    if zig := os.environ.get("HAMI_ZIG"):
+        return [zig, "cc"]
+    return ["cc"] if shutil.which("cc") else pytest.skip("there is no cc (Debian, Ubuntu: apt install gcc)")
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheels of hami-core, of pytest and of what they require: nothing of them is downloaded."""
+    if not INCLUDE.is_dir():
+        pytest.skip("hami is not installed from a wheel here")
+    folder = tmp_path_factory.mktemp("wheels")
+    for name in ("hami-core", "pytest"):
+        repack(name, folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of the plugins with a native library, which is built into them."""
+    folder = tmp_path_factory.mktemp("native")
+    for name, major, minor in (("acme-major", 2, 0), ("acme-minor", 1, 4)):
+        project = folder / name
+        shutil.copytree(HERE / name, project)
+        module = name.replace("-", "_")
+        macros = [f"-DMAJOR={major}", f"-DMINOR={minor}", f"-DNEEDS={minor}"]
+        output = ["-std=c99", "-fPIC", "-shared", "-o", str(project / module / f"{module}.so")]
+        subprocess.run([*compiler(), *macros, f"-I{INCLUDE}", *output, str(VERSIONS)], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def builder(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> ThrowAway:
+    """An environment with the build backend of the plugins here, from the package index."""
+    folder = tmp_path_factory.mktemp("builder")
+    environment = ThrowAway(folder / "env", wheels, folder)
+    environment.pip("install", "hatchling")
+    return environment
+
+
+@pytest.fixture
+def throw_away(tmp_path: Path, wheels: Path) -> ThrowAway:
+    environment = ThrowAway(tmp_path / "env", wheels, tmp_path)
+    environment.pip("install", "--no-index", "hami-core")
+    return environment
