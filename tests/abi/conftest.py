@@ -85,7 +85,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     made: dict[tuple[str, ...], Path] = {}
 
     def build(toolchain: Toolchain, source: Path, *defines: str, include: Path = INCLUDE) -> Path:
-        key = (toolchain.name, str(source), *defines)
+        key = (toolchain.name, str(source), str(include), *defines)
         if key not in made:
             output = tmp_path_factory.mktemp(source.stem) / f"{source.stem}_{toolchain.name}.so"
             made[key] = toolchain.library(source, output, *defines, include=include)
@@ -94,12 +94,19 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return build
 
 
-@pytest.fixture
-def golden(build: Callable[..., Path]) -> Callable[..., str]:
+def golden_headers() -> list[tuple[Path, Path]]:
+    """Return each golden version's sources with its own headers, and the newest sources with those of today."""
+    versions = sorted((HERE / "golden").glob("v*"), key=lambda folder: [int(n) for n in folder.name[1:].split("_")])
+    return [*((folder, folder / "include") for folder in versions), (versions[-1], INCLUDE)]
+
+
+@pytest.fixture(params=golden_headers(), ids=lambda pair: "today" if pair[1] == INCLUDE else pair[0].name)
+def golden(request: pytest.FixtureRequest, build: Callable[..., Path]) -> Callable[..., str]:
     """Return a function that registers a golden plugin and gives the prefix of its backends."""
+    sources, include = request.param
 
     def golden(toolchain: Toolchain, name: str = "full.cpp") -> str:
-        hami.register_plugin(build(toolchain, GOLDEN / name, include=GOLDEN / "include"))
+        hami.register_plugin(build(toolchain, sources / name, include=include))
         return toolchain.prefix
 
     return golden

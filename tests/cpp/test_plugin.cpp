@@ -1,4 +1,5 @@
 // Native plugins whose tables are forged, too old or too new, and what the core makes of each.
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -181,6 +182,41 @@ TEST_CASE("a longer table of a later minor finds what this core lacks absent") {
   CHECK(room.host.abi_minor == kAbiMinor);
   CHECK(bool(room.host.clock_now));
   CHECK(!room.later);
+}
+
+TEST_CASE("every plugin meets every core: it runs with what both know, or is refused with a sentence") {
+  struct Table {  // of minor version n: n functions more than minor 0 has
+    hami_host host;
+    void (*later[3])();
+  };
+  for (std::uint16_t core = 0; core <= 3; ++core) {
+    Table own{host_table(), {}};
+    own.host.abi_minor = core;
+    own.host.slot_count = HAMI_HOST_SLOTS + core;
+    std::fill_n(own.later, core, [] {});
+    for (std::uint16_t plugin = 0; plugin <= 3; ++plugin)
+      for (std::uint16_t needs = 0; needs <= plugin; ++needs) {
+        Table asked{asking(HAMI_HOST_SLOTS + plugin, 1, needs), {}};
+        asked.host.abi_minor = plugin;
+        std::string refused;
+        try {
+          serve(own.host, asked.host);
+        } catch (const Error& error) {
+          refused = error.message();
+        }
+        if (needs > core) {
+          CHECK(refused == "needs hami ABI 1." + std::to_string(needs) + "; hami-core " HAMI_VERSION " serves 1." +
+                               std::to_string(core) + ": pip install -U hami-core");
+          CHECK(!asked.host.error_new);
+          continue;
+        }
+        CHECK(refused == "");
+        CHECK(asked.host.abi_minor == core);
+        CHECK(asked.host.slot_count == HAMI_HOST_SLOTS + std::min(core, plugin));
+        CHECK(bool(asked.host.clock_now == own.host.clock_now));
+        for (std::uint16_t i = 0; i < 3; ++i) CHECK(bool(asked.later[i]) == (i < std::min(core, plugin)));
+      }
+  }
 }
 
 TEST_CASE("another major, or a minor that this core lacks, is refused") {

@@ -40,23 +40,23 @@ const hami_host& host_table() {
 
 std::string served_abi() { return version(HAMI_ABI_MAJOR, kAbiMinor); }
 
+void serve(const hami_host& own, hami_host& asked) {
+  const auto refuse = [&](const char* remedy) {
+    throw Error(ErrorCode::kPlugin, "needs hami ABI " + version(asked.abi_major, asked.min_minor) +
+                                        "; hami-core " HAMI_VERSION " serves " +
+                                        version(own.abi_major, own.abi_minor) + remedy);
+  };
+  if (asked.abi_major < own.abi_major) refuse("; install a newer version of the plugin");
+  if (asked.abi_major > own.abi_major || asked.min_minor > own.abi_minor) refuse(": pip install -U hami-core");
+  const std::uint32_t slots = std::min(asked.slot_count, own.slot_count);
+  std::memcpy(reinterpret_cast<char*>(&asked) + offsetof(hami_host, error_new),
+              reinterpret_cast<const char*>(&own) + offsetof(hami_host, error_new), slots * sizeof(void (*)(void)));
+  asked.slot_count = slots;
+  asked.abi_minor = own.abi_minor;
+}
+
 hami_error* fill_host(hami_host* host) {
-  hami_error* const refused = guarded([&] {
-    const auto refuse = [](const std::string& needs, const char* remedy) {
-      throw Error(ErrorCode::kPlugin,
-                  "needs hami ABI " + needs + "; hami-core " HAMI_VERSION " serves " + served_abi() + remedy);
-    };
-    if (host->abi_major > HAMI_ABI_MAJOR || (host->abi_major == HAMI_ABI_MAJOR && host->min_minor > kAbiMinor))
-      refuse(version(host->abi_major, host->min_minor), ": pip install -U hami-core");
-    if (host->abi_major < HAMI_ABI_MAJOR)
-      refuse(version(host->abi_major, host->min_minor), "; install a newer version of the plugin");
-    const hami_host& own = host_table();
-    const std::uint32_t slots = std::min(host->slot_count, own.slot_count);
-    std::memcpy(reinterpret_cast<char*>(host) + offsetof(hami_host, error_new),
-                reinterpret_cast<const char*>(&own) + offsetof(hami_host, error_new), slots * sizeof(void (*)(void)));
-    host->slot_count = slots;
-    host->abi_minor = kAbiMinor;
-  });
+  hami_error* const refused = guarded([&] { serve(host_table(), *host); });
   if (refused) refused->refuses_abi = true;
   return refused;
 }

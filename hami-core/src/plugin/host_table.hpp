@@ -12,6 +12,9 @@ inline constexpr std::uint16_t kAbiMinor = 0;
 
 const hami_host& host_table();
 
+// Copies as many functions of a core's table as both sides know. Error(kPlugin) if that core cannot serve the plugin.
+void serve(const hami_host& own, hami_host& asked);
+
 // What a plugin is given to call. Its error has the text that stands after "…, which"; see AbiRefused.
 hami_error* fill_host(hami_host* host);
 
