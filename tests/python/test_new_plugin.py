@@ -17,9 +17,11 @@ from hami._cli_new_plugin import write_project
 
 
 def files_of(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {str(path) for path in files if "__pycache__" not in path.parts}
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 COMMON = {"pyproject.toml", "README.md", "CHANGELOG.md", ".github/workflows/wheels.yml", "tests/test_backend.py"}
 
 
@@ -87,3 +89,13 @@ def test_it_says_what_to_do_next(hami_command: Run) -> None:
         "",
         "to try it:  pip install acme-next/[test] && pytest acme-next/tests",
     ]
+
+
+@pytest.mark.parametrize("kind", ["cpp", "python"])
+def test_the_example_projects_are_what_it_writes(tmp_path: Path, kind: str) -> None:
+    """Where it writes something else: hami new-plugin hami-example-cpp --cpp --folder examples/hami-example-cpp."""
+    example, fresh = EXAMPLES / f"hami-example-{kind}", tmp_path / "fresh"
+    write_project(f"hami-example-{kind}", kind, fresh)
+    assert files_of(example) == files_of(fresh)
+    for name in files_of(fresh):
+        assert (example / name).read_text("utf-8") == (fresh / name).read_text("utf-8"), name

@@ -1,0 +1,1 @@
+"""HamiExampleCpp for HAMi."""

@@ -1,0 +1,10 @@
+"""Tells hami-core which library has the backends."""
+
+from pathlib import Path
+
+import pluggy
+
+
+@pluggy.HookimplMarker("hami")
+def hami_register(registry):
+    registry.add_library(Path(__file__).with_name("hami_example_cpp.so"))

@@ -1,0 +1,1 @@
+"""HamiExamplePython for HAMi."""

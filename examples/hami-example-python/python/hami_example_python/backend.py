@@ -1,0 +1,16 @@
+"""HamiExamplePython: adds `step` to a number."""
+
+import hami
+
+
+class HamiExamplePython(hami.Backend):
+    """Adds `step` to a number."""
+
+    step: int = 1
+
+    def forward(self, batch):
+        for item in batch:
+            try:
+                item["result"] = item["data"] + self.step
+            except TypeError as error:  # of this request alone
+                item.fail(error)
