@@ -1,95 +1,83 @@
-"""What must be true of a wheel before anyone gets it: platform, symbols, size, metadata; and what was found."""
+"""What must be true of a file before anyone gets it, and what was found."""
 
 from __future__ import annotations
 
-import platform
-import re
 import sys
-import tempfile
-import zipfile
-from collections.abc import Iterator
+import tarfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import elf, zig
+from . import audit_archive, audit_binary, changelog, interpreters, zig
 from .steps import Failure, run
 
-CORE_LIMIT = 1_500_000
-TAGS = [f"{policy}_{platform.machine()}" for policy in ("manylinux2014", "manylinux_2_17", "manylinux_2_28")]
+Check = tuple[str, bool, str]
 
 
 @dataclass(frozen=True)
 class Finding:
-    wheel: str
+    file: str
     check: str
     passed: bool
     detail: str
 
     def __str__(self) -> str:
-        return f"{'ok    ' if self.passed else 'FAILED'} {self.wheel}: {self.check}: {self.detail}"
+        return f"{'ok    ' if self.passed else 'FAILED'} {self.file}: {self.check}: {self.detail}"
 
 
-def audit(wheel: Path) -> list[Finding]:
-    """Every finding about one wheel."""
-    checks = core_checks(wheel) if wheel.name.startswith("hami_core-") else plugin_checks(wheel)
-    return [Finding(wheel.name, *found) for found in checks]
+def audit(file: Path, core: Path | None = None) -> list[Finding]:
+    """Every finding about one wheel or source distribution."""
+    checks = wheel_checks(file, core) if file.suffix == ".whl" else sdist_checks(file)
+    return [Finding(file.name, *found) for found in (*checks, twine_check(file))]
 
 
-def core_checks(wheel: Path) -> Iterator[tuple[str, bool, str]]:
-    yield "size", wheel.stat().st_size <= CORE_LIMIT, f"{wheel.stat().st_size} bytes, limit {CORE_LIMIT}"
-    yield from binary_checks(wheel, "PyInit__core")
-
-
-def plugin_checks(wheel: Path) -> Iterator[tuple[str, bool, str]]:
+def wheel_checks(wheel: Path, core: Path | None) -> Iterator[Check]:
     python, abi, platform = wheel.stem.split("-")[-3:]
-    native = platform != "any"
-    yield "tags", (python, abi) == ("py3", "none"), f"{python}-{abi}-{platform}"
-    own = wheel.name.partition("-")[0]
-    with zipfile.ZipFile(wheel) as archive:
-        top = sorted(
-            {name.partition("/")[0] for name in archive.namelist()}
-            - {f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"}
-        )
-    yield "top-level names", top == [own], ", ".join(top)
-    if native:
-        yield from binary_checks(wheel, "hami_plugin_v1")
+    if wheel.name.startswith("hami_core-"):
+        yield "interpreter", python.startswith("cp3") and abi.rstrip("t") == python, f"{python}-{abi}"
+        yield from audit_binary.checks(wheel, audit_binary.CORE_ENTRY)
+    else:
+        yield "interpreter", (python, abi) == ("py3", "none"), f"{python}-{abi}"
+        if platform == "any":
+            objects = audit_binary.shared_objects(wheel)
+            yield "pure Python", not objects, ", ".join(objects) or "no binary"
+        else:
+            yield from audit_binary.checks(wheel, audit_binary.PLUGIN_ENTRY)
+    yield from audit_archive.checks(wheel, core)
 
 
-def binary_checks(wheel: Path, entry: str) -> Iterator[tuple[str, bool, str]]:
-    """One shared object for every platform that we promise, with this one symbol, that needs nothing but glibc."""
-    platform = wheel.stem.split("-")[-1]
-    yield "platform", all(tag in platform.split(".") for tag in TAGS), platform
-    yield auditwheel_show(wheel)
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
-        objects = [Path(archive.extract(name, folder)) for name in archive.namelist() if re.search(r"\.so(\.|$)", name)]
-        yield "one binary", len(objects) == 1, ", ".join(path.name for path in objects)
-        read = [elf.read(path) for path in objects]
-        exported = sorted(set().union(*(symbols.exported for symbols in read)))
-        yield "exports", exported == [entry], ", ".join(exported[:5])
-        glibc = zig.stub_libraries()
-        linked = set().union(*(symbols.libraries for symbols in read)) - {library.name for library in glibc}
-        others = sorted(name for name in linked if not name.startswith("ld-linux"))  # glibc's loader
-        yield "links", not others, ", ".join(others) or "glibc alone"
-        missing = elf.missing(objects, glibc)
-        yield f"symbols of glibc {zig.GLIBC}", not missing, ", ".join(missing[:5]) or "all there"
+def sdist_checks(sdist: Path) -> Iterator[Check]:
+    """It can be built from, says its licence and its changes, and has nothing that was built."""
+    name, version = sdist.name.removesuffix(".tar.gz").rsplit("-", 1)
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    missing = {"pyproject.toml", "PKG-INFO", "LICENSE", "README.md", "CHANGELOG.md"} - names
+    yield "contents", not missing, f"missing: {', '.join(sorted(missing))}" if missing else f"{len(names)} files"
+    built = sorted(name for name in names if name.endswith((".so", ".pyc", ".a", ".o", ".whl")) or "/.cache/" in name)
+    yield "sources only", not built, ", ".join(built[:5]) or "nothing that was built"
+    entry = changelog.newest(changelog.path_of(name.replace("_", "-")))
+    newest = entry.version if entry else "none"
+    yield "version", newest == version, f"file name {version}, changelog {newest}"
 
 
-def auditwheel_show(wheel: Path) -> tuple[str, bool, str]:
-    """auditwheel finds no symbol newer than our glibc."""
-    program = Path(sys.executable).with_name("auditwheel")
-    text = " ".join(run([program, "show", wheel], log=f"show-{wheel.stem}").split())
-    found = re.search(r'consistent with the following platform tag: "([^"]+)"', text)
-    tag = found.group(1) if found else text[:100]
-    glibc = re.fullmatch(r"manylinux_(\d+)_(\d+)_\w+", tag)
-    return "auditwheel show", glibc is not None and tuple(map(int, glibc.groups())) <= zig.GLIBC_VERSION, tag
-
-
-def audit_all(wheels: list[Path]) -> list[Finding]:
-    """The findings about all `wheels`; twine looks at them together."""
-    findings = [finding for wheel in wheels for finding in audit(wheel)]
+def twine_check(file: Path) -> Check:
     try:
-        run([Path(sys.executable).with_name("twine"), "check", "--strict", *wheels], log="twine-check")
-        findings.append(Finding("all", "twine check --strict", True, "passed"))
+        run([Path(sys.executable).with_name("twine"), "check", "--strict", file], log=f"twine-{file.name}")
     except Failure as failure:
-        findings.append(Finding("all", "twine check --strict", False, str(failure)))
-    return findings
+        return "twine check --strict", False, str(failure).splitlines()[0]
+    return "twine check --strict", True, "passed"
+
+
+def audit_all(files: Sequence[Path]) -> list[Finding]:
+    """The findings about all `files`; a wheel of the core among them is what those that need it are imported with."""
+    core = importable_core(files)
+    return [finding for file in files for finding in audit(file, core)]
+
+
+def importable_core(files: Sequence[Path]) -> Path | None:
+    """The wheel of the core for the running Python, if it is among `files`."""
+    running = interpreters.running()
+    if isinstance(running, str):
+        return None
+    fits = (f for f in files if f.name.startswith("hami_core-") and f"-{running.tag}-" in f.name)
+    return next((f for f in fits if f.stem.endswith(zig.HOST)), None)

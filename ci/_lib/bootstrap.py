@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-from . import environments
+from . import environments, preflight
 from .paths import CACHE
 from .steps import guarded, only_one_at_a_time
+
+TOOLS_MEGABYTES = 1_000  # measured: 600
 
 
 def enter_tools() -> None:
@@ -18,6 +20,8 @@ def enter_tools() -> None:
     def make() -> int:
         environments.require_venv()
         with only_one_at_a_time():
+            if not (CACHE / "envs" / "tools").is_dir():
+                preflight.require_room(CACHE, TOOLS_MEGABYTES)
             environments.ensure("tools", getattr(sys, "_base_executable", sys.executable))
         return 0
 

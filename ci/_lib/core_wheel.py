@@ -1,129 +1,114 @@
-"""hami-core: the static core once, then one manylinux wheel for each CPython, all kept until a source changes."""
+"""hami-core: the static core once for each architecture, then one manylinux wheel for each CPython, kept until a source
+changes."""
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import shutil
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
-from . import environments, headers, zig
+from . import backend, headers, sbom, wheel_file, zig
 from .interpreters import Interpreter
 from .paths import CACHE, REQUIREMENTS, ROOT, content_key
-from .steps import environment, run, step
+from .steps import run, step
 
 INPUTS = [
     *(ROOT / name for name in ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "hami-core")),
     ROOT / "ci" / "toolchains",
-    ROOT / "ci" / "_lib" / "core_wheel.py",
+    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "core_wheel.py", "sbom.py", "wheel_file.py")),
     REQUIREMENTS / "tools.txt",
     REQUIREMENTS / "backend.txt",
 ]
 WHEELS = CACHE / "wheels"
-# The newest platform; auditwheel adds the tags of every older one that the binary satisfies too.
-PLATFORM = f"manylinux_2_28_{platform.machine()}"
-EPOCH_WITHOUT_GIT = "1577836800"
-
-BUILD_WHEEL = "import json, sys, scikit_build_core.build as b; b.build_wheel(sys.argv[1], json.loads(sys.argv[2]))"
-
-
-def source_date(paths: list[Path]) -> str:
-    """The time of the last commit that touched `paths`: what a reproducible archive is dated with."""
-    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct", "--", *map(str, paths)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    return result.stdout.strip() or EPOCH_WITHOUT_GIT
+POLICIES = ("manylinux2014", "manylinux_2_17", "manylinux_2_28")
 
 
 @cache
 def key() -> str:
-    return content_key(INPUTS, zig.TARGET)
+    return content_key(INPUTS, zig.GLIBC)
 
 
-def configure_core() -> Path:
+def platform_tags(architecture: str) -> list[str]:
+    """The platforms that one binary for glibc 2.17 serves, each by the name that some installer looks for."""
+    return [f"{policy}_{architecture}" for policy in POLICIES]
+
+
+def configure_core(architecture: str) -> Path:
     """The build folder of the static core and its unit tests; both are compiled as released."""
-    zig.warm_up()
-    folder = CACHE / "build" / "core"
+    aim = zig.target(architecture)
+    zig.warm_up(aim)
+    folder = CACHE / "build" / f"core-{architecture}"
     command = [
         *("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja"),
-        *(f"-DCMAKE_TOOLCHAIN_FILE={zig.TOOLCHAIN}", f"-DHAMI_ZIG_TARGET={zig.TARGET}", "-DCMAKE_BUILD_TYPE=Release"),
+        *(f"-DCMAKE_TOOLCHAIN_FILE={zig.TOOLCHAIN}", f"-DHAMI_ZIG_TARGET={aim}", "-DCMAKE_BUILD_TYPE=Release"),
         *("-DHAMI_PYTHON=OFF", "-DHAMI_TESTS=ON", "-DHAMI_SYSTEM_DOCTEST=OFF", "-DHAMI_WERROR=ON"),
     ]
     with step("configuring the core"):
-        run(command, log="core-configure", env=zig.build_environment())
+        run(command, log=f"core-configure-{architecture}", env=zig.build_environment(aim))
     return folder
 
 
-def build_target(target: str, title: str) -> Path:
+def build_target(target: str, title: str, architecture: str = zig.HOST) -> Path:
     """Compile one target of the core's build folder; returns that folder."""
-    folder = configure_core()
+    folder = configure_core(architecture)
     with step(title):
-        run(["cmake", "--build", folder, "--target", target], log=f"build-{target}", env=zig.build_environment())
+        env = zig.build_environment(zig.target(architecture))
+        run(["cmake", "--build", folder, "--target", target], log=f"build-{target}-{architecture}", env=env)
     return folder
 
 
-def static_core() -> Path:
-    return build_target("hami_core", "compiling the core") / "hami-core" / "libhami_core.a"
+def static_core(architecture: str) -> Path:
+    """The core without Python; its build folder stays, so that the next build is incremental."""
+    folder = build_target("hami_core", f"compiling the core for {architecture}", architecture)
+    return folder / "hami-core" / "libhami_core.a"
 
 
-def backend_folder() -> Path:
-    """The build backend as a folder for PYTHONPATH: it is pure Python, one copy serves every interpreter."""
-    folder, requirements = CACHE / "envs" / "backend", REQUIREMENTS / "backend.txt"
-    stamp = content_key([requirements])
-    if not environments.stamped(folder, stamp):
-        shutil.rmtree(folder, ignore_errors=True)
-        with step("installing the build backend"):
-            environments.install(Path(sys.executable), "install-backend", "--target", folder, "-r", requirements)
-        (folder / environments.STAMP).write_text(stamp)
-    return folder
-
-
-def finished(interpreter: Interpreter) -> Path:
+def finished(interpreter: Interpreter, architecture: str) -> Path:
     """Where the finished wheel of this interpreter lies, or will."""
-    return WHEELS / f"hami_core-{key()}" / f"{interpreter.tag}-{'.'.join(map(str, interpreter.version))}"
+    version = ".".join(map(str, interpreter.version))
+    return WHEELS / f"hami_core-{key()}" / f"{interpreter.tag}-{version}-{architecture}"
 
 
-def build(interpreter: Interpreter) -> Path:
-    """The manylinux wheel for `interpreter`; raises NoHeaders if it cannot be built for."""
-    folder = finished(interpreter)
+def build(interpreter: Interpreter, architecture: str, core: Path) -> Path:
+    """The manylinux wheel for `interpreter` on `architecture`; raises NoHeaders if it cannot be built for."""
+    folder = finished(interpreter, architecture)
     if not folder.is_dir():
-        include = headers.include_folder(interpreter)
-        core = static_core()
-        with step(f"building hami-core for {interpreter.tag}"):
-            work = CACHE / "build" / f"{interpreter.tag}-work"
-            shutil.rmtree(work, ignore_errors=True)
-            wheel = compile_wheel(interpreter, include, core, work / "raw")
-            retag(wheel, work / "repaired", source_date(INPUTS))
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(work / "repaired", folder)
-            shutil.rmtree(work)
+        work = CACHE / "build" / f"{interpreter.tag}-{architecture}-work"
+        shutil.rmtree(work, ignore_errors=True)
+        wheel = compile_wheel(interpreter, architecture, core, work / "raw")
+        inside = [sbom.pybind11(), sbom.cxx_library(zig.cxx_library_version())]
+        wheel_file.finish(wheel, work / "finished", platform_tags(architecture), inside)
+        keep(work, folder)
     return next(folder.glob("*.whl"))
 
 
-def compile_wheel(interpreter: Interpreter, include: Path, core: Path, destination: Path) -> Path:
-    """Run the build backend under `interpreter`; the build folder stays, so that the next build is incremental."""
-    backend = backend_folder()
+def keep(work: Path, folder: Path) -> None:
+    """Move work/finished to `folder` in one step: what is there is whole, whenever a build is interrupted."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(work / "finished", folder)
+    shutil.rmtree(work)
+
+
+def compile_wheel(interpreter: Interpreter, architecture: str, core: Path, destination: Path) -> Path:
+    """Run the build backend under `interpreter`; for another architecture it is told that it runs there."""
+    name = f"{interpreter.tag}-{architecture}"
+    aim = zig.target(architecture)
     settings = {
-        "build-dir": str(CACHE / "build" / interpreter.tag),
+        "build-dir": str(CACHE / "build" / name),
         "cmake.define.CMAKE_TOOLCHAIN_FILE": str(zig.TOOLCHAIN),
-        "cmake.define.HAMI_ZIG_TARGET": zig.TARGET,
+        "cmake.define.HAMI_ZIG_TARGET": aim,
         "cmake.define.HAMI_CORE_LIBRARY": str(core),
-        "cmake.define.pybind11_DIR": str(backend / "pybind11" / "share" / "cmake" / "pybind11"),
-        "cmake.define.Python_INCLUDE_DIR": str(include),
+        # The binding as one file: the templates of pybind11, most of the work, are read and compiled once.
+        "cmake.define.CMAKE_UNITY_BUILD": "ON",
+        "cmake.define.CMAKE_UNITY_BUILD_BATCH_SIZE": "0",
+        "cmake.define.pybind11_DIR": str(backend.folder() / "pybind11" / "share" / "cmake" / "pybind11"),
+        "cmake.define.Python_INCLUDE_DIR": str(headers.include_folder(interpreter)),
     }
-    env = zig.build_environment(PYTHONPATH=str(backend), SOURCE_DATE_EPOCH=source_date(INPUTS))
-    destination.mkdir(parents=True)
-    command = [interpreter.executable, "-S", "-c", BUILD_WHEEL, destination, json.dumps(settings)]
-    run(command, log=f"wheel-{interpreter.tag}", env=env, cwd=ROOT)
-    return next(destination.glob("*.whl"))
-
-
-def retag(wheel: Path, destination: Path, date: str) -> None:
-    """Let auditwheel prove that the wheel is manylinux, and name it so."""
-    tools = Path(sys.executable).parent
-    env = environment(SOURCE_DATE_EPOCH=date, PATH=f"{tools}:{os.environ.get('PATH', '')}")
-    command = [tools / "auditwheel", "repair", "--plat", PLATFORM, "--wheel-dir", destination, wheel]
-    run(command, log=f"repair-{wheel.stem}", env=env)
+    env = zig.build_environment(aim)
+    if architecture != zig.HOST:
+        env["_PYTHON_HOST_PLATFORM"] = f"linux-{architecture}"
+        env["SETUPTOOLS_EXT_SUFFIX"] = f".{interpreter.soabi(architecture)}.so"
+    python = interpreter.executable
+    log = f"wheel-{name}"
+    return backend.build("build_wheel", ROOT, destination, log, python=python, settings=settings, env=env)

@@ -3,57 +3,115 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from . import audit, core_wheel, headers, plugin_wheels
+from . import audit, backend, core_wheel, headers, plugin_wheels, preflight, sdists, zig
 from .interpreters import Interpreter
-from .paths import DIST
+from .parallel import in_parallel
+from .paths import CACHE, DIST, ROOT
 from .steps import Failure, step
 
+Jobs = dict[str, Callable[[], object]]
 
-def build(interpreters: list[Interpreter]) -> tuple[list[Path], list[str]]:
-    """Build and audit the core for `interpreters` and every plugin; the wheels in dist/, and why any is missing."""
-    skipped = []
-    for interpreter in interpreters:
-        try:
-            core_wheel.build(interpreter)
-        except headers.NoHeaders as reason:
-            skipped.append(str(reason))
-    if len(skipped) == len(interpreters):
+
+def build(
+    interpreters: Sequence[Interpreter],
+    architectures: Sequence[str] = (zig.HOST,),
+    plugins: Sequence[Path] | None = None,
+    *,
+    with_sdists: bool = False,
+) -> tuple[list[Path], list[str]]:
+    """Build the core for `interpreters` and `plugins` (None: all); what dist/ has then, and why any is missing."""
+    plugins = plugin_wheels.folders() if plugins is None else plugins
+    preflight.require_room(CACHE, room_needed(architectures))
+    backend.folder()
+    buildable, skipped = with_headers(interpreters)
+    if skipped and not buildable:
         raise headers.NoHeaders("\n".join(["hami-core could be built for no Python:", *skipped]))
-    for plugin in plugin_wheels.folders():
-        plugin_wheels.build(plugin)
+    jobs = core_jobs(buildable, architectures)
+    for plugin in plugins:
+        for platform in plugin_wheels.platforms(plugin, architectures):
+            if platform != plugin_wheels.PURE:
+                zig.warm_up(zig.target(platform))
+            if not plugin_wheels.finished(plugin, platform).is_dir():
+                jobs[f"{plugin.name} {platform}"] = partial(plugin_wheels.build, plugin, platform)
+    if with_sdists:
+        for project in [*([ROOT] if interpreters else []), *plugins]:
+            jobs[f"{project.name} sdist"] = partial(sdists.build, project)
+    if jobs:
+        in_parallel("building", jobs)
     return collect(), skipped
 
 
+def room_needed(architectures: Sequence[str]) -> int:
+    """Megabytes: measured, and half as much again. What is built already needs no more room."""
+    return 300 + sum(500 for architecture in architectures if not zig.is_warm(zig.target(architecture)))
+
+
+def with_headers(interpreters: Sequence[Interpreter]) -> tuple[list[Interpreter], list[str]]:
+    """Those that can be built for, and why the others cannot."""
+    buildable, skipped = [], []
+    for interpreter in interpreters:
+        try:
+            headers.include_folder(interpreter)
+            buildable.append(interpreter)
+        except headers.NoHeaders as reason:
+            skipped.append(str(reason))
+    return buildable, skipped
+
+
+def core_jobs(interpreters: Sequence[Interpreter], architectures: Sequence[str]) -> Jobs:
+    """One for each wheel of the core that is not there; the static core of their architecture is built at once."""
+    jobs: Jobs = {}
+    for architecture in architectures:
+        missing = [i for i in interpreters if not core_wheel.finished(i, architecture).is_dir()]
+        if missing:
+            core = core_wheel.static_core(architecture)
+            jobs |= {f"{i.tag} {architecture}": partial(core_wheel.build, i, architecture, core) for i in missing}
+    return jobs
+
+
 def current() -> list[Path]:
-    """Every finished wheel of the current sources, also those of an earlier run for other Pythons."""
+    """Every finished file of the current sources, also those of an earlier run for other Pythons."""
+    plugins = plugin_wheels.folders()
     folders = [core_wheel.WHEELS / f"hami_core-{core_wheel.key()}"]
-    folders += [plugin_wheels.finished(plugin) for plugin in plugin_wheels.folders()]
-    return sorted(wheel for folder in folders for wheel in folder.rglob("*.whl"))
+    folders += [
+        plugin_wheels.finished(plugin, platform)
+        for plugin in plugins
+        for platform in plugin_wheels.platforms(plugin, list(zig.ARCHITECTURES))
+    ]
+    folders += [sdists.finished(project) for project in (ROOT, *plugins)]
+    return sorted(file for folder in folders for kind in ("*.whl", "*.tar.gz") for file in folder.rglob(kind))
 
 
 def collect() -> list[Path]:
-    """Make dist/ hold the current wheels and nothing else; wheels of sources that are gone leave the cache."""
-    wheels = current()
-    for folder in core_wheel.WHEELS.iterdir():
-        if not any(wheel.is_relative_to(folder) for wheel in wheels):
+    """Make dist/ hold the current files and nothing else; files of sources that are gone leave the cache."""
+    files = current()
+    for folder in [*core_wheel.WHEELS.glob("*"), *sdists.SDISTS.glob("*")]:
+        if not any(file.is_relative_to(folder) for file in files):
             shutil.rmtree(folder)
     DIST.mkdir(exist_ok=True)
-    for old in DIST.glob("*.whl"):
+    for old in archives():
         old.unlink()
-    return [Path(shutil.copy2(wheel, DIST)) for wheel in wheels]
+    return [Path(shutil.copy2(file, DIST)) for file in files]
 
 
-def findings(wheels: list[Path]) -> list[audit.Finding]:
-    """Everything that the audit found about `wheels`."""
-    with step(f"auditing {len(wheels)} wheels"):
-        return audit.audit_all(wheels)
+def archives() -> list[Path]:
+    """The wheels and source distributions in dist/."""
+    return sorted([*DIST.glob("*.whl"), *DIST.glob("*.tar.gz")])
 
 
-def audited(wheels: list[Path]) -> list[audit.Finding]:
-    """The findings about `wheels`; raises Failure if one of them is bad."""
-    found = findings(wheels)
+def findings(files: list[Path]) -> list[audit.Finding]:
+    """Everything that the audit found about `files`."""
+    with step(f"auditing {len(files)} files"):
+        return audit.audit_all(files)
+
+
+def audited(files: list[Path]) -> list[audit.Finding]:
+    """The findings about `files`; raises Failure if one of them is bad."""
+    found = findings(files)
     wrong = [str(finding) for finding in found if not finding.passed]
     if wrong:
         raise Failure("\n".join(wrong))

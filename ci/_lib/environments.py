@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import shutil
 import sys
 from pathlib import Path
 
+from . import preflight
 from .paths import CACHE, REQUIREMENTS
+from .preflight import INDEX_HINT as INDEX_HINT
 from .steps import Failure, run, step
 
 STAMP = "hami-stamp"
-INDEX_HINT = "The package index must be reachable; pip's own settings (PIP_INDEX_URL, proxies) apply."
 
 
 def require_venv() -> None:
@@ -48,12 +50,18 @@ def stamped(folder: Path, key: str) -> bool:
     return stamp_of(folder) == key
 
 
+def first_package(requirements: Path) -> str:
+    lines = (line for line in requirements.read_text("utf-8").splitlines() if line and not line.startswith("#"))
+    return re.split(r"[^\w.-]", next(lines), maxsplit=1)[0]
+
+
 def ensure(name: str, python: str | None = None) -> Path:
     """The interpreter of the environment with the packages of ci/requirements/NAME.txt, made if it is not there."""
     python = python or sys.executable
     folder, requirements = CACHE / "envs" / name, REQUIREMENTS / f"{name}.txt"
     key = hashlib.sha256(requirements.read_bytes() + f"{python} {sys.version}".encode()).hexdigest()
     if not stamped(folder, key):
+        preflight.require_index(Path(python), first_package(requirements))
         with step(f"installing the {name} environment"):
             fresh = fresh_venv(folder, python)
             install(fresh, f"install-{name}", "-r", requirements)

@@ -49,6 +49,10 @@ class Interpreter:
     def has_headers(self) -> bool:
         return (self.include / "Python.h").is_file()
 
+    def soabi(self, architecture: str) -> str:
+        """What the name of an extension module has before its .so."""
+        return f"cpython-{self.tag.removeprefix('cp')}-{architecture}-linux-gnu"
+
     def __str__(self) -> str:
         return f"{self.tag} ({'.'.join(map(str, self.version))}, {self.executable})"
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("HAMI_CACHE") or ROOT / ".cache").resolve()
@@ -41,3 +42,13 @@ def content_key(paths: Iterable[Path], *extra: str) -> str:
         digest.update(str(name).encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
+
+
+def pyproject(folder: Path) -> dict[str, Any]:
+    """What the pyproject.toml in `folder` says."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # before Python 3.11, in the tools' environment
+        import tomli as tomllib
+    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
+    return project

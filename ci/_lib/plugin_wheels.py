@@ -2,77 +2,91 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from . import core_wheel, zig
-from .core_wheel import WHEELS, source_date
-from .paths import CACHE, REQUIREMENTS, ROOT, content_key
-from .steps import environment, run, step
+from . import backend, core_wheel, sbom, wheel_file, zig
+from .paths import CACHE, REQUIREMENTS, ROOT, content_key, pyproject
+from .steps import Failure
 
 PLUGINS = ROOT / "hami-plugins"
 CMAKE_PACKAGE = ROOT / "hami-core" / "cmake"
+INPUTS = [
+    *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "plugin_wheels.py", "sbom.py", "wheel_file.py")),
+    REQUIREMENTS / "backend.txt",
+]
 # What a native plugin is built with, besides its own folder.
 NATIVE_INPUTS = [
     CMAKE_PACKAGE,
     ROOT / "hami-core" / "include",
     ROOT / "ci" / "toolchains",
-    *(REQUIREMENTS / name for name in ("tools.txt", "backend.txt")),
+    REQUIREMENTS / "tools.txt",
 ]
+PURE = "any"
 
 
-def folders() -> list[Path]:
-    return sorted(path.parent for path in PLUGINS.glob("*/pyproject.toml"))
+def folders(asked: list[str] | None = None) -> list[Path]:
+    """The folder of every plugin, or of those asked for by name."""
+    found = {path.parent.name: path.parent for path in sorted(PLUGINS.glob("*/pyproject.toml"))}
+    for name in asked or ():
+        if name not in found:
+            raise Failure(f'there is no plugin "{name}"; hami-plugins/ has {", ".join(found)}')
+    return [folder for name, folder in found.items() if not asked or name in asked]
 
 
 def is_native(plugin: Path) -> bool:
-    return "scikit_build_core" in (plugin / "pyproject.toml").read_text("utf-8")
+    return bool(pyproject(plugin)["build-system"]["build-backend"] == "scikit_build_core.build")
 
 
-def finished(plugin: Path) -> Path:
+def platforms(plugin: Path, architectures: Sequence[str]) -> Sequence[str]:
+    """What wheels of it are built for: those architectures, or any."""
+    return architectures if is_native(plugin) else [PURE]
+
+
+def finished(plugin: Path, platform: str) -> Path:
     """Where the finished wheel of this plugin lies, or will."""
-    key = content_key([plugin, *NATIVE_INPUTS], zig.TARGET) if is_native(plugin) else content_key([plugin])
-    return WHEELS / f"{plugin.name.replace('-', '_')}-{key}"
+    inputs = [plugin, *INPUTS, *(NATIVE_INPUTS if platform != PURE else ())]
+    return core_wheel.WHEELS / f"{plugin.name.replace('-', '_')}-{content_key(inputs, zig.GLIBC)}-{platform}"
 
 
-def build(plugin: Path) -> Path:
+def build(plugin: Path, platform: str) -> Path:
     """The wheel of the plugin in folder `plugin`."""
-    folder = finished(plugin)
+    folder = finished(plugin, platform)
     if not folder.is_dir():
-        with step(f"building {plugin.name}"):
-            work = CACHE / "build" / f"{plugin.name}-work"
-            shutil.rmtree(work, ignore_errors=True)
-            # pip may leave build folders in the source; a copy keeps the checkout clean.
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "dist", ".pytest_cache")
-            shutil.copytree(plugin, work / "source", ignore=ignored)
-            (build_native if is_native(plugin) else build_pure)(plugin, work)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(work / "out", folder)
-            shutil.rmtree(work)
+        with copied(plugin, platform) as work:
+            if platform == PURE:
+                wheel = backend.build("build_wheel", work / "source", work / "raw", f"wheel-{plugin.name}")
+                wheel_file.finish(wheel, work / "finished", [PURE])
+            else:
+                wheel = compile_wheel(plugin.name, platform, work)
+                tags = core_wheel.platform_tags(platform)
+                wheel_file.finish(wheel, work / "finished", tags, [sbom.cxx_library(zig.cxx_library_version())])
+            core_wheel.keep(work, folder)
     return next(folder.glob("*.whl"))
 
 
-def build_pure(plugin: Path, work: Path) -> None:
-    """The wheel of work/source in work/out."""
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", work / "out", work / "source"]
-    run(command, log=f"wheel-{plugin.name}", env=environment(SOURCE_DATE_EPOCH=source_date([plugin])))
-
-
-def build_native(plugin: Path, work: Path) -> None:
-    """The same, compiled against the headers of this checkout and named manylinux."""
+def compile_wheel(name: str, architecture: str, work: Path) -> Path:
+    """The wheel of work/source, compiled against the headers of this checkout."""
+    aim = zig.target(architecture)
     settings = {
         "cmake.define.CMAKE_TOOLCHAIN_FILE": str(zig.TOOLCHAIN),
-        "cmake.define.HAMI_ZIG_TARGET": zig.TARGET,
+        "cmake.define.HAMI_ZIG_TARGET": aim,
         "cmake.define.hami_DIR": str(CMAKE_PACKAGE),
     }
-    backend = core_wheel.backend_folder()
-    zig.warm_up()
-    date = source_date([plugin, *NATIVE_INPUTS])
-    env = zig.build_environment(PYTHONPATH=str(backend), SOURCE_DATE_EPOCH=date)
-    (work / "raw").mkdir()
-    command = [sys.executable, "-S", "-c", core_wheel.BUILD_WHEEL, work / "raw", json.dumps(settings)]
-    run(command, log=f"wheel-{plugin.name}", env=env, cwd=work / "source")
-    core_wheel.retag(next((work / "raw").glob("*.whl")), work / "out", date)
+    env = zig.build_environment(aim)
+    if architecture != zig.HOST:
+        env["_PYTHON_HOST_PLATFORM"] = f"linux-{architecture}"
+    log = f"wheel-{name}-{architecture}"
+    return backend.build("build_wheel", work / "source", work / "raw", log, settings=settings, env=env)
+
+
+@contextmanager
+def copied(plugin: Path, platform: str) -> Iterator[Path]:
+    """A work folder with a copy of the plugin in source/: build backends leave folders there."""
+    work = CACHE / "build" / f"{plugin.name}-{platform}-work"
+    shutil.rmtree(work, ignore_errors=True)
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "dist", ".pytest_cache")
+    shutil.copytree(plugin, work / "source", ignore=ignored)
+    yield work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -24,8 +25,14 @@ class Failure(Exception):
 
 
 @contextmanager
-def step(title: str) -> Iterator[None]:
-    """Show `title` with the time it takes, if it takes over two seconds."""
+def step(title: str, detail: Callable[[], str] = str) -> Iterator[None]:
+    """Show `title` and, as long as it lasts, `detail` with the time it takes, if it takes over two seconds.
+
+    A step of a job that runs beside others is silent: those that started the jobs show them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     start, ended, shown = time.monotonic(), threading.Event(), threading.Event()
     terminal = sys.stderr.isatty()
 
@@ -34,7 +41,8 @@ def step(title: str) -> Iterator[None]:
         while not ended.wait(wait):
             shown.set()
             seconds = time.monotonic() - start
-            sys.stderr.write(f"\r{title} … {seconds:.0f} s" if terminal else f"{title} … {seconds:.0f} s\n")
+            line = f"{title}{detail()} … {seconds:.0f} s"
+            sys.stderr.write(f"\r\033[K{line}" if terminal else f"{line}\n")
             sys.stderr.flush()
             wait = 1.0 if terminal else REPEATED_AFTER_S
 
@@ -110,6 +118,11 @@ def guarded(main: Callable[[], int]) -> int:
         return main()
     except Failure as failure:
         print(f"\n{failure}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"\n{error}\nMake room; the next run goes on from what is finished.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted; the next run goes on from what is finished", file=sys.stderr)

@@ -7,18 +7,19 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import environments
+from . import environments, preflight, zig
 from .interpreters import Interpreter
 from .paths import CACHE, DIST
 from .steps import step
 
 
 def usable(interpreter: Interpreter) -> list[Path]:
-    """The wheels in dist/ that this interpreter can install."""
+    """The wheels in dist/ that this interpreter can install on this machine."""
     tags = ("py3", interpreter.tag.rstrip("t"))
     abis = ("none", interpreter.tag)
     names = ((wheel, wheel.stem.split("-")) for wheel in sorted(DIST.glob("*.whl")))
-    return [wheel for wheel, parts in names if parts[-3] in tags and parts[-2] in abis]
+    here = ("any", zig.HOST)
+    return [wheel for wheel, parts in names if parts[-3] in tags and parts[-2] in abis and parts[-1].endswith(here)]
 
 
 def pins(wheels: Sequence[Path]) -> dict[str, str]:
@@ -55,6 +56,7 @@ def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: S
         with step(f"installing our new wheels into the {name} environment"):
             environments.install(python, f"install-{name}", "--force-reinstall", "--no-deps", *ours)
     else:
+        preflight.require_index(interpreter.executable, "pluggy")
         with step(f"installing {' '.join(wanted)} into a clean environment"):
             environments.fresh_venv(folder, str(interpreter.executable))
             constraints = folder / "constraints.txt"

@@ -1,29 +1,40 @@
-"""The audit of wheels: a right wheel passes, and a wheel that is wrong in one way fails the check for it."""
+"""The audit: a right file passes, and a file that is wrong in one way fails the check for it."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
-import platform
 import subprocess
-import zipfile
+import tarfile
 from collections.abc import Callable
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from _lib import audit, zig
+from _lib import audit, audit_archive, audit_results, changelog, core_wheel, sbom, wheel_file, zig
 
-PLATFORM = ".".join(audit.TAGS)
-METADATA = (
-    "Metadata-Version: 2.4\nName: {name}\nVersion: 0.1.0\nSummary: x\nDescription-Content-Type: text/markdown\n\n# x\n"
-)
-MODULE = "int PyInit__core(void) { return 0; }\n"
+PLATFORM = ".".join(core_wheel.platform_tags(zig.HOST))
+METADATA = """\
+Metadata-Version: 2.4
+Name: {name}
+Version: 0.1.0
+Summary: x
+License-Expression: Apache-2.0
+License-File: LICENSE
+Description-Content-Type: text/markdown
+
+# x
+"""
+# As in the core: a message that names its version.
+VERSION = 'const char* version(void) { return "hami-core 0.1.0 serves 1.0"; }\n'
+HIDDEN = '__attribute__((visibility("hidden"))) '
+MODULE = f"{HIDDEN}{VERSION}const char* PyInit__core(void) {{ return version(); }}\n"
 PLUGIN = "int hami_plugin_v1(void) { return 0; }\n"
+
+Compile = Callable[..., bytes]
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., bytes]:
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
     """compiled(text of C, target) -> a shared object as the wheels' compiler makes it; it may link another."""
     folder = tmp_path_factory.mktemp("objects")
 
@@ -32,116 +43,237 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., bytes]:
         source.write_text(text)
         command = [zig.program(), "cc", "-target", target, "-O2", "-fPIC", "-shared", "-s", source, "-o", built]
         command += [f"-Wl,-soname,{name}", *([folder / link] if link else [])]
-        subprocess.run(command, env=zig.build_environment(**zig.cache_for(target)), check=True)
+        subprocess.run(command, env=zig.build_environment(target), check=True)
         return built.read_bytes()
 
     return compile_text
 
 
-def write_wheel(folder: Path, name: str, tag: str, files: dict[str, bytes], metadata: str = METADATA) -> Path:
-    """A wheel with these files and with metadata as they should be."""
+@pytest.fixture(autouse=True)
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changelogs of the wheels made here."""
+    for folder in (tmp_path, tmp_path / "hami-plugins" / "hami-x"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0, not released yet\n\nFirst version.\n")
+    monkeypatch.setattr(changelog, "ROOT", tmp_path)
+
+
+def write_wheel(folder: Path, name: str, tag: str, files: dict[str, bytes], **changed: bytes | None) -> Path:
+    """A wheel with these files and with metadata as they should be, but for what is `changed` in .dist-info."""
     info = f"{name}-0.1.0.dist-info"
-    tags = "".join(f"Tag: {'-'.join(tag.split('-')[:2])}-{part}\n" for part in tag.split("-")[2].split("."))
-    pure = "true" if tag.endswith("any") else "false"
-    files = {
-        **files,
-        f"{info}/METADATA": metadata.format(name=name.replace("_", "-")).encode(),
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: {pure}\n{tags}".encode(),
+    interpreter, platforms = tag.rsplit("-", 1)
+    metadata = METADATA.format(name=name.replace("_", "-"))
+    bill = sbom.document(Parser().parsestr(metadata), [sbom.cxx_library("20.1")])
+    tags = "".join(f"Tag: {interpreter}-{platform}\n" for platform in platforms.split("."))
+    pure = "true" if platforms == "any" else "false"
+    own: dict[str, bytes | None] = {
+        "METADATA": metadata.encode(),
+        "WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: {pure}\n{tags}".encode(),
+        "entry_points.txt": b"[hami]\nx = %s\n" % (b"hami.start:main" if name == "hami_core" else b"hami_x.plugin"),
+        "licenses/LICENSE": b"Apache-2.0",
+        "sboms/x.cdx.json": bill.encode(),
+        **{key.replace("__", "."): data for key, data in changed.items()},
     }
-    record = "".join(f"{path},sha256={digest(data)},{len(data)}\n" for path, data in files.items())
-    wheel = folder / f"{name}-0.1.0-{tag}.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for path, data in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n".encode()}.items():
-            archive.writestr(path, data)
-    return wheel
+    whole = {**files, **{f"{info}/{path}": data for path, data in own.items() if data is not None}}
+    return wheel_file.write(whole, folder / f"{name}-0.1.0-{tag}.whl")
 
 
-def digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+def core(folder: Path, binary: bytes, tag: str = PLATFORM, **changed: bytes | None) -> Path:
+    files = {"hami/__init__.py": b"", "hami/start.py": b"def main(): ...\n", "hami/_core.so": binary}
+    return write_wheel(folder, "hami_core", f"cp312-cp312-{tag}", files, **changed)
 
 
-def failed(wheel: Path) -> dict[str, str]:
-    """The checks that this wheel fails, and what they found."""
-    return {finding.check: finding.detail for finding in audit.audit_all([wheel]) if not finding.passed}
+def plugin(folder: Path, files: dict[str, bytes] | None = None, tag: str = "any", **changed: bytes | None) -> Path:
+    own = {"hami_x/__init__.py": b"", "hami_x/plugin.py": b"", **(files or {})}
+    return write_wheel(folder, "hami_x", f"py3-none-{tag}", own, **changed)
 
 
-def core(folder: Path, files: dict[str, bytes], tag: str = PLATFORM) -> Path:
-    return write_wheel(folder, "hami_core", f"cp312-cp312-{tag}", files)
+def failed(file: Path) -> dict[str, str]:
+    """The checks that this file fails, and what they found."""
+    return {finding.check: finding.detail for finding in audit.audit_all([file]) if not finding.passed}
 
 
-def test_right_wheel_of_the_core_passes(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
-    assert failed(core(tmp_path, {"hami/_core.so": compiled(MODULE)})) == {}
+def test_right_wheel_of_the_core_passes(tmp_path: Path, compiled: Compile) -> None:
+    assert failed(core(tmp_path, compiled(MODULE))) == {}
 
 
-def test_second_exported_symbol_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
-    wheel = core(tmp_path, {"hami/_core.so": compiled(MODULE + "int hami_leak(void) { return 0; }\n")})
+def test_second_exported_symbol_is_found(tmp_path: Path, compiled: Compile) -> None:
+    wheel = core(tmp_path, compiled(MODULE + "int hami_leak(void) { return 0; }\n"))
     assert failed(wheel) == {"exports": "PyInit__core, hami_leak"}
 
 
-def test_symbol_that_glibc_2_17_lacks_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
-    text = "unsigned arc4random(void);\nint PyInit__core(void) { return (int)arc4random(); }\n"
-    assert failed(core(tmp_path, {"hami/_core.so": compiled(text)})) == {"symbols of glibc 2.17": "arc4random"}
+def test_symbol_that_glibc_2_17_lacks_is_found(tmp_path: Path, compiled: Compile) -> None:
+    text = MODULE.replace("const char* PyInit", "unsigned arc4random(void);\nconst char* PyInit").replace(
+        "{ return version(); }", "{ return arc4random() ? version() : 0; }"
+    )
+    assert failed(core(tmp_path, compiled(text))) == {"symbols of glibc 2.17": "arc4random"}
 
 
-def test_binary_for_a_newer_glibc_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
-    text = "#include <dlfcn.h>\nint PyInit__core(void) { return dlclose(0); }\n"
-    binary = compiled(text, zig.TARGET.replace(zig.GLIBC, "2.34"))
-    assert failed(core(tmp_path, {"hami/_core.so": binary})) == {
-        "auditwheel show": f"manylinux_2_34_{platform.machine()}",
+def test_binary_for_a_newer_glibc_is_found(tmp_path: Path, compiled: Compile) -> None:
+    text = "#include <dlfcn.h>\n" + MODULE.replace("return version()", "return dlclose(0) ? version() : 0")
+    assert failed(core(tmp_path, compiled(text, zig.target(glibc="2.34")))) == {
+        "auditwheel show": f"manylinux_2_34_{zig.HOST}",
         "symbols of glibc 2.17": "dlclose@GLIBC_2.34",
     }
 
 
-def test_second_binary_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
-    wheel = core(tmp_path, {"hami/_core.so": compiled(MODULE), "hami/_other.so": compiled(MODULE)})
-    assert failed(wheel) == {"one binary": "_core.so, _other.so"}
+def test_second_binary_is_found(tmp_path: Path, compiled: Compile) -> None:
+    files = {"hami/__init__.py": b"", "hami/start.py": b"main = print\n"}
+    files |= {"hami/_core.so": compiled(MODULE), "hami/_other.so": compiled(MODULE)}
+    wheel = write_wheel(tmp_path, "hami_core", f"cp312-cp312-{PLATFORM}", files)
+    assert failed(wheel) == {"one binary": "hami/_core.so, hami/_other.so"}
 
 
-def test_missing_platform_tag_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
-    tag = audit.TAGS[-1]
-    assert failed(core(tmp_path, {"hami/_core.so": compiled(MODULE)}, tag)) == {"platform": tag}
+def test_missing_platform_tag_is_found(tmp_path: Path, compiled: Compile) -> None:
+    tag = core_wheel.platform_tags(zig.HOST)[-1]
+    assert failed(core(tmp_path, compiled(MODULE), tag)) == {"platform": tag}
 
 
-def test_wheel_over_the_size_limit_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
-    wheel = core(tmp_path, {"hami/_core.so": compiled(MODULE), "hami/data.bin": os.urandom(audit.CORE_LIMIT)})
-    assert failed(wheel) == {"size": f"{wheel.stat().st_size} bytes, limit {audit.CORE_LIMIT}"}
+def test_renamed_wheel_is_found(tmp_path: Path, compiled: Compile) -> None:
+    wheel = core(tmp_path, compiled(MODULE))
+    renamed = wheel.rename(tmp_path / wheel.name.replace("cp312-cp312", "cp313-cp313"))
+    assert list(failed(renamed)) == ["file name"]
+
+
+def test_wheel_over_the_size_limits_is_found(
+    tmp_path: Path, compiled: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = core(tmp_path, compiled(MODULE) + os.urandom(20_000))
+    monkeypatch.setattr(audit_archive, "CORE_SIZES", {"size": 20_000, "size when installed": 21_000})
+    installed = sum(map(len, wheel_file.read(wheel).values()))
+    assert failed(wheel) == {
+        "size": f"{wheel.stat().st_size} bytes, limit 20000",
+        "size when installed": f"{installed} bytes, limit 21000",
+    }
+
+
+def test_limits_are_those_promised() -> None:
+    assert audit_archive.CORE_SIZES == {"size": 1_500_000, "size when installed": 4_000_000}
+
+
+def test_binary_of_another_version_is_found(tmp_path: Path, compiled: Compile) -> None:
+    wheel = core(tmp_path, compiled(MODULE.replace("0.1.0", "0.0.9")))
+    assert failed(wheel) == {"version": "file name 0.1.0, metadata 0.1.0, changelog 0.1.0, binary 0.0.9"}
+
+
+def test_version_without_a_changelog_is_found(tmp_path: Path) -> None:
+    (tmp_path / "hami-plugins" / "hami-x" / "CHANGELOG.md").write_text("# Changelog\n\n## 0.0.9, 2026-01-01\n")
+    assert failed(plugin(tmp_path)) == {"version": "file name 0.1.0, metadata 0.1.0, changelog 0.0.9"}
 
 
 def test_right_wheel_of_a_plugin_passes(tmp_path: Path) -> None:
-    assert failed(write_wheel(tmp_path, "hami_x", "py3-none-any", {"hami_x/__init__.py": b""})) == {}
+    assert failed(plugin(tmp_path)) == {}
 
 
 def test_plugin_bound_to_one_python_is_found(tmp_path: Path) -> None:
-    wheel = write_wheel(tmp_path, "hami_x", "cp312-cp312-any", {"hami_x/__init__.py": b""})
-    assert failed(wheel) == {"tags": "cp312-cp312-any"}
+    wheel = write_wheel(tmp_path, "hami_x", "cp312-cp312-any", wheel_file.read(plugin(tmp_path)))
+    assert failed(wheel)["interpreter"] == "cp312-cp312"
 
 
-def test_plugin_with_files_in_the_folder_of_the_core_is_found(tmp_path: Path) -> None:
-    files = {"hami_x/__init__.py": b"", "hami/x.py": b""}
-    assert failed(write_wheel(tmp_path, "hami_x", "py3-none-any", files)) == {"top-level names": "hami, hami_x"}
+def test_plugin_with_files_in_the_folder_of_another_is_found(tmp_path: Path) -> None:
+    found = failed(plugin(tmp_path, {"hami/x.py": b""}))
+    assert found["top-level names"] == "hami, hami_x"
+    assert set(found) == {"top-level names", "check-wheel-contents"}  # which sees it as well
 
 
-def native(folder: Path, files: dict[str, bytes]) -> Path:
-    return write_wheel(folder, "hami_x", f"py3-none-{PLATFORM}", files)
+def test_binary_in_a_pure_wheel_is_found(tmp_path: Path, compiled: Compile) -> None:
+    assert failed(plugin(tmp_path, {"hami_x/x.so": compiled(PLUGIN)})) == {"pure Python": "hami_x/x.so"}
 
 
-def test_right_wheel_of_a_native_plugin_passes(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
-    assert failed(native(tmp_path, {"hami_x/x.so": compiled(PLUGIN)})) == {}
+def test_right_wheel_of_a_native_plugin_passes(tmp_path: Path, compiled: Compile) -> None:
+    assert failed(plugin(tmp_path, {"hami_x/x.so": compiled(PLUGIN)}, PLATFORM)) == {}
 
 
-def test_native_plugin_that_shows_more_than_its_entry_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
-    wheel = native(tmp_path, {"hami_x/x.so": compiled(PLUGIN + "int helper(void) { return 0; }\n")})
-    assert failed(wheel) == {"exports": "hami_plugin_v1, helper"}
+def test_native_plugin_that_shows_more_than_its_entry_is_found(tmp_path: Path, compiled: Compile) -> None:
+    binary = compiled(PLUGIN + "int helper(void) { return 0; }\n")
+    assert failed(plugin(tmp_path, {"hami_x/x.so": binary}, PLATFORM)) == {"exports": "hami_plugin_v1, helper"}
 
 
-def test_native_plugin_that_links_another_library_is_found(tmp_path: Path, compiled: Callable[..., bytes]) -> None:
+def test_native_plugin_that_links_another_library_is_found(tmp_path: Path, compiled: Compile) -> None:
     compiled("int run(void) { return 0; }\n", name="libengine.so")
     binary = compiled("int run(void);\nint hami_plugin_v1(void) { return run(); }\n", link="libengine.so")
-    found = failed(native(tmp_path, {"hami_x/x.so": binary}))
-    assert found["links"] == "libengine.so"
+    assert failed(plugin(tmp_path, {"hami_x/x.so": binary}, PLATFORM))["links"] == "libengine.so"
+
+
+def test_native_plugin_compiled_for_one_python_is_found(tmp_path: Path, compiled: Compile) -> None:
+    binary = compiled("int Py_IsInitialized(void);\nint hami_plugin_v1(void) { return Py_IsInitialized(); }\n")
+    found = failed(plugin(tmp_path, {"hami_x/x.cpython-312-x86_64-linux-gnu.so": binary}, PLATFORM))
+    assert found == {"no Python ABI": "hami_x/x.cpython-312-x86_64-linux-gnu.so, Py_IsInitialized"}
 
 
 def test_metadata_that_an_index_refuses_is_found(tmp_path: Path) -> None:
-    metadata = METADATA.replace("text/markdown", "text/nonsense")
-    wheel = write_wheel(tmp_path, "hami_x", "py3-none-any", {"hami_x/__init__.py": b""}, metadata)
-    assert list(failed(wheel)) == ["twine check --strict"]
+    metadata = METADATA.format(name="hami-x").replace("text/markdown", "text/nonsense").encode()
+    assert list(failed(plugin(tmp_path, METADATA=metadata))) == ["twine check --strict"]
+
+
+def test_missing_licence_file_is_found(tmp_path: Path) -> None:
+    assert failed(plugin(tmp_path, **{"licenses/LICENSE": None})) == {"licence": "missing: LICENSE"}
+
+
+def test_missing_bill_of_materials_is_found(tmp_path: Path) -> None:
+    wheel = plugin(tmp_path, **{"sboms/x.cdx.json": None})
+    assert failed(wheel) == {"bill of materials": "0 files in hami_x-0.1.0.dist-info/sboms/, and 1 is wanted"}
+
+
+def test_bill_of_materials_that_is_no_cyclonedx_is_found(tmp_path: Path) -> None:
+    bill = b'{"bomFormat": "CycloneDX", "specVersion": "1.6", "x": 1}'
+    found = failed(plugin(tmp_path, **{"sboms/x.cdx.json": bill}))
+    assert found["bill of materials"].startswith("no CycloneDX: ")
+
+
+def test_bill_of_materials_of_another_version_is_found(tmp_path: Path) -> None:
+    bill = sbom.document(Parser().parsestr(METADATA.format(name="hami-x").replace("0.1.0", "0.0.9")), [])
+    found = failed(plugin(tmp_path, **{"sboms/x.cdx.json": bill.encode()}))
+    assert found == {"bill of materials": "of hami-x 0.0.9; inside: nothing of others"}
+
+
+@pytest.mark.parametrize("target", ["hami_x.gone", "hami_x.plugin:gone"])
+def test_entry_point_that_is_not_there_is_found(tmp_path: Path, target: str) -> None:
+    wheel = plugin(tmp_path, entry_points__txt=f"[hami]\nx = {target}\n".encode())
+    assert failed(wheel) == {"entry points": f"not in the wheel: {target}"}
+
+
+def test_entry_point_that_cannot_be_imported_is_found(tmp_path: Path) -> None:
+    wheel = plugin(tmp_path, {"hami_x/plugin.py": b"import hami_x.gone\n"})
+    core_files = {"hami/__init__.py": b""}
+    beside = write_wheel(tmp_path, "hami_core", "cp312-cp312-any", core_files)
+    found = audit_archive.entry_points(wheel, wheel_file.read(wheel), beside)
+    assert found == ("entry points", False, "ModuleNotFoundError: No module named 'hami_x.gone'")
+
+
+def test_file_beside_the_package_is_found(tmp_path: Path) -> None:
+    found = failed(plugin(tmp_path, {"hami_x/__pycache__/plugin.pyc": b""}))
+    assert list(found) == ["check-wheel-contents"]
+    assert found["check-wheel-contents"].startswith("W001: Wheel contains .pyc")
+
+
+def sdist(folder: Path, *names: str) -> Path:
+    archive = folder / "hami_x-0.1.0.tar.gz"
+    with tarfile.open(archive, "w:gz") as target:
+        for name in names:
+            (folder / "file").write_text(METADATA.format(name="hami-x"))
+            target.add(folder / "file", f"hami_x-0.1.0/{name}")
+    return archive
+
+
+SDIST = ("pyproject.toml", "PKG-INFO", "LICENSE", "README.md", "CHANGELOG.md")
+
+
+def test_right_sdist_passes(tmp_path: Path) -> None:
+    assert failed(sdist(tmp_path, *SDIST)) == {}
+
+
+def test_sdist_without_its_licence_is_found(tmp_path: Path) -> None:
+    assert failed(sdist(tmp_path, *(name for name in SDIST if name != "LICENSE"))) == {"contents": "missing: LICENSE"}
+
+
+def test_sdist_with_something_built_is_found(tmp_path: Path) -> None:
+    assert failed(sdist(tmp_path, *SDIST, "python/x.so")) == {"sources only": "python/x.so"}
+
+
+def test_results_name_what_failed(tmp_path: Path) -> None:
+    wheel = plugin(tmp_path, **{"licenses/LICENSE": None})
+    text = audit_results.render([wheel], audit.audit_all([wheel]))
+    assert "| `hami_x-0.1.0-py3-none-any.whl` | " in text
+    assert " | FAILED: licence |" in text
+    assert "| licence | **FAILED** missing: LICENSE | hami_x |" in text

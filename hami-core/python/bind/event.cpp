@@ -11,7 +11,7 @@
 namespace hami::bind {
 namespace {
 
-constexpr const char* kDoc = R"(Something that will be done once: notified, or failed.
+constexpr const char* kEventDoc = R"(Something that will be done once: notified, or failed.
 
     event = hami.Event()
     pipe({"data": image, "event": event})    # returns at once
@@ -44,7 +44,7 @@ bool notify(Event& event, py::handle given) {
   return event.notify(std::move(value));
 }
 
-bool fail(Event& event, py::object exception) {
+bool fail_event(Event& event, py::object exception) {
   Error error = from_exception(exception_of(std::move(exception)));
   const ReleaseGil released;
   return event.fail(std::move(error));
@@ -55,7 +55,7 @@ py::object exception(const Event& event) {
   return error ? to_exception(*error) : py::none();
 }
 
-std::string show(const Event& event) {
+std::string show_event(const Event& event) {
   if (!event.done()) return "<hami.Event: waiting>";
   const py::object error = exception(event);
   return error.is_none() ? "<hami.Event: done>" : "<hami.Event: failed, " + std::string(py::repr(error)) + ">";
@@ -68,12 +68,12 @@ py::object await(const py::object& event) {
 }  // namespace
 
 void register_event(py::module_& module) {
-  py::class_<Event, Ref<Event>> event(module, "Event", kDoc, py::is_final());
+  py::class_<Event, Ref<Event>> event(module, "Event", kEventDoc, py::is_final());
   event.attr("__module__") = "hami";
   event.def(py::init([] { return make_object<Event>(); }))
       .def("notify", notify, py::arg("value") = py::none(),
            "Say that it is done, perhaps with a value, and run the callbacks; False if there was an outcome already.")
-      .def("fail", fail, py::arg("exception"), "Say that it failed, and run the callbacks; False if there was an outcome already.")
+      .def("fail", fail_event, py::arg("exception"), "Say that it failed, and run the callbacks; False if there was an outcome already.")
       .def("done", &Event::done, "Whether there is an outcome.")
       .def("value", [](const Event& self) { return to_python(self.value()); },
            "Return what it was notified with, the `result` of a request; None while it waits and if it failed.")
@@ -88,7 +88,7 @@ void register_event(py::module_& module) {
       .def("_watch", watch, py::arg("callback"))
       .def("_unwatch", &Event::forget, py::arg("number"))
       .def("__await__", await)
-      .def("__repr__", show);
+      .def("__repr__", show_event);
 }
 
 }  // namespace hami::bind

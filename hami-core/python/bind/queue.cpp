@@ -10,7 +10,7 @@
 namespace hami::bind {
 namespace {
 
-constexpr const char* kDoc = R"(A bounded queue between threads, and between a pipe and its surroundings.
+constexpr const char* kQueueDoc = R"(A bounded queue between threads, and between a pipe and its surroundings.
 
     queue = hami.Queue(max=4)
     queue.put(frame, timeout=1.0)
@@ -34,7 +34,7 @@ py::object peek(const Queue& queue, py::object fallback) {
   return value ? to_python(*value) : fallback;
 }
 
-std::string show(const Queue& queue) {
+std::string show_queue(const Queue& queue) {
   const std::string name = queue.name().empty() ? "" : " \"" + queue.name() + "\"";
   return "<hami.Queue" + name + ": " + std::to_string(queue.size()) + " of " + std::to_string(queue.max()) +
          (queue.closed() ? ", closed>" : ">");
@@ -43,7 +43,7 @@ std::string show(const Queue& queue) {
 }  // namespace
 
 void register_queue(py::module_& module) {
-  py::class_<Queue, Ref<Queue>> queue(module, "Queue", kDoc, py::is_final());
+  py::class_<Queue, Ref<Queue>> queue(module, "Queue", kQueueDoc, py::is_final());
   queue.attr("__module__") = "hami";
   queue
       .def(py::init([](std::int64_t max, std::string name) { return make_object<Queue>(max, std::move(name)); }),
@@ -68,7 +68,7 @@ void register_queue(py::module_& module) {
       .def("__len__", &Queue::size)
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", next)
-      .def("__repr__", show);
+      .def("__repr__", show_queue);
 }
 
 }  // namespace hami::bind

@@ -10,7 +10,7 @@
 namespace hami::bind {
 namespace {
 
-constexpr const char* kDoc = R"(Values kept by request and key, or by request and number of a response; shared by threads.
+constexpr const char* kStoreDoc = R"(Values kept by request and key, or by request and number of a response; shared by threads.
 
     store = hami.RequestStore()
     store.create("r1")
@@ -47,13 +47,13 @@ py::object from_any(const std::any& stored) {
   throw Error(ErrorCode::kDataType, "this value was stored by C++ as a type that has no form in Python");
 }
 
-py::list keys(const RequestStore& store, py::handle req_id) {
+py::list keys_of(const RequestStore& store, py::handle req_id) {
   py::list list;
   for (const StoreId& name : store.keys(request(req_id))) list.append(show_id(name));
   return list;
 }
 
-py::object get(const RequestStore& store, py::handle req_id, py::handle name) {
+py::object get_value(const RequestStore& store, py::handle req_id, py::handle name) {
   const std::optional<std::any> found = store.get(request(req_id), key(name));
   return found ? from_any(*found) : py::none();
 }
@@ -70,7 +70,7 @@ std::size_t size(const RequestStore& store, const std::optional<py::object>& req
   return req_id ? store.size(request(*req_id)) : store.size();
 }
 
-std::string show(const RequestStore& store) {
+std::string show_store(const RequestStore& store) {
   return "<hami.RequestStore: " + std::to_string(store.size()) + (store.size() == 1 ? " request>" : " requests>");
 }
 
@@ -93,7 +93,7 @@ void translate(std::exception_ptr thrown) {
 
 void register_request_store(py::module_& module) {
   py::register_exception_translator(translate);
-  py::class_<RequestStore, std::shared_ptr<RequestStore>> store(module, "RequestStore", kDoc);
+  py::class_<RequestStore, std::shared_ptr<RequestStore>> store(module, "RequestStore", kStoreDoc);
   store.attr("__module__") = "hami";
   const auto req_id = py::arg("req_id");
   const auto name = py::arg("key");
@@ -109,7 +109,7 @@ void register_request_store(py::module_& module) {
              return self.insert_or_assign(request(id), key(k), to_value(v));
            },
            req_id, name, value, "Add or replace a value, and return whether it was added. Raises NotFound without the request.")
-      .def("get", get, req_id, name, "Return a value, or None if the request has no such key. Raises NotFound without the request.")
+      .def("get", get_value, req_id, name, "Return a value, or None if the request has no such key. Raises NotFound without the request.")
       .def("at", [](const RequestStore& self, py::handle id, py::handle k) { return from_any(self.at(request(id), key(k))); },
            req_id, name, "Return a value. Raises NotFound without the request or the key.")
       .def("take", [](RequestStore& self, py::handle id, py::handle k) { return from_any(self.take(request(id), key(k))); },
@@ -120,11 +120,11 @@ void register_request_store(py::module_& module) {
       .def("remove", [](RequestStore& self, py::handle id) { return self.remove(request(id)); }, req_id,
            "End a request with all its values, and return whether there was one.")
       .def("size", size, py::arg("req_id") = py::none(), "How many requests there are; how many values one of them has.")
-      .def("keys", keys, req_id, "Return the keys of a request, in no particular order.")
+      .def("keys", keys_of, req_id, "Return the keys of a request, in no particular order.")
       .def("for_each", for_each, req_id, py::arg("function"),
            "Call `function(key, value)` on a snapshot of a request; it may use the store.")
       .def("clear", &RequestStore::clear, "End all requests.")
-      .def("__repr__", show);
+      .def("__repr__", show_store);
 }
 
 }  // namespace hami::bind

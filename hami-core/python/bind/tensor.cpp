@@ -9,7 +9,7 @@
 namespace hami::bind {
 namespace {
 
-constexpr const char* kDoc = R"(An array in CPU memory, as backends of the core leave it in `result`.
+constexpr const char* kTensorDoc = R"(An array in CPU memory, as backends of the core leave it in `result`.
 
     scores = hami.to_numpy(request["result"])      # or torch.from_dlpack(…), memoryview(…)
 
@@ -110,7 +110,7 @@ std::int64_t length(const TensorObject& self) {
 }  // namespace
 
 void register_tensor(py::module_& module) {
-  py::class_<TensorObject, Tensor> tensor(module, "Tensor", kDoc, py::is_final(), py::buffer_protocol());
+  py::class_<TensorObject, Tensor> tensor(module, "Tensor", kTensorDoc, py::is_final(), py::buffer_protocol());
   tensor.attr("__module__") = "hami";
   tensor.def_buffer(buffer)
       .def_property_readonly("shape", [](const TensorObject& self) { return py::tuple(py::cast(self.shape())); },

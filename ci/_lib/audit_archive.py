@@ -1,0 +1,169 @@
+"""What must be true of a wheel as an archive: its name, its metadata, its bill of materials, its entry points."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from . import changelog, sbom, wheel_file
+from .paths import LOGS
+from .steps import Failure, environment, run
+
+Check = tuple[str, bool, str]
+CORE_SIZES = {"size": 1_500_000, "size when installed": 4_000_000}
+# The core names itself in messages about the contract with native plugins.
+BINARY_VERSION = re.compile(rb"hami-core (\d[0-9A-Za-z.]*) serves ")
+LOAD = """
+import functools, importlib, sys
+sys.path.insert(0, sys.argv[1])
+for target in sys.argv[2:]:
+    module, _, attribute = target.partition(":")
+    functools.reduce(getattr, filter(None, attribute.split(".")), importlib.import_module(module))
+"""
+
+
+def checks(wheel: Path, core: Path | None) -> Iterator[Check]:
+    """Every finding; `core` is a wheel of the core that this interpreter can import, if there is one."""
+    files = wheel_file.read(wheel)
+    name = wheel_file.metadata(files)["Name"]
+    yield file_name(wheel, files)
+    yield top_level_names(files, "hami" if name == "hami-core" else name.replace("-", "_"))
+    if name == "hami-core":
+        yield from sizes(wheel, files)
+    yield licences(files)
+    yield bill_of_materials(files)
+    yield entry_points(wheel, files, core)
+    yield versions(wheel, files, changelog.path_of(name))
+    yield contents(wheel)
+
+
+def file_name(wheel: Path, files: Mapping[str, bytes]) -> Check:
+    """A wheel that somebody renamed says something else inside."""
+    python, abi, platforms = wheel.stem.split("-")[-3:]
+    named = {f"{python}-{abi}-{platform}" for platform in platforms.split(".")}
+    lines = files[f"{wheel_file.info_folder(files)}/WHEEL"].decode().splitlines()
+    inside = {line.removeprefix("Tag: ") for line in lines if line.startswith("Tag: ")}
+    return "file name", named == inside, "-".join([python, abi, platforms]) if named == inside else " ".join(inside)
+
+
+def top_level_names(files: Mapping[str, bytes], own: str) -> Check:
+    """A folder that two wheels share is damaged when one of them is removed."""
+    names = sorted({name.partition("/")[0] for name in files} - {wheel_file.info_folder(files)})
+    return "top-level names", names == [own], ", ".join(names)
+
+
+def sizes(wheel: Path, files: Mapping[str, bytes]) -> Iterator[Check]:
+    found = {"size": wheel.stat().st_size, "size when installed": sum(map(len, files.values()))}
+    for what, limit in CORE_SIZES.items():
+        yield what, found[what] <= limit, f"{found[what]} bytes, limit {limit}"
+
+
+def licences(files: Mapping[str, bytes]) -> Check:
+    metadata, info = wheel_file.metadata(files), wheel_file.info_folder(files)
+    named = metadata.get_all("License-File") or []
+    missing = [name for name in named if f"{info}/licenses/{name}" not in files]
+    if missing or not named or not metadata["License-Expression"]:
+        return "licence", False, f"missing: {', '.join(missing) or 'License-File or License-Expression in METADATA'}"
+    return "licence", True, f"{metadata['License-Expression']}, {', '.join(named)}"
+
+
+def bill_of_materials(files: Mapping[str, bytes]) -> Check:
+    title = "bill of materials"
+    folder = f"{wheel_file.info_folder(files)}/sboms/"
+    found = [name for name in files if name.startswith(folder)]
+    if len(found) != 1:
+        return title, False, f"{len(found)} files in {folder}, and 1 is wanted"
+    text = files[found[0]].decode()
+    error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
+    if error is not None:
+        return title, False, f"no CycloneDX: {str(error.data).splitlines()[0]}"
+    metadata = wheel_file.metadata(files)
+    about, parts = sbom.summary(text)
+    same = about == f"{metadata['Name']} {metadata['Version']}"
+    return title, same, f"of {about}; inside: {', '.join(parts) or 'nothing of others'}"
+
+
+def declared_entry_points(files: Mapping[str, bytes]) -> list[str]:
+    """`module` or `module:attribute` of each."""
+    parser = configparser.ConfigParser(delimiters="=")
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(files.get(f"{wheel_file.info_folder(files)}/entry_points.txt", b"").decode())
+    return sorted({value for section in parser.sections() for value in parser[section].values()})
+
+
+def entry_points(wheel: Path, files: Mapping[str, bytes], core: Path | None) -> Check:
+    """Each names a module of the wheel that has what is named; what can run here is imported as well."""
+    declared = declared_entry_points(files)
+    wrong = [target for target in declared if not defines(files, *target.partition(":")[::2])]
+    if wrong or not declared:
+        return "entry points", False, f"not in the wheel: {', '.join(wrong)}" if wrong else "none"
+    if core is None or not (wheel == core or "-py3-none-" in wheel.name):
+        return "entry points", True, f"{', '.join(declared)} (there, not imported)"
+    error = import_error({wheel, core}, [target for target in declared if not target.endswith(".toml")])
+    return "entry points", not error, error or f"{', '.join(declared)} (imported)"
+
+
+def defines(files: Mapping[str, bytes], module: str, attribute: str) -> bool:
+    """Whether `module` is there and has `attribute`, a name or, for a packaged pipeline, a file beside it."""
+    path = module.replace(".", "/")
+    if f"{path}/{attribute}" in files:
+        return True
+    source = files.get(f"{path}.py", files.get(f"{path}/__init__.py"))
+    if source is None:
+        return False
+    names = set()
+    for statement in ast.parse(source).body:
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+            names.add(statement.name)
+        elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+            names |= {alias.asname or alias.name for alias in statement.names}
+        elif isinstance(statement, ast.Assign):
+            names |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
+    return not attribute or attribute in names
+
+
+def import_error(wheels: set[Path], targets: list[str]) -> str:
+    """What Python says when the entry points are loaded out of the unpacked wheels; "" if nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        for wheel in wheels:
+            with zipfile.ZipFile(wheel) as archive:
+                archive.extractall(folder)
+        command = [sys.executable, "-I", "-c", LOAD, folder, *targets]
+        result = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    return result.stderr.strip().splitlines()[-1] if result.returncode else ""
+
+
+def versions(wheel: Path, files: Mapping[str, bytes], log: Path) -> Check:
+    """File name, metadata, changelog and binary mean the same version."""
+    entry = changelog.newest(log)
+    said = {
+        "file name": wheel.stem.split("-")[1],
+        "metadata": wheel_file.metadata(files)["Version"],
+        "changelog": entry.version if entry else "none",
+    }
+    if wheel.name.startswith("hami_core-"):
+        binaries = b"".join(data for name, data in files.items() if name.endswith(".so"))
+        found = BINARY_VERSION.search(binaries)
+        said["binary"] = found.group(1).decode() if found else "none"
+    return "version", len(set(said.values())) == 1, ", ".join(f"{place} {version}" for place, version in said.items())
+
+
+def contents(wheel: Path) -> Check:
+    """W002 is left out: the templates of `hami new-plugin` have files in common."""
+    program = Path(sys.executable).with_name("check-wheel-contents")
+    try:
+        run([program, "--no-config", "--ignore", "W002", wheel], log=f"contents-{wheel.stem}")
+    except Failure:
+        found = re.findall(r"\.whl: (W\d+: .+)$", (LOGS / f"contents-{wheel.stem}.log").read_text(), re.MULTILINE)
+        return "check-wheel-contents", False, "; ".join(found)
+    return "check-wheel-contents", True, "passed"

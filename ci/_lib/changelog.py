@@ -1,0 +1,36 @@
+"""Changelogs: a heading for each version, the newest first, with the day it was released."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .paths import ROOT
+
+NOT_RELEASED = "not released yet"
+HEADING = re.compile(r"^## (\d[^\s,]*)(?:, (.+))?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Entry:
+    version: str
+    released: str  # the day; "" if it is not released
+    text: str
+
+
+def path_of(distribution: str) -> Path:
+    """The changelog of one of our distributions; the core's is that of the checkout."""
+    return (ROOT if distribution == "hami-core" else ROOT / "hami-plugins" / distribution) / "CHANGELOG.md"
+
+
+def newest(changelog: Path) -> Entry | None:
+    """The newest version with what is said about it; None if no version is named."""
+    text = changelog.read_text("utf-8") if changelog.is_file() else ""
+    headings = list(HEADING.finditer(text))
+    if not headings:
+        return None
+    end = headings[1].start() if len(headings) > 1 else len(text)
+    said = headings[0].group(2) or ""
+    body = text[headings[0].end() : end].strip()
+    return Entry(headings[0].group(1), "" if said == NOT_RELEASED else said, body)

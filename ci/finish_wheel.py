@@ -1,0 +1,28 @@
+"""Adds to a repaired wheel what ours have besides: the bill of materials, and an archive that is the same everywhere.
+
+    python ci/finish_wheel.py --destination wheelhouse /tmp/repaired/*.whl
+
+For builds by cibuildwheel, where the C++ library is the system's; ci/wheels does this by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from _lib import sbom, wheel_file
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--destination", type=Path, required=True)
+    parser.add_argument("wheel", nargs="+", type=Path)
+    arguments = parser.parse_args()
+    for wheel in arguments.wheel:
+        inside = [sbom.pybind11()] if wheel.name.startswith("hami_core-") else []
+        wheel_file.finish(wheel, arguments.destination, wheel.stem.split("-")[-1].split("."), inside)
+        wheel.unlink()  # the folder is that of the next wheel too
+
+
+if __name__ == "__main__":
+    main()

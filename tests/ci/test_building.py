@@ -1,0 +1,90 @@
+"""Builds: the same bytes from two folders, whole or not at all, side by side."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from _lib import backend, core_wheel, plugin_wheels, sdists, wheel_file
+from _lib.parallel import in_parallel
+from _lib.steps import Failure
+
+PLUGIN = plugin_wheels.PLUGINS / "hami-onnx"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of finished files that is empty."""
+    monkeypatch.setattr(plugin_wheels, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(core_wheel, "WHEELS", tmp_path / "cache" / "wheels")
+    return tmp_path / "cache"
+
+
+def elsewhere(folder: Path) -> Path:
+    """The plugin in another place, by another name, its files with other dates and modes."""
+    copy = Path(shutil.copytree(PLUGIN, folder / "another" / "place", copy_function=shutil.copyfile))
+    (copy / "README.md").chmod(0o600)
+    return copy
+
+
+@pytest.mark.parametrize(("hook", "pattern"), [("build_wheel", "*.whl"), ("build_sdist", "*.tar.gz")])
+def test_two_folders_build_the_same_bytes(tmp_path: Path, hook: str, pattern: str) -> None:
+    made = []
+    for number, source in enumerate((PLUGIN, elsewhere(tmp_path))):
+        work = tmp_path / f"work{number}"
+        file = backend.build(hook, source, work / "raw", f"same-{number}")
+        if hook == "build_wheel":
+            made.append(wheel_file.finish(file, work / "out", ["any"]))
+        else:
+            (work / "out").mkdir()
+            sdists.normalise(file, work / "out" / file.name)
+            made.append(next((work / "out").glob(pattern)))
+    assert made[0].name == made[1].name
+    assert made[0].read_bytes() == made[1].read_bytes()
+
+
+def test_what_an_interrupted_build_left_is_no_harm(cache: Path) -> None:
+    left = cache / "build" / "hami-onnx-any-work"
+    (left / "raw").mkdir(parents=True)
+    (left / "raw" / "hami_onnx-0.0.0-py3-none-any.whl").write_bytes(b"half of it")
+    wheel = plugin_wheels.build(PLUGIN, plugin_wheels.PURE)
+    assert wheel_file.metadata(wheel_file.read(wheel))["Name"] == "hami-onnx"
+    assert not left.exists()
+
+
+def test_failed_build_leaves_nothing_that_looks_finished(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(wheel_file, "finish", full)
+    with pytest.raises(OSError, match="no space left"):
+        plugin_wheels.build(PLUGIN, plugin_wheels.PURE)
+    assert not plugin_wheels.finished(PLUGIN, plugin_wheels.PURE).exists()
+
+
+def test_finished_wheel_is_not_built_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = plugin_wheels.build(PLUGIN, plugin_wheels.PURE)
+    monkeypatch.setattr(backend, "build", None)
+    assert plugin_wheels.build(PLUGIN, plugin_wheels.PURE) == first
+
+
+def test_unknown_plugin_is_told_with_those_there_are() -> None:
+    with pytest.raises(Failure, match='there is no plugin "hami-nonsense"; hami-plugins/ has hami-image, '):
+        plugin_wheels.folders(["hami-nonsense"])
+
+
+def test_jobs_run_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    both = threading.Barrier(2)
+    in_parallel("testing", {"one": both.wait, "other": both.wait})
+    assert not both.broken
+
+
+def test_error_of_a_job_is_raised() -> None:
+    def fails() -> None:
+        raise Failure("it failed")
+
+    with pytest.raises(Failure, match="it failed"):
+        in_parallel("testing", {"fails": fails, "works": int})

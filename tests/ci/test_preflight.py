@@ -1,0 +1,56 @@
+"""What is wrong with the machine is told before anything is changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from _lib import preflight
+from _lib.paths import ROOT
+from _lib.steps import Failure, guarded
+
+
+def test_without_an_index_nothing_is_changed(tmp_path: Path) -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_CONFIG_FILE": os.devnull}
+    python = sys._base_executable  # type: ignore[attr-defined]
+    done = subprocess.run(
+        [python, ROOT / "ci" / "wheels"],
+        env={**inherited, **nowhere, "HAMI_CACHE": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.strip().splitlines()[-1] == f"Nothing was changed. {preflight.INDEX_HINT}"
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
+
+
+def test_full_disk_is_told_with_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=7_000_000))
+    preflight.require_room(tmp_path / "cache", 7)
+    with pytest.raises(Failure) as failure:
+        preflight.require_room(tmp_path / "cache", 8)
+    assert str(failure.value) == (
+        f"7 MB are free in {tmp_path}, and 8 MB are needed. Nothing was changed. "
+        "Make room, or name another place with HAMI_CACHE."
+    )
+    assert not (tmp_path / "cache").exists()
+
+
+def test_disk_that_fills_up_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def main() -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "dist/x.whl")
+
+    assert guarded(main) == 1
+    said = capsys.readouterr().err
+    assert said.strip().splitlines() == [
+        "[Errno 28] No space left on device: 'dist/x.whl'",
+        "Make room; the next run goes on from what is finished.",
+    ]
