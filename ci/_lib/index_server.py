@@ -1,0 +1,56 @@
+"""Serves an index on this machine alone: the pages as HTML, or as JSON to clients that ask for it."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from .index import SIMPLE
+
+HOST = "127.0.0.1"
+JSON = "application/vnd.pypi.simple.v1+json"
+
+
+class Handler(SimpleHTTPRequestHandler):
+    extensions_map = {".html": "text/html", ".json": JSON, "": "application/octet-stream"}  # noqa: RUF012
+
+    def do_GET(self) -> None:
+        page = Path(self.translate_path(self.path)) / "index.json"
+        if self.path.endswith("/") and page.is_file() and JSON in self.headers.get("Accept", ""):
+            self.path += page.name
+        super().do_GET()
+
+    def end_headers(self) -> None:
+        self.send_header("Cache-Control", "no-cache")  # the files of a name may be built anew
+        super().end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
+    """A server that is bound to `port` of 127.0.0.1 (0: any that is free) and not yet running."""
+    return ThreadingHTTPServer((HOST, port), functools.partial(Handler, directory=str(folder)))
+
+
+def address(of: ThreadingHTTPServer) -> str:
+    """What to give to `pip --index-url`."""
+    return f"http://{HOST}:{of.server_address[1]}/{SIMPLE}/"
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Serve `folder` for as long as the block runs; gives the address."""
+    with server(folder) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        try:
+            yield address(running)
+        finally:
+            running.shutdown()
+            thread.join()

@@ -1,0 +1,130 @@
+"""ci/index: what it writes is an index as PEP 503 and PEP 691 say, and nothing of another folder is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import tarfile
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import pytest
+from _lib import index, index_server
+from _lib.steps import Failure
+
+METADATA = "Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nRequires-Python: >=3.10\n"
+
+
+def write_wheel(folder: Path, name: str, version: str = "1.0") -> Path:
+    folder.mkdir(exist_ok=True)
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"{name}-{version}.dist-info/METADATA", METADATA.format(name=name, version=version))
+    return wheel
+
+
+def write_source(folder: Path, name: str, version: str = "1.0") -> Path:
+    source = folder / f"{name}-{version}.tar.gz"
+    text = METADATA.format(name=name, version=version).encode()
+    with tarfile.open(source, "w:gz") as archive:
+        member = tarfile.TarInfo(f"{name}-{version}/PKG-INFO")
+        member.size = len(text)
+        archive.addfile(member, io.BytesIO(text))
+    return source
+
+
+def get(address: str, accept: str = "text/html") -> tuple[str, str]:
+    with urllib.request.urlopen(urllib.request.Request(address, headers={"Accept": accept})) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_page_of_a_project_tells_hash_metadata_and_python(tmp_path: Path) -> None:
+    wheel = write_wheel(tmp_path / "dist", "Acme_Shout.x")
+    index.write([wheel], tmp_path / "index")
+    page = (tmp_path / "index" / "simple" / "acme-shout-x" / "index.html").read_text()
+    told = digest(METADATA.format(name="Acme_Shout.x", version="1.0").encode())
+    assert page.splitlines()[2] == (
+        f'<a href="../../files/{wheel.name}#sha256={digest(wheel.read_bytes())}" data-requires-python="&gt;=3.10" '
+        f'data-core-metadata="sha256={told}" data-dist-info-metadata="sha256={told}">{wheel.name}</a><br>'
+    )
+    served = tmp_path / "index" / "files" / f"{wheel.name}.metadata"
+    assert digest(served.read_bytes()) == told
+
+
+def test_json_says_what_the_page_says(tmp_path: Path) -> None:
+    wheels = [write_wheel(tmp_path / "dist", "acme", version) for version in ("1.0", "1.1")]
+    index.write(wheels, tmp_path / "index")
+    told = json.loads((tmp_path / "index" / "simple" / "acme" / "index.json").read_text())
+    assert (told["meta"], told["name"]) == ({"api-version": "1.0"}, "acme")
+    for wheel, entry in zip(wheels, told["files"], strict=True):
+        assert entry["filename"] == wheel.name
+        assert entry["hashes"] == {"sha256": digest(wheel.read_bytes())}
+        assert entry["requires-python"] == ">=3.10"
+        assert (tmp_path / "index" / "simple" / "acme" / entry["url"]).read_bytes() == wheel.read_bytes()
+    listed = json.loads((tmp_path / "index" / "simple" / "index.json").read_text())
+    assert listed["projects"] == [{"name": "acme"}]
+
+
+def test_source_distribution_is_listed_without_metadata(tmp_path: Path) -> None:
+    index.write([write_wheel(tmp_path, "acme"), write_source(tmp_path, "acme")], tmp_path / "index")
+    files = json.loads((tmp_path / "index" / "simple" / "acme" / "index.json").read_text())["files"]
+    assert [(file["filename"], "core-metadata" in file) for file in files] == [
+        ("acme-1.0-py3-none-any.whl", True),
+        ("acme-1.0.tar.gz", False),
+    ]
+
+
+def test_files_that_are_gone_leave_the_index(tmp_path: Path) -> None:
+    wheels = [write_wheel(tmp_path / "dist", name) for name in ("acme_a", "acme_b")]
+    index.write(wheels, tmp_path / "index")
+    index.write(wheels[1:], tmp_path / "index")
+    assert [path.name for path in index.archives_in(tmp_path / "index" / "files")] == [wheels[1].name]
+    assert "acme-a" not in (tmp_path / "index" / "simple" / "index.html").read_text()
+    assert not (tmp_path / "index.work").exists()
+
+
+def test_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    with pytest.raises(Failure, match="has other things in it than an index; give a new or an empty folder"):
+        index.write([write_wheel(tmp_path, "acme")], tmp_path / "home")
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"not an archive"])
+def test_file_that_is_no_wheel_is_named(tmp_path: Path, content: bytes) -> None:
+    index.write([write_wheel(tmp_path, "acme")], tmp_path / "index")
+    broken = tmp_path / "acme-2.0-py3-none-any.whl"
+    broken.write_bytes(content)
+    with pytest.raises(Failure, match=f"{re.escape(str(broken))} has no metadata of a wheel"):
+        index.write([broken], tmp_path / "index")
+    assert (tmp_path / "index" / "files" / "acme-1.0-py3-none-any.whl").is_file()  # the old index is untouched
+
+
+def test_server_answers_with_html_or_with_json(tmp_path: Path) -> None:
+    wheel = write_wheel(tmp_path, "acme")
+    index.write([wheel], tmp_path / "index")
+    with index_server.serving(tmp_path / "index") as address:
+        kind, text = get(f"{address}acme/")
+        assert kind == "text/html"
+        assert wheel.name in text
+        kind, text = get(f"{address}acme/", f"{index_server.JSON}, text/html;q=0.1")
+        assert kind == index_server.JSON
+        assert json.loads(text)["name"] == "acme"
+        kind, text = get(f"{address.removesuffix('simple/')}files/{wheel.name}.metadata")
+        assert (kind, text) == ("application/octet-stream", METADATA.format(name="acme", version="1.0"))
+
+
+def test_page_for_find_links_lists_every_file(tmp_path: Path) -> None:
+    wheels = [write_wheel(tmp_path / "dist", name) for name in ("acme_a", "acme_b")]
+    index.write(wheels, tmp_path / "index")
+    page = (tmp_path / "index" / "index.html").read_text()
+    links = re.findall(r'href="([^#"]+)#sha256=(\w+)"', page)
+    assert links == [(f"files/{wheel.name}", digest(wheel.read_bytes())) for wheel in wheels]
