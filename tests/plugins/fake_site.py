@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,11 +42,11 @@ def write_metadata(target: Path, name: str, version: str, entry_points: EntryPoi
     return folder
 
 
-def write_plugin(target: Path, name: str, version: str, *backends: str) -> None:
-    """Write a whole plugin of which every backend gives back its data."""
+def write_plugin(target: Path, name: str, version: str, *backends: str) -> Path:
+    """Write a whole plugin of which every backend gives back its data; return its dist-info folder."""
     module = name.replace("-", "_") + "_plugin"
     entry_points = {"hami.backends": dict.fromkeys(backends, module), "hami": {name.partition("-")[2]: module}}
-    write_metadata(target, name, version, entry_points)
+    info = write_metadata(target, name, version, entry_points)
     (target / f"{module}.py").write_text(
         "import pluggy\n"
         "import hami\n"
@@ -57,3 +59,13 @@ def write_plugin(target: Path, name: str, version: str, *backends: str) -> None:
         f"    for name in {backends!r}:\n"
         f"        registry.add(name, '{module}:Echo')\n"
     )
+    return info
+
+
+def write_record(target: Path, info: Path, *files: str) -> None:
+    """Write the RECORD of a distribution that came with `files`, as pip does."""
+    lines = []
+    for name in files:
+        digest = hashlib.sha256((target / name).read_bytes()).digest()
+        lines.append(f"{name},sha256={base64.urlsafe_b64encode(digest).decode().rstrip('=')},")
+    (info / "RECORD").write_text("\n".join([*lines, f"{info.name}/RECORD,,"]) + "\n")

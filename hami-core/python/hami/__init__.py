@@ -1,5 +1,12 @@
 """HAMi: pipelines as expressions, run in this process by a C++ core; backends come from plugin wheels."""
 
+try:
+    from hami import _core as _core
+except ImportError as error:
+    from hami._no_core import explain
+
+    raise ImportError(explain(error)) from error
+
 from hami._backend import Backend, ByteSize, Duration, generate, register
 from hami._core import Event, Opaque, Queue, RequestStore, Tensor, __version__
 from hami._errors import (

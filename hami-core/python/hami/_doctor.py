@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata as metadata
 import json
 import os
 import platform
 import sys
-from collections import defaultdict
 from typing import Any
 
-from hami import _core
-from hami._plugin_index import normalised
+from hami import _core, _installation
 from hami._plugin_messages import describe_exception
 from hami._plugins import CORE, installed
 from hami._terminal import print_table
@@ -20,7 +17,7 @@ from hami._terminal import print_table
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Print facts and problems; return 1 if there is a problem."""
-    facts, problems = facts_of_core(), problems_of_core()
+    facts, problems = facts_of_core(), _installation.problems()
     for plugin in installed.records(load=True):
         name = f"{plugin.distribution} {plugin.version}".strip()
         facts[name] = plugin.state
@@ -56,43 +53,6 @@ def _cpus() -> str:
     present = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else present
     return str(present) if allowed == present else f"{allowed} of {present} allowed to this process"
-
-
-def problems_of_core() -> list[str]:
-    """Return what is wrong with the metadata of the core and of plugins, as pip leaves it after some upgrades."""
-    problems = []
-    found = _installed_versions()
-    ours = {CORE, *(normalised(plugin.distribution) for plugin in installed.records())}
-    for name in sorted(ours):
-        if len(found[name]) > 1:
-            problems.append(
-                f"{name} is there {len(found[name])} times, as {', '.join(found[name])}: "
-                f"pip uninstall {name} until none is left, then pip install {name}"
-            )
-    if not found[CORE]:
-        problems.append(f"{CORE} has no metadata: it was copied, not installed")
-    elif found[CORE][0] != _core.__version__:
-        problems.append(
-            f"the metadata of {CORE} says {found[CORE][0]}, the binary is {_core.__version__}: "
-            f"pip install --force-reinstall {CORE}"
-        )
-    return problems
-
-
-def _installed_versions() -> dict[str, list[str]]:
-    """Return the versions of each distribution in the order in which they are found, each place once."""
-    found: dict[str, list[str]] = defaultdict(list)
-    places = set()
-    for distribution in metadata.distributions():
-        try:
-            name, version = distribution.metadata["Name"], distribution.version
-            place = (name, version, os.path.realpath(str(distribution.locate_file(""))))
-        except Exception:  # a leftover folder
-            continue
-        if name and version and place not in places:  # a folder may stand on sys.path twice
-            places.add(place)
-            found[normalised(name)].append(version)
-    return found
 
 
 def _reports() -> tuple[dict[str, str], list[str]]:

@@ -1,0 +1,25 @@
+"""Why the binary cannot be imported: said by whatever Python it is, so nothing here is newer than Python 3.6."""
+
+import glob
+import os
+import platform
+import struct
+import sys
+import sysconfig
+
+
+def explain(error: ImportError) -> str:
+    """Say what this Python is, what the installed binary is for, and what to install."""
+    bits = struct.calcsize("P") * 8
+    running = f"{platform.python_implementation()} {platform.python_version()}, {bits} bits"
+    if platform.python_implementation() != "CPython" or sys.version_info < (3, 10) or bits != 64:
+        return f"hami-core needs CPython 3.10 or newer, 64 bits; this is {running}: {sys.executable}"
+    folder = os.path.dirname(os.path.abspath(__file__))
+    needed = f"_core{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if os.path.exists(os.path.join(folder, needed)):
+        return f"the binary of hami-core in {folder} cannot be loaded: {error}"
+    found = [os.path.basename(path) for path in sorted(glob.glob(os.path.join(folder, "_core.*.so")))]
+    return (
+        f"hami-core in {folder} has {', '.join(found) or 'no binary'}, and this Python ({running}) needs {needed}: "
+        f"install hami-core with {sys.executable} -m pip"
+    )

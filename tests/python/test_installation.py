@@ -1,0 +1,119 @@
+"""`hami doctor` on files and metadata as pip leaves them after some installs: what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import hami
+import pytest
+from conftest import Run, Site
+from fake_site import write_metadata, write_plugin, write_record
+
+
+@pytest.fixture
+def problems(hami_command: Run, site: Site) -> Callable[..., list[str]]:
+    """problems("acme-a", …) -> the lines of hami doctor that begin with one of these names."""
+
+    def problems(*names: str, path: str = "") -> list[str]:
+        done = hami_command("doctor", "--json", site=Path(f"{site.folder}{path}"))
+        return [line for line in json.loads(done.stdout)["problems"] if line.startswith(names)]
+
+    return problems
+
+
+def plugin(folder: Path, name: str, version: str = "1.0", requires: str = "") -> Path:
+    """Install a plugin with its RECORD; returns its dist-info folder."""
+    info = write_plugin(folder, name, version, name.title().replace("-", ""))
+    if requires:
+        with (info / "METADATA").open("a") as metadata:
+            metadata.write(f"Requires-Dist: {requires}\n")
+    write_record(folder, info, f"{name.replace('-', '_')}_plugin.py", f"{info.name}/METADATA")
+    return info
+
+
+def test_whole_plugin_is_no_problem(problems: Callable[..., list[str]], site: Site) -> None:
+    plugin(site.folder, "acme-a", requires="hami-core>=0.1")
+    assert problems("acme-a") == []
+
+
+def test_metadata_of_the_version_before_is_named(problems: Callable[..., list[str]], site: Site) -> None:
+    stale = plugin(site.folder, "acme-a", "0.9")
+    info = plugin(site.folder, "acme-a", "1.0")
+    with (site.folder / "acme_a_plugin.py").open("a") as module:
+        module.write("# a newer version\n")
+    write_record(site.folder, info, "acme_a_plugin.py")
+    assert problems("acme-a") == [
+        f"acme-a has the metadata of 2 versions in {site.folder}: 0.9, 1.0. Its files are those of 1.0: rm -r {stale}"
+    ]
+
+
+def test_metadata_over_files_of_neither_version_are_told(problems: Callable[..., list[str]], site: Site) -> None:
+    infos = [plugin(site.folder, "acme-a", "0.9"), plugin(site.folder, "acme-a", "1.0")]
+    (site.folder / "acme_a_plugin.py").unlink()
+    assert problems("acme-a has") == [
+        f"acme-a has the metadata of 2 versions in {site.folder}: 0.9, 1.0. Its files are those of none: "
+        f"rm -r {infos[0]} {infos[1]}; pip install --upgrade --no-deps --target {site.folder} acme-a"
+    ]
+
+
+def test_metadata_without_a_list_of_files_are_named_all(problems: Callable[..., list[str]], site: Site) -> None:
+    for version in ("0.9", "1.0"):
+        write_plugin(site.folder, "acme-a", version, "AcmeA")
+    infos = f"{site.folder}/acme_a-0.9.dist-info {site.folder}/acme_a-1.0.dist-info"
+    assert problems("acme-a") == [
+        f"acme-a has the metadata of 2 versions in {site.folder}: 0.9, 1.0. Its files are those of none: "
+        f"rm -r {infos}; pip install --upgrade --no-deps --target {site.folder} acme-a"
+    ]
+
+
+def test_second_folder_is_named(problems: Callable[..., list[str]], site: Site, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    plugin(site.folder, "acme-a", "1.0")
+    plugin(other, "acme-a", "0.9")
+    assert problems("acme-a", path=f":{other}") == [
+        f"acme-a is there 2 times: 1.0 in {site.folder} hides 0.9 in {other}. pip uninstall acme-a removes the first"
+    ]
+
+
+def test_file_that_is_missing_or_changed_is_named(problems: Callable[..., list[str]], site: Site) -> None:
+    plugin(site.folder, "acme-a")
+    (site.folder / "acme_a_plugin.py").write_text("changed = True\n")
+    assert problems("acme-a 1.0 in") == [
+        f"acme-a 1.0 in {site.folder} is not whole: 1 of its 2 files are missing or others, such as "
+        f"acme_a_plugin.py: pip install --upgrade --no-deps --target {site.folder} acme-a"
+    ]
+
+
+def test_file_of_two_plugins_is_named_once(problems: Callable[..., list[str]], site: Site) -> None:
+    for name in ("acme-a", "acme-b"):
+        info = plugin(site.folder, name)
+        (site.folder / "acme").mkdir(exist_ok=True)
+        for file in ("one.py", "two.py"):
+            (site.folder / "acme" / file).write_text(f"name = {name!r}\n")
+        write_record(site.folder, info, "acme/one.py", "acme/two.py")
+    assert problems("acme-") == [
+        f"acme-a and acme-b both come with {site.folder}/acme/one.py, which is now that of the one installed last: "
+        "uninstall one of them"
+    ]
+
+
+def test_plugin_that_needs_a_newer_core_is_told(problems: Callable[..., list[str]], site: Site) -> None:
+    plugin(site.folder, "acme-a", requires="hami-core>=99")
+    assert problems("acme-a") == [
+        f"acme-a 1.0 needs hami-core>=99, and {hami.__version__} is installed: pip install --upgrade 'hami-core>=99'"
+    ]
+
+
+def test_plugin_that_needs_a_newer_plugin_is_told(problems: Callable[..., list[str]], site: Site) -> None:
+    plugin(site.folder, "acme-a", "1.0")
+    plugin(site.folder, "acme-b", requires="acme-a>=2")
+    assert problems("acme-b") == ["acme-b 1.0 needs acme-a>=2, and 1.0 is installed: pip install --upgrade 'acme-a>=2'"]
+
+
+def test_metadata_of_another_core_are_told(problems: Callable[..., list[str]], site: Site) -> None:
+    write_metadata(site.folder, "hami-core", "0.0.1")
+    assert problems("hami-core is there")[0].startswith(
+        f"hami-core is there 2 times: 0.0.1 in {site.folder} hides {hami.__version__} in "
+    )

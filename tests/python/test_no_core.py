@@ -1,0 +1,64 @@
+"""Importing hami where its binary does not fit says what this Python is and what it needs."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import hami
+import pytest
+
+PACKAGE = Path(hami.__file__).parent
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """The package without its binary."""
+    return Path(shutil.copytree(PACKAGE, tmp_path / "hami", ignore=shutil.ignore_patterns("_core.*.so", "__pycache__")))
+
+
+def error_of(package: Path, before: str = "") -> str:
+    command = [sys.executable, "-S", "-c", f"{before}\nimport hami"]
+    path = {"PYTHONPATH": str(package.parent)}
+    done = subprocess.run(command, env=path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    return done.stderr.splitlines()[-1]
+
+
+def test_binary_for_another_python_is_told(package: Path) -> None:
+    (package / "_core.cpython-39-x86_64-linux-gnu.so").touch()
+    assert error_of(package) == (
+        f"ImportError: hami-core in {package} has _core.cpython-39-x86_64-linux-gnu.so, and this Python "
+        f"(CPython {platform.python_version()}, 64 bits) needs _core{SUFFIX}: "
+        f"install hami-core with {sys.executable} -m pip"
+    )
+
+
+def test_missing_binary_is_told(package: Path) -> None:
+    assert f"ImportError: hami-core in {package} has no binary, and this Python (CPython" in error_of(package)
+
+
+def test_binary_that_does_not_load_is_told(package: Path) -> None:
+    (package / f"_core{SUFFIX}").write_bytes(b"\x7fELF and no more")
+    told = f"ImportError: the binary of hami-core in {package} cannot be loaded: {package}/_core{SUFFIX}: "
+    assert error_of(package).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("before", "running"),
+    [
+        ("import sys; sys.version_info = (3, 9, 2)", "CPython {version}, 64 bits"),
+        ("import platform; platform.python_implementation = lambda: 'PyPy'", "PyPy {version}, 64 bits"),
+        ("import struct; struct.calcsize = lambda kind: 4", "CPython {version}, 32 bits"),
+    ],
+)
+def test_python_that_is_not_supported_is_told(package: Path, before: str, running: str) -> None:
+    assert error_of(package, before) == (
+        "ImportError: hami-core needs CPython 3.10 or newer, 64 bits; "
+        f"this is {running.format(version=platform.python_version())}: {sys.executable}"
+    )
