@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from . import apt
 from .interpreters import Interpreter
 from .paths import CACHE
 from .steps import Failure, environment, run, step
@@ -56,20 +57,11 @@ def collect(include: Path, name: str, destination: Path) -> None:
 def unpack_debian(package: str, name: str, destination: Path) -> None:
     """Download `package` with package lists of our own, and put its headers into `destination`."""
     work = CACHE / "headers" / "apt"
-    shutil.rmtree(work, ignore_errors=True)
-    (work / "state" / "lists" / "partial").mkdir(parents=True)
-    (work / "cache" / "archives" / "partial").mkdir(parents=True)
-    options = {
-        "Dir::State": work / "state",
-        "Dir::State::status": "/var/lib/dpkg/status",
-        "Dir::Cache": work / "cache",
-        "APT::Sandbox::User": "",
-    }
-    apt = ["apt-get", "--quiet", *(f"-o{key}={value}" for key, value in options.items())]
+    apt_get = apt.private(work)
     clean = environment(LC_ALL="C")
     try:
-        run([*apt, "update"], log="headers-update", env=clean)
-        run([*apt, "download", package], log="headers-download", env=clean, cwd=work)
+        run([*apt_get, "update"], log="headers-update", env=clean)
+        run([*apt_get, "download", package], log="headers-download", env=clean, cwd=work)
         for archive in work.glob("*.deb"):
             run(["dpkg", "--extract", archive, work / "root"], log="headers-unpack", env=clean)
         include = work / "root" / "usr" / "include"

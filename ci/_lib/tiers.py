@@ -68,12 +68,13 @@ def cpp(totals: Totals, options: Options) -> None:
 
 
 def wheels(totals: Totals, options: Options) -> None:
-    """The wheels for the running Python pass every audit."""
+    """The wheels for the running Python pass every audit, and install in every way that the guides tell."""
     interpreter = build_current()
     for finding in dist.findings(wheel_env.usable(interpreter)):
         if not finding.passed:
             print(finding)
         totals.check(finding.passed, f"wheels: {finding}")
+    pytest(Path(sys.executable), ROOT / "tests" / "wheels" / "matrix", "wheels", totals, options)
 
 
 def python(totals: Totals, options: Options) -> None:
@@ -117,6 +118,12 @@ def pythons(totals: Totals, options: Options) -> None:
             totals.skip(f"pythons: {interpreter.tag}", str(reason))
             continue
         pytest(test_environment(interpreter), ROOT / "tests" / "python", f"python {interpreter.tag}", totals, options)
+
+
+def systems(totals: Totals, options: Options) -> None:
+    """The wheels on an older Debian, and on an emulated aarch64."""
+    build_current()
+    pytest(Path(sys.executable), ROOT / "tests" / "wheels" / "systems", "systems", totals, options)
 
 
 def edges(totals: Totals, options: Options) -> None:
@@ -166,4 +173,4 @@ def tsan(totals: Totals, options: Options) -> None:
 
 
 ALWAYS = (layers, lint, ci, cpp, wheels, python, abi, installed, plugins)
-WITH_ALL = (dev, asan, tsan, pythons, edges)
+WITH_ALL = (dev, asan, tsan, pythons, systems, edges)

@@ -6,6 +6,7 @@ A comment right before a block says more about it; readers of the rendered page 
     <!-- imports: shout.py -->   for TOML: what `hami check --import` gets
     <!-- quotes: a.cpp -->       what stands in that file beside the document, whole
     <!-- needs: hami_ocr -->     the module without which it is skipped
+    <!-- machine: fresh -->      tests/wheels runs this page's commands; from here on, on a system with nothing of ours
     <!-- skip: reason -->        it cannot be run at all, and why
 """
 
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-KNOWN = {"file", "imports", "needs", "quotes", "skip"}
+KNOWN = {"file", "imports", "machine", "needs", "quotes", "skip"}
 _DIRECTIVE = re.compile(r"<!-- (\w+): (.*) -->")
 
 

@@ -5,7 +5,7 @@
 * `console`: each line that starts with `$ ` is run; lines below it are its whole output. `hami` and `python` are those
   of the tests. Nothing is downloaded: `pip install` of names is checked against the packages of this repository, of a
   folder is done by laying out what its pyproject.toml says, and the commands of `ci/` (which would run these tests
-  again) are checked to exist and to know the options used.
+  again) are checked to exist and to know the options used. A page that asks for a machine is run by tests/wheels.
 * `toml`: parsed, and given to `hami check`, but for a pyproject.toml.
 * `c`: a piece of hami/abi.h, as it stands there.
 * `cpp`, `cmake`: files of a native plugin's project, which tests/abi builds and runs, or a program that tests/cpp runs.
@@ -137,6 +137,10 @@ class Document:
         assert printed == block.text, f"{block.place}: what line {source.line} prints"
 
     def _check_console(self, block: Block) -> None:
+        if any("machine" in other.directives for other in self.blocks):
+            guides = (ROOT / "tests" / "wheels" / "matrix" / "test_guides.py").read_text("utf-8")
+            assert f'"{block.document.name}"' in guides, f"{block.place} is not run by tests/wheels"
+            return
         command, output = "", ""
         for line in [*block.text.splitlines(), "$ "]:
             if not line.startswith("$ "):

@@ -38,6 +38,15 @@ def test_whole_plugin_is_no_problem(problems: Callable[..., list[str]], site: Si
     assert problems("acme-a") == []
 
 
+def test_script_that_is_not_where_its_metadata_say_is_no_problem(
+    problems: Callable[..., list[str]], site: Site
+) -> None:
+    info = plugin(site.folder, "acme-a")
+    with (info / "RECORD").open("a") as record:
+        record.write("../../bin/acme-a,sha256=pR1WcwBDJ_UJ1zkNQXPRfNWPMIvTLWxdj6XYOWg5ITk,\n")
+    assert problems("acme-a") == []
+
+
 def test_metadata_of_the_version_before_is_named(problems: Callable[..., list[str]], site: Site) -> None:
     stale = plugin(site.folder, "acme-a", "0.9")
     info = plugin(site.folder, "acme-a", "1.0")

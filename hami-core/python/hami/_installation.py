@@ -29,8 +29,9 @@ class Copy:
 
     @cached_property
     def files(self) -> dict[str, str]:
-        """Its files with their hashes; what it did not come with, such as compiled Python, has none."""
-        return {str(file): file.hash.value for file in self._files if file.hash and file.hash.mode == "sha256"}
+        """Its files with their hashes: not compiled Python, nor scripts, which `pip install --target` misplaces."""
+        inside = (file for file in self._files if ".." not in file.parts)
+        return {str(file): file.hash.value for file in inside if file.hash and file.hash.mode == "sha256"}
 
     @cached_property
     def changed(self) -> list[str]:

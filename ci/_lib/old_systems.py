@@ -1,0 +1,124 @@
+"""Systems that this machine is not: an older Debian to enter, and a Python of another architecture to emulate.
+
+Each is made once and kept in the cache. Missing says what to install where one cannot be made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from . import apt
+from .paths import CACHE
+from .steps import Failure, environment, run, step
+
+ROOTS = CACHE / "roots"
+OLD_SUITE = "bullseye"  # glibc 2.31 with CPython 3.9: the oldest Debian that is still at hand
+COMPILERS = "gcc,libc6-dev,make,zlib1g-dev"
+SOURCE = ("bookworm", "python3.11")  # that Debian's source package, built on the older one
+PYTHON_PREFIX = "/opt/python"
+# Neither manuals nor waiting for the disk: what goes wrong is thrown away.
+LEAN = [
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-exclude=/usr/share/locale/*",
+    "--dpkgopt=force-unsafe-io",
+]
+
+
+class Missing(Failure):
+    """A system that cannot be made here, and what would help."""
+
+
+def _require(*programs: str) -> None:
+    packages = {"bwrap": "bubblewrap", "qemu-aarch64-static": "qemu-user-static"}
+    absent = [packages.get(program, program) for program in programs if not shutil.which(program)]
+    if absent:
+        raise Missing(f"needs {', '.join(absent)} (Debian, Ubuntu: apt install {' '.join(absent)})")
+
+
+def _made(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder that `make` fills; half of one is never kept."""
+    folder, work = ROOTS / name, ROOTS / f"{name}.work"
+    if not folder.is_dir():
+        ROOTS.mkdir(parents=True, exist_ok=True)
+        _remove(work)
+        try:
+            make(work)
+        except Failure as failure:
+            _remove(work)
+            raise Missing(f"{name} could not be made: {failure}") from failure
+        os.replace(work, folder)
+    return folder
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        run(["rm", "-rf", folder], log="roots-remove")
+
+
+def entering(root: Path, *binds: tuple[Path, str], writable: bool = False) -> list[str | Path]:
+    """The start of a command that runs inside `root`, with (outer, inner) folders that it may write to."""
+    shown = [word for outer, inner in binds for word in ("--bind", outer, inner)]
+    mode = "--bind" if writable else "--ro-bind"
+    return [
+        "bwrap",
+        mode,
+        root,
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--tmpfs",
+        "/tmp",
+        *shown,
+        "--die-with-parent",
+    ]
+
+
+def old_debian() -> Path:
+    """An older Debian with its own Python, and with a newer one in /opt/python."""
+    _require("mmdebstrap", "bwrap")
+
+    def make(root: Path) -> None:
+        packages = f"python3,python3-pip,ca-certificates,{COMPILERS}"
+        command = ["mmdebstrap", "--variant=minbase", *LEAN, f"--include={packages}", OLD_SUITE, root, apt.mirror()]
+        with step(f"making a {OLD_SUITE} (once, one to three minutes)"):
+            run(command, log=f"root-{OLD_SUITE}", env=environment())
+        with step(f"building {SOURCE[1]} on {OLD_SUITE} (once, one to three minutes)"):
+            _build_python(root)
+
+    return _made(OLD_SUITE, make)
+
+
+def _build_python(root: Path) -> None:
+    suite, package = SOURCE
+    work = ROOTS / "source"
+    fetch = apt.private(work, f"deb-src {apt.mirror()} {suite} main")
+    run([*fetch, "update"], log="source-update")
+    run([*fetch, "source", "--download-only", package], log="source-download", cwd=work)
+    source = work / "source"
+    source.mkdir()
+    run(["tar", "-C", source, "--strip-components=1", "-xf", *work.glob("*.orig.tar.*")], log="source-unpack")
+    inside = [*entering(root, (source, "/mnt"), writable=True), "--chdir", "/mnt"]
+    configure = ["./configure", f"--prefix={PYTHON_PREFIX}", "--disable-test-modules", "CFLAGS=-O1"]
+    clean = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "LC_ALL": "C.UTF-8"}
+    run([*inside, *configure], log="python-configure", env=clean)
+    run([*inside, "make", f"-j{os.cpu_count()}", "install"], log="python-build", env=clean)
+    _remove(work)
+
+
+def foreign_python() -> list[str | Path]:
+    """The start of a command that runs Debian's Python for aarch64."""
+    _require("mmdebstrap", "qemu-aarch64-static")
+
+    def make(root: Path) -> None:
+        packages = "python3.11-minimal,libpython3.11-stdlib"
+        command = ["mmdebstrap", "--variant=extract", "--architectures=arm64", f"--include={packages}"]
+        with step("unpacking Python for aarch64 (once)"):
+            run([*command, SOURCE[0], root, apt.mirror()], log="root-aarch64", env=environment())
+
+    root = _made("aarch64", make)
+    return ["qemu-aarch64-static", "-L", root, root / "usr" / "bin" / "python3.11"]

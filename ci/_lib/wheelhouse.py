@@ -1,0 +1,45 @@
+"""The third-party packages that our wheels ask for, fetched once per Python: what is tested later needs no network."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import environments, plugin_wheels, wheel_env
+from .interpreters import Interpreter
+from .paths import CACHE
+from .steps import Failure, run, step
+
+STAMP = "requirements.txt"
+
+
+def requirements(wheels: Sequence[Path]) -> list[str]:
+    """What `wheels` need from others than us, extras left out."""
+    from packaging.requirements import Requirement  # of the tools' environment
+
+    ours = {"hami-core", *(plugin.name for plugin in plugin_wheels.folders())}
+    found = set()
+    for wheel in wheels:
+        lines = wheel_env.requirements_of(wheel).splitlines()
+        asked = (line.removeprefix("Requires-Dist:").strip() for line in lines if line.startswith("Requires-Dist:"))
+        found |= {text for text in asked if "extra ==" not in text and Requirement(text).name not in ours}
+    return sorted(found)
+
+
+def fetch(interpreter: Interpreter, wanted: Sequence[str]) -> list[Path]:
+    """Wheels of `wanted` and of all that they need, for `interpreter`; from the package index, or of an earlier run."""
+    text = "".join(f"{requirement}\n" for requirement in wanted)
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    folder = CACHE / "wheelhouse" / f"{interpreter.tag}-{key}"
+    if not (folder / STAMP).is_file():
+        pip = [environments.ensure("installers"), "-m", "pip", "--python", interpreter.executable]
+        shutil.rmtree(folder, ignore_errors=True)
+        with step(f"fetching {', '.join(wanted)} for {interpreter.tag}"):
+            try:
+                run([*pip, "wheel", "--wheel-dir", folder, *wanted], log=f"wheelhouse-{interpreter.tag}")
+            except Failure as failure:
+                raise Failure(f"{failure}\n{environments.INDEX_HINT}") from failure
+        (folder / STAMP).write_text(text)
+    return sorted(folder.glob("*.whl"))

@@ -1,0 +1,140 @@
+"""Throw-away systems, and the indexes that they install from: what lies in dist/, with all that it needs.
+
+After the first fetch of third-party packages nothing here needs a network, nor changes anything of this machine.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import tiny_wheels
+from _lib import environments, index, index_server, interpreters, plugin_wheels, wheelhouse
+from _lib.interpreters import Interpreter
+from _lib.paths import DIST
+from machine import Machine, write_prefix
+
+OLDER, NEWER = "0.0.9", "9.0.0"  # than the core in dist/
+FOUND, PASSED_OVER = interpreters.find()
+PLUGINS = [folder.name for folder in plugin_wheels.folders()]
+
+
+def core_wheel(interpreter: Interpreter, machine: str = platform.machine()) -> Path | None:
+    """The wheel of the core for `interpreter`, if dist/ has it."""
+    return next(iter(sorted(DIST.glob(f"hami_core-*-{interpreter.tag}-*_{machine}.whl"))), None)
+
+
+def plugin_wheel(name: str) -> Path:
+    return next(iter(DIST.glob(f"{name.replace('-', '_')}-*.whl")))
+
+
+# The CPythons of this machine that dist/ has a wheel for; the one that runs these tests is the first.
+INTERPRETERS = sorted(filter(core_wheel, FOUND), key=lambda found: found != interpreters.running())
+
+Serve = Callable[[str, list[Path]], str]
+MakeMachine = Callable[..., Machine]
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Interpreter:
+    """The CPython that most tests install for."""
+    if not INTERPRETERS:
+        pytest.fail(f"{DIST} has no wheel of hami-core for a Python of this machine: ci/wheels --python current")
+    return INTERPRETERS[0]
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """serve(name, wheels) -> the address of an index of these wheels."""
+    folder = tmp_path_factory.mktemp("indexes")
+    with ExitStack() as running:
+
+        def serve(name: str, wheels: list[Path]) -> str:
+            index.write(wheels, folder / name)
+            return running.enter_context(index_server.serving(folder / name))
+
+        yield serve
+
+
+@pytest.fixture(scope="session")
+def current(serve: Serve) -> Callable[..., str]:
+    """current(interpreter, "hami-onnx") -> the address of an index as users have it, for the core and these plugins."""
+    made: dict[tuple[str, ...], str] = {}
+
+    def address(interpreter: Interpreter, *plugins: str) -> str:
+        key = (interpreter.tag, *plugins)
+        if key not in made:
+            core = core_wheel(interpreter)
+            assert core
+            ours = [core, *map(plugin_wheel, PLUGINS)]
+            wanted = wheelhouse.requirements([core, *map(plugin_wheel, plugins)])
+            made[key] = serve("-".join(key), [*ours, *wheelhouse.fetch(interpreter, wanted)])
+        return made[key]
+
+    return address
+
+
+@pytest.fixture(scope="session")
+def history(serve: Serve, interpreter: Interpreter, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of an index with an older and a newer core too, and with small plugins of several versions."""
+    folder, core = tmp_path_factory.mktemp("history"), core_wheel(interpreter)
+    assert core
+    cores = [core, *(tiny_wheels.revised(core, version, folder) for version in (OLDER, NEWER))]
+    plugins = [
+        tiny_wheels.plugin(folder, "acme-one", "1.0.0", script=True),
+        tiny_wheels.plugin(folder, "acme-one", "2.0.0", script=True),
+        tiny_wheels.plugin(folder, "acme-two", "1.0.0", script=True),
+        tiny_wheels.plugin(folder, "acme-future", "1.0.0", requires="hami-core>=99"),
+        tiny_wheels.plugin(folder, "acme-clash", "1.0.0", package="acme_one"),
+    ]
+    wanted = wheelhouse.requirements([core])
+    return serve("history", [*cores, *plugins, *wheelhouse.fetch(interpreter, wanted)])
+
+
+@pytest.fixture(scope="session")
+def installers() -> str:
+    """The folder with the newest pip, uv and pipx."""
+    return str(environments.ensure("installers").parent)
+
+
+@pytest.fixture(scope="session")
+def prefixes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Interpreter], Path]:
+    """A prefix for each interpreter, from which those of machines are copied."""
+    made: dict[str, Path] = {}
+
+    def prefix(interpreter: Interpreter) -> Path:
+        if interpreter.tag not in made:
+            folder = tmp_path_factory.mktemp("prefixes") / interpreter.tag
+            write_prefix(folder, interpreter)
+            made[interpreter.tag] = folder
+        return made[interpreter.tag]
+
+    return prefix
+
+
+@pytest.fixture
+def make_machine(prefixes: Callable[[Interpreter], Path], interpreter: Interpreter, tmp_path: Path) -> MakeMachine:
+    """make_machine(address) -> a system that has nothing of ours and installs from there; interpreter=… for another."""
+
+    def make(address: str, interpreter: Interpreter = interpreter) -> Machine:
+        prefix = Path(shutil.copytree(prefixes(interpreter), tmp_path / "usr", symlinks=True))
+        home = tmp_path / "home"
+        home.mkdir()
+        return Machine(prefix, home, address)
+
+    return make
+
+
+@pytest.fixture
+def machine(make_machine: MakeMachine, history: str) -> Machine:
+    """A system with our index of several versions."""
+    return make_machine(history)

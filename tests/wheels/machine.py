@@ -1,0 +1,114 @@
+"""A throw-away system to install into: a Python prefix and a home folder of its own, and our index alone."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from _lib.interpreters import Interpreter
+
+# Scripts begin with the path of the Python that they were made for, which a copied prefix has left.
+PIP = '#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n'
+
+
+class Machine:
+    """Commands are run as a user of this system would type them."""
+
+    def __init__(self, prefix: Path, home: Path, address: str, enter: Sequence[str | Path] = ()) -> None:
+        """`enter`: the start of a command that runs on a system where these folders are."""
+        self.prefix = prefix
+        self.home = home
+        self._enter = enter
+        # Nothing is inherited: neither the settings of pip and uv here, nor another Python's.
+        self.environment = {
+            "PATH": f"{prefix}/bin:/usr/bin:/bin",
+            "HOME": str(home),
+            "LC_ALL": "C.UTF-8",
+            "PIP_CONFIG_FILE": "/dev/null",
+            "PIP_DEFAULT_TIMEOUT": "180",  # of a machine that is busy with other things
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_INDEX_URL": address,
+            "PIP_NO_CACHE_DIR": "1",
+            "PIP_ROOT_USER_ACTION": "ignore",
+            "UV_CACHE_DIR": f"{home}/.cache/uv",
+            "UV_DEFAULT_INDEX": address,
+            "UV_HTTP_TIMEOUT": "180",
+            "UV_NO_CONFIG": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+        }
+
+    def _start(self, command: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self._enter, "/bin/sh", "-c", f"cd {shlex.quote(str(self.home))}; {command}"],
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+    def run(self, command: str, **environment: str) -> str:
+        """Return what `command` prints; it must succeed."""
+        done = self._start(command, environment)
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}"
+        return done.stdout
+
+    def fails(self, command: str, **environment: str) -> str:
+        """Return what `command` prints; it must fail."""
+        done = self._start(command, environment)
+        assert done.returncode != 0, f"$ {command}\n{done.stdout}"
+        return done.stdout
+
+    def healthy(self, hami: str = "python3 -m hami", **environment: str) -> None:
+        """hami runs here, and `hami doctor` finds nothing wrong."""
+        assert self.run(f"{hami} run Identity --text hello", **environment) == "hello\n"
+        assert self.run(f"{hami} doctor", **environment).endswith("\nno problems found\n")
+
+    def problems(self, hami: str = "python3 -m hami", **environment: str) -> list[str]:
+        """Return what `hami doctor` finds wrong."""
+        told = self.fails(f"{hami} doctor", **environment).splitlines()
+        return [line.removeprefix("problem: ") for line in told if line.startswith("problem: ")]
+
+    def site(self, which: str) -> Path:
+        """Return the site-packages of the prefix ("system") or of the home folder ("user")."""
+        answer = {"system": "site.getsitepackages()[0]", "user": "site.getusersitepackages()"}[which]
+        return Path(self.run(f"python3 -c 'import site; print({answer})'").strip())
+
+    def files(self) -> set[str]:
+        """Return every file of the prefix and of the home folder, but for what is no part of an installation."""
+        roots = [self.prefix / "bin", self.prefix / "lib", self.home]
+        found = (path for root in roots for path in root.rglob("*") if not path.is_dir())
+        return {str(path) for path in found if "/.cache/" not in str(path)}
+
+
+def write_prefix(folder: Path, interpreter: Interpreter) -> None:
+    """Make `folder` a Python prefix like that of `interpreter`, with the pip that came with it and nothing else.
+
+    The standard library is linked to; nothing that is installed here reaches the original.
+    """
+    name = "python{}.{}".format(*interpreter.version)
+    library = folder / "lib" / name
+    (library / "site-packages").mkdir(parents=True)
+    asked = [interpreter.executable, "-IS", "-c", "import os; print(os.path.dirname(os.__file__))"]
+    original = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+    for entry in original.iterdir():
+        if entry.name not in ("site-packages", "dist-packages", "EXTERNALLY-MANAGED"):
+            (library / entry.name).symlink_to(entry)
+    binaries = folder / "bin"
+    binaries.mkdir()
+    shutil.copy2(interpreter.executable, binaries / name)  # a link would lead back to the original prefix
+    for link in ("python3", "python"):
+        (binaries / link).symlink_to(name)
+    done = subprocess.run(
+        [binaries / name, "-I", "-m", "ensurepip"], capture_output=True, text=True, check=False, env={"HOME": "/"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for script in binaries.glob("*pip*"):
+        script.unlink()
+    for script in ("pip", "pip3"):
+        (binaries / script).write_text(PIP)
+        (binaries / script).chmod(0o755)

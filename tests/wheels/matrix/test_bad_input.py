@@ -1,0 +1,113 @@
+"""What does not fit is refused, by pip or by us, in words that say what to do."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import tiny_wheels
+from _lib.interpreters import Interpreter
+from conftest import INTERPRETERS, NEWER, OLDER, PASSED_OVER, MakeMachine, core_wheel
+from machine import Machine
+
+OLD_PYTHONS = [
+    Path(found[1]) for line in PASSED_OVER if (found := re.match(r"(.+): Python 3\.[6-9]\.\d+ is older than", line))
+]
+
+
+def test_without_network_nothing_is_changed(machine: Machine) -> None:
+    machine.run(f"pip3 install hami-core=={OLDER} acme-one==1.0.0")
+    before = machine.files()
+    told = machine.fails(
+        f"pip3 install --retries 1 --upgrade hami-core=={NEWER}", PIP_INDEX_URL="http://127.0.0.1:9/simple/"
+    )
+    assert re.search("connection .* broken|Failed to establish a new connection|Connection refused", told)
+    assert machine.files() == before
+    machine.healthy()
+
+
+@pytest.mark.parametrize("other", INTERPRETERS[1:2], ids=lambda found: found.tag)
+def test_wheel_renamed_to_another_python_says_so_when_it_is_imported(
+    make_machine: MakeMachine, history: str, interpreter: Interpreter, other: Interpreter, tmp_path: Path
+) -> None:
+    machine = make_machine(history, other)
+    core = core_wheel(interpreter)
+    assert core
+    renamed = shutil.copy(core, tmp_path / core.name.replace(interpreter.tag, other.tag))
+    machine.run(f"pip3 install {renamed}")
+    told = machine.fails("python3 -m hami version").splitlines()[-1]
+    version = ".".join(map(str, other.version))
+    assert told == (
+        f"ImportError: hami-core in {machine.site('system')}/hami has "
+        f"_core.{interpreter.tag.replace('cp', 'cpython-')}-{platform.machine()}-linux-gnu.so, and this Python "
+        f"(CPython {version}, 64 bits) needs _core.{other.tag.replace('cp', 'cpython-')}-{platform.machine()}"
+        f"-linux-gnu.so: install hami-core with {machine.prefix}/bin/python3 -m pip"
+    )
+
+
+def test_wheel_renamed_to_another_version_is_refused_by_pip(machine: Machine, tmp_path: Path) -> None:
+    wheel = tiny_wheels.plugin(tmp_path, "acme-one", "1.0.0")
+    wheel.rename(tmp_path / wheel.name.replace("1.0.0", "3.0.0"))
+    told = machine.fails(f"pip3 install --no-deps --no-index --find-links {tmp_path} acme-one")
+    assert "inconsistent version: expected '3.0.0', but metadata has '1.0.0'" in told
+
+
+def test_plugin_bound_to_another_python_is_refused_by_pip(machine: Machine, tmp_path: Path) -> None:
+    wheel = tiny_wheels.plugin(tmp_path, "acme-bound", tag="cp39-cp39-any")
+    told = machine.fails(f"pip3 install --no-deps {wheel}")
+    assert f"ERROR: {wheel.name} is not a supported wheel on this platform." in told
+
+
+def test_plugin_that_overwrites_another_is_named_by_doctor(machine: Machine) -> None:
+    machine.run(f"pip3 install hami-core=={OLDER} acme-one==1.0.0")
+    machine.run("pip3 install acme-clash")
+    (problem,) = (line for line in machine.problems() if "both come with" in line)
+    assert problem.startswith(f"acme-clash and acme-one both come with {machine.site('system')}/acme_one/")
+    assert problem.endswith(", which is now that of the one installed last: uninstall one of them")
+
+
+FOREIGN = {
+    "musl": "--platform musllinux_1_2_x86_64",
+    "32 bits": "--platform manylinux2014_i686",
+    "PyPy": "--implementation pp --abi pypy311_pp73 --platform manylinux2014_x86_64",
+    "Windows": "--platform win_amd64",
+    "macOS": "--platform macosx_14_0_arm64",
+}
+
+
+@pytest.mark.parametrize("system", FOREIGN)
+def test_system_without_a_wheel_gets_none(machine: Machine, system: str) -> None:
+    told = machine.fails(f"pip3 download --no-deps --only-binary=:all: {FOREIGN[system]} hami-core")
+    assert "No matching distribution found for hami-core" in told
+
+
+@pytest.mark.parametrize("python", OLD_PYTHONS, ids=lambda path: path.parents[1].name)
+def test_old_python_is_told_which_it_needs(history: str, python: Path, tmp_path: Path) -> None:
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": history}
+    command = [python, "-m", "pip", "install", "--target", tmp_path / "site", "hami-core"]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode != 0
+    if "No module named pip" in done.stdout:
+        pytest.skip(f"{python} has no pip")
+    assert "No matching distribution found for hami-core" in done.stdout
+    assert not (tmp_path / "site").exists()
+
+
+@pytest.mark.parametrize("python", OLD_PYTHONS, ids=lambda path: path.parents[1].name)
+def test_old_python_that_imports_hami_all_the_same_is_told(
+    interpreter: Interpreter, python: Path, tmp_path: Path
+) -> None:
+    core = core_wheel(interpreter)
+    assert core
+    shutil.unpack_archive(core, tmp_path, "zip")
+    done = subprocess.run(
+        [python, "-c", "import hami"], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    told = done.stderr.splitlines()[-1]
+    assert re.fullmatch(
+        r"ImportError: hami-core needs CPython 3\.10 or newer, 64 bits; this is CPython 3\.\d\.\d+, 64 bits: .+", told
+    )

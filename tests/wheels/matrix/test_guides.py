@@ -1,0 +1,65 @@
+"""Every command of the guides about installing, run as it stands there on a system that has nothing of ours."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from _lib import wheelhouse
+from _lib.interpreters import Interpreter
+from _lib.paths import ROOT
+from conftest import PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel
+
+sys.path.insert(0, str(ROOT / "tests" / "python"))
+
+from doc_blocks import Block, blocks_of
+
+HOWTO = ROOT / "hami-core" / "docs" / "howto"
+PAGES = ("install-anywhere.md", "ship-your-plugin.md")
+THIRD_PARTIES = ["hatchling", "pip", "pytest>=8", "twine"]  # what the guides install besides
+
+
+def sessions(page: Path) -> Iterator[list[Block]]:
+    """The console blocks of each fresh system, in their order."""
+    session: list[Block] = []
+    for block in (block for block in blocks_of(page) if block.language == "console"):
+        if "machine" in block.directives and session:
+            yield session
+            session = []
+        session.append(block)
+    yield session
+
+
+def commands(block: Block) -> Iterator[tuple[str, str]]:
+    """Each command with what it prints; "" if that is not told."""
+    for part in f"\n{block.text}".split("\n$ ")[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
+
+
+SESSIONS = [session for page in PAGES for session in sessions(HOWTO / page)]
+
+
+@pytest.fixture(scope="session")
+def shelf(serve: Serve, interpreter: Interpreter) -> str:
+    """The address of an index with all that the guides install."""
+    core = core_wheel(interpreter)
+    assert core
+    needed = wheelhouse.requirements([core, plugin_wheel("hami-onnx")])
+    wheels = {wheel.name: wheel for wheel in wheelhouse.fetch(interpreter, [*needed, *THIRD_PARTIES])}
+    return serve("guides", [core, *map(plugin_wheel, PLUGINS), *wheels.values()])
+
+
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda session: f"{session[0].document.stem}-{session[0].line}")
+def test_commands_of_the_guide(make_machine: MakeMachine, shelf: str, installers: str, session: list[Block]) -> None:
+    machine = make_machine(shelf)
+    machine.environment["PATH"] += f":{installers}"
+    (machine.home / "ci").symlink_to(ROOT / "ci")
+    for block in session:
+        for command, output in commands(block):
+            told = machine.run(command)
+            assert not output or told == output, f"{block.place}: $ {command}"
+            if command.endswith("hami doctor"):
+                assert told.endswith("\nno problems found\n"), block.place

@@ -1,0 +1,93 @@
+"""Every way in which users install, and that nothing is left when they uninstall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from _lib.interpreters import Interpreter
+from conftest import INTERPRETERS, PLUGINS, MakeMachine
+from machine import Machine
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS, ids=lambda found: found.tag)
+def test_pip_in_a_virtual_environment(
+    make_machine: MakeMachine, current: Callable[..., str], interpreter: Interpreter
+) -> None:
+    machine = make_machine(current(interpreter, "hami-onnx"), interpreter)
+    machine.run("python3 -m venv env")
+    before = machine.files()
+    machine.run("env/bin/pip install hami-core hami-onnx")
+    assert machine.run("env/bin/pip check") == "No broken requirements found.\n"
+    machine.healthy("env/bin/hami")
+    assert machine.run("env/bin/hami backends OnnxTensor").startswith("OnnxTensor  (hami-onnx")
+    machine.run("env/bin/pip freeze | xargs env/bin/pip uninstall --yes")
+    assert machine.files() == before
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_uv_installs_each_plugin(
+    make_machine: MakeMachine, current: Callable[..., str], interpreter: Interpreter, installers: str, plugin: str
+) -> None:
+    needed = {"hami-ocr": ("hami-image", "hami-onnx", "hami-ocr")}.get(plugin, (plugin,))
+    machine = make_machine(current(interpreter, *needed))
+    machine.run(f"{installers}/uv venv --python python3 env")
+    machine.run(f"{installers}/uv pip install --python env hami-core {plugin}")
+    machine.healthy("env/bin/hami")
+    assert f"{plugin} " in machine.run("env/bin/hami plugins --load")
+
+
+def test_pip_install_for_one_user(machine: Machine) -> None:
+    before = machine.files()
+    machine.run("pip3 install --user hami-core==0.1.0 acme-one")
+    assert (machine.site("user") / "hami").is_dir()
+    assert not (machine.site("system") / "hami").exists()
+    machine.healthy(f"{machine.home}/.local/bin/hami")
+    assert machine.run("python3 -m hami run AcmeOne --text x") == "acme-one 2.0.0\n"
+    machine.run("pip3 uninstall --yes hami-core acme-one pluggy")
+    assert machine.files() == before
+
+
+def test_pip_install_into_a_folder(machine: Machine) -> None:
+    machine.run("pip3 install --target packages hami-core==0.1.0 acme-one")
+    machine.healthy(PYTHONPATH="packages")
+    assert machine.run("python3 -m hami run AcmeOne --text x", PYTHONPATH="packages") == "acme-one 2.0.0\n"
+
+
+def test_pipx_runs_the_core_by_its_name(machine: Machine, installers: str) -> None:
+    pipx = f"{installers}/pipx run --python python3"
+    assert machine.run(f"{pipx} hami-core==0.1.0 run Identity --text hello 2>/dev/null") == "hello\n"
+
+
+@pytest.mark.parametrize("which", ["getusersitepackages()", "getsitepackages()[0]"])
+def test_pip_download_of_a_platform_into_a_site(
+    make_machine: MakeMachine, current: Callable[..., str], interpreter: Interpreter, which: str
+) -> None:
+    """The core by the documented command, then a plugin whose engine needs a newer platform too."""
+    machine = make_machine(current(interpreter, "hami-onnx"))
+    target = f'--only-binary=:all: --target $(python3 -c "import site; print(site.{which})")'
+    machine.run(f"pip3 install hami-core --platform manylinux2014_x86_64 {target}")
+    machine.healthy()
+    told = machine.fails(f"pip3 install hami-onnx --platform manylinux2014_x86_64 {target}")
+    assert "No matching distribution found for onnxruntime>=1.20" in told
+    both = "--platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64"
+    machine.run(f"pip3 install --upgrade hami-onnx {both} {target}")
+    machine.healthy()
+    assert machine.run("python3 -m hami backends OnnxTensor").startswith("OnnxTensor  (hami-onnx")
+    assert machine.run("pip3 check") == "No broken requirements found.\n"
+
+
+def test_core_for_all_users_and_plugin_for_one(machine: Machine) -> None:
+    machine.run("pip3 install hami-core==0.1.0")
+    machine.run("pip3 install --user acme-one acme-two")
+    assert not (machine.site("user") / "hami").exists()
+    machine.healthy()
+    for plugin in ("AcmeOne", "AcmeTwo"):
+        assert machine.run(f"python3 -m hami run {plugin} --text x").startswith("acme-")
+
+
+def test_virtual_environment_does_not_see_plugins_of_the_user(machine: Machine) -> None:
+    machine.run("pip3 install --user hami-core==0.1.0 acme-one")
+    machine.run("python3 -m venv --system-site-packages wide && python3 -m venv narrow")
+    assert machine.run("wide/bin/python -m hami run AcmeOne --text x") == "acme-one 2.0.0\n"
+    assert machine.fails("narrow/bin/python -m hami").endswith("/narrow/bin/python: No module named hami\n")

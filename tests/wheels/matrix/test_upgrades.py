@@ -1,0 +1,92 @@
+"""Upgrades and downgrades, by each way of installing: harmless, or `hami doctor` tells what is wrong and what to do."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import NEWER, OLDER
+from machine import Machine
+
+TO_USER = '--only-binary=:all: --target $(python3 -c "import site; print(site.getusersitepackages())")'
+
+
+def version(machine: Machine) -> str:
+    return machine.run("python3 -m hami version").split()[-1]
+
+
+@pytest.mark.parametrize("scheme", ["", "--user"], ids=["system", "user"])
+def test_pip_changes_versions_of_both_packages(machine: Machine, scheme: str) -> None:
+    machine.run(f"pip3 install {scheme} hami-core=={OLDER} acme-one==1.0.0")
+    for core, plugin in ((NEWER, "2.0.0"), (OLDER, "1.0.0")):
+        machine.run(f"pip3 install {scheme} --upgrade hami-core=={core} acme-one=={plugin}")
+        machine.healthy()
+        assert version(machine) == core
+        assert machine.run("python3 -m hami run AcmeOne --text x") == f"acme-one {plugin}\n"
+        assert machine.run("pip3 check") == "No broken requirements found.\n"
+
+
+@pytest.mark.parametrize(("before", "after"), [(OLDER, NEWER), (NEWER, OLDER)], ids=["upgrade", "downgrade"])
+def test_target_with_upgrade_leaves_old_metadata_that_doctor_names(machine: Machine, before: str, after: str) -> None:
+    machine.run(f"pip3 install hami-core=={before} acme-one=={'1' if before == OLDER else '2'}.0.0 {TO_USER}")
+    plugin = "2.0.0" if after == NEWER else "1.0.0"
+    machine.run(f"pip3 install --upgrade hami-core=={after} acme-one=={plugin} {TO_USER}")
+    assert version(machine) == after  # the code is the new one
+    assert machine.run("python3 -m hami run AcmeOne --text x") == f"acme-one {plugin}\n"
+    site, problems = machine.site("user"), machine.problems()
+    first, second = sorted([before, after])
+    assert problems[1] == (
+        f"hami-core has the metadata of 2 versions in {site}: {first}, {second}. "
+        f"Its files are those of {after}: rm -r {site}/hami_core-{before}.dist-info"
+    )
+    assert [problem.partition(" has ")[0] for problem in problems] == ["acme-one", "hami-core"]
+    for problem in problems:
+        machine.run(problem.rpartition(": ")[2])
+    machine.healthy()
+    assert f"hami-core {after}" in " ".join(machine.run("pip3 list").split())
+
+
+def test_target_without_upgrade_changes_nothing_and_doctor_says_so(machine: Machine) -> None:
+    machine.run(f"pip3 install hami-core=={OLDER} {TO_USER}")
+    told = machine.run(f"pip3 install hami-core=={NEWER} {TO_USER}")
+    assert "already exists. Specify --upgrade to force replacement." in told
+    assert version(machine) == OLDER
+    site, (problem,) = machine.site("user"), machine.problems()
+    assert problem == (
+        f"hami-core has the metadata of 2 versions in {site}: {OLDER}, {NEWER}. "
+        f"Its files are those of {OLDER}: rm -r {site}/hami_core-{NEWER}.dist-info"
+    )
+    machine.run(problem.rpartition(": ")[2])
+    machine.healthy()
+
+
+def test_second_plugin_in_a_target_leaves_the_first_but_not_its_script(machine: Machine) -> None:
+    machine.run(f"pip3 install hami-core=={OLDER} acme-one {TO_USER}")
+    scripts = machine.site("user") / "bin"
+    assert sorted(path.name for path in scripts.iterdir()) == ["acme-one", "hami"]
+    machine.run(f"pip3 install --no-deps --upgrade acme-two {TO_USER}")
+    machine.healthy()  # python3 -m hami
+    for plugin in ("AcmeOne", "AcmeTwo"):
+        assert machine.run(f"python3 -m hami run {plugin} --text x").startswith("acme-")
+    assert [path.name for path in scripts.iterdir()] == ["acme-two"]
+
+
+def test_core_of_the_user_hides_that_of_the_system_and_doctor_says_so(machine: Machine) -> None:
+    machine.run(f"pip3 install hami-core=={OLDER}")
+    machine.run(f"pip3 install hami-core=={NEWER} {TO_USER}")
+    assert version(machine) == NEWER
+    assert machine.problems() == [
+        f"hami-core is there 2 times: {NEWER} in {machine.site('user')} hides {OLDER} in {machine.site('system')}. "
+        "pip uninstall hami-core removes the first"
+    ]
+    machine.run("pip3 uninstall --yes hami-core")
+    machine.healthy()
+    assert version(machine) == OLDER
+
+
+def test_plugin_that_needs_a_newer_core_is_refused_by_pip_and_named_by_doctor(machine: Machine) -> None:
+    machine.run(f"pip3 install hami-core=={OLDER}")
+    assert "No matching distribution found for hami-core>=99" in machine.fails("pip3 install acme-future")
+    machine.healthy()
+    machine.run("pip3 install --no-deps acme-future")
+    assert machine.problems() == [
+        f"acme-future 1.0.0 needs hami-core>=99, and {OLDER} is installed: pip install --upgrade 'hami-core>=99'"
+    ]

@@ -1,0 +1,82 @@
+"""An older Debian (glibc 2.31): its own Python is told that it is too old, a newer one on it runs everything."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from _lib import old_systems
+from _lib.interpreters import Interpreter
+from conftest import FOUND, core_wheel
+from machine import Machine
+
+HOME = Path("/home")
+SITE = f"{old_systems.PYTHON_PREFIX}/lib/{old_systems.SOURCE[1]}/site-packages"
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    if platform.machine() != "x86_64":
+        pytest.skip("runs on x86_64 only")
+    try:
+        return old_systems.old_debian()
+    except old_systems.Missing as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def newer() -> Interpreter:
+    """A Python of this machine of the version that the older Debian got."""
+    for found in FOUND:
+        if f"python{found.version[0]}.{found.version[1]}" == old_systems.SOURCE[1] and core_wheel(found):
+            return found
+    pytest.skip(f"dist/ has no wheel for {old_systems.SOURCE[1]}: ci/wheels --python {old_systems.SOURCE[1][6:]}")
+
+
+@pytest.fixture
+def enter(root: Path, current: Callable[..., str], newer: Interpreter, tmp_path: Path) -> Callable[[str], Machine]:
+    """enter(prefix) -> the system with `prefix` first on its PATH; what is installed is gone after the test."""
+    home, site = tmp_path / "home", tmp_path / "site"
+    home.mkdir()
+    shutil.copytree(root / SITE[1:], site, symlinks=True)
+    inside = old_systems.entering(root, (home, str(HOME)), (site, SITE))
+
+    def enter(prefix: str) -> Machine:
+        return Machine(Path(prefix), HOME, current(newer, "hami-onnx"), inside)
+
+    return enter
+
+
+def test_it_is_what_it_should_be(enter: Callable[[str], Machine]) -> None:
+    machine = enter(old_systems.PYTHON_PREFIX)
+    told = machine.run("python3 -c 'import platform; print(platform.libc_ver()[1], platform.python_version())'")
+    assert told.startswith("2.31 3.11.")
+
+
+@pytest.mark.parametrize("options", ["", "--platform manylinux2014_x86_64 --only-binary=:all: --target there"])
+def test_python_3_9_is_refused(enter: Callable[[str], Machine], options: str) -> None:
+    machine = enter("/usr")
+    told = machine.fails(f"pip3 install hami-core {options}")
+    assert "ERROR: No matching distribution found for hami-core" in told
+
+
+@pytest.mark.parametrize("which", ["getusersitepackages()", "getsitepackages()[0]"])
+def test_documented_commands(enter: Callable[[str], Machine], which: str) -> None:
+    machine = enter(old_systems.PYTHON_PREFIX)
+    target = f'--only-binary=:all: --target $(python3 -c "import site; print(site.{which})")'
+    machine.run(f"pip3 install hami-core --platform manylinux2014_x86_64 {target}")
+    machine.healthy()
+    both = "--platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64"
+    machine.run(f"pip3 install --upgrade hami-onnx {both} {target}")
+    machine.healthy()
+    assert "onnxruntime providers" in machine.run("python3 -m hami doctor")
+    assert machine.run("pip3 check") == "No broken requirements found.\n"
+
+
+def test_virtual_environment(enter: Callable[[str], Machine]) -> None:
+    machine = enter(old_systems.PYTHON_PREFIX)
+    machine.run("python3 -m venv env && env/bin/pip install hami-core hami-onnx")
+    machine.healthy("env/bin/hami")
