@@ -16,22 +16,6 @@ TARGET = ROOT / "hami-core" / "python" / "hami" / "_first_party.py"
 
 # Plugins whose names are decided but that are not in hami-plugins/ yet. An entry leaves when its folder arrives.
 PLANNED = {
-    "hami-torch": [
-        "CatTensor",
-        "ContiguousTensor",
-        "CpuTensor",
-        "CropTensor",
-        "CvtColorTensor",
-        "DecodeTensor",
-        "FixTensor",
-        "GpuTensor",
-        "ResizeTensor",
-        "SplitTensor",
-        "StreamGuard",
-        "StreamPool",
-        "SyncTensor",
-        "TorchModel",
-    ],
     "hami-trt": ["LoadTensorrtEngine", "Onnx2Tensorrt", "TensorrtInferTensor", "TensorrtTensor"],
 }
 

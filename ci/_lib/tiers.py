@@ -37,6 +37,14 @@ def test_environment(interpreter: interpreters.Interpreter) -> Path:
     return wheel_env.ensure("test", interpreter, ["hami-core[rich]", *plugins], ["-r", str(REQUIREMENTS / "tests.txt")])
 
 
+def plugin_environment(plugin: Path, interpreter: interpreters.Interpreter) -> Path:
+    """The environment that a plugin's tests run in: one of its own where it has requirements of its own."""
+    requirements = REQUIREMENTS / f"{plugin.name}.txt"
+    if not requirements.is_file():
+        return test_environment(interpreter)
+    return wheel_env.ensure(plugin.name, interpreter, [f"{plugin.name}[test]"], ["-r", str(requirements)])
+
+
 def layers(totals: Totals, options: Options) -> None:
     """Includes and imports point down only."""
     result = subprocess.run([sys.executable, ROOT / "ci" / "check_layers.py"], check=False)
@@ -96,10 +104,10 @@ def installed(totals: Totals, options: Options) -> None:
 
 def plugins(totals: Totals, options: Options) -> None:
     """The tests of each plugin against the installed wheels."""
-    installed = test_environment(build_current())
+    interpreter = build_current()
     for plugin in plugin_wheels.folders():
         print(f"-- {plugin.name}", flush=True)
-        pytest(installed, plugin / "tests", plugin.name, totals, options)
+        pytest(plugin_environment(plugin, interpreter), plugin / "tests", plugin.name, totals, options)
 
 
 def pythons(totals: Totals, options: Options) -> None:

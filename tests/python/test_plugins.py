@@ -52,6 +52,15 @@ def test_a_name_absent_from_metadata_is_found_through_the_hook(site: Site) -> No
     assert {record.distribution: record.state for record in plugins.records()} == {"acme-good": "ok", "acme-late": "ok"}
 
 
+def test_a_promise_goes_before_a_registration_whichever_is_loaded_first(site: Site) -> None:
+    site.install("acme-good")
+    write_plugin(site.folder, "acme-owner", "1.0", "AcmeExtra")
+    plugins = site.plugins()
+    assert plugins.find("AcmeExtra", "acme-good").owner == "acme-good"
+    assert plugins.find("AcmeExtra").owner == "acme-owner"
+    assert plugins.backends()["AcmeExtra"].owner == "acme-owner"
+
+
 def test_a_distribution_can_be_asked_for(site: Site) -> None:
     site.install("acme-good", "acme-cv")
     plugins = site.plugins()

@@ -4,8 +4,6 @@ Written by `python ci/first_party.py` from hami-plugins/*/pyproject.toml.
 """
 
 BACKENDS: dict[str, str] = {
-    "CatTensor": "hami-torch",
-    "ContiguousTensor": "hami-torch",
     "CpuTensor": "hami-torch",
     "CropLines": "hami-ocr",
     "CropMat": "hami-image",
@@ -15,7 +13,6 @@ BACKENDS: dict[str, str] = {
     "DecodeMat": "hami-image",
     "DecodeTensor": "hami-torch",
     "DetectText": "hami-ocr",
-    "FixTensor": "hami-torch",
     "GatherLines": "hami-ocr",
     "GpuTensor": "hami-torch",
     "LetterBoxMat": "hami-image",
@@ -31,7 +28,6 @@ BACKENDS: dict[str, str] = {
     "RecognizeText": "hami-ocr",
     "ResizeMat": "hami-image",
     "ResizeTensor": "hami-torch",
-    "SplitTensor": "hami-torch",
     "StreamGuard": "hami-torch",
     "StreamPool": "hami-torch",
     "SyncTensor": "hami-torch",

@@ -145,8 +145,9 @@ class Index:
         self.plugins.append(plugin)
 
     def owners(self, name: str) -> list[Plugin]:
-        """Return the plugins that promise `name` or have registered it."""
-        return [plugin for plugin in self.plugins if name in plugin.promised or name in plugin.classes]
+        """Return the plugins that promise `name`; where none does, those that have registered it."""
+        promise = [plugin for plugin in self.plugins if name in plugin.promised]
+        return promise or [plugin for plugin in self.plugins if name in plugin.classes]
 
     def of(self, distribution: str) -> list[Plugin]:
         wanted = normalised(distribution)

@@ -235,6 +235,8 @@ class Plugins:
             if plugin.state == "blocked":
                 continue
             for name in dict.fromkeys((*plugin.promised, *plugin.classes)):
+                if name in infos and name not in plugin.promised:
+                    continue  # the bare name means the one that promises it
                 handle = plugin.classes.get(name)
                 infos[name] = BackendInfo(name, plugin.distribution)
                 if handle is not None and not isinstance(handle, str):

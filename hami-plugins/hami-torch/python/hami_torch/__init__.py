@@ -1,0 +1,3 @@
+"""torch on the GPU as HAMi backends; use them by name in a pipeline, as in S[DecodeTensor, SyncTensor]."""
+
+__all__: list[str] = []

@@ -1,0 +1,121 @@
+"""Runs a batch of requests through a program: those of equal shapes together, a failing one without its neighbours."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import hami
+
+from hami_torch._program import first_line
+from hami_torch._rows import rows_of, size_of
+from hami_torch._tensor import as_tensor, data_of, each_tensor, flat, show
+from hami_torch._torch import torch
+
+
+class Feed(NamedTuple):
+    """One request, ready to run. `form` says how the tensors came: None one, a tuple of names a dict, else so many."""
+
+    tensors: list[torch.Tensor]
+    rows: int
+    form: int | tuple[str, ...] | None
+
+
+class Taker(Protocol):
+    """What checks and casts the tensors of a request: the backend."""
+
+    def check(self, tensor: torch.Tensor) -> torch.Tensor: ...
+    def cast(self, tensor: torch.Tensor) -> torch.Tensor: ...
+
+
+def feed_of(item: Any, taker: Taker) -> Feed:
+    """Read a request; errors say which of its tensors is wrong."""
+    data = data_of(item, "TorchModel")
+    named: dict[str, Any]
+    form: int | tuple[str, ...] | None = None
+    if isinstance(data, Mapping):
+        named = dict(data)
+        form = tuple(named)
+    elif isinstance(data, (list, tuple)):
+        named = {f"data[{index}]": part for index, part in enumerate(data)}
+        form = len(data)
+    else:
+        named = {"data": data}
+    if not named:
+        raise hami.RequestError('TorchModel: "data" is empty; it is a tensor, or a list or dict of them')
+    tensors = [
+        taker.cast(rows_of(taker.check(as_tensor(part, "TorchModel")), item, "TorchModel", name))
+        for name, part in named.items()
+    ]
+    return Feed(tensors, size_of(item), form)
+
+
+Members = list[tuple[Any, Feed]]
+Call = Callable[[list[Feed], int], Any]
+Give = Callable[[Any, Any], None]
+
+
+def run_groups(members: Members, call: Call, give: Give) -> None:
+    """Call the program once for each group of requests that fit together, and give each request its rows."""
+    groups: dict[tuple[Any, ...], Members] = {}
+    for item, feed in members:
+        key = (feed.form, *((tensor.shape[1:], tensor.dtype) for tensor in feed.tensors))
+        groups.setdefault(key, []).append((item, feed))
+    for group in groups.values():
+        _run_group(group, call, give)
+
+
+def _run_group(members: Members, call: Call, give: Give) -> None:
+    rows = sum(feed.rows for _, feed in members)
+    try:
+        output = _formed(call([feed for _, feed in members], rows))
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        traceback.clear_frames(error.__traceback__)  # whoever keeps the exception does not keep the tensors
+        _without(members, error, call, give)
+        return
+    if len(members) == 1:
+        give(members[0][0], output)
+        return
+    if any(tensor.ndim == 0 or len(tensor) != rows for tensor in flat(output)):
+        _singly(members, call, give)  # an output is not per row: it cannot be told whose is what
+        return
+    start = 0
+    for item, feed in members:
+        stop = start + feed.rows
+        give(item, each_tensor(output, lambda tensor, mine=slice(start, stop): tensor[mine]))
+        start = stop
+
+
+def _without(members: Members, error: Exception, call: Call, give: Give) -> None:
+    """Answer those that a failed run was not the fault of."""
+    if len(members) > 1:
+        _singly(members, call, give)
+        return
+    ((item, feed),) = members
+    if isinstance(error, hami.Error):
+        item.fail(error)
+        return
+    given = ", ".join(map(show, feed.tensors))
+    failure = hami.RequestError(f"TorchModel: the model failed on {given}: {first_line(error)}")
+    failure.__cause__ = error
+    item.fail(failure)
+
+
+def _singly(members: Members, call: Call, give: Give) -> None:
+    for member in members:
+        _run_group([member], call, give)
+
+
+def _formed(output: Any) -> Any:
+    """Check that the output is tensors in a form that can be given on; a subclass of dict becomes a dict."""
+    parts = list(output.values()) if isinstance(output, Mapping) else output
+    parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
+    for part in parts:
+        if not isinstance(part, torch.Tensor):
+            raise hami.RequestError(
+                f"TorchModel: a model gives a tensor, a list or a dict of them; this one gave {type(part).__name__}"
+            )
+    return each_tensor(output, lambda tensor: tensor)

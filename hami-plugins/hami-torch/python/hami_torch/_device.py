@@ -1,0 +1,64 @@
+"""Which device a backend works on: the one asked for or an error, never another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import hami
+
+from hami_torch._torch import torch
+
+
+def device_of(name: str, owner: str) -> torch.device:
+    """Return the device that parameter `device` names; `owner` is the backend that asks."""
+    try:
+        device = torch.device(name.strip().lower())
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise hami.ConfigError(f'{owner}: "device" is cuda, cuda:N or cpu, got "{name}"')
+    if device.type == "cpu":
+        return torch.device("cpu")
+    if not torch.backends.cuda.is_built():
+        raise hami.ConfigError(
+            f'{owner}: device "{name}" is not there: the installed torch {torch.__version__} is built without CUDA; '
+            'install a build of torch with CUDA, or say device = "cpu"'
+        )
+    there = cuda_devices()
+    if not there:
+        raise hami.ConfigError(
+            f'{owner}: device "{name}" is not there: torch {torch.__version__} sees no CUDA device; the driver is '
+            'missing or too old for it, or CUDA_VISIBLE_DEVICES hides them; or say device = "cpu"'
+        )
+    index = device.index or 0
+    if index >= len(there):
+        raise hami.ConfigError(
+            f'{owner}: device "{name}" is not there: this process sees {", ".join(there)}; use one of these'
+        )
+    return torch.device("cuda", index)
+
+
+def cuda_devices() -> list[str]:
+    """Return the CUDA devices that this process sees: cuda:0, cuda:1, …"""
+    if not torch.backends.cuda.is_built() or not torch.cuda.is_available():
+        return []
+    return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+
+
+@contextmanager
+def memory_returned(device: torch.device, owner: str) -> Iterator[None]:
+    """Turn torch's out of memory into a MemoryError, which fails the batch at once and holds none of its tensors."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        reason = str(error).strip().splitlines()[0]
+    else:
+        return
+    # Here the exception is gone, and with its traceback the frames that held the tensors of the batch.
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    raise MemoryError(
+        f"{owner}: out of memory on {device}: {reason}; the batch failed and its memory was returned. "
+        "Lower `max` or `instance_num`, or use a smaller dtype"
+    )

@@ -1,0 +1,108 @@
+"""CUDA graphs of a program, one for each captured batch size; a batch is padded to the next one."""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import hami
+
+from hami_torch import _streams
+from hami_torch._program import first_line
+from hami_torch._tensor import each_tensor
+from hami_torch._torch import torch
+
+_WARM_UPS = 3  # runs before a capture: libraries choose their algorithms and take their workspaces there
+
+_capturing = threading.Lock()  # of two captures at once, one would see the other's allocations
+
+
+def next_size(sizes: Sequence[int], rows: int) -> int | None:
+    """Return the smallest of the sorted `sizes` that holds `rows`, None if none does."""
+    at = bisect.bisect_left(sizes, rows)
+    return sizes[at] if at < len(sizes) else None
+
+
+class Graphs:
+    """The captured program of one instance: a buffer for the input, and a graph for each size that reads its start."""
+
+    def __init__(self, call: Callable[..., Any], sizes: Sequence[int], example: torch.Tensor, owner: str) -> None:
+        """`example` has as many rows as the largest size; its values do not matter."""
+        self.sizes = sorted(sizes)
+        self._input = example
+        self._lock = threading.Lock()  # guards the buffers: concurrent callers take turns
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Any]] = {}
+        # What a graph reads and writes besides, cuBLAS's workspace for one, belongs to the stream of its capture:
+        # so it is replayed there, and that is nobody else's.
+        self._stream = _streams.lease(example.device)
+        self._stream.wait_stream(torch.cuda.current_stream(example.device))
+        pool = None
+        for size in reversed(self.sizes):  # the largest first, the others fit into its memory
+            try:
+                graph, output = self._capture(call, size, pool)
+            except (RuntimeError, hami.Error) as error:
+                self.close()
+                if isinstance(error, torch.cuda.OutOfMemoryError):
+                    raise
+                raise hami.ConfigError(
+                    f"{owner}: the model cannot be captured as a CUDA graph of {size} rows: {first_line(error)}; "
+                    'leave "graphs" out to run it without'
+                ) from error
+            pool = pool or graph.pool()
+            self._graphs[size] = (graph, output)
+
+    def _capture(self, call: Callable[..., Any], size: int, pool: Any) -> tuple[torch.cuda.CUDAGraph, Any]:
+        given = self._input[:size]
+        with _capturing:
+            with torch.cuda.stream(self._stream):
+                for _ in range(_WARM_UPS):
+                    call(given)
+            self._stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+                output = call(given)
+        return graph, output
+
+    def fits(self, parts: Sequence[torch.Tensor], rows: int) -> bool:
+        """Whether there is a graph for these parts of one batch."""
+        buffer = self._input
+        return rows <= self.sizes[-1] and all(
+            part.shape[1:] == buffer.shape[1:] and part.dtype == buffer.dtype for part in parts
+        )
+
+    def run(self, parts: Sequence[torch.Tensor], rows: int) -> Any:
+        """Gather the parts and run the graph of the next size; the outputs have `rows` rows and are the caller's."""
+        size = next_size(self.sizes, rows)
+        assert size is not None, "fits() said so"
+        outer = torch.cuda.current_stream(self._input.device)
+        with self._lock:
+            self._stream.wait_stream(outer)
+            with torch.cuda.stream(self._stream):
+                if len(parts) == 1:
+                    self._input[:rows].copy_(parts[0])
+                else:
+                    torch.cat(list(parts), out=self._input[:rows])
+                if size > rows:
+                    self._input[rows:size].zero_()
+                graph, output = self._graphs[size]
+                graph.replay()
+                mine = each_tensor(output, lambda tensor: _own(tensor, rows, size))
+            outer.wait_stream(self._stream)
+        for tensor in _streams.tensors_in(mine):
+            tensor.record_stream(outer)
+        return mine
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.synchronize()
+            self._graphs.clear()
+            self._input = None
+            _streams.give_back(self._stream)
+            self._stream = None
+
+
+def _own(tensor: torch.Tensor, rows: int, size: int) -> torch.Tensor:
+    # What is not per row is left as it is: the caller sees that and says so.
+    return (tensor[:rows] if tensor.ndim and len(tensor) == size else tensor).clone()

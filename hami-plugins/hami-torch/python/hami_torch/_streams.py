@@ -1,0 +1,120 @@
+"""CUDA streams: which are lent to whom, and how work on one is put in order with work outside it.
+
+The rule. Outside a backend of this package a CUDA tensor is in order with the default stream of its device, as torch
+has it. Inside an instance the current stream counts: the default one, or that of a guard. `arrive` is said for tensors
+that come in, `hand_over` by the guard for those that go out. Neither makes the CPU wait.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hami_torch._torch import torch
+
+# On a tensor that a backend made on a guard's stream, until it leaves the guard: the stream's handle.
+_MADE_ON = "_hami_stream"
+
+_lock = threading.Lock()  # guards _idle and _lent
+_idle: dict[torch.device, list[torch.cuda.Stream]] = {}
+_lent: dict[torch.device, set[int]] = {}
+
+
+def lease(device: torch.device) -> torch.cuda.Stream:
+    """Return a stream that nobody else holds.
+
+    Those given back come first: libraries below torch keep a workspace for every stream that they have seen.
+    """
+    with _lock:
+        lent = _lent.setdefault(device, set())
+        idle = _idle.setdefault(device, [])
+        stream = idle.pop() if idle else _unused(device, lent)
+        lent.add(stream.cuda_stream)
+        return stream
+
+
+def _unused(device: torch.device, lent: set[int]) -> torch.cuda.Stream:
+    # torch hands out 32 streams in turn; with more than that in use, two holders share one and take turns.
+    stream = torch.cuda.Stream(device)
+    for _ in range(32):
+        if stream.cuda_stream not in lent:
+            break
+        stream = torch.cuda.Stream(device)
+    return stream
+
+
+def give_back(stream: torch.cuda.Stream) -> None:
+    with _lock:
+        _lent[stream.device].discard(stream.cuda_stream)
+        _idle[stream.device].append(stream)
+
+
+def current(device: torch.device) -> torch.cuda.Stream | None:
+    """Return the stream that this thread works on; None on the CPU."""
+    return torch.cuda.current_stream(device) if device.type == "cuda" else None
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the CUDA tensors in a value: itself, or those in its lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        if value.is_cuda:
+            yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors_in(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
+
+
+def arrive(tensors: Iterable[torch.Tensor], device: torch.device) -> None:
+    """Let the current stream wait for tensors that were made outside it."""
+    stream = current(device)
+    if stream is None:
+        return
+    home = torch.cuda.default_stream(device)
+    if stream == home:
+        return
+    handle = stream.cuda_stream
+    strangers = [tensor for tensor in tensors if tensor.is_cuda and getattr(tensor, _MADE_ON, None) != handle]
+    if strangers:
+        stream.wait_stream(home)
+    for tensor in strangers:
+        tensor.record_stream(stream)  # its memory is not given to others before this stream is done with it
+
+
+def made(tensor: torch.Tensor, stream: torch.cuda.Stream | None) -> torch.Tensor:
+    """Note that a tensor was made on `stream`, so that the next backend there need not wait for anything."""
+    if stream is not None:
+        setattr(tensor, _MADE_ON, stream.cuda_stream)
+    return tensor
+
+
+def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, *, finish: bool = False) -> None:
+    """Run a backend on `stream`, in order with the stream that is current; `finish` waits until the work is done."""
+    outer = torch.cuda.current_stream(stream.device)
+    come = [tensor for item in batch if "data" in item for tensor in tensors_in(item["data"])]
+    arrive(come, stream.device)
+    if come:
+        stream.wait_stream(outer)
+    for tensor in come:
+        tensor.record_stream(stream)
+    with torch.cuda.stream(stream):
+        backend.forward(batch)
+    hand_over(batch, stream, outer, finish=finish)
+
+
+def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Stream, *, finish: bool) -> None:
+    """Hand the results of a batch, made on `stream`, over to those who work on `outer`."""
+    if finish:
+        stream.synchronize()
+    waited = finish
+    for item in batch:
+        for tensor in tensors_in(item["result"]) if "result" in item else ():
+            if not waited:
+                outer.wait_stream(stream)
+                waited = True
+            tensor.record_stream(outer)
+            if hasattr(tensor, _MADE_ON):
+                delattr(tensor, _MADE_ON)

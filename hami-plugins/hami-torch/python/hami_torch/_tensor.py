@@ -1,0 +1,116 @@
+"""What the tensor backends share: the device, and the checks on what came in as `data`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import hami
+
+from hami_torch._device import device_of, memory_returned
+from hami_torch._streams import arrive, current, made
+from hami_torch._torch import torch
+
+
+class TensorBackend(hami.Backend):
+    """Base of the backends that work on one device; torch releases the GIL, so any thread may call them."""
+
+    thread = "concurrent"
+
+    device: Annotated[str, "cuda, cuda:N or cpu; what is not there is an error"] = "cuda"
+
+    def init(self, options: Any) -> None:
+        self._device = device_of(self.device, type(self).__name__)
+
+    def forward(self, batch: list[Any]) -> None:
+        with memory_returned(self._device, type(self).__name__), torch.no_grad():
+            self.run(batch)
+
+    def run(self, batch: list[Any]) -> None:
+        raise NotImplementedError
+
+    def read(self, batch: list[Any], take: Callable[[Any], Any] | None = None) -> list[tuple[Any, Any]]:
+        """Return each request with what `take` reads of it, its tensor as a rule; those that are wrong fail alone."""
+        found = []
+        for item in batch:
+            try:
+                found.append((item, (take or self.tensor_of)(item)))
+            except hami.Error as error:
+                item.fail(error)
+        arrive([tensor for _, value in found for tensor in flat(value)], self._device)
+        return found
+
+    def tensor_of(self, item: Any) -> torch.Tensor:
+        """Return `data` as a tensor on the device."""
+        return self.check(as_tensor(data_of(item, type(self).__name__), type(self).__name__))
+
+    def check(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Refuse a tensor that is on another device."""
+        if tensor.device == self._device:
+            return tensor
+        owner, wanted = type(self).__name__, self._device
+        remedy = (
+            f'put CpuTensor before it, or say device = "{tensor.device}"'
+            if wanted.type == "cpu"
+            else f'put GpuTensor before it, or say device = "{tensor.device}"'
+        )
+        raise hami.DataTypeError(f"{owner} takes a tensor on {wanted}, got {show(tensor)} on {tensor.device}; {remedy}")
+
+    def give(self, item: Any, value: Any) -> None:
+        """Set the result of a request; tensors that are not the request's own were made on the current stream."""
+        stream = current(self._device)
+        if stream is not None:
+            given = [id(tensor) for tensor in flat(item["data"])]
+            for tensor in flat(value):
+                if id(tensor) not in given:
+                    made(tensor, stream)
+        item["result"] = value
+
+
+def data_of(item: Any, owner: str) -> Any:
+    """Return the request's `data`, or say that there is none."""
+    if "data" not in item:
+        raise hami.RequestError(f'{owner}: the request has no "data"; its keys are {sorted(item.keys())}')
+    return item["data"]
+
+
+def as_tensor(data: Any, owner: str) -> torch.Tensor:
+    """View `data` as a tensor without a copy: tensors as they are, others through DLPack."""
+    if isinstance(data, torch.Tensor):
+        return data
+    if not hasattr(data, "__dlpack__"):
+        raise hami.DataTypeError(
+            f"{owner} takes a tensor (torch's, or anything with DLPack), got {type(data).__name__}"
+        )
+    flags = getattr(data, "flags", None)
+    if getattr(flags, "writeable", True) is False:
+        data = data.copy()  # a tensor cannot say that its memory is read-only
+    try:
+        return torch.from_dlpack(data)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise hami.DataTypeError(f"{owner}: torch cannot read this {type(data).__name__}: {error}") from error
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    """Return the tensors of a value: itself, or those of a list or dict."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return [part for part in parts if isinstance(part, torch.Tensor)]
+
+
+def each_tensor(value: Any, change: Callable[[Any], torch.Tensor]) -> Any:
+    """Apply `change` to a value, or to each in a list or dict, and keep the form."""
+    if isinstance(value, Mapping):
+        return {name: change(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [change(part) for part in value]
+    return change(value)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def show(tensor: torch.Tensor) -> str:
+    return f"{dtype_name(tensor.dtype)} {list(tensor.shape)}"

@@ -1,0 +1,37 @@
+"""CpuTensor: off the device; here the CPU waits, once for a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hami
+
+from hami_torch._streams import arrive
+from hami_torch._tensor import as_tensor, data_of, each_tensor, flat
+from hami_torch._torch import torch
+
+
+class CpuTensor(hami.Backend):
+    """Move `data`, a tensor or a list or dict of them, to CPU memory; what is there already stays as it is.
+
+    The copies of a batch run together and are waited for once. They are torch's tensors, in pinned memory;
+    hami.to_numpy(result) is an array over the same memory.
+    """
+
+    thread = "concurrent"
+
+    def forward(self, batch: list[Any]) -> None:
+        found = []
+        for item in batch:
+            try:
+                found.append((item, each_tensor(data_of(item, "CpuTensor"), lambda part: as_tensor(part, "CpuTensor"))))
+            except hami.Error as error:
+                item.fail(error)
+        tensors = [tensor for _, value in found for tensor in flat(value)]
+        devices = {tensor.device for tensor in tensors if tensor.is_cuda}
+        for device in devices:
+            arrive([tensor for tensor in tensors if tensor.device == device], device)
+        for item, value in found:
+            item["result"] = each_tensor(value, lambda tensor: tensor.detach().to("cpu", non_blocking=True))
+        for device in devices:
+            torch.cuda.current_stream(device).synchronize()

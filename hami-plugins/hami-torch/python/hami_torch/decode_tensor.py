@@ -1,0 +1,139 @@
+"""DecodeTensor: the bytes of an image file to a picture on the device, refused before decoding if too large."""
+
+from __future__ import annotations
+
+import io
+from typing import Annotated, Any, Literal
+
+import hami
+import numpy as np
+from PIL import Image, ImageOps
+
+from hami_torch import _nvjpeg
+from hami_torch._jpeg_header import read_jpeg_header
+from hami_torch._tensor import TensorBackend, data_of
+from hami_torch._torch import torch
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+# How a picture stored in an EXIF orientation is turned upright: swap rows and columns first, then flip these axes.
+_UPRIGHT = {
+    2: (False, [2]),
+    3: (False, [1, 2]),
+    4: (False, [1]),
+    5: (True, []),
+    6: (True, [2]),
+    7: (True, [1, 2]),
+    8: (True, [1]),
+}
+
+
+class DecodeTensor(TensorBackend):
+    """Decode the bytes of an image file (JPEG, PNG, WebP, BMP, GIF, TIFF) to a uint8 picture 1 x C x H x W.
+
+    On a GPU JPEG files are decoded by nvJPEG where torchvision is installed, a batch in one call; all else is decoded
+    on the CPU and copied there. `data` is bytes or anything with a buffer. Sets the request's key `color` to what the
+    result has. The picture is turned upright as its EXIF orientation says, unless `exif = false`.
+    """
+
+    color: Annotated[Literal["rgb", "bgr", "gray"], "order of the channels; gray has one"] = "rgb"
+    max_pixels: Annotated[int, "width x height above this is refused; decided from the header, before decoding"] = (
+        80_000_000
+    )
+    exif: Annotated[bool, "turn the picture upright as its EXIF orientation says"] = True
+
+    def init(self, options: Any) -> None:
+        super().init(options)
+        if self.max_pixels < 1:
+            raise hami.ConfigError(f'DecodeTensor: "max_pixels" is 1 or more, got {self.max_pixels}')
+        self._nvjpeg = self._device.type == "cuda" and _nvjpeg.torchvision_version() is not None
+
+    def run(self, batch: list[Any]) -> None:
+        on_gpu = []
+        for item, encoded in self.read(batch, _bytes_of):
+            try:
+                header = read_jpeg_header(encoded)
+                if header is not None:
+                    self._check_size("JPEG", header.width, header.height)
+                if self._nvjpeg and header is not None and header.channels in (1, 3):
+                    on_gpu.append((item, encoded, header.orientation))
+                else:
+                    self._answer(item, self._decode_on_cpu(encoded))
+            except hami.Error as error:
+                item.fail(error)
+        if on_gpu:
+            self._decode_on_gpu(on_gpu)
+
+    def _decode_on_gpu(self, members: list[tuple[Any, memoryview, int]]) -> None:
+        pictures = _nvjpeg.decode([encoded for _, encoded, _ in members], self._device, gray=self.color == "gray")
+        for (item, encoded, orientation), picture in zip(members, pictures, strict=True):
+            if isinstance(picture, Exception):
+                item.fail(_broken("JPEG", encoded, picture))
+                continue
+            if self.exif:
+                picture = _upright(picture, orientation)
+            self._answer(item, picture.flip(0) if self.color == "bgr" else picture)
+
+    def _answer(self, item: Any, picture: torch.Tensor) -> None:
+        item["color"] = self.color
+        self.give(item, picture[None])
+
+    def _check_size(self, name: str, width: int, height: int) -> None:
+        if width * height > self.max_pixels:
+            raise hami.RequestError(
+                f"DecodeTensor: the {name} picture has {width} x {height} pixels, "
+                f'more than "max_pixels" = {self.max_pixels}'
+            )
+        if width * height == 0:
+            raise hami.RequestError(f"DecodeTensor: the {name} picture has no pixels, it is {width} x {height}")
+
+    def _decode_on_cpu(self, encoded: memoryview) -> torch.Tensor:
+        """Return C x H x W; in memory the channels of a pixel lie side by side."""
+        try:
+            picture = Image.open(io.BytesIO(encoded), formats=_FORMATS)
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise hami.RequestError(f"DecodeTensor: the picture is too large: {error}") from None
+        except Exception as error:  # Pillow's readers raise what they like on broken headers
+            start = bytes(encoded[:8]).hex(" ")
+            raise hami.RequestError(
+                f"DecodeTensor takes a JPEG, PNG, WebP, BMP, GIF or TIFF file, "
+                f"got {encoded.nbytes} bytes that start with {start}"
+            ) from error
+        name = picture.format or "image"
+        self._check_size(name, *picture.size)
+        try:
+            if self.exif:
+                picture = ImageOps.exif_transpose(picture)
+            pixels = np.array(picture.convert("L" if self.color == "gray" else "RGB"))
+        except Exception as error:
+            raise _broken(name, encoded, error) from error
+        if self.color == "gray":
+            pixels = pixels[:, :, np.newaxis]
+        elif self.color == "bgr":
+            pixels = np.ascontiguousarray(pixels[:, :, ::-1])
+        return torch.from_numpy(pixels).to(self._device, non_blocking=True).permute(2, 0, 1)
+
+
+def _bytes_of(item: Any) -> memoryview:
+    data = data_of(item, "DecodeTensor")
+    try:
+        encoded = memoryview(data).cast("B")
+    except TypeError:
+        raise hami.DataTypeError(f"DecodeTensor takes the bytes of an image file, got {type(data).__name__}") from None
+    if encoded.nbytes == 0:
+        raise hami.RequestError("DecodeTensor takes the bytes of an image file, got none")
+    return encoded
+
+
+def _upright(picture: torch.Tensor, orientation: int) -> torch.Tensor:
+    swap, axes = _UPRIGHT.get(orientation, (False, []))
+    if swap:
+        picture = picture.transpose(1, 2)
+    return picture.flip(axes) if axes else picture
+
+
+def _broken(name: str, encoded: memoryview, error: Exception) -> hami.RequestError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return hami.RequestError(
+        f"DecodeTensor: the {name} picture in {encoded.nbytes} bytes cannot be decoded ({reason}); "
+        "the file is truncated or damaged"
+    )

@@ -1,0 +1,44 @@
+"""Names the backends of this package; each is imported, and torch with it, only when a pipeline uses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pluggy
+
+hookimpl = pluggy.HookimplMarker("hami")
+
+
+@hookimpl
+def hami_register(registry: Any) -> None:
+    registry.add("CatTensor", "hami_torch.cat_tensor:CatTensor")
+    registry.add("ContiguousTensor", "hami_torch.contiguous_tensor:ContiguousTensor")
+    registry.add("CpuTensor", "hami_torch.cpu_tensor:CpuTensor")
+    registry.add("CropTensor", "hami_torch.crop_tensor:CropTensor")
+    registry.add("CvtColorTensor", "hami_torch.cvt_color_tensor:CvtColorTensor")
+    registry.add("DecodeTensor", "hami_torch.decode_tensor:DecodeTensor")
+    registry.add("FixTensor", "hami_torch.fix_tensor:FixTensor")
+    registry.add("GpuTensor", "hami_torch.gpu_tensor:GpuTensor")
+    registry.add("NormalizeTensor", "hami_torch.normalize_tensor:NormalizeTensor")
+    registry.add("ResizeTensor", "hami_torch.resize_tensor:ResizeTensor")
+    registry.add("SplitTensor", "hami_torch.split_tensor:SplitTensor")
+    registry.add("StreamGuard", "hami_torch.stream_guard:StreamGuard")
+    registry.add("StreamPool", "hami_torch.stream_pool:StreamPool")
+    registry.add("SyncTensor", "hami_torch.sync_tensor:SyncTensor")
+    registry.add("TorchModel", "hami_torch.torch_model:TorchModel")
+
+
+@hookimpl
+def hami_report() -> dict[str, str]:
+    try:
+        from hami_torch._torch import torch
+    except ImportError as error:
+        return {"torch": str(error)}
+    from hami_torch._device import cuda_devices
+    from hami_torch._nvjpeg import torchvision_version
+
+    return {
+        "torch": torch.__version__,
+        "torch devices": ", ".join(["cpu", *cuda_devices()]),
+        "torchvision": torchvision_version() or "not installed; DecodeTensor decodes on the CPU",
+    }

@@ -1,0 +1,138 @@
+"""TorchModel: a torch program as a backend; gathers requests along axis 0, runs, gives each its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import hami
+
+from hami_torch._batch import Feed, feed_of, run_groups
+from hami_torch._graphs import Graphs
+from hami_torch._program import Program, Source, first_line, open_program
+from hami_torch._tensor import TensorBackend, show
+from hami_torch._torch import torch
+
+
+class TorchModel(TensorBackend):
+    """Run a torch program. `data`: a tensor on the device, or its inputs as a list in their order or a dict by name.
+
+    `model` is a file of torch.export (.pt2), of AOTInductor (.pt2), or TorchScript; or `factory` names what makes an
+    nn.Module. Axis 0 is the batch: requests of equal shapes run together, each with the rows it brought
+    (`request_size`, 1 if absent). The result has the form that the program gives: a tensor, a list or a dict.
+    """
+
+    model: Annotated[Path | None, "the file: .pt2, or TorchScript"] = None
+    factory: Annotated[str | None, "package.module:name of what makes an nn.Module"] = None
+    arguments: Annotated[list[str], "of the factory, each key=value"] = []  # noqa: RUF012
+    weights: Annotated[Path | None, "a state dict for what the factory makes; read with weights_only"] = None
+    dtype: Annotated[
+        Literal["float32", "float16", "bfloat16"] | None,
+        "of the weights and of floating point input; if not said: as is",
+    ] = None
+    channels_last: Annotated[bool, "lay pictures out as N x H x W x C in memory"] = False
+    shape: Annotated[list | None, "of one row of the input, without axis 0: runs once at the start"] = None
+    input_dtype: Annotated[str | None, "of the input that `shape` describes; if not said: `dtype`, or float32"] = None
+    graphs: Annotated[list, "batch sizes to capture as CUDA graphs; needs `shape`"] = []  # noqa: RUF012
+
+    _program: Program | None = None
+    _graphs: Graphs | None = None
+
+    def init(self, options: Any) -> None:
+        super().init(options)
+        self._dtype = getattr(torch, self.dtype) if self.dtype else None
+        sizes = _numbers(self.graphs, "graphs")
+        shape = None if self.shape is None else _numbers(self.shape, "shape")
+        if sizes and (self._device.type != "cuda" or shape is None):
+            lacks = "a CUDA device" if self._device.type != "cuda" else '"shape", the shape of one row of its input'
+            raise hami.ConfigError(f'TorchModel: "graphs" needs {lacks}')
+        source = Source(
+            str(self.model or ""),
+            self.factory or "",
+            tuple(self.arguments),
+            str(self.weights or ""),
+            self._device,
+            self._dtype,
+            self.channels_last,
+        )
+        self._program = open_program(source, "TorchModel")
+        if shape is not None:
+            self._start(shape, sizes)
+
+    def _start(self, shape: list[int], sizes: list[int]) -> None:
+        assert self._program is not None
+        kind = getattr(torch, self.input_dtype or self.dtype or "float32", None)
+        if not isinstance(kind, torch.dtype):
+            raise hami.ConfigError(f'TorchModel: torch has no dtype "{self.input_dtype}", given as "input_dtype"')
+        rows = max(sizes, default=self._program.rows or 1)
+        example = torch.zeros((rows, *shape), dtype=kind, device=self._device)
+        if self.channels_last and example.ndim == 4:
+            example = example.contiguous(memory_format=torch.channels_last)
+        with torch.no_grad():
+            try:
+                self._program.call(example)
+            except torch.cuda.OutOfMemoryError:
+                raise
+            except Exception as error:
+                raise hami.ConfigError(
+                    f'TorchModel: the model does not take {show(example)}, as "shape" says: {first_line(error)}'
+                ) from error
+            if sizes:
+                self._graphs = Graphs(self._program.call, sizes, example, "TorchModel")
+
+    def min(self) -> int | None:
+        return self._program.rows if self._program else None
+
+    def max(self) -> int | None:
+        if self._graphs is not None:
+            return self._graphs.sizes[-1]
+        return self._program.most if self._program else None
+
+    def run(self, batch: list[Any]) -> None:
+        assert self._program is not None, "forward after close"
+        members = self.read(batch, self._feed)
+        run_groups(members, self._call, self.give)
+
+    def _feed(self, item: Any) -> Any:
+        return feed_of(item, self)
+
+    def _call(self, feeds: list[Feed], rows: int) -> Any:
+        assert self._program is not None
+        first = feeds[0]
+        if self._graphs is not None and first.form is None:
+            parts = [feed.tensors[0] for feed in feeds]
+            if self._graphs.fits(parts, rows):
+                return self._graphs.run(parts, rows)
+        tensors = [
+            self._laid_out(torch.cat(parts) if len(parts) > 1 else parts[0])
+            for parts in zip(*(feed.tensors for feed in feeds), strict=True)
+        ]
+        if isinstance(first.form, tuple):
+            return self._program.call(**dict(zip(first.form, tensors, strict=True)))
+        return self._program.call(*tensors)
+
+    def _laid_out(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self.channels_last and tensor.ndim == 4:
+            return tensor.contiguous(memory_format=torch.channels_last)
+        return tensor
+
+    def cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Give floating point input the dtype of the weights, where `dtype` says what that is."""
+        if self._dtype is None or not tensor.is_floating_point():
+            return tensor
+        return tensor.to(self._dtype)
+
+    def close(self) -> None:
+        if self._graphs is not None:
+            self._graphs.close()
+        self._graphs = self._program = None
+
+
+def _numbers(values: list[Any], name: str) -> list[int]:
+    try:
+        numbers = [int(value) for value in values]
+    except (TypeError, ValueError):
+        numbers = [0]
+    if any(number < 1 for number in numbers):
+        raise hami.ConfigError(f'TorchModel: "{name}" is a list of whole numbers from 1 on, got {values!r}')
+    return numbers

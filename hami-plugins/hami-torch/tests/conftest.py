@@ -1,0 +1,63 @@
+"""Fixtures: pictures whose pixels are known, files of them, and one-node pipes that are closed after the test."""
+
+from __future__ import annotations
+
+import io
+
+import hami
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+
+import numpy as np
+import torch
+from PIL import Image
+
+
+@pytest.fixture
+def pipe():
+    """pipe("Backend", key=…) -> an open pipe on the CPU, unless `device` says otherwise."""
+    opened = []
+
+    def make(backend: str, **config):
+        opened.append(hami.pipe({"backend": backend, "device": "cpu", **config}))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def run(pipe):
+    """run("Backend", params, data=…, other_request_keys=…) -> the request afterwards."""
+
+    def call(backend: str, params: dict | None = None, **request):
+        return pipe(backend, **(params or {}))(request)
+
+    return call
+
+
+@pytest.fixture
+def picture() -> np.ndarray:
+    """An RGB picture H x W x C, 40 wide and 30 high, smooth enough to survive JPEG."""
+    rows, columns = np.mgrid[0:30, 0:40]
+    return np.dstack([rows * 8, columns * 6, 255 - rows * 4]).astype(np.uint8)
+
+
+@pytest.fixture
+def chw(picture) -> torch.Tensor:
+    """The same as a tensor C x H x W."""
+    return torch.from_numpy(np.ascontiguousarray(picture.transpose(2, 0, 1)))
+
+
+@pytest.fixture
+def encode(picture):
+    """encode("JPEG", quality=…) -> the file's bytes."""
+
+    def encode(format: str, **options) -> bytes:
+        file = io.BytesIO()
+        Image.fromarray(options.pop("pixels", picture)).save(file, format, **options)
+        return file.getvalue()
+
+    return encode

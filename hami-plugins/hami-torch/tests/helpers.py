@@ -1,0 +1,72 @@
+"""What several test files need: a message's first line, and modules with weights that can be read off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def message(raised: Any) -> str:
+    """Return what the raised exception says, without the notes and the place."""
+    return str(raised.value).splitlines()[0]
+
+
+class Double(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class SumAndDifference(torch.nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"total": a + b, "rest": a - b}
+
+
+class Scaled(torch.nn.Module):
+    """x * weight; the weight is 3 until it is loaded."""
+
+    def __init__(self, bias: float = 0.0) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(3.0))
+        self.bias = bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight + self.bias
+
+
+class Picks(torch.nn.Module):
+    """Row `x` of a table of three: an index of 3 makes the whole run fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(6.0).reshape(3, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.table[x]
+
+
+class Positives(torch.nn.Module):
+    """The elements above zero: as many as there are such, which no split can tell apart."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0]
+
+
+class OutOfMemory(torch.nn.Module):
+    """Fails as CUDA does where a row has the value 13."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x == 13).any():
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return x
+
+
+class CountsRows(torch.nn.Module):
+    """Tells each row with how many others it ran."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(x, len(x))
+
+
+def no_module() -> str:
+    return "nothing to run"

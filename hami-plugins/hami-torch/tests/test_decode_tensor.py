@@ -1,0 +1,117 @@
+"""DecodeTensor on the CPU: formats, colors, EXIF, and what is refused."""
+
+from __future__ import annotations
+
+import hami
+import numpy as np
+import pytest
+import torch
+from helpers import message
+from PIL import Image
+
+from hami_torch._jpeg_header import read_jpeg_header
+from hami_torch.decode_tensor import _upright
+
+
+@pytest.mark.parametrize("format", ["PNG", "BMP", "TIFF", "GIF", "WEBP", "JPEG"])
+def test_every_format_gives_a_picture_with_a_batch_axis(run, encode, chw, format):
+    exact = format not in ("GIF", "WEBP", "JPEG")
+    request = run("DecodeTensor", data=encode(format))
+    assert request["result"].dtype == torch.uint8
+    assert request["result"].shape == (1, 3, 30, 40)
+    assert request["color"] == "rgb"
+    difference = (request["result"][0].int() - chw.int()).abs().float().mean()
+    assert difference <= (0 if exact else 12)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
+def test_anything_with_a_buffer_is_taken(run, encode, chw, kind):
+    assert torch.equal(run("DecodeTensor", data=kind(encode("PNG")))["result"][0], chw)
+
+
+def test_bgr_turns_the_channels_around_and_gray_has_one(run, encode, chw):
+    bgr = run("DecodeTensor", {"color": "bgr"}, data=encode("PNG"))
+    assert torch.equal(bgr["result"][0], chw.flip(0))
+    assert bgr["color"] == "bgr"
+    assert run("DecodeTensor", {"color": "gray"}, data=encode("PNG"))["result"].shape == (1, 1, 30, 40)
+
+
+def test_alpha_and_palettes_become_rgb(run, encode):
+    rgba = np.full((4, 5, 4), 100, np.uint8)
+    assert run("DecodeTensor", data=encode("PNG", pixels=rgba))["result"].shape == (1, 3, 4, 5)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_is_turned_upright_as_exif_says(run, encode, picture, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    stored = encode("JPEG", exif=exif, quality=95)
+    assert read_jpeg_header(memoryview(stored)) == (40, 30, 3, orientation)
+    as_stored = run("DecodeTensor", {"exif": False}, data=stored)["result"][0]
+    assert as_stored.shape == (3, 30, 40)
+    upright = run("DecodeTensor", data=stored)["result"][0]
+    # Pillow turned this one; what turns those decoded on the GPU does the same.
+    assert torch.equal(_upright(as_stored, orientation), upright)
+
+
+def test_an_exif_block_that_is_broken_means_upright(encode):
+    broken = b"Exif\0\0MM\0*\0\0\0\x08\0\x40"
+    assert read_jpeg_header(memoryview(encode("JPEG", exif=broken))) == (40, 30, 3, 1)
+
+
+def test_every_truncated_jpeg_is_refused_and_never_read_past_its_end(pipe, encode):
+    whole = encode("JPEG")
+    decode = pipe("DecodeTensor")
+    for length in [*range(1, 40), len(whole) // 2, len(whole) - 200]:
+        read_jpeg_header(memoryview(whole[:length]))
+        with pytest.raises(hami.RequestError):
+            decode({"data": whole[:length]})
+    assert decode({"data": whole})["result"].shape == (1, 3, 30, 40)
+
+
+def test_a_truncated_file_says_so(run, encode):
+    half = encode("PNG")[:60]
+    with pytest.raises(hami.RequestError) as raised:
+        run("DecodeTensor", data=half)
+    assert message(raised).startswith("DecodeTensor: the PNG picture in 60 bytes cannot be decoded (")
+    assert message(raised).endswith("); the file is truncated or damaged")
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_a_picture_over_the_limit_is_refused_from_its_header(run, encode, format):
+    with pytest.raises(hami.RequestError) as raised:
+        run("DecodeTensor", {"max_pixels": 1199}, data=encode(format))
+    assert message(raised) == (f'DecodeTensor: the {format} picture has 40 x 30 pixels, more than "max_pixels" = 1199')
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "text"),
+    [
+        (b"", hami.RequestError, "DecodeTensor takes the bytes of an image file, got none"),
+        (
+            b"plain text",
+            hami.RequestError,
+            "DecodeTensor takes a JPEG, PNG, WebP, BMP, GIF or TIFF file, "
+            "got 10 bytes that start with 70 6c 61 69 6e 20 74 65",
+        ),
+        ("a.jpg", hami.DataTypeError, "DecodeTensor takes the bytes of an image file, got str"),
+    ],
+)
+def test_what_is_no_file_is_refused(run, data, kind, text):
+    with pytest.raises(kind) as raised:
+        run("DecodeTensor", data=data)
+    assert message(raised) == text
+
+
+def test_a_broken_file_does_not_fail_its_neighbours(pipe, encode):
+    requests = [{"data": encode("JPEG")}, {"data": b"\xff\xd8\xff broken"}, {"data": encode("PNG")}]
+    with pytest.raises(hami.BatchError) as raised:
+        pipe("DecodeTensor", max=4, batching="max")(requests)
+    assert [index for index, _ in raised.value.errors] == [1]
+    assert requests[0]["result"].shape == requests[2]["result"].shape == (1, 3, 30, 40)
+
+
+def test_the_limit_itself_is_checked(pipe):
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("DecodeTensor", max_pixels=0)
+    assert message(raised) == 'DecodeTensor: "max_pixels" is 1 or more, got 0'

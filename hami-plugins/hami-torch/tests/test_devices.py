@@ -1,0 +1,89 @@
+"""The device that is asked for or an error: never another one."""
+
+from __future__ import annotations
+
+import hami
+import pytest
+import torch
+from helpers import message
+
+from hami_torch import _device
+
+OF_A_DEVICE = [
+    "hami-torch::CatTensor",
+    "CropTensor",
+    "CvtColorTensor(color=rgb)",
+    "DecodeTensor",
+    "hami-torch::FixTensor",
+    "GpuTensor",
+    "hami-torch::NormalizeTensor",
+    "ResizeTensor(width=1,height=1)",
+    "StreamGuard",
+    "StreamGuard[Identity]",
+    "With[StreamPool(2),Identity]",
+    "SyncTensor",
+    "TorchModel(factory=helpers:Double)",
+]
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """machine(devices=1): this process sees so many CUDA devices; machine(built=False): torch has no CUDA."""
+
+    def set_up(*, built: bool = True, devices: int = 0):
+        monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: built)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: devices > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+
+    return set_up
+
+
+@pytest.mark.parametrize("backend", OF_A_DEVICE)
+def test_without_a_gpu_nothing_runs_on_the_cpu_unasked(machine, backend):
+    machine(devices=0)
+    text = backend.replace("factory=helpers:Double", "factory='helpers:Double'")
+    with pytest.raises(hami.ConfigError) as raised:
+        hami.pipe(text)
+    name = text.removeprefix("hami-torch::").removeprefix("With[").partition("[")[0].partition("(")[0]
+    assert message(raised) == (
+        f'{name}: device "cuda" is not there: torch {torch.__version__} sees no CUDA device; the driver is missing or '
+        'too old for it, or CUDA_VISIBLE_DEVICES hides them; or say device = "cpu"'
+    )
+
+
+def test_a_torch_without_cuda_is_named(machine):
+    machine(built=False)
+    with pytest.raises(hami.ConfigError) as raised:
+        hami.pipe({"backend": "GpuTensor", "device": "cuda:1"})
+    assert message(raised) == (
+        f'GpuTensor: device "cuda:1" is not there: the installed torch {torch.__version__} is built without CUDA; '
+        'install a build of torch with CUDA, or say device = "cpu"'
+    )
+
+
+def test_an_index_that_is_not_there_names_those_that_are(machine):
+    machine(devices=2)
+    with pytest.raises(hami.ConfigError) as raised:
+        hami.pipe({"backend": "GpuTensor", "device": "cuda:2"})
+    assert message(raised) == (
+        'GpuTensor: device "cuda:2" is not there: this process sees cuda:0, cuda:1; use one of these'
+    )
+    assert _device.device_of(" CUDA ", "GpuTensor") == torch.device("cuda:0")
+    assert _device.device_of("cuda:1", "GpuTensor") == torch.device("cuda:1")
+
+
+@pytest.mark.parametrize("name", ["gpu", "mps", "cuda:x", ""])
+def test_what_is_no_device_is_refused(name):
+    with pytest.raises(hami.ConfigError) as raised:
+        hami.pipe({"backend": "GpuTensor", "device": name})
+    assert message(raised) == f'GpuTensor: "device" is cuda, cuda:N or cpu, got "{name}"'
+
+
+def test_a_tensor_on_another_device_is_refused_and_told_where_to_go(pipe):
+    """torch's device without memory stands in for the other one here; tests/gpu has the real ones."""
+    with pytest.raises(hami.DataTypeError) as raised:
+        pipe("ResizeTensor", width=1, height=1)({"data": torch.zeros(3, 2, 2, device="meta")})
+    assert message(raised) == (
+        "ResizeTensor takes a tensor on cpu, got float32 [3, 2, 2] on meta; "
+        'put CpuTensor before it, or say device = "meta"'
+    )

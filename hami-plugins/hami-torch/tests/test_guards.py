@@ -1,0 +1,194 @@
+"""SyncTensor, StreamGuard and StreamPool on the CPU: their brackets, their order, and streams as a fake sees them."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import hami
+import pytest
+import torch
+from helpers import message
+
+from hami_torch import _streams
+from hami_torch.stream_pool import StreamPool
+
+GUARDED = [
+    "SyncTensor[TorchModel]",
+    "S[TorchModel,SyncTensor]",
+    "StreamGuard[TorchModel]",
+    "S[TorchModel,StreamGuard]",
+    "With[StreamPool(2),TorchModel]",
+    "SyncTensor[S[TorchModel,SyncTensor]]",
+]
+
+
+@pytest.mark.parametrize("backend", GUARDED)
+@pytest.mark.parametrize("instance_num", [1, 3])
+def test_every_form_gives_what_is_in_it(pipe, backend, instance_num):
+    guarded = pipe(backend, factory="helpers:Double", max=4, instance_num=instance_num)
+    requests = guarded([{"data": torch.full((1, 1), float(i))} for i in range(20)])
+    assert [request["result"].item() for request in requests] == [2 * i for i in range(20)]
+
+
+@pytest.mark.parametrize("backend", GUARDED)
+def test_a_request_that_fails_inside_fails_alone(pipe, backend):
+    guarded = pipe(backend, factory="helpers:Picks", max=4, batching="max")
+    requests = [{"data": torch.tensor([row])} for row in (0, 3, 2)]
+    with pytest.raises(hami.BatchError) as raised:
+        guarded(requests)
+    assert [index for index, _ in raised.value.errors] == [1]
+
+
+def test_a_pool_has_at_least_one_stream(pipe):
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("With[StreamPool(0),Identity]")
+    assert message(raised) == 'StreamPool: "n" is 1 or more, got 0'
+
+
+def test_a_pool_lets_so_many_calls_run_at_once():
+    """Each call waits inside until a second one is there; a third has to wait outside."""
+    pool = StreamPool()
+    pool.n, pool.device = 2, "cpu"
+    pool.init({})
+    both, lock = threading.Barrier(2), threading.Lock()
+
+    class Meets:
+        inside = most = 0
+
+        def forward(self, batch):
+            with lock:
+                self.inside += 1
+                self.most = max(self.most, self.inside)
+            both.wait(60)
+            both.wait(60)
+            with lock:
+                self.inside -= 1
+
+    meets = Meets()
+    with ThreadPoolExecutor(4) as threads:
+        for call in [threads.submit(pool.forward_with_dep, [{}], meets) for _ in range(4)]:
+            call.result()
+    pool.close()
+    assert meets.most == 2
+
+
+class FakeStream:
+    """What torch's streams do, written down."""
+
+    def __init__(self, handle: int, log: list[str]) -> None:
+        self.cuda_stream = handle
+        self.device = torch.device("cuda:0")
+        self._log = log
+
+    def wait_stream(self, other: FakeStream) -> None:
+        self._log.append(f"{self.cuda_stream} waits for {other.cuda_stream}")
+
+    def synchronize(self) -> None:
+        self._log.append(f"the CPU waits for {self.cuda_stream}")
+
+
+class FakeTensor(torch.Tensor):
+    """A CUDA tensor as far as streams are concerned."""
+
+    is_cuda = True
+    log: list[str]
+
+    def record_stream(self, stream: FakeStream) -> None:
+        self.log.append(f"memory kept for {stream.cuda_stream}")
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """torch.cuda's streams of one device, with a log of what was asked of them; stream 0 is the default one."""
+
+    class Fake:
+        def __init__(self) -> None:
+            self.log: list[str] = []
+            self.default = FakeStream(0, self.log)
+            self.current = self.default
+            self.made = 0
+
+        def stream(self, device) -> FakeStream:
+            self.made = self.made % 32 + 1
+            return FakeStream(self.made, self.log)
+
+        def tensor(self) -> FakeTensor:
+            tensor = torch.zeros(1).as_subclass(FakeTensor)
+            tensor.log = self.log
+            return tensor
+
+    class Using:
+        def __init__(self, stream: FakeStream) -> None:
+            self.stream = stream
+
+        def __enter__(self) -> None:
+            self.before, fake.current = fake.current, self.stream
+
+        def __exit__(self, *_: object) -> None:
+            fake.current = self.before
+
+    fake = Fake()
+    monkeypatch.setattr(torch.cuda, "Stream", fake.stream)
+    monkeypatch.setattr(torch.cuda, "stream", Using)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: fake.current)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: fake.default)
+    monkeypatch.setattr(_streams, "_idle", {})
+    monkeypatch.setattr(_streams, "_lent", {})
+    return fake
+
+
+DEVICE = torch.device("cuda:0")
+
+
+def test_nobody_gets_a_stream_that_another_has_and_those_given_back_come_first(cuda):
+    held = [_streams.lease(DEVICE) for _ in range(32)]
+    assert len({stream.cuda_stream for stream in held}) == 32
+    _streams.give_back(held[7])
+    assert _streams.lease(DEVICE) is held[7]
+    # All are lent: torch has no more, so this one is shared.
+    assert _streams.lease(DEVICE).cuda_stream in {stream.cuda_stream for stream in held}
+
+
+def test_a_stream_waits_for_tensors_from_outside_and_not_for_its_own(cuda):
+    stream = _streams.lease(DEVICE)
+    tensor = cuda.tensor()
+    _streams.arrive([tensor], DEVICE)
+    assert cuda.log == []  # on the default stream everything is in order
+    with torch.cuda.stream(stream):
+        _streams.arrive([tensor], DEVICE)
+        assert cuda.log == ["1 waits for 0", "memory kept for 1"]
+        _streams.arrive([_streams.made(cuda.tensor(), stream)], DEVICE)
+    assert cuda.log == ["1 waits for 0", "memory kept for 1"]
+
+
+class Makes:
+    def __init__(self, cuda) -> None:
+        self.cuda = cuda
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = [_streams.made(self.cuda.tensor(), self.cuda.current)]
+
+
+@pytest.mark.parametrize(
+    ("finish", "handed"), [(True, "the CPU waits for 1"), (False, "0 waits for 1")], ids=["sync", "guard"]
+)
+def test_what_leaves_a_guard_is_in_order_outside(cuda, finish, handed):
+    stream = _streams.lease(DEVICE)
+    batch = [{"data": cuda.tensor()}]
+    _streams.run_on(stream, batch, Makes(cuda), finish=finish)
+    assert cuda.log == ["1 waits for 0", "memory kept for 1", handed, "memory kept for 0"]
+    # It may have been worked on outside: coming back, it is a stranger again.
+    cuda.log.clear()
+    with torch.cuda.stream(stream):
+        _streams.arrive(batch[0]["result"], DEVICE)
+    assert cuda.log == ["1 waits for 0", "memory kept for 1"]
+
+
+def test_inside_another_guard_the_outer_stream_is_waited_for(cuda):
+    outer, inner = _streams.lease(DEVICE), _streams.lease(DEVICE)
+    with torch.cuda.stream(outer):
+        batch = [{"data": _streams.made(cuda.tensor(), outer)}]
+        _streams.run_on(inner, batch, Makes(cuda))
+    assert cuda.log == ["2 waits for 1", "memory kept for 2", "1 waits for 2", "memory kept for 1"]

@@ -1,0 +1,174 @@
+"""Where TorchModel takes its program from: torch.export, AOTInductor, TorchScript, factories; and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+
+import hami
+import pytest
+import torch
+from helpers import Double, Scaled, message
+
+X = torch.tensor([[1.0, 2.0]])
+
+
+def export(path, rows="free", module=None):
+    dims = {"x": {0: torch.export.Dim("n", max=8)}} if rows == "free" else None
+    example = torch.zeros(2 if rows == "free" else rows, 2)
+    torch.export.save(torch.export.export(module or Double(), (example,), dynamic_shapes=dims), path)
+    return str(path)
+
+
+def script(path, module=None):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of torch say that it is old
+        torch.jit.save(torch.jit.trace(module or Double(), X), path)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _old_formats():
+    """Newer versions of torch warn of TorchScript; who has such files has them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
+        warnings.filterwarnings("ignore", message=".*TorchScript.*|.*torch.jit.*")
+        yield
+
+
+def test_an_exported_program_runs_batches_up_to_the_range_it_was_exported_for(pipe, tmp_path):
+    program = pipe("TorchModel", model=export(tmp_path / "m.pt2"), batching="max")
+    requests = [{"data": X * i} for i in range(16)]
+    program(requests)
+    assert [request["result"].tolist() for request in requests] == [[[2.0 * i, 4.0 * i]] for i in range(16)]
+    assert program.stats()["default"]["batches"] == 2
+
+
+def test_an_exported_program_of_fixed_rows_takes_exactly_these(pipe, tmp_path):
+    program = pipe("TorchModel", model=export(tmp_path / "m.pt2", rows=2), batching_timeout="10s")
+    requests = [{"data": X}, {"data": X}]
+    program(requests)
+    assert [request["result"].tolist() for request in requests] == [[[2, 4]], [[2, 4]]]
+
+
+def test_an_exported_program_takes_another_dtype(pipe, tmp_path):
+    program = pipe("TorchModel", model=export(tmp_path / "m.pt2", module=Scaled()), dtype="bfloat16")
+    result = program({"data": X})["result"]
+    assert result.dtype == torch.bfloat16
+    assert result.tolist() == [[3, 6]]
+
+
+@pytest.mark.parametrize("name", ["m.pt", "m.torchscript"])
+def test_torchscript_runs(pipe, tmp_path, name):
+    assert pipe("TorchModel", model=script(tmp_path / name), max=4)({"data": X})["result"].tolist() == [[2, 4]]
+
+
+@pytest.mark.skipif(not hasattr(torch._inductor, "aoti_load_package"), reason="this torch has no AOTInductor packages")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor compiles with g++, which is not installed")
+def test_an_aotinductor_package_runs_on_the_device_it_is_for(pipe, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(
+            Scaled(), (torch.zeros(2, 2),), dynamic_shapes={"x": {0: torch.export.Dim("n", max=8)}}
+        )
+        path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))
+    requests = [{"data": X}, {"data": X * 2}]
+    pipe("TorchModel", model=path, max=4, batching="max")(requests)
+    assert [request["result"].tolist() for request in requests] == [[[3, 6]], [[6, 12]]]
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", model=path, dtype="float16")
+    assert message(raised) == (
+        f'TorchModel: "{path}" is compiled by AOTInductor; "dtype" and "channels_last" cannot change it'
+    )
+
+
+def test_a_factory_gets_its_arguments_and_its_weights(pipe, tmp_path):
+    weights = tmp_path / "weights.pt"
+    torch.save({"weight": torch.tensor(5.0)}, weights)
+    program = pipe("TorchModel", factory="helpers:Scaled", arguments=["bias=1.5"], weights=str(weights))
+    assert program({"data": X})["result"].tolist() == [[6.5, 11.5]]
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("this must not run",))
+
+
+def test_weights_never_run_code(pipe, tmp_path, capsys):
+    weights = tmp_path / "weights.pt"
+    torch.save({"weight": Evil()}, weights)
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", factory="helpers:Scaled", weights=str(weights))
+    assert message(raised).startswith(f'TorchModel: the weights "{weights}" do not fit what "helpers:Scaled" makes: ')
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("kind", ["export", "script"])
+def test_a_truncated_file_is_refused(pipe, tmp_path, kind):
+    whole = tmp_path / ("m.pt2" if kind == "export" else "m.pt")
+    (export if kind == "export" else script)(whole)
+    whole.write_bytes(whole.read_bytes()[:-100])
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", model=str(whole))
+    assert message(raised) == (
+        f'TorchModel: "{whole}" ({whole.stat().st_size} bytes) is truncated or holds no program; it takes what '
+        "torch.export.save, torch._inductor.aoti_compile_and_package or torch.jit.save writes"
+    )
+
+
+def test_a_file_of_weights_is_told_from_a_program(pipe, tmp_path):
+    path = tmp_path / "m.pt"
+    torch.save({"weight": torch.ones(1)}, path)
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", model=str(path))
+    assert message(raised) == (
+        f'TorchModel: "{path}" holds weights, not a program; give it as "weights", with the "factory" '
+        "that makes their module"
+    )
+
+
+def test_an_archive_that_is_no_program_is_refused(pipe, tmp_path):
+    path = tmp_path / "m.pt2"
+    shutil.make_archive(str(tmp_path / "m"), "zip", tmp_path)
+    (tmp_path / "m.zip").rename(path)
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", model=str(path))
+    assert message(raised).startswith(f'TorchModel: torch {torch.__version__} cannot load "{path}": ')
+
+
+TAKES = 'TorchModel takes "model" (a .pt2 or TorchScript file) or "factory" (package.module:name)'
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({}, f"{TAKES}, neither is given"),
+        ({"model": "m.pt2", "factory": "helpers:Double"}, f"{TAKES}, both are given"),
+        (
+            {"model": "m.pt2", "weights": "w.pt"},
+            'TorchModel: "weights" and "arguments" go with "factory"; the file "model" has its own',
+        ),
+        ({"factory": "helpers"}, 'TorchModel: "factory" is package.module:name, got "helpers"'),
+        (
+            {"factory": "helpers:Nothing"},
+            'TorchModel: factory "helpers:Nothing" failed: AttributeError: '
+            "module 'helpers' has no attribute 'Nothing'",
+        ),
+        ({"factory": "helpers:no_module"}, 'TorchModel: factory "helpers:no_module" gave str, not a torch.nn.Module'),
+        (
+            {"factory": "helpers:Double", "arguments": ["bias"]},
+            'TorchModel: "arguments" are written key=value, got "bias"',
+        ),
+    ],
+)
+def test_a_source_that_makes_no_sense_is_refused(pipe, config, text):
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", **config)
+    assert message(raised) == text
+
+
+def test_a_file_that_is_not_there_is_named(pipe, tmp_path):
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", model=str(tmp_path / "m.pt2"))
+    path = tmp_path / "m.pt2"
+    assert message(raised) == f'TorchModel: there is no file "{path}", given as "model" (looked for {path.resolve()})'

@@ -1,0 +1,116 @@
+"""GpuTensor, CpuTensor, CatTensor, SplitTensor, FixTensor and ContiguousTensor, all on the CPU."""
+
+from __future__ import annotations
+
+import hami
+import numpy as np
+import pytest
+import torch
+from helpers import message
+
+CAT_SPLIT = "CatSplit[hami-torch::CatTensor,TorchModel,hami-torch::SplitTensor]"
+
+
+def test_arrays_and_tensors_become_torch_tensors_in_their_form(run):
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    result = run("GpuTensor", data={"a": array, "b": torch.ones(1)})["result"]
+    assert torch.equal(result["a"], torch.from_numpy(array))
+    assert torch.equal(result["b"], torch.ones(1))
+    assert [part.shape for part in run("GpuTensor", data=[array, array])["result"]] == [(2, 3), (2, 3)]
+
+
+def test_an_array_that_is_read_only_is_copied(run):
+    array = np.ones(3)
+    array.flags.writeable = False
+    result = run("GpuTensor", data=array)["result"]
+    result += 1
+    assert array.tolist() == [1, 1, 1]
+
+
+def test_what_the_core_makes_is_taken(run):
+    result = run("S[ContiguousTensor,GpuTensor]", data=np.ones((2, 2)).T)["result"]
+    assert torch.equal(result, torch.ones(2, 2, dtype=torch.float64))
+
+
+def test_off_the_device_a_tensor_can_be_an_array():
+    with hami.pipe("CpuTensor") as pipe:
+        result = pipe({"data": [torch.arange(3)]})["result"]
+    assert hami.to_numpy(result[0]).tolist() == [0, 1, 2]
+
+
+def test_gathered_once_run_once_and_given_back_row_by_row(pipe):
+    gathered = pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="max")
+    requests = gathered([{"data": torch.zeros(1, 2)}, {"data": torch.zeros(2, 2), "request_size": 2}])
+    assert [request["result"].tolist() for request in requests] == [[[3, 3]], [[3, 3], [3, 3]]]
+
+
+def test_with_stack_the_axis_is_made_and_taken_away(pipe):
+    stacked = pipe(CAT_SPLIT, factory="helpers:Double", max=4, batching="max", stack=True)
+    requests = stacked([{"data": torch.full((2,), float(number))} for number in range(3)])
+    assert [request["result"].tolist() for request in requests] == [[0, 0], [2, 2], [4, 4]]
+
+
+@pytest.mark.parametrize(
+    ("backend", "request_keys", "text"),
+    [
+        (
+            "hami-torch::CatTensor",
+            {"data": torch.zeros(2, 2)},
+            'CatTensor: "data" is float32 [2, 2], and request_size is 1: axis 0 has as many rows as request_size',
+        ),
+        (
+            "hami-torch::CatTensor(stack=true)",
+            {"data": torch.zeros(2), "request_size": 2},
+            "CatTensor(stack=true) takes requests of one item; request_size is 2",
+        ),
+        (
+            "hami-torch::SplitTensor",
+            {"data": torch.zeros(2, 2)},
+            "SplitTensor: float32 [2, 2] cannot be split: the requests of this batch count 1 rows",
+        ),
+        (
+            "hami-torch::FixTensor(shape='-1,3')",
+            {"data": torch.zeros(2, 2)},
+            "FixTensor takes [-1, 3], got float32 [2, 2]",
+        ),
+        (
+            "hami-torch::FixTensor(dtype=uint8)",
+            {"data": torch.zeros(2)},
+            "FixTensor: uint8 cannot hold every value of float32 [2]",
+        ),
+        ("GpuTensor", {"data": "text"}, "GpuTensor takes a tensor (torch's, or anything with DLPack), got str"),
+        ("CpuTensor", {"data": None}, "CpuTensor takes a tensor (torch's, or anything with DLPack), got NoneType"),
+    ],
+)
+def test_what_does_not_fit_is_refused(backend, request_keys, text):
+    config = {"backend": backend, "max": 2} | ({} if backend == "CpuTensor" else {"device": "cpu"})
+    with hami.pipe(config) as pipe, pytest.raises(hami.Error) as raised:
+        pipe(request_keys)
+    assert message(raised) == text
+
+
+def test_requests_that_do_not_fit_together_run_alone(pipe):
+    requests = [{"data": torch.zeros(1, 2)}, {"data": torch.zeros(1, 3)}]
+    pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="max")(requests)
+    assert [request["result"].tolist() for request in requests] == [[[1, 1]], [[1, 1, 1]]]
+
+
+def test_one_shape_and_dtype_pass_and_are_cast(run):
+    params = {"shape": "-1,2", "dtype": "float32"}
+    assert (
+        run("hami-torch::FixTensor", params, data=torch.ones(3, 2, dtype=torch.uint8))["result"].dtype == torch.float32
+    )
+
+
+def test_a_dtype_that_torch_does_not_have_is_refused(pipe):
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("hami-torch::FixTensor", dtype="float33")
+    assert message(raised) == 'FixTensor: torch has no dtype "float33"; there are float32, float16, uint8, …'
+
+
+def test_a_turned_tensor_is_laid_out_anew_and_others_pass(run):
+    turned = torch.arange(6).reshape(2, 3).T
+    result = run("hami-torch::ContiguousTensor", data={"a": turned, "b": turned.T})["result"]
+    assert result["a"].is_contiguous()
+    assert torch.equal(result["a"], turned)
+    assert result["b"].data_ptr() == turned.data_ptr()

@@ -1,0 +1,189 @@
+"""TorchModel: batches along axis 0, forms of data and result, types, and failures that stay alone."""
+
+from __future__ import annotations
+
+import hami
+import numpy as np
+import pytest
+import torch
+from helpers import message
+
+
+def model(pipe, factory="Double", **config):
+    return pipe("TorchModel", factory=f"helpers:{factory}", **config)
+
+
+def test_runs_a_module(pipe):
+    request = {"data": torch.tensor([[1.0, 2.0]])}
+    assert model(pipe)(request)["result"].tolist() == [[2, 4]]
+    assert request["data"].tolist() == [[1, 2]]
+
+
+def test_the_result_may_be_changed_in_place(pipe):
+    result = model(pipe)({"data": torch.ones(1, 2)})["result"]
+    result += 1
+    assert result.tolist() == [[3, 3]]
+    assert not result.requires_grad
+
+
+def test_requests_gathered_into_one_run_get_their_own_rows(pipe):
+    requests = [{"data": torch.full((1, 2), float(i))} for i in range(7)]
+    requests.append({"data": torch.tensor([[50.0, 50.0], [60.0, 60.0]]), "request_size": 2})
+    model(pipe, max=16, batching="max")(requests)
+    assert [request["result"].tolist() for request in requests[:7]] == [[[2 * i, 2 * i]] for i in range(7)]
+    assert requests[7]["result"].tolist() == [[100, 100], [120, 120]]
+
+
+def test_a_batch_runs_once_for_each_shape_and_dtype(pipe):
+    shapes = [(1, 2), (1, 3), (1, 2), (1, 2)]
+    requests = [{"data": torch.zeros(shape)} for shape in shapes] + [{"data": torch.zeros(1, 2, dtype=torch.float64)}]
+    model(pipe, "CountsRows", max=8, batching="max")(requests)
+    assert [request["result"].flatten()[0].item() for request in requests] == [3, 1, 3, 3, 1]
+
+
+@pytest.mark.parametrize("form", [list, tuple, dict])
+def test_several_inputs_come_in_order_or_by_name(pipe, form):
+    a, b = torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 1.0]])
+    data = {"b": b, "a": a} if form is dict else form([a, b])
+    requests = [{"data": data}, {"data": data}]
+    model(pipe, "SumAndDifference", max=4, batching="max")(requests)
+    for request in requests:
+        assert {name: part.tolist() for name, part in request["result"].items()} == {
+            "total": [[4, 5]],
+            "rest": [[2, 3]],
+        }
+
+
+def test_arrays_are_taken(pipe):
+    assert model(pipe)({"data": np.ones((1, 2), np.float32)})["result"].tolist() == [[2, 2]]
+
+
+def test_what_fails_a_run_fails_alone(pipe):
+    requests = [{"data": torch.tensor([row])} for row in (0, 3, 2)]
+    with pytest.raises(hami.BatchError) as raised:
+        model(pipe, "Picks", max=8, batching="max")(requests)
+    ((index, error),) = raised.value.errors
+    assert index == 1
+    assert str(error).splitlines()[0].startswith("TorchModel: the model failed on int64 [1]: ")
+    assert isinstance(error.__cause__, (IndexError, RuntimeError))
+    assert [requests[at]["result"].tolist() for at in (0, 2)] == [[[0, 1]], [[4, 5]]]
+
+
+def test_an_output_that_is_not_per_row_makes_requests_run_alone(pipe):
+    requests = [{"data": torch.tensor([[1.0, -1.0]])}, {"data": torch.tensor([[1.0, 2.0]])}]
+    model(pipe, "Positives", max=8, batching="max")(requests)
+    assert [request["result"].tolist() for request in requests] == [[1], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("data", "keys", "kind", "text"),
+    [
+        (
+            torch.zeros(2, 2),
+            {},
+            hami.RequestError,
+            'TorchModel: "data" is float32 [2, 2], and request_size is 1: axis 0 has as many rows as request_size',
+        ),
+        (
+            {"x": torch.tensor(1.0)},
+            {},
+            hami.RequestError,
+            'TorchModel: "x" is float32 [], and request_size is 1: axis 0 has as many rows as request_size',
+        ),
+        ([], {}, hami.RequestError, 'TorchModel: "data" is empty; it is a tensor, or a list or dict of them'),
+        ("text", {}, hami.DataTypeError, "TorchModel takes a tensor (torch's, or anything with DLPack), got str"),
+    ],
+)
+def test_data_that_is_no_batch_is_refused(pipe, data, keys, kind, text):
+    with pytest.raises(kind) as raised:
+        model(pipe)({"data": data, **keys})
+    assert message(raised) == text
+
+
+def test_a_wrong_dtype_or_shape_is_named_with_what_the_model_says(pipe):
+    conv = pipe("TorchModel", factory="torch.nn:Conv2d", arguments=["in_channels=3", "out_channels=1", "kernel_size=1"])
+    for data, shown in (
+        (torch.zeros(1, 3, 2, 2).double(), "float64 [1, 3, 2, 2]"),
+        (torch.zeros(1, 2, 2, 2), "float32 [1, 2, 2, 2]"),
+    ):
+        with pytest.raises(hami.RequestError) as raised:
+            conv({"data": data})
+        assert message(raised).startswith(f"TorchModel: the model failed on {shown}: ")
+    assert conv({"data": torch.zeros(1, 3, 2, 2)})["result"].shape == (1, 1, 2, 2)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_dtype_is_that_of_the_weights_and_of_floating_point_input(pipe, dtype):
+    result = model(pipe, "Scaled", dtype=dtype)({"data": torch.ones(1, 2, dtype=torch.float64)})["result"]
+    assert result.dtype == getattr(torch, dtype)
+    assert result.tolist() == [[3, 3]]
+
+
+def test_channels_last_gives_the_same_values(pipe):
+    config = {"factory": "torch.nn:Conv2d", "arguments": ["in_channels=3", "out_channels=2", "kernel_size=3"]}
+    data = torch.rand(1, 3, 8, 8)
+    torch.manual_seed(0)
+    plain = pipe("TorchModel", **config)({"data": data})["result"]
+    torch.manual_seed(0)
+    last = pipe("TorchModel", channels_last=True, shape="3,8,8", **config)({"data": data})["result"]
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(last, plain)
+
+
+def test_out_of_memory_fails_the_batch_and_not_the_pipe(pipe):
+    """It is not tried again request by request: that would run out of memory again."""
+    alive = model(pipe, "OutOfMemory", max=8, batching="max")
+    requests = [{"data": torch.full((1, 1), value)} for value in (1.0, 13.0, 2.0)]
+    with pytest.raises(hami.BatchError) as raised:
+        alive(requests)
+    assert len(raised.value.errors) == 3
+    error = raised.value.errors[0][1]
+    assert isinstance(error, MemoryError)
+    assert str(error).splitlines()[0] == (
+        "TorchModel: out of memory on cpu: CUDA out of memory. Tried to allocate 20.00 GiB.; the batch failed and its "
+        "memory was returned. Lower `max` or `instance_num`, or use a smaller dtype"
+    )
+    assert alive({"data": torch.ones(1, 1)})["result"].tolist() == [[1]]
+
+
+def test_instances_and_pipes_share_one_module(pipe):
+    from hami_torch import _program
+
+    before = len(_program._open)
+    first = model(pipe, "Scaled", instance_num=3)
+    second = model(pipe, "Scaled")
+    assert len(_program._open) == before + 1
+    first.close()
+    second.close()
+    assert len(_program._open) == before
+
+
+def test_a_shape_runs_the_model_at_the_start(pipe):
+    model(pipe, shape=[2, 3])
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe(
+            "TorchModel",
+            factory="torch.nn:Conv2d",
+            arguments=["in_channels=3", "out_channels=1", "kernel_size=1"],
+            shape=[2, 5, 5],
+        )
+    assert message(raised).startswith('TorchModel: the model does not take float32 [1, 2, 5, 5], as "shape" says: ')
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"graphs": [1, 2], "shape": [2]}, 'TorchModel: "graphs" needs a CUDA device'),
+        ({"shape": ["x"]}, "TorchModel: \"shape\" is a list of whole numbers from 1 on, got ['x']"),
+        ({"graphs": [0]}, 'TorchModel: "graphs" is a list of whole numbers from 1 on, got [0]'),
+        ({"shape": [2], "input_dtype": "int"}, None),
+        ({"shape": [2], "input_dtype": "int33"}, 'TorchModel: torch has no dtype "int33", given as "input_dtype"'),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(pipe, config, text):
+    if text is None:
+        assert model(pipe, **config)
+        return
+    with pytest.raises(hami.ConfigError) as raised:
+        model(pipe, **config)
+    assert message(raised) == text
