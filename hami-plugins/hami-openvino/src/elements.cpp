@@ -56,7 +56,8 @@ constexpr bool is_lossless() {
   } else if constexpr (is_half<From>) {
     return std::is_floating_point_v<To>;
   } else {
-    constexpr bool kinds = std::is_floating_point_v<To> || (std::is_integral_v<From> && (std::is_signed_v<To> || std::is_unsigned_v<From>));
+    constexpr bool kinds = std::is_floating_point_v<To> ||
+                           (std::is_integral_v<From> && (std::is_signed_v<To> || std::is_unsigned_v<From>));
     return kinds && std::numeric_limits<From>::digits <= std::numeric_limits<To>::digits;
   }
 }
@@ -80,14 +81,16 @@ T load(const unsigned char* at) noexcept {
 }
 
 template <class From, class To>
-To* copy_axes(const unsigned char* from, To* to, const std::int64_t* shape, const std::int64_t* strides, std::size_t axes) {
+To* copy_axes(const unsigned char* from, To* to, const std::int64_t* shape, const std::int64_t* strides,
+              std::size_t axes) {
   if (axes == 0) {
     *to = convert<From, To>(load<From>(from));
     return to + 1;
   }
   const std::int64_t step = *strides * static_cast<std::int64_t>(sizeof(From));
   if (axes > 1) {
-    for (std::int64_t i = 0; i < *shape; ++i) to = copy_axes<From>(from + i * step, to, shape + 1, strides + 1, axes - 1);
+    for (std::int64_t i = 0; i < *shape; ++i)
+      to = copy_axes<From>(from + i * step, to, shape + 1, strides + 1, axes - 1);
     return to;
   }
   for (std::int64_t i = 0; i < *shape; ++i) *to++ = convert<From, To>(load<From>(from + i * step));
@@ -137,12 +140,12 @@ bool with_lossless(DLDataType from, DLDataType to, Use use) {
 
 const std::vector<Element>& elements() {
   static const std::vector<Element> all = {
-      {"bool", {kDLBool, 8, 1}, "boolean", "BOOL"},   {"int8", {kDLInt, 8, 1}, "i8", "I8"},
-      {"int16", {kDLInt, 16, 1}, "i16", "I16"},       {"int32", {kDLInt, 32, 1}, "i32", "I32"},
-      {"int64", {kDLInt, 64, 1}, "i64", "I64"},       {"uint8", {kDLUInt, 8, 1}, "u8", "U8"},
-      {"uint16", {kDLUInt, 16, 1}, "u16", "U16"},     {"uint32", {kDLUInt, 32, 1}, "u32", "U32"},
-      {"uint64", {kDLUInt, 64, 1}, "u64", "U64"},     {"float16", {kDLFloat, 16, 1}, "f16", "FP16"},
-      {"float32", {kDLFloat, 32, 1}, "f32", "FP32"},  {"float64", {kDLFloat, 64, 1}, "f64", "FP64"},
+      {"bool", {kDLBool, 8, 1}, "boolean", "BOOL"},     {"int8", {kDLInt, 8, 1}, "i8", "I8"},
+      {"int16", {kDLInt, 16, 1}, "i16", "I16"},         {"int32", {kDLInt, 32, 1}, "i32", "I32"},
+      {"int64", {kDLInt, 64, 1}, "i64", "I64"},         {"uint8", {kDLUInt, 8, 1}, "u8", "U8"},
+      {"uint16", {kDLUInt, 16, 1}, "u16", "U16"},       {"uint32", {kDLUInt, 32, 1}, "u32", "U32"},
+      {"uint64", {kDLUInt, 64, 1}, "u64", "U64"},       {"float16", {kDLFloat, 16, 1}, "f16", "FP16"},
+      {"float32", {kDLFloat, 32, 1}, "f32", "FP32"},    {"float64", {kDLFloat, 64, 1}, "f64", "FP64"},
       {"bfloat16", {kDLBfloat, 16, 1}, "bf16", "BF16"},
   };
   return all;

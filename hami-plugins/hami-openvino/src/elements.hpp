@@ -8,9 +8,9 @@
 namespace hami_openvino {
 
 struct Element {
-  const char* name;       // as numpy has it
+  const char* name;  // as numpy has it
   DLDataType dtype;
-  const char* ir_type;    // in the text form of OpenVINO's models: of an element, and of a port
+  const char* ir_type;  // in the text form of OpenVINO's models: of an element, and of a port
   const char* ir_precision;
 };
 

@@ -6,7 +6,9 @@
 namespace hami_openvino {
 namespace {
 
-[[noreturn]] void refuse(std::int32_t code, const std::string& text) { throw hami::Error(code, "OpenvinoTensor: " + text); }
+[[noreturn]] void refuse(std::int32_t code, const std::string& text) {
+  throw hami::Error(code, "OpenvinoTensor: " + text);
+}
 
 std::string show_keys(const std::vector<std::string>& keys) {
   std::string text;
@@ -59,8 +61,8 @@ void check_shape(const hami::Tensor& tensor, const Shape& shape, const Port& inp
   for (std::size_t axis = batched ? 1 : 0; fits && axis < shape.size(); ++axis)
     fits = input.shape[axis] == kFree || input.shape[axis] == shape[axis];
   if (!fits)
-    refuse(HAMI_REQUEST, "input \"" + input.name + "\" takes " + input.show() + ", got " + dtype_name(tensor.dtype()) + " " +
-                             show_shape(tensor.shape()));
+    refuse(HAMI_REQUEST, "input \"" + input.name + "\" takes " + input.show() + ", got " + dtype_name(tensor.dtype()) +
+                             " " + show_shape(tensor.shape()));
 }
 
 }  // namespace

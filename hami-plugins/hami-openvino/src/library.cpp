@@ -44,7 +44,7 @@ std::string model_of_all_elements() {
 }  // namespace
 
 Library& Library::of(const std::string& path) {
-  static std::mutex mutex;  // guards `loaded`
+  static std::mutex mutex;                                                     // guards `loaded`
   static auto& loaded = *new std::map<std::string, std::unique_ptr<Library>>;  // threads of OpenVINO outlive main
   const std::lock_guard lock(mutex);
   std::unique_ptr<Library>& library = loaded[path];
@@ -74,7 +74,8 @@ void Library::read_version(const std::string& path) {
   version_ = text.substr(0, text.find('-'));
   int major = 0;
   if (std::istringstream(version_) >> major && major < kOldestMajor)
-    unavailable("\"" + path + "\" is OpenVINO " + version_ + "; 2024.0 is the oldest that is taken: pip install -U openvino");
+    unavailable("\"" + path + "\" is OpenVINO " + version_ +
+                "; 2024.0 is the oldest that is taken: pip install -U openvino");
 }
 
 // The numbers moved when types were added and taken away, so the library is asked, whatever its version.

@@ -1,4 +1,5 @@
-// OpenVINO's library, loaded when a model is first opened and never closed: functions, version, numbers of element types.
+// OpenVINO's library, loaded when a model is first opened and never closed: functions, version, numbers of element
+// types.
 #pragma once
 
 #include <map>

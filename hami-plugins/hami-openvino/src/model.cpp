@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::size_t kMostProperties = 16;
 
-[[noreturn]] void refuse(const std::string& text) { throw hami::Error(HAMI_FAILED_PRECONDITION, "OpenvinoTensor: " + text); }
+[[noreturn]] void refuse(const std::string& text) {
+  throw hami::Error(HAMI_FAILED_PRECONDITION, "OpenvinoTensor: " + text);
+}
 
 std::string existing_file(const std::string& model) {
   std::error_code ignored;
@@ -30,11 +32,13 @@ std::string key_of(const Settings& settings, const std::string& path) {
   std::string key = settings.library + '\n' + settings.device + '\n';
   key += settings.batched ? (*settings.batched ? "batched" : "not batched") : "";
   for (const auto& [name, value] : settings.properties) key += '\n' + name + '=' + value;
-  for (const std::filesystem::path& file : {std::filesystem::path(path), std::filesystem::path(path).replace_extension("bin")}) {
+  for (const std::filesystem::path& file :
+       {std::filesystem::path(path), std::filesystem::path(path).replace_extension("bin")}) {
     std::error_code absent;
     const auto size = std::filesystem::file_size(file, absent);
     if (absent) continue;
-    const auto time = static_cast<std::int64_t>(std::filesystem::last_write_time(file, absent).time_since_epoch().count());
+    const auto time =
+        static_cast<std::int64_t>(std::filesystem::last_write_time(file, absent).time_since_epoch().count());
     key += '\n' + file.string() + '\n' + std::to_string(size) + '\n' + std::to_string(time);
   }
   return key;
@@ -44,7 +48,8 @@ std::string key_of(const Settings& settings, const std::string& path) {
 
 std::string show_shape(const Shape& shape) {
   std::string text;
-  for (const std::int64_t size : shape) text += (text.empty() ? "" : ", ") + (size == kFree ? "?" : std::to_string(size));
+  for (const std::int64_t size : shape)
+    text += (text.empty() ? "" : ", ") + (size == kFree ? "?" : std::to_string(size));
   return "[" + text + "]";
 }
 

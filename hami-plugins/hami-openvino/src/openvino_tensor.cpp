@@ -9,11 +9,15 @@ namespace {
 
 // "latency" to LATENCY, a setting of 0 to OpenVINO's own choice.
 Settings settings_of(const hami::Params& params) {
-  Settings settings{params.get<std::optional<std::string>>("library").value_or(""), params.get<std::string>("model"),
-                    params.get<std::string>("device"), {}, params.get<std::optional<bool>>("batched")};
+  Settings settings{params.get<std::optional<std::string>>("library").value_or(""),
+                    params.get<std::string>("model"),
+                    params.get<std::string>("device"),
+                    {},
+                    params.get<std::optional<bool>>("batched")};
   if (settings.library.empty())
-    throw hami::Error(HAMI_FAILED_PRECONDITION,
-                      "OpenvinoTensor: \"library\" is needed where no Python package finds it: the path of libopenvino_c.so");
+    throw hami::Error(
+        HAMI_FAILED_PRECONDITION,
+        "OpenvinoTensor: \"library\" is needed where no Python package finds it: the path of libopenvino_c.so");
   const auto set = [&](const char* name, const std::string& value) { settings.properties.emplace_back(name, value); };
   const std::string hint = params.get<std::string>("hint");
   if (hint != "none") set("PERFORMANCE_HINT", hint == "latency" ? "LATENCY" : "THROUGHPUT");
@@ -54,15 +58,16 @@ class OpenvinoTensor : public hami::Backend {
 }  // namespace
 }  // namespace hami_openvino
 
-HAMI_REGISTER(hami_openvino::OpenvinoTensor, "OpenvinoTensor",
-              "model: path 'the ONNX file, or the .xml of an IR';"
-              "device: str = 'CPU' 'CPU, GPU, NPU, AUTO, … as OpenVINO names it';"
-              "hint: str = 'latency' {latency,throughput,none} 'what OpenVINO chooses its settings for';"
-              "streams: int = 0 {0..} 'how many requests the device runs at a time; 0: as the hint says';"
-              "threads: int = 0 {0..} 'threads of the CPU for this model; 0: as OpenVINO chooses';"
-              "cache_dir: path? 'folder for compiled models, for a faster start the next time';"
-              "properties: list = '' 'more properties of OpenVINO, each KEY=value';"
-              "batched: bool? 'whether axis 0 is a batch; if not said: where the outputs have the rows of the inputs';"
-              "library: path? 'libopenvino_c.so; if not said: that of the installed openvino package'",
-              "Runs a model of OpenVINO on `data`: a tensor, a dict by input name or a list; `result`: a tensor or a dict.");
+HAMI_REGISTER(
+    hami_openvino::OpenvinoTensor, "OpenvinoTensor",
+    "model: path 'the ONNX file, or the .xml of an IR';"
+    "device: str = 'CPU' 'CPU, GPU, NPU, AUTO, … as OpenVINO names it';"
+    "hint: str = 'latency' {latency,throughput,none} 'what OpenVINO chooses its settings for';"
+    "streams: int = 0 {0..} 'how many requests the device runs at a time; 0: as the hint says';"
+    "threads: int = 0 {0..} 'threads of the CPU for this model; 0: as OpenVINO chooses';"
+    "cache_dir: path? 'folder for compiled models, for a faster start the next time';"
+    "properties: list = '' 'more properties of OpenVINO, each KEY=value';"
+    "batched: bool? 'whether axis 0 is a batch; if not said: where the outputs have the rows of the inputs';"
+    "library: path? 'libopenvino_c.so; if not said: that of the installed openvino package'",
+    "Runs a model of OpenVINO on `data`: a tensor, a dict by input name or a list; `result`: a tensor or a dict.");
 HAMI_PLUGIN("hami-openvino", HAMI_OPENVINO_VERSION)

@@ -16,7 +16,8 @@ struct Output {
 
 class Run {
  public:
-  Run(const Model& model, ov_infer_request_t* request) : model_(model), api_(model.library().api()), request_(request) {}
+  Run(const Model& model, ov_infer_request_t* request)
+      : model_(model), api_(model.library().api()), request_(request) {}
 
   // The outcome of each member, together or, where that fails, each alone.
   void group(const std::vector<Feed*>& members) {
@@ -58,7 +59,8 @@ class Run {
   }
 
   // The memory of the one that asks as it is, if it is as the model wants it; else gathered.
-  void set_input(std::size_t index, const std::vector<Feed*>& members, std::int64_t rows, std::vector<hami::Tensor>& held) {
+  void set_input(std::size_t index, const std::vector<Feed*>& members, std::int64_t rows,
+                 std::vector<hami::Tensor>& held) {
     const DLDataType dtype = model_.inputs()[index].element->dtype;
     Shape shape = members[0]->shapes[index];
     if (model_.is_batched()) shape[0] = rows;
@@ -117,7 +119,8 @@ class Run {
       const unsigned char* data = outputs[i].data;
       const Shape sizes = feed.alone && !shape.empty() && shape[0] == 1 ? Shape(shape.begin() + 1, shape.end()) : shape;
       const hami::Tensor tensor = hami::Tensor::make(port.element->dtype, sizes);
-      if (start > 0 && feed.rows > 0) data += tensor.nbytes() / static_cast<std::size_t>(feed.rows) * static_cast<std::size_t>(start);
+      if (start > 0 && feed.rows > 0)
+        data += tensor.nbytes() / static_cast<std::size_t>(feed.rows) * static_cast<std::size_t>(start);
       if (tensor.nbytes() > 0) std::memcpy(tensor.view().data, data, tensor.nbytes());
       if (outputs.size() == 1) return tensor;
       named.emplace_back(port.name, tensor);
@@ -131,7 +134,8 @@ class Run {
     for (std::size_t i = 0; i < model_.inputs().size(); ++i) {
       Shape shape = members[0]->shapes[i];
       if (model_.is_batched() && members.size() > 1) shape[0] = kFree;
-      given += (i == 0 ? "" : ", ") + model_.inputs()[i].name + " " + model_.inputs()[i].element->name + " " + show_shape(shape);
+      given += (i == 0 ? "" : ", ") + model_.inputs()[i].name + " " + model_.inputs()[i].element->name + " " +
+               show_shape(shape);
     }
     return {HAMI_REQUEST, "OpenvinoTensor: the model failed on " + given + ": " + reason};
   }
@@ -160,9 +164,13 @@ void run_batch(hami::Batch batch, const Model& model, ov_infer_request_t* reques
   };
   std::vector<std::vector<Feed*>> groups;
   for (Feed& feed : feeds) {
-    const auto same = std::find_if(groups.begin(), groups.end(),
-                                   [&](const std::vector<Feed*>& group) { return run_together(*group[0], feed); });
-    same == groups.end() ? (void)groups.push_back({&feed}) : same->push_back(&feed);
+    const auto found = std::find_if(groups.begin(), groups.end(), [&](const std::vector<Feed*>& group) {
+      return run_together(*group.front(), feed);
+    });
+    if (found != groups.end())
+      found->push_back(&feed);
+    else
+      groups.push_back({&feed});
   }
   Run run(model, request);
   for (const std::vector<Feed*>& group : groups) run.group(group);

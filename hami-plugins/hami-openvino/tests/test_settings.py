@@ -96,6 +96,20 @@ def test_a_replaced_file_is_opened_anew(pipe, models):
     assert array(pipe(model=str(path))({"data": data})).tolist() == [[1, 2]]
 
 
+def test_a_model_in_use_is_not_opened_again_and_goes_with_its_last_user(pipe, models):
+    data = np.array([[1, 2]], np.float32)
+    path = models.double()
+    before = path.stat()
+    users = [pipe(model=str(path), instance_num=2)]
+    path.write_bytes(b"?" * before.st_size)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    users.append(pipe(model=str(path)))
+    assert [array(user({"data": data})).tolist() for user in users] == [[[2, 4]]] * 2
+    for user in users:
+        user.close()
+    assert "cannot read" in refused(pipe, model=str(path))
+
+
 def test_another_library_is_told_that_it_is_none(pipe, models):
     text = refused(pipe, model=str(models.double()), library="/absent/libopenvino_c.so")
     assert "OpenVINO's C library cannot be loaded: /absent/libopenvino_c.so: cannot open shared object file" in text
