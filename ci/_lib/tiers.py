@@ -135,12 +135,16 @@ def systems(totals: Totals, options: Options) -> None:
 
 
 def edges(totals: Totals, options: Options) -> None:
-    """hami-ocr's tests with the oldest and the newest rapidocr of its range."""
+    """The tests of plugins with the oldest and the newest version of what they are for."""
     interpreter = build_current()
-    script = ROOT / "hami-plugins" / "hami-ocr" / "tests" / "edges.py"
-    command = [interpreter.executable, script, "--find-links", DIST]
-    result = subprocess.run(list(map(str, command)), env=environment(), check=False)
-    totals.check(result.returncode == 0, "edges: see above")
+    for plugin in plugin_wheels.folders():
+        script = plugin / "tests" / "edges.py"
+        if not script.is_file():
+            continue
+        print(f"-- {plugin.name}", flush=True)
+        command = [interpreter.executable, script, "--find-links", DIST]
+        result = subprocess.run(list(map(str, command)), env=environment(), check=False)
+        totals.check(result.returncode == 0, f"edges: {plugin.name}, see above")
 
 
 def links(compiler: str, sanitizer: str) -> bool:

@@ -1,0 +1,54 @@
+"""Runs the tests with the oldest and the newest openvino that pyproject.toml allows, each in a fresh environment.
+
+    python tests/edges.py --find-links DIST     # DIST: wheels of hami-core and hami-openvino
+
+Arguments are pip's, for where hami's own wheels come from. Exits with 0 if both edges pass; the oldest is passed over
+on a Python that it has no wheel for.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+RANGE = re.compile(r'"openvino>=([0-9.]+)"')
+LAST_PYTHON_OF_THE_OLDEST = (3, 12)
+
+
+def edges() -> dict[str, str]:
+    """Return what to ask pip for at each end."""
+    found = RANGE.search((HERE.parent / "pyproject.toml").read_text())
+    if found is None:
+        raise SystemExit("pyproject.toml has no dependency of the form openvino>=LOW")
+    newest = {"newest": f"openvino>={found[1]}"}
+    if sys.version_info[:2] > LAST_PYTHON_OF_THE_OLDEST:
+        print(f"oldest: openvino {found[1]} has no wheel for this Python")
+        return newest
+    return {"oldest": f"openvino=={found[1]}.*", **newest}
+
+
+def passes(edge: str, requirement: str, pip_arguments: list[str]) -> bool:
+    with tempfile.TemporaryDirectory(prefix="hami-openvino-edge-") as folder:
+        venv.create(folder, with_pip=True)
+        python = str(Path(folder) / "bin" / "python")
+        print(f"{edge}: installing and testing {requirement}", flush=True)
+        install = [python, "-m", "pip", "install", "--quiet", *pip_arguments, "hami-openvino[test]", requirement]
+        if subprocess.run(install).returncode:
+            return False
+        return subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE)]).returncode == 0
+
+
+def main() -> int:
+    results = {edge: passes(edge, requirement, sys.argv[1:]) for edge, requirement in edges().items()}
+    for edge, passed in results.items():
+        print(f"{edge}: {'passed' if passed else 'FAILED'}")
+    return 0 if all(results.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
