@@ -59,6 +59,15 @@ def test_what_is_no_library_is_told(tmp_path: Path) -> None:
         assert str(caught.value) == f"{tmp_path / name}: {why}"
 
 
+def test_a_library_is_loaded_by_its_path_without_a_look_at_what_is_installed(
+    toolchain: Toolchain, build: Build
+) -> None:
+    library = build(toolchain, GOLDEN / "plain.c", include=GOLDEN / "include")
+    script = "import sys, hami; hami.register_plugin(sys.argv[1]); print('importlib.metadata' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script, str(library)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+
+
 def test_a_library_that_is_no_plugin_is_told(toolchain: Toolchain, tmp_path: Path) -> None:
     source = tmp_path / "other.c"
     source.write_text("extern int other;\nint other = 1;\n")

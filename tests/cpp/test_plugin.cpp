@@ -252,6 +252,15 @@ TEST_CASE("forged tables are refused with what is wrong with them") {
   CHECK(refusal(cls) == "class 0 of plugin \"forged\" says that it has 0 bytes; hami/abi.h asks for 80 at least");
   cls = echo_class(nullptr);
   CHECK(refusal(cls) == "class 0 of plugin \"forged\" has no name");
+  for (const char* name : {"a name", "1st", "S[A]"}) {
+    cls = echo_class(name);
+    CHECK(refusal(cls) == std::string("class \"") + name +
+                              "\" of plugin \"forged\": a name is letters, digits and _, not starting with a digit");
+  }
+  cls = echo_class();
+  cls.min_items = 3;
+  cls.max_items = 2;
+  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" takes at least 3 items and at most 2");
   cls = echo_class();
   cls.forward = nullptr;
   CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" lacks create, destroy or forward");

@@ -16,8 +16,7 @@ def register_plugin(path: os.PathLike[str] | str, /) -> list[str]:
     needs another version of hami-core.
     """
     from hami import _core
-    from hami._native_loading import load
-    from hami._plugin_index import Refused
+    from hami._native_loading import Refused, load
 
     try:
         library = load(path, "")

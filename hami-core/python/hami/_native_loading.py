@@ -6,8 +6,11 @@ import os
 from typing import NamedTuple
 
 from hami import _core
-from hami._describe import check_name
-from hami._plugin_index import Refused
+from hami._errors import PluginError
+
+
+class Refused(PluginError):
+    """This hami-core does not serve such plugins; its text stands after "…, which"."""
 
 
 class Library(NamedTuple):
@@ -22,9 +25,6 @@ class Library(NamedTuple):
 def load(path: os.PathLike[str] | str, owner: str) -> Library:
     """Load a plugin's library for good. Raises Refused if this core does not serve its ABI, else PluginError."""
     try:
-        library = Library(*_core.load_library(os.path.abspath(path), owner))
+        return Library(*_core.load_library(os.path.abspath(path), owner))
     except _core.AbiRefused as error:
         raise Refused(str(error)) from None
-    for handle in library.classes:
-        check_name(handle.name)
-    return library

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hami._errors import PluginError
+from hami._native_loading import Refused
 from hami._plugin_messages import describe_exception
 
 TYPE_CHECKING = False
@@ -47,10 +47,6 @@ class Filter:
 
 def _names(text: str) -> set[str]:
     return {name.strip().removeprefix("no:") for name in text.split(",") if name.strip()}
-
-
-class Refused(PluginError):
-    """This hami-core does not serve such plugins; its text stands after "…, which"."""
 
 
 class Plugin:

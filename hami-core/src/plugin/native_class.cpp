@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "base/visible.hpp"
+#include "lang/chars.hpp"
 
 namespace hami {
 namespace {
@@ -59,6 +60,7 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
   const auto native = read_table(given, offsetof(hami_backend_class, forward) + sizeof given->forward, what);
   if (!native.name || !*native.name) refuse(what + " has no name");
   what = "class " + in_quotes(native.name) + " of plugin " + in_quotes(plugin);
+  if (!is_ident(native.name)) refuse(what + ": a name is letters, digits and _, not starting with a digit");
   if (!native.create || !native.destroy || !native.forward) refuse(what + " lacks create, destroy or forward");
   BackendClass cls;
   cls.name = native.name;
