@@ -46,9 +46,13 @@ def content_key(paths: Iterable[Path], *extra: str) -> str:
 
 def pyproject(folder: Path) -> dict[str, Any]:
     """What the pyproject.toml in `folder` says."""
+    return read_toml(folder / "pyproject.toml")
+
+
+def read_toml(file: Path) -> dict[str, Any]:
     try:
         import tomllib
     except ModuleNotFoundError:  # before Python 3.11, in the tools' environment
         import tomli as tomllib
-    project: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
-    return project
+    table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
+    return table

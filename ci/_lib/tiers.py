@@ -14,7 +14,9 @@ from .runners import Options, doctest, pytest
 from .steps import Failure, environment, run, step
 from .totals import Totals
 
-COMMANDS = [ROOT / "ci" / name for name in ("audit", "cibuildwheel-local", "demo", "index", "test", "wheels")]
+COMMANDS = [
+    ROOT / "ci" / name for name in ("audit", "cibuildwheel-local", "demo", "index", "release", "test", "wheels")
+]
 
 
 def current_interpreter() -> interpreters.Interpreter:

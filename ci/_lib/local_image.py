@@ -1,0 +1,125 @@
+"""The image for ci/cibuildwheel-local: Debian with a compiler and CPythons of this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import preflight, zig
+from .interpreters import Interpreter
+from .paths import CACHE, DIST, ROOT
+from .steps import run, step
+
+PROGRAMS = {"podman": "podman", "runc": "runc", "mmdebstrap": "mmdebstrap"}
+SUITE = "bookworm"
+PACKAGES = (
+    *("ca-certificates", "cmake", "g++", "git", "ninja-build", "patchelf"),
+    # What the CPythons link.
+    *("libbz2-1.0", "libffi8", "liblzma5", "libncursesw6", "libreadline8", "libsqlite3-0", "libssl3", "libuuid1"),
+    "zlib1g",
+)
+BASE = "localhost/hami-debian"
+NAME = "localhost/hami-manylinux"
+DOCKERFILE = ROOT / "docker" / "local" / "Dockerfile"
+FOLDER = CACHE / "image"
+# runc needs no cgroup manager; the limits are below those that some hosts refuse to raise.
+CREATE_ARGUMENTS = ("--network=host", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000")
+CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+
+
+def missing() -> str:
+    """What must be installed first; "" if everything is there."""
+    programs = [package for program, package in PROGRAMS.items() if not shutil.which(program)]
+    if programs:
+        return f"{', '.join(programs)} cannot be found (Debian, Ubuntu: apt install {' '.join(programs)})"
+    return "" if os.geteuid() == 0 else "this needs root: mmdebstrap and podman are used as they are, without user ids"
+
+
+def can_carry(interpreter: Interpreter) -> bool:
+    """Whether it has a folder of its own that can be copied; the system's Python has none."""
+    return prefix(interpreter) not in (Path("/usr"), Path("/usr/local"))
+
+
+def prefix(interpreter: Interpreter) -> Path:
+    return interpreter.executable.parents[1]
+
+
+def podman(*arguments: object, log: str) -> str:
+    env = {**os.environ, **engine_settings()}
+    return run(["podman", *arguments], log=f"podman-{log}", env=env)
+
+
+def engine_settings() -> dict[str, str]:
+    """podman with runc and without a cgroup manager, whatever this machine's containers.conf says."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    configuration = FOLDER / "containers.conf"
+    configuration.write_text('[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')
+    return {"CONTAINERS_CONF": str(configuration)}
+
+
+def ensure(interpreters: Sequence[Interpreter]) -> str:
+    """The image with these interpreters, made if it is not there; returns its name."""
+    text = "\n".join([SUITE, *PACKAGES, DOCKERFILE.read_text("utf-8"), *map(str, interpreters)])
+    image = f"{NAME}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    if image in podman("images", "--format", "{{.Repository}}:{{.Tag}}", log="images").split():
+        return image
+    preflight.require_room(CACHE, 4_000)
+    base = ensure_base()
+    with step("copying the CPythons into the image"):
+        context = FOLDER / "context"
+        shutil.rmtree(context, ignore_errors=True)
+        for interpreter in interpreters:
+            copy_python(interpreter, context)
+        shutil.copy(ssl.get_default_verify_paths().cafile or CERTIFICATES, context / "certificates.crt")
+        arguments = ["--network=host", "--build-arg", f"BASE={base}", "--tag", image, "--file", DOCKERFILE]
+        podman("build", *arguments, context, log="build")
+        shutil.rmtree(context)
+    return image
+
+
+def ensure_base() -> str:
+    """Debian with what compiles, out of the packages that this machine's apt can reach."""
+    image = f"{BASE}:{hashlib.sha256(' '.join((SUITE, *PACKAGES)).encode()).hexdigest()[:12]}"
+    if image not in podman("images", "--format", "{{.Repository}}:{{.Tag}}", log="images").split():
+        archive = FOLDER / "root.tar"
+        with step(f"making an image of Debian {SUITE} (once, some minutes)"):
+            include = f"--include={','.join(PACKAGES)}"
+            run(["mmdebstrap", "--variant=minbase", include, SUITE, archive], log="mmdebstrap")
+            podman("import", archive, image, log="import")
+        archive.unlink()
+    return image
+
+
+def copy_python(interpreter: Interpreter, context: Path) -> None:
+    """Its folder at its own place, as its paths are absolute, without what was installed into it and its own tests."""
+    folder = prefix(interpreter)
+    name = "python{}.{}".format(*interpreter.version)
+    ignored = shutil.ignore_patterns("__pycache__", "test", "site-packages", "*.a")
+    shutil.copytree(folder, context / "root" / folder.relative_to("/"), symlinks=True, ignore=ignored)
+    site = context / "root" / folder.relative_to("/") / "lib" / name / "site-packages"
+    site.mkdir(parents=True)
+    link = context / "root" / "opt" / "python" / f"{interpreter.tag.rstrip('t')}-{interpreter.tag}"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(folder)
+
+
+def settings(image: str, interpreters: Sequence[Interpreter]) -> dict[str, str]:
+    """The environment that turns a project's own configuration to this image; pip's settings go along."""
+    create = list(CREATE_ARGUMENTS)
+    passed = {name: value for name, value in os.environ.items() if name.startswith("PIP_") and "/" not in value}
+    if DIST.is_dir():
+        create.append(f"--volume={DIST}:/opt/dist:ro")
+        passed["PIP_FIND_LINKS"] = "/opt/dist"
+    return {
+        **engine_settings(),
+        "CIBW_CONTAINER_ENGINE": f"podman; create_args: {' '.join(create)}; disable_host_mount: true",
+        f"CIBW_MANYLINUX_{zig.HOST.upper()}_IMAGE": image,
+        "CIBW_BUILD": " ".join(f"{i.tag.rstrip('t')}-manylinux_*" for i in interpreters),
+        "CIBW_BUILD_FRONTEND": "pip",
+        "CIBW_ENVIRONMENT_PASS_LINUX": " ".join(passed),
+        **passed,
+    }

@@ -1,0 +1,124 @@
+"""The configurations that only others run are right as far as can be said offline: workflows, cibuildwheel, images."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import first_party
+import pytest
+from _lib import compatibility, environments, plugin_wheels
+from _lib.paths import ROOT, pyproject
+from _lib.steps import environment
+
+TEMPLATES = ROOT / "hami-core" / "python" / "hami" / "templates"
+PROJECTS = list(compatibility.projects(ROOT).values())
+NATIVE = [folder for folder in plugin_wheels.folders() if plugin_wheels.is_native(folder)]
+VALUES = {"@NAME@": "acme-add", "@MODULE@": "acme_add", "@PLUGIN@": "add", "@BACKEND@": "AcmeAdd", "@CORE@": "0.1"}
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def tool() -> Tool:
+    """tool(program, *arguments) -> what it printed; the test fails if the program does."""
+    folder = environments.ensure("cibuildwheel").parent
+
+    def call(program: str, *arguments: object) -> str:
+        command = [str(folder / program), *map(str, arguments)]
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    return call
+
+
+@pytest.fixture(params=["cpp", "python"])
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """What `hami new-plugin` writes, as far as it is configuration."""
+    for template in (TEMPLATES / request.param).rglob("*.in"):
+        if template.name in ("pyproject.toml.in", "wheels.yml.in"):
+            text = template.read_text("utf-8")
+            for placeholder, value in VALUES.items():
+                text = text.replace(placeholder, value)
+            path = tmp_path / template.relative_to(TEMPLATES / request.param).with_suffix("")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+    return tmp_path
+
+
+def check_workflows(tool: Tool, root: Path) -> None:
+    files = sorted((root / ".github" / "workflows").glob("*.yml"))
+    assert files
+    tool("check-jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
+
+
+def test_workflows_are_valid(tool: Tool) -> None:
+    check_workflows(tool, ROOT)
+
+
+def test_projects_are_valid(tool: Tool) -> None:
+    tool("validate-pyproject", *(folder / "pyproject.toml" for folder in PROJECTS))
+
+
+def test_written_projects_are_valid(tool: Tool, written: Path) -> None:
+    check_workflows(tool, written)
+    tool("validate-pyproject", written / "pyproject.toml")
+
+
+def identifiers(tool: Tool, project: Path) -> list[str]:
+    return tool("cibuildwheel", "--print-build-identifiers", "--platform", "linux", project).split()
+
+
+def test_cibuildwheel_builds_the_core_for_every_python_and_not_for_musl(tool: Tool) -> None:
+    found = identifiers(tool, ROOT)
+    assert [name.partition("-")[0] for name in found] == ["cp310", "cp311", "cp312", "cp313", "cp314"]
+    assert not [name for name in found if "musllinux" in name]
+
+
+@pytest.mark.skipif(not NATIVE, reason="there is no native plugin in hami-plugins/")
+def test_cibuildwheel_builds_one_wheel_of_each_native_plugin(tool: Tool) -> None:
+    assert {plugin.name: len(identifiers(tool, plugin)) for plugin in NATIVE} == {plugin.name: 1 for plugin in NATIVE}
+
+
+@pytest.mark.parametrize("written", ["cpp"], indirect=True)
+def test_cibuildwheel_builds_one_wheel_of_a_written_project(tool: Tool, written: Path) -> None:
+    assert len(identifiers(tool, written)) == 1
+
+
+def test_wrong_key_of_cibuildwheel_is_found(tool: Tool, tmp_path: Path) -> None:
+    text = (ROOT / "pyproject.toml").read_text("utf-8").replace("test-command =", "test-comand =")
+    (tmp_path / "pyproject.toml").write_text(text, "utf-8")
+    with pytest.raises(AssertionError, match="test-comand"):
+        identifiers(tool, tmp_path)
+    with pytest.raises(AssertionError, match="test-comand"):
+        tool("validate-pyproject", tmp_path / "pyproject.toml")
+
+
+def test_release_workflow_runs_what_is_here() -> None:
+    text = "".join(path.read_text("utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml"))
+    commands = set(re.findall(r"\bci/\w+", text))
+    assert commands >= {"ci/wheels", "ci/audit", "ci/release"}
+    assert all((ROOT / command).is_file() for command in commands)
+
+
+def test_images_install_packages_that_are_here() -> None:
+    """Their defaults name packages of ours: each has a folder, or its name is decided."""
+    ours = {*compatibility.projects(ROOT), *first_party.PLANNED}
+    for dockerfile in (ROOT / "docker").glob("*/Dockerfile"):
+        names = set(re.findall(r"\bhami-[a-z]+\b", "".join(re.findall(r"ARG PACKAGES=(.*)", dockerfile.read_text()))))
+        assert names <= ours, dockerfile
+
+
+def test_requirements_that_are_the_same_are_pinned_the_same() -> None:
+    pins: dict[str, set[str]] = {}
+    for file in (ROOT / "ci" / "requirements").glob("*.txt"):
+        for name, version in re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==(\S+)", file.read_text("utf-8"), re.MULTILINE):
+            pins.setdefault(name, set()).add(version)
+    dockerfile = (ROOT / "docker" / "local" / "Dockerfile").read_text("utf-8")
+    for name, version in re.findall(r"([\w-]+)==([\w.]+)", dockerfile):
+        pins[name].add(version)
+    assert {name: versions for name, versions in pins.items() if len(versions) > 1} == {}
+    assert pyproject(ROOT)["build-system"]["requires"] == ["scikit-build-core>=1.1", "pybind11>=3.1"]
