@@ -14,7 +14,8 @@ from .paths import CACHE, REQUIREMENTS, ROOT, content_key
 from .steps import run, step
 
 INPUTS = [
-    *(ROOT / name for name in ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "hami-core")),
+    *(ROOT / name for name in ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE")),
+    *(ROOT / "hami-core" / name for name in ("CMakeLists.txt", "cmake", "include", "python", "src")),
     ROOT / "ci" / "toolchains",
     *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "core_wheel.py", "sbom.py", "wheel_file.py")),
     REQUIREMENTS / "tools.txt",
@@ -70,6 +71,11 @@ def finished(interpreter: Interpreter, architecture: str) -> Path:
     return WHEELS / f"hami_core-{key()}" / f"{interpreter.tag}-{version}-{architecture}"
 
 
+def built(interpreter: Interpreter, architecture: str = zig.HOST) -> Path:
+    """The finished wheel."""
+    return next(finished(interpreter, architecture).glob("*.whl"))
+
+
 def build(interpreter: Interpreter, architecture: str, core: Path) -> Path:
     """The manylinux wheel for `interpreter` on `architecture`; raises NoHeaders if it cannot be built for."""
     folder = finished(interpreter, architecture)
@@ -80,7 +86,7 @@ def build(interpreter: Interpreter, architecture: str, core: Path) -> Path:
         inside = [sbom.pybind11(), sbom.cxx_library(zig.cxx_library_version())]
         wheel_file.finish(wheel, work / "finished", platform_tags(architecture), inside)
         keep(work, folder)
-    return next(folder.glob("*.whl"))
+    return built(interpreter, architecture)
 
 
 def keep(work: Path, folder: Path) -> None:

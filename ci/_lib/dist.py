@@ -39,7 +39,8 @@ def build(
                 jobs[f"{plugin.name} {platform}"] = partial(plugin_wheels.build, plugin, platform)
     if with_sdists:
         for project in [*([ROOT] if interpreters else []), *plugins]:
-            jobs[f"{project.name} sdist"] = partial(sdists.build, project)
+            name = "hami-core" if project == ROOT else project.name
+            jobs[f"{name} sdist"] = partial(sdists.build, project)
     if jobs:
         in_parallel("building", jobs)
     return collect(), skipped

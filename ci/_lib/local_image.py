@@ -6,13 +6,15 @@ import hashlib
 import os
 import shutil
 import ssl
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import preflight, zig
+from . import environments, preflight, zig
 from .interpreters import Interpreter
 from .paths import CACHE, DIST, ROOT
-from .steps import run, step
+from .steps import Failure, environment, run, step
 
 PROGRAMS = {"podman": "podman", "runc": "runc", "mmdebstrap": "mmdebstrap"}
 SUITE = "bookworm"
@@ -105,6 +107,23 @@ def copy_python(interpreter: Interpreter, context: Path) -> None:
     link = context / "root" / "opt" / "python" / f"{interpreter.tag.rstrip('t')}-{interpreter.tag}"
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(folder)
+
+
+def cibuildwheel(folder: Path, interpreters: Sequence[Interpreter]) -> list[Path]:
+    """Run cibuildwheel for the project in `folder` with its output shown; the wheels."""
+    python = environments.ensure("cibuildwheel")
+    env = settings(ensure(interpreters), interpreters)
+    output = folder / "wheelhouse"
+    shutil.rmtree(output, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as work:
+        copy = Path(work) / folder.name  # all that lies there goes into the container
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".cache", ".git", "build", "dist", "__pycache__"))
+        command = [python, "-m", "cibuildwheel", "--platform", "linux", "--output-dir", output, copy]
+        print("$", *(f'{name}="{value}"' for name, value in env.items()), "cibuildwheel", flush=True)
+        done = subprocess.run(list(map(str, command)), cwd=copy, env=environment(**env), check=False)
+    if done.returncode != 0:
+        raise Failure(f"cibuildwheel ended with {done.returncode}, see above")
+    return sorted(output.glob("*.whl"))
 
 
 def settings(image: str, interpreters: Sequence[Interpreter]) -> dict[str, str]:

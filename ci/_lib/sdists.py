@@ -14,7 +14,7 @@ from .paths import CACHE, REQUIREMENTS, ROOT, content_key
 SDISTS = CACHE / "sdists"
 INPUTS = [ROOT / "ci" / "_lib" / name for name in ("backend.py", "sdists.py")] + [REQUIREMENTS / "backend.txt"]
 # The parts of the checkout that belong to the core, beside what its wheel is made of.
-CORE = [*core_wheel.INPUTS, ROOT / "CHANGELOG.md", ROOT / "tests"]
+CORE = [*core_wheel.INPUTS, ROOT / "CHANGELOG.md", ROOT / "hami-core" / "docs", ROOT / "tests"]
 
 
 def finished(project: Path) -> Path:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import core_wheel, dist, environments, headers, interpreters, plugin_wheels, wheel_env, zig
+from . import core_wheel, dist, environments, headers, interpreters, plugin_wheels, rebuilt, wheel_env, zig
 from .paths import CACHE, DIST, REQUIREMENTS, ROOT
 from .runners import Options, doctest, pytest
 from .steps import Failure, environment, run, step
@@ -101,7 +101,9 @@ def abi(totals: Totals, options: Options) -> None:
 
 def installed(totals: Totals, options: Options) -> None:
     """Small plugins, good and bad, built by pip and installed into throw-away environments."""
-    pytest(test_environment(build_current()), ROOT / "tests" / "plugins", "installed", totals, options)
+    installed = test_environment(build_current())
+    zig.warm_up()
+    pytest(installed, ROOT / "tests" / "plugins", "installed", totals, options, zig.build_environment())
 
 
 def plugins(totals: Totals, options: Options) -> None:
@@ -134,6 +136,20 @@ def systems(totals: Totals, options: Options) -> None:
     """The wheels on an older Debian, and on an emulated aarch64."""
     build_current()
     pytest(Path(sys.executable), ROOT / "tests" / "wheels" / "systems", "systems", totals, options)
+
+
+def again(totals: Totals, options: Options) -> None:
+    """The core, built once more from another folder with another cache: the same bytes."""
+    first = core_wheel.built(build_current())
+    second = rebuilt.in_another_folder(current_interpreter())
+    totals.check(first.name == second.name, f"again: {first.name} is {second.name} from another folder")
+    totals.check(first.read_bytes() == second.read_bytes(), f"again: {second} has other bytes than {first}")
+
+
+def containers(totals: Totals, options: Options) -> None:
+    """cibuildwheel in an image made here, for the core and for a project of `hami new-plugin`; an image to run."""
+    build_current()
+    pytest(Path(sys.executable), ROOT / "tests" / "wheels" / "containers", "containers", totals, options)
 
 
 def edges(totals: Totals, options: Options) -> None:
@@ -188,3 +204,4 @@ def tsan(totals: Totals, options: Options) -> None:
 
 ALWAYS = (layers, lint, ci, cpp, wheels, python, abi, installed, plugins)
 WITH_ALL = (dev, asan, tsan, pythons, systems, edges)
+ON_REQUEST = (again, containers)

@@ -104,6 +104,12 @@ def test_release_workflow_runs_what_is_here() -> None:
     assert all((ROOT / command).is_file() for command in commands)
 
 
+def test_workflow_builds_every_native_plugin() -> None:
+    text = (ROOT / ".github" / "workflows" / "wheels.yml").read_text("utf-8")
+    named = re.findall(r"plugin: \[(.+)\]", text)[0].split(", ")
+    assert named == [plugin.name for plugin in NATIVE]
+
+
 def test_images_install_packages_that_are_here() -> None:
     """Their defaults name packages of ours: each has a folder, or its name is decided."""
     ours = {*compatibility.projects(ROOT), *first_party.PLANNED}

@@ -308,6 +308,16 @@ def test_doctor_tells_facts_and_problems(hami_command: Run, site: Site) -> None:
     assert {"python", "system", "libc", "CPUs"} < set(facts)
 
 
+def test_doctor_tells_what_a_plugin_needs_and_what_is_there(hami_command: Run, site: Site) -> None:
+    site.install("acme-good")
+    (info,) = site.folder.glob("acme_good-*.dist-info")
+    needs = ("hami-core>=0.1", "acme-engine[fast] >=2,<3", "pytest>=8; extra == 'test'")
+    with (info / "METADATA").open("a") as file:
+        file.writelines(f"Requires-Dist: {need}\n" for need in needs)
+    facts = json.loads(hami_command("doctor", "--json", site=site.folder).stdout)["facts"]
+    assert facts["acme-good: needs"] == f"hami-core>=0.1 ({hami.__version__}), acme-engine>=2,<3 (not installed)"
+
+
 def test_doctor_finds_what_is_wrong(hami_command: Run, site: Site) -> None:
     site.install("acme-good", "acme-broken")
     settings = {"HAMI_PLUGINS": "good,broken,goood", "HAMI_PLUGIN_PATH": "/opt/plugins"}

@@ -33,8 +33,9 @@ def core_wheel(interpreter: Interpreter, machine: str = platform.machine()) -> P
     return next(iter(sorted(DIST.glob(f"hami_core-*-{interpreter.tag}-*_{machine}.whl"))), None)
 
 
-def plugin_wheel(name: str) -> Path:
-    return next(iter(DIST.glob(f"{name.replace('-', '_')}-*.whl")))
+def plugin_wheel(name: str, machine: str = platform.machine()) -> Path:
+    wheels = sorted(DIST.glob(f"{name.replace('-', '_')}-*.whl"))
+    return next(wheel for wheel in wheels if wheel.stem.endswith(("any", machine)))
 
 
 # The CPythons of this machine that dist/ has a wheel for; the one that runs these tests is the first.

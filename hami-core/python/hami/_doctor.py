@@ -12,6 +12,7 @@ from typing import Any
 from hami import _core, _installation
 from hami._plugin_messages import describe_exception
 from hami._plugins import CORE, installed
+from hami._requires import needs_of
 from hami._terminal import print_table
 
 
@@ -20,7 +21,9 @@ def doctor(arguments: argparse.Namespace) -> int:
     facts, problems = facts_of_core(), _installation.problems()
     for plugin in installed.records(load=True):
         name = f"{plugin.distribution} {plugin.version}".strip()
-        facts[name] = plugin.state
+        facts[name] = f"{plugin.state}, native contract {plugin.abi}" if plugin.abi else plugin.state
+        if needs := needs_of(plugin.distribution):
+            facts[f"{plugin.distribution}: needs"] = needs
         if plugin.state in ("broken", "refused"):
             problems.append(f"{name} is {plugin.state}: {plugin.error}")
     reports, failures = _reports()

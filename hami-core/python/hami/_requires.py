@@ -1,8 +1,9 @@
-"""Checks `requires = ["hami-trt>=0.3"]` against what is installed."""
+"""What is asked of other packages, against what is installed: `requires = ["hami-trt>=0.3"]`, needs of a plugin."""
 
 from __future__ import annotations
 
 import importlib.metadata as metadata
+import re
 
 from hami import _core
 from hami._plugin_index import normalised
@@ -26,6 +27,23 @@ def problem_with(entry: object) -> str | None:
     except ValueError:
         return f"requires {entry}, but the version of the installed {name} cannot be compared: {version}"
     return f'requires {entry}, but {name} {version} is installed: pip install "{entry}"'
+
+
+def needs_of(distribution: str) -> str:
+    """Return what a distribution needs with what is there: `hami-core>=0.1 (0.1.0), onnxruntime>=1.20 (not installed)`.
+
+    Needs under a condition, such as those of an extra, are left out.
+    """
+    try:
+        declared = metadata.requires(distribution) or []
+    except Exception:  # a plugin without metadata, or a leftover folder
+        return ""
+    needs = (re.sub(r"\[[^]]*\]|\s", "", text) for text in declared if ";" not in text)
+    return ", ".join(f"{need} ({_installed_version(_name_of(need)) or 'not installed'})" for need in needs)
+
+
+def _name_of(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
 
 
 def _installed_version(name: str) -> str | None:
