@@ -125,7 +125,7 @@ def test_channels_last_gives_the_same_values(pipe):
     torch.manual_seed(0)
     plain = pipe("TorchModel", **config)({"data": data})["result"]
     torch.manual_seed(0)
-    last = pipe("TorchModel", channels_last=True, shape="3,8,8", **config)({"data": data})["result"]
+    last = pipe("TorchModel", channels_last=True, row_shape="3,8,8", **config)({"data": data})["result"]
     assert last.is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(last, plain)
 
@@ -159,25 +159,25 @@ def test_instances_and_pipes_share_one_module(pipe):
 
 
 def test_a_shape_runs_the_model_at_the_start(pipe):
-    model(pipe, shape=[2, 3])
+    model(pipe, row_shape=[2, 3])
     with pytest.raises(hami.ConfigError) as raised:
         pipe(
             "TorchModel",
             factory="torch.nn:Conv2d",
             arguments=["in_channels=3", "out_channels=1", "kernel_size=1"],
-            shape=[2, 5, 5],
+            row_shape=[2, 5, 5],
         )
-    assert message(raised).startswith('TorchModel: the model does not take float32 [1, 2, 5, 5], as "shape" says: ')
+    assert message(raised).startswith('TorchModel: the model does not take float32 [1, 2, 5, 5], as "row_shape" says: ')
 
 
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ({"graphs": [1, 2], "shape": [2]}, 'TorchModel: "graphs" needs a CUDA device'),
-        ({"shape": ["x"]}, "TorchModel: \"shape\" is a list of whole numbers from 1 on, got ['x']"),
+        ({"graphs": [1, 2], "row_shape": [2]}, 'TorchModel: "graphs" needs a CUDA device'),
+        ({"row_shape": ["x"]}, "TorchModel: \"row_shape\" is a list of whole numbers from 1 on, got ['x']"),
         ({"graphs": [0]}, 'TorchModel: "graphs" is a list of whole numbers from 1 on, got [0]'),
-        ({"shape": [2], "input_dtype": "int"}, None),
-        ({"shape": [2], "input_dtype": "int33"}, 'TorchModel: torch has no dtype "int33", given as "input_dtype"'),
+        ({"row_shape": [2], "row_dtype": "int"}, None),
+        ({"row_shape": [2], "row_dtype": "int33"}, 'TorchModel: torch has no dtype "int33", given as "row_dtype"'),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(pipe, config, text):

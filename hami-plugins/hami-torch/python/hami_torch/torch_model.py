@@ -31,9 +31,9 @@ class TorchModel(TensorBackend):
         "of the weights and of floating point input; if not said: as is",
     ] = None
     channels_last: Annotated[bool, "lay pictures out as N x H x W x C in memory"] = False
-    shape: Annotated[list | None, "of one row of the input, without axis 0: runs once at the start"] = None
-    input_dtype: Annotated[str | None, "of the input that `shape` describes; if not said: `dtype`, or float32"] = None
-    graphs: Annotated[list, "batch sizes to capture as CUDA graphs; needs `shape`"] = []  # noqa: RUF012
+    row_shape: Annotated[list | None, "of one row of the input, without axis 0: runs once at the start"] = None
+    row_dtype: Annotated[str | None, "of the input that `row_shape` describes; if not said: `dtype`, or float32"] = None
+    graphs: Annotated[list, "batch sizes to capture as CUDA graphs; needs `row_shape`"] = []  # noqa: RUF012
 
     _program: Program | None = None
     _graphs: Graphs | None = None
@@ -42,9 +42,9 @@ class TorchModel(TensorBackend):
         super().init(options)
         self._dtype = getattr(torch, self.dtype) if self.dtype else None
         sizes = _numbers(self.graphs, "graphs")
-        shape = None if self.shape is None else _numbers(self.shape, "shape")
+        shape = None if self.row_shape is None else _numbers(self.row_shape, "row_shape")
         if sizes and (self._device.type != "cuda" or shape is None):
-            lacks = "a CUDA device" if self._device.type != "cuda" else '"shape", the shape of one row of its input'
+            lacks = "a CUDA device" if self._device.type != "cuda" else '"row_shape", the shape of one row of its input'
             raise hami.ConfigError(f'TorchModel: "graphs" needs {lacks}')
         source = Source(
             str(self.model or ""),
@@ -61,9 +61,9 @@ class TorchModel(TensorBackend):
 
     def _start(self, shape: list[int], sizes: list[int]) -> None:
         assert self._program is not None
-        kind = getattr(torch, self.input_dtype or self.dtype or "float32", None)
+        kind = getattr(torch, self.row_dtype or self.dtype or "float32", None)
         if not isinstance(kind, torch.dtype):
-            raise hami.ConfigError(f'TorchModel: torch has no dtype "{self.input_dtype}", given as "input_dtype"')
+            raise hami.ConfigError(f'TorchModel: torch has no dtype "{self.row_dtype}", given as "row_dtype"')
         rows = max(sizes, default=self._program.rows or 1)
         example = torch.zeros((rows, *shape), dtype=kind, device=self._device)
         if self.channels_last and example.ndim == 4:
@@ -75,7 +75,7 @@ class TorchModel(TensorBackend):
                 raise
             except Exception as error:
                 raise hami.ConfigError(
-                    f'TorchModel: the model does not take {show(example)}, as "shape" says: {first_line(error)}'
+                    f'TorchModel: the model does not take {show(example)}, as "row_shape" says: {first_line(error)}'
                 ) from error
             if sizes:
                 self._graphs = Graphs(self._program.call, sizes, example, "TorchModel")

@@ -1,0 +1,86 @@
+"""The whole path by hand, in plain Python and torch: the call for one picture, and a batcher for many callers."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from concurrent.futures import Future
+
+import torch
+from _work import DEVICE, MEAN, ON_GPU, SIZE, STD, Captured
+
+if ON_GPU:
+    from torchvision.io import ImageReadMode, decode_jpeg
+
+
+class ByHand:
+    """Decode, resize, normalise, run: everything on one stream, with the graphs' buffers."""
+
+    def __init__(self, captured: Captured) -> None:
+        self.captured = captured
+        self.stream = captured.stream
+        mean, std = torch.tensor(MEAN), torch.tensor(STD)
+        self.factor = (1 / 255 / std).reshape(-1, 1, 1).to(DEVICE)
+        self.offset = (-mean / std).reshape(-1, 1, 1).to(DEVICE)
+
+    def decode(self, files: list[bytes]) -> list[torch.Tensor]:
+        if not ON_GPU:
+            import io
+
+            import numpy as np
+            from PIL import Image
+
+            return [torch.from_numpy(np.array(Image.open(io.BytesIO(file)))).permute(2, 0, 1) for file in files]
+        encoded = [torch.frombuffer(bytearray(file), dtype=torch.uint8) for file in files]
+        if len(encoded) == 1:
+            return [decode_jpeg(encoded[0], mode=ImageReadMode.RGB, device=DEVICE)]
+        return decode_jpeg(encoded, mode=ImageReadMode.RGB, device=DEVICE)
+
+    def run(self, files: list[bytes]) -> torch.Tensor:
+        """The scores of a batch; complete when it returns."""
+        with torch.no_grad(), torch.cuda.stream(self.stream):
+            images = torch.stack(self.decode(files)).float()  # they are of one size, which this code may know
+            images = torch.nn.functional.interpolate(images, (SIZE, SIZE), mode="bilinear")
+            self.captured.input[: len(files)].copy_(torch.addcmul(self.offset, images, self.factor))
+            scores = self.captured.run(len(files)).clone()
+            if self.stream is not None:
+                self.stream.synchronize()
+        return scores
+
+
+class Batcher:
+    """Callers put their picture into a queue; each worker takes what waits, up to `most`, and runs it."""
+
+    def __init__(self, workers: list[ByHand], most: int) -> None:
+        self.most = most
+        self.waiting: queue.SimpleQueue[tuple[bytes, Future[torch.Tensor]] | None] = queue.SimpleQueue()
+        self.threads = [threading.Thread(target=self.work, args=(worker,)) for worker in workers]
+        for thread in self.threads:
+            thread.start()
+
+    def __call__(self, file: bytes) -> torch.Tensor:
+        future: Future[torch.Tensor] = Future()
+        self.waiting.put((file, future))
+        return future.result()
+
+    def work(self, worker: ByHand) -> None:
+        while (first := self.waiting.get()) is not None:
+            batch = [first]
+            while len(batch) < self.most:
+                try:
+                    another = self.waiting.get_nowait()
+                except queue.Empty:
+                    break
+                if another is None:
+                    self.waiting.put(None)
+                    break
+                batch.append(another)
+            scores = worker.run([file for file, _ in batch])
+            for row, (_, future) in enumerate(batch):
+                future.set_result(scores[row : row + 1])
+
+    def close(self) -> None:
+        for _ in self.threads:
+            self.waiting.put(None)
+        for thread in self.threads:
+            thread.join()

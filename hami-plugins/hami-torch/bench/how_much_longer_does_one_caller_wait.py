@@ -1,0 +1,43 @@
+"""JPEG bytes to scores, one caller: how long does a call of a pipe take beside the same steps written by hand?"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import hami
+from _by_hand import ByHand
+from _work import MODEL, PREPARED, WHOLE, Captured, interleaved, medians, module, pictures, ratio, result, sizes
+
+CALLS = 100  # of one turn
+
+
+def p50(call: Callable[[bytes], object], files: list[bytes]) -> float:
+    """The median time of a call in microseconds."""
+    times = []
+    for number in range(CALLS):
+        started = time.perf_counter()
+        call(files[number % len(files)])
+        times.append(time.perf_counter() - started)
+    return statistics.median(times) * 1e6
+
+
+def main() -> None:
+    files = pictures(16)
+    by_hand = ByHand(Captured(module(), sizes(1)))
+    node = {"backend": WHOLE, **MODEL, **PREPARED, "graphs": sizes(1), "max": 1}
+    with hami.pipe(node) as pipe:
+        measures = {
+            "by hand": lambda: p50(lambda file: by_hand.run([file]), files),
+            "pipe": lambda: p50(lambda file: pipe({"data": file}), files),
+        }
+        interleaved(measures, 2)  # a warm-up
+        taken = interleaved(measures, 15)
+    value = ratio(taken, "pipe", "by hand")
+    question = "JPEG bytes to ResNet-50 scores, one caller, p50 / that of the call by hand"
+    result(question, value, at_most=1.05, p50_in_us=medians(taken))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Images on the GPU: nvJPEG, and the same results as on the CPU."""
+
+from __future__ import annotations
+
+import hami
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from hami_torch import _nvjpeg
+
+WRITTEN = "Sequential[DecodeTensor,ResizeTensor,CvtColorTensor,SyncTensor]"
+
+needs_nvjpeg = pytest.mark.skipif(_nvjpeg.torchvision_version() is None, reason="torchvision is not installed")
+
+
+@pytest.fixture
+def big() -> np.ndarray:
+    """A smooth picture of 500 x 375."""
+    rows, columns = np.mgrid[0:375, 0:500]
+    return np.dstack([rows // 2, columns // 2, (rows + columns) // 4]).astype(np.uint8)
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
+@pytest.mark.parametrize("format", ["JPEG", "PNG"])
+def test_the_pipeline_as_written_gives_what_the_cpu_gives(pipe, encode, big, format, color):
+    config = {"width": 224, "height": 160, "color": color}
+    file = encode(format, pixels=big)
+    on_gpu = pipe(WRITTEN, **config)({"data": file})["result"]
+    on_cpu = pipe(WRITTEN, **config, device="cpu")({"data": file})["result"]
+    assert on_gpu.device == torch.device("cuda:0")
+    assert on_gpu.shape == on_cpu.shape == (1, 1 if color == "gray" else 3, 160, 224)
+    assert (on_gpu.cpu().int() - on_cpu.int()).abs().max() <= 4  # two decoders round differently
+
+
+@needs_nvjpeg
+def test_jpeg_files_are_decoded_by_nvjpeg(pipe, encode, big, monkeypatch):
+    calls = []
+    decode = _nvjpeg.decode
+    monkeypatch.setattr(_nvjpeg, "decode", lambda files, *a, **k: calls.append(len(files)) or decode(files, *a, **k))
+    files = [*(encode("JPEG", pixels=big[: 300 + i]) for i in range(4)), encode("PNG", pixels=big)]
+    requests = [{"data": file} for file in files]
+    pipe("S[DecodeTensor,SyncTensor]", max=8, batching="max")(requests)
+    assert calls == [4]
+    assert [request["result"].shape[-2] for request in requests] == [300, 301, 302, 303, 375]
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_is_turned_upright_as_exif_says(pipe, encode, big, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = encode("JPEG", pixels=big, exif=exif)
+    on_gpu = pipe("S[DecodeTensor,SyncTensor]")({"data": file})["result"]
+    on_cpu = pipe("DecodeTensor", device="cpu")({"data": file})["result"]
+    assert on_gpu.shape == on_cpu.shape
+    assert (on_gpu.cpu().int() - on_cpu.int()).abs().max() <= 4
+
+
+def test_broken_files_fail_alone(pipe, encode, big):
+    good = encode("JPEG", pixels=big)
+    requests = [{"data": data} for data in (good, good[: len(good) // 2][:-7] + b"\0" * 5, b"\xff\xd8\xff", good, b"x")]
+    with pytest.raises(hami.BatchError) as raised:
+        pipe("S[DecodeTensor,SyncTensor]", max=8, batching="max")(requests)
+    wrong = {index for index, _ in raised.value.errors}
+    assert {2, 4} <= wrong <= {1, 2, 4}  # nvJPEG fills up the lower half of a file that is cut off
+    assert torch.equal(requests[0]["result"], requests[3]["result"])
+
+
+def test_cmyk_files_are_decoded_too(pipe, big):
+    import io
+
+    file = io.BytesIO()
+    Image.fromarray(big).convert("CMYK").save(file, "JPEG")
+    assert pipe("S[DecodeTensor,SyncTensor]")({"data": file.getvalue()})["result"].shape == (1, 3, 375, 500)
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "linear", "cubic", "area"])
+def test_resizing_gives_what_the_cpu_gives(pipe, interpolation):
+    data = torch.rand(2, 3, 50, 40)
+    config = {"width": 23, "height": 31, "interpolation": interpolation}
+    on_gpu = pipe("S[GpuTensor,ResizeTensor,SyncTensor]", **config)({"data": data, "request_size": 2})["result"]
+    torch.testing.assert_close(
+        on_gpu.cpu(), pipe("ResizeTensor", **config, device="cpu")({"data": data, "request_size": 2})["result"]
+    )
+
+
+def test_normalised_pictures_are_what_the_cpu_gives(pipe):
+    data = torch.randint(0, 256, (1, 3, 8, 8), dtype=torch.uint8)
+    config = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4], "scale": 1 / 255, "dtype": "float16"}
+    on_gpu = pipe("S[GpuTensor,hami-torch::NormalizeTensor,SyncTensor]", **config)({"data": data})["result"]
+    on_cpu = pipe("hami-torch::NormalizeTensor", **config, device="cpu")({"data": data})["result"]
+    torch.testing.assert_close(on_gpu.cpu(), on_cpu)

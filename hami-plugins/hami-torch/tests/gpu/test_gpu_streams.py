@@ -1,0 +1,146 @@
+"""Stream order: what goes in, what comes out, and that nobody waits who need not."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import hami
+import pytest
+import torch
+
+N = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _backends(slow_work):
+    @hami.register
+    class SlowDouble(hami.Backend):
+        """Doubles on whatever stream is current, late."""
+
+        thread = "concurrent"
+
+        def forward(self, batch):
+            for item in batch:
+                slow_work()
+                item["result"] = item["data"] * 2
+
+    @hami.register
+    class TellStream(hami.Backend):
+        thread = "concurrent"
+
+        def forward(self, batch):
+            for item in batch:
+                item["stream"] = torch.cuda.current_stream().cuda_stream
+                item["result"] = item["data"]
+
+
+@pytest.mark.parametrize("backend", ["SyncTensor[SlowDouble]", "S[SlowDouble,SyncTensor]"])
+def test_what_leaves_a_sync_is_finished(pipe, backend):
+    result = pipe(backend)({"data": torch.ones(N, device="cuda")})["result"]
+    with torch.cuda.stream(torch.cuda.Stream()):  # a stream that nothing was put in order with
+        assert result.sum().item() == 2 * N
+
+
+@pytest.mark.parametrize(
+    "backend", ["StreamGuard[SlowDouble]", "S[SlowDouble,StreamGuard]", "With[StreamPool(2),SlowDouble]", "SlowDouble"]
+)
+def test_what_leaves_a_guard_is_in_order_with_the_callers_stream(pipe, backend):
+    guarded = pipe(backend)
+    for _ in range(3):
+        result = guarded({"data": torch.ones(N, device="cuda")})["result"]
+        again = result + 1
+        del result  # its memory must not be given to others before the addition has read it
+        torch.empty(N, device="cuda").fill_(7)
+        assert again.sum().item() == 3 * N
+
+
+@pytest.mark.parametrize("backend", ["StreamGuard[SlowDouble]", "S[SlowDouble,StreamGuard]"])
+def test_by_dlpack_a_result_is_in_order_with_the_stream_that_takes_it(pipe, backend):
+    result = pipe(backend)({"data": torch.ones(N, device="cuda")})["result"]
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        assert torch.from_dlpack(result).sum().item() == 2 * N
+
+
+def test_cupy_takes_a_result_and_gives_data(pipe):
+    cupy = pytest.importorskip("cupy", reason="cupy is not installed")
+    result = pipe("StreamGuard[S[GpuTensor,SlowDouble]]")({"data": cupy.ones(N, cupy.float32)})["result"]
+    assert float(cupy.from_dlpack(result).sum()) == 2 * N
+
+
+@pytest.mark.parametrize(
+    "backend", ["S[CropTensor,SyncTensor]", "SyncTensor[CropTensor]", "S[CropTensor,CpuTensor,SyncTensor]"]
+)
+def test_data_that_is_still_being_made_is_waited_for(pipe, slow_work, backend):
+    cropped = pipe(backend, box=[0, 0, 512, 512])
+    for value in range(1, 4):
+        data = torch.zeros(1, 512, 512, device="cuda")
+        slow_work()
+        data.fill_(value)
+        result = cropped({"data": data})["result"]
+        assert result.sum().item() == value * 512 * 512
+
+
+@pytest.mark.parametrize("backend", ["SyncTensor[TellStream]", "S[TellStream,SyncTensor]", "S[TellStream,StreamGuard]"])
+def test_each_instance_has_a_stream_of_its_own_and_never_the_default_one(pipe, backend):
+    guarded = pipe(backend, instance_num=4)
+    with ThreadPoolExecutor(16) as threads:
+        seen = {request["stream"] for request in threads.map(lambda _: guarded({"data": 0}), range(400))}
+    assert 0 not in seen
+    assert len(seen) <= 4
+    guarded.close()
+    again = pipe(backend, instance_num=4)
+    with ThreadPoolExecutor(16) as threads:
+        later = {request["stream"] for request in threads.map(lambda _: again({"data": 0}), range(400))}
+    assert len(seen | later) <= 4  # streams are given back, and used again
+
+
+PATH = (
+    "S[GpuTensor,CropTensor,ResizeTensor,CvtColorTensor,hami-torch::NormalizeTensor,hami-torch::ContiguousTensor,"
+    "hami-torch::FixTensor(dtype=float32),TorchModel,StreamGuard]"
+)
+PATH_CONFIG = {
+    "box": [0, 0, 60, 60],
+    "width": 32,
+    "height": 32,
+    "color": "bgr",
+    "factory": "torch.nn:Conv2d",
+    "arguments": ["in_channels=3", "out_channels=4", "kernel_size=3"],
+    "max": 4,
+    "batching": "max",
+}
+
+
+@pytest.mark.parametrize("graphs", [[], [1, 2, 4]])
+def test_nothing_on_the_way_makes_the_cpu_wait(pipe, graphs):
+    path = pipe(PATH, row_shape=[3, 32, 32], graphs=graphs, **PATH_CONFIG)
+    data = [torch.randint(0, 255, (1, 3, 64, 64), dtype=torch.uint8, device="cuda") for _ in range(4)]
+    path([{"data": each} for each in data])
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        requests = path([{"data": each} for each in data])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert {request["result"].shape for request in requests} == {(1, 4, 30, 30)}
+
+
+@pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard"])
+def test_many_threads_and_instances_never_see_each_others_memory(pipe, end):
+    path = pipe(
+        f"S[GpuTensor,ResizeTensor,TorchModel,{end}]",
+        width=64,
+        height=64,
+        factory="helpers:Double",
+        max=8,
+        instance_num=3,
+    )
+
+    def ask(number: int) -> float:
+        data = torch.full((1, 3, 16 + number % 5, 16), float(number))
+        result = path({"data": data})["result"]
+        return (result - 2 * number).abs().max().item()
+
+    with ThreadPoolExecutor(16) as threads:
+        assert set(threads.map(ask, range(600))) == {0.0}
