@@ -15,7 +15,7 @@ from .steps import Failure, environment, run, step
 from .totals import Totals
 
 COMMANDS = [
-    ROOT / "ci" / name for name in ("audit", "cibuildwheel-local", "demo", "index", "release", "test", "wheels")
+    ROOT / "ci" / name for name in ("audit", "cibuildwheel-local", "demo", "gpu", "index", "release", "test", "wheels")
 ]
 
 

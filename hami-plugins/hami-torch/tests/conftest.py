@@ -5,12 +5,10 @@ from __future__ import annotations
 import io
 
 import hami
-import pytest
-
-pytest.importorskip("torch", reason="torch is not installed: pip install torch")
-
 import numpy as np
+import pytest
 import torch
+from fake_cuda import cuda as cuda  # a fixture
 from PIL import Image
 
 

@@ -1,12 +1,70 @@
-"""Sizes of CUDA graphs; that they replay is a matter of tests/gpu."""
+"""CUDA graphs on a stand-in: sizes, padding, and whose the outputs are; tests/gpu has the real ones."""
 
 from __future__ import annotations
 
 import pytest
+import torch
 
-from hami_torch._graphs import next_size
+from hami_torch import _streams
+from hami_torch._graphs import Graphs, next_size
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8), (9, None)])
 def test_a_batch_is_padded_to_the_next_captured_size(rows, size):
     assert next_size([1, 2, 4, 8], rows) == size
+
+
+@pytest.fixture
+def graphs(cuda):
+    """Graphs of 1, 2 and 4 rows; what the model saw at each replay is in graphs.seen."""
+    seen = []
+
+    def model(x):
+        output = torch.zeros_like(x)
+
+        def step():
+            seen.append(x.clone())
+            output.copy_(x * 2)
+
+        if cuda.capturing:
+            cuda.capturing.steps.append(step)
+        return {"double": output, "count": torch.tensor(len(x))}
+
+    made = Graphs(model, [4, 1, 2], torch.full((4, 2), 9.0), "TorchModel")
+    made.seen, made.log = seen, cuda.log
+    cuda.log.clear()
+    yield made
+    made.close()
+    assert not any(_streams._lent.values())
+
+
+def row(*values):
+    return torch.tensor([[float(value)] * 2 for value in values])
+
+
+def test_rows_that_pad_a_batch_are_zero_and_not_what_ran_before(graphs):
+    graphs.run([row(1), row(2, 3)], 3)
+    graphs.run([row(4)], 1)
+    graphs.run([row(5), row(6), row(7)], 3)
+    assert [seen[:, 0].tolist() for seen in graphs.seen] == [[1, 2, 3, 0], [4], [5, 6, 7, 0]]
+
+
+def test_outputs_belong_to_the_caller_and_have_his_rows_only(graphs):
+    first = graphs.run([row(1), row(2, 3)], 3)
+    graphs.run([row(7, 8, 9, 10)], 4)
+    assert first["double"][:, 0].tolist() == [2, 4, 6]
+    assert first["count"].item() == 4  # what is not per row stays, so that the caller sees it
+
+
+def test_a_replay_waits_for_its_input_and_the_caller_for_the_output(graphs):
+    graphs.run([row(1)], 1)
+    assert graphs.log == ["1 waits for 0", "0 waits for 1"]
+
+
+@pytest.mark.parametrize(
+    ("part", "fits"),
+    [(row(1), True), (torch.zeros(1, 3), False), (torch.zeros(1, 2, dtype=torch.float64), False)],
+)
+def test_only_what_the_buffer_was_made_for_fits(graphs, part, fits):
+    assert graphs.fits([row(1), part], 2) is fits
+    assert not graphs.fits([part], 5)

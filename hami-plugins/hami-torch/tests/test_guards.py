@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import hami
 import pytest
 import torch
+from fake_cuda import DEVICE
 from helpers import message
 
 from hami_torch import _streams
@@ -71,74 +72,6 @@ def test_a_pool_lets_so_many_calls_run_at_once():
             call.result()
     pool.close()
     assert meets.most == 2
-
-
-class FakeStream:
-    """What torch's streams do, written down."""
-
-    def __init__(self, handle: int, log: list[str]) -> None:
-        self.cuda_stream = handle
-        self.device = torch.device("cuda:0")
-        self._log = log
-
-    def wait_stream(self, other: FakeStream) -> None:
-        self._log.append(f"{self.cuda_stream} waits for {other.cuda_stream}")
-
-    def synchronize(self) -> None:
-        self._log.append(f"the CPU waits for {self.cuda_stream}")
-
-
-class FakeTensor(torch.Tensor):
-    """A CUDA tensor as far as streams are concerned."""
-
-    is_cuda = True
-    log: list[str]
-
-    def record_stream(self, stream: FakeStream) -> None:
-        self.log.append(f"memory kept for {stream.cuda_stream}")
-
-
-@pytest.fixture
-def cuda(monkeypatch):
-    """torch.cuda's streams of one device, with a log of what was asked of them; stream 0 is the default one."""
-
-    class Fake:
-        def __init__(self) -> None:
-            self.log: list[str] = []
-            self.default = FakeStream(0, self.log)
-            self.current = self.default
-            self.made = 0
-
-        def stream(self, device) -> FakeStream:
-            self.made = self.made % 32 + 1
-            return FakeStream(self.made, self.log)
-
-        def tensor(self) -> FakeTensor:
-            tensor = torch.zeros(1).as_subclass(FakeTensor)
-            tensor.log = self.log
-            return tensor
-
-    class Using:
-        def __init__(self, stream: FakeStream) -> None:
-            self.stream = stream
-
-        def __enter__(self) -> None:
-            self.before, fake.current = fake.current, self.stream
-
-        def __exit__(self, *_: object) -> None:
-            fake.current = self.before
-
-    fake = Fake()
-    monkeypatch.setattr(torch.cuda, "Stream", fake.stream)
-    monkeypatch.setattr(torch.cuda, "stream", Using)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: fake.current)
-    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: fake.default)
-    monkeypatch.setattr(_streams, "_idle", {})
-    monkeypatch.setattr(_streams, "_lent", {})
-    return fake
-
-
-DEVICE = torch.device("cuda:0")
 
 
 def test_nobody_gets_a_stream_that_another_has_and_those_given_back_come_first(cuda):

@@ -1,0 +1,101 @@
+"""A stand-in for CUDA's streams, tensors and graphs: it notes what is asked of them, and computes on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from hami_torch import _streams
+
+DEVICE = torch.device("cuda:0")
+
+
+class FakeStream:
+    """What torch's streams do, written down."""
+
+    def __init__(self, handle: int, log: list[str], device: torch.device = DEVICE) -> None:
+        self.cuda_stream = handle
+        self.device = device
+        self._log = log
+
+    def wait_stream(self, other: FakeStream) -> None:
+        self._log.append(f"{self.cuda_stream} waits for {other.cuda_stream}")
+
+    def synchronize(self) -> None:
+        self._log.append(f"the CPU waits for {self.cuda_stream}")
+
+
+class FakeTensor(torch.Tensor):
+    """A CUDA tensor as far as streams are concerned."""
+
+    is_cuda = True
+    log: list[str]
+
+    def record_stream(self, stream: FakeStream) -> None:
+        self.log.append(f"memory kept for {stream.cuda_stream}")
+
+
+class FakeGraph:
+    """A captured graph: replaying does again what the model noted while it was captured."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable[[], object]] = []
+
+    def pool(self) -> str:
+        return "pool"
+
+    def replay(self) -> None:
+        for step in self.steps:
+            step()
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """torch.cuda's streams of one device, with a log of what was asked of them; stream 0 is the default one."""
+
+    class Fake:
+        def __init__(self) -> None:
+            self.log: list[str] = []
+            self.default = FakeStream(0, self.log)
+            self.current = self.default
+            self.made = 0
+            self.capturing: FakeGraph | None = None
+
+        def stream(self, device) -> FakeStream:
+            self.made = self.made % 32 + 1
+            return FakeStream(self.made, self.log, device)
+
+        def tensor(self) -> FakeTensor:
+            tensor = torch.zeros(1).as_subclass(FakeTensor)
+            tensor.log = self.log
+            return tensor
+
+        @contextmanager
+        def graph(self, graph: FakeGraph, **options):
+            self.capturing = graph
+            yield
+            self.capturing = None
+
+    class Using:
+        def __init__(self, stream: FakeStream) -> None:
+            self.stream = stream
+
+        def __enter__(self) -> None:
+            self.before, fake.current = fake.current, self.stream
+
+        def __exit__(self, *_: object) -> None:
+            fake.current = self.before
+
+    fake = Fake()
+    monkeypatch.setattr(torch.cuda, "Stream", fake.stream)
+    monkeypatch.setattr(torch.cuda, "stream", Using)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: fake.current)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: fake.default)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "graph", fake.graph)
+    monkeypatch.setattr(_streams, "_idle", {})
+    monkeypatch.setattr(_streams, "_lent", {})
+    return fake

@@ -1,0 +1,45 @@
+"""The README's code runs as it is written there, and its tables are complete."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import torch
+
+from hami_torch import plugin
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_the_example_classifies_a_photo(tmp_path, monkeypatch, capsys, encode):
+    monkeypatch.chdir(tmp_path)
+    (config,), (code,) = blocks("toml"), blocks("python")
+    Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
+    Path("photo.jpg").write_bytes(encode("JPEG"))
+    module = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 1000))
+    dims = {"input": {0: torch.export.Dim("n", max=32)}}
+    program = torch.export.export(module, (torch.zeros(2, 3, 224, 224),), dynamic_shapes=dims)
+    torch.export.save(program, "classifier.pt2")
+    exec(compile(code, str(README), "exec"), {})
+    assert capsys.readouterr().out == "torch.Size([1, 1000])\n"
+
+
+class Registry(dict):
+    add = dict.__setitem__
+
+
+def test_every_backend_and_every_parameter_is_told():
+    registry = Registry()
+    plugin.hami_register(registry)
+    text = README.read_text()
+    for name, target in registry.items():
+        module, _, attribute = target.partition(":")
+        assert re.search(rf"`(hami-torch::)?{name}[`\[]|\[{name}|, {name}\]`", text), name
+        for parameter in getattr(import_module(module), attribute).__annotations__:
+            assert parameter.startswith("_") or f"`{parameter}`" in text, (name, parameter)
