@@ -17,14 +17,22 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
 
 
+class Classifier(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x.mean((2, 3)))
+
+
 def test_the_example_classifies_a_photo(tmp_path, monkeypatch, capsys, encode):
     monkeypatch.chdir(tmp_path)
     (config,), (code,) = blocks("toml"), blocks("python")
     Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
     Path("photo.jpg").write_bytes(encode("JPEG"))
-    module = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 1000))
-    dims = {"input": {0: torch.export.Dim("n", max=32)}}
-    program = torch.export.export(module, (torch.zeros(2, 3, 224, 224),), dynamic_shapes=dims)
+    dims = {"x": {0: torch.export.Dim("n", max=32)}}
+    program = torch.export.export(Classifier(), (torch.zeros(2, 3, 224, 224),), dynamic_shapes=dims)
     torch.export.save(program, "classifier.pt2")
     exec(compile(code, str(README), "exec"), {})
     assert capsys.readouterr().out == "torch.Size([1, 1000])\n"
