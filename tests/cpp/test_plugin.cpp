@@ -355,6 +355,40 @@ TEST_CASE("an opaque value is let go once, also if it cannot be made") {
   CHECK(released == 2);
 }
 
+TEST_CASE("what a callback of an event needs is let go once: after the call, without one, and if it cannot be kept") {
+  struct Heard {
+    int called = 0;
+    int released = 0;
+  } heard;
+  const auto call = [](void* data, const hami_value* event) {
+    CHECK(event->kind == HAMI_EVENT);
+    ++static_cast<Heard*>(data)->called;
+  };
+  const auto release = [](void* data) { ++static_cast<Heard*>(data)->released; };
+  const hami_host& core = host_table();
+  hami_value event;
+  const hami_value none{};
+  REQUIRE(!core.event_new(&event));
+  REQUIRE(!core.event_on_done(&event, call, &heard, release));
+  CHECK(heard.released == 0);
+  REQUIRE(!core.event_notify(&event, &none, nullptr));
+  CHECK(heard.called == 1);
+  REQUIRE(!core.event_on_done(&event, call, &heard, nullptr));
+  CHECK(heard.called == 2);
+  core.object_release(event.as.o);
+  CHECK(heard.released == 1);
+
+  REQUIRE(!core.event_new(&event));
+  REQUIRE(!core.event_on_done(&event, call, &heard, release));
+  core.object_release(event.as.o);
+  CHECK(heard.called == 2);
+  CHECK(heard.released == 2);
+
+  CHECK(text_of_error(core.event_on_done(&none, call, &heard, release)) == "expected Event, got None");
+  CHECK(text_of_error(core.event_fail(&none, core.error_new(HAMI_INTERNAL, "a", 1), nullptr)) == "expected Event, got None");
+  CHECK(heard.released == 3);
+}
+
 TEST_CASE("a child with a thread of its own is not called on another") {
   Request request;
   hami_dict item{&request.dict, &request};

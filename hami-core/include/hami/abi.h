@@ -232,8 +232,10 @@ typedef struct hami_host {
   /* Waits until a moment of clock_now, INT64_MAX without limit, else HAMI_DEADLINE_EXCEEDED. *out: what it was notified
    * with; the error that it was failed with is returned. */
   hami_error* (*event_wait)(const hami_value* event, int64_t until, hami_value* out);
-  /* Calls back once, on the thread that brings the outcome; here and now if there is one. Not called if this fails. */
-  hami_error* (*event_on_done)(const hami_value* event, void (*callback)(void* data, const hami_value* event), void* data);
+  /* Calls back once, on the thread that brings the outcome; here and now if there is one. `release`, which may be NULL, runs
+   * once when `data` is not needed any more: after the call, if the event ends without an outcome, or if this fails. */
+  hami_error* (*event_on_done)(const hami_value* event, void (*callback)(void* data, const hami_value* event), void* data,
+                               void (*release)(void* data));
 
   /* -- since 1.0: queues of the pipe, opaque values "hami.queue". Both wait until a moment of clock_now. */
   /* By name, made when it is first asked for; not those of nodes, "<node>.queue", which `Send` reaches as a child. */

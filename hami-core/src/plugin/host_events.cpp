@@ -30,6 +30,19 @@ void wait_for(const Event& event, Nanoseconds until, hami_value& out) {
   out = give(event.value());
 }
 
+hami_error* on_done(const hami_value* event, void (*callback)(void*, const hami_value*), void* data,
+                    void (*release)(void*)) {
+  return guarded([&] {
+    const std::shared_ptr<void> held(data, release ? release : [](void*) {});
+    event_in(*event)->on_done([callback, held](const Event& done) {
+      const Value shown = Value::share(const_cast<Event&>(done));
+      hami_value raw;
+      std::memcpy(&raw, static_cast<const void*>(&shown), sizeof raw);
+      callback(held.get(), &raw);
+    });
+  });
+}
+
 }  // namespace
 
 void add_events(hami_host& host) {
@@ -48,16 +61,7 @@ void add_events(hami_host& host) {
   host.event_wait = [](const hami_value* event, std::int64_t until, hami_value* out) {
     return guarded([&] { wait_for(*event_in(*event), until, *out); });
   };
-  host.event_on_done = [](const hami_value* event, void (*callback)(void*, const hami_value*), void* data) {
-    return guarded([&] {
-      event_in(*event)->on_done([callback, data](const Event& done) {
-        const Value shown = Value::share(const_cast<Event&>(done));
-        hami_value raw;
-        std::memcpy(&raw, static_cast<const void*>(&shown), sizeof raw);
-        callback(data, &raw);
-      });
-    });
-  };
+  host.event_on_done = on_done;
 }
 
 }  // namespace hami

@@ -19,6 +19,8 @@ inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 // Something that is done once: with a value, or with an error. Copies are the same event.
 class Event {
  public:
+  using Callback = std::function<void(const Event&)>;
+
   Event() { check(host().event_new(&value_.raw())); }
   // Error(HAMI_DATA_TYPE) if the value is no event, at the first use.
   explicit Event(Value value) noexcept : value_(std::move(value)) {}
@@ -43,17 +45,14 @@ class Event {
     return value;
   }
   // Runs once, on the thread that brings the outcome; here and now if there is one. What it throws is lost.
-  void on_done(std::function<void(const Event&)> callback) const {
-    auto kept = std::make_unique<std::function<void(const Event&)>>(std::move(callback));
-    check(host().event_on_done(&value_.raw(), run_callback, kept.get()));
-    kept.release();
+  void on_done(Callback callback) const {
+    auto kept = std::make_unique<Callback>(std::move(callback));
+    check(host().event_on_done(&value_.raw(), run, kept.release(), [](void* data) { delete static_cast<Callback*>(data); }));
   }
 
  private:
-  static void run_callback(void* data, const hami_value* event) {
-    const std::unique_ptr<std::function<void(const Event&)>> callback(
-        static_cast<std::function<void(const Event&)>*>(data));
-    host().error_free(guard([&] { (*callback)(Event(Value::share(*event))); }));
+  static void run(void* data, const hami_value* event) {
+    host().error_free(guard([&] { (*static_cast<Callback*>(data))(Event(Value::share(*event))); }));
   }
 
   Value value_;
