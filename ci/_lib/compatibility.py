@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -52,8 +53,10 @@ def row(root: Path, package: str, released: str = "") -> Row:
     project = pyproject(folder)["project"]
     needs = {re.split(r"[^\w.-]", text, maxsplit=1)[0]: text for text in project.get("dependencies", [])}
     core = needs.pop("hami-core", "").removeprefix("hami-core")
+    extras = project.get("optional-dependencies", {})
+    chosen = [f"{text} with [{extra}]" for extra, texts in extras.items() if extra != "test" for text in texts]
     contract = f"serves {served(root)}" if package == "hami-core" else needed(folder, root)
-    return Row(package, project["version"], released, core, contract, ", ".join(needs.values()))
+    return Row(package, project["version"], released, core, contract, ", ".join([*needs.values(), *chosen]))
 
 
 def served(root: Path) -> str:
@@ -99,4 +102,4 @@ def page(root: Path) -> str:
 
 def entry(new: Row) -> str:
     """A release as ci/releases.toml has it."""
-    return "\n[[release]]\n" + "".join(f'{key} = "{value}"\n' for key, value in asdict(new).items())
+    return "\n[[release]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in asdict(new).items())

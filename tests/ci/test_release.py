@@ -13,6 +13,7 @@ from _lib.steps import Failure
 DAY = "2026-11-21"
 CORE = '[project]\nname = "hami-core"\nversion = "0.1.0"\ndependencies = ["pluggy>=1.2"]\n'
 PLUGIN = '[project]\nname = "{name}"\nversion = "0.1.0"\ndependencies = ["hami-core>=0.1", "engine[fast]>=2,<4"]\n'
+PLUGIN += '[project.optional-dependencies]\ntest = ["pytest"]\ngpu = ["cudart>=12"]\n'
 LOG = "# Changelog\n\n## 0.1.0, not released yet\n\nFirst version.\n"
 
 
@@ -57,8 +58,8 @@ def table(root: Path) -> list[str]:
 def test_table_says_what_the_packages_declare(checkout: Path) -> None:
     assert table(checkout) == [
         "| `hami-core` | 0.1.0 | not yet | - | serves 1.3 | pluggy>=1.2 |",
-        "| `hami-a` | 0.1.0 | not yet | >=0.1 | - | engine[fast]>=2,<4 |",
-        "| `hami-n` | 0.1.0 | not yet | >=0.1 | needs 1.2 | engine[fast]>=2,<4 |",
+        "| `hami-a` | 0.1.0 | not yet | >=0.1 | - | engine[fast]>=2,<4, cudart>=12 with [gpu] |",
+        "| `hami-n` | 0.1.0 | not yet | >=0.1 | needs 1.2 | engine[fast]>=2,<4, cudart>=12 with [gpu] |",
     ]
 
 
@@ -76,8 +77,8 @@ def test_release_is_written_everywhere_and_to_nothing_else(checkout: Path) -> No
     assert changelog.newest(plugin / "CHANGELOG.md") == changelog.Entry("0.2.0", DAY, "First version.")
     assert table(checkout) == [
         "| `hami-core` | 0.1.0 | not yet | - | serves 1.3 | pluggy>=1.2 |",
-        "| `hami-n` | 0.1.0 | not yet | >=0.1 | needs 1.2 | engine[fast]>=2,<4 |",
-        f"| `hami-a` | 0.2.0 | {DAY} | >=0.1 | - | engine[fast]>=2,<4 |",
+        "| `hami-n` | 0.1.0 | not yet | >=0.1 | needs 1.2 | engine[fast]>=2,<4, cudart>=12 with [gpu] |",
+        f"| `hami-a` | 0.2.0 | {DAY} | >=0.1 | - | engine[fast]>=2,<4, cudart>=12 with [gpu] |",
     ]
     assert release.problems(checkout, "hami-a", "0.2.0") == []
 
