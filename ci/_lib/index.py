@@ -121,6 +121,6 @@ def _entry(archive: Archive, base: str) -> dict[str, Any]:
     if archive.requires_python:
         entry["requires-python"] = archive.requires_python
     if archive.metadata:
-        told = {"sha256": hashlib.sha256(archive.metadata).hexdigest()}
-        entry |= {"core-metadata": told, "dist-info-metadata": told}
+        # Not the older name "dist-info-metadata": pip 22.3 to 23.0 fail where JSON has it (PEP 714).
+        entry["core-metadata"] = {"sha256": hashlib.sha256(archive.metadata).hexdigest()}
     return entry

@@ -67,6 +67,7 @@ def test_json_says_what_the_page_says(tmp_path: Path) -> None:
         assert entry["filename"] == wheel.name
         assert entry["hashes"] == {"sha256": digest(wheel.read_bytes())}
         assert entry["requires-python"] == ">=3.10"
+        assert "dist-info-metadata" not in entry  # pip 22.3 to 23.0 fail with it
         assert (tmp_path / "index" / "simple" / "acme" / entry["url"]).read_bytes() == wheel.read_bytes()
     listed = json.loads((tmp_path / "index" / "simple" / "index.json").read_text())
     assert listed["projects"] == [{"name": "acme"}]
