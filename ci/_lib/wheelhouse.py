@@ -18,13 +18,15 @@ STAMP = "requirements.txt"
 def requirements(wheels: Sequence[Path]) -> list[str]:
     """What `wheels` need from others than us, extras left out."""
     from packaging.requirements import Requirement  # of the tools' environment
+    from packaging.utils import canonicalize_name
 
     ours = {"hami-core", *(plugin.name for plugin in plugin_wheels.folders())}
     found = set()
     for wheel in wheels:
         lines = wheel_env.requirements_of(wheel).splitlines()
         asked = (line.removeprefix("Requires-Dist:").strip() for line in lines if line.startswith("Requires-Dist:"))
-        found |= {text for text in asked if "extra ==" not in text and Requirement(text).name not in ours}
+        needed = (text for text in asked if "extra ==" not in text)
+        found |= {text for text in needed if canonicalize_name(Requirement(text).name) not in ours}
     return sorted(found)
 
 

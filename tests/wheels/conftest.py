@@ -6,6 +6,7 @@ After the first fetch of third-party packages nothing here needs a network, nor 
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import tiny_wheels
-from _lib import environments, index, index_server, interpreters, plugin_wheels, wheelhouse
+from _lib import environments, index, index_server, interpreters, plugin_wheels, wheel_env, wheelhouse
 from _lib.interpreters import Interpreter
 from _lib.paths import DIST
 from machine import Machine, write_prefix
@@ -36,6 +37,13 @@ def core_wheel(interpreter: Interpreter, machine: str = platform.machine()) -> P
 def plugin_wheel(name: str, machine: str = platform.machine()) -> Path:
     wheels = sorted(DIST.glob(f"{name.replace('-', '_')}-*.whl"))
     return next(wheel for wheel in wheels if wheel.stem.endswith(("any", machine)))
+
+
+def with_needed(plugin: str) -> list[str]:
+    """`plugin` with the plugins of ours that it needs."""
+    asked = wheel_env.requirements_of(plugin_wheel(plugin))
+    needed = [other for other in PLUGINS if re.search(rf"^Requires-Dist: {other}\b(?!.*extra ==)", asked, re.MULTILINE)]
+    return [plugin, *(name for other in needed for name in with_needed(other))]
 
 
 # The CPythons of this machine that dist/ has a wheel for; the one that runs these tests is the first.
@@ -68,17 +76,17 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
 
 @pytest.fixture(scope="session")
 def current(serve: Serve) -> Callable[..., str]:
-    """current(interpreter, "hami-onnx") -> the address of an index as users have it, for the core and these plugins."""
-    made: dict[tuple[str, ...], str] = {}
+    """current(interpreter, plugin) -> the address of an index of ours as users have it, with what this plugin needs."""
+    made: dict[str, str] = {}
 
-    def address(interpreter: Interpreter, *plugins: str) -> str:
-        key = (interpreter.tag, *plugins)
+    def address(interpreter: Interpreter, plugin: str) -> str:
+        key = f"{interpreter.tag}-{plugin}"
         if key not in made:
             core = core_wheel(interpreter)
             assert core
+            wanted = wheelhouse.requirements([core, *map(plugin_wheel, with_needed(plugin))])
             ours = [core, *map(plugin_wheel, PLUGINS)]
-            wanted = wheelhouse.requirements([core, *map(plugin_wheel, plugins)])
-            made[key] = serve("-".join(key), [*ours, *wheelhouse.fetch(interpreter, wanted)])
+            made[key] = serve(key, [*ours, *wheelhouse.fetch(interpreter, wanted)])
         return made[key]
 
     return address

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -29,8 +30,7 @@ def test_pip_in_a_virtual_environment(
 def test_uv_installs_each_plugin(
     make_machine: MakeMachine, current: Callable[..., str], interpreter: Interpreter, installers: str, plugin: str
 ) -> None:
-    needed = {"hami-ocr": ("hami-image", "hami-onnx", "hami-ocr")}.get(plugin, (plugin,))
-    machine = make_machine(current(interpreter, *needed))
+    machine = make_machine(current(interpreter, plugin))
     machine.run(f"{installers}/uv venv --python python3 env")
     machine.run(f"{installers}/uv pip install --python env hami-core {plugin}")
     machine.healthy("env/bin/hami")
@@ -54,11 +54,6 @@ def test_pip_install_into_a_folder(machine: Machine) -> None:
     assert machine.run("python3 -m hami run AcmeOne --text x", PYTHONPATH="packages") == "acme-one 2.0.0\n"
 
 
-def test_pipx_runs_the_core_by_its_name(machine: Machine, installers: str) -> None:
-    pipx = f"{installers}/pipx run --python python3"
-    assert machine.run(f"{pipx} hami-core==0.1.0 run Identity --text hello 2>/dev/null") == "hello\n"
-
-
 @pytest.mark.parametrize("which", ["getusersitepackages()", "getsitepackages()[0]"])
 def test_pip_download_of_a_platform_into_a_site(
     make_machine: MakeMachine, current: Callable[..., str], interpreter: Interpreter, which: str
@@ -69,7 +64,7 @@ def test_pip_download_of_a_platform_into_a_site(
     machine.run(f"pip3 install hami-core --platform manylinux2014_x86_64 {target}")
     machine.healthy()
     told = machine.fails(f"pip3 install hami-onnx --platform manylinux2014_x86_64 {target}")
-    assert "No matching distribution found for onnxruntime>=1.20" in told
+    assert re.search("No matching distribution found for (numpy|onnxruntime)>=", told)
     both = "--platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64"
     machine.run(f"pip3 install --upgrade hami-onnx {both} {target}")
     machine.healthy()
