@@ -35,8 +35,8 @@ def sessions(page: Path) -> Iterator[list[Block]]:
 def commands(block: Block) -> Iterator[tuple[str, str]]:
     """Each command with what it prints; "" if that is not told."""
     for part in f"\n{block.text}".split("\n$ ")[1:]:
-        command, _, output = part.partition("\n")
-        yield command, output
+        command, *output = part.rstrip("\n").split("\n")
+        yield command, "".join(f"{line}\n" for line in output)
 
 
 SESSIONS = [session for page in PAGES for session in sessions(HOWTO / page)]

@@ -61,7 +61,7 @@ def test_target_without_upgrade_changes_nothing_and_doctor_says_so(machine: Mach
 def test_second_plugin_in_a_target_leaves_the_first_but_not_its_script(machine: Machine) -> None:
     machine.run(f"pip3 install hami-core=={OLDER} acme-one {TO_USER}")
     scripts = machine.site("user") / "bin"
-    assert sorted(path.name for path in scripts.iterdir()) == ["acme-one", "hami"]
+    assert sorted(path.name for path in scripts.iterdir()) == ["acme-one", "hami", "hami-core"]
     machine.run(f"pip3 install --no-deps --upgrade acme-two {TO_USER}")
     machine.healthy()  # python3 -m hami
     for plugin in ("AcmeOne", "AcmeTwo"):
