@@ -77,7 +77,8 @@ def revised(wheel: Path, version: str, folder: Path) -> Path:
     name, old, tag = wheel.stem.split("-", 2)
     assert len(old) == len(version)
     with zipfile.ZipFile(wheel) as archive:
-        files = {path: archive.read(path) for path in archive.namelist() if not path.endswith(".dist-info/RECORD")}
+        kept = (path for path in archive.namelist() if not path.endswith(("/", ".dist-info/RECORD")))
+        files = {path: archive.read(path) for path in kept}
     changed = {}
     for path, data in files.items():
         if path.endswith((".so", ".dist-info/METADATA")):
