@@ -17,7 +17,8 @@ from .steps import Failure, environment, run, step
 ROOTS = CACHE / "roots"
 OLD_SUITE = "bullseye"  # glibc 2.31 with CPython 3.9: the oldest Debian that is still at hand
 COMPILERS = "gcc,libc6-dev,make,zlib1g-dev"
-SOURCE = ("bookworm", "python3.11")  # that Debian's source package, built on the older one
+PYTHON = "3.11"
+SOURCE = ("bookworm", f"python{PYTHON}")  # that Debian's source package, built on the older one
 PYTHON_PREFIX = "/opt/python"
 # Neither manuals nor waiting for the disk: what goes wrong is thrown away.
 LEAN = [
@@ -115,10 +116,10 @@ def foreign_python() -> list[str | Path]:
     _require("mmdebstrap", "qemu-aarch64-static")
 
     def make(root: Path) -> None:
-        packages = "python3.11-minimal,libpython3.11-stdlib"
+        packages = f"python{PYTHON}-minimal,libpython{PYTHON}-stdlib"
         command = ["mmdebstrap", "--variant=extract", "--architectures=arm64", f"--include={packages}"]
         with step("unpacking Python for aarch64 (once)"):
             run([*command, SOURCE[0], root, apt.mirror()], log="root-aarch64", env=environment())
 
     root = _made("aarch64", make)
-    return ["qemu-aarch64-static", "-L", root, root / "usr" / "bin" / "python3.11"]
+    return ["qemu-aarch64-static", "-L", root, root / "usr" / "bin" / f"python{PYTHON}"]

@@ -8,7 +8,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import core_wheel, dist, environments, headers, interpreters, plugin_wheels, rebuilt, wheel_env, zig
+from . import (
+    core_wheel,
+    dist,
+    environments,
+    headers,
+    interpreters,
+    old_systems,
+    plugin_wheels,
+    rebuilt,
+    wheel_env,
+    zig,
+)
 from .paths import CACHE, DIST, REQUIREMENTS, ROOT
 from .runners import Options, doctest, pytest
 from .steps import Failure, environment, run, step
@@ -135,6 +146,9 @@ def pythons(totals: Totals, options: Options) -> None:
 def systems(totals: Totals, options: Options) -> None:
     """The wheels on an older Debian, and on an emulated aarch64."""
     build_current()
+    pythons, _ = interpreters.select([old_systems.PYTHON])
+    if pythons:
+        dist.build(pythons, zig.ARCHITECTURES, [])
     pytest(Path(sys.executable), ROOT / "tests" / "wheels" / "systems", "systems", totals, options)
 
 

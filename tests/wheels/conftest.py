@@ -35,6 +35,7 @@ def core_wheel(interpreter: Interpreter, machine: str = platform.machine()) -> P
 
 
 def plugin_wheel(name: str, machine: str = platform.machine()) -> Path:
+    """The wheel of a plugin that such a machine can use."""
     wheels = sorted(DIST.glob(f"{name.replace('-', '_')}-*.whl"))
     return next(wheel for wheel in wheels if wheel.stem.endswith(("any", machine)))
 

@@ -13,14 +13,14 @@ from _lib import environments, old_systems, wheelhouse
 from _lib.paths import DIST
 from conftest import INTERPRETERS, Serve
 
-PYTHON = "cp311"  # that of the emulated one
+TAG = f"cp{old_systems.PYTHON.replace('.', '')}"
 
 
 @pytest.fixture(scope="session")
 def core() -> Path:
-    for wheel in DIST.glob(f"hami_core-*-{PYTHON}-*_aarch64.whl"):
+    for wheel in DIST.glob(f"hami_core-*-{TAG}-*_aarch64.whl"):
         return wheel
-    pytest.skip(f"dist/ has no wheel of hami-core for aarch64 and {PYTHON}: ci/wheels --platform aarch64 --python 3.11")
+    pytest.skip(f"dist/ has no wheel of hami-core for it: ci/wheels --platform aarch64 --python {old_systems.PYTHON}")
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +37,7 @@ def run(core: Path, python: list[str | Path], serve: Serve, tmp_path: Path) -> C
     plugin = tiny_wheels.plugin(tmp_path, "acme-one", requires="hami-core>=0.1")
     address = serve("aarch64", [core, plugin, *wheelhouse.fetch(INTERPRETERS[0], wheelhouse.requirements([core]))])
     target = tmp_path / "site"
-    options = ["--platform", "manylinux2014_aarch64", "--python-version", "3.11", "--only-binary=:all:"]
+    options = ["--platform", "manylinux2014_aarch64", "--python-version", old_systems.PYTHON, "--only-binary=:all:"]
     subprocess.run(
         [
             environments.ensure("installers"),

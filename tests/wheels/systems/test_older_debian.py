@@ -31,9 +31,9 @@ def root() -> Path:
 def newer() -> Interpreter:
     """A Python of this machine of the version that the older Debian got."""
     for found in FOUND:
-        if f"python{found.version[0]}.{found.version[1]}" == old_systems.SOURCE[1] and core_wheel(found):
+        if "{}.{}".format(*found.version) == old_systems.PYTHON and core_wheel(found):
             return found
-    pytest.skip(f"dist/ has no wheel for {old_systems.SOURCE[1]}: ci/wheels --python {old_systems.SOURCE[1][6:]}")
+    pytest.skip(f"dist/ has no wheel for {old_systems.PYTHON}: ci/wheels --python {old_systems.PYTHON}")
 
 
 @pytest.fixture
