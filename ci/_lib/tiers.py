@@ -79,6 +79,7 @@ def lint(totals: Totals, options: Options) -> None:
 
 def ci(totals: Totals, options: Options) -> None:
     """The checks of ci/ find what they are for."""
+    zig.warm_up()
     pytest(Path(sys.executable), ROOT / "tests" / "ci", "ci", totals, options)
 
 
