@@ -138,7 +138,7 @@ def test_max_is_refused_where_rows_are_no_batch(pipe, models):
 
 
 def test_a_model_that_cannot_be_batched_says_so(pipe, models):
-    with pytest.raises(hami.Error) as error:
+    with pytest.raises(hami.ConfigError) as error:
         pipe(model=str(models.add_scalar()), batched=True)
     assert (
         "OpenvinoTensor: batched = true, but not all have the same axis 0: x float32 [?, 2], s float32 [], "
@@ -209,7 +209,7 @@ def test_a_type_that_would_lose_is_refused_by_name(pipe, models):
 
 
 def test_strings_are_refused(pipe, models):
-    with pytest.raises(hami.Error) as error:
+    with pytest.raises(hami.ConfigError) as error:
         pipe(model=str(models.words()))
     assert 'OpenvinoTensor: "x" of the model has elements that are no numbers of whole bytes' in str(error.value)
 

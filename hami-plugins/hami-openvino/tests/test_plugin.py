@@ -46,6 +46,40 @@ def test_a_program_ends_well_with_a_model_open(models):
     assert (done.returncode, done.stdout, done.stderr) == (0, "[[2.0, 2.0]]\n", "")
 
 
+def test_a_program_may_end_while_requests_run(models):
+    code = (
+        "import hami, numpy, threading\n"
+        f"pipe = hami.pipe({{'backend': 'OpenvinoTensor', 'model': {str(models.double())!r}, 'instance_num': 2}})\n"
+        "answered = threading.Event()\n"
+        "def call():\n"
+        "    while True:\n"
+        "        pipe({'data': numpy.ones((1, 2), numpy.float32)})\n"
+        "        answered.set()\n"
+        "for _ in range(4): threading.Thread(target=call, daemon=True).start()\n"
+        "answered.wait()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_library_alone_needs_to_be_told_where_openvino_is(models):
+    code = (
+        "import hami, hami_openvino, numpy, sys\n"
+        "from pathlib import Path\n"
+        "hami.register_plugin(Path(hami_openvino.__file__).with_name('openvino_tensor.so'))\n"
+        f"config = {{'backend': 'OpenvinoTensor', 'model': {str(models.double())!r}}}\n"
+        "try: hami.pipe(config)\n"
+        "except hami.Error as error: print(str(error).splitlines()[0])\n"
+        f"with hami.pipe({{**config, 'library': {str(_openvino.find_library())!r}}}) as pipe:\n"
+        "    print(hami.to_numpy(pipe({'data': numpy.ones((1, 2), numpy.float32)})['result']).tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        'OpenvinoTensor: "library" is needed where no Python package finds it: the path of libopenvino_c.so',
+        "[[2.0, 2.0]]",
+    ]
+
+
 def test_it_keeps_the_rules_of_backends(models):
     data = {"data": np.ones((1, 2), np.float32)}
     hami.testing.check_backend("OpenvinoTensor", {"model": str(models.double())}, data)

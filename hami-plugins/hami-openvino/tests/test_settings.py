@@ -14,8 +14,8 @@ from conftest import array
 VERSION = openvino.get_version().partition("-")[0]
 
 
-def refused(pipe, **config) -> str:
-    with pytest.raises(hami.Error) as error:
+def refused(pipe, kind=hami.ConfigError, **config) -> str:
+    with pytest.raises(kind) as error:
         pipe(**config)
     return str(error.value)
 
@@ -111,8 +111,8 @@ def test_a_model_in_use_is_not_opened_again_and_goes_with_its_last_user(pipe, mo
 
 
 def test_another_library_is_told_that_it_is_none(pipe, models):
-    text = refused(pipe, model=str(models.double()), library="/absent/libopenvino_c.so")
+    text = refused(pipe, hami.PluginError, model=str(models.double()), library="/absent/libopenvino_c.so")
     assert "OpenVINO's C library cannot be loaded: /absent/libopenvino_c.so: cannot open shared object file" in text
     other = next(Path(openvino.__file__).parent.glob("libs/libtbb.so*"))
-    text = refused(pipe, model=str(models.double()), library=str(other))
+    text = refused(pipe, hami.PluginError, model=str(models.double()), library=str(other))
     assert f'"{other}" has no function ov_get_last_err_msg; OpenVINO from 2024.0 on has it' in text
