@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 from . import zig
@@ -13,7 +12,7 @@ from .paths import CACHE, ROOT
 from .steps import environment, run, step
 
 FILES = [ROOT / name for name in ("CHANGELOG.md", "CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml")]
-FOLDERS = [ROOT / name for name in ("ci", "hami-core", "hami-plugins")]
+FOLDERS = [ROOT / name for name in ("ci", "hami-core", "hami-plugins", "tests")]
 SHARED = ("envs/tools", "envs/backend", f"zig/{zig.TARGET}")  # compilers, not compiled from the checkout
 
 
@@ -30,7 +29,8 @@ def in_another_folder(interpreter: Interpreter) -> Path:
     for shared in SHARED:
         (cache / shared).parent.mkdir(parents=True, exist_ok=True)
         (cache / shared).symlink_to(CACHE / shared)
-    command = [sys.executable, place / "checkout" / "ci" / "wheels", "--python", interpreter.executable]
+    python = cache / "envs" / "tools" / "bin" / "python"
+    command = [python, place / "checkout" / "ci" / "wheels", "--python", interpreter.executable]
     with step("building hami-core from another folder"):
         run(command, log="another-folder", env=environment(HAMI_CACHE=str(cache)), cwd=Path(os.sep))
     return next((place / "checkout" / "dist").glob("hami_core-*.whl"))
