@@ -13,8 +13,8 @@ struct Ended {
   std::string output;  // and what went to standard error
 };
 
-Ended run(const std::string& arguments) {
-  const std::string command = std::string(HAMI_EMBED_EXAMPLE) + " " + arguments + " 2>&1";
+Ended run(const std::string& arguments, const std::string& program = HAMI_EMBED_EXAMPLE) {
+  const std::string command = program + " " + arguments + " 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe);
   Ended ended{};
@@ -38,4 +38,22 @@ TEST_CASE("what is wrong in a program without Python is an error with the core's
   CHECK(ended.code == 1);
   ended = run("/nowhere/addone.so AddOne 1");
   CHECK(ended.output == "error: /nowhere/addone.so: cannot open shared object file: No such file or directory\n");
+}
+
+TEST_CASE("a program without Python has nodes, errors by their code, timeouts, and an end") {
+  const Ended ended = run(HAMI_ADDONE, HAMI_EMBEDDED);
+  CHECK(ended.code == 0);
+  CHECK(ended.output ==
+        "AddOne\n"
+        "42\n"
+        "r1 2\n"
+        "100 expected int, got str\n"
+        "101 the request has no `data`\n"
+        "100 expected int, got str\n"
+        "too late\n"
+        "9 at the top level stand nodes, each a dict of its keys; \"node\" is int\n"
+        "9 unknown parameter \"stp\" for AddOne; did you mean \"step\"?  (accepts: step: int = 1)\n"
+        "9 \"[\" is never closed\n"
+        "0 did not come back\n"
+        "14 the pipe is closed\n");
 }

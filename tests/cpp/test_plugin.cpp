@@ -389,6 +389,32 @@ TEST_CASE("what a callback of an event needs is let go once: after the call, wit
   CHECK(heard.released == 3);
 }
 
+TEST_CASE("a class that needs Python's global lock is not made where no Python runs") {
+  hami_backend_class cls = echo_class("NativeLocked");
+  cls.flags = HAMI_ANY_THREAD | HAMI_NEEDS_GIL;
+  define_native(cls);
+  try {
+    TestPipe pipe({{"backend", text("NativeLocked")}});
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kPlugin);
+    CHECK(error.message() == "NativeLocked needs Python's global lock, and no Python runs here");
+  }
+}
+
+TEST_CASE("instances are looked up during create alone") {
+  hami_backend_class cls = echo_class("NativeLate");
+  cls.forward = [](void*, hami_context* context, hami_dict* const*, std::size_t) {
+    hami_backend* found = nullptr;
+    return host.backend_find(context, "node.n", 6, &found);
+  };
+  define_native(cls);
+  TestPipe pipe({{"backend", text("NativeLate")}});
+  const Outcome outcome = pipe.call(Value(7));
+  CHECK(outcome.code == ErrorCode::kInvalidArgument);
+  CHECK(outcome.message == "NativeLate is made already: instances are looked up during its create");
+}
+
 TEST_CASE("a child with a thread of its own is not called on another") {
   Request request;
   hami_dict item{&request.dict, &request};

@@ -52,8 +52,8 @@ class Pipe {
  public:
   // One expression; or nodes and their keys, as a configuration file has them:
   //   hami::Pipe({{"detect", hami::to_value({{"backend", "Detect"}, {"max", 8}})}})
-  explicit Pipe(const std::string& expression) : Pipe(Value(expression)) {}
-  explicit Pipe(const Keys& config) : Pipe(to_value(config)) {}
+  explicit Pipe(const std::string& expression) : pipe_(make(expression), hami_pipe_free) {}
+  explicit Pipe(const Keys& config) : pipe_(make(to_value(config)), hami_pipe_free) {}
 
   // Runs one request and gives what it is then: its keys and `result`. `timeout` is in nanoseconds.
   Keys operator()(const Keys& request, std::int64_t timeout = kNever) const {
@@ -80,10 +80,10 @@ class Pipe {
   }
 
  private:
-  explicit Pipe(const Value& config) : pipe_(nullptr, hami_pipe_free) {
+  static hami_pipe* make(const Value& config) {
     hami_pipe* made = nullptr;
     check(hami_pipe_new(&config.raw(), &made));
-    pipe_.reset(made);
+    return made;
   }
   static void keep(void* data, hami_error* error, const hami_value* request) {
     const std::unique_ptr<std::promise<Keys>> promise(static_cast<std::promise<Keys>*>(data));

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   }
   try {
     hami::load_plugin(argv[1]);
-    const hami::Pipe pipe{std::string(argv[2])};
+    const hami::Pipe pipe(argv[2]);
 
     // One after the other, each call waiting for its result …
     for (int i = 3; i < argc; ++i)
