@@ -19,7 +19,7 @@ from .steps import Failure, environment, run, step
 PROGRAMS = {"podman": "podman", "runc": "runc", "mmdebstrap": "mmdebstrap"}
 SUITE = "bookworm"
 PACKAGES = (
-    *("ca-certificates", "cmake", "g++", "git", "ninja-build", "patchelf"),
+    *("ca-certificates", "cmake", "g++", "git", "ninja-build"),
     # What the CPythons link.
     *("libbz2-1.0", "libffi8", "liblzma5", "libncursesw6", "libreadline8", "libsqlite3-0", "libssl3", "libuuid1"),
     "zlib1g",

@@ -218,5 +218,5 @@ def tsan(totals: Totals, options: Options) -> None:
 
 
 ALWAYS = (layers, lint, ci, cpp, wheels, python, abi, installed, plugins)
-WITH_ALL = (dev, asan, tsan, pythons, systems, edges)
-ON_REQUEST = (again, containers)
+WITH_ALL = (dev, asan, tsan, pythons, systems, edges, again)
+ON_REQUEST = (containers,)
