@@ -122,6 +122,14 @@ def test_a_backend_that_fails_to_import_leaves_its_plugin_usable(site: Site) -> 
     assert (record.state, record.error) == ("broken", "AcmeLate: No module named 'acme_engine_runtime'")
 
 
+def test_a_reason_that_several_backends_fail_for_is_told_once(site: Site) -> None:
+    write_plugin(site.folder, "acme-gone", "1.0", "One", "Two", "Three")
+    plugins = site.plugins()
+    (owner,) = plugins.index().plugins
+    owner.failures = {"One": ImportError("no engine"), "Two": ImportError("no engine"), "Three": OSError("no disk")}
+    assert owner.error == "One, Two: no engine; Three: OSError: no disk"
+
+
 def test_a_backend_is_tried_again_once_its_import_may_work(site: Site) -> None:
     site.install("acme-late")
     plugins = site.plugins()

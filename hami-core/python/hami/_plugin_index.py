@@ -92,7 +92,12 @@ class Plugin:
             return f"blocked by HAMI_PLUGINS={self._blocked_by}"
         if self.exception:
             return describe_exception(self.exception)
-        return "; ".join(f"{name}: {describe_exception(error)}" for name, error in self.failures.items()) or None
+        names: dict[
+            str, list[str]
+        ] = {}  # of classes that failed for the same reason, an engine that is missing as a rule
+        for name, error in self.failures.items():
+            names.setdefault(describe_exception(error), []).append(name)
+        return "; ".join(f"{', '.join(failed)}: {reason}" for reason, failed in names.items()) or None
 
 
 class Pipeline(NamedTuple):

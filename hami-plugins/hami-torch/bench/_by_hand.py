@@ -36,13 +36,15 @@ class ByHand:
             return [decode_jpeg(encoded[0], mode=ImageReadMode.RGB, device=DEVICE)]
         return decode_jpeg(encoded, mode=ImageReadMode.RGB, device=DEVICE)
 
-    def run(self, files: list[bytes]) -> torch.Tensor:
+    def run(self, files: list[bytes], *, to_cpu: bool = False) -> torch.Tensor:
         """The scores of a batch; complete when it returns."""
         with torch.no_grad(), torch.cuda.stream(self.stream):
             images = torch.stack(self.decode(files)).float()  # they are of one size, which this code may know
             images = torch.nn.functional.interpolate(images, (SIZE, SIZE), mode="bilinear")
             self.captured.input[: len(files)].copy_(torch.addcmul(self.offset, images, self.factor))
             scores = self.captured.run(len(files)).clone()
+            if to_cpu:
+                return scores.cpu()
             if self.stream is not None:
                 self.stream.synchronize()
         return scores

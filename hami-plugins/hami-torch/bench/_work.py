@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -30,13 +31,14 @@ MODEL: dict[str, Any] = {
     "row_shape": [3, SIZE, SIZE],
     "device": DEVICE,
 }
-WHOLE = "S[DecodeTensor,ResizeTensor,hami-torch::NormalizeTensor,TorchModel,SyncTensor]"
+STEPS = "DecodeTensor,ResizeTensor(rounded=false),hami-torch::NormalizeTensor,TorchModel"
+WHOLE = f"S[{STEPS},SyncTensor]"
 PREPARED: dict[str, Any] = {"width": SIZE, "height": SIZE, "mean": MEAN, "std": STD, "scale": 1 / 255}
 
 
 def sizes(most: int) -> list[int]:
-    """The batch sizes that are captured: powers of two up to `most`."""
-    return [1 << power for power in range(most.bit_length()) if 1 << power <= most] if ON_GPU else []
+    """The batch sizes that are captured: so close to each other that little is padded."""
+    return [size for size in (1, 2, 4, 6, *range(8, 65, 4)) if size <= most] if ON_GPU else []
 
 
 def pictures(count: int = 64) -> list[bytes]:
@@ -136,6 +138,24 @@ def closed_loop(call: Callable[[Any], Any], data: Sequence[Any], callers: int, s
     if errors:
         raise errors[0]
     return counted / took
+
+
+def closed_loop_of_tasks(pipe: Any, data: Sequence[Any], callers: int, seconds: float, rows: int = 1) -> float:
+    """Calls a second, of so many asyncio tasks that each ask again as soon as they are answered."""
+
+    async def main() -> float:
+        done = [0] * callers
+        started = time.perf_counter()
+
+        async def ask(number: int) -> None:
+            while time.perf_counter() - started < seconds:
+                await pipe.acall({"data": data[(number + done[number]) % len(data)], "request_size": rows})
+                done[number] += 1
+
+        await asyncio.gather(*(ask(number) for number in range(callers)))
+        return sum(done) / (time.perf_counter() - started)
+
+    return asyncio.run(main())
 
 
 def interleaved(measures: dict[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, list[float]]:

@@ -1,9 +1,13 @@
 """Is a pipe with 64 callers as fast as the model alone, run over and over at its best batch with CUDA graphs?
 
-The input is on the device already, in both. The raw side has no callers: it is what the GPU can do.
+The input is on the device already, in both. The raw side has no callers: it is what the GPU can do, at batches that are
+larger than what 64 callers of one image each can fill; so callers of four images each are measured too.
 """
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 import hami
 import torch
@@ -15,6 +19,7 @@ from _work import (
     SIZE,
     Captured,
     closed_loop,
+    closed_loop_of_tasks,
     interleaved,
     medians,
     module,
@@ -26,41 +31,61 @@ from _work import (
 )
 
 CALLERS = 64
+SETTINGS = ((24, 3), (32, 2), (32, 3), (64, 2))  # most requests at once, instances
 
 
-def main() -> None:
-    tried = [8, 16, 32, 64, 128, 256] if ON_GPU else [2]
-    captured = Captured(module(), tried if ON_GPU else [])
-    by_size = {size: raw_throughput(captured, size, SECONDS / 4) for size in tried}
-    best = max(by_size, key=by_size.__getitem__)
-    say("raw images/s by batch: " + ", ".join(f"{size}: {speed:.0f}" for size, speed in by_size.items()))
-    data = torch.rand((CALLERS, 1, 3, SIZE, SIZE), device=DEVICE).to(getattr(torch, MODEL["dtype"]))
-    images = [each.contiguous(memory_format=torch.channels_last) for each in data]
-    found = {}
-    for most, instances in ((16, 3), (32, 2), (32, 3), (64, 1), (64, 2)):
-        config = {"backend": "S[TorchModel,SyncTensor]", **MODEL, "graphs": sizes(most), "max": most, "batching": "max"}
-        with hami.pipe({**config, "instance_num": instances}) as pipe:
-            found[most, instances] = closed_loop(lambda each: pipe({"data": each}), images, CALLERS, SECONDS / 2)
-            found[most, instances] = closed_loop(lambda each: pipe({"data": each}), images, CALLERS, SECONDS / 2)
-            say(f"max {most}, {instances} instances: {found[most, instances]:.0f} images/s, {pipe.stats()['default']}")
-    most, instances = max(found, key=found.__getitem__)
-    config = {"backend": "S[TorchModel,SyncTensor]", **MODEL, "graphs": sizes(most), "max": most, "batching": "max"}
-    with hami.pipe({**config, "instance_num": instances}) as pipe:
-        taken = interleaved(
-            {
-                "raw": lambda: raw_throughput(captured, best, SECONDS),
-                "pipe": lambda: closed_loop(lambda each: pipe({"data": each}), images, CALLERS, SECONDS),
-            }
-        )
-    value = ratio(taken, "pipe", "raw")
+def make_pipe(most: int, instances: int, rows: int) -> hami.Pipe:
+    captured = [size * rows for size in sizes(most)]
+    node = {"backend": "S[TorchModel,SyncTensor]", **MODEL, "graphs": captured, "max": most * rows}
+    return hami.pipe({**node, "batching": "max", "instance_num": instances})
+
+
+def loops(pipe: hami.Pipe, data: list[torch.Tensor], rows: int) -> dict[str, Any]:
+    """The callers as threads, and as tasks of one thread; each gives images a second."""
+    call = lambda each: pipe({"data": each, "request_size": rows})  # noqa: E731
+    return {
+        "threads": lambda seconds: rows * closed_loop(call, data, CALLERS, seconds),
+        "tasks": lambda seconds: rows * closed_loop_of_tasks(pipe, data, CALLERS, seconds, rows),
+    }
+
+
+def measure(captured: Captured, best: int, rows: int) -> None:
+    """Find the best setting for 64 callers of so many images each, and compare it with the raw throughput."""
+    kind = getattr(torch, MODEL["dtype"])
+    data = [torch.rand((rows, 3, SIZE, SIZE), device=DEVICE).to(kind) for _ in range(CALLERS)]
+    data = [each.contiguous(memory_format=torch.channels_last) for each in data]
+    found: dict[tuple[tuple[int, int], str], float] = {}
+    for setting in SETTINGS if rows == 1 else ((32, 2), (16, 3)):
+        with make_pipe(*setting, rows) as pipe:
+            for name, loop in loops(pipe, data, rows).items():
+                loop(SECONDS / 4)
+                found[setting, name] = loop(SECONDS / 3)
+                say(f"{setting}, {name}, {rows} a request: {found[setting, name]:.0f} images/s")
+            counts = pipe.stats()["default"]
+            say(f"  {counts['items'] / max(1, counts['batches']):.1f} images a batch, {counts}")
+    setting, name = max(found, key=found.__getitem__)
+    with make_pipe(*setting, rows) as pipe:
+        loop = loops(pipe, data, rows)[name]
+        measures = {"raw": partial(raw_throughput, captured, best, SECONDS), "pipe": partial(loop, SECONDS)}
+        taken = interleaved(measures)
     result(
-        "ResNet-50 fp16, input on the device, 64 callers / raw CUDA graph at its best batch",
-        value,
+        f"ResNet-50 fp16, input on the device, 64 callers of {rows} image(s) each / raw CUDA graph at its best batch",
+        ratio(taken, "pipe", "raw"),
         at_least=0.95,
         images_per_s=medians(taken),
         best_raw_batch=best,
-        pipe=f"max {most}, {instances} instances",
+        pipe=f"max {setting[0]} requests, {setting[1]} instances, callers are {name}",
     )
+
+
+def main() -> None:
+    tried = [16, 32, 64, 128, 256] if ON_GPU else [2]
+    captured = Captured(module(), tried if ON_GPU else [])
+    by_size = {size: raw_throughput(captured, size, SECONDS / 4) for size in tried}
+    say("raw images/s by batch: " + ", ".join(f"{size}: {speed:.0f}" for size, speed in by_size.items()))
+    best = max(by_size, key=by_size.__getitem__)
+    for rows in (1, 4):
+        measure(captured, best, rows)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from _work import (
 )
 
 CALLERS = 64
-SETTINGS = ((16, 2), (32, 1), (32, 2), (32, 3), (64, 1), (64, 2))  # most in a batch, workers
+SETTINGS = ((16, 2), (32, 1), (32, 2), (64, 1))  # most in a batch, workers
 
 
 def make_batcher(most: int, workers: int) -> Batcher:

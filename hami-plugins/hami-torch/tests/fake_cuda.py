@@ -44,9 +44,6 @@ class FakeGraph:
     def __init__(self) -> None:
         self.steps: list[Callable[[], object]] = []
 
-    def pool(self) -> str:
-        return "pool"
-
     def replay(self) -> None:
         for step in self.steps:
             step()
@@ -61,23 +58,33 @@ def cuda(monkeypatch):
             self.log: list[str] = []
             self.default = FakeStream(0, self.log)
             self.current = self.default
-            self.made = 0
+            self.streams = 0
             self.capturing: FakeGraph | None = None
+            self.captured = 0
 
         def stream(self, device) -> FakeStream:
-            self.made = self.made % 32 + 1
-            return FakeStream(self.made, self.log, device)
+            self.streams = self.streams % 32 + 1
+            return FakeStream(self.streams, self.log, device)
 
         def tensor(self) -> FakeTensor:
             tensor = torch.zeros(1).as_subclass(FakeTensor)
             tensor.log = self.log
             return tensor
 
+        def made(self, stream: FakeStream) -> FakeTensor:
+            """A tensor that a backend made on that stream."""
+            tensor = self.tensor()
+            _streams.made(tensor, stream.cuda_stream)
+            return tensor
+
         @contextmanager
         def graph(self, graph: FakeGraph, **options):
             self.capturing = graph
-            yield
-            self.capturing = None
+            self.captured += 1
+            try:
+                yield
+            finally:
+                self.capturing = None
 
     class Using:
         def __init__(self, stream: FakeStream) -> None:
@@ -94,6 +101,9 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", Using)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: fake.current)
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: fake.default)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: fake.current.cuda_stream, raising=False)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "graph", fake.graph)
     monkeypatch.setattr(_streams, "_idle", {})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hami
 import pytest
 import torch
+from helpers import message
 
 from hami_torch import _streams
 from hami_torch._graphs import Graphs, next_size
@@ -56,9 +58,33 @@ def test_outputs_belong_to_the_caller_and_have_his_rows_only(graphs):
     assert first["count"].item() == 4  # what is not per row stays, so that the caller sees it
 
 
-def test_a_replay_waits_for_its_input_and_the_caller_for_the_output(graphs):
+def test_who_replays_on_another_stream_waits_for_the_one_before(graphs, cuda):
     graphs.run([row(1)], 1)
-    assert graphs.log == ["1 waits for 0", "0 waits for 1"]
+    graphs.run([row(2)], 1)
+    assert graphs.log == []
+    with torch.cuda.stream(torch.cuda.Stream("cpu")):
+        graphs.run([row(3)], 1)
+    assert graphs.log == ["2 waits for 0"]
+
+
+def test_a_capture_that_fails_is_ended_for_torch_too(cuda, monkeypatch):
+    ended = []
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *which: ended.append(which), raising=False)
+
+    def model(x):
+        if cuda.capturing:
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+        return x
+
+    with pytest.raises(hami.ConfigError) as raised:
+        Graphs(model, [2], torch.zeros(2, 2), "TorchModel")
+    assert message(raised) == (
+        "TorchModel: the model cannot be captured as a CUDA graph of 2 rows: operation not permitted when stream is "
+        'capturing; leave "graphs" out to run it without'
+    )
+    assert ended == [(None, "pool")]
+    assert cuda.captured == 2  # the one that failed, and an empty one after which random numbers can be made again
+    assert not any(_streams._lent.values())
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_a_stream_waits_for_tensors_from_outside_and_not_for_its_own(cuda):
     with torch.cuda.stream(stream):
         _streams.arrive([tensor], DEVICE)
         assert cuda.log == ["1 waits for 0", "memory kept for 1"]
-        _streams.arrive([_streams.made(cuda.tensor(), stream)], DEVICE)
+        _streams.arrive([cuda.made(stream)], DEVICE)
     assert cuda.log == ["1 waits for 0", "memory kept for 1"]
 
 
@@ -101,7 +101,7 @@ class Makes:
 
     def forward(self, batch):
         for item in batch:
-            item["result"] = [_streams.made(self.cuda.tensor(), self.cuda.current)]
+            item["result"] = [self.cuda.made(self.cuda.current)]
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,6 @@ def test_what_leaves_a_guard_is_in_order_outside(cuda, finish, handed):
 def test_inside_another_guard_the_outer_stream_is_waited_for(cuda):
     outer, inner = _streams.lease(DEVICE), _streams.lease(DEVICE)
     with torch.cuda.stream(outer):
-        batch = [{"data": _streams.made(cuda.tensor(), outer)}]
+        batch = [{"data": cuda.made(outer)}]
         _streams.run_on(inner, batch, Makes(cuda))
     assert cuda.log == ["2 waits for 1", "memory kept for 2", "1 waits for 2", "memory kept for 1"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import hami
 
 from hami_torch._torch import torch
@@ -46,19 +43,11 @@ def cuda_devices() -> list[str]:
     return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
 
 
-@contextmanager
-def memory_returned(device: torch.device, owner: str) -> Iterator[None]:
-    """Turn torch's out of memory into a MemoryError, which fails the batch at once and holds none of its tensors."""
-    try:
-        yield
-    except torch.cuda.OutOfMemoryError as error:
-        reason = str(error).strip().splitlines()[0]
-    else:
-        return
-    # Here the exception is gone, and with its traceback the frames that held the tensors of the batch.
+def out_of_memory(device: torch.device, owner: str, reason: str) -> MemoryError:
+    """Give freed memory back to the device and return what is raised then: it fails the batch without another try."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    raise MemoryError(
+    return MemoryError(
         f"{owner}: out of memory on {device}: {reason}; the batch failed and its memory was returned. "
         "Lower `max` or `instance_num`, or use a smaller dtype"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,14 +36,16 @@ class Graphs:
         self._lock = threading.Lock()  # guards the buffers: concurrent callers take turns
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Any]] = {}
         # What a graph reads and writes besides, cuBLAS's workspace for one, belongs to the stream of its capture:
-        # so it is replayed there, and that is nobody else's.
+        # so that is nobody else's. It is replayed on the stream of the caller.
         self._stream = _streams.lease(example.device)
-        self._stream.wait_stream(torch.cuda.current_stream(example.device))
-        pool = None
+        self._pool = torch.cuda.graph_pool_handle()
+        self._last: torch.cuda.Stream | None = None  # where the buffers were used last
+        torch.cuda.synchronize(example.device)
         for size in reversed(self.sizes):  # the largest first, the others fit into its memory
             try:
-                graph, output = self._capture(call, size, pool)
+                self._graphs[size] = self._capture(call, size)
             except (RuntimeError, hami.Error) as error:
+                self._end_broken_capture()
                 self.close()
                 if isinstance(error, torch.cuda.OutOfMemoryError):
                     raise
@@ -50,20 +53,32 @@ class Graphs:
                     f"{owner}: the model cannot be captured as a CUDA graph of {size} rows: {first_line(error)}; "
                     'leave "graphs" out to run it without'
                 ) from error
-            pool = pool or graph.pool()
-            self._graphs[size] = (graph, output)
 
-    def _capture(self, call: Callable[..., Any], size: int, pool: Any) -> tuple[torch.cuda.CUDAGraph, Any]:
+    def _capture(self, call: Callable[..., Any], size: int) -> tuple[torch.cuda.CUDAGraph, Any]:
         given = self._input[:size]
-        with _capturing:
-            with torch.cuda.stream(self._stream):
-                for _ in range(_WARM_UPS):
-                    call(given)
+        with _capturing, torch.cuda.stream(self._stream):
+            for _ in range(_WARM_UPS):
+                call(given)
             self._stream.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                 output = call(given)
         return graph, output
+
+    def _end_broken_capture(self) -> None:
+        """End a capture that failed for torch's allocator and random generators too, which were left in it.
+
+        The allocator would reclaim no memory that several streams used, the generators would refuse to work.
+        """
+        for name in ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"):  # the second in torch 2.3
+            if hasattr(torch._C, name):
+                with contextlib.suppress(RuntimeError):
+                    getattr(torch._C, name)(self._input.device.index, self._pool)
+                break
+        with contextlib.suppress(RuntimeError), _capturing, torch.cuda.stream(self._stream):
+            empty = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(empty, stream=self._stream, capture_error_mode="thread_local"):
+                self._input[:1].zero_()
 
     def fits(self, parts: Sequence[torch.Tensor], rows: int) -> bool:
         """Whether there is a graph for these parts of one batch."""
@@ -76,27 +91,24 @@ class Graphs:
         """Gather the parts and run the graph of the next size; the outputs have `rows` rows and are the caller's."""
         size = next_size(self.sizes, rows)
         assert size is not None, "fits() said so"
-        outer = torch.cuda.current_stream(self._input.device)
+        stream = torch.cuda.current_stream(self._input.device)
         with self._lock:
-            self._stream.wait_stream(outer)
-            with torch.cuda.stream(self._stream):
-                if len(parts) == 1:
-                    self._input[:rows].copy_(parts[0])
-                else:
-                    torch.cat(list(parts), out=self._input[:rows])
-                if size > rows:
-                    self._input[rows:size].zero_()
-                graph, output = self._graphs[size]
-                graph.replay()
-                mine = each_tensor(output, lambda tensor: _own(tensor, rows, size))
-            outer.wait_stream(self._stream)
-        for tensor in _streams.tensors_in(mine):
-            tensor.record_stream(outer)
-        return mine
+            if self._last is not None and self._last != stream:
+                stream.wait_stream(self._last)
+            self._last = stream
+            if len(parts) == 1:
+                self._input[:rows].copy_(parts[0])
+            else:
+                torch.cat(list(parts), out=self._input[:rows])
+            if size > rows:
+                self._input[rows:size].zero_()
+            graph, output = self._graphs[size]
+            graph.replay()
+            return each_tensor(output, lambda tensor: _own(tensor, rows, size))
 
     def close(self) -> None:
         if self._stream is not None:
-            self._stream.synchronize()
+            torch.cuda.synchronize(self._input.device)
             self._graphs.clear()
             self._input = None
             _streams.give_back(self._stream)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from hami_torch import _streams
 from hami_torch._torch import torch
 
 
@@ -19,8 +20,36 @@ def torchvision_version() -> str | None:
     return str(torchvision.__version__)
 
 
-def decode(encoded: list[memoryview], device: torch.device, *, gray: bool) -> list[torch.Tensor | Exception]:
-    """Decode JPEG files to uint8 tensors C x H x W on `device`, in RGB or gray; an exception for each that fails."""
+class Decoder:
+    """Decodes for one backend, in order with the stream that is current."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = _streams.lease(device)
+
+    def decode(self, encoded: list[memoryview], *, gray: bool) -> list[torch.Tensor | Exception]:
+        """Decode JPEG files to uint8 tensors C x H x W, in RGB or gray; an exception for each that fails.
+
+        torchvision decodes on a stream of its own into memory of the current one, and does not wait for what still
+        reads that memory: so the current stream is one where nothing does.
+        """
+        outer = torch.cuda.current_stream(self._device)
+        if outer != torch.cuda.default_stream(self._device) and outer.query():
+            return _decode(encoded, self._device, gray)
+        with torch.cuda.stream(self._stream):
+            pictures = _decode(encoded, self._device, gray)
+        outer.wait_stream(self._stream)
+        for picture in pictures:
+            if isinstance(picture, torch.Tensor):
+                picture.record_stream(outer)
+        return pictures
+
+    def close(self) -> None:
+        self._stream.synchronize()
+        _streams.give_back(self._stream)
+
+
+def _decode(encoded: list[memoryview], device: torch.device, gray: bool) -> list[torch.Tensor | Exception]:
     import torchvision.io as io
 
     mode = io.ImageReadMode.GRAY if gray else io.ImageReadMode.RGB
@@ -28,6 +57,8 @@ def decode(encoded: list[memoryview], device: torch.device, *, gray: bool) -> li
     if len(files) > 1 and _takes_lists():
         try:
             return list(io.decode_jpeg(files, mode=mode, device=device))
+        except torch.cuda.OutOfMemoryError:
+            raise
         except RuntimeError:  # one of them is broken: which?
             pass
     return [_decode_one(io, file, mode, device) for file in files]

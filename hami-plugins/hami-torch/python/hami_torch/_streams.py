@@ -50,9 +50,10 @@ def give_back(stream: torch.cuda.Stream) -> None:
         _idle[stream.device].append(stream)
 
 
-def current(device: torch.device) -> torch.cuda.Stream | None:
-    """Return the stream that this thread works on; None on the CPU."""
-    return torch.cuda.current_stream(device) if device.type == "cuda" else None
+def current_handle(device: torch.device) -> int:
+    """Return the handle of the stream that this thread works on; 0 is the default one, and the CPU."""
+    # torch.cuda.current_stream makes an object; this is asked for several times in every batch.
+    return int(torch._C._cuda_getCurrentRawStream(device.index)) if device.type == "cuda" else 0
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -70,25 +71,29 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 def arrive(tensors: Iterable[torch.Tensor], device: torch.device) -> None:
     """Let the current stream wait for tensors that were made outside it."""
-    stream = current(device)
-    if stream is None:
+    handle = current_handle(device)
+    if handle == 0:
         return
-    home = torch.cuda.default_stream(device)
-    if stream == home:
-        return
-    handle = stream.cuda_stream
-    strangers = [tensor for tensor in tensors if tensor.is_cuda and getattr(tensor, _MADE_ON, None) != handle]
+    strangers = [tensor for tensor in tensors if getattr(tensor, _MADE_ON, None) != handle and tensor.is_cuda]
     if strangers:
-        stream.wait_stream(home)
-    for tensor in strangers:
-        tensor.record_stream(stream)  # its memory is not given to others before this stream is done with it
+        stream = torch.cuda.current_stream(device)
+        stream.wait_stream(torch.cuda.default_stream(device))
+        keep(strangers, stream)
 
 
-def made(tensor: torch.Tensor, stream: torch.cuda.Stream | None) -> torch.Tensor:
-    """Note that a tensor was made on `stream`, so that the next backend there need not wait for anything."""
-    if stream is not None:
-        setattr(tensor, _MADE_ON, stream.cuda_stream)
-    return tensor
+def keep(tensors: Iterable[torch.Tensor], stream: torch.cuda.Stream) -> None:
+    """Have the memory of tensors not given to others before `stream` is done with it."""
+    seen = set()
+    for tensor in tensors:
+        memory = tensor.untyped_storage().data_ptr()  # the rows of a batch share one
+        if memory not in seen:
+            seen.add(memory)
+            tensor.record_stream(stream)
+
+
+def made(tensor: torch.Tensor, handle: int) -> None:
+    """Note that a tensor was made on the stream of that handle, so that the next backend there need not wait."""
+    setattr(tensor, _MADE_ON, handle)
 
 
 def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, *, finish: bool = False) -> None:
@@ -98,8 +103,7 @@ def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, *, finish:
     arrive(come, stream.device)
     if come:
         stream.wait_stream(outer)
-    for tensor in come:
-        tensor.record_stream(stream)
+        keep(come, stream)
     with torch.cuda.stream(stream):
         backend.forward(batch)
     hand_over(batch, stream, outer, finish=finish)
@@ -109,12 +113,10 @@ def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Str
     """Hand the results of a batch, made on `stream`, over to those who work on `outer`."""
     if finish:
         stream.synchronize()
-    waited = finish
-    for item in batch:
-        for tensor in tensors_in(item["result"]) if "result" in item else ():
-            if not waited:
-                outer.wait_stream(stream)
-                waited = True
-            tensor.record_stream(outer)
-            if hasattr(tensor, _MADE_ON):
-                delattr(tensor, _MADE_ON)
+    left = [tensor for item in batch if "result" in item for tensor in tensors_in(item["result"])]
+    if left and not finish:
+        outer.wait_stream(stream)
+    keep(left, outer)
+    for tensor in left:
+        if hasattr(tensor, _MADE_ON):
+            delattr(tensor, _MADE_ON)

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import hami
 
-from hami_torch._device import device_of, memory_returned
-from hami_torch._streams import arrive, current, made
+from hami_torch._device import device_of, out_of_memory
+from hami_torch._streams import arrive, current_handle, made
 from hami_torch._torch import torch
 
 
@@ -23,8 +23,14 @@ class TensorBackend(hami.Backend):
         self._device = device_of(self.device, type(self).__name__)
 
     def forward(self, batch: list[Any]) -> None:
-        with memory_returned(self._device, type(self).__name__), torch.no_grad():
-            self.run(batch)
+        try:
+            with torch.no_grad():
+                self.run(batch)
+            return
+        except torch.cuda.OutOfMemoryError as error:
+            reason = str(error).strip().partition("\n")[0]
+        # Here the exception is gone, and with its traceback the frames that held the tensors of the batch.
+        raise out_of_memory(self._device, type(self).__name__, reason)
 
     def run(self, batch: list[Any]) -> None:
         raise NotImplementedError
@@ -58,12 +64,12 @@ class TensorBackend(hami.Backend):
 
     def give(self, item: Any, value: Any) -> None:
         """Set the result of a request; tensors that are not the request's own were made on the current stream."""
-        stream = current(self._device)
-        if stream is not None:
+        handle = current_handle(self._device)
+        if handle:
             given = [id(tensor) for tensor in flat(item["data"])]
             for tensor in flat(value):
                 if id(tensor) not in given:
-                    made(tensor, stream)
+                    made(tensor, handle)
         item["result"] = value
 
 

@@ -41,11 +41,14 @@ class DecodeTensor(TensorBackend):
     )
     exif: Annotated[bool, "turn the picture upright as its EXIF orientation says"] = True
 
+    _nvjpeg: _nvjpeg.Decoder | None = None
+
     def init(self, options: Any) -> None:
         super().init(options)
         if self.max_pixels < 1:
             raise hami.ConfigError(f'DecodeTensor: "max_pixels" is 1 or more, got {self.max_pixels}')
-        self._nvjpeg = self._device.type == "cuda" and _nvjpeg.torchvision_version() is not None
+        if self._device.type == "cuda" and _nvjpeg.torchvision_version() is not None:
+            self._nvjpeg = _nvjpeg.Decoder(self._device)
 
     def run(self, batch: list[Any]) -> None:
         on_gpu = []
@@ -54,28 +57,40 @@ class DecodeTensor(TensorBackend):
                 header = read_jpeg_header(encoded)
                 if header is not None:
                     self._check_size("JPEG", header.width, header.height)
-                if self._nvjpeg and header is not None and header.channels in (1, 3):
+                if self._nvjpeg is not None and header is not None and header.channels in (1, 3):
                     on_gpu.append((item, encoded, header.orientation))
                 else:
-                    self._answer(item, self._decode_on_cpu(encoded))
+                    self._answer(item, self._decode_on_cpu(encoded)[None])
             except hami.Error as error:
                 item.fail(error)
-        if on_gpu:
-            self._decode_on_gpu(on_gpu)
+        if self._nvjpeg is not None and on_gpu:
+            self._decode_on_gpu(on_gpu, self._nvjpeg)
 
-    def _decode_on_gpu(self, members: list[tuple[Any, memoryview, int]]) -> None:
-        pictures = _nvjpeg.decode([encoded for _, encoded, _ in members], self._device, gray=self.color == "gray")
+    def _decode_on_gpu(self, members: list[tuple[Any, memoryview, int]], decoder: _nvjpeg.Decoder) -> None:
+        pictures = decoder.decode([encoded for _, encoded, _ in members], gray=self.color == "gray")
+        upright: dict[torch.Size, list[tuple[Any, torch.Tensor]]] = {}
         for (item, encoded, orientation), picture in zip(members, pictures, strict=True):
             if isinstance(picture, Exception):
                 item.fail(_broken("JPEG", encoded, picture))
                 continue
-            if self.exif:
+            if self.exif and orientation != 1:
                 picture = _upright(picture, orientation)
-            self._answer(item, picture.flip(0) if self.color == "bgr" else picture)
+            upright.setdefault(picture.shape, []).append((item, picture))
+        for group in upright.values():
+            whole = torch.stack([picture for _, picture in group])
+            if self.color == "bgr":
+                whole = whole.flip(1)
+            for (item, _), row in zip(group, whole.split(1), strict=True):
+                self._answer(item, row)
+
+    def close(self) -> None:
+        if self._nvjpeg is not None:
+            self._nvjpeg.close()
+            self._nvjpeg = None
 
     def _answer(self, item: Any, picture: torch.Tensor) -> None:
         item["color"] = self.color
-        self.give(item, picture[None])
+        self.give(item, picture)
 
     def _check_size(self, name: str, width: int, height: int) -> None:
         if width * height > self.max_pixels:

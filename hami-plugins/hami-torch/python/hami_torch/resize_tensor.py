@@ -13,11 +13,15 @@ _MODES = {"nearest": "nearest-exact", "linear": "bilinear", "cubic": "bicubic", 
 
 
 class ResizeTensor(ImageBackend):
-    """Resize pictures C x H x W or N x C x H x W to `width` x `height`; the aspect is not kept, the dtype is."""
+    """Resize pictures C x H x W or N x C x H x W to `width` x `height`; the aspect is not kept, the dtype is.
+
+    `rounded = false` saves work where NormalizeTensor follows, which computes in float32 anyhow.
+    """
 
     width: Annotated[int, "width of the result in pixels"]
     height: Annotated[int, "height of the result in pixels"]
     interpolation: Annotated[Literal["nearest", "linear", "cubic", "area"], "how pixels are computed"] = "linear"
+    rounded: Annotated[bool, "whole numbers stay such; false: the result is float32, as computed"] = True
     antialias: Annotated[bool, "when shrinking, use all pixels below the new one (linear and cubic)"] = False
 
     def init(self, options: Any) -> None:
@@ -32,11 +36,11 @@ class ResizeTensor(ImageBackend):
 
     def apply(self, images: torch.Tensor, setting: Any) -> torch.Tensor:
         if images.shape[-2:] == (self.height, self.width):
-            return images
+            return images if self.rounded else images.to(computed_in(images.dtype))
         resized = torch.nn.functional.interpolate(
             images.to(computed_in(images.dtype)),
             (self.height, self.width),
             mode=_MODES[self.interpolation],
             antialias=self.antialias,
         )
-        return back_to(resized, images.dtype)
+        return back_to(resized, images.dtype) if self.rounded else resized

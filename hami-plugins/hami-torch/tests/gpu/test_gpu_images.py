@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import hami
 import numpy as np
 import pytest
@@ -37,13 +39,27 @@ def test_the_pipeline_as_written_gives_what_the_cpu_gives(pipe, encode, big, for
 @needs_nvjpeg
 def test_jpeg_files_are_decoded_by_nvjpeg(pipe, encode, big, monkeypatch):
     calls = []
-    decode = _nvjpeg.decode
-    monkeypatch.setattr(_nvjpeg, "decode", lambda files, *a, **k: calls.append(len(files)) or decode(files, *a, **k))
+    decode = _nvjpeg._decode
+    monkeypatch.setattr(_nvjpeg, "_decode", lambda files, *rest: calls.append(len(files)) or decode(files, *rest))
     files = [*(encode("JPEG", pixels=big[: 300 + i]) for i in range(4)), encode("PNG", pixels=big)]
     requests = [{"data": file} for file in files]
     pipe("S[DecodeTensor,SyncTensor]", max=8, batching="max")(requests)
     assert calls == [4]
     assert [request["result"].shape[-2] for request in requests] == [300, 301, 302, 303, 375]
+
+
+@pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard", "hami-torch::ContiguousTensor"])
+def test_pictures_are_not_decoded_into_memory_that_is_still_read(pipe, encode, end):
+    """Many at once, of one color each; what a picture was made of is read late."""
+    decode = pipe(f"S[DecodeTensor,ResizeTensor,{end}]", width=8, height=8, max=8, instance_num=2)
+    files = [encode("JPEG", pixels=np.full((400, 400, 3), value, np.uint8)) for value in range(0, 256, 16)]
+
+    def wrong(number: int) -> bool:
+        result = decode({"data": files[number % 16]})["result"]
+        return (result.float() - number % 16 * 16).abs().max().item() > 2
+
+    with ThreadPoolExecutor(12) as threads:
+        assert not any(threads.map(wrong, range(800)))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -70,7 +70,15 @@ def test_a_model_that_cannot_be_captured_says_so(pipe):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", factory="helpers:Positives", graphs=[2], row_shape=[4])
     assert message(raised).startswith("TorchModel: the model cannot be captured as a CUDA graph of 2 rows: ")
-    assert pipe("S[TorchModel,SyncTensor]", factory="helpers:Double")({"data": torch.ones(1, 2, device="cuda")})
+    # torch itself goes on: random numbers, and memory that several streams used.
+    assert torch.rand(3, device="cuda").shape == (3,)
+    double = pipe("S[TorchModel,SyncTensor]", factory="helpers:Double")
+    before = torch.cuda.memory_allocated()
+    for _ in range(4):
+        double({"data": torch.ones(1, 1 << 20, device="cuda")})
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+    assert torch.cuda.memory_allocated() <= before + 1024
 
 
 def test_programs_that_were_made_on_the_cpu_run_on_the_gpu(pipe, tmp_path):
