@@ -43,7 +43,7 @@ class TensorBackend(hami.Backend):
                 found.append((item, (take or self.tensor_of)(item)))
             except hami.Error as error:
                 item.fail(error)
-        arrive([tensor for _, value in found for tensor in flat(value)], self._device)
+        arrive((tensor for _, value in found for tensor in flat(value)), self._device)
         return found
 
     def tensor_of(self, item: Any) -> torch.Tensor:

@@ -77,7 +77,7 @@ class DecodeTensor(TensorBackend):
                 picture = _upright(picture, orientation)
             upright.setdefault(picture.shape, []).append((item, picture))
         for group in upright.values():
-            whole = torch.stack([picture for _, picture in group])
+            whole = torch.stack([picture for _, picture in group]) if len(group) > 1 else group[0][1][None]
             if self.color == "bgr":
                 whole = whole.flip(1)
             for (item, _), row in zip(group, whole.split(1), strict=True):
