@@ -32,7 +32,7 @@ class Guard(hami.Backend):
         if self._device.type == "cuda":
             self._stream = _streams.lease(self._device)
             if not self.children:
-                self._before = _streams.current(self._device)
+                self._before = torch.cuda.current_stream(self._device)
                 torch.cuda.set_stream(self._stream)
 
     def forward(self, batch: list[Any]) -> None:
