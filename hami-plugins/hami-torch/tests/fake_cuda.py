@@ -20,9 +20,13 @@ class FakeStream:
         self.cuda_stream = handle
         self.device = device
         self._log = log
+        self.idle = True
 
     def wait_stream(self, other: FakeStream) -> None:
         self._log.append(f"{self.cuda_stream} waits for {other.cuda_stream}")
+
+    def query(self) -> bool:
+        return self.idle
 
     def synchronize(self) -> None:
         self._log.append(f"the CPU waits for {self.cuda_stream}")
@@ -66,6 +70,9 @@ def cuda(monkeypatch):
             self.streams = self.streams % 32 + 1
             return FakeStream(self.streams, self.log, device)
 
+        def set_stream(self, stream: FakeStream) -> None:
+            self.current = stream
+
         def tensor(self) -> FakeTensor:
             tensor = torch.zeros(1).as_subclass(FakeTensor)
             tensor.log = self.log
@@ -99,6 +106,7 @@ def cuda(monkeypatch):
     fake = Fake()
     monkeypatch.setattr(torch.cuda, "Stream", fake.stream)
     monkeypatch.setattr(torch.cuda, "stream", Using)
+    monkeypatch.setattr(torch.cuda, "set_stream", fake.set_stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: fake.current)
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: fake.default)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
+
 import hami
 import numpy as np
 import pytest
 import torch
+from fake_cuda import DEVICE
 from helpers import message
 from PIL import Image
 
+from hami_torch import _nvjpeg
 from hami_torch._jpeg_header import read_jpeg_header
-from hami_torch.decode_tensor import _upright
+from hami_torch.decode_tensor import DecodeTensor, _upright
 
 
 @pytest.mark.parametrize("format", ["PNG", "BMP", "TIFF", "GIF", "WEBP", "JPEG"])
@@ -115,3 +119,71 @@ def test_the_limit_itself_is_checked(pipe):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("DecodeTensor", max_pixels=0)
     assert message(raised) == 'DecodeTensor: "max_pixels" is 1 or more, got 0'
+
+
+class FakeDecoder:
+    """Decodes as nvJPEG would: RGB or gray, as stored."""
+
+    def decode(self, encoded, *, gray):
+        return [self._one(data, gray) for data in encoded]
+
+    def _one(self, data, gray):
+        try:
+            picture = Image.open(io.BytesIO(data)).convert("L" if gray else "RGB")
+        except OSError as error:
+            return RuntimeError(str(error))
+        pixels = torch.from_numpy(np.array(picture))
+        return pixels[None] if gray else pixels.permute(2, 0, 1)
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
+def test_what_the_gpu_decodes_is_turned_and_ordered_as_what_the_cpu_decodes(pipe, encode, monkeypatch, color):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    noise = np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8)
+    broken = encode("JPEG", pixels=noise)[:4000]
+    files = [encode("JPEG"), encode("JPEG", exif=exif), broken, encode("PNG"), encode("JPEG")]
+    on_cpu = [{"data": file} for file in files]
+    with pytest.raises(hami.BatchError):
+        pipe("DecodeTensor", max=8, batching="max", color=color)(on_cpu)
+    decoder, init = FakeDecoder(), DecodeTensor.init
+
+    def with_decoder(self, options):
+        init(self, options)
+        self._decoder = decoder
+
+    monkeypatch.setattr(DecodeTensor, "init", with_decoder)
+    requests = [{"data": file} for file in files]
+    decode = pipe("DecodeTensor", max=8, batching="max", color=color)
+    with pytest.raises(hami.BatchError) as raised:
+        decode(requests)
+    ((index, error),) = raised.value.errors
+    assert index == 2
+    assert str(error).startswith(f"DecodeTensor: the JPEG picture in {len(files[2])} bytes cannot be decoded (")
+    for at in (0, 1, 3, 4):
+        assert torch.equal(requests[at]["result"], on_cpu[at]["result"])
+        assert requests[at]["color"] == color
+    decode.close()
+    assert decoder.closed
+
+
+@pytest.mark.parametrize(
+    ("guarded", "idle", "log"),
+    [
+        (True, True, []),  # nothing reads memory of this stream
+        (True, False, ["2 waits for 1", "memory kept for 2"]),
+        (False, True, ["0 waits for 1", "memory kept for 0"]),  # other threads work on the default stream too
+    ],
+)
+def test_nvjpeg_writes_only_into_memory_that_nothing_reads(cuda, monkeypatch, guarded, idle, log):
+    decoder = _nvjpeg.Decoder(DEVICE)
+    monkeypatch.setattr(_nvjpeg, "_decode", lambda files, device, gray: [cuda.tensor(), RuntimeError("broken")])
+    if guarded:
+        cuda.current = torch.cuda.Stream(DEVICE)
+    cuda.current.idle = idle
+    assert len(decoder.decode([b"a", b"b"], gray=False)) == 2
+    assert cuda.log == log
+    decoder.close()

@@ -12,7 +12,9 @@ from fake_cuda import DEVICE
 from helpers import message
 
 from hami_torch import _streams
+from hami_torch.stream_guard import StreamGuard
 from hami_torch.stream_pool import StreamPool
+from hami_torch.sync_tensor import SyncTensor
 
 GUARDED = [
     "SyncTensor[TorchModel]",
@@ -125,3 +127,54 @@ def test_inside_another_guard_the_outer_stream_is_waited_for(cuda):
         batch = [{"data": cuda.made(outer)}]
         _streams.run_on(inner, batch, Makes(cuda))
     assert cuda.log == ["2 waits for 1", "memory kept for 2", "1 waits for 2", "memory kept for 1"]
+
+
+@pytest.fixture
+def on_cuda(cuda, monkeypatch):
+    """The guards take the fake device for the one that they asked for."""
+    for module in ("_guard", "stream_pool"):
+        monkeypatch.setattr(f"hami_torch.{module}.device_of", lambda name, owner: DEVICE)
+    return cuda
+
+
+@pytest.mark.parametrize(
+    ("guard", "handed"), [(SyncTensor, "the CPU waits for 1"), (StreamGuard, "0 waits for 1")], ids=["sync", "guard"]
+)
+def test_a_bare_guard_makes_its_stream_the_current_one_until_it_is_closed(on_cuda, guard, handed):
+    bare = guard()
+    bare.children = []
+    bare.init({})
+    assert on_cuda.current.cuda_stream == 1
+    batch = [{"data": on_cuda.made(on_cuda.current)}]
+    bare.forward(batch)
+    assert batch[0]["result"] is batch[0]["data"]
+    assert on_cuda.log == [handed, "memory kept for 0"]
+    bare.close()
+    assert on_cuda.current is on_cuda.default
+    assert not _streams._lent[DEVICE]
+
+
+@pytest.mark.parametrize("guard", [SyncTensor, StreamGuard])
+def test_a_guard_around_a_backend_leaves_the_threads_stream_alone(on_cuda, guard):
+    around = guard()
+    around.children = [Makes(on_cuda)]
+    around.init({})
+    assert on_cuda.current is on_cuda.default
+    batch = [{"data": 0}]
+    around.forward(batch)
+    assert not hasattr(batch[0]["result"][0], _streams._MADE_ON)
+    assert on_cuda.current is on_cuda.default
+    around.close()
+    assert not _streams._lent[DEVICE]
+
+
+def test_a_pool_runs_each_call_on_one_of_its_streams(on_cuda):
+    pool = StreamPool()
+    pool.n, pool.device = 2, "cuda"
+    pool.init({})
+    for _ in range(3):
+        pool.forward_with_dep([{"data": 0}], Makes(on_cuda))
+    waits = [line for line in on_cuda.log if "waits" in line]
+    assert waits == ["0 waits for 1", "0 waits for 2", "0 waits for 1"]
+    pool.close()
+    assert not _streams._lent[DEVICE]

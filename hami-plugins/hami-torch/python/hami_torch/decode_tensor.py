@@ -41,14 +41,14 @@ class DecodeTensor(TensorBackend):
     )
     exif: Annotated[bool, "turn the picture upright as its EXIF orientation says"] = True
 
-    _nvjpeg: _nvjpeg.Decoder | None = None
+    _decoder: _nvjpeg.Decoder | None = None
 
     def init(self, options: Any) -> None:
         super().init(options)
         if self.max_pixels < 1:
             raise hami.ConfigError(f'DecodeTensor: "max_pixels" is 1 or more, got {self.max_pixels}')
         if self._device.type == "cuda" and _nvjpeg.torchvision_version() is not None:
-            self._nvjpeg = _nvjpeg.Decoder(self._device)
+            self._decoder = _nvjpeg.Decoder(self._device)
 
     def run(self, batch: list[Any]) -> None:
         on_gpu = []
@@ -57,14 +57,14 @@ class DecodeTensor(TensorBackend):
                 header = read_jpeg_header(encoded)
                 if header is not None:
                     self._check_size("JPEG", header.width, header.height)
-                if self._nvjpeg is not None and header is not None and header.channels in (1, 3):
+                if self._decoder is not None and header is not None and header.channels in (1, 3):
                     on_gpu.append((item, encoded, header.orientation))
                 else:
                     self._answer(item, self._decode_on_cpu(encoded)[None])
             except hami.Error as error:
                 item.fail(error)
-        if self._nvjpeg is not None and on_gpu:
-            self._decode_on_gpu(on_gpu, self._nvjpeg)
+        if self._decoder is not None and on_gpu:
+            self._decode_on_gpu(on_gpu, self._decoder)
 
     def _decode_on_gpu(self, members: list[tuple[Any, memoryview, int]], decoder: _nvjpeg.Decoder) -> None:
         pictures = decoder.decode([encoded for _, encoded, _ in members], gray=self.color == "gray")
@@ -84,9 +84,9 @@ class DecodeTensor(TensorBackend):
                 self._answer(item, row)
 
     def close(self) -> None:
-        if self._nvjpeg is not None:
-            self._nvjpeg.close()
-            self._nvjpeg = None
+        if self._decoder is not None:
+            self._decoder.close()
+            self._decoder = None
 
     def _answer(self, item: Any, picture: torch.Tensor) -> None:
         item["color"] = self.color
