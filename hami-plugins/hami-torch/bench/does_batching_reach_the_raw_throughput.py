@@ -31,7 +31,7 @@ from _work import (
 )
 
 CALLERS = 64
-SETTINGS = ((24, 3), (32, 2), (32, 3), (64, 2))  # most requests at once, instances
+SETTINGS = {1: ((32, 2), (32, 3)), 4: ((16, 3),)}  # by images a request: most requests at once, instances
 
 
 def make_pipe(most: int, instances: int, rows: int) -> hami.Pipe:
@@ -55,7 +55,7 @@ def measure(captured: Captured, best: int, rows: int) -> None:
     data = [torch.rand((rows, 3, SIZE, SIZE), device=DEVICE).to(kind) for _ in range(CALLERS)]
     data = [each.contiguous(memory_format=torch.channels_last) for each in data]
     found: dict[tuple[tuple[int, int], str], float] = {}
-    for setting in SETTINGS if rows == 1 else ((32, 2), (16, 3)):
+    for setting in SETTINGS[rows]:
         with make_pipe(*setting, rows) as pipe:
             for name, loop in loops(pipe, data, rows).items():
                 loop(SECONDS / 4)
@@ -84,7 +84,7 @@ def main() -> None:
     by_size = {size: raw_throughput(captured, size, SECONDS / 4) for size in tried}
     say("raw images/s by batch: " + ", ".join(f"{size}: {speed:.0f}" for size, speed in by_size.items()))
     best = max(by_size, key=by_size.__getitem__)
-    for rows in (1, 4):
+    for rows in SETTINGS:
         measure(captured, best, rows)
 
 
