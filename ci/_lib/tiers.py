@@ -45,17 +45,23 @@ def build_current() -> interpreters.Interpreter:
 
 
 def test_environment(interpreter: interpreters.Interpreter) -> Path:
-    """Our wheels with what their tests need besides."""
-    plugins = [f"{plugin.name}[test]" for plugin in plugin_wheels.folders()]
+    """Our wheels with what their tests need besides; without the plugins that have an environment of their own."""
+    plugins = [f"{plugin.name}[test]" for plugin in plugin_wheels.folders() if not own_requirements(plugin)]
     return wheel_env.ensure("test", interpreter, ["hami-core[rich]", *plugins], ["-r", str(REQUIREMENTS / "tests.txt")])
 
 
 def plugin_environment(plugin: Path, interpreter: interpreters.Interpreter) -> Path:
     """The environment that a plugin's tests run in: one of its own where it has requirements of its own."""
-    requirements = REQUIREMENTS / f"{plugin.name}.txt"
-    if not requirements.is_file():
+    requirements = own_requirements(plugin)
+    if not requirements:
         return test_environment(interpreter)
     return wheel_env.ensure(plugin.name, interpreter, [f"{plugin.name}[test]"], ["-r", str(requirements)])
+
+
+def own_requirements(plugin: Path) -> Path | None:
+    """What the tests of this plugin need that is too much for all others: an engine of hundreds of megabytes."""
+    path = REQUIREMENTS / f"{plugin.name}.txt"
+    return path if path.is_file() else None
 
 
 def layers(totals: Totals, options: Options) -> None:

@@ -36,7 +36,7 @@ int main(int, char** argv) {
 
   fails([&] { nodes({{"data", "text"}}); });
   fails([&] { nodes({{"id", 1}}); });
-  fails([&] { nodes.submit({{"data", "text"}}).get(); });
+  fails([&] { (void)nodes.submit({{"data", "text"}}).get(); });
   try {
     nodes({{"data", 1}}, 0);
   } catch (const hami::Error& error) {
