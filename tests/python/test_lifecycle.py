@@ -187,6 +187,24 @@ def test_the_interpreter_ends_while_daemon_threads_wait_for_their_requests() -> 
         check_clean(run_script(slow(0.001, script)), "closed", "closed")
 
 
+def test_a_daemon_thread_that_catches_nothing_neither_prints_nor_aborts_at_the_end() -> None:
+    script = """
+        pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
+        def call():
+            while True:
+                pipe({"data": 1})
+        def call_with_lists():
+            while True:
+                pipe([{"data": 1}, {"data": 2}])
+        for _ in range(4):
+            threading.Thread(target=call, daemon=True).start()
+            threading.Thread(target=call_with_lists, daemon=True).start()
+        started.wait()
+    """
+    for _ in range(5):
+        check_clean(run_script(slow(0.001, script)), "closed", "closed")
+
+
 @pytest.mark.parametrize("thread", ["own", "any"])
 def test_a_backend_comes_back_while_the_interpreter_ends(thread: str) -> None:
     """CPython before 3.14 then ends its thread; the rest of the process must not notice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 from hami import _core
-from hami._errors import BatchError, DataTypeError
+from hami._errors import BatchError, DataTypeError, PipeClosed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,8 +47,15 @@ class Pipe:
         Raises the backend's own exception, or one of hami's; the request then has no `result`. For a list:
         BatchError with (index, exception) pairs, while the requests that went well have their `result`.
         """
-        if isinstance(requests, dict):
-            return self._core.call(requests, timeout)
+        try:
+            return (
+                self._core.call(requests, timeout) if isinstance(requests, dict) else self._call_all(requests, timeout)
+            )
+        except (PipeClosed, BatchError):
+            _stay_if_the_program_ends()
+            raise
+
+    def _call_all(self, requests: Any, timeout: float | None) -> list[dict[str, Any]]:
         if not isinstance(requests, list) or not all(isinstance(request, dict) for request in requests):
             raise DataTypeError(f"a pipe takes a dict or a list of dicts, got {_kind(requests)}")
         if len({id(request) for request in requests}) < len(requests):
@@ -211,7 +218,12 @@ def _close_at_exit(pipe: Pipe) -> None:
     _open_pipes.add(pipe)
 
 
+_program_ends = False
+
+
 def _close_all() -> None:
+    global _program_ends
+    _program_ends = True
     for pipe in list(_open_pipes):
         try:
             pipe.close()
@@ -219,3 +231,16 @@ def _close_all() -> None:
             import traceback
 
             traceback.print_exc()
+
+
+def _stay_if_the_program_ends() -> None:
+    """Keep a daemon thread whose pipe was closed because the program ends from raising that.
+
+    It would print a traceback while the interpreter ends, and CPython aborts if that happens a moment too late. It is
+    ended here instead; or raises after all, in case somebody at exit waits for it.
+    """
+    import threading
+    import time
+
+    if _program_ends and threading.current_thread().daemon:
+        time.sleep(5)
