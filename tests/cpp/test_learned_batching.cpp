@@ -29,8 +29,8 @@ struct Closed {
     scheduler.set_policy({gather, 8, 1, 0});
   }
 
-  // So many callers, until so many batches were run; how many items a millisecond were done in the last half.
-  double run(std::size_t callers, std::size_t batches) {
+  // So many callers with `each` items, until so many batches were run; how many items a millisecond were done in the last half.
+  double run(std::size_t callers, std::size_t batches, std::size_t each = 1) {
     struct Batch {
       Index instance;
       std::size_t items;
@@ -46,7 +46,7 @@ struct Closed {
       waiting.erase(instance);
       if (step.what == Step::kWait) waiting[instance] = static_cast<double>(step.until) / 1e6;
       if (step.what != Step::kRun) return;
-      const double took = fixed + item * static_cast<double>(taken.size());
+      const double took = fixed + item * static_cast<double>(taken.size() * each);
       running.push_back({instance, taken.size(), now + took, took});
       sizes.push_back(taken.size());
       if (sizes.size() * 2 > batches) {
@@ -66,9 +66,9 @@ struct Closed {
       if (coming > 0) {  // one caller after the other, a hundredth of a millisecond apart
         --coming;
         now += 0.01;
-        scheduler.push(request_of(1), nanoseconds(now), ++calls_);
+        scheduler.push(request_of(each), nanoseconds(now), ++calls_);
         if (scheduler.has_company()) collect(*scheduler.gathering(), 0);
-        for (std::size_t hands = scheduler.hands_for(1); hands > 0; --hands) summon();
+        for (std::size_t hands = scheduler.hands_for(each); hands > 0; --hands) summon();
         continue;
       }
       std::size_t first = 0;
@@ -84,8 +84,8 @@ struct Closed {
       running.erase(running.begin() + static_cast<std::ptrdiff_t>(first));
       now = std::max(now, ended.ends);
       coming += ended.items;
-      scheduler.ran(ended.instance, ended.items, nanoseconds(ended.took));
-      collect(ended.instance, ended.items);
+      scheduler.ran(ended.instance, ended.items * each, nanoseconds(ended.took));
+      collect(ended.instance, ended.items * each);
       summon();
     }
   }
@@ -117,6 +117,13 @@ TEST_CASE("where a batch is nearly free, it is filled") {
   Closed learned(4, 0.2, 1);
   learned.run(64, 300);
   CHECK_EQ(largest_of_last(learned.sizes, 100), 8u);
+  CHECK_EQ(learned.scheduler.aim(), 8u);
+}
+
+TEST_CASE("requests of several items are gathered too, though smaller batches were never seen") {
+  Closed learned(4, 0.2, 1);
+  learned.run(32, 300, 3);
+  CHECK_EQ(largest_of_last(learned.sizes, 100), 2u);  // requests: the two that fit into eight items
   CHECK_EQ(learned.scheduler.aim(), 8u);
 }
 

@@ -1,4 +1,4 @@
-// CostModel: moving averages by size, and the line through them.
+// CostModel: what batches of each size usually take, and the line through that.
 #include "schedule/cost_model.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ constexpr double kSlower = 0.05;         // of one that took more: others may ha
 constexpr double kOutlier = 2;           // and it counts for no more than this times what is usual
 constexpr double kForgets = 256;         // after so many runs of other sizes a size weighs half in the line
 constexpr double kNegligible = 0.02;     // what a smaller batch may cost more per item
-constexpr double kPays = 0.2;            // and a single item: a batch that gains less than this only costs memory and patience
+constexpr double kPays = 0.2;            // and the smallest: a larger one that gains less than this only costs memory and patience
 
 std::size_t floor_log2(std::size_t number) noexcept {
   std::size_t log = 0;
@@ -98,7 +98,7 @@ Aim CostModel::worthwhile(std::size_t least, std::size_t most) const noexcept {
   if (lowest > top) return {};
   if (lowest > bottom) return {items_of(lowest - 1), false};
   std::size_t chosen = lowest;
-  while (!sizes_[chosen].known() || sizes_[chosen].each() > best * (1 + (chosen == 0 ? kPays : kNegligible))) ++chosen;
+  while (!sizes_[chosen].known() || sizes_[chosen].each() > best * (1 + (chosen == bottom ? kPays : kNegligible))) ++chosen;
   const bool grows = chosen == highest && chosen < top;
   return {items_of(grows ? chosen + 1 : chosen), !grows};
 }

@@ -150,7 +150,9 @@ std::size_t NodeScheduler::items_of_first_call() const noexcept {
 std::size_t NodeScheduler::choose(Index instance) noexcept {
   const std::size_t floor = least(instance), cap = most(instance);
   if (policy_.gather != Gather::kLearn) return cap;
-  const Aim shared = shared_.worthwhile(floor, cap), alone = alone_.worthwhile(floor, cap);
+  const std::size_t front = queue_.front().request->items;
+  smallest_ = std::min(std::max(floor, front), cap);  // fewer cannot be run
+  const Aim shared = shared_.worthwhile(smallest_, cap), alone = alone_.worthwhile(smallest_, cap);
   const Aim& aim = shared.items > 0 && (others_work() || alone.items == 0) ? shared : alone;
   const bool tries = batches_ >= try_again_;
   if (tries) {
@@ -167,6 +169,7 @@ std::size_t NodeScheduler::choose(Index instance) noexcept {
   else if (tries && aim.settled)
     chosen = tries_more_ ? 2 * chosen : quotient(chosen, 2);
   if (!aim.settled && !tries) chosen = std::max(chosen, items_of_first_call());  // what came together stays together
+  chosen = quotient(chosen, front) * front;  // whole requests, or a size between two numbers of them would never be seen
   return std::clamp(chosen, std::min(floor, cap), cap);
 }
 
@@ -272,8 +275,8 @@ std::optional<Cost> NodeScheduler::cost() const noexcept {
 
 std::size_t NodeScheduler::aim() const noexcept {
   if (policy_.gather != Gather::kLearn) return policy_.max;
-  const std::size_t alone = alone_.worthwhile(policy_.min, policy_.max).items;
-  return alone > 0 ? alone : shared_.worthwhile(policy_.min, policy_.max).items;
+  const std::size_t alone = alone_.worthwhile(smallest_, policy_.max).items;
+  return alone > 0 ? alone : shared_.worthwhile(smallest_, policy_.max).items;
 }
 
 }  // namespace hami

@@ -138,6 +138,7 @@ class NodeScheduler {
   std::uint64_t batches_ = 0;
   std::uint64_t try_again_ = 8;  // another size than the best, when so many were run
   bool tries_more_ = false;
+  std::size_t smallest_ = 1;  // batch that can be made of what waited last
   Nanoseconds last_took_ = 0;
   bool staying_ = false;          // the gathering instance waits for callers that it has just released
   unsigned missed_ = 0;           // how often in a row they did not come
