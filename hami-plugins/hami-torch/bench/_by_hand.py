@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from concurrent.futures import Future
 
 import torch
@@ -51,10 +52,11 @@ class ByHand:
 
 
 class Batcher:
-    """Callers put their picture into a queue; each worker takes what waits, up to `most`, and runs it."""
+    """Callers put their picture into a queue; a worker takes what comes within `wait` ms, up to `most`, and runs it."""
 
-    def __init__(self, workers: list[ByHand], most: int) -> None:
+    def __init__(self, workers: list[ByHand], most: int, wait: float) -> None:
         self.most = most
+        self.wait = wait / 1000
         self.waiting: queue.SimpleQueue[tuple[bytes, Future[torch.Tensor]] | None] = queue.SimpleQueue()
         self.threads = [threading.Thread(target=self.work, args=(worker,)) for worker in workers]
         for thread in self.threads:
@@ -68,9 +70,10 @@ class Batcher:
     def work(self, worker: ByHand) -> None:
         while (first := self.waiting.get()) is not None:
             batch = [first]
+            end = time.monotonic() + self.wait
             while len(batch) < self.most:
                 try:
-                    another = self.waiting.get_nowait()
+                    another = self.waiting.get(timeout=max(0.0, end - time.monotonic()))
                 except queue.Empty:
                     break
                 if another is None:

@@ -31,13 +31,14 @@ from _work import (
 )
 
 CALLERS = 64
-SETTINGS = {1: ((32, 2), (32, 3)), 4: ((16, 3),)}  # by images a request: most requests at once, instances
+# By images a request: most requests at once, instances, how many ms an instance waits for more.
+SETTINGS = {1: ((32, 2, 3.0), (24, 3, 3.0)), 4: ((16, 3, 0.0), (32, 2, 5.0))}
 
 
-def make_pipe(most: int, instances: int, rows: int) -> hami.Pipe:
+def make_pipe(most: int, instances: int, wait: float, rows: int) -> hami.Pipe:
     captured = [size * rows for size in sizes(most)]
     node = {"backend": "S[TorchModel,SyncTensor]", **MODEL, "graphs": captured, "max": most * rows}
-    return hami.pipe({**node, "batching": "max", "instance_num": instances})
+    return hami.pipe({**node, "batching": "max", "batching_timeout": wait, "instance_num": instances})
 
 
 def loops(pipe: hami.Pipe, data: list[torch.Tensor], rows: int) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def measure(captured: Captured, best: int, rows: int) -> None:
     kind = getattr(torch, MODEL["dtype"])
     data = [torch.rand((rows, 3, SIZE, SIZE), device=DEVICE).to(kind) for _ in range(CALLERS)]
     data = [each.contiguous(memory_format=torch.channels_last) for each in data]
-    found: dict[tuple[tuple[int, int], str], float] = {}
+    found: dict[tuple[tuple[int, int, float], str], float] = {}
     for setting in SETTINGS[rows]:
         with make_pipe(*setting, rows) as pipe:
             for name, loop in loops(pipe, data, rows).items():
@@ -74,7 +75,7 @@ def measure(captured: Captured, best: int, rows: int) -> None:
         at_least=0.95,
         images_per_s=medians(taken),
         best_raw_batch=best,
-        pipe=f"max {setting[0]} requests, {setting[1]} instances, callers are {name}",
+        pipe=f"max {setting[0]} requests, {setting[1]} instances, wait {setting[2]} ms, callers are {name}",
     )
 
 

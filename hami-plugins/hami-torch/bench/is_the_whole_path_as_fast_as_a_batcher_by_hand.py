@@ -23,17 +23,18 @@ from _work import (
 )
 
 CALLERS = 64
-SETTINGS = ((16, 2), (32, 1), (32, 2), (64, 1))  # most in a batch, workers
+# Most in a batch, workers, how many ms a worker waits for more; both sides choose among them.
+SETTINGS = ((16, 2, 0.0), (16, 2, 4.0), (32, 1, 0.0), (32, 2, 0.0), (32, 2, 4.0), (64, 1, 0.0))
 
 
-def make_batcher(most: int, workers: int) -> Batcher:
+def make_batcher(most: int, workers: int, wait: float) -> Batcher:
     model = module()
-    return Batcher([ByHand(Captured(model, sizes(most))) for _ in range(workers)], most)
+    return Batcher([ByHand(Captured(model, sizes(most))) for _ in range(workers)], most, wait)
 
 
-def make_pipe(most: int, instances: int) -> hami.Pipe:
+def make_pipe(most: int, instances: int, wait: float) -> hami.Pipe:
     node = {"backend": WHOLE, **MODEL, **PREPARED, "graphs": sizes(most), "max": most, "instance_num": instances}
-    return hami.pipe({**node, "batching": "max"})
+    return hami.pipe({**node, "batching": "max", "batching_timeout": wait})
 
 
 def main() -> None:
@@ -49,7 +50,7 @@ def main() -> None:
             for _ in range(2):
                 by_pipe[setting] = closed_loop(lambda file: pipe({"data": file}), files, CALLERS, SECONDS / 2)
             speeds = f"by hand {by_hand[setting]:.0f}, pipe {by_pipe[setting]:.0f} images/s"
-            say(f"max {setting[0]}, {setting[1]} at once: {speeds}")
+            say(f"max {setting[0]}, {setting[1]} at once, wait {setting[2]} ms: {speeds}")
             say(f"  {pipe.stats()['default']}")
     best_hand, best_pipe = max(by_hand, key=by_hand.__getitem__), max(by_pipe, key=by_pipe.__getitem__)
     batcher = make_batcher(*best_hand)
@@ -67,8 +68,8 @@ def main() -> None:
         value,
         at_least=1.0,
         images_per_s=medians(taken),
-        by_hand=f"max {best_hand[0]}, {best_hand[1]} workers",
-        pipe=f"max {best_pipe[0]}, {best_pipe[1]} instances",
+        by_hand=f"max {best_hand[0]}, {best_hand[1]} workers, wait {best_hand[2]} ms",
+        pipe=f"max {best_pipe[0]}, {best_pipe[1]} instances, wait {best_pipe[2]} ms",
     )
 
 

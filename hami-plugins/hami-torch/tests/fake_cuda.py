@@ -109,6 +109,7 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_stream", fake.set_stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: fake.current)
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: fake.default)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: fake.current.cuda_stream, raising=False)
@@ -116,4 +117,5 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "graph", fake.graph)
     monkeypatch.setattr(_streams, "_idle", {})
     monkeypatch.setattr(_streams, "_lent", {})
+    monkeypatch.setattr(_streams, "_seen", {})
     return fake

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import hami
 import numpy as np
@@ -187,3 +188,14 @@ def test_nvjpeg_writes_only_into_memory_that_nothing_reads(cuda, monkeypatch, gu
     assert len(decoder.decode([b"a", b"b"], gray=False)) == 2
     assert cuda.log == log
     decoder.close()
+
+
+def test_a_file_is_read_where_it_is_and_kept_as_long_as_that():
+    file = bytes(range(200))
+    before = sys.getrefcount(file)
+    tensor = _nvjpeg._viewed(memoryview(file))
+    assert tensor.data_ptr() == np.frombuffer(file, np.uint8).ctypes.data
+    assert tensor.tolist() == list(range(200))
+    assert sys.getrefcount(file) == before + 1
+    del tensor
+    assert sys.getrefcount(file) == before

@@ -51,6 +51,18 @@ def test_rows_that_pad_a_batch_are_zero_and_not_what_ran_before(graphs):
     assert [seen[:, 0].tolist() for seen in graphs.seen] == [[1, 2, 3, 0], [4], [5, 6, 7, 0]]
 
 
+def test_rows_of_one_tensor_are_not_gathered_again_and_all_are_cast_on_the_way(graphs, monkeypatch):
+    whole = row(1, 2, 3).double()
+    cat = torch.cat
+    gathered = []
+    monkeypatch.setattr(torch, "cat", lambda parts, **options: gathered.append(len(parts)) or cat(parts, **options))
+    graphs.run(list(whole.split([1, 2])), 3)
+    assert gathered == []
+    graphs.run([row(4).double(), row(5).double()], 2)
+    assert gathered == [2]
+    assert [seen[:, 0].tolist() for seen in graphs.seen] == [[1, 2, 3, 0], [4, 5]]
+
+
 def test_outputs_belong_to_the_caller_and_have_his_rows_only(graphs):
     first = graphs.run([row(1), row(2, 3)], 3)
     graphs.run([row(7, 8, 9, 10)], 4)
@@ -92,5 +104,5 @@ def test_a_capture_that_fails_is_ended_for_torch_too(cuda, monkeypatch):
     [(row(1), True), (torch.zeros(1, 3), False), (torch.zeros(1, 2, dtype=torch.float64), False)],
 )
 def test_only_what_the_buffer_was_made_for_fits(graphs, part, fits):
-    assert graphs.fits([row(1), part], 2) is fits
-    assert not graphs.fits([part], 5)
+    assert graphs.fits(part.shape[1:], part.dtype, 2) is fits
+    assert not graphs.fits(part.shape[1:], part.dtype, 5)

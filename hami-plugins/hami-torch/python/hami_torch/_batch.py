@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import hami
 
@@ -22,16 +22,11 @@ class Feed(NamedTuple):
     form: int | tuple[str, ...] | None
 
 
-class Taker(Protocol):
-    """What checks and casts the tensors of a request: the backend."""
-
-    def check(self, tensor: torch.Tensor) -> torch.Tensor: ...
-    def cast(self, tensor: torch.Tensor) -> torch.Tensor: ...
-
-
-def feed_of(item: Any, taker: Taker) -> Feed:
-    """Read a request; errors say which of its tensors is wrong."""
+def feed_of(item: Any, check: Callable[[torch.Tensor], torch.Tensor]) -> Feed:
+    """Read a request; `check` refuses a tensor, and errors say which of the request's is wrong."""
     data = data_of(item, "TorchModel")
+    if isinstance(data, torch.Tensor):
+        return Feed([rows_of(check(data), item, "TorchModel")], size_of(item), None)
     named: dict[str, Any]
     form: int | tuple[str, ...] | None = None
     if isinstance(data, Mapping):
@@ -44,10 +39,7 @@ def feed_of(item: Any, taker: Taker) -> Feed:
         named = {"data": data}
     if not named:
         raise hami.RequestError('TorchModel: "data" is empty; it is a tensor, or a list or dict of them')
-    tensors = [
-        taker.cast(rows_of(taker.check(as_tensor(part, "TorchModel")), item, "TorchModel", name))
-        for name, part in named.items()
-    ]
+    tensors = [rows_of(check(as_tensor(part, "TorchModel")), item, "TorchModel", name) for name, part in named.items()]
     return Feed(tensors, size_of(item), form)
 
 
@@ -58,6 +50,9 @@ Give = Callable[[Any, Any], None]
 
 def run_groups(members: Members, call: Call, give: Give) -> None:
     """Call the program once for each group of requests that fit together, and give each request its rows."""
+    if len(members) == 1:
+        _run_group(members, call, give)
+        return
     groups: dict[tuple[Any, ...], Members] = {}
     for item, feed in members:
         key = (feed.form, *((tensor.shape[1:], tensor.dtype) for tensor in feed.tensors))
@@ -79,7 +74,7 @@ def _run_group(members: Members, call: Call, give: Give) -> None:
     if len(members) == 1:
         give(members[0][0], output)
         return
-    if any(tensor.ndim == 0 or len(tensor) != rows for tensor in flat(output)):
+    if any(tensor.ndim == 0 or tensor.shape[0] != rows for tensor in flat(output)):
         _singly(members, call, give)  # an output is not per row: it cannot be told whose is what
         return
     # One call for all: each releases Python's lock, which many callers wait for.
@@ -117,6 +112,8 @@ def _singly(members: Members, call: Call, give: Give) -> None:
 
 def _formed(output: Any) -> Any:
     """Check that the output is tensors in a form that can be given on; a subclass of dict becomes a dict."""
+    if isinstance(output, torch.Tensor):
+        return output
     parts = list(output.values()) if isinstance(output, Mapping) else output
     parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
     for part in parts:

@@ -12,6 +12,7 @@ import hami
 
 from hami_torch import _streams
 from hami_torch._program import first_line
+from hami_torch._rows import whole_of
 from hami_torch._tensor import each_tensor
 from hami_torch._torch import torch
 
@@ -80,26 +81,25 @@ class Graphs:
             with torch.cuda.graph(empty, stream=self._stream, capture_error_mode="thread_local"):
                 self._input[:1].zero_()
 
-    def fits(self, parts: Sequence[torch.Tensor], rows: int) -> bool:
-        """Whether there is a graph for these parts of one batch."""
+    def fits(self, row_shape: torch.Size, dtype: torch.dtype, rows: int) -> bool:
+        """Whether there is a graph for so many rows of that shape and dtype."""
         buffer = self._input
-        return rows <= self.sizes[-1] and all(
-            part.shape[1:] == buffer.shape[1:] and part.dtype == buffer.dtype for part in parts
-        )
+        return rows <= self.sizes[-1] and row_shape == buffer.shape[1:] and dtype == buffer.dtype
 
     def run(self, parts: Sequence[torch.Tensor], rows: int) -> Any:
         """Gather the parts and run the graph of the next size; the outputs have `rows` rows and are the caller's."""
         size = next_size(self.sizes, rows)
         assert size is not None, "fits() said so"
-        stream = torch.cuda.current_stream(self._input.device)
+        stream = _streams.current(self._input.device)
         with self._lock:
             if self._last is not None and self._last != stream:
                 stream.wait_stream(self._last)
             self._last = stream
-            if len(parts) == 1:
-                self._input[:rows].copy_(parts[0])
-            else:
+            whole = whole_of(parts)
+            if whole is None and parts[0].dtype == self._input.dtype:
                 torch.cat(list(parts), out=self._input[:rows])
+            else:
+                self._input[:rows].copy_(torch.cat(list(parts)) if whole is None else whole)  # cast on the way
             if size > rows:
                 self._input[rows:size].zero_()
             graph, output = self._graphs[size]
@@ -117,4 +117,4 @@ class Graphs:
 
 def _own(tensor: torch.Tensor, rows: int, size: int) -> torch.Tensor:
     # What is not per row is left as it is: the caller sees that and says so.
-    return (tensor[:rows] if tensor.ndim and len(tensor) == size else tensor).clone()
+    return (tensor[:rows] if tensor.ndim and tensor.shape[0] == size else tensor).clone()

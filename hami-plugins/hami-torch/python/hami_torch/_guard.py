@@ -32,7 +32,7 @@ class Guard(hami.Backend):
         if self._device.type == "cuda":
             self._stream = _streams.lease(self._device)
             if not self.children:
-                self._before = torch.cuda.current_stream(self._device)
+                self._before = _streams.current(self._device)
                 torch.cuda.set_stream(self._stream)
 
     def forward(self, batch: list[Any]) -> None:
@@ -45,7 +45,7 @@ class Guard(hami.Backend):
         for item in batch:
             item["result"] = data_of(item, type(self).__name__)
         if self._before is not None:
-            _streams.hand_over(batch, torch.cuda.current_stream(self._device), self._before, finish=self.finishes)
+            _streams.hand_over(batch, _streams.current(self._device), self._before, finish=self.finishes)
 
     def close(self) -> None:
         if self._stream is None:

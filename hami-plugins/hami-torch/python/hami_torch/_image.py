@@ -6,6 +6,7 @@ from typing import Any
 
 import hami
 
+from hami_torch._rows import gathered
 from hami_torch._tensor import TensorBackend, dtype_name, show
 from hami_torch._torch import torch
 
@@ -25,9 +26,8 @@ class ImageBackend(TensorBackend):
                 continue
             groups.setdefault(key, []).append((item, image))
         for (_, _, setting), members in groups.items():
-            for (item, _), result in zip(
-                members, self._together([image for _, image in members], setting), strict=True
-            ):
+            results = self._together([image for _, image in members], setting)
+            for (item, _), result in zip(members, results, strict=True):
                 self.give(item, result)
 
     def _together(self, images: list[torch.Tensor], setting: Any) -> list[torch.Tensor]:
@@ -35,8 +35,8 @@ class ImageBackend(TensorBackend):
             image = images[0]
             return [self.apply(image, setting) if image.ndim == 4 else self.apply(image[None], setting)[0]]
         rows = [image if image.ndim == 4 else image[None] for image in images]
-        whole = self.apply(torch.cat(rows), setting)
-        parts = whole.split([len(row) for row in rows])
+        whole = self.apply(gathered(rows), setting)
+        parts = whole.split([row.shape[0] for row in rows])
         return [part if image.ndim == 4 else part[0] for part, image in zip(parts, images, strict=True)]
 
     def setting(self, item: Any) -> Any:

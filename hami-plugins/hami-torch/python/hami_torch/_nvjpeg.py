@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from hami_torch import _streams
 from hami_torch._torch import torch
 
@@ -33,10 +35,10 @@ class Decoder:
         torchvision decodes on a stream of its own into memory of the current one, and does not wait for what still
         reads that memory: so the current stream is one where nothing does.
         """
-        outer = torch.cuda.current_stream(self._device)
-        if outer != torch.cuda.default_stream(self._device) and outer.query():
+        outer = _streams.current(self._device)
+        if outer.cuda_stream != 0 and outer.query():
             return _decode(encoded, self._device, gray)
-        with torch.cuda.stream(self._stream):
+        with _streams.using(self._stream):
             pictures = _decode(encoded, self._device, gray)
         outer.wait_stream(self._stream)
         for picture in pictures:
@@ -53,7 +55,7 @@ def _decode(encoded: list[memoryview], device: torch.device, gray: bool) -> list
     import torchvision.io as io
 
     mode = io.ImageReadMode.GRAY if gray else io.ImageReadMode.RGB
-    files = [torch.frombuffer(bytearray(data), dtype=torch.uint8) for data in encoded]
+    files = [_viewed(data) for data in encoded]
     if len(files) > 1 and _takes_lists():
         try:
             return list(io.decode_jpeg(files, mode=mode, device=device))
@@ -62,6 +64,22 @@ def _decode(encoded: list[memoryview], device: torch.device, gray: bool) -> list
         except RuntimeError:  # one of them is broken: which?
             pass
     return [_decode_one(io, file, mode, device) for file in files]
+
+
+class _Writable:
+    """The memory of an array said to be writable, for torch takes no other, and the decoder only reads."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.owner = array
+        self.__array_interface__ = array.__array_interface__ | {"data": (array.ctypes.data, False)}
+
+
+def _viewed(data: memoryview) -> torch.Tensor:
+    """Return a file as a tensor over its own memory, which lives as long as that.
+
+    A copy takes far longer: for one above 128 kB or so the allocator maps memory anew each time.
+    """
+    return torch.from_numpy(np.asarray(_Writable(np.frombuffer(data, np.uint8))))
 
 
 def _decode_one(io: Any, file: torch.Tensor, mode: Any, device: torch.device) -> torch.Tensor | Exception:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from hami_torch._torch import torch
@@ -19,6 +20,7 @@ _MADE_ON = "_hami_stream"
 _lock = threading.Lock()  # guards _idle and _lent
 _idle: dict[torch.device, list[torch.cuda.Stream]] = {}
 _lent: dict[torch.device, set[int]] = {}
+_seen: dict[tuple[torch.device, int], torch.cuda.Stream] = {}  # by handle: the default streams, and those once lent
 
 
 def lease(device: torch.device) -> torch.cuda.Stream:
@@ -52,8 +54,35 @@ def give_back(stream: torch.cuda.Stream) -> None:
 
 def current_handle(device: torch.device) -> int:
     """Return the handle of the stream that this thread works on; 0 is the default one, and the CPU."""
-    # torch.cuda.current_stream makes an object; this is asked for several times in every batch.
     return int(torch._C._cuda_getCurrentRawStream(device.index)) if device.type == "cuda" else 0
+
+
+def current(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream that this thread works on, without making an object of it each time as torch does.
+
+    It is asked for several times in every batch.
+    """
+    handle = int(torch._C._cuda_getCurrentRawStream(device.index))
+    stream = _seen.get((device, handle))
+    if stream is None:
+        stream = torch.cuda.current_stream(device)
+        if handle == 0 or handle in _lent.get(device, ()):
+            _seen[device, handle] = stream
+    return stream
+
+
+@contextmanager
+def using(stream: torch.cuda.Stream) -> Iterator[torch.cuda.Stream]:
+    """Work on `stream`, as torch.cuda.stream does with more ado; yields the one that was current on its device."""
+    device = torch.cuda.current_device()
+    outer = current(stream.device)
+    torch.cuda.set_stream(stream)  # also makes its device the current one
+    try:
+        yield outer
+    finally:
+        torch.cuda.set_stream(outer)
+        if device != stream.device.index:
+            torch.cuda.set_device(device)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -98,13 +127,13 @@ def made(tensor: torch.Tensor, handle: int) -> None:
 
 def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, *, finish: bool = False) -> None:
     """Run a backend on `stream`, in order with the stream that is current; `finish` waits until the work is done."""
-    outer = torch.cuda.current_stream(stream.device)
+    outer = current(stream.device)
     come = [tensor for item in batch if "data" in item for tensor in tensors_in(item["data"])]
     arrive(come, stream.device)
     if come:
         stream.wait_stream(outer)
         keep(come, stream)
-    with torch.cuda.stream(stream):
+    with using(stream):
         backend.forward(batch)
     hand_over(batch, stream, outer, finish=finish)
 

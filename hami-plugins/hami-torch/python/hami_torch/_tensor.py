@@ -11,6 +11,8 @@ from hami_torch._device import device_of, out_of_memory
 from hami_torch._streams import arrive, current_handle, made
 from hami_torch._torch import torch
 
+_NOTHING = object()
+
 
 class TensorBackend(hami.Backend):
     """Base of the backends that work on one device; torch releases the GIL, so any thread may call them."""
@@ -23,12 +25,17 @@ class TensorBackend(hami.Backend):
         self._device = device_of(self.device, type(self).__name__)
 
     def forward(self, batch: list[Any]) -> None:
+        keeps_grad = torch.is_grad_enabled()
+        if keeps_grad:
+            torch.set_grad_enabled(False)  # less work than torch.no_grad()
         try:
-            with torch.no_grad():
-                self.run(batch)
+            self.run(batch)
             return
         except torch.cuda.OutOfMemoryError as error:
             reason = str(error).strip().partition("\n")[0]
+        finally:
+            if keeps_grad:
+                torch.set_grad_enabled(True)
         # Here the exception is gone, and with its traceback the frames that held the tensors of the batch.
         raise out_of_memory(self._device, type(self).__name__, reason)
 
@@ -38,9 +45,10 @@ class TensorBackend(hami.Backend):
     def read(self, batch: list[Any], take: Callable[[Any], Any] | None = None) -> list[tuple[Any, Any]]:
         """Return each request with what `take` reads of it, its tensor as a rule; those that are wrong fail alone."""
         found = []
+        take = take or self.tensor_of
         for item in batch:
             try:
-                found.append((item, (take or self.tensor_of)(item)))
+                found.append((item, take(item)))
             except hami.Error as error:
                 item.fail(error)
         arrive((tensor for _, value in found for tensor in flat(value)), self._device)
@@ -75,9 +83,10 @@ class TensorBackend(hami.Backend):
 
 def data_of(item: Any, owner: str) -> Any:
     """Return the request's `data`, or say that there is none."""
-    if "data" not in item:
+    data = item.get("data", _NOTHING)
+    if data is _NOTHING:
         raise hami.RequestError(f'{owner}: the request has no "data"; its keys are {sorted(item.keys())}')
-    return item["data"]
+    return data
 
 
 def as_tensor(data: Any, owner: str) -> torch.Tensor:
@@ -107,6 +116,8 @@ def flat(value: Any) -> list[torch.Tensor]:
 
 def each_tensor(value: Any, change: Callable[[Any], torch.Tensor]) -> Any:
     """Apply `change` to a value, or to each in a list or dict, and keep the form."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
     if isinstance(value, Mapping):
         return {name: change(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import hami
 
-from hami_torch._rows import rows_of
+from hami_torch._rows import gathered, rows_of
 from hami_torch._tensor import TensorBackend, show
 from hami_torch._torch import torch
 
@@ -32,7 +32,7 @@ class CatTensor(TensorBackend):
                     f"CatTensor cannot gather {show(first)} and {show(tensor)} in one batch; "
                     "they may differ along axis 0 only"
                 )
-        whole = torch.cat([tensor for _, tensor in members])
+        whole = gathered([tensor for _, tensor in members])
         for item, _ in members:
             self.give(item, whole)
 

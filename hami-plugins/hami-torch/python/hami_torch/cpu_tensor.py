@@ -6,9 +6,8 @@ from typing import Any
 
 import hami
 
-from hami_torch._streams import arrive
+from hami_torch._streams import arrive, current
 from hami_torch._tensor import as_tensor, data_of, each_tensor, flat
-from hami_torch._torch import torch
 
 
 class CpuTensor(hami.Backend):
@@ -34,4 +33,4 @@ class CpuTensor(hami.Backend):
         for item, value in found:
             item["result"] = each_tensor(value, lambda tensor: tensor.detach().to("cpu", non_blocking=True))
         for device in devices:
-            torch.cuda.current_stream(device).synchronize()
+            current(device).synchronize()

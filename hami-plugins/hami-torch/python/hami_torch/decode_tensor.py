@@ -80,7 +80,8 @@ class DecodeTensor(TensorBackend):
             whole = torch.stack([picture for _, picture in group]) if len(group) > 1 else group[0][1][None]
             if self.color == "bgr":
                 whole = whole.flip(1)
-            for (item, _), row in zip(group, whole.split(1), strict=True):
+            rows = whole.split(1) if len(group) > 1 else [whole]
+            for (item, _), row in zip(group, rows, strict=True):
                 self._answer(item, row)
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import hami
 from hami_torch._batch import Feed, feed_of, run_groups
 from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
+from hami_torch._rows import gathered
 from hami_torch._tensor import TensorBackend, show
 from hami_torch._torch import torch
 
@@ -94,33 +95,29 @@ class TorchModel(TensorBackend):
         run_groups(members, self._call, self.give)
 
     def _feed(self, item: Any) -> Any:
-        return feed_of(item, self)
+        return feed_of(item, self.check)
 
     def _call(self, feeds: list[Feed], rows: int) -> Any:
         assert self._program is not None
         first = feeds[0]
         if self._graphs is not None and first.form is None:
-            parts = [feed.tensors[0] for feed in feeds]
-            if self._graphs.fits(parts, rows):
-                return self._graphs.run(parts, rows)
-        tensors = [
-            self._laid_out(torch.cat(parts) if len(parts) > 1 else parts[0])
-            for parts in zip(*(feed.tensors for feed in feeds), strict=True)
-        ]
+            one = first.tensors[0]
+            if self._graphs.fits(one.shape[1:], self._dtype_for(one), rows):
+                return self._graphs.run([feed.tensors[0] for feed in feeds], rows)
+        tensors = [self._laid_out(gathered(parts)) for parts in zip(*(feed.tensors for feed in feeds), strict=True)]
         if isinstance(first.form, tuple):
             return self._program.call(**dict(zip(first.form, tensors, strict=True)))
         return self._program.call(*tensors)
 
+    def _dtype_for(self, tensor: torch.Tensor) -> torch.dtype:
+        """Return what a tensor is cast to: floating point input to the dtype of the weights, where `dtype` says it."""
+        return self._dtype if self._dtype is not None and tensor.is_floating_point() else tensor.dtype
+
     def _laid_out(self, tensor: torch.Tensor) -> torch.Tensor:
+        tensor = tensor.to(self._dtype_for(tensor))
         if self.channels_last and tensor.ndim == 4:
             return tensor.contiguous(memory_format=torch.channels_last)
         return tensor
-
-    def cast(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Give floating point input the dtype of the weights, where `dtype` says what that is."""
-        if self._dtype is None or not tensor.is_floating_point():
-            return tensor
-        return tensor.to(self._dtype)
 
     def close(self) -> None:
         if self._graphs is not None:
