@@ -1,0 +1,3 @@
+"""TensorRT engines as HAMi backends."""
+
+__all__: list[str] = []

@@ -1,0 +1,1 @@
+"""Finds the engine of a recipe or builds it, once however many ask."""

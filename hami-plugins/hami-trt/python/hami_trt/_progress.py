@@ -1,0 +1,1 @@
+"""Shows how far the build of an engine is."""

@@ -1,0 +1,1 @@
+"""From max, min and opt to the shapes of optimization profiles."""
