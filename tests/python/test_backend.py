@@ -143,6 +143,7 @@ def test_the_rest_of_the_description() -> None:
     assert described == {
         "range": "",
         "params": [],
+        "attributes": {},
         "thread": "concurrent",
         "quick": True,
         "retry_safe": False,
@@ -153,6 +154,7 @@ def test_the_rest_of_the_description() -> None:
         "doc": "",
         "range": "",
         "params": [],
+        "attributes": {},
         "thread": "own",
         "quick": False,
         "retry_safe": True,
@@ -213,6 +215,11 @@ def bad(**members: Any) -> type:
             bad(annotations={"forward": int}),
             "Bad: forward is a method of every backend and cannot be a parameter",
         ),
+        (
+            bad(annotations={"x": Annotated[int, hami.Key("a b")]}),
+            'Bad: "a b" is no name for a parameter: letters, digits and _, parts by ::',
+        ),
+        (bad(annotations={"x": int, "y": Annotated[int, hami.Key("x")]}), 'Bad: parameter "x" is declared twice'),
         (bad(annotations={"x": list[int]}), f'Bad: list[int] is no type for parameter "x"; {SUPPORTED}'),
         (bad(annotations={"x": dict}), f'Bad: dict is no type for parameter "x"; {SUPPORTED}'),
         (bad(annotations={"x": int | str}), f'Bad: int | str is no type for parameter "x"; {SUPPORTED}'),

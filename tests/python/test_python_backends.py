@@ -6,7 +6,7 @@ import gc
 import threading
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import hami
 import pytest
@@ -34,6 +34,37 @@ def test_parameters_arrive_typed_before_init() -> None:
     assert seen == {
         "model": Path("a/b.onnx"), "flag": True, "names": ["x", "y"], "wait": 5.0, "room": 1024, "missing": None,
     }  # fmt: skip
+
+
+class Keyed(hami.Backend):
+    most: Annotated[int | None, hami.Key("max"), "the most rows"] = None
+    cache: Annotated[Path, hami.Key("model::cache")] = Path("none")
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = (self.most, self.cache)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"backend": "TestKeyed", "max": 4, "model::cache": "a.trt"},
+        {"backend": "TestKeyed", "TestKeyed.max": 4, "TestKeyed.model::cache": "a.trt"},
+        {"backend": "TestKeyed(max=4)", "model::cache": "a.trt"},
+        {"node": {"backend": "TestKeyed", "TestKeyed": {"max": 4, "model::cache": "a.trt"}}},
+    ],
+    ids=["node", "backend", "expression", "table"],
+)
+def test_a_parameter_may_have_a_name_that_an_attribute_cannot_have(config: dict[str, Any]) -> None:
+    hami.register("TestKeyed")(Keyed)
+    with hami.pipe(config) as pipe:
+        assert pipe({"data": 1})["result"] == (4, Path("a.trt"))
+    assert [(param["name"], param["text"], param["help"]) for param in hami.backends()["TestKeyed"].params or ()] == [
+        ("max", "max: int = None", "the most rows"),
+        ("model::cache", 'model::cache: path = "none"', ""),
+    ]
+    with pytest.raises(hami.ConfigError, match=r'parameter "max" of TestKeyed takes int, got "four"'):
+        hami.pipe({"backend": "TestKeyed", "TestKeyed.max": "four"})
 
 
 def test_a_class_with_inject_dependency_stands_first_in_di() -> None:

@@ -3,7 +3,7 @@
 
 #include <pybind11/stl.h>
 
-#include <set>
+#include <map>
 
 #include "errors.hpp"
 #include "registry/generated.hpp"
@@ -20,6 +20,13 @@ struct Child {
   BackendPtr backend;
 };
 
+// What of the object holds a parameter, and whether Python wants a pathlib.Path there.
+struct Attribute {
+  std::string name;
+  bool is_path = false;
+};
+using Attributes = std::map<std::string, Attribute>;  // by the parameter's name
+
 std::vector<Request*> requests_of(const py::list& batch) {
   std::vector<Request*> requests;
   for (py::handle item : batch) {
@@ -32,8 +39,8 @@ std::vector<Request*> requests_of(const py::list& batch) {
 
 class PythonBackend final : public Backend {
  public:
-  PythonBackend(std::shared_ptr<PyRef> cls, std::shared_ptr<const std::set<std::string>> paths)
-      : cls_(std::move(cls)), paths_(std::move(paths)) {}
+  PythonBackend(std::shared_ptr<PyRef> cls, std::shared_ptr<const Attributes> attributes)
+      : cls_(std::move(cls)), attributes_(std::move(attributes)) {}
   ~PythonBackend() override {
     if (!object_) return;
     const HoldGil gil;
@@ -54,9 +61,10 @@ class PythonBackend final : public Backend {
     try {
       py::object object = call_python(cls_->get());
       for (const auto& [name, value] : init.params()) {
+        const Attribute& attribute = attributes_->at(name);
         py::object given = to_python(value);
-        if (paths_->count(name) && !given.is_none()) given = py::module_::import("pathlib").attr("Path")(given);
-        object.attr(name.c_str()) = given;
+        if (attribute.is_path && !given.is_none()) given = py::module_::import("pathlib").attr("Path")(given);
+        object.attr(attribute.name.c_str()) = given;
       }
       set_children(init, object);
       object_ = PyRef(object);
@@ -142,7 +150,7 @@ class PythonBackend final : public Backend {
   Range range_() const override { return range_of_; }
 
   std::shared_ptr<PyRef> cls_;
-  std::shared_ptr<const std::set<std::string>> paths_;  // parameters that Python wants as pathlib.Path
+  std::shared_ptr<const Attributes> attributes_;
   PyRef object_;
   PyRef forward_method_;
   bool initialised_ = false;  // else there is nothing for `close` to free
@@ -163,8 +171,9 @@ ParamSpec spec_of(const py::dict& given) {
 }
 
 ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner, const std::string& doc,
-                         const std::string& range, const std::vector<py::dict>& params, const std::string& threads,
-                         bool quick, bool retry_safe, const std::pair<std::size_t, std::optional<std::size_t>>& children) {
+                         const std::string& range, const std::vector<py::dict>& params,
+                         const std::map<std::string, std::string>& attributes, const std::string& threads, bool quick,
+                         bool retry_safe, const std::pair<std::size_t, std::optional<std::size_t>>& children) {
   BackendClass made;
   made.name = name;
   made.owner = owner;
@@ -177,10 +186,12 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
   const std::size_t most = children.second.value_or(Phase::kMany);
   if (most > 0) made.brackets = {children.first > 0, {Phase{std::max<std::size_t>(1, children.first), most}}};
   auto held = std::make_shared<PyRef>(std::move(cls));
-  std::set<std::string> paths;
-  for (const ParamSpec& spec : made.params)
-    if (spec.type == ParamType::kPath) paths.insert(spec.name);
-  made.create = [held, names = std::make_shared<const std::set<std::string>>(std::move(paths))] {
+  Attributes held_by;
+  for (const ParamSpec& spec : made.params) {
+    const auto other = attributes.find(spec.name);
+    held_by[spec.name] = {other == attributes.end() ? spec.name : other->second, spec.type == ParamType::kPath};
+  }
+  made.create = [held, names = std::make_shared<const Attributes>(std::move(held_by))] {
     return std::make_shared<PythonBackend>(held, names);
   };
   return {std::make_shared<BackendClass>(std::move(made))};
@@ -268,8 +279,8 @@ void register_python_backends(py::module_& module) {
       });
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"), py::arg("doc"),
-             py::arg("range"), py::arg("params"), py::arg("thread"), py::arg("quick"), py::arg("retry_safe"),
-             py::arg("children"));
+             py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"), py::arg("quick"),
+             py::arg("retry_safe"), py::arg("children"));
   module.def("generated_class", [](const std::string& name, const std::string& text, const py::dict& defaults) {
     GeneratedBody body{name, text, {}};
     for (const auto& [key, value] : defaults) body.defaults.emplace_back(py::cast<std::string>(key), to_value(value));

@@ -7,7 +7,7 @@ except ImportError as error:
 
     raise ImportError(explain(error)) from error
 
-from hami._backend import Backend, ByteSize, Duration, generate, register
+from hami._backend import Backend, ByteSize, Duration, Key, generate, register
 from hami._core import Event, Opaque, Queue, RequestStore, Tensor, __version__
 from hami._errors import (
     AlreadyExists,
@@ -45,6 +45,7 @@ __all__ = [
     "Error",
     "Event",
     "KVStorage",
+    "Key",
     "NoResult",
     "NotFound",
     "Opaque",

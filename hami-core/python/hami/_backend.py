@@ -23,6 +23,12 @@ else:
         """Annotates a parameter that is a number of bytes; users write 1024, "64MiB" or "2GB"."""
 
 
+class Key(str):
+    """Gives a parameter a name that its attribute cannot have: `most: Annotated[int, hami.Key("max")]`."""
+
+    __slots__ = ()
+
+
 class Backend:
     """Base class of backends written in Python.
 
@@ -37,7 +43,8 @@ class Backend:
                     item["result"] = item["data"] + self.step
 
     Types: bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, and each of
-    them `| None`. `Annotated[int, "what it is for"]` adds a help text. Names that start with `_` are no parameters.
+    them `| None`. `Annotated[int, "what it is for"]` adds a help text; hami.Key("max") in it is what users
+    write where an attribute cannot have that name. Names that start with `_` are no parameters.
     """
 
     # How many items one forward takes: numbers, or methods that are asked after init. None: no range declared.

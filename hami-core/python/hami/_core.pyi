@@ -1,5 +1,5 @@
 # What the C++ core offers to the package. Nothing here is public; `hami` is.
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, final
 
 from hami._config_reader import LoadedConfig
@@ -183,6 +183,7 @@ def python_class(
     doc: str,
     range: str,
     params: Sequence[dict[str, Any]],
+    attributes: Mapping[str, str],
     thread: str,
     quick: bool,
     retry_safe: bool,

@@ -11,7 +11,7 @@ import types
 import typing
 from typing import Any
 
-from hami._backend import Backend, ByteSize, Duration
+from hami._backend import Backend, ByteSize, Duration, Key
 from hami._errors import PluginError
 
 RESERVED = frozenset({"max", "min", "thread", "quick", "retry_safe", "children"})
@@ -37,6 +37,7 @@ _USUAL_NAMES = {
     **{name: getattr(typing, name) for name in ("Annotated", "List", "Literal", "Optional", "Union")},
     **{"Path": pathlib.Path, "Duration": Duration, "ByteSize": ByteSize},
 }
+_KEY = r"[A-Za-z_][A-Za-z0-9_]*(::[A-Za-z_][A-Za-z0-9_]*)*"
 _MISSING = object()
 
 
@@ -59,10 +60,12 @@ def describe_class(cls: Any) -> dict[str, Any]:
         raise PluginError(f'{_show(cls)}: thread is "own", "any" or "concurrent", got {thread!r}')
     if quick and thread == "own":
         raise PluginError(f'{_show(cls)}: quick = True needs thread = "any" or "concurrent"; it has "own"')
+    names = _names(cls, annotations := _annotations(cls))
     return {
         "doc": _doc(cls),
         "range": _range(cls),
-        "params": [_describe_param(cls, *found) for found in _annotations(cls)],
+        "params": [_describe_param(cls, names[attribute], attribute, found) for attribute, found in annotations],
+        "attributes": {name: attribute for attribute, name in names.items() if name != attribute},
         "thread": thread,
         "quick": quick,
         "retry_safe": _flag(cls, "retry_safe"),
@@ -164,7 +167,21 @@ def _resolve(cls: type, base: type, name: str, annotation: object) -> object:
         ) from error
 
 
-def _describe_param(cls: type, name: str, annotation: Any) -> dict[str, Any]:
+def _names(cls: type, annotations: list[tuple[str, Any]]) -> dict[str, str]:
+    """Return what users call the parameter that each attribute holds: its own name, or what hami.Key says."""
+    names: dict[str, str] = {}
+    for attribute, annotation in annotations:
+        extras = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is typing.Annotated else ()
+        name = next((extra for extra in extras if isinstance(extra, Key)), attribute)
+        if isinstance(name, Key) and not re.fullmatch(_KEY, name):
+            raise PluginError(f'{_show(cls)}: "{name}" is no name for a parameter: letters, digits and _, parts by ::')
+        if name in names.values():
+            raise PluginError(f'{_show(cls)}: parameter "{name}" is declared twice')
+        names[attribute] = str(name)
+    return names
+
+
+def _describe_param(cls: type, name: str, attribute: str, annotation: Any) -> dict[str, Any]:
     inner, help_text = _without_help(annotation)
     optional = False
     if typing.get_origin(inner) in (typing.Union, types.UnionType):
@@ -175,7 +192,7 @@ def _describe_param(cls: type, name: str, annotation: Any) -> dict[str, Any]:
         inner, inner_help = _without_help(members[0])
         help_text = help_text or inner_help
     kind, choices = _kind_of(cls, name, inner, annotation)
-    default = getattr(cls, name, _MISSING)
+    default = getattr(cls, attribute, _MISSING)
     if default is _MISSING and optional:
         default = None
     if isinstance(default, os.PathLike):
@@ -195,7 +212,7 @@ def _without_help(annotation: Any) -> tuple[Any, str]:
     if typing.get_origin(annotation) is not typing.Annotated:
         return annotation, ""
     inner, *extras = typing.get_args(annotation)
-    return inner, next((extra for extra in extras if isinstance(extra, str)), "")
+    return inner, next((extra for extra in extras if isinstance(extra, str) and not isinstance(extra, Key)), "")
 
 
 def _kind_of(cls: type, name: str, inner: Any, declared: Any) -> tuple[str, list[str]]:
