@@ -35,7 +35,7 @@ def find_library(name: str | None, owner: str) -> Library:
     """Return the library that parameter `library` names, or the one that is installed, TensorRT first."""
     reasons = []
     for wanted in LIBRARIES if name is None else (name,):
-        modules, package = LIBRARIES[wanted]
+        modules, _ = LIBRARIES[wanted]
         for module in modules:
             try:
                 return Library(wanted, importlib.import_module(module))

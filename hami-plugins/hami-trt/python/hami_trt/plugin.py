@@ -1,4 +1,4 @@
-"""Names the backends of this package; each is imported, and torch and TensorRT with it, only when a pipeline uses it."""
+"""Names the backends of this package; each is imported, torch and TensorRT with it, when a pipeline uses it."""
 
 from __future__ import annotations
 
