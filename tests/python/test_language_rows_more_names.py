@@ -249,6 +249,20 @@ def test_options_of_an_instance_hold_an_event_that_is_done_when_the_node_is_read
     assert isinstance(event.exception(), ValueError)
 
 
+def test_options_of_an_instance_hold_its_number() -> None:
+    seen: list[int] = []
+
+    class Numbered(hami.Backend):
+        def init(self, options: Any) -> None:
+            seen.append(options["instance"])
+
+        def forward(self, batch: list[Any]) -> None: ...
+
+    hami.register("Numbered")(Numbered)
+    with hami.pipe({"backend": "Numbered", "instance_num": 3}):
+        assert seen == [0, 1, 2]
+
+
 def test_options_are_shared_by_the_backends_of_an_instance() -> None:
     """`options` is one dict per instance: an engine builder leaves its engine there for the inferer."""
 

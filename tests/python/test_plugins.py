@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
+from subprocess import CompletedProcess
 
 import hami
 import pytest
@@ -43,6 +45,25 @@ def test_a_lazy_class_is_imported_when_it_is_used(site: Site) -> None:
     assert plugins.find("AcmeAdd").params[0]["name"] == "step"
     assert "acme_good.backends" in sys.modules
     assert plugins.backends()["AcmeAdd"].doc == "Adds `step` to a number."
+
+
+def test_a_plugin_registers_a_name_that_stands_for_an_expression(
+    site: Site, hami_command: Callable[..., CompletedProcess[str]]
+) -> None:
+    site.install("acme-good")
+    write_metadata(
+        site.folder, "acme-pair", "1.0", {"hami.backends": {"AcmePair": "acme_pair"}, "hami": {"pair": "acme_pair"}}
+    )
+    (site.folder / "acme_pair.py").write_text(
+        "import pluggy\n"
+        "@pluggy.HookimplMarker('hami')\n"
+        "def hami_register(registry):\n"
+        "    registry.generate('AcmePair', 'S[AcmeAdd(step=1),acme-good::AcmeAdd]', step=10)\n"
+    )
+    found = site.plugins().find("AcmePair")
+    assert (found.owner, found.doc) == ("acme-pair", "Stands for S[AcmeAdd(step=1),acme-good::AcmeAdd].")
+    done = hami_command("run", "AcmePair", "--data", "100", site=site.folder)
+    assert (done.stdout, done.stderr) == ("111\n", "")
 
 
 def test_a_name_absent_from_metadata_is_found_through_the_hook(site: Site) -> None:

@@ -281,11 +281,12 @@ void register_python_backends(py::module_& module) {
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"), py::arg("doc"),
              py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"), py::arg("quick"),
              py::arg("retry_safe"), py::arg("children"));
-  module.def("generated_class", [](const std::string& name, const std::string& text, const py::dict& defaults) {
+  module.def("generated_class", [](const std::string& name, const std::string& text, std::string owner,
+                                   const py::dict& defaults) {
     GeneratedBody body{name, text, {}};
     for (const auto& [key, value] : defaults) body.defaults.emplace_back(py::cast<std::string>(key), to_value(value));
-    return ClassHandle{generated_class(std::move(body))};
-  }, py::arg("name"), py::arg("text"), py::arg("defaults"));
+    return ClassHandle{generated_class(std::move(body), std::move(owner))};
+  }, py::arg("name"), py::arg("text"), py::kw_only(), py::arg("owner"), py::arg("defaults"));
   module.def("define", [](const ClassHandle& handle) { Registry::instance().define(handle.cls); });
   module.def("defined", [] {
     std::vector<ClassHandle> handles;

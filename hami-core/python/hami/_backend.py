@@ -105,11 +105,8 @@ def generate(name: str, expression: str, /, **defaults: Any) -> None:
     brackets of the expression. Raises ConfigError if `expression` is none, AlreadyExists for a name of the core.
     """
     from hami import _core
-    from hami._describe import check_name
 
-    check_name(name)
-    _core.print_expression(expression, f'the expression of "{name}"')
-    _core.define(_core.generated_class(name, expression, defaults))
+    _core.define(make_generated(name, expression, defaults, owner=""))
 
 
 def _define(cls: Any, name: str) -> Any:
@@ -117,6 +114,16 @@ def _define(cls: Any, name: str) -> Any:
 
     _core.define(make_class(cls, name, owner=""))
     return cls
+
+
+def make_generated(name: str, expression: str, defaults: Mapping[str, Any], *, owner: str) -> BackendClass:
+    """Return the core's handle of a name that stands for an expression; `owner` as for make_class."""
+    from hami import _core
+    from hami._describe import check_name
+
+    check_name(name)
+    _core.print_expression(expression, f'the expression of "{name}"')
+    return _core.generated_class(name, expression, owner=owner, defaults=dict(defaults))
 
 
 def make_class(cls: Any, name: str, *, owner: str) -> BackendClass:

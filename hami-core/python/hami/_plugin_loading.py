@@ -12,7 +12,7 @@ from typing import Any
 import pluggy
 
 from hami import _core, _native_loading
-from hami._backend import make_class
+from hami._backend import make_class, make_generated
 from hami._describe import check_name
 from hami._errors import PluginError
 from hami._plugin_index import Plugin
@@ -59,6 +59,13 @@ class Registry:
             self._add(backend, target)
         else:
             raise PluginError(f'registry.add("{backend}", …) takes "module:Class" as second argument, got {target!r}')
+
+    def generate(self, name: str, expression: str, /, **defaults: Any) -> None:
+        """Register a name that stands for an expression, as hami.generate does for one process.
+
+            registry.generate("Thumbnail", "S[DecodeMat,ResizeMat]", width=64, height=64)
+        """
+        self._add(name, make_generated(name, expression, defaults, owner=self._distribution))
 
     def add_library(self, path: os.PathLike[str] | str, defaults: dict[str, Any] | None = None) -> None:
         """Register the backends of a native library, a file beside the plugin's modules.

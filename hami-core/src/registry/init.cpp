@@ -69,6 +69,7 @@ Init Init::for_instance(std::size_t number) const {
   Init init = *this;
   init.instance_ = number;
   init.options_ = std::make_shared<Dict>();
+  init.options_->set(kInstanceNumber, static_cast<std::int64_t>(number));
   if (const Value* ready = options_->find(kInitEvent)) init.options_->set(kInitEvent, *ready);
   return init;
 }

@@ -16,6 +16,7 @@ using Bindings = std::map<std::size_t, BackendPtr>;
 
 // The key in `options` of the event that is notified when the node is ready, or failed with the reason why it is not.
 inline constexpr std::string_view kInitEvent = "init_event";
+inline constexpr std::string_view kInstanceNumber = "instance";
 
 class Init {
  public:
@@ -26,7 +27,8 @@ class Init {
   const std::vector<Arg>& args() const noexcept { return plan_->args; }
   const std::string& label() const noexcept { return plan_->label; }
   const Traits& traits() const noexcept { return plan_->traits; }
-  // One dict for each instance, shared by its backends; all instances of a node have the same `init_event` there.
+  // One dict for each instance, shared by its backends: `instance` is its number there, and all instances of a node have
+  // the same `init_event`.
   Dict& options() const noexcept { return *options_; }
   const std::shared_ptr<Dict>& shared_options() const noexcept { return options_; }
   const std::string& node() const noexcept { return node_; }
