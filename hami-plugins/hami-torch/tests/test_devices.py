@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers import message
 
-from hami_torch import _device
+from hami_torch.backend import device_of
 
 OF_A_DEVICE = [
     "hami-torch::CatTensor",
@@ -38,6 +38,18 @@ def machine(monkeypatch):
     return set_up
 
 
+def test_a_class_that_does_not_run_on_the_cpu_never_says_that_it_would(machine):
+    machine(devices=0)
+    with pytest.raises(hami.ConfigError) as raised:
+        device_of("cuda", "Engine", ("cuda",))
+    assert message(raised) == (
+        f'Engine: device "cuda" is not there: torch {torch.__version__} sees no CUDA device; the driver is missing or '
+        "too old for it, or CUDA_VISIBLE_DEVICES hides them"
+    )
+    with pytest.raises(hami.ConfigError, match='Engine: "device" is cuda or cuda:N, got "cpu"'):
+        device_of("cpu", "Engine", ("cuda",))
+
+
 @pytest.mark.parametrize("backend", OF_A_DEVICE)
 def test_without_a_gpu_nothing_runs_on_the_cpu_unasked(machine, backend):
     machine(devices=0)
@@ -57,7 +69,7 @@ def test_a_torch_without_cuda_is_named(machine):
         hami.pipe({"backend": "GpuTensor", "device": "cuda:1"})
     assert message(raised) == (
         f'GpuTensor: device "cuda:1" is not there: the installed torch {torch.__version__} is built without CUDA; '
-        'install a build of torch with CUDA, or say device = "cpu"'
+        'install a build of torch with CUDA; or say device = "cpu"'
     )
 
 
@@ -68,8 +80,8 @@ def test_an_index_that_is_not_there_names_those_that_are(machine):
     assert message(raised) == (
         'GpuTensor: device "cuda:2" is not there: this process sees cuda:0, cuda:1; use one of these'
     )
-    assert _device.device_of(" CUDA ", "GpuTensor") == torch.device("cuda:0")
-    assert _device.device_of("cuda:1", "GpuTensor") == torch.device("cuda:1")
+    assert device_of(" CUDA ", "GpuTensor") == torch.device("cuda:0")
+    assert device_of("cuda:1", "GpuTensor") == torch.device("cuda:1")
 
 
 @pytest.mark.parametrize("name", ["gpu", "mps", "cuda:x", ""])
@@ -84,6 +96,5 @@ def test_a_tensor_on_another_device_is_refused_and_told_where_to_go(pipe):
     with pytest.raises(hami.DataTypeError) as raised:
         pipe("ResizeTensor", width=1, height=1)({"data": torch.zeros(3, 2, 2, device="meta")})
     assert message(raised) == (
-        "ResizeTensor takes a tensor on cpu, got float32 [3, 2, 2] on meta; "
-        'put CpuTensor before it, or say device = "meta"'
+        "ResizeTensor takes a tensor on cpu, got float32 [3, 2, 2] on meta; put CpuTensor before it"
     )

@@ -6,6 +6,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+import hami
 import torch
 
 from hami_torch import plugin
@@ -28,7 +29,7 @@ class Classifier(torch.nn.Module):
 
 def test_the_example_classifies_a_photo(tmp_path, monkeypatch, capsys, encode):
     monkeypatch.chdir(tmp_path)
-    (config,), (code,) = blocks("toml"), blocks("python")
+    (config,), (code, _) = blocks("toml"), blocks("python")
     Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
     Path("photo.jpg").write_bytes(encode("JPEG"))
     dims = {"x": {0: torch.export.Dim("n", max=32)}}
@@ -36,6 +37,13 @@ def test_the_example_classifies_a_photo(tmp_path, monkeypatch, capsys, encode):
     torch.export.save(program, "classifier.pt2")
     exec(compile(code, str(README), "exec"), {})
     assert capsys.readouterr().out == "torch.Size([1, 1000])\n"
+
+
+def test_the_backend_of_your_own_runs():
+    _, code = blocks("python")
+    exec(compile(code, str(README), "exec"), {})
+    with hami.pipe({"backend": "Halve", "device": "cpu"}) as pipe:
+        assert pipe({"data": torch.tensor([3.0])})["result"].tolist() == [1.5]
 
 
 class Registry(dict):

@@ -44,6 +44,36 @@ def test_gathered_once_run_once_and_given_back_row_by_row(pipe):
     assert [request["result"].tolist() for request in requests] == [[[3, 3]], [[3, 3], [3, 3]]]
 
 
+def test_lists_and_dicts_are_gathered_part_by_part(pipe):
+    gathered = pipe("hami-torch::CatTensor", max=4, batching="max")
+    requests = [
+        {"data": {"a": torch.zeros(1, 2), "b": torch.ones(1)}},
+        {"data": {"a": torch.zeros(2, 2), "b": torch.ones(2)}, "request_size": 2},
+    ]
+    gathered(requests)
+    for request in requests:
+        assert {name: list(part.shape) for name, part in request["result"].items()} == {"a": [3, 2], "b": [3]}
+    requests = gathered([{"data": [torch.zeros(1, 2), torch.ones(1)]} for _ in range(2)])
+    assert [list(part.shape) for part in requests[0]["result"]] == [[2, 2], [2]]
+
+
+def test_parts_that_have_other_rows_are_named(run):
+    with pytest.raises(hami.RequestError) as raised:
+        run("hami-torch::CatTensor", data={"a": torch.zeros(1), "b": torch.zeros(2)})
+    assert message(raised) == (
+        'CatTensor: "b" is float32 [2], and request_size is 1: axis 0 has as many rows as request_size'
+    )
+
+
+def test_data_of_different_forms_is_not_gathered(pipe):
+    fails = pipe("hami-torch::CatTensor", max=4, batching="max", on_batch_error="fail")
+    with pytest.raises(hami.BatchError) as raised:
+        fails([{"data": {"a": torch.zeros(1)}}, {"data": [torch.zeros(1)]}])
+    assert str(raised.value.errors[0][1]).splitlines()[0] == (
+        "CatTensor cannot gather [a] and [data[0]] in one batch; they differ in form"
+    )
+
+
 def test_with_stack_the_axis_is_made_and_taken_away(pipe):
     stacked = pipe(CAT_SPLIT, factory="helpers:Double", max=4, batching="max", stack=True)
     requests = stacked([{"data": torch.full((2,), float(number))} for number in range(3)])

@@ -10,12 +10,12 @@ import hami
 
 from hami_torch._program import first_line
 from hami_torch._rows import rows_of, size_of
-from hami_torch._tensor import as_tensor, data_of, each_tensor, flat, show
+from hami_torch._tensor import as_tensor, data_of, each_tensor, flat, form_of, named_parts, show
 from hami_torch._torch import torch
 
 
 class Feed(NamedTuple):
-    """One request, ready to run. `form` says how the tensors came: None one, a tuple of names a dict, else so many."""
+    """One request, ready to run; `form` says how the tensors came."""
 
     tensors: list[torch.Tensor]
     rows: int
@@ -27,20 +27,11 @@ def feed_of(item: Any, check: Callable[[torch.Tensor], torch.Tensor]) -> Feed:
     data = data_of(item, "TorchModel")
     if isinstance(data, torch.Tensor):
         return Feed([rows_of(check(data), item, "TorchModel")], size_of(item), None)
-    named: dict[str, Any]
-    form: int | tuple[str, ...] | None = None
-    if isinstance(data, Mapping):
-        named = dict(data)
-        form = tuple(named)
-    elif isinstance(data, (list, tuple)):
-        named = {f"data[{index}]": part for index, part in enumerate(data)}
-        form = len(data)
-    else:
-        named = {"data": data}
+    named = named_parts(data)
     if not named:
         raise hami.RequestError('TorchModel: "data" is empty; it is a tensor, or a list or dict of them')
     tensors = [rows_of(check(as_tensor(part, "TorchModel")), item, "TorchModel", name) for name, part in named.items()]
-    return Feed(tensors, size_of(item), form)
+    return Feed(tensors, size_of(item), form_of(data))
 
 
 Members = list[tuple[Any, Feed]]

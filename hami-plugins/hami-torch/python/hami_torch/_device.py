@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import hami
 
 from hami_torch._torch import torch
 
+_WRITTEN = {"cuda": ("cuda", "cuda:N"), "cpu": ("cpu",)}
 
-def device_of(name: str, owner: str) -> torch.device:
-    """Return the device that parameter `device` names; `owner` is the backend that asks."""
+
+def device_of(name: str, owner: str, kinds: Sequence[str] = ("cuda", "cpu")) -> torch.device:
+    """Return the device that parameter `device` names; `owner` is the backend that asks, `kinds` what it works on."""
     try:
         device = torch.device(name.strip().lower())
     except RuntimeError:
         device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise hami.ConfigError(f'{owner}: "device" is cuda, cuda:N or cpu, got "{name}"')
+    if device is None or device.type not in kinds:
+        *others, last = (written for kind in kinds for written in _WRITTEN[kind])
+        either = f"{', '.join(others)} or {last}" if others else last
+        raise hami.ConfigError(f'{owner}: "device" is {either}, got "{name}"')
+    or_cpu = '; or say device = "cpu"' if "cpu" in kinds else ""
     if device.type == "cpu":
         return torch.device("cpu")
     if not torch.backends.cuda.is_built():
         raise hami.ConfigError(
             f'{owner}: device "{name}" is not there: the installed torch {torch.__version__} is built without CUDA; '
-            'install a build of torch with CUDA, or say device = "cpu"'
+            f"install a build of torch with CUDA{or_cpu}"
         )
     there = cuda_devices()
     if not there:
         raise hami.ConfigError(
             f'{owner}: device "{name}" is not there: torch {torch.__version__} sees no CUDA device; the driver is '
-            'missing or too old for it, or CUDA_VISIBLE_DEVICES hides them; or say device = "cpu"'
+            f"missing or too old for it, or CUDA_VISIBLE_DEVICES hides them{or_cpu}"
         )
     index = device.index or 0
     if index >= len(there):

@@ -19,10 +19,12 @@ class TensorBackend(hami.Backend):
 
     thread = "concurrent"
 
+    devices = ("cuda", "cpu")  # the kinds of device that it works on; not annotated, so no parameter
+
     device: Annotated[str, "cuda, cuda:N or cpu; what is not there is an error"] = "cuda"
 
     def init(self, options: Any) -> None:
-        self._device = device_of(self.device, type(self).__name__)
+        self.torch_device = device_of(self.device, type(self).__name__, self.devices)
 
     def forward(self, batch: list[Any]) -> None:
         keeps_grad = torch.is_grad_enabled()
@@ -37,7 +39,7 @@ class TensorBackend(hami.Backend):
             if keeps_grad:
                 torch.set_grad_enabled(True)
         # Here the exception is gone, and with its traceback the frames that held the tensors of the batch.
-        raise out_of_memory(self._device, type(self).__name__, reason)
+        raise out_of_memory(self.torch_device, type(self).__name__, reason)
 
     def run(self, batch: list[Any]) -> None:
         raise NotImplementedError
@@ -51,7 +53,7 @@ class TensorBackend(hami.Backend):
                 found.append((item, take(item)))
             except hami.Error as error:
                 item.fail(error)
-        arrive((tensor for _, value in found for tensor in flat(value)), self._device)
+        arrive((tensor for _, value in found for tensor in flat(value)), self.torch_device)
         return found
 
     def tensor_of(self, item: Any) -> torch.Tensor:
@@ -60,19 +62,17 @@ class TensorBackend(hami.Backend):
 
     def check(self, tensor: torch.Tensor) -> torch.Tensor:
         """Refuse a tensor that is on another device."""
-        if tensor.device == self._device:
+        if tensor.device == self.torch_device:
             return tensor
-        owner, wanted = type(self).__name__, self._device
-        remedy = (
-            f'put CpuTensor before it, or say device = "{tensor.device}"'
-            if wanted.type == "cpu"
-            else f'put GpuTensor before it, or say device = "{tensor.device}"'
-        )
+        owner, wanted = type(self).__name__, self.torch_device
+        remedy = f"put {'CpuTensor' if wanted.type == 'cpu' else 'GpuTensor'} before it"
+        if tensor.device.type in self.devices:
+            remedy += f', or say device = "{tensor.device}"'
         raise hami.DataTypeError(f"{owner} takes a tensor on {wanted}, got {show(tensor)} on {tensor.device}; {remedy}")
 
     def give(self, item: Any, value: Any) -> None:
         """Set the result of a request; tensors that are not the request's own were made on the current stream."""
-        handle = current_handle(self._device)
+        handle = current_handle(self.torch_device)
         if handle:
             given = [id(tensor) for tensor in flat(item["data"])]
             for tensor in flat(value):
@@ -112,6 +112,22 @@ def flat(value: Any) -> list[torch.Tensor]:
         return [value]
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
     return [part for part in parts if isinstance(part, torch.Tensor)]
+
+
+def named_parts(value: Any) -> dict[str, Any]:
+    """Return the parts of a request's `data` by what errors call them: data, data[0], … or the names of a dict."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (list, tuple)):
+        return {f"data[{index}]": part for index, part in enumerate(value)}
+    return {"data": value}
+
+
+def form_of(value: Any) -> int | tuple[str, ...] | None:
+    """Return how tensors come: None for one by itself, the names of a dict, else how many there are."""
+    if isinstance(value, Mapping):
+        return tuple(value)
+    return len(value) if isinstance(value, (list, tuple)) else None
 
 
 def each_tensor(value: Any, change: Callable[[Any], torch.Tensor]) -> Any:

@@ -26,7 +26,7 @@ class CvtColorTensor(ImageBackend):
 
     def init(self, options: Any) -> None:
         super().init(options)
-        self._weights = torch.tensor(_RGB_TO_GRAY, dtype=torch.float64).to(self._device)
+        self._weights = torch.tensor(_RGB_TO_GRAY, dtype=torch.float64).to(self.torch_device)
 
     def setting(self, item: Any) -> str:
         source = item.get("color", self.source)

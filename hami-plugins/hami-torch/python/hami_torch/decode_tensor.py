@@ -47,8 +47,8 @@ class DecodeTensor(TensorBackend):
         super().init(options)
         if self.max_pixels < 1:
             raise hami.ConfigError(f'DecodeTensor: "max_pixels" is 1 or more, got {self.max_pixels}')
-        if self._device.type == "cuda" and _nvjpeg.torchvision_version() is not None:
-            self._decoder = _nvjpeg.Decoder(self._device)
+        if self.torch_device.type == "cuda" and _nvjpeg.torchvision_version() is not None:
+            self._decoder = _nvjpeg.Decoder(self.torch_device)
 
     def run(self, batch: list[Any]) -> None:
         on_gpu = []
@@ -126,7 +126,7 @@ class DecodeTensor(TensorBackend):
             pixels = pixels[:, :, np.newaxis]
         elif self.color == "bgr":
             pixels = np.ascontiguousarray(pixels[:, :, ::-1])
-        return torch.from_numpy(pixels).to(self._device, non_blocking=True).permute(2, 0, 1)
+        return torch.from_numpy(pixels).to(self.torch_device, non_blocking=True).permute(2, 0, 1)
 
 
 def _bytes_of(item: Any) -> memoryview:

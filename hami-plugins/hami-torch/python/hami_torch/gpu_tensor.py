@@ -20,7 +20,7 @@ class GpuTensor(TensorBackend):
             self.give(item, each_tensor(value, self._move))
 
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if tensor.device == self._device else tensor.to(self._device, non_blocking=True)
+        return tensor if tensor.device == self.torch_device else tensor.to(self.torch_device, non_blocking=True)
 
 
 def _tensors(item: Any) -> Any:

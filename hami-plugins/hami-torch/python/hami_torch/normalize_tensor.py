@@ -34,8 +34,8 @@ class NormalizeTensor(ImageBackend):
         # One multiplication and one addition per value.
         means, stds = torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)
         factor, offset = torch.broadcast_tensors(self.scale / stds, -means / stds)
-        self._factor = factor.to(torch.float32).reshape(-1, 1, 1).to(self._device)
-        self._offset = offset.to(torch.float32).reshape(-1, 1, 1).to(self._device)
+        self._factor = factor.to(torch.float32).reshape(-1, 1, 1).to(self.torch_device)
+        self._offset = offset.to(torch.float32).reshape(-1, 1, 1).to(self.torch_device)
         self._dtype = getattr(torch, self.dtype)
 
     def apply(self, images: torch.Tensor, setting: Any) -> torch.Tensor:

@@ -44,15 +44,19 @@ class TorchModel(TensorBackend):
         self._dtype = getattr(torch, self.dtype) if self.dtype else None
         sizes = _numbers(self.graphs, "graphs")
         shape = None if self.row_shape is None else _numbers(self.row_shape, "row_shape")
-        if sizes and (self._device.type != "cuda" or shape is None):
-            lacks = "a CUDA device" if self._device.type != "cuda" else '"row_shape", the shape of one row of its input'
+        if sizes and (self.torch_device.type != "cuda" or shape is None):
+            lacks = (
+                "a CUDA device"
+                if self.torch_device.type != "cuda"
+                else '"row_shape", the shape of one row of its input'
+            )
             raise hami.ConfigError(f'TorchModel: "graphs" needs {lacks}')
         source = Source(
             str(self.model or ""),
             self.factory or "",
             tuple(self.arguments),
             str(self.weights or ""),
-            self._device,
+            self.torch_device,
             self._dtype,
             self.channels_last,
         )
@@ -66,7 +70,7 @@ class TorchModel(TensorBackend):
         if not isinstance(kind, torch.dtype):
             raise hami.ConfigError(f'TorchModel: torch has no dtype "{self.row_dtype}", given as "row_dtype"')
         rows = max(sizes, default=self._program.rows or 1)
-        example = torch.zeros((rows, *shape), dtype=kind, device=self._device)
+        example = torch.zeros((rows, *shape), dtype=kind, device=self.torch_device)
         if self.channels_last and example.ndim == 4:
             example = example.contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
