@@ -1,1 +1,183 @@
-"""From an ONNX model to a serialized engine."""
+"""From an ONNX model to a serialized engine: parse, put mean and std in front, set the build up, build."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import hami
+import numpy as np
+
+from hami_trt._cache import replace
+from hami_trt._options import Options
+from hami_trt._progress import shown
+from hami_trt._shapes import Input, Range, ranges_of
+
+_log = logging.getLogger("hami.trt")
+_TYPES = {"fp16": "HALF", "bf16": "BF16"}  # what a network of fixed types has to contain
+_MOST = 3  # errors of the parser that a message tells
+
+
+def build(options: Options) -> tuple[bytes, dict[str, Range]]:
+    """Return the serialized engine and the shapes of its inputs. Errors are hami.ConfigError, named after the owner."""
+    library = options.library
+    with library.building, library.listening() as said:
+        try:
+            builder = library.module.Builder(library.logger)
+        except TypeError:  # what the bindings raise when the library gave no builder
+            raise hami.ConfigError(f"{options.owner}: {library} cannot build here: {_last(said)}") from None
+        network = library.new_network(builder, options.precision)
+        _parse(network, options, said)
+        ranges = _ranges(network, options)
+        _normalise(network, options)
+        _check_precision(network, options)
+        config = _configured(builder, ranges, options)
+        timing = _timing_cache(config, options)
+        with shown(f"building {options.model.name}", library, config):
+            engine = builder.build_serialized_network(network, config)
+        if engine is None:
+            raise hami.ConfigError(f'{options.owner}: {library} cannot build "{options.model}": {_last(said)}')
+        if timing and options.timing_cache is not None:
+            _keep_timing_cache(config, options)
+        return bytes(engine), ranges
+
+
+def _last(said: Sequence[str]) -> str:
+    return said[-1].strip() if said else "it does not say why"
+
+
+def _parse(network: Any, options: Options, said: Sequence[str]) -> None:
+    parser = options.library.module.OnnxParser(network, options.library.logger)
+    parsed = parser.parse_from_file(str(options.model))
+    errors = [parser.get_error(index) for index in range(parser.num_errors)]
+    if parsed and not errors and network.num_outputs:
+        return
+    size = options.model.stat().st_size
+    subject = f'{options.owner}: {options.library} cannot read "{options.model}" ({size} bytes)'
+    told = [_node_error(error, options) for error in errors[:_MOST]]
+    if len(errors) > _MOST:
+        told.append(f"and {len(errors) - _MOST} more")
+    raise hami.ConfigError(f"{subject}: {'; '.join(told) or 'it is truncated or is not an ONNX model'}")
+
+
+def _node_error(error: Any, options: Options) -> str:
+    operator, name = options.library.where(error)
+    code = getattr(error.code(), "name", str(error.code()))
+    if error.node() < 0 and not operator:
+        return f"{error.desc()} ({code})"
+    where = f"operator {operator or '?'} of node {f'{chr(34)}{name}{chr(34)}' if name else 'without a name'}"
+    if code == "UNSUPPORTED_NODE" or "Plugin not found" in error.desc():
+        return f"{where} (number {error.node()}) is not supported ({code})"
+    return f"{where} (number {error.node()}): {error.desc()} ({code})"
+
+
+def _ranges(network: Any, options: Options) -> dict[str, Range]:
+    tensors = [network.get_input(index) for index in range(network.num_inputs)]
+    for tensor in tensors:
+        if tensor.is_shape_tensor:
+            raise hami.ConfigError(
+                f'{options.owner}: input "{tensor.name}" decides shapes inside the model by its values, '
+                "which a profile of shapes cannot say; export the model with that value fixed"
+            )
+    inputs = [Input(tensor.name, tuple(tensor.shape)) for tensor in tensors]
+    return ranges_of(inputs, options.max, options.min, options.opt, options.owner)
+
+
+def _configured(builder: Any, ranges: dict[str, Range], options: Options) -> Any:
+    library, module = options.library, options.library.module
+    config = builder.create_builder_config()
+    for _ in range(options.profiles):
+        profile = builder.create_optimization_profile()
+        for name, shapes in ranges.items():
+            profile.set_shape(name, shapes.min, shapes.opt, shapes.max)
+        config.add_optimization_profile(profile)
+    library.set_precision(config, options.precision)
+    if options.workspace is not None:
+        config.set_memory_pool_limit(module.MemoryPoolType.WORKSPACE, options.workspace)
+    if options.optimization_level is not None:
+        config.builder_optimization_level = options.optimization_level
+    if options.version_compatible:
+        config.set_flag(module.BuilderFlag.VERSION_COMPATIBLE)
+    if options.hardware_compatible is not None:
+        library.set_hardware_compatible(config, options.hardware_compatible, options.owner)
+    if options.compute_capability:
+        library.set_compute_capabilities(config, options.compute_capability)
+    return config
+
+
+def _check_precision(network: Any, options: Options) -> None:
+    """Refuse a precision that this build cannot give, rather than leave it out in silence."""
+    module, wanted = options.library.module, options.precision
+    layers = [network.get_layer(index) for index in range(network.num_layers)]
+    if wanted == "int8":
+        kinds = (module.LayerType.QUANTIZE, module.LayerType.DEQUANTIZE)
+        if not any(layer.type in kinds for layer in layers):
+            raise hami.ConfigError(
+                f'{options.owner}: precision "int8" takes a model with QuantizeLinear and DequantizeLinear nodes, '
+                f'"{options.model}" has none; quantize it first'
+            )
+    elif wanted in _TYPES and not options.library.takes_precision(wanted):
+        dtype = getattr(module.DataType, _TYPES[wanted])
+        if not any(layer.get_output(index).dtype == dtype for layer in layers for index in range(layer.num_outputs)):
+            raise hami.ConfigError(
+                f'{options.owner}: {options.library} computes in the types of the model, and "{options.model}" has '
+                f"nothing in {wanted}; export it in {wanted}, then leave `precision` out"
+            )
+
+
+def _normalise(network: Any, options: Options) -> None:
+    """Put (x - mean) / std in front of the one input that has channels, computed in fp32."""
+    if not options.mean and not options.std:
+        return
+    channels = max(len(options.mean), len(options.std))
+    module = options.library.module
+    floating = (module.DataType.FLOAT, module.DataType.HALF, module.DataType.BF16)
+    inputs = [network.get_input(index) for index in range(network.num_inputs)]
+    fitting = [x for x in inputs if x.dtype in floating and len(x.shape) >= 2 and channels in (1, x.shape[1])]
+    if len(fitting) != 1:
+        shown = ", ".join(f'"{x.name}" {tuple(x.shape)}' for x in inputs)
+        raise hami.ConfigError(
+            f'{options.owner}: "mean" and "std" of {channels} channels go to the one floating point input '
+            f"with so many on axis 1; {len(fitting)} of the inputs fit: {shown}"
+        )
+    (x,) = fitting
+    readers = [network.get_layer(index) for index in range(network.num_layers)]
+    value = x if x.dtype == module.DataType.FLOAT else network.add_cast(x, module.DataType.FLOAT).get_output(0)
+    steps = ((options.mean, module.ElementWiseOperation.SUB), (options.std, module.ElementWiseOperation.DIV))
+    for numbers, operation in steps:
+        if numbers:
+            shape = (1, len(numbers), *(1 for _ in x.shape[2:]))
+            constant = np.array(numbers, np.float32).reshape(shape)
+            right = network.add_constant(shape, constant).get_output(0)
+            value = network.add_elementwise(value, right, operation).get_output(0)
+    if x.dtype != module.DataType.FLOAT:
+        value = network.add_cast(value, x.dtype).get_output(0)
+    for layer in readers:
+        for index in range(layer.num_inputs):
+            found = layer.get_input(index)
+            if found is not None and found.name == x.name:
+                layer.set_input(index, value)
+
+
+def _timing_cache(config: Any, options: Options) -> bool:
+    """Give the build what earlier ones measured, if `timing_cache` names a file; an unreadable one counts as empty."""
+    path = options.timing_cache
+    if path is None:
+        return False
+    content = path.read_bytes() if path.is_file() else b""
+    timing = config.create_timing_cache(content)
+    if timing is None or not config.set_timing_cache(timing, False):
+        _log.warning('%s: the timing cache "%s" is of another version or damaged; starting anew', options.owner, path)
+        timing = config.create_timing_cache(b"")
+        config.set_timing_cache(timing, False)
+    return True
+
+
+def _keep_timing_cache(config: Any, options: Options) -> None:
+    assert options.timing_cache is not None
+    try:
+        options.timing_cache.parent.mkdir(parents=True, exist_ok=True)
+        replace(options.timing_cache, bytes(config.get_timing_cache().serialize()))
+    except OSError as error:  # the engine is built: worth more than what would make the next one faster
+        _log.warning('%s: the timing cache "%s" cannot be written: %s', options.owner, options.timing_cache, error)

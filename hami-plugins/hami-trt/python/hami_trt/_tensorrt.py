@@ -1,60 +1,192 @@
-"""The one place that imports TensorRT or TensorRT-RTX, and that knows how their versions differ."""
+"""The one place that imports TensorRT or TensorRT-RTX, and that knows how their versions differ.
+
+A difference is asked of the library, whether it has a name, never read from its version.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
-from collections.abc import Iterator
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 import hami
 
-# How each library is asked for, the modules that may hold it, and what installs it; the first one found is taken.
+_log = logging.getLogger("hami.trt")
+
+# How each library is asked for, the modules that may hold it, and the package that brings it.
 LIBRARIES = {
     "tensorrt": (("tensorrt", "tensorrt_bindings"), "tensorrt-cu13"),
     "tensorrt-rtx": (("tensorrt_rtx", "tensorrt_rtx_bindings"), "tensorrt-rtx-cu13"),
 }
+COMPATIBILITY = ("ampere_plus", "same_compute_capability")  # of hardware; names of the library in lower case
+_PRECISION_FLAGS = {"fp16": "FP16", "bf16": "BF16", "int8": "INT8"}
 
 
 class Library:
-    """TensorRT or TensorRT-RTX, as installed: `name` is how it is asked for, `module` what was imported."""
+    """TensorRT or TensorRT-RTX as installed: `name` is how it is asked for, `module` what was imported.
+
+    The same object for all of a process: TensorRT takes one logger. What it says goes to Python's logging, "hami.trt".
+    """
 
     def __init__(self, name: str, module: ModuleType | Any) -> None:
         self.name = name
         self.module = module
         self.version = str(module.__version__)
-        self.logger = _logger(module)
+        self.building = threading.Lock()  # one build at a time: what the library says is then about that one
+        self._said: deque[str] | None = None
+        self.logger = _logger(module, self._hear)
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
+    def _hear(self, level: int, message: str) -> None:
+        if level >= logging.ERROR and self._said is not None:
+            self._said.append(message)
+            level = logging.DEBUG  # an exception is going to tell it
+        _log.log(level, "%s", message)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[deque[str]]:
+        """Collect the errors that the library logs, for an exception to tell, instead of passing them on."""
+        self._said = said = deque(maxlen=8)
+        try:
+            yield said
+        finally:
+            self._said = None
+
+    def _member(self, enumeration: str, member: str) -> Any:
+        """A member of an enumeration, None if this library does not have it."""
+        return getattr(getattr(self.module, enumeration, None), member, None)
+
+    def takes_precision(self, precision: str) -> bool:
+        """Whether a build may compute in another precision than the model says, as all could before TensorRT 11."""
+        return self._member("BuilderFlag", _PRECISION_FLAGS[precision]) is not None
+
+    def new_network(self, builder: Any, precision: str | None) -> Any:
+        """Make an empty network: one that keeps to the types of the model unless it is told a precision."""
+        flags = 0
+        names = ["EXPLICIT_BATCH"]  # the only kind, and no flag any more, in later versions
+        if precision not in _PRECISION_FLAGS or not self.takes_precision(precision):
+            names.append("STRONGLY_TYPED")
+        for name in names:
+            flag = self._member("NetworkDefinitionCreationFlag", name)
+            flags |= 0 if flag is None else 1 << int(flag)
+        return builder.create_network(flags)
+
+    def set_precision(self, config: Any, precision: str | None) -> None:
+        """Tell a build its precision, as far as that is a setting and not the model's types."""
+        if precision in ("fp32", "tf32"):
+            switch = config.set_flag if precision == "tf32" else config.clear_flag
+            switch(self.module.BuilderFlag.TF32)
+        elif precision is not None and self.takes_precision(precision):
+            config.set_flag(self._member("BuilderFlag", _PRECISION_FLAGS[precision]))
+
+    def set_hardware_compatible(self, config: Any, level: str, owner: str) -> None:
+        found = self._member("HardwareCompatibilityLevel", level.upper())
+        if found is None:
+            raise hami.ConfigError(f'{owner}: {self} has no hardware_compatible = "{level}"')
+        config.hardware_compatibility_level = found
+
+    @property
+    def builds_for_any(self) -> bool:
+        """Whether engines are built for GPUs that are named, not for the one at hand; TensorRT-RTX does."""
+        return hasattr(self.module, "ComputeCapability")
+
+    def compute_capabilities(self) -> dict[str, Any]:
+        """The compute capabilities that engines can be built for without having such a GPU: "8.9" and its member."""
+        members = getattr(getattr(self.module, "ComputeCapability", None), "__members__", {})
+        numbers = {name[2:]: member for name, member in members.items() if name[:2] == "SM" and name[2:].isdigit()}
+        return {f"{digits[:-1]}.{digits[-1]}": member for digits, member in numbers.items()}
+
+    def set_compute_capabilities(self, config: Any, wanted: Sequence[str]) -> None:
+        known = self.compute_capabilities()
+        config.num_compute_capabilities = len(wanted)
+        for index, name in enumerate(wanted):
+            config.set_compute_capability(known[name], index)
+
+    def check_compute_capabilities(self, wanted: Sequence[str], owner: str) -> None:
+        known = self.compute_capabilities()
+        if wanted and not known:
+            raise hami.ConfigError(
+                f'{owner}: {self} builds for the GPU at hand only, not for a "compute_capability"; tensorrt-rtx does'
+            )
+        for name in wanted:
+            if name not in known:
+                raise hami.ConfigError(
+                    f'{owner}: {self} cannot build for compute capability "{name}"; it can for {", ".join(known)}'
+                )
+
+    def progress_monitor(self, progress: Any) -> Any:
+        """What tells `progress` how far a build is; None if this library tells nobody."""
+        base = getattr(self.module, "IProgressMonitor", None)
+        if base is None:
+            return None
+
+        class Monitor(base):  # type: ignore[misc, valid-type]
+            def __init__(self) -> None:
+                base.__init__(self)
+
+            def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
+                progress.start(phase_name, parent_phase, num_steps)
+
+            def step_complete(self, phase_name: str, step: int) -> bool:
+                return bool(progress.step(phase_name, step))
+
+            def phase_finish(self, phase_name: str) -> None:
+                progress.finish(phase_name)
+
+        return Monitor()
+
+    def where(self, error: Any) -> tuple[str, str]:
+        """Operator and name of the node that an error of the ONNX parser is about, as far as they are told."""
+        told = (getattr(error, attribute, None) for attribute in ("node_operator", "node_name"))
+        operator, name = (value() if value is not None else "" for value in told)
+        return operator, name
+
 
 def find_library(name: str | None, owner: str) -> Library:
     """Return the library that parameter `library` names, or the one that is installed, TensorRT first."""
-    reasons = []
+    broken = []
     for wanted in LIBRARIES if name is None else (name,):
-        modules, _ = LIBRARIES[wanted]
-        for module in modules:
-            try:
-                return Library(wanted, importlib.import_module(module))
-            except ImportError as error:
-                if error.name == module:
-                    continue
-                reasons.append(f"{wanted}: {error}")
-    raise hami.ConfigError(f"{owner}: no TensorRT is installed")
+        try:
+            return _load(wanted)
+        except ModuleNotFoundError:
+            continue
+        except ImportError as error:  # its Python part is there, what it loads is not
+            broken.append(f"{wanted} is installed but cannot be loaded: {error}")
+    wanted = name or "tensorrt or tensorrt-rtx"
+    remedy = " or ".join(f"pip install {LIBRARIES[each][1]}" for each in (LIBRARIES if name is None else (name,)))
+    raise hami.ConfigError(
+        f"{owner}: {'; '.join(broken)}" if broken else f"{owner} needs {wanted}, which is not installed: {remedy}"
+    )
 
 
-def _logger(module: Any) -> Any:
-    """What the library says goes to Python's logging, "hami.trt"."""
-    log = logging.getLogger("hami.trt")
+@functools.cache
+def _load(name: str) -> Library:
+    modules, _ = LIBRARIES[name]
+    for place in modules:
+        try:
+            return Library(name, importlib.import_module(place))
+        except ModuleNotFoundError as error:
+            if error.name != place:
+                raise ImportError(str(error)) from error
+    raise ModuleNotFoundError(f"no module named {' or '.join(modules)}", name=modules[0])
+
+
+def _logger(module: Any, hear: Any) -> Any:
+    severity = module.ILogger.Severity
     levels = {
-        module.ILogger.Severity.INTERNAL_ERROR: logging.CRITICAL,
-        module.ILogger.Severity.ERROR: logging.ERROR,
-        module.ILogger.Severity.WARNING: logging.WARNING,
-        module.ILogger.Severity.INFO: logging.INFO,
-        module.ILogger.Severity.VERBOSE: logging.DEBUG,
+        severity.INTERNAL_ERROR: logging.CRITICAL,
+        severity.ERROR: logging.ERROR,
+        severity.WARNING: logging.WARNING,
+        severity.INFO: logging.INFO,
+        severity.VERBOSE: logging.DEBUG,
     }
 
     class Logger(module.ILogger):  # type: ignore[misc, name-defined]
@@ -63,10 +195,6 @@ def _logger(module: Any) -> Any:
 
         def log(self, severity: Any, message: str) -> None:
             with contextlib.suppress(Exception):  # nothing may be raised into the library
-                log.log(levels[severity], message)
+                hear(levels[severity], message)
 
     return Logger()
-
-
-def _names(enumeration: Any) -> Iterator[str]:
-    return iter(getattr(enumeration, "__members__", ()))

@@ -15,3 +15,10 @@ def hami_register(registry: Any) -> None:
     registry.add("Onnx2Tensorrt", "hami_trt.onnx2tensorrt:Onnx2Tensorrt")
     registry.add("TensorrtInferTensor", "hami_trt.tensorrt_infer_tensor:TensorrtInferTensor")
     registry.add("TensorrtTensor", "hami_trt.tensorrt_tensor:TensorrtTensor")
+
+
+@hookimpl
+def hami_commands(subparsers: Any) -> None:
+    from hami_trt._compile import add_command
+
+    add_command(subparsers)

@@ -1,0 +1,36 @@
+"""From parameters to an engine that is found or built; what the backends and `hami compile` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from hami_trt._build import build
+from hami_trt._cache import Stored, find_or_build, place_of
+from hami_trt._options import Options
+from hami_trt._recipe import Gpu, Recipe, recipe_of
+from hami_trt._shapes import text_of
+
+
+class Found(NamedTuple):
+    """An engine, where it is kept (None: nowhere), and whether it was built just now."""
+
+    engine: Stored
+    path: Path | None
+    new: bool
+
+
+def engine_of(options: Options, gpu: Gpu | None, cache: Path | None) -> Found:
+    """Return the engine, from the cache if it is there."""
+    recipe = recipe_of(options, gpu)
+    if cache is None:
+        return Found(_built(options, recipe), None, True)
+    path = place_of(cache, options.model, recipe)
+    engine, new = find_or_build(path, recipe, lambda: _built(options, recipe), options.owner)
+    return Found(engine, path, new)
+
+
+def _built(options: Options, recipe: Recipe) -> Stored:
+    blob, ranges = build(options)
+    shapes = {name: {which: text_of(shape) for which, shape in each._asdict().items()} for name, each in ranges.items()}
+    return Stored(blob, recipe, {"model": options.model.name, "shapes": shapes})
