@@ -1,12 +1,36 @@
-"""The GPU that a device of torch is."""
+"""Which GPU an engine is for: the one asked for, if the library serves it, or an error."""
 
 from __future__ import annotations
 
-from hami_torch.backend import torch
+import hami
+from hami_torch.backend import device_of, torch
 
 from hami_trt._recipe import Gpu
+from hami_trt._tensorrt import Library
 
 
-def gpu_of(device: torch.device) -> Gpu:
+def device_for(library: Library, name: str, owner: str) -> torch.device:
+    """Return the device that parameter `device` of `owner` names; refuse one that the library does not run on."""
+    device = device_of(name, owner, library.devices)
+    served, gpu = library.compute_capabilities(), gpu_of(device)
+    if served and gpu is not None and gpu.compute_capability not in served:
+        raise hami.ConfigError(
+            f"{owner}: {library} does not run on {gpu}; it runs on compute capability {', '.join(served)}; "
+            "use TensorRT on this GPU (pip install hami-trt[cu13])"
+        )
+    return device
+
+
+def gpu_of(device: torch.device) -> Gpu | None:
+    """Return what is known of a CUDA device."""
+    if device.type != "cuda":
+        return None
     major, minor = torch.cuda.get_device_capability(device)
     return Gpu(torch.cuda.get_device_name(device), f"{major}.{minor}")
+
+
+def all_gpus() -> list[Gpu]:
+    """Return the GPUs that this process sees."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = (gpu_of(torch.device("cuda", index)) for index in range(count))
+    return [gpu for gpu in gpus if gpu is not None]

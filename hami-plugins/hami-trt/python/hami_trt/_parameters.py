@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import hami
-from hami_torch.backend import device_of
 
+from hami_trt._gpu import device_for
 from hami_trt._tensorrt import Library, find_library
 
 
@@ -22,7 +22,7 @@ class OpensEngine(hami.Backend):
         """Return the library and the torch device, or raise what is missing."""
         owner = type(self).__name__
         library = find_library(self.library, owner)
-        return library, device_of(self.device, owner, ("cuda",))
+        return library, device_for(library, self.device, owner)
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:

@@ -11,7 +11,7 @@ import importlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -34,18 +34,25 @@ class Library:
     The same object for all of a process: TensorRT takes one logger. What it says goes to Python's logging, "hami.trt".
     """
 
+    devices = ("cuda",)  # the kinds of device that it runs on
+
     def __init__(self, name: str, module: ModuleType | Any) -> None:
         self.name = name
         self.module = module
         self.version = str(module.__version__)
         self.building = threading.Lock()  # one build at a time: what the library says is then about that one
         self._said: deque[str] | None = None
+        self._told = threading.local()
         self.logger = _logger(module, self._hear)
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
     def _hear(self, level: int, message: str) -> None:
+        told = getattr(self._told, "errors", None)
+        if level >= logging.ERROR and told is not None:
+            told.append(message)
+            level = logging.DEBUG
         if level >= logging.ERROR and self._said is not None:
             self._said.append(message)
             level = logging.DEBUG  # an exception is going to tell it
@@ -59,6 +66,29 @@ class Library:
             yield said
         finally:
             self._said = None
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[deque[str]]:
+        """Collect the errors that the library logs in this thread, where others may be running engines too."""
+        self._told.errors = told = deque(maxlen=8)
+        try:
+            yield told
+        finally:
+            del self._told.errors
+
+    def deserialize(self, blob: Any) -> tuple[Any, Any, str]:
+        """Return a runtime, and the engine that it reads for the current device, or None and why not."""
+        with self.errors() as told:
+            runtime = self.module.Runtime(self.logger)
+            engine = runtime.deserialize_cuda_engine(blob)
+        return runtime, engine, first_of(told)
+
+    def is_input(self, engine: Any, name: str) -> bool:
+        return bool(engine.get_tensor_mode(name) == self.module.TensorIOMode.INPUT)
+
+    def is_on_host(self, engine: Any, name: str) -> bool:
+        """Whether a tensor is one of shapes: its values are read by the CPU."""
+        return bool(engine.get_tensor_location(name) == self.module.TensorLocation.HOST)
 
     def _member(self, enumeration: str, member: str) -> Any:
         """A member of an enumeration, None if this library does not have it."""
@@ -150,6 +180,11 @@ class Library:
         return operator, name
 
 
+def first_of(told: Iterable[str]) -> str:
+    """Return the first thing that the library said went wrong, the others follow from it."""
+    return next(iter(told), 'it gives no reason; what it said before is in the log "hami.trt"').strip()
+
+
 def find_library(name: str | None, owner: str) -> Library:
     """Return the library that parameter `library` names, or the one that is installed, TensorRT first."""
     broken = []
@@ -165,6 +200,16 @@ def find_library(name: str | None, owner: str) -> Library:
     raise hami.ConfigError(
         f"{owner}: {'; '.join(broken)}" if broken else f"{owner} needs {wanted}, which is not installed: {remedy}"
     )
+
+
+def summary(name: str) -> str:
+    """Say in a line which version of a library is installed and what it runs on, or what is missing."""
+    try:
+        library = find_library(name, "hami-trt")
+    except hami.ConfigError as error:
+        return str(error)
+    served = ", ".join(library.compute_capabilities())
+    return f"{library.version}, on compute capability {served}" if served else library.version
 
 
 @functools.cache

@@ -75,5 +75,5 @@ class Onnx2Tensorrt(OpensEngine):
             engine = _open.get(key)
             if engine is None:
                 found = engine_of(given, gpu, self.cache).engine
-                engine = _open[key] = open_engine(found.blob, library, device, found.recipe)
+                engine = _open[key] = open_engine(found.blob, library, device, found.recipe, "Onnx2Tensorrt")
         options["tensorrt_engine"] = engine

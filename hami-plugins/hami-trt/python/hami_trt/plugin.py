@@ -8,13 +8,36 @@ import pluggy
 
 hookimpl = pluggy.HookimplMarker("hami")
 
+TENSORRT_TENSOR = (
+    "IoC[ModelLoader[(.onnx)Onnx2Tensorrt,(.trt,.engine,.plan)LoadTensorrtEngine],TensorrtInferTensor;"
+    "CatSplit["
+    "S[hami-torch::GpuTensor,hami-torch::CatTensor],"
+    "S[hami-torch::ContiguousTensor,TensorrtInferTensor,Reflect[post_processor]],"
+    "hami-torch::SplitTensor]]"
+)
+
 
 @hookimpl
 def hami_register(registry: Any) -> None:
     registry.add("LoadTensorrtEngine", "hami_trt.load_tensorrt_engine:LoadTensorrtEngine")
     registry.add("Onnx2Tensorrt", "hami_trt.onnx2tensorrt:Onnx2Tensorrt")
     registry.add("TensorrtInferTensor", "hami_trt.tensorrt_infer_tensor:TensorrtInferTensor")
-    registry.add("TensorrtTensor", "hami_trt.tensorrt_tensor:TensorrtTensor")
+    registry.generate("TensorrtTensor", TENSORRT_TENSOR)
+
+
+@hookimpl
+def hami_report() -> dict[str, str]:
+    from hami_trt._tensorrt import LIBRARIES, summary
+
+    return {**{name: summary(name) for name in LIBRARIES}, "GPUs": _gpus()}
+
+
+def _gpus() -> str:
+    try:
+        from hami_trt._gpu import all_gpus
+    except ImportError as error:  # there is no torch
+        return str(error)
+    return ", ".join(map(str, all_gpus())) or "none that torch sees"
 
 
 @hookimpl

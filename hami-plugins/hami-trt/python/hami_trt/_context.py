@@ -1,0 +1,135 @@
+"""The execution context of one instance: runs one batch at a time, on the current stream, with one profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import hami
+from hami_torch.backend import show, torch
+
+from hami_trt._tensorrt import first_of
+
+if TYPE_CHECKING:
+    from hami_trt._engine import Engine
+
+_ALIGNMENT = 256  # bytes, of every address that the library is given
+
+
+class Context:
+    """Runs an engine. Its memory is for the largest shapes of `profile`, whatever the shapes of a batch."""
+
+    def __init__(self, engine: Engine, profile: int, instance: int, owner: str) -> None:
+        self._handle: Any = None
+        self._engine = engine
+        self._owner = owner
+        self._shapes: list[tuple[int, ...]] = []  # of the inputs, as told to the library
+        self._outputs: list[tuple[int, ...]] = []  # what follows from them
+        self._last: torch.cuda.Stream | None = None  # where it ran last
+        self.profile = profile
+        self.ranges = engine.profiles[profile]
+        try:
+            with engine.on_device():
+                self._handle = self._made()
+                self._take_profile(instance)
+                self._tell_shapes([each.best for each in self.ranges])
+            self._check_outputs()
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_outputs(self) -> None:
+        for port, shape in zip(self._engine.outputs, self._outputs, strict=True):
+            if min(shape, default=0) < 0:
+                raise hami.ConfigError(
+                    f'{self._owner}: how large output "{port.name}" is depends on the values of the input; such '
+                    "outputs are not served: let the model give a fixed number of rows"
+                )
+
+    def _made(self) -> Any:
+        """Create the context, with the memory that torch keeps for later if there is no other."""
+        engine = self._engine
+        with engine.library.errors() as told:
+            handle = engine.handle.create_execution_context()
+            if handle is None and engine.device.type == "cuda":
+                torch.cuda.empty_cache()
+                handle = engine.handle.create_execution_context()
+        if handle is None:
+            raise hami.ConfigError(
+                f"{self._owner}: {engine.library} cannot make an execution context on {engine.device}: "
+                f"{first_of(told)}; lower `instance_num` or `max` if memory is short"
+            )
+        return handle
+
+    def _take_profile(self, instance: int) -> None:
+        engine = self._engine
+        with engine.library.errors() as told:
+            taken = self._handle.set_optimization_profile_async(self.profile, self._stream())
+        if not taken:
+            count = len(engine.profiles)
+            raise hami.ConfigError(
+                f"{self._owner}: instance {instance} cannot have profile {self.profile} of the engine, which was built "
+                f"for instance_num = {count}: {first_of(told)}; build it for more, or set instance_num = {count}"
+            )
+        if self._last is not None:
+            self._last.synchronize()  # the first batch may come on another stream
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run on tensors that fit the profile, in the order of the engine's inputs; the outputs are the caller's."""
+        engine, handle = self._engine, self._handle
+        given = [_addressable(tensor) for tensor in tensors]
+        with engine.on_device(), engine.library.errors() as told:
+            stream = self._stream()
+            shapes = [tuple(tensor.shape) for tensor in given]
+            if shapes != self._shapes:
+                self._tell_shapes(shapes)
+            outputs = [
+                torch.empty(shape, dtype=port.dtype, device=engine.device)
+                for port, shape in zip(engine.outputs, self._outputs, strict=True)
+            ]
+            for port, tensor in zip((*engine.inputs, *engine.outputs), (*given, *outputs), strict=True):
+                handle.set_tensor_address(port.name, tensor.data_ptr())
+            if handle.execute_async_v3(stream):
+                return outputs
+        raise self._failure(given, first_of(told))
+
+    def close(self) -> None:
+        """Free the context when its work is done, then let go of the engine."""
+        if self._last is not None:
+            self._last.synchronize()
+        self._handle = self._last = None
+        del self._engine
+
+    def _tell_shapes(self, shapes: list[tuple[int, ...]]) -> None:
+        engine, handle = self._engine, self._handle
+        self._shapes = []
+        for port, shape in zip(engine.inputs, shapes, strict=True):
+            if not handle.set_input_shape(port.name, shape):
+                raise hami.RequestError(f'{self._owner}: {engine.library} refuses {list(shape)} for "{port.name}"')
+        if lacking := handle.infer_shapes():
+            raise hami.RequestError(f"{self._owner}: {engine.library} cannot tell the shapes of {list(lacking)}")
+        self._outputs = [tuple(map(int, handle.get_tensor_shape(port.name))) for port in engine.outputs]
+        self._shapes = shapes
+
+    def _stream(self) -> int:
+        """Return the handle of the current stream, which waits for what still runs in this context on another."""
+        device = self._engine.device
+        if device.type != "cuda":
+            return 0
+        stream = torch.cuda.current_stream(device)
+        if self._last is not None and self._last != stream:
+            stream.wait_stream(self._last)
+        self._last = stream
+        return int(stream.cuda_stream)
+
+    def _failure(self, given: Sequence[torch.Tensor], why: str) -> Exception:
+        if "out of memory" in why.lower() or "outofmemory" in why.lower():
+            return torch.cuda.OutOfMemoryError(why)
+        shown = ", ".join(map(show, given))
+        return hami.RequestError(f"{self._owner}: {self._engine.library} could not run the engine on {shown}: {why}")
+
+
+def _addressable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor if it lies where the library can read it, else a copy that does."""
+    tensor = tensor.contiguous()
+    return tensor if tensor.data_ptr() % _ALIGNMENT == 0 else tensor.clone()

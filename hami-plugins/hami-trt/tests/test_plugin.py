@@ -1,0 +1,195 @@
+"""The package as a plugin: what it promises is what it has, and what is said where a part is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+
+import hami
+import pytest
+import torch
+from fake_tensorrt import Fake
+from hami._plugins import installed
+from helpers import message
+
+from hami_trt import _tensorrt, plugin
+from hami_trt._gpu import device_for
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.found: dict[str, str] = {}
+        self.generated: dict[str, str] = {}
+
+    def add(self, name: str, target: str) -> None:
+        self.found[name] = target
+
+    def generate(self, name: str, expression: str) -> None:
+        self.generated[name] = expression
+
+
+def run_script(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_promised_name_is_registered_and_is_a_backend():
+    registry = Registry()
+    plugin.hami_register(registry)
+    promised = {point.name for point in entry_points(group="hami.backends") if point.value == "hami_trt.plugin"}
+    assert {*registry.found, *registry.generated} == promised
+    for name, target in registry.found.items():
+        module, _, attribute = target.partition(":")
+        backend = getattr(import_module(module), attribute)
+        assert issubclass(backend, hami.Backend)
+        assert backend.__name__ == name
+
+
+def test_tensorrt_tensor_is_an_expression_of_this_package():
+    info = installed.find("TensorrtTensor")
+    assert info.owner == "hami-trt"
+    assert info.doc == f"Stands for {plugin.TENSORRT_TENSOR}."
+
+
+def test_the_entry_module_imports_neither_torch_nor_tensorrt():
+    code = (
+        "import sys, hami_trt.plugin\n"
+        "print([name for name in sys.modules if name.partition('_')[0] in ('torch', 'numpy', 'tensorrt')])"
+    )
+    assert run_script(code) == "[]\n"
+
+
+WITHOUT = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition("_")[0] in {missing!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Without())
+import hami
+from hami_trt import plugin
+
+print(sorted(name for name, info in hami.backends().items() if info.owner == "hami-trt"))
+try:
+    hami.pipe({{"backend": {backend!r}, "model": "m.trt"}})
+except hami.Error as error:
+    print(str(error).splitlines()[0])
+print(plugin.hami_report())
+"""
+NAMES = "['LoadTensorrtEngine', 'Onnx2Tensorrt', 'TensorrtInferTensor', 'TensorrtTensor']"
+TENSORRT = (
+    "needs tensorrt or tensorrt-rtx, which is not installed: pip install tensorrt-cu13 or pip install tensorrt-rtx-cu13"
+)
+
+
+def test_without_tensorrt_the_backends_are_listed_and_using_one_says_what_is_missing():
+    """Before it says that there is no GPU."""
+    code = WITHOUT.format(missing=("tensorrt",), backend="TensorrtTensor")
+    names, told, report = run_script(code).splitlines()
+    assert names == NAMES
+    assert told == f"LoadTensorrtEngine {TENSORRT}"
+    assert report == str(
+        {
+            "tensorrt": "hami-trt needs tensorrt, which is not installed: pip install tensorrt-cu13",
+            "tensorrt-rtx": "hami-trt needs tensorrt-rtx, which is not installed: pip install tensorrt-rtx-cu13",
+            "GPUs": plugin.hami_report()["GPUs"],
+        }
+    )
+
+
+@pytest.mark.parametrize("backend", ["TensorrtInferTensor", "LoadTensorrtEngine", "Onnx2Tensorrt"])
+def test_without_torch_using_a_backend_says_what_is_missing(backend):
+    names, told, report = run_script(WITHOUT.format(missing=("torch",), backend=backend)).splitlines()
+    assert names == NAMES
+    missing = (
+        "torch is not installed; hami-torch needs torch 2.3 or newer, of the build that fits your CUDA driver: "
+        "pip install torch"
+    )
+    assert told == f'backend "{backend}" is provided by hami-trt 0.1.0, which failed to load: {missing}'
+    assert f"'GPUs': '{missing}'" in report
+
+
+def test_the_report_names_the_library_and_what_it_runs_on(fake, monkeypatch):
+    monkeypatch.setattr(_tensorrt, "_load", lambda name: _tensorrt.Library(name, fake))
+    fake.ComputeCapability = CAPABILITIES
+    report = plugin.hami_report()
+    assert report["tensorrt-rtx"] == "10.9.0, on compute capability 7.5, 8.9, 12.0"
+    assert report["GPUs"] == "none that torch sees"
+
+
+class CAPABILITIES:
+    __members__ = dict.fromkeys(("NONE", "CURRENT", "SM75", "SM89", "SM120"), 0)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """gpu(9, 0): torch sees one GPU of that compute capability."""
+
+    def set_up(*capability: int) -> None:
+        monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA Example")
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+
+    return set_up
+
+
+@pytest.fixture
+def rtx():
+    module = Fake("1.7.1")
+    module.ComputeCapability = CAPABILITIES
+    return _tensorrt.Library("tensorrt-rtx", module)
+
+
+def test_a_gpu_that_the_library_does_not_run_on_is_named(gpu, rtx):
+    gpu(9, 0)
+    with pytest.raises(hami.ConfigError) as raised:
+        device_for(rtx, "cuda", "Onnx2Tensorrt")
+    assert str(raised.value) == (
+        "Onnx2Tensorrt: tensorrt-rtx 1.7.1 does not run on NVIDIA Example (compute capability 9.0); it runs on compute "
+        "capability 7.5, 8.9, 12.0; use TensorRT on this GPU (pip install hami-trt[cu13])"
+    )
+
+
+def test_a_gpu_that_the_library_runs_on_is_taken(gpu, rtx):
+    gpu(8, 9)
+    assert device_for(rtx, "cuda", "Onnx2Tensorrt") == torch.device("cuda:0")
+    gpu(9, 0)
+    assert device_for(_tensorrt.Library("tensorrt", Fake()), "cuda:0", "Onnx2Tensorrt") == torch.device("cuda:0")
+
+
+def test_without_a_gpu_the_cpu_is_never_offered(monkeypatch):
+    monkeypatch.setattr(_tensorrt, "_load", lambda name: _tensorrt.Library(name, Fake()))
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(hami.ConfigError) as raised:
+        hami.pipe({"backend": "TensorrtTensor", "model": "m.trt"})
+    assert message(raised) == (
+        f'LoadTensorrtEngine: device "cuda" is not there: torch {torch.__version__} sees no CUDA device; the driver is '
+        "missing or too old for it, or CUDA_VISIBLE_DEVICES hides them"
+    )
+    with pytest.raises(hami.ConfigError) as raised:
+        hami.pipe({"backend": "TensorrtTensor", "model": "m.trt", "device": "cpu"})
+    assert message(raised) == 'LoadTensorrtEngine: "device" is cuda or cuda:N, got "cpu"'
+
+
+def test_the_device_of_the_engine_and_of_its_runner_are_one(pipe, engine, gpu, monkeypatch):
+    @hami.register
+    class MovesTheEngine(hami.Backend):
+        def init(self, options):
+            monkeypatch.setattr(options["tensorrt_engine"], "device", torch.device("cpu", 1))
+
+        def forward(self, batch):
+            """Never runs."""
+
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("IoC[LoadTensorrtEngine,MovesTheEngine,TensorrtInferTensor;TensorrtInferTensor]", model=engine())
+    assert message(raised) == (
+        "TensorrtInferTensor: device is cpu, and the engine was opened on cpu:1; say device once, in the node"
+    )
