@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 import hami
 import numpy as np
 
-from hami_trt._cache import replace
 from hami_trt._options import Options
 from hami_trt._progress import shown
 from hami_trt._shapes import Input, Range, ranges_of
+from hami_trt._timing_cache import TimingCache
 
-_log = logging.getLogger("hami.trt")
 _TYPES = {"fp16": "HALF", "bf16": "BF16"}  # what a network of fixed types has to contain
 _MOST = 3  # errors of the parser that a message tells
 
@@ -33,13 +31,13 @@ def build(options: Options) -> tuple[bytes, dict[str, Range]]:
         _normalise(network, options)
         _check_precision(network, options)
         config = _configured(builder, ranges, options)
-        timing = _timing_cache(config, options)
+        timing = TimingCache(options)
+        timing.give_to(config)
         with shown(f"building {options.model.name}", library, config):
             engine = builder.build_serialized_network(network, config)
         if engine is None:
             raise hami.ConfigError(f'{options.owner}: {library} cannot build "{options.model}": {_last(said)}')
-        if timing and options.timing_cache is not None:
-            _keep_timing_cache(config, options)
+        timing.keep(config)
         return bytes(engine), ranges
 
 
@@ -158,26 +156,3 @@ def _normalise(network: Any, options: Options) -> None:
             found = layer.get_input(index)
             if found is not None and found.name == x.name:
                 layer.set_input(index, value)
-
-
-def _timing_cache(config: Any, options: Options) -> bool:
-    """Give the build what earlier ones measured, if `timing_cache` names a file; an unreadable one counts as empty."""
-    path = options.timing_cache
-    if path is None:
-        return False
-    content = path.read_bytes() if path.is_file() else b""
-    timing = config.create_timing_cache(content)
-    if timing is None or not config.set_timing_cache(timing, False):
-        _log.warning('%s: the timing cache "%s" is of another version or damaged; starting anew', options.owner, path)
-        timing = config.create_timing_cache(b"")
-        config.set_timing_cache(timing, False)
-    return True
-
-
-def _keep_timing_cache(config: Any, options: Options) -> None:
-    assert options.timing_cache is not None
-    try:
-        options.timing_cache.parent.mkdir(parents=True, exist_ok=True)
-        replace(options.timing_cache, bytes(config.get_timing_cache().serialize()))
-    except OSError as error:  # the engine is built: worth more than what would make the next one faster
-        _log.warning('%s: the timing cache "%s" cannot be written: %s', options.owner, options.timing_cache, error)

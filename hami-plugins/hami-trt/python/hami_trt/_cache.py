@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import filelock
 import hami
 
+from hami_trt._files import replace
 from hami_trt._recipe import Recipe, differences, key_of
 
 _log = logging.getLogger("hami.trt")
@@ -95,22 +95,6 @@ def sidecar_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, whatever happens meanwhile."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-
-
 def why_not(path: Path, recipe: Recipe) -> str | None:
     """Say why the engine there is not taken; None if it is of this recipe."""
     try:
@@ -160,9 +144,3 @@ def _explained(path: Path, owner: str) -> Iterator[None]:
             f'{owner}: the engine cannot be kept as "{path}" ("model::cache"): {error.strerror or error}; '
             "name a file or a folder that this process may write"
         ) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

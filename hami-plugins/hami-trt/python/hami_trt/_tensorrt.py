@@ -119,14 +119,20 @@ class Library:
 
     def set_hardware_compatible(self, config: Any, level: str, owner: str) -> None:
         found = self._member("HardwareCompatibilityLevel", level.upper())
-        if found is None:
-            raise hami.ConfigError(f'{owner}: {self} has no hardware_compatible = "{level}"')
+        if found is None or self.builds_for_any:  # TensorRT-RTX has the name, which does nothing
+            remedy = "; say which GPUs by compute_capability, or leave both out: all" if self.builds_for_any else ""
+            raise hami.ConfigError(f'{owner}: {self} has no hardware_compatible = "{level}"{remedy}')
         config.hardware_compatibility_level = found
 
     @property
     def builds_for_any(self) -> bool:
         """Whether engines are built for GPUs that are named, not for the one at hand; TensorRT-RTX does."""
         return hasattr(self.module, "ComputeCapability")
+
+    @property
+    def times_tactics(self) -> bool:
+        """Whether builds measure, so that a timing cache is of use; TensorRT-RTX has it by name only."""
+        return not self.builds_for_any
 
     def compute_capabilities(self) -> dict[str, Any]:
         """The compute capabilities that engines can be built for without having such a GPU: "8.9" and its member."""
