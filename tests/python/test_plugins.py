@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import hami
 import pytest
 from conftest import Site
-from fake_site import write_metadata, write_plugin
+from fake_site import write_metadata, write_plugin, write_record
 from hami._plugins import BackendInfo
 
 ABSENT = "cannot open shared object file: No such file or directory"
@@ -196,6 +196,29 @@ def test_a_distribution_without_plugins_hides_an_older_one_with_them(site: Site)
     write_plugin(site.folder, "acme-twin", "1.0", "AcmeOld")
     sys.path.insert(0, str(newer))  # the fixture's own list
     assert site.plugins().records() == []
+
+
+@pytest.mark.parametrize("version", ["0.9", "1.1"])
+def test_metadata_without_plugins_in_the_same_folder_hide_nothing(site: Site, version: str) -> None:
+    """As `pip install --target --upgrade` leaves those of the version before."""
+    write_plugin(site.folder, "acme-doubled", "1.0", "AcmeDoubled")
+    write_metadata(site.folder, "acme-doubled", version)
+    plugins = site.plugins()
+    assert [(record.distribution, record.version) for record in plugins.records()] == [("acme-doubled", "1.0")]
+    assert plugins.find("AcmeDoubled").owner == "acme-doubled"
+
+
+def test_metadata_whose_files_are_gone_hide_nothing(site: Site) -> None:
+    gone = site.folder.parent / "gone"
+    info = write_metadata(gone, "acme-moved", "2.0")
+    (gone / "acme_moved.py").touch()
+    write_record(gone, info, "acme_moved.py")
+    (gone / "acme_moved.py").unlink()
+    write_plugin(site.folder, "acme-moved", "1.0", "AcmeMoved")
+    sys.path.insert(0, str(gone))  # the fixture's own list
+    plugins = site.plugins()
+    assert [record.version for record in plugins.records()] == ["1.0"]
+    assert plugins.find("AcmeMoved").owner == "acme-moved"
 
 
 def test_leftover_metadata_breaks_nothing(site: Site) -> None:

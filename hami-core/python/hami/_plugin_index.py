@@ -193,12 +193,31 @@ def _distributions() -> Iterator[tuple[str, str, list[metadata.EntryPoint]]]:
             continue
     for _, name in sorted(names.items()):
         try:
-            first = metadata.distribution(name)  # the first on sys.path counts, as for an import
-            entry_points = [entry for entry in first.entry_points if entry.group in GROUPS]
+            used = _in_use(list(metadata.distributions(name=name)))
+            entry_points = [entry for entry in used.entry_points if entry.group in GROUPS]
         except Exception:
             continue
         if entry_points:
-            yield name, _version_of(first), entry_points
+            yield name, _version_of(used), entry_points
+
+
+def _in_use(copies: list[metadata.Distribution]) -> metadata.Distribution:
+    """Return which of the metadata of one name counts: what is first on sys.path, as for an import.
+
+    `pip install --target --upgrade` leaves the metadata of the version before: in one folder those with plugins count.
+    """
+    if len(copies) == 1:
+        return copies[0]
+    first = next((copy for copy in copies if not _without_files(copy)), copies[0])
+    beside = (copy for copy in copies if copy.locate_file("") == first.locate_file(""))
+    return next((copy for copy in beside if any(entry.group in GROUPS for entry in copy.entry_points)), first)
+
+
+def _without_files(copy: metadata.Distribution) -> bool:
+    """Say whether metadata were left behind where the package itself is gone."""
+    files = (line.partition(",")[0] for line in (copy.read_text("RECORD") or "").splitlines())
+    own = [file for file in files if ".dist-info/" not in file]
+    return bool(own) and not any(os.path.exists(str(copy.locate_file(file))) for file in own)
 
 
 def _name_of(found: metadata.Distribution) -> str:
