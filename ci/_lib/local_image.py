@@ -46,6 +46,11 @@ def can_carry(interpreter: Interpreter) -> bool:
     return prefix(interpreter) not in (Path("/usr"), Path("/usr/local"))
 
 
+def newest_two(found: Sequence[Interpreter]) -> list[Interpreter]:
+    """Those of `found` that an image is made with if nobody asks for others."""
+    return list(filter(can_carry, found))[-2:]
+
+
 def prefix(interpreter: Interpreter) -> Path:
     return interpreter.executable.parents[1]
 
@@ -115,10 +120,12 @@ def cibuildwheel(folder: Path, interpreters: Sequence[Interpreter]) -> list[Path
     env = settings(ensure(interpreters), interpreters)
     output = folder / "wheelhouse"
     shutil.rmtree(output, ignore_errors=True)
+    project = ROOT if folder.is_relative_to(ROOT) else folder  # a plugin of ours is finished by what lies in ci/
     with tempfile.TemporaryDirectory() as work:
-        copy = Path(work) / folder.name  # all that lies there goes into the container
-        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".cache", ".git", "build", "dist", "__pycache__"))
-        command = [python, "-m", "cibuildwheel", "--platform", "linux", "--output-dir", output, copy]
+        copy = Path(work) / project.name  # all that lies there goes into the container
+        shutil.copytree(project, copy, ignore=shutil.ignore_patterns(".cache", ".git", "build", "dist", "__pycache__"))
+        package = copy / folder.relative_to(project)
+        command = [python, "-m", "cibuildwheel", "--platform", "linux", "--output-dir", output, package]
         print("$", *(f'{name}="{value}"' for name, value in env.items()), "cibuildwheel", flush=True)
         done = subprocess.run(list(map(str, command)), cwd=copy, env=environment(**env), check=False)
     if done.returncode != 0:

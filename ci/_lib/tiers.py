@@ -14,6 +14,7 @@ from . import (
     environments,
     headers,
     interpreters,
+    local_image,
     old_systems,
     plugin_wheels,
     rebuilt,
@@ -169,7 +170,7 @@ def again(totals: Totals, options: Options) -> None:
 
 def containers(totals: Totals, options: Options) -> None:
     """cibuildwheel in an image made here, for the core and for a project of `hami new-plugin`; an image to run."""
-    build_current()
+    dist.build(local_image.newest_two(interpreters.find()[0]) or [current_interpreter()])
     pytest(Path(sys.executable), ROOT / "tests" / "wheels" / "containers", "containers", totals, options)
 
 

@@ -83,6 +83,12 @@ def test_cibuildwheel_builds_one_wheel_of_each_native_plugin(tool: Tool) -> None
     assert {plugin.name: len(identifiers(tool, plugin)) for plugin in NATIVE} == {plugin.name: 1 for plugin in NATIVE}
 
 
+@pytest.mark.parametrize("project", [ROOT, *NATIVE], ids=lambda folder: folder.name)
+def test_cibuildwheel_adds_the_bill_of_materials(project: Path) -> None:
+    repair = pyproject(project)["tool"]["cibuildwheel"]["repair-wheel-command"]
+    assert repair[-1] == "python {project}/ci/finish_wheel.py --destination {dest_dir} /tmp/repaired/*.whl"
+
+
 @pytest.mark.parametrize("written", ["cpp"], indirect=True)
 def test_cibuildwheel_builds_one_wheel_of_a_written_project(tool: Tool, written: Path) -> None:
     assert len(identifiers(tool, written)) == 1

@@ -7,16 +7,17 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from _lib import audit_archive, local_image, wheel_file
+from _lib import audit_archive, local_image, plugin_wheels, wheel_file
 from _lib.paths import DIST, ROOT
-from conftest import INTERPRETERS
+from conftest import FOUND
 
 REASON = local_image.missing()
-CARRIED = [interpreter for interpreter in INTERPRETERS if local_image.can_carry(interpreter)][:2]
+CARRIED = local_image.newest_two(FOUND)
+NATIVE = [folder for folder in plugin_wheels.folders() if plugin_wheels.is_native(folder)]
 
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON),
-    pytest.mark.skipif(not CARRIED, reason="dist/ has no wheel for a CPython that an image can carry (pyenv's, uv's)"),
+    pytest.mark.skipif(not CARRIED, reason="there is no CPython here that an image can carry (pyenv's and uv's can)"),
 ]
 
 
@@ -31,16 +32,29 @@ def test_core_is_built_repaired_and_tested() -> None:
     wheels = local_image.cibuildwheel(ROOT, CARRIED)
     assert sorted(wheel.name.split("-")[2] for wheel in wheels) == sorted(found.tag for found in CARRIED)
     for wheel in wheels:
-        files = wheel_file.read(wheel)
-        found = [
-            audit_archive.file_name(wheel, files),
-            audit_archive.top_level_names(files, "hami"),
-            audit_archive.licences(files),
-            audit_archive.bill_of_materials(files),
-            audit_archive.versions(wheel, files, ROOT / "CHANGELOG.md"),
-        ]
-        assert [check for check in found if not check[1]] == []
-        assert "manylinux_2_" in wheel.name  # Debian's glibc, which is not that of the wheels that are published
+        require_finished(wheel, "hami", ROOT / "CHANGELOG.md")
+
+
+@pytest.mark.parametrize("plugin", NATIVE, ids=lambda folder: folder.name)
+def test_native_plugin_is_built_repaired_and_tested(plugin: Path) -> None:
+    """Its tests run inside, by `test-command`, with the core of dist/."""
+    (wheel,) = local_image.cibuildwheel(plugin, CARRIED[:1])
+    assert wheel.name.split("-")[2:4] == ["py3", "none"]
+    require_finished(wheel, plugin.name.replace("-", "_"), plugin / "CHANGELOG.md")
+
+
+def require_finished(wheel: Path, package: str, changelog: Path) -> None:
+    """It passes what the audit asks of every wheel; its platform is Debian's, which is not that of published ones."""
+    files = wheel_file.read(wheel)
+    found = [
+        audit_archive.file_name(wheel, files),
+        audit_archive.top_level_names(files, package),
+        audit_archive.licences(files),
+        audit_archive.bill_of_materials(files),
+        audit_archive.versions(wheel, files, changelog),
+    ]
+    assert [check for check in found if not check[1]] == []
+    assert "manylinux_2_" in wheel.name
 
 
 def test_written_project_is_built_in_an_empty_folder_against_the_wheel_of_the_core(tmp_path: Path) -> None:
