@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import audit_archive, audit_binary, changelog, interpreters, zig
+from . import audit_archive, audit_binary, audit_integrity, changelog, interpreters, zig
 from .steps import Failure, run
 
 Check = tuple[str, bool, str]
@@ -25,13 +25,20 @@ class Finding:
         return f"{'ok    ' if self.passed else 'FAILED'} {self.file}: {self.check}: {self.detail}"
 
 
-def audit(file: Path, core: Path | None = None) -> list[Finding]:
+def audit(file: Path, cores: audit_archive.Cores) -> list[Finding]:
     """Every finding about one wheel or source distribution."""
-    checks = wheel_checks(file, core) if file.suffix == ".whl" else sdist_checks(file)
-    return [Finding(file.name, *found) for found in (*checks, twine_check(file))]
+    return [Finding(file.name, *found) for found in checks(file, cores)]
 
 
-def wheel_checks(wheel: Path, core: Path | None) -> Iterator[Check]:
+def checks(file: Path, cores: audit_archive.Cores) -> Iterator[Check]:
+    whole = audit_integrity.check(file)
+    yield whole
+    if whole[1]:
+        yield from wheel_checks(file, cores) if file.suffix == ".whl" else sdist_checks(file)
+        yield twine_check(file)
+
+
+def wheel_checks(wheel: Path, cores: audit_archive.Cores) -> Iterator[Check]:
     python, abi, platform = wheel.stem.split("-")[-3:]
     if wheel.name.startswith("hami_core-"):
         yield "interpreter", python.startswith("cp3") and abi.rstrip("t") == python, f"{python}-{abi}"
@@ -43,7 +50,7 @@ def wheel_checks(wheel: Path, core: Path | None) -> Iterator[Check]:
             yield "pure Python", not objects, ", ".join(objects) or "no binary"
         else:
             yield from audit_binary.checks(wheel, audit_binary.PLUGIN_ENTRY)
-    yield from audit_archive.checks(wheel, core)
+    yield from audit_archive.checks(wheel, cores)
 
 
 def sdist_checks(sdist: Path) -> Iterator[Check]:
@@ -69,15 +76,14 @@ def twine_check(file: Path) -> Check:
 
 
 def audit_all(files: Sequence[Path]) -> list[Finding]:
-    """The findings about all `files`; a wheel of the core among them is what those that need it are imported with."""
-    core = importable_core(files)
-    return [finding for file in files for finding in audit(file, core)]
+    """The findings about all `files`; wheels of the core among them are what those that need it are imported with."""
+    cores = importable_cores(files)
+    return [finding for file in files for finding in audit(file, cores)]
 
 
-def importable_core(files: Sequence[Path]) -> Path | None:
-    """The wheel of the core for the running Python, if it is among `files`."""
-    running = interpreters.running()
-    if isinstance(running, str):
-        return None
-    fits = (f for f in files if f.name.startswith("hami_core-") and f"-{running.tag}-" in f.name)
-    return next((f for f in fits if f.stem.endswith(zig.HOST)), None)
+def importable_cores(files: Sequence[Path]) -> dict[Path, interpreters.Interpreter]:
+    """The wheels of the core among `files` that a CPython of this machine can import, each with that CPython."""
+    ours = [file for file in files if file.name.startswith("hami_core-") and file.stem.endswith(zig.HOST)]
+    return {
+        file: found for found in interpreters.find()[0] for file in ours if f"-{found.tag}-{found.tag}-" in file.name
+    }

@@ -15,25 +15,27 @@ from pathlib import Path
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from . import changelog, sbom, wheel_file
+from . import backend, changelog, sbom, wheel_file
+from .interpreters import Interpreter
 from .paths import LOGS
 from .steps import Failure, environment, run
 
 Check = tuple[str, bool, str]
+Cores = Mapping[Path, Interpreter]  # wheels of the core, each with a CPython of this machine that can import it
 CORE_SIZES = {"size": 1_500_000, "size when installed": 4_000_000}
 # The core names itself in messages about the contract with native plugins.
 BINARY_VERSION = re.compile(rb"hami-core (\d[0-9A-Za-z.]*) serves ")
 LOAD = """
 import functools, importlib, sys
-sys.path.insert(0, sys.argv[1])
-for target in sys.argv[2:]:
+sys.path[:0] = sys.argv[1:3]
+for target in sys.argv[3:]:
     module, _, attribute = target.partition(":")
     functools.reduce(getattr, filter(None, attribute.split(".")), importlib.import_module(module))
 """
 
 
-def checks(wheel: Path, core: Path | None) -> Iterator[Check]:
-    """Every finding; `core` is a wheel of the core that this interpreter can import, if there is one."""
+def checks(wheel: Path, cores: Cores) -> Iterator[Check]:
+    """Every finding."""
     files = wheel_file.read(wheel)
     name = wheel_file.metadata(files)["Name"]
     yield file_name(wheel, files)
@@ -42,7 +44,7 @@ def checks(wheel: Path, core: Path | None) -> Iterator[Check]:
         yield from sizes(wheel, files)
     yield licences(files)
     yield bill_of_materials(files)
-    yield entry_points(wheel, files, core)
+    yield entry_points(wheel, files, cores)
     yield versions(wheel, files, changelog.path_of(name))
     yield contents(wheel)
 
@@ -101,16 +103,19 @@ def declared_entry_points(files: Mapping[str, bytes]) -> list[str]:
     return sorted({value for section in parser.sections() for value in parser[section].values()})
 
 
-def entry_points(wheel: Path, files: Mapping[str, bytes], core: Path | None) -> Check:
-    """Each names a module of the wheel that has what is named; what can run here is imported as well."""
+def entry_points(wheel: Path, files: Mapping[str, bytes], cores: Cores) -> Check:
+    """Each names a module of the wheel that has what is named; every CPython here that can imports it as well."""
     declared = declared_entry_points(files)
     wrong = [target for target in declared if not defines(files, *target.partition(":")[::2])]
     if wrong or not declared:
         return "entry points", False, f"not in the wheel: {', '.join(wrong)}" if wrong else "none"
-    if core is None or not (wheel == core or "-py3-none-" in wheel.name):
-        return "entry points", True, f"{', '.join(declared)} (there, not imported)"
-    error = import_error({wheel, core}, [target for target in declared if not target.endswith(".toml")])
-    return "entry points", not error, error or f"{', '.join(declared)} (imported)"
+    fitting = {core: found for core, found in cores.items() if wheel == core or "-py3-none-" in wheel.name}
+    modules = [target for target in declared if not target.endswith(".toml")]
+    for core, interpreter in fitting.items():
+        if error := import_error(interpreter, {wheel, core}, modules):
+            return "entry points", False, f"{interpreter.tag}: {error}"
+    by = f"imported by {', '.join(found.tag for found in fitting.values())}" if fitting else "there, not imported"
+    return "entry points", True, f"{', '.join(declared)} ({by})"
 
 
 def defines(files: Mapping[str, bytes], module: str, attribute: str) -> bool:
@@ -132,13 +137,16 @@ def defines(files: Mapping[str, bytes], module: str, attribute: str) -> bool:
     return not attribute or attribute in names
 
 
-def import_error(wheels: set[Path], targets: list[str]) -> str:
-    """What Python says when the entry points are loaded out of the unpacked wheels; "" if nothing."""
+def import_error(interpreter: Interpreter, wheels: set[Path], targets: list[str]) -> str:
+    """What that Python says when the entry points are loaded out of the unpacked wheels; "" if nothing.
+
+    What the core needs besides, pluggy and tomli, lies among the build backends, where every Python can use it.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(folder)
-        command = [sys.executable, "-I", "-c", LOAD, folder, *targets]
+        command = [str(interpreter.executable), "-IS", "-c", LOAD, folder, str(backend.folder()), *targets]
         result = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     return result.stderr.strip().splitlines()[-1] if result.returncode else ""
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import tarfile
+import zipfile
 from collections.abc import Callable
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from _lib import audit, audit_archive, audit_results, changelog, core_wheel, sbom, wheel_file, zig
+from _lib import audit, audit_archive, audit_results, changelog, core_wheel, interpreters, sbom, wheel_file, zig
+from _lib.interpreters import Interpreter
 
 PLATFORM = ".".join(core_wheel.platform_tags(zig.HOST))
 METADATA = """\
@@ -237,14 +239,80 @@ def test_entry_point_that_cannot_be_imported_is_found(tmp_path: Path) -> None:
     wheel = plugin(tmp_path, {"hami_x/plugin.py": b"import hami_x.gone\n"})
     core_files = {"hami/__init__.py": b""}
     beside = write_wheel(tmp_path, "hami_core", "cp312-cp312-any", core_files)
-    found = audit_archive.entry_points(wheel, wheel_file.read(wheel), beside)
-    assert found == ("entry points", False, "ModuleNotFoundError: No module named 'hami_x.gone'")
+    first = interpreters.find()[0][0]
+    found = audit_archive.entry_points(wheel, wheel_file.read(wheel), {beside: first})
+    assert found == ("entry points", False, f"{first.tag}: ModuleNotFoundError: No module named 'hami_x.gone'")
+
+
+@pytest.mark.parametrize("interpreter", interpreters.find()[0], ids=lambda found: found.tag)
+def test_entry_point_that_one_python_cannot_import_is_found(tmp_path: Path, interpreter: Interpreter) -> None:
+    text = f"import sys\nif sys.version_info[:2] == {interpreter.version[:2]}: raise ImportError('not on this one')\n"
+    wheel = plugin(tmp_path, {"hami_x/plugin.py": text.encode()})
+    core_files = {"hami/__init__.py": b""}
+    cores = {
+        write_wheel(tmp_path, "hami_core", f"{found.tag}-{found.tag}-any", core_files): found
+        for found in interpreters.find()[0]
+    }
+    found = audit_archive.entry_points(wheel, wheel_file.read(wheel), cores)
+    assert found == ("entry points", False, f"{interpreter.tag}: ImportError: not on this one")
+
+
+def test_wheel_without_entry_points_is_found(tmp_path: Path) -> None:
+    assert failed(plugin(tmp_path, entry_points__txt=None)) == {"entry points": "none"}
 
 
 def test_file_beside_the_package_is_found(tmp_path: Path) -> None:
     found = failed(plugin(tmp_path, {"hami_x/__pycache__/plugin.pyc": b""}))
     assert list(found) == ["check-wheel-contents"]
     assert found["check-wheel-contents"].startswith("W001: Wheel contains .pyc")
+
+
+@pytest.mark.parametrize("kept", [0, 100, -30])
+def test_half_a_wheel_is_found(tmp_path: Path, kept: int) -> None:
+    wheel = plugin(tmp_path)
+    wheel.write_bytes(wheel.read_bytes()[:kept])
+    (found,) = failed(wheel).items()
+    assert found == ("archive", "cannot be read: File is not a zip file")
+
+
+def test_wheel_with_a_damaged_file_is_found(tmp_path: Path) -> None:
+    wheel = plugin(tmp_path, {"hami_x/big.py": b"# " + os.urandom(5000).hex().encode() + b"\n"})
+    data = bytearray(wheel.read_bytes())
+    data[2000:2004] = b"dead"
+    wheel.write_bytes(data)
+    (found,) = failed(wheel).items()
+    assert found[0] == "archive"
+    assert found[1].startswith("cannot be read: ")
+
+
+def test_wheel_whose_files_are_not_those_of_its_record_is_found(tmp_path: Path) -> None:
+    wheel = plugin(tmp_path)
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("hami_x/late.py", b"")
+    assert failed(wheel) == {"archive": "RECORD is wrong about hami_x/late.py"}
+
+
+def test_wheel_without_metadata_is_found(tmp_path: Path) -> None:
+    wheel = tmp_path / "hami_x-0.1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("hami_x/__init__.py", b"")
+    info = "hami_x-0.1.0.dist-info"
+    assert failed(wheel) == {"archive": f"missing: {info}/METADATA, {info}/WHEEL, {info}/RECORD"}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("hami_x.whl", "its name is not NAME-VERSION-PYTHON-ABI-PLATFORM.whl"),
+        ("hami_x-0.1.0.zip", "its name is neither that of a wheel nor NAME-VERSION.tar.gz"),
+        ("hami_x-0.1.0.tar.gz", "cannot be read: "),
+    ],
+)
+def test_file_that_is_no_archive_is_found(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / name).write_text("hello")
+    (found,) = failed(tmp_path / name).items()
+    assert found[0] == "archive"
+    assert found[1].startswith(told)
 
 
 def sdist(folder: Path, *names: str) -> Path:
@@ -265,6 +333,20 @@ def test_right_sdist_passes(tmp_path: Path) -> None:
 
 def test_sdist_without_its_licence_is_found(tmp_path: Path) -> None:
     assert failed(sdist(tmp_path, *(name for name in SDIST if name != "LICENSE"))) == {"contents": "missing: LICENSE"}
+
+
+def test_half_an_sdist_is_found(tmp_path: Path) -> None:
+    archive = sdist(tmp_path, *SDIST)
+    archive.write_bytes(archive.read_bytes()[:-60])
+    (found,) = failed(archive).items()
+    assert found[0] == "archive"
+    assert found[1].startswith("cannot be read: ")
+
+
+def test_sdist_of_another_version_is_found(tmp_path: Path) -> None:
+    archive = sdist(tmp_path, *SDIST)
+    renamed = archive.rename(tmp_path / "hami_x-0.2.0.tar.gz")
+    assert failed(renamed) == {"version": "file name 0.2.0, changelog 0.1.0"}
 
 
 def test_sdist_with_something_built_is_found(tmp_path: Path) -> None:
