@@ -16,10 +16,8 @@ DOCTEST_FAILURE = re.compile(r"TEST CASE: +(.+)$", re.MULTILINE)
 DOCTEST_TOTALS = re.compile(r"test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\d+) failed")
 
 # A test that hangs shows every thread's stack and ends its run: tests of a runtime must end, also where it does not.
-SETTINGS = (
-    *("-q", "--no-header", "-p", "no:cacheprovider"),
-    *("-o", "faulthandler_timeout=180", "-o", "faulthandler_exit_on_timeout=true"),
-)
+SETTINGS = ("-q", "--no-header", "-p", "no:cacheprovider", "-o", "faulthandler_exit_on_timeout=true")
+HANGS_AFTER_S = 180
 CPP_TIMEOUT_S = 600
 
 
@@ -29,12 +27,23 @@ class Options:
 
 
 def pytest(
-    python: Path, folder: Path, tier: str, totals: Totals, options: Options, env: Mapping[str, str] | None = None
+    python: Path,
+    folder: Path,
+    tier: str,
+    totals: Totals,
+    options: Options,
+    env: Mapping[str, str] | None = None,
+    *,
+    hangs_after_s: int = HANGS_AFTER_S,
 ) -> None:
-    """Run the tests in `folder` with their output shown; what pytest cannot even start counts as a failure."""
+    """Run the tests in `folder` with their output shown; what pytest cannot even start counts as a failure.
+
+    `hangs_after_s` is longer where a test waits for more than our own code.
+    """
     with tempfile.TemporaryDirectory() as work:
         report = Path(work) / "report.xml"
         command: list[str | Path] = [python, "-m", "pytest", *SETTINGS, f"--junitxml={report}"]
+        command += ["-o", f"faulthandler_timeout={hangs_after_s}"]
         result = subprocess.run(
             [*command, *options.pytest, folder],
             cwd=configured_folder(folder),

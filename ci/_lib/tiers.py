@@ -29,6 +29,7 @@ from .totals import Totals
 COMMANDS = [
     ROOT / "ci" / name for name in ("audit", "cibuildwheel-local", "demo", "gpu", "index", "release", "test", "wheels")
 ]
+OUTSIDE_S = 7200  # what a test may take that waits for downloads, or for a system that is made and compiles
 
 
 def current_interpreter() -> interpreters.Interpreter:
@@ -103,7 +104,8 @@ def wheels(totals: Totals, options: Options) -> None:
         if not finding.passed:
             print(finding)
         totals.check(finding.passed, f"wheels: {finding}")
-    pytest(Path(sys.executable), ROOT / "tests" / "wheels" / "matrix", "wheels", totals, options)
+    folder = ROOT / "tests" / "wheels" / "matrix"
+    pytest(Path(sys.executable), folder, "wheels", totals, options, hangs_after_s=OUTSIDE_S)
 
 
 def python(totals: Totals, options: Options) -> None:
@@ -157,7 +159,8 @@ def systems(totals: Totals, options: Options) -> None:
     pythons, _ = interpreters.select([old_systems.PYTHON])
     if pythons:
         dist.build(pythons, zig.ARCHITECTURES, [])
-    pytest(Path(sys.executable), ROOT / "tests" / "wheels" / "systems", "systems", totals, options)
+    folder = ROOT / "tests" / "wheels" / "systems"
+    pytest(Path(sys.executable), folder, "systems", totals, options, hangs_after_s=OUTSIDE_S)
 
 
 def again(totals: Totals, options: Options) -> None:
@@ -171,7 +174,8 @@ def again(totals: Totals, options: Options) -> None:
 def containers(totals: Totals, options: Options) -> None:
     """cibuildwheel in an image made here, for the core and for a project of `hami new-plugin`; an image to run."""
     dist.build(local_image.newest_two(interpreters.find()[0]) or [current_interpreter()])
-    pytest(Path(sys.executable), ROOT / "tests" / "wheels" / "containers", "containers", totals, options)
+    folder = ROOT / "tests" / "wheels" / "containers"
+    pytest(Path(sys.executable), folder, "containers", totals, options, hangs_after_s=OUTSIDE_S)
 
 
 def edges(totals: Totals, options: Options) -> None:

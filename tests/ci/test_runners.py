@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,14 @@ def test_a_failed_cpp_test_case_is_named(says: str, tmp_path: Path) -> None:
     runners.doctest(program, "tsan", totals)
     assert totals.failed == ["tsan: the first error wins"]
     assert totals.passed == 1
+
+
+def test_a_test_that_hangs_is_ended_with_its_stack(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "test_x.py").write_text("import threading\ndef test_waits(): threading.Event().wait()\n")
+    totals = Totals()
+    runners.pytest(Path(sys.executable), folder, "x", totals, runners.Options(), hangs_after_s=1)
+    assert totals.failed == [f"x: pytest ended with 1 after 0 tests of {folder}"]
+    assert 'test_x.py", line 2 in test_waits' in capfd.readouterr().err
