@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
 from _lib.interpreters import Interpreter
 
 # Scripts begin with the path of the Python that they were made for, which a copied prefix has left.
@@ -81,8 +80,7 @@ class Machine:
 
     def files(self) -> set[str]:
         """Return every file of the prefix and of the home folder, but for what is no part of an installation."""
-        roots = [self.prefix / "bin", self.prefix / "lib", self.home]
-        found = (path for root in roots for path in root.rglob("*") if not path.is_dir())
+        found = (path for root in (self.prefix, self.home) for path in root.rglob("*") if not path.is_dir())
         return {str(path) for path in found if "/.cache/" not in str(path)}
 
 
@@ -93,9 +91,8 @@ def write_prefix(folder: Path, interpreter: Interpreter) -> None:
     """
     name = "python{}.{}".format(*interpreter.version)
     library = folder / "lib" / name
-    (library / "site-packages").mkdir(parents=True)
-    asked = [interpreter.executable, "-IS", "-c", "import os; print(os.path.dirname(os.__file__))"]
-    original = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+    library.mkdir(parents=True)
+    original = Path(answer(interpreter.executable, "import os; print(os.path.dirname(os.__file__))"))
     for entry in original.iterdir():
         if entry.name not in ("site-packages", "dist-packages", "EXTERNALLY-MANAGED"):
             (library / entry.name).symlink_to(entry)
@@ -104,17 +101,21 @@ def write_prefix(folder: Path, interpreter: Interpreter) -> None:
     shutil.copy2(interpreter.executable, binaries / name)  # a link would lead back to the original prefix
     for link in ("python3", "python"):
         (binaries / link).symlink_to(name)
-    done = subprocess.run(
-        [binaries / name, "-I", "-m", "ensurepip"], capture_output=True, text=True, check=False, env={"HOME": "/"}
-    )
-    if "ensurepip is disabled" in done.stderr:
-        pytest.skip(
-            f"Debian has taken ensurepip out of {interpreter.executable}: run ci/test by a CPython of another source "
-            "(uv python install, pyenv); ci/test systems installs on a Debian"
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    for script in binaries.glob("*pip*"):
-        script.unlink()
+    site = Path(answer(binaries / name, "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    copy_pip(interpreter, folder / "env", site)
     for script in ("pip", "pip3"):
         (binaries / script).write_text(PIP)
         (binaries / script).chmod(0o755)
+
+
+def copy_pip(interpreter: Interpreter, work: Path, site: Path) -> None:
+    """Put the pip that came with an interpreter into the folder `site`: Debian's gives it to environments alone."""
+    subprocess.run([interpreter.executable, "-m", "venv", work], env={"HOME": "/"}, check=True)
+    for part in work.glob("lib/python*/site-packages/pip*"):
+        shutil.copytree(part, site / part.name)
+    shutil.rmtree(work)
+
+
+def answer(python: Path, code: str) -> str:
+    """Return what `code` prints where nothing is installed."""
+    return subprocess.run([python, "-IS", "-c", code], capture_output=True, text=True, check=True).stdout.strip()
