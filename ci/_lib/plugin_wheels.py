@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import backend, core_wheel, sbom, wheel_file, zig
-from .paths import CACHE, REQUIREMENTS, ROOT, content_key, pyproject
+from .paths import CACHE, NOT_SOURCE_FOLDERS, NOT_SOURCE_SUFFIXES, REQUIREMENTS, ROOT, content_key, pyproject
 from .steps import Failure
 
 PLUGINS = ROOT / "hami-plugins"
@@ -87,6 +87,6 @@ def copied(plugin: Path, platform: str) -> Iterator[Path]:
     """A work folder with a copy of the plugin in source/: build backends leave folders there."""
     work = CACHE / "build" / f"{plugin.name}-{platform}-work"
     shutil.rmtree(work, ignore_errors=True)
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "dist", ".pytest_cache")
+    ignored = shutil.ignore_patterns(*NOT_SOURCE_FOLDERS, *(f"*{suffix}" for suffix in NOT_SOURCE_SUFFIXES))
     shutil.copytree(plugin, work / "source", ignore=ignored)
     yield work

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,6 +19,8 @@ from .paths import CACHE, LOGS
 SHOWN_AFTER_S = 2.0
 REPEATED_AFTER_S = 20.0  # where lines cannot be rewritten
 TAIL_LINES = 40
+# As the system says it, and as zig does; what we start says it in a log.
+DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "NoSpaceLeft")
 
 
 class Failure(Exception):
@@ -113,16 +116,17 @@ def only_one_at_a_time() -> Iterator[None]:
 
 
 def guarded(main: Callable[[], int]) -> int:
-    """Run `main`; a Failure becomes its text and exit status 1, Ctrl-C becomes 130."""
+    """Run `main`; a Failure becomes its text and exit status 1, as does a full disk, and Ctrl-C becomes 130."""
     try:
         return main()
-    except Failure as failure:
-        print(f"\n{failure}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except (Failure, OSError) as error:
+        told = str(error.args[0][0][-1] if isinstance(error, shutil.Error) else error)  # of many files, the first
+        disk_is_full = any(text in told for text in DISK_IS_FULL)
+        if not isinstance(error, Failure) and not disk_is_full:
             raise
-        print(f"\n{error}\nMake room; the next run goes on from what is finished.", file=sys.stderr)
+        print(f"\n{told}", file=sys.stderr)
+        if disk_is_full:
+            print("Make room; the next run goes on from what is finished.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted; the next run goes on from what is finished", file=sys.stderr)

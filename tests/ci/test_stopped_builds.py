@@ -1,0 +1,45 @@
+"""A build that is stopped halfway, by a full disk or by its user: it says what to do, and the next one is whole."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("stopped_build.py")
+
+
+@pytest.mark.skipif(not shutil.which("bwrap"), reason="needs bubblewrap (Debian, Ubuntu: apt install bubblewrap)")
+def test_full_disk_is_told_and_the_build_with_enough_room_is_whole(tmp_path: Path) -> None:
+    """The disk is one of a megabyte; it fills up at one place of the build after the other."""
+    disk = ["bwrap", "--dev-bind", "/", "/", "--size", "1000000", "--tmpfs", tmp_path]
+    command = [*disk, sys.executable, SCRIPT, tmp_path, "full"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "built hami-onnx\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    failures = done.stderr.split("Make room; the next run goes on from what is finished.\n")
+    assert len(failures) > 3
+    assert failures.pop() == ""
+    assert all("No space left on device" in failure for failure in failures)
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_build_after_one_that_was_interrupted_is_whole(tmp_path: Path, sent: signal.Signals, status: int) -> None:
+    command = [sys.executable, SCRIPT, tmp_path]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "wait"], **pipes) as stopped:
+        assert stopped.stdout.readline() == "waiting\n"
+        stopped.send_signal(sent)
+        assert stopped.wait() == status
+        told = stopped.stderr.read()
+    assert list((tmp_path / "build").iterdir())  # what it left
+    assert not (tmp_path / "wheels").exists()
+    if sent == signal.SIGINT:
+        assert told == "interrupted; the next run goes on from what is finished\n"
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "built hami-onnx\n"), done.stderr
+    assert not list((tmp_path / "build").iterdir())
