@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import hami
@@ -11,6 +10,7 @@ import numpy as np
 from hami_trt._options import Options
 from hami_trt._progress import shown
 from hami_trt._shapes import Input, Range, ranges_of
+from hami_trt._tensorrt import first_of
 from hami_trt._timing_cache import TimingCache
 
 _TYPES = {"fp16": "HALF", "bf16": "BF16"}  # what a network of fixed types has to contain
@@ -20,32 +20,29 @@ _MOST = 3  # errors of the parser that a message tells
 def build(options: Options) -> tuple[bytes, dict[str, Range]]:
     """Return the serialized engine and the shapes of its inputs. Errors are hami.ConfigError, named after the owner."""
     library = options.library
-    with library.building, library.listening() as said:
+    with library.errors() as said:
         try:
             builder = library.module.Builder(library.logger)
         except TypeError:  # what the bindings raise when the library gave no builder
-            raise hami.ConfigError(f"{options.owner}: {library} cannot build here: {_last(said)}") from None
+            raise hami.ConfigError(f"{options.owner}: {library} cannot build here: {first_of(said)}") from None
         network = library.new_network(builder, options.precision)
-        _parse(network, options, said)
+        _parse(network, options)
         ranges = _ranges(network, options)
         _normalise(network, options)
         _check_precision(network, options)
         config = _configured(builder, ranges, options)
         timing = TimingCache(options)
         timing.give_to(config)
-        with shown(f"building {options.model.name}", library, config):
+        with shown(f"building {options.model.name}", library, config) as progress:
             engine = builder.build_serialized_network(network, config)
+        progress.check()
         if engine is None:
-            raise hami.ConfigError(f'{options.owner}: {library} cannot build "{options.model}": {_last(said)}')
+            raise hami.ConfigError(f'{options.owner}: {library} cannot build "{options.model}": {first_of(said)}')
         timing.keep(config)
         return bytes(engine), ranges
 
 
-def _last(said: Sequence[str]) -> str:
-    return said[-1].strip() if said else "it does not say why"
-
-
-def _parse(network: Any, options: Options, said: Sequence[str]) -> None:
+def _parse(network: Any, options: Options) -> None:
     parser = options.library.module.OnnxParser(network, options.library.logger)
     parsed = parser.parse_from_file(str(options.model))
     errors = [parser.get_error(index) for index in range(parser.num_errors)]

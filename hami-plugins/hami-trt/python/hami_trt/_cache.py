@@ -118,6 +118,8 @@ def _matching(path: Path, recipe: Recipe) -> Stored | None:
 def _locked(path: Path, owner: str) -> Iterator[None]:
     """Hold the lock of an engine. The system lets go of it with the process that held it, however that ended."""
     with _explained(path, owner):
+        if path.parent.exists() and not path.parent.is_dir():
+            raise NotADirectoryError(f'"{path.parent}" is no folder')
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(f'"{path}" is a folder')

@@ -66,7 +66,9 @@ class Engine:
         self.library = library
         self.device = device
         with self.on_device():
-            self.runtime, self.handle, told = library.deserialize(blob)
+            self.runtime, self.handle, told = library.deserialize(
+                blob, host_code=bool(recipe and recipe.get("version_compatible"))
+            )
         if self.handle is None:
             made = f", built by {recipe['library']} {recipe['version']} for {recipe['gpu']}" if recipe else ""
             raise hami.ConfigError(f"{owner}: {library} cannot load this engine ({len(blob)} bytes{made}): {told}")

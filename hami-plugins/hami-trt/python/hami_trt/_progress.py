@@ -20,7 +20,8 @@ PAUSE = 0.1  # seconds between two drawings
 class Progress:
     """What is done of a tree of phases: a phase counts in its parent as the step that it is in.
 
-    Called by threads of the library, any number of them. `stopped` asks the library to give up.
+    Called by threads of the library, any number of them. What is raised meanwhile, as by Ctrl-C, cannot pass through
+    the library: it is kept in `raised`, the library is asked to give up, and `check` raises it.
     """
 
     def __init__(self, draw: Callable[[str, float], None]) -> None:
@@ -28,19 +29,29 @@ class Progress:
         self._lock = threading.Lock()  # guards what follows
         self._phases: dict[str, tuple[str | None, int, int]] = {}  # name: parent, steps, steps that are done
         self._most = 0.0
-        self.stopped = False
+        self.raised: BaseException | None = None
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self.raised = self.raised or error
+
+    def check(self) -> None:
+        if self.raised is not None:
+            raise self.raised
 
     def start(self, name: str, parent: str | None, steps: int) -> None:
         with self._lock:
             self._phases[name] = (parent, max(steps, 1), 0)
             self._tell(name)
 
-    def step(self, name: str, step: int) -> bool:
+    def step(self, name: str, step: int) -> None:
         with self._lock:
             parent, steps, _ = self._phases.get(name, (None, 1, 0))
             self._phases[name] = (parent, steps, min(step + 1, steps))
             self._tell(name)
-        return not self.stopped
 
     def finish(self, name: str) -> None:
         with self._lock:
@@ -68,7 +79,7 @@ class Progress:
 
 @contextmanager
 def shown(title: str, library: Library, config: Any, stream: TextIO | None = None) -> Iterator[Progress]:
-    """Show the progress of a build with this configuration; KeyboardInterrupt in the block stops the build."""
+    """Show the progress of a build with this configuration, from when on it can be interrupted."""
     stream = stream or sys.stderr
     bar = _Bar(title, stream) if stream.isatty() else None
     progress = Progress(bar.draw if bar else _Log(title).draw)

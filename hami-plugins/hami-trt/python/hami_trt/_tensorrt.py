@@ -40,9 +40,7 @@ class Library:
         self.name = name
         self.module = module
         self.version = str(module.__version__)
-        self.building = threading.Lock()  # one build at a time: what the library says is then about that one
-        self._said: deque[str] | None = None
-        self._told = threading.local()
+        self._told = threading.local()  # errors: those of a block that collects them
         self.logger = _logger(module, self._hear)
 
     def __str__(self) -> str:
@@ -52,34 +50,27 @@ class Library:
         told = getattr(self._told, "errors", None)
         if level >= logging.ERROR and told is not None:
             told.append(message)
-            level = logging.DEBUG
-        if level >= logging.ERROR and self._said is not None:
-            self._said.append(message)
             level = logging.DEBUG  # an exception is going to tell it
         _log.log(level, "%s", message)
 
     @contextlib.contextmanager
-    def listening(self) -> Iterator[deque[str]]:
-        """Collect the errors that the library logs, for an exception to tell, instead of passing them on."""
-        self._said = said = deque(maxlen=8)
-        try:
-            yield said
-        finally:
-            self._said = None
-
-    @contextlib.contextmanager
     def errors(self) -> Iterator[deque[str]]:
-        """Collect the errors that the library logs in this thread, where others may be running engines too."""
+        """Collect the errors that the library logs in this thread, for an exception to tell."""
         self._told.errors = told = deque(maxlen=8)
         try:
             yield told
         finally:
             del self._told.errors
 
-    def deserialize(self, blob: Any) -> tuple[Any, Any, str]:
-        """Return a runtime, and the engine that it reads for the current device, or None and why not."""
+    def deserialize(self, blob: Any, *, host_code: bool = False) -> tuple[Any, Any, str]:
+        """Return a runtime, and the engine that it reads for the current device, or None and why not.
+
+        `host_code`: the engine brings code of its own for the CPU, as a version compatible one does, and is trusted.
+        """
         with self.errors() as told:
             runtime = self.module.Runtime(self.logger)
+            if host_code:
+                runtime.engine_host_code_allowed = True
             engine = runtime.deserialize_cuda_engine(blob)
         return runtime, engine, first_of(told)
 
@@ -169,13 +160,17 @@ class Library:
                 base.__init__(self)
 
             def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
-                progress.start(phase_name, parent_phase, num_steps)
+                with progress.guarded():
+                    progress.start(phase_name, parent_phase, num_steps)
 
             def step_complete(self, phase_name: str, step: int) -> bool:
-                return bool(progress.step(phase_name, step))
+                with progress.guarded():
+                    progress.step(phase_name, step)
+                return progress.raised is None
 
             def phase_finish(self, phase_name: str) -> None:
-                progress.finish(phase_name)
+                with progress.guarded():
+                    progress.finish(phase_name)
 
         return Monitor()
 
