@@ -63,7 +63,7 @@ class Registry:
     def generate(self, name: str, expression: str, /, **defaults: Any) -> None:
         """Register a name that stands for an expression, as hami.generate does for one process.
 
-            registry.generate("Thumbnail", "S[DecodeMat,ResizeMat]", width=64, height=64)
+        registry.generate("Thumbnail", "S[DecodeMat,ResizeMat]", width=64, height=64)
         """
         self._add(name, make_generated(name, expression, defaults, owner=self._distribution))
 

@@ -14,13 +14,14 @@ from hami_trt import _tensorrt
 
 @pytest.fixture
 def fake(monkeypatch):
-    """The library that the backends find is the fake one, on the CPU; at the end nothing is left of it."""
+    """The library that the backends find is the fake one, on the CPU; at the end no rule of it was broken."""
     module = fake_tensorrt.Fake()
     library = _tensorrt.Library("tensorrt", module)
     library.devices = ("cpu",)
     monkeypatch.setattr(_tensorrt, "_load", lambda name: library)
     yield module
-    gc.collect()
+    if module.contexts or module.engines:  # an exception may hold them
+        gc.collect()
     assert module.misuse == []
 
 

@@ -11,7 +11,6 @@ import hami
 import pytest
 import torch
 from fake_tensorrt import Fake
-from hami._plugins import installed
 from helpers import message
 
 from hami_trt import _tensorrt, plugin
@@ -49,7 +48,9 @@ def test_every_promised_name_is_registered_and_is_a_backend():
 
 
 def test_tensorrt_tensor_is_an_expression_of_this_package():
-    info = installed.find("TensorrtTensor")
+    with pytest.raises(hami.ConfigError, match="chooses by the suffix of `model`, which is missing"):
+        hami.pipe("TensorrtTensor")
+    info = hami.backends()["TensorrtTensor"]
     assert info.owner == "hami-trt"
     assert info.doc == f"Stands for {plugin.TENSORRT_TENSOR}."
 
