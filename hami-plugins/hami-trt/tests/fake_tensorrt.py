@@ -1,4 +1,4 @@
-"""A fake of TensorRT's runtime, for machines without a GPU: the same names and rules, computing on CPU tensors.
+"""A fake of TensorRT's runtime, for machines without it: the same names and rules; torch computes, on CPU or GPU.
 
 Not TensorRT: it reads no real engine, and what it lets pass the real one may refuse. It notes in `misuse` where it was
 used against the rules of the real one, which would crash or compute nonsense there.
@@ -6,6 +6,7 @@ used against the rules of the real one, which would crash or compute nonsense th
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 import json
@@ -39,10 +40,10 @@ TensorLocation = enum.Enum("TensorLocation", ["DEVICE", "HOST"])
 DataType = enum.Enum("DataType", ["FLOAT", "HALF", "BF16", "INT8", "INT32", "INT64", "UINT8", "BOOL", "FP8", "INT4"])
 
 _TORCH = {
-    DataType.FLOAT: torch.float32,
-    DataType.HALF: torch.float16,
-    DataType.INT64: torch.int64,
-    DataType.BOOL: torch.bool,
+    DataType.FLOAT: (torch.float32, "<f4"),
+    DataType.HALF: (torch.float16, "<f2"),
+    DataType.INT64: (torch.int64, "<i8"),
+    DataType.BOOL: (torch.bool, "|b1"),
 }
 
 Shape = Sequence[int]
@@ -61,12 +62,15 @@ PROGRAMS = {
     "double": Program(lambda given: {"y": given["x"] * 2}, lambda given: {"y": given["x"]}),
     # How many rows ran together, and with which profile: the test reads it off.
     "rows": Program(
-        lambda given: {"y": torch.full((len(given["x"]), 1), float(len(given["x"])))},
+        lambda given: {"y": torch.full_like(given["x"][:, :1], len(given["x"]))},
         lambda given: {"y": (given["x"][0], 1)},
     ),
     "sum and difference": Program(
         lambda given: {"sum": given["a"] + given["b"], "difference": given["a"] - given["b"]},
         lambda given: {"sum": given["a"], "difference": given["a"]},
+    ),
+    "squared": Program(  # so many columns as rows: soon too much for any memory
+        lambda given: {"y": torch.zeros(1, device=given["x"].device)}, lambda given: {"y": (given["x"][0],) * 2}
     ),
     "turned": Program(lambda given: {"y": given["x"].T}, lambda given: {"y": (given["x"][1], given["x"][0])}),
     "nonzero": Program(lambda given: {"y": given["x"].nonzero()}, lambda given: {"y": (-1, len(given["x"]))}),
@@ -93,16 +97,16 @@ def serialized(
 
 
 class Fake:
-    """A module `tensorrt` of its own for each test. `shares_profiles`: as TensorRT 10 does, and 8 did not."""
+    """A module `tensorrt` of its own for each test; it may be set not to share profiles, as early versions did not."""
 
-    def __init__(self, version: str = "10.9.0", *, shares_profiles: bool = True) -> None:
+    def __init__(self, version: str = "10.9.0", *, on_gpu: bool = False) -> None:
         self.__version__ = version
-        self.shares_profiles = shares_profiles
+        self.on_gpu = on_gpu
+        self.shares_profiles = True
         self.misuse: list[str] = []
         self.engines: weakref.WeakSet[ICudaEngine] = weakref.WeakSet()
         self.contexts: weakref.WeakSet[IExecutionContext] = weakref.WeakSet()
         self.refuse: dict[str, str] = {}  # call -> what it logs while it fails
-        self.before_run: Callable[[], None] = lambda: None
         self.ILogger = ILogger
         self.TensorIOMode = TensorIOMode
         self.TensorLocation = TensorLocation
@@ -228,7 +232,7 @@ class IExecutionContext:
         return tuple({**self._shapes, **self._of.program.shapes(self._shapes)}[name])
 
     def set_tensor_address(self, name: str, memory: int) -> bool:
-        if memory % 64:  # 256 on a GPU; torch's memory on the CPU is aligned to 64
+        if memory % (256 if self.fake.on_gpu else 64):  # torch's memory on the CPU is aligned to 64
             self.fake.misuse.append(f"the address of {name} is not aligned")
         self._addresses[name] = memory
         return True
@@ -238,8 +242,8 @@ class IExecutionContext:
             self.fake.misuse.append("two threads ran one execution context at once")
             return False
         try:
-            self.fake.before_run()
-            return self._run()
+            with self._on(stream_handle):
+                return self._run()
         finally:
             self._busy.release()
 
@@ -256,11 +260,26 @@ class IExecutionContext:
         self._addresses.clear()  # of memory that may be another's from now on
         return True
 
+    def _on(self, stream_handle: int) -> contextlib.AbstractContextManager[Any]:
+        if not self.fake.on_gpu:
+            return contextlib.nullcontext()
+        default = torch.cuda.default_stream()
+        return torch.cuda.stream(torch.cuda.ExternalStream(stream_handle) if stream_handle else default)
+
     def _named(self, mode: TensorIOMode) -> list[str]:
         return [name for name in self._of.tensors if self._of.get_tensor_mode(name) is mode]
 
     def _at(self, name: str) -> torch.Tensor:
-        dtype, shape = _TORCH[self._of.get_tensor_dtype(name)], self.get_tensor_shape(name)
-        size = torch.Size(shape).numel() * dtype.itemsize
-        memory = (ctypes.c_char * size).from_address(self._addresses[name])
+        (dtype, code), shape = _TORCH[self._of.get_tensor_dtype(name)], self.get_tensor_shape(name)
+        address = self._addresses[name]
+        if self.fake.on_gpu:
+            return torch.as_tensor(OnGpu(shape, code, address), device="cuda")
+        memory = (ctypes.c_char * (torch.Size(shape).numel() * dtype.itemsize)).from_address(address)
         return torch.frombuffer(memory, dtype=dtype).reshape(shape)
+
+
+class OnGpu:
+    """Memory of the GPU that torch views as a tensor."""
+
+    def __init__(self, shape: tuple[int, ...], code: str, address: int) -> None:
+        self.__cuda_array_interface__ = {"shape": shape, "typestr": code, "data": (address, False), "version": 2}

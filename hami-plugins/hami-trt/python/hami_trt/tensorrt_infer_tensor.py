@@ -56,7 +56,7 @@ class TensorrtInferTensor(TensorBackend):
             try:
                 outputs = self._context.run(tensors)
             except hami.RequestError as error:
-                item.fail(error)
+                item.fail(error.with_traceback(None))  # whose frames hold the tensors
             else:
                 self.give(item, outputs[0] if len(names) == 1 else dict(zip(names, outputs, strict=True)))
 
