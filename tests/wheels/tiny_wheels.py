@@ -72,6 +72,17 @@ def plugin(
     return write(folder, name.replace("-", "_"), version, tag, files)
 
 
+def empty(folder: Path, name: str, version: str) -> Path:
+    """A wheel with nothing in it, in the place of a large one."""
+    package = name.replace("-", "_")
+    info = f"{package}-{version}.dist-info"
+    files = {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    return write(folder, package, version, "py3-none-any", files)
+
+
 def revised(wheel: Path, version: str, folder: Path) -> Path:
     """The wheel as if it were another version, also to the binary in it: the two must be equally long."""
     name, old, tag = wheel.stem.split("-", 2)

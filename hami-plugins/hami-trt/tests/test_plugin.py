@@ -96,8 +96,8 @@ def test_without_tensorrt_the_backends_are_listed_and_using_one_says_what_is_mis
     assert told == f"LoadTensorrtEngine {TENSORRT}"
     assert report == str(
         {
-            "tensorrt": "hami-trt needs tensorrt, which is not installed: pip install tensorrt-cu13",
-            "tensorrt-rtx": "hami-trt needs tensorrt-rtx, which is not installed: pip install tensorrt-rtx-cu13",
+            "tensorrt": "not installed: pip install tensorrt-cu13",
+            "tensorrt-rtx": "not installed: pip install tensorrt-rtx-cu13",
             "GPUs": plugin.hami_report()["GPUs"],
         }
     )

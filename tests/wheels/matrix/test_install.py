@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable
 
 import pytest
+import tiny_wheels
+from _lib import wheelhouse
 from _lib.interpreters import Interpreter
-from conftest import INTERPRETERS, PLUGINS, MakeMachine
+from conftest import INTERPRETERS, PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel, with_needed
 from machine import Machine
 
 # Plugins that do not bring what they work with, because there are variants of it; what is said where it is not there.
@@ -45,6 +47,33 @@ def test_uv_installs_each_plugin(
         return
     machine.healthy("env/bin/hami")
     assert f"{plugin} " in machine.run("env/bin/hami plugins --load")
+
+
+TENSORRT = {"cu12": "tensorrt-cu12", "cu13": "tensorrt-cu13", "rtx": "tensorrt-rtx-cu13"}
+
+
+@pytest.fixture(scope="module")
+def with_tensorrt(serve: Serve, interpreter: Interpreter, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of an index with hami-trt, all that it needs, and empty wheels in the place of TensorRT."""
+    core, folder = core_wheel(interpreter), tmp_path_factory.mktemp("tensorrt")
+    assert core
+    ours = [core, *map(plugin_wheel, with_needed("hami-trt"))]
+    libraries = [tiny_wheels.empty(folder, name, "99.0") for name in TENSORRT.values()]
+    return serve("tensorrt", [*ours, *libraries, *wheelhouse.fetch(interpreter, wheelhouse.requirements(ours))])
+
+
+@pytest.mark.parametrize("extra", ["", *TENSORRT])
+def test_hami_trt_brings_the_library_that_its_extra_names_and_no_other(
+    make_machine: MakeMachine, with_tensorrt: str, extra: str
+) -> None:
+    machine = make_machine(with_tensorrt)
+    machine.run("python3 -m venv env")
+    asked = f"'hami-trt[{extra}]'" if extra else "hami-trt"
+    machine.run(f"env/bin/pip install hami-core {asked}")
+    assert machine.run("env/bin/pip check") == "No broken requirements found.\n"
+    installed = set(re.findall(r"^tensorrt[\w-]*", machine.run("env/bin/pip freeze"), re.MULTILINE))
+    assert installed == ({TENSORRT[extra]} if extra else set())
+    assert machine.run("env/bin/hami backends TensorrtTensor").startswith("TensorrtTensor[backend]  (hami-trt")
 
 
 def test_pip_install_for_one_user(machine: Machine) -> None:

@@ -206,9 +206,11 @@ def find_library(name: str | None, owner: str) -> Library:
 def summary(name: str) -> str:
     """Say in a line which version of a library is installed and what it runs on, or what is missing."""
     try:
-        library = find_library(name, "hami-trt")
-    except hami.ConfigError as error:
-        return str(error)
+        library = _load(name)
+    except ModuleNotFoundError:
+        return f"not installed: pip install {LIBRARIES[name][1]}"
+    except ImportError as error:
+        return f"installed, but cannot be loaded: {error}"
     served = ", ".join(library.compute_capabilities())
     return f"{library.version}, on compute capability {served}" if served else library.version
 
