@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,8 @@ from hami_trt._cache import Stored, find_or_build, place_of
 from hami_trt._options import Options
 from hami_trt._recipe import Gpu, Recipe, recipe_of
 from hami_trt._shapes import text_of
+
+_log = logging.getLogger("hami.trt")
 
 
 class Found(NamedTuple):
@@ -24,6 +27,7 @@ def engine_of(options: Options, gpu: Gpu | None, cache: Path | None) -> Found:
     """Return the engine, from the cache if it is there."""
     recipe = recipe_of(options, gpu)
     if cache is None:
+        _log.info("%s: the engine is built anew at every start; model::cache names where to keep it", options.owner)
         return Found(_built(options, recipe), None, True)
     path = place_of(cache, options.model, recipe)
     engine, new = find_or_build(path, recipe, lambda: _built(options, recipe), options.owner)

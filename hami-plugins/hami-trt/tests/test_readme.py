@@ -1,0 +1,73 @@
+"""The README's examples are pipelines and commands as they are, and its tables are complete."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import hami
+import models
+import pytest
+from building import needs_rtx
+
+from hami_trt import plugin
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.targets: dict[str, str] = {}
+
+    def add(self, name: str, target: str) -> None:
+        self.targets[name] = target
+
+    def generate(self, name: str, expression: str) -> None:
+        self.targets[name] = ""
+
+
+def test_the_example_is_a_pipeline_as_far_as_a_gpu(tmp_path, monkeypatch):
+    """Nothing in it is unknown or of a wrong type: the first thing that is missing is the device."""
+    monkeypatch.chdir(tmp_path)
+    (config,) = blocks("toml")
+    Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(hami.ConfigError, match='device "cuda" is not there'):
+        hami.pipe("pipeline.toml")
+
+
+def test_the_expression_is_the_one_that_the_name_stands_for():
+    assert plugin.TENSORRT_TENSOR in "".join(README.read_text().split())
+
+
+def test_every_backend_and_every_parameter_is_told():
+    registry = Registry()
+    plugin.hami_register(registry)
+    text, infos = README.read_text(), hami.backends(load=True)
+    told = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+    names = {name for cell in told for name in re.findall(r"`([^`]*)`", cell)}
+    for name in registry.targets:
+        assert name in names
+        for parameter in infos[name].params or ():
+            assert parameter["name"] in names, (name, parameter["name"])
+
+
+@needs_rtx
+def test_the_commands_print_what_is_written_there(tmp_path):
+    models.convolution(tmp_path / "model.onnx")
+    (text,) = blocks("console")
+    for part in text.split("$ ")[1:]:
+        command, _, expected = part.partition("\n")
+        done = subprocess.run(
+            [sys.executable, "-m", *command.split(), "--library", "tensorrt-rtx"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert re.sub(r"\d+", "N", done.stdout) == re.sub(r"\d+", "N", expected), done.stderr
