@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 from _lib import backend, core_wheel, plugin_wheels, sdists, wheel_file
 from _lib.parallel import in_parallel
+from _lib.paths import ROOT
 from _lib.steps import Failure
 
 PLUGIN = plugin_wheels.PLUGINS / "hami-onnx"
@@ -88,3 +91,22 @@ def test_error_of_a_job_is_raised() -> None:
 
     with pytest.raises(Failure, match="it failed"):
         in_parallel("testing", {"fails": fails, "works": int})
+
+
+@pytest.mark.parametrize(
+    ("implementation", "pointer", "told"),
+    [
+        ("PyPy", 8, "this is PyPy 3.11.13, 64 bits: /usr/bin/python"),
+        ("Python", 4, "this is Python 3.11.13, 32 bits: /usr/bin/python"),
+        ("Python", 8, ""),
+        ("Anaconda", 8, ""),
+    ],
+)
+def test_source_is_not_compiled_for_a_python_that_cannot_run_it(implementation: str, pointer: int, told: str) -> None:
+    found = {"INTERPRETER_ID": implementation, "VERSION": "3.11.13", "EXECUTABLE": "/usr/bin/python"}
+    given = [f"-DCMAKE_SIZEOF_VOID_P={pointer}", *(f"-DPython_{name}={value}" for name, value in found.items())]
+    command = [Path(sys.executable).with_name("cmake"), *given, "-P", ROOT / "hami-core/python/require_python.cmake"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) == bool(told)
+    assert told in " ".join(done.stderr.split())
+    assert ("hami-core needs CPython 3.10 or newer, 64 bits" in " ".join(done.stderr.split())) == bool(told)
