@@ -1,20 +1,44 @@
-"""tests/wheels/results.md: what is in dist/, how large it is, and what the audit found."""
+"""tests/wheels/results.md: what is in dist/, how large it is, what the audit found, and how long the builds took."""
 
 from __future__ import annotations
 
+import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .audit import Finding
+from .audit import Finding, importable_cores
 from .paths import ROOT
+from .times import install_s, recorded
 
 RESULTS = ROOT / "tests" / "wheels" / "results.md"
 
 
 def write(files: Sequence[Path], found: Sequence[Finding]) -> None:
+    """Write everything; installs once to see how long that takes."""
+    seconds = {
+        f"`ci/wheels`, {kind}": f"{run.seconds:.0f} ({run.busy:.0f})" for kind, run in sorted(recorded().items())
+    }
+    for interpreter in list(importable_cores(files).values())[:1]:
+        seconds["`pip install hami-core hami-onnx` into a fresh environment"] = f"{install_s(interpreter):.0f}"
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(render(files, found), "utf-8")
+    RESULTS.write_text(f"{render(files, found)}\n{render_times(seconds)}", "utf-8")
+
+
+def render_times(seconds: Mapping[str, str]) -> str:
+    """A table of what took how long."""
+    lines = [
+        "## Times",
+        "",
+        f"Seconds, as the commands found them, on {os.cpu_count()} processors; in brackets those of all processors "
+        "together, which other work on the machine does not lengthen. "
+        "Limits: 300 for the first run, 30 once more, 60 for four more CPythons, 30 to install.",
+        "",
+        "| what | seconds |",
+        "|---|---:|",
+        *(f"| {what} | {told} |" for what, told in seconds.items()),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def render(files: Sequence[Path], found: Sequence[Finding]) -> str:

@@ -1,0 +1,97 @@
+"""How long ci/wheels took, told by itself: each run is kept in the cache, for tests/wheels/results.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from . import environments, index, index_server, wheel_env, wheelhouse, zig
+from .interpreters import Interpreter
+from .paths import CACHE
+from .steps import environment, run
+
+FILE = CACHE / "times.jsonl"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of ci/wheels that succeeded."""
+
+    seconds: float
+    busy: float  # seconds of all processors together; on a machine that does other things as well the better measure
+    prepared: list[str]  # what was not there before: the tools, the compiler's library, the core without Python
+    pythons: list[str]  # the wheels of the core that were made
+    plugins: list[str]  # and those of plugins
+
+    @property
+    def kind(self) -> str:
+        """What a figure for it says; "" if nobody has asked for such a figure."""
+        if len(self.prepared) == 3 and len(self.pythons) == 1:
+            return "first run in a fresh checkout, for one CPython"
+        if self.pythons and not self.prepared and not self.plugins:
+            return f"for {len(self.pythons)} more CPython{'s' if len(self.pythons) > 1 else ''}"
+        return "" if self.prepared or self.plugins or self.pythons else "once more, nothing has changed"
+
+
+def running_s() -> float:
+    """Seconds since this process began, whatever programs it has been."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def record(files: Sequence[Path]) -> None:
+    """Keep what this run of ci/wheels, which had `files` as its result, has made and how long it took."""
+    seconds = running_s()
+    began = time.time() - seconds
+    targets = map(zig.target, zig.ARCHITECTURES)
+    prepared = {
+        "tools": [CACHE / "envs" / "tools" / environments.STAMP],
+        "library": [zig.cache_folder(target) / "warm" for target in targets],
+        "core": [*(CACHE / "build").glob("core-*/hami-core/libhami_core.a")],
+    }
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    made = [file.name for file in files if is_newer(file, began) and file.suffix == ".whl"]
+    done = Run(
+        round(seconds, 1),
+        round(sum(use.ru_utime + use.ru_stime for use in used), 1),
+        [name for name, paths in prepared.items() if any(is_newer(path, began) for path in paths)],
+        [name for name in made if name.startswith("hami_core-")],
+        [name for name in made if not name.startswith("hami_core-")],
+    )
+    with FILE.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(done)) + "\n")
+
+
+def is_newer(path: Path, than: float) -> bool:
+    return path.exists() and path.stat().st_mtime >= than
+
+
+def recorded() -> dict[str, Run]:
+    """The last run of each kind that there is a figure for."""
+    lines = FILE.read_text("utf-8").splitlines() if FILE.is_file() else []
+    runs = [Run(**json.loads(line)) for line in lines]
+    return {done.kind: done for done in runs if done.kind}
+
+
+def install_s(interpreter: Interpreter, wanted: Sequence[str] = ("hami-core", "hami-onnx")) -> float:
+    """Seconds that pip takes to install `wanted` into a fresh environment, from an index on this machine."""
+    names = tuple(f"{name.replace('-', '_')}-" for name in wanted)
+    ours = [wheel for wheel in wheel_env.usable(interpreter) if wheel.name.startswith(names)]
+    others = wheelhouse.fetch(interpreter, wheelhouse.requirements(ours))
+    with tempfile.TemporaryDirectory() as work:
+        folder = Path(work)
+        index.write([*ours, *others], folder / "index")
+        with index_server.serving(folder / "index") as address:
+            env = environment(
+                PIP_CONFIG_FILE=os.devnull, PIP_INDEX_URL=address, PIP_FIND_LINKS="", PIP_NO_CACHE_DIR="1"
+            )
+            python = environments.fresh_venv(folder / "env", str(interpreter.executable))
+            start = time.monotonic()
+            run([python, "-m", "pip", "install", *wanted], log="times-install", env=env)
+            return round(time.monotonic() - start, 1)
