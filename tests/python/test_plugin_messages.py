@@ -38,7 +38,7 @@ def test_nothing_near_says_how_to_list(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("tensorrttensor", "TensorrtTensor (hami-trt)"), ("identity", "Identity (hami-core)")],
+    [("letterboxmat", "LetterBoxMat (hami-image)"), ("identity", "Identity (hami-core)")],
 )
 def test_case_matters(site: Site, name: str, meant: str) -> None:
     with pytest.raises(hami.BackendNotFound) as caught:
