@@ -78,3 +78,12 @@ TEST_CASE("a pool starts a worker for each job that waits, up to its limit, and 
   done.wait_for(5);
   CHECK(pool.stop(kNever));
 }
+
+TEST_CASE("a pool that is stopped takes no more jobs") {
+  WorkerPool pool("test", 2);
+  Latch ran;
+  pool.post([&ran] { ran.add(); });
+  ran.wait_for(1);
+  CHECK(pool.stop(kNever));
+  CHECK_THROWS_WITH_AS(pool.post([] {}), "the pipe is closed", Error);
+}

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 
+#include "base/error.hpp"
+
 namespace hami {
 
 void WorkerPool::post(std::function<void()> job) {
   std::lock_guard lock(mutex_);
+  if (stopping_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
   Worker* worker = nullptr;
   if (!idle_.empty()) {
     worker = idle_.back();
@@ -41,6 +44,10 @@ bool WorkerPool::owns_this_thread() {
 }
 
 bool WorkerPool::stop(Nanoseconds until) {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;  // workers_ stays as it is from now on
+  }
   bool stopped = true;
   for (const auto& worker : workers_) stopped = worker->stop(until) && stopped;
   return stopped;

@@ -16,8 +16,9 @@ class WorkerPool {
  public:
   WorkerPool(std::string name, std::size_t limit) : name_(std::move(name)), limit_(limit) {}
 
-  void post(std::function<void()> job);  // jobs must not throw
-  bool stop(Nanoseconds until);          // as Worker::stop, for each
+  // Jobs must not throw. Error(kPipeClosed) once the pool is stopped.
+  void post(std::function<void()> job);
+  bool stop(Nanoseconds until);  // as Worker::stop, for each
   bool owns_this_thread();
 
  private:
@@ -26,6 +27,7 @@ class WorkerPool {
   const std::string name_;
   const std::size_t limit_;
   std::mutex mutex_;  // guards all below
+  bool stopping_ = false;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> idle_;
   std::deque<std::function<void()>> waiting_;
