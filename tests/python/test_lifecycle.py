@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import signal
@@ -10,6 +11,8 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +67,40 @@ def test_pipes_that_were_closed_or_forgotten_leave_no_thread() -> None:
         del pipe
     gc.collect()
     assert threads_end(before)
+
+
+async def wait_in_a_task(pipe: hami.Pipe) -> None:
+    await pipe.acall({"data": 1})
+
+
+def wait_for_a_future(pipe: hami.Pipe) -> None:
+    future = pipe.submit({"data": 1})  # stands in the traceback of what it raises
+    future.result()
+
+
+@pytest.mark.parametrize(
+    "wait", [lambda pipe: asyncio.run(wait_in_a_task(pipe)), wait_for_a_future], ids=["acall", "submit"]
+)
+@pytest.mark.parametrize("thread", ["own", "any"])
+def test_an_error_goes_with_those_who_caught_it(wait: Callable[[hami.Pipe], None], thread: str) -> None:
+    class Mistake(Exception):
+        pass
+
+    def fail(_: Any) -> None:
+        raise Mistake
+
+    each(fail, "TestFails", thread=thread)
+    mistakes = []
+    with hami.pipe("TestFails") as pipe:
+        for _ in range(3):
+            with pytest.raises(Mistake) as caught:
+                wait(pipe)
+            mistakes.append(weakref.ref(caught.value))
+            del caught
+    with hami.pipe("Identity") as other:
+        other({"data": 1})  # takes with it what threads without the global lock could not let go
+    gc.collect()
+    assert [mistake() for mistake in mistakes] == [None] * 3
 
 
 def test_two_pipes_do_not_know_each_others_names() -> None:

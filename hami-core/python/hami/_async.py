@@ -55,14 +55,13 @@ def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
 _outcomes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Outcomes] = weakref.WeakKeyDictionary()
 
 
-async def acall(core: Any, request: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-    """Run one request of the core's pipe for the current task."""
-    loop = asyncio.get_running_loop()
+def _start(
+    core: Any, request: dict[str, Any], timeout: float | None, loop: asyncio.AbstractEventLoop
+) -> tuple[Any, asyncio.Future[None]]:
     outcomes = _outcomes.get(loop)
     if outcomes is None:
         outcomes = _outcomes[loop] = _Outcomes(loop)
     future: asyncio.Future[None] = loop.create_future()
-
     loops_thread = threading.get_ident()
 
     def done(error: BaseException | None) -> None:
@@ -71,10 +70,16 @@ async def acall(core: Any, request: dict[str, Any], timeout: float | None) -> di
         else:
             outcomes.put(future, error)
 
-    call = core.submit(request, timeout, done, False)
+    return core.submit(request, timeout, done, False), future
+
+
+async def acall(core: Any, request: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    """Run one request of the core's pipe for the current task."""
+    call, future = _start(core, request, timeout, asyncio.get_running_loop())
     try:
         await future
     finally:
         if not future.done() or future.cancelled():
             call.cancel()
+        del call, future  # both hold the error, whose traceback holds this frame; and no gc sees into the first
     return request

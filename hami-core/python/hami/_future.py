@@ -9,12 +9,13 @@ from typing import Any
 class RequestFuture(Future[dict[str, Any]]):
     """A standard future whose cancel also reaches a request that is queued or running."""
 
-    _call: Any = None  # the core's handle
+    _call: Any = None  # the core's handle; None once there is an outcome, which it holds where no gc can see it
 
     def cancel(self) -> bool:
         """Cancel unless there is an outcome already; the backend's work for the request is discarded."""
         # The core decides: it gives the outcome at once, through `done` below, or there is one on its way already.
-        return self.cancelled() or (self._call is not None and self._call.cancel())
+        call = self._call
+        return self.cancelled() or (call is not None and call.cancel())
 
 
 def submit(core: Any, request: dict[str, Any], timeout: float | None) -> RequestFuture:
@@ -28,6 +29,9 @@ def submit(core: Any, request: dict[str, Any], timeout: float | None) -> Request
             future.set_exception(error)
         else:
             future.set_result(request)
+        future._call = None
 
     future._call = core.submit(request, timeout, done)
+    if future.done():
+        future._call = None
     return future
