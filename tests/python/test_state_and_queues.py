@@ -39,6 +39,40 @@ def test_requests_of_one_req_id_take_turns_even_in_one_call() -> None:
     assert [answer["result"] for answer in answers] == list(range(1, 21))
 
 
+def test_as_many_requests_of_one_req_id_as_come_take_turns() -> None:
+    config = {"backend": "Identity", "node_entrypoint": STATEFUL}
+    with hami.pipe(config) as pipe:
+        answers = pipe([{"data": number, "req_id": "a"} for number in range(50_000)])
+    assert [answer["result"] for answer in answers] == list(range(50_000))
+
+
+def test_nodes_keep_states_of_one_req_id_side_by_side() -> None:
+    @hami.register
+    class NowAndThen(hami.Backend):
+        thread = "concurrent"
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = item["state"] or 0
+                item["state"] = item["data"] if item["data"] % 3 else None
+
+    node = {"backend": "NowAndThen", "node_entrypoint": STATEFUL, "map": "start[result:data]"}
+    config = {"start": {"backend": "Identity", "next": "left,right"}, "left": dict(node), "right": dict(node)}
+    with hami.pipe(config) as pipe:
+
+        def call() -> None:
+            for number in range(2000):
+                pipe({"data": number, "req_id": 1})
+
+        callers = [threading.Thread(target=call) for _ in range(4)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+        assert pipe({"data": 0, "req_id": 1, "finish": True})["result"].keys() == {"left", "right"}
+        assert pipe({"data": 1, "req_id": 1})["result"] == {"left": 0, "right": 0}
+
+
 def test_finish_ends_the_state(sums: Any) -> None:
     assert [sums(1, req_id="a"), sums(1, req_id="a", finish=True), sums(1, req_id="a")] == [1, 2, 1]
 

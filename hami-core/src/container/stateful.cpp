@@ -3,7 +3,10 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "container/forwarding.hpp"
 #include "hami/sdk/request_store.hpp"
@@ -37,14 +40,21 @@ struct Visit final : Counted {
 };
 
 // Requests of one req_id run one after the other, in the order they came: each sees what the one before it left.
+// The store is not theirs alone: other nodes keep their states of the same ids there, and a plugin may end an id at any time.
 class States final : public Sink {
+  using Requests = std::deque<Ref<Request>>;
+
  public:
-  States(RequestStore& store, const std::string& node, BackendPtr target, Nanoseconds ttl)
-      : store_(store), key_("state of node \"" + node + "\""), target_(std::move(target)), ttl_(ttl) {}
+  States(PipeContext& context, const std::string& node, BackendPtr target, Nanoseconds ttl)
+      : store_(context.store()),
+        store_ids_(context.store_ids()),
+        key_("state of node \"" + node + "\""),
+        target_(std::move(target)),
+        ttl_(ttl) {}
 
   void post(Batch batch, Inline how) {
     forget_old();
-    std::vector<Ref<Request>> ready;
+    Requests ready;
     std::vector<Request*> refused;
     for (Request* request : batch) {
       try {
@@ -55,14 +65,17 @@ class States final : public Sink {
       }
     }
     finish(Batch(refused));
-    start(ready, how);
+    start(std::move(ready), how);
   }
 
   void done(Request* const* requests, std::size_t count) noexcept override {
-    std::vector<Ref<Request>> next;
+    Requests next;
     for (std::size_t i = 0; i < count; ++i) leave(*requests[i], next);
     finish(Batch(requests, count));
-    start(next, Inline::kQuick);
+    if (Starting* here = Starting::innermost; here && here->states == this)
+      here->next.insert(here->next.end(), next.begin(), next.end());
+    else
+      start(std::move(next), Inline::kQuick);
   }
 
  private:
@@ -71,26 +84,42 @@ class States final : public Sink {
     Nanoseconds touched;
   };
 
-  void enter(Request& request, const StoreId& id, std::vector<Ref<Request>>& ready) {
+  // Stands on the stack of a thread that starts requests. Those whose turn comes while it does, because a target ran the
+  // ones before them at once, are started by it too: each on top of the last would need a stack as deep as they are many.
+  struct Starting {
+    explicit Starting(const States* who) noexcept : states(who), outer(std::exchange(innermost, this)) {}
+    ~Starting() { innermost = outer; }
+    Starting(const Starting&) = delete;
+    Starting& operator=(const Starting&) = delete;
+
+    const States* const states;
+    Starting* const outer;
+    Requests next;
+    static thread_local Starting* innermost;
+  };
+
+  void enter(Request& request, const StoreId& id, Requests& ready) {
     std::lock_guard lock(mutex_);
     const auto [waiting, is_first] = turns_.try_emplace(id);
     (is_first ? ready : waiting->second).emplace_back(&request);
   }
 
-  void start(const std::vector<Ref<Request>>& ready, Inline how) {
-    if (ready.empty()) return;
-    std::vector<Request*> pointers;
-    for (const Ref<Request>& request : ready) {
-      const StoreId id = id_of(request->dict);
-      request->dict.set(kState, load(id));
-      request->owner = Ref<Counted>(new Visit(id, *request));
-      request->sink = Ref<Sink>(this);
-      pointers.push_back(request.get());
+  void start(Requests ready, Inline how) {
+    Starting here(this);
+    for (; !ready.empty(); ready = std::exchange(here.next, {}), how = Inline::kQuick) {
+      std::vector<Request*> pointers;
+      for (const Ref<Request>& request : ready) {
+        const StoreId id = id_of(request->dict);
+        request->dict.set(kState, load(id));
+        request->owner = Ref<Counted>(new Visit(id, *request));
+        request->sink = Ref<Sink>(this);
+        pointers.push_back(request.get());
+      }
+      target_->post(Batch(pointers), how);
     }
-    target_->post(Batch(pointers), how);
   }
 
-  void leave(Request& request, std::vector<Ref<Request>>& next) noexcept {
+  void leave(Request& request, Requests& next) noexcept {
     const Ref<Counted> held = request.owner;
     Visit& visit = static_cast<Visit&>(*held);
     if (is_finished(request.dict))
@@ -107,30 +136,67 @@ class States final : public Sink {
       return;
     }
     next.push_back(std::move(waiting->second.front()));
-    waiting->second.erase(waiting->second.begin());
+    waiting->second.pop_front();
+  }
+
+  std::optional<Kept> find(const StoreId& id) const {
+    try {
+      const std::optional<std::any> kept = store_.get(id, key_);
+      return kept ? std::optional(std::any_cast<Kept>(*kept)) : std::nullopt;
+    } catch (const RequestStore::NotFound&) {
+      return std::nullopt;
+    }
   }
 
   Value load(const StoreId& id) const {
-    if (!store_.contains(id, key_)) return {};
-    const Kept kept = std::any_cast<Kept>(store_.at(id, key_));
-    return ttl_ != kNever && now() - kept.touched > ttl_ ? Value() : kept.state;
+    const std::optional<Kept> kept = store_.contains(id) ? find(id) : std::nullopt;
+    return !kept || (ttl_ != kNever && now() - kept->touched > ttl_) ? Value() : kept->state;
   }
 
   void keep(const StoreId& id, const Dict& dict) {
     const Value* state = dict.find(kState);
-    if (!state || state->is_none()) return end(id);
+    if (!state || state->is_none()) {
+      end(id);
+      return;
+    }
     const Kept kept{*state, now()};
-    if (!store_.contains(id)) store_.create(id);  // requests of one id have turns: nobody else creates it
-    store_.insert_or_assign(id, key_, kept);
+    const std::any before = take(id);  // goes without a lock: its end may run code that comes back here
+    try {
+      const std::lock_guard lock(store_ids_);
+      begin(id);
+      store_.insert(id, key_, kept);
+    } catch (const RequestStore::NotFound&) {
+      return;
+    }
     if (ttl_ == kNever) return;
     std::lock_guard lock(mutex_);
     touched_.emplace_back(kept.touched, id);
   }
 
-  void end(const StoreId& id) {
-    if (!store_.contains(id)) return;
-    store_.erase(id, key_);
-    if (store_.size(id) == 0) store_.remove(id);
+  void begin(const StoreId& id) const {
+    try {
+      if (!store_.contains(id)) store_.create(id);
+    } catch (const RequestStore::AlreadyExists&) {
+    }
+  }
+
+  std::any take(const StoreId& id) const {
+    try {
+      return store_.contains(id, key_) ? store_.take(id, key_) : std::any();
+    } catch (const RequestStore::NotFound&) {
+      return {};
+    }
+  }
+
+  // Ends the state. Gives what it was, for the caller to let go without a lock.
+  std::any end(const StoreId& id) {
+    std::any state = take(id);
+    try {
+      const std::lock_guard lock(store_ids_);
+      if (store_.contains(id) && store_.size(id) == 0) store_.remove(id);
+    } catch (const RequestStore::NotFound&) {
+    }
+    return state;
   }
 
   // States whose ids never came back.
@@ -142,21 +208,22 @@ class States final : public Sink {
     while (!touched_.empty() && moment - touched_.front().first > ttl_) {
       const auto [touched, id] = std::move(touched_.front());
       touched_.pop_front();
-      if (turns_.count(id) || !store_.contains(id, key_)) continue;
-      if (std::any_cast<Kept>(store_.at(id, key_)).touched != touched) continue;
-      old.push_back(store_.take(id, key_));
-      if (store_.size(id) == 0) store_.remove(id);
+      if (turns_.count(id)) continue;
+      if (const std::optional<Kept> kept = find(id); kept && kept->touched == touched) old.push_back(end(id));
     }
   }
 
   RequestStore& store_;
+  std::mutex& store_ids_;
   const std::string key_;
   const BackendPtr target_;
   const Nanoseconds ttl_;
   std::mutex mutex_;  // guards all below
-  std::unordered_map<StoreId, std::vector<Ref<Request>>, StoreId::Hash> turns_;  // who waits, by id that has one running
-  std::deque<std::pair<Nanoseconds, StoreId>> touched_;                          // oldest first; some touched again since
+  std::unordered_map<StoreId, Requests, StoreId::Hash> turns_;  // who waits, by id that has one running
+  std::deque<std::pair<Nanoseconds, StoreId>> touched_;         // oldest first; some touched again since
 };
+
+thread_local States::Starting* States::Starting::innermost = nullptr;
 
 class StateFul final : public Forwarding {
  public:
@@ -173,7 +240,7 @@ class StateFul final : public Forwarding {
     target_ = parts_.front();
     const auto ttl = init.params().get<std::optional<double>>("ttl");
     context_ = init.shared_context();
-    states_ = make_counted<States>(context_->store(), init.node(), target_, ttl ? from_milliseconds(*ttl) : kNever);
+    states_ = make_counted<States>(*context_, init.node(), target_, ttl ? from_milliseconds(*ttl) : kNever);
   }
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
   void post_(Batch batch, Inline how) override { states_->post(batch, how); }

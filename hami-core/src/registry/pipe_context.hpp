@@ -48,6 +48,8 @@ class PipeContext {
 
   // The pipe's own store; its values are what the backends that keep something there say they are.
   RequestStore& store() noexcept { return store_; }
+  // Held by backends that begin an id there for a value of theirs, or end one that holds nothing more: several may do so.
+  std::mutex& store_ids() noexcept { return store_ids_; }
   // The pipe's queue of that name, made when it is first asked for. `max`, said once, is its room.
   Ref<Queue> queue(const std::string& name, std::optional<std::size_t> max = {});
 
@@ -110,6 +112,7 @@ class PipeContext {
   std::atomic<Nanoseconds> close_until_{kNever};
   const Ref<Request> origin_ = make_counted<Request>();
   RequestStore store_;
+  std::mutex store_ids_;
   std::mutex mutex_;  // guards all below
   std::map<std::string, Ref<Queue>> queues_;
   std::set<std::string> declared_queues_;  // whose room was said
