@@ -1,5 +1,6 @@
 // A node's queue: who is run together, when, on which thread, and who is refused.
 #include <atomic>
+#include <optional>
 #include <thread>
 
 #include "base/blocking.hpp"
@@ -339,6 +340,37 @@ TEST_CASE("two nodes that call each other get an error, not a deadlock, whatever
       CHECK_EQ(made.message, "node \"a\" was called by its own backend while all its instances are busy");
       state = nullptr;
     }
+  }
+}
+
+TEST_CASE("what a backend asks of a pipe has no more time than those for whom it asks") {
+  std::shared_ptr<PipeState> state;
+  std::atomic<Nanoseconds> inner{0};
+  define("TestAsks", [&](Batch batch, const Params&) {
+    state->start(requests_of({1}), kNever, Inline::kAny)->wait();
+    add(batch, 1);
+  }, {own_thread(), {1, 2}, ""});
+  define("TestTime", [&](Batch batch, const Params&) {
+    inner = batch[0].deadline;
+    add(batch, 1);
+  });
+  for (const char* backend : {"TestAsks", "S[Identity,BackgroundThread[TestAsks]]"}) {
+    TestPipe outer({{"backend", backend}});
+    TestPipe asked({{"backend", "TestTime"}});
+    state = asked->shared_from_this();
+    const auto told = [&](std::vector<std::optional<double>> deadlines) {
+      std::vector<Dict> dicts = requests_of(std::vector<std::int64_t>(deadlines.size(), 1));
+      for (std::size_t i = 0; i < deadlines.size(); ++i)
+        if (deadlines[i]) dicts[i].enter("deadline", Value(*deadlines[i]));
+      for (const Outcome& made : outer.call_many(std::move(dicts))) CHECK(made.good);
+      return inner.load();
+    };
+    constexpr double kLate = 1e8, kLater = 2e8;  // seconds
+    CHECK_EQ(told({kLate}), from_milliseconds(kLate * 1e3));
+    CHECK_EQ(told({kLate, kLater}), from_milliseconds(kLater * 1e3));
+    CHECK_EQ(told({kLate, std::nullopt}), kNever);
+    CHECK_EQ(told({std::nullopt}), kNever);
+    state = nullptr;
   }
 }
 

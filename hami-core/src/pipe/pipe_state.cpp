@@ -100,14 +100,15 @@ void PipeState::left_start() noexcept {
   drained_.notify_all();
 }
 
-// How urgent it is: its priority, and the earliest of all that limit its time. Marks the request failed and gives false if
-// one cannot be read.
+// How urgent it is: its priority, and the earliest of all that limit its time, that of the request for which a backend makes
+// it among them. Marks the request failed and gives false if one cannot be read.
 bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const {
   const auto limit = [&](Nanoseconds duration) {
     if (duration < kNever - moment) request.deadline = std::min(request.deadline, moment + std::max<Nanoseconds>(0, duration));
   };
   limit(timeout);
   limit(context_->timeout());
+  request.deadline = std::min(request.deadline, Running::deadline());
   try {
     request.priority = declared_priority(request.dict);
   } catch (const Error& error) {

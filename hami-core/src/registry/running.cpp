@@ -1,6 +1,8 @@
 // Running, Holder: who waits for what is made here.
 #include "registry/running.hpp"
 
+#include <algorithm>
+
 namespace hami {
 
 thread_local Running* Running::innermost_ = nullptr;
@@ -27,6 +29,13 @@ Ref<Counted> Running::holder() {
     here->holder_ = Ref<Counted>(make_counted<Holder>(here->node_, std::move(outer)).get());
   }
   return here->holder_;
+}
+
+Nanoseconds Running::deadline() noexcept {
+  if (!innermost_) return kNever;
+  Nanoseconds last = 0;
+  for (const Request* request : innermost_->batch_) last = std::max(last, request->deadline);
+  return last;
 }
 
 bool is_held_by(const Request& request, const void* node) noexcept {

@@ -31,6 +31,8 @@ class Running {
   static Running* on_this_thread() noexcept { return innermost_; }
   // Who holds a request that is made on this thread now; null: nobody.
   static Ref<Counted> holder();
+  // When nobody waits any more for what the batch here is run for, so neither for what is made here; kNever: there is none.
+  static Nanoseconds deadline() noexcept;
 
   // A thread on which the one that runs `caller` waits: it works for the same nodes.
   class Adopted {
