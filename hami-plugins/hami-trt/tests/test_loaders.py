@@ -120,7 +120,7 @@ def test_an_engine_file_is_opened_with_its_recipe(machine, model, tmp_path):
     path = tmp_path / "model.trt"
     built = engine_of(options(model, max="4"), None, path).engine
     engine = opened_by("LoadTensorrtEngine", model=str(path))
-    assert (engine.blob, engine.recipe, engine.owner) == (built.blob, built.recipe, "LoadTensorrtEngine")
+    assert (engine.blob, engine.recipe) == (built.blob, built.recipe)
 
 
 @needs_rtx
@@ -174,6 +174,26 @@ def test_what_does_not_fit_is_refused_by_name(machine, model, tmp_path, harm, re
     told = str(caught.value).splitlines()[0].replace(str(RTX), "LIBRARY").replace(f"says {size}", "says SIZE")
     assert told == f'LoadTensorrtEngine: "{path}" is not loaded: {reason}'
     assert machine == []
+
+
+@needs_rtx
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda blob: b"xxxx" + blob[4:], "Trying to load an engine created with incompatible serialization version"),
+        (lambda blob: blob[:1000], "header.size == blobSize failed"),
+        (lambda blob: blob[:20], "bufferSize >= minBufferSize failed"),
+    ],
+)
+def test_what_no_file_vouches_for_the_library_itself_refuses(model, tmp_path, monkeypatch, change, reason):
+    path = tmp_path / "model.trt"
+    path.write_bytes(change(engine_of(options(model), None, None).engine.blob))
+    monkeypatch.setattr(RTX, "devices", ("cpu",), raising=False)
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe({"backend": "LoadTensorrtEngine", "model": str(path), "library": "tensorrt-rtx", "device": "cpu"})
+    told = f'LoadTensorrtEngine: "{path}": {RTX} cannot load this engine ({path.stat().st_size} bytes): '
+    assert str(caught.value).startswith(told)
+    assert reason in str(caught.value)
 
 
 @needs_rtx

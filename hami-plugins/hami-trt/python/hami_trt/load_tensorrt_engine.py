@@ -29,7 +29,9 @@ class LoadTensorrtEngine(OpensEngine):
     def init(self, options: Any) -> None:
         library, device = self.find_device()
         stored = read_fitting(self.model, library, gpu_of(device), "LoadTensorrtEngine")
-        options["tensorrt_engine"] = open_engine(stored.blob, library, device, stored.recipe, "LoadTensorrtEngine")
+        options["tensorrt_engine"] = open_engine(
+            stored.blob, library, device, stored.recipe, f'LoadTensorrtEngine: "{self.model}"'
+        )
 
 
 def read_fitting(path: Path, library: Library, gpu: Gpu | None, owner: str) -> Stored:
