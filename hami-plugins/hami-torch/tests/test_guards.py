@@ -43,6 +43,28 @@ def test_a_request_that_fails_inside_fails_alone(pipe, backend):
     assert [index for index, _ in raised.value.errors] == [1]
 
 
+class UpToThree(hami.Backend):
+    """Tells each request how many ran together."""
+
+    min, max, thread = 1, 3, "any"
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = torch.tensor(len(batch))
+
+
+# With takes as many as its first item, the pool: any number.
+@pytest.mark.parametrize(
+    "backend", [each.replace("TorchModel", "TestUpToThree") for each in GUARDED if "With" not in each]
+)
+def test_a_guard_takes_as_many_as_what_is_in_it(pipe, backend):
+    hami.register("TestUpToThree")(UpToThree)
+    requests = pipe(backend, batching="max")([{"data": torch.ones(1)} for _ in range(5)])
+    assert [request["result"].item() for request in requests] == [3, 3, 3, 2, 2]
+    with pytest.raises(hami.ConfigError, match="takes at most 3"):
+        pipe(backend, max=4)
+
+
 def test_a_pool_has_at_least_one_stream(pipe):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("With[StreamPool(0),Identity]")

@@ -35,6 +35,12 @@ class Guard(hami.Backend):
                 self._before = _streams.current(self._device)
                 torch.cuda.set_stream(self._stream)
 
+    def min(self) -> int | None:
+        return self.children[0].min if self.children else None
+
+    def max(self) -> int | None:
+        return self.children[0].max if self.children else None
+
     def forward(self, batch: list[Any]) -> None:
         if self.children:
             if self._stream is None:
