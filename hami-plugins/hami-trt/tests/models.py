@@ -53,6 +53,11 @@ def quantized(path: Path) -> Path:
     return save(path, nodes, {"x": ["N", 4]}, {"z": ["N", 4]}, weights)
 
 
+def double(path: Path) -> Path:
+    """x [N, 2] -> y [N, 2], twice as much."""
+    return save(path, [helper.make_node("Add", ["x", "x"], ["y"])], {"x": ["N", 2]}, {"y": ["N", 2]})
+
+
 def two_inputs(path: Path) -> Path:
     """a [N, 4] and b [N, K]."""
     nodes = [

@@ -10,12 +10,16 @@ import json
 import hami
 import models
 import pytest
+import torch
 from building import RTX, needs_rtx, options
+from fake_tensorrt import Fake, serialized
 
 from hami_trt import load_tensorrt_engine, onnx2tensorrt
 from hami_trt._cache import read, sidecar_of
+from hami_trt._engine import open_engine
 from hami_trt._engines import engine_of
 from hami_trt._recipe import Gpu, unfit
+from hami_trt._tensorrt import Library
 
 L4 = Gpu("NVIDIA L4", "8.9")
 
@@ -104,6 +108,40 @@ def test_the_cache_is_built_anew_where_anything_changed(machine, model, tmp_path
     models.convolution(model, seed=1)
     opened_by("Onnx2Tensorrt", **given, max=8, precision="tf32")
     assert read(cache).recipe["model"] != files[-1]["model"]
+
+
+@needs_rtx
+def test_from_a_model_to_results_as_one_name(machine, tmp_path, monkeypatch):
+    """Built by the real library, with the profiles that the node asks for; run by the fake one, which has them too."""
+    library = Library("tensorrt", Fake())
+    library.devices = ("cpu",)
+
+    def open_fake(blob, _, device, recipe, owner):
+        assert blob.startswith(b"vtrt")
+        shapes = {"x": [(1, 2), (2, 2), (int(recipe["max"]), 2)]}
+        return open_engine(serialized(profiles=[shapes] * recipe["profiles"]), library, device, recipe, owner)
+
+    monkeypatch.setattr(onnx2tensorrt, "open_engine", open_fake)
+    config = {
+        "backend": "SyncTensor[TensorrtTensor]",
+        "model": str(models.double(tmp_path / "double_-1x2.onnx")),
+        "model::cache": str(tmp_path / "engines"),
+        "max": 4,
+        "instance_num": 2,
+        "library": "tensorrt-rtx",
+        "device": "cpu",
+    }
+    kept = []
+    for _ in range(2):
+        with hami.pipe(config) as pipe:
+            requests = pipe([{"data": torch.full((1, 2), float(value))} for value in range(6)])
+            assert [request["result"].tolist() for request in requests] == [[[2.0 * v] * 2] for v in range(6)]
+        kept.append({path.name: path.stat().st_ino for path in (tmp_path / "engines").glob("*.trt")})
+    assert len(kept[0]) == 1
+    assert kept[0] == kept[1]
+    assert library.module.misuse == []
+    with pytest.raises(hami.ConfigError, match='max is 8; the backend of node "default" takes at most 4'):
+        hami.pipe({**config, "Onnx2Tensorrt.max": 4, "max": 8})
 
 
 @needs_rtx
