@@ -34,8 +34,21 @@ def module(version: str, networks: tuple[str, ...], builds: tuple[str, ...], lev
     )
 
 
-NINE = module("9.3.0", ("EXPLICIT_BATCH", "STRONGLY_TYPED"), ("FP16", "BF16", "INT8"), ("AMPERE_PLUS",))
-TEN = module("10.3.0", ("EXPLICIT_BATCH", "STRONGLY_TYPED"), ("FP16", "BF16", "INT8"), ("AMPERE_PLUS",))
+SHARING = flags("PreviewFeature", "PROFILE_SHARING_0806")
+NINE = module(
+    "9.3.0",
+    ("EXPLICIT_BATCH", "STRONGLY_TYPED"),
+    ("FP16", "BF16", "INT8"),
+    ("AMPERE_PLUS",),
+    PreviewFeature=SHARING,
+)
+TEN = module(
+    "10.3.0",
+    ("EXPLICIT_BATCH", "STRONGLY_TYPED"),
+    ("FP16", "BF16", "INT8"),
+    ("AMPERE_PLUS",),
+    PreviewFeature=SHARING,
+)
 ELEVEN = module("11.4.0", ("STRONGLY_TYPED",), (), ("AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY"))
 RTX = module(
     "1.7.1",
@@ -67,6 +80,9 @@ class Config:
     def clear_flag(self, flag):
         self.set.remove(flag.name)
 
+    def set_preview_feature(self, feature, on):
+        self.set |= {feature.name} if on else set()
+
 
 def builder_flags(module, precision):
     config = Config()
@@ -82,6 +98,14 @@ def test_a_network_keeps_to_the_types_of_the_model_unless_a_precision_can_be_set
     assert ("EXPLICIT_BATCH" in network_flags(module, precision)) is (module in (NINE, TEN))
     expected = {"TF32"} if precision != "fp32" else set()
     assert builder_flags(module, precision) == (expected | {precision.upper()} if loose else expected)
+
+
+@pytest.mark.parametrize("module", EVERY, ids=lambda module: module.__version__)
+def test_contexts_may_share_a_profile(module):
+    """In TensorRT 11 and TensorRT-RTX they always may."""
+    config = Config()
+    library(module).share_profiles(config)
+    assert config.set == {"TF32"} | ({"PROFILE_SHARING_0806"} if module in (NINE, TEN) else set())
 
 
 @pytest.mark.parametrize("module", EVERY, ids=lambda module: module.__version__)

@@ -87,6 +87,7 @@ def _configured(builder: Any, ranges: dict[str, Range], options: Options) -> Any
         for name, shapes in ranges.items():
             profile.set_shape(name, shapes.min, shapes.opt, shapes.max)
         config.add_optimization_profile(profile)
+    library.share_profiles(config)
     library.set_precision(config, options.precision)
     if options.workspace is not None:
         config.set_memory_pool_limit(module.MemoryPoolType.WORKSPACE, options.workspace)

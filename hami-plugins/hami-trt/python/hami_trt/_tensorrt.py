@@ -100,6 +100,12 @@ class Library:
             flags |= 0 if flag is None else 1 << int(flag)
         return builder.create_network(flags)
 
+    def share_profiles(self, config: Any) -> None:
+        """Let the instances of several pipes have one profile; versions before 10 have to be told, later ones do so."""
+        feature = self._member("PreviewFeature", "PROFILE_SHARING_0806")
+        if feature is not None:
+            config.set_preview_feature(feature, True)
+
     def set_precision(self, config: Any, precision: str | None) -> None:
         """Tell a build its precision, as far as that is a setting and not the model's types."""
         if precision in ("fp32", "tf32"):
