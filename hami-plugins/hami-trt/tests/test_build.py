@@ -230,6 +230,7 @@ def test_a_library_that_measures_nothing_says_that_it_keeps_no_timing_cache(mode
     ("given", "message"),
     [
         ({"profiles": 0}, 'Owner: "instance_num" is 1 or more, got 0'),
+        ({"optimization_level": 6}, 'Owner: "optimization_level" is 0 (quick) to 5, got 6'),
         ({"mean": ["a"]}, "Owner: \"mean\" is a list of numbers, got ['a']"),
         ({"std": [1, 0]}, 'Owner: "std" divides, so none of it may be 0, got [1.0, 0.0]'),
         (

@@ -11,13 +11,12 @@ import hami
 import models
 import pytest
 import torch
-from building import RTX, needs_rtx, options
+from building import RTX, engine_of, needs_rtx, options
 from fake_tensorrt import Fake, serialized
 
 from hami_trt import load_tensorrt_engine, onnx2tensorrt
 from hami_trt._cache import read, sidecar_of
 from hami_trt._engine import open_engine
-from hami_trt._engines import engine_of
 from hami_trt._recipe import Gpu, unfit
 from hami_trt._tensorrt import Library
 
@@ -88,7 +87,7 @@ def test_the_instances_of_a_node_share_one_engine_with_a_profile_for_each(machin
 @needs_rtx
 def test_an_engine_of_hami_compile_is_taken_as_it_is(machine, model, tmp_path):
     cache = tmp_path / "model.trt"
-    ahead = engine_of(options(model, max="4"), None, cache)
+    ahead = engine_of(options(model, max="4"), cache)
     before = cache.stat().st_ino
     engine = opened_by("Onnx2Tensorrt", model=str(model), max=4, **{"model::cache": str(cache)})
     assert engine.blob == ahead.engine.blob
@@ -147,7 +146,7 @@ def test_from_a_model_to_results_as_one_name(machine, tmp_path, monkeypatch):
 @needs_rtx
 @pytest.mark.parametrize("backend", ["LoadTensorrtEngine", "Onnx2Tensorrt"])
 def test_requests_pass_unchanged(machine, model, tmp_path, backend):
-    engine_of(options(model), None, tmp_path / "model.trt")
+    engine_of(options(model), tmp_path / "model.trt")
     path = model if backend == "Onnx2Tensorrt" else tmp_path / "model.trt"
     with hami.pipe({"backend": backend, "model": str(path), "library": "tensorrt-rtx", "device": "cpu"}) as pipe:
         assert pipe({"data": [1, 2]})["result"] == [1, 2]
@@ -156,7 +155,7 @@ def test_requests_pass_unchanged(machine, model, tmp_path, backend):
 @needs_rtx
 def test_an_engine_file_is_opened_with_its_recipe(machine, model, tmp_path):
     path = tmp_path / "model.trt"
-    built = engine_of(options(model, max="4"), None, path).engine
+    built = engine_of(options(model, max="4"), path).engine
     engine = opened_by("LoadTensorrtEngine", model=str(path))
     assert (engine.blob, engine.recipe) == (built.blob, built.recipe)
 
@@ -164,7 +163,7 @@ def test_an_engine_file_is_opened_with_its_recipe(machine, model, tmp_path):
 @needs_rtx
 def test_an_engine_that_another_program_wrote_is_tried(machine, model, tmp_path):
     path = tmp_path / "model.trt"
-    engine_of(options(model), None, path)
+    engine_of(options(model), path)
     sidecar_of(path).unlink()
     assert opened_by("LoadTensorrtEngine", model=str(path)).recipe is None
 
@@ -204,7 +203,7 @@ def tell(path, **recipe):
 )
 def test_what_does_not_fit_is_refused_by_name(machine, model, tmp_path, harm, reason):
     path = tmp_path / "model.trt"
-    engine_of(options(model), None, path)
+    engine_of(options(model), path)
     size = path.stat().st_size
     harm(path)
     with pytest.raises(hami.ConfigError) as caught:
@@ -225,7 +224,7 @@ def test_what_does_not_fit_is_refused_by_name(machine, model, tmp_path, harm, re
 )
 def test_what_no_file_vouches_for_the_library_itself_refuses(model, tmp_path, monkeypatch, change, reason):
     path = tmp_path / "model.trt"
-    path.write_bytes(change(engine_of(options(model), None, None).engine.blob))
+    path.write_bytes(change(engine_of(options(model), None).engine.blob))
     monkeypatch.setattr(RTX, "devices", ("cpu",), raising=False)
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe({"backend": "LoadTensorrtEngine", "model": str(path), "library": "tensorrt-rtx", "device": "cpu"})

@@ -28,7 +28,7 @@ def build(options: Options) -> tuple[bytes, dict[str, Range]]:
         network = library.new_network(builder, options.precision)
         _parse(network, options)
         ranges = _ranges(network, options)
-        _normalise(network, options)
+        constants = _normalise(network, options)
         _check_precision(network, options)
         config = _configured(builder, ranges, options)
         timing = TimingCache(options)
@@ -39,6 +39,7 @@ def build(options: Options) -> tuple[bytes, dict[str, Range]]:
         if engine is None:
             raise hami.ConfigError(f'{options.owner}: {library} cannot build "{options.model}": {first_of(said)}')
         timing.keep(config)
+        del constants  # the library read them until here
         return bytes(engine), ranges
 
 
@@ -61,7 +62,8 @@ def _node_error(error: Any, options: Options) -> str:
     code = getattr(error.code(), "name", str(error.code()))
     if error.node() < 0 and not operator:
         return f"{error.desc()} ({code})"
-    where = f"operator {operator or '?'} of node {f'{chr(34)}{name}{chr(34)}' if name else 'without a name'}"
+    node = f'node "{name}"' if name else "a node without a name"
+    where = f"operator {operator or '?'} of {node}"
     if code == "UNSUPPORTED_NODE" or "Plugin not found" in error.desc():
         return f"{where} (number {error.node()}) is not supported ({code})"
     return f"{where} (number {error.node()}): {error.desc()} ({code})"
@@ -122,10 +124,11 @@ def _check_precision(network: Any, options: Options) -> None:
             )
 
 
-def _normalise(network: Any, options: Options) -> None:
-    """Put (x - mean) / std in front of the one input that has channels, computed in fp32."""
+def _normalise(network: Any, options: Options) -> list[np.ndarray]:
+    """Put (x - mean) / std in front of the one input that has channels, computed in fp32; return its constants."""
+    constants: list[np.ndarray] = []
     if not options.mean and not options.std:
-        return
+        return constants
     channels = max(len(options.mean), len(options.std))
     module = options.library.module
     floating = (module.DataType.FLOAT, module.DataType.HALF, module.DataType.BF16)
@@ -144,8 +147,8 @@ def _normalise(network: Any, options: Options) -> None:
     for numbers, operation in steps:
         if numbers:
             shape = (1, len(numbers), *(1 for _ in x.shape[2:]))
-            constant = np.array(numbers, np.float32).reshape(shape)
-            right = network.add_constant(shape, constant).get_output(0)
+            constants.append(np.array(numbers, np.float32).reshape(shape))
+            right = network.add_constant(shape, constants[-1]).get_output(0)
             value = network.add_elementwise(value, right, operation).get_output(0)
     if x.dtype != module.DataType.FLOAT:
         value = network.add_cast(value, x.dtype).get_output(0)
@@ -154,3 +157,4 @@ def _normalise(network: Any, options: Options) -> None:
             found = layer.get_input(index)
             if found is not None and found.name == x.name:
                 layer.set_input(index, value)
+    return constants

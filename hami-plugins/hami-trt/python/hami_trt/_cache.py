@@ -123,7 +123,7 @@ def _locked(path: Path, owner: str) -> Iterator[None]:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(f'"{path}" is a folder')
-        lock = filelock.FileLock(f"{path}.lock")
+        lock = filelock.FileLock(f"{path}.lock", mode=0o666)  # others may share the folder
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:

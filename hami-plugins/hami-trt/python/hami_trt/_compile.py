@@ -46,6 +46,7 @@ def compile_model(arguments: argparse.Namespace) -> int:
     """Build, or find that it is built already; print the file."""
     from hami_trt._engines import engine_of
     from hami_trt._options import Options
+    from hami_trt._recipe import recipe_of
     from hami_trt._tensorrt import find_library
 
     library = find_library(arguments.library, OWNER)
@@ -69,7 +70,9 @@ def compile_model(arguments: argparse.Namespace) -> int:
     )
     started = time.monotonic()
     gpu = None if library.builds_for_any else _gpu(arguments.device)
-    engine, path, new = engine_of(options, gpu, arguments.output or arguments.model.with_suffix(".trt"))
+    engine, path, new = engine_of(
+        options, recipe_of(options, gpu), arguments.output or arguments.model.with_suffix(".trt")
+    )
     seconds = time.monotonic() - started
     if arguments.json:
         told = {"engine": str(path), "built": new, "seconds": round(seconds, 3), "bytes": len(engine.blob)}

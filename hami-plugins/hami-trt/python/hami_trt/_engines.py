@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hami_trt._build import build
 from hami_trt._cache import Stored, find_or_build, place_of
 from hami_trt._options import Options
-from hami_trt._recipe import Gpu, Recipe, recipe_of
+from hami_trt._recipe import Recipe
 from hami_trt._shapes import text_of
 
 _log = logging.getLogger("hami.trt")
@@ -23,9 +23,8 @@ class Found(NamedTuple):
     new: bool
 
 
-def engine_of(options: Options, gpu: Gpu | None, cache: Path | None) -> Found:
-    """Return the engine, from the cache if it is there."""
-    recipe = recipe_of(options, gpu)
+def engine_of(options: Options, recipe: Recipe, cache: Path | None) -> Found:
+    """Return the engine of a recipe, from the cache if it is there."""
     if cache is None:
         _log.info("%s: the engine is built anew at every start; model::cache names where to keep it", options.owner)
         return Found(_built(options, recipe), None, True)

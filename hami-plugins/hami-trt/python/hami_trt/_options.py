@@ -41,6 +41,10 @@ class Options:
             )
         if self.profiles < 1:
             raise hami.ConfigError(f'{self.owner}: "instance_num" is 1 or more, got {self.profiles}')
+        if self.optimization_level is not None and not 0 <= self.optimization_level <= 5:
+            raise hami.ConfigError(
+                f'{self.owner}: "optimization_level" is 0 (quick) to 5, got {self.optimization_level}'
+            )
         for name in ("max", "min", "opt"):
             text = getattr(self, name)
             object.__setattr__(self, name, "".join(text.split()) if text else None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from hami_trt._tensorrt import Library
@@ -78,10 +79,9 @@ class Progress:
 
 
 @contextmanager
-def shown(title: str, library: Library, config: Any, stream: TextIO | None = None) -> Iterator[Progress]:
+def shown(title: str, library: Library, config: Any) -> Iterator[Progress]:
     """Show the progress of a build with this configuration, from when on it can be interrupted."""
-    stream = stream or sys.stderr
-    bar = _Bar(title, stream) if stream.isatty() else None
+    bar = _Bar(title, sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
     progress = Progress(bar.draw if bar else _Log(title).draw)
     monitor = library.progress_monitor(progress)
     if monitor is not None:
@@ -105,12 +105,16 @@ class _Bar:
             return
         self._drawn = now
         filled = int(WIDTH * done)
-        self._stream.write(f"\r\x1b[K{self._title} [{'#' * filled}{'.' * (WIDTH - filled)}] {done:4.0%}  {phase}"[:200])
-        self._stream.flush()
+        line = f"{self._title} [{'#' * filled}{'.' * (WIDTH - filled)}] {done:4.0%}  {phase}"
+        self._write(line[: shutil.get_terminal_size().columns - 1])
 
     def clear(self) -> None:
-        self._stream.write("\r\x1b[K")
-        self._stream.flush()
+        self._write("")
+
+    def _write(self, line: str) -> None:
+        with suppress(OSError):  # a terminal that has gone is no reason to give a build up
+            self._stream.write(f"\r\x1b[K{line}")
+            self._stream.flush()
 
 
 class _Log:

@@ -69,11 +69,11 @@ class Onnx2Tensorrt(OpensEngine):
             compute_capability=self.compute_capability,
             timing_cache=self.timing_cache,
         )
-        gpu = gpu_of(device)
         with _lock:
-            key = (key_of(recipe_of(given, gpu)), str(device))
+            recipe = recipe_of(given, gpu_of(device))
+            key = (key_of(recipe), str(device))
             engine = _open.get(key)
             if engine is None:
-                found = engine_of(given, gpu, self.cache).engine
+                found = engine_of(given, recipe, self.cache).engine
                 engine = _open[key] = open_engine(found.blob, library, device, found.recipe, "Onnx2Tensorrt")
         options["tensorrt_engine"] = engine
