@@ -31,7 +31,7 @@ def _backends() -> None:
         hami.register(name)(type(name, (Trace,), {}))
 
 
-def answer(expression: str, **keys: object) -> list[str]:
+def answer(expression: str, **keys: object) -> Any:
     with hami.pipe({"backend": expression, **keys}) as pipe:
         return pipe({"data": []})["result"]
 
@@ -61,6 +61,23 @@ def test_defaults_give_way_to_the_node_and_to_the_use() -> None:
     assert answer("Z") == ["Ad", "Bd"]
     assert answer("Z", step="n") == ["An", "Bn"]
     assert answer("Z(step=u)", step="n") == ["Au", "Bu"]
+
+
+def test_a_model_loader_of_the_body_sees_the_model_of_the_use() -> None:
+    class Loads(hami.Backend):
+        model: str
+
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = f"{type(self).__name__} {self.model}"
+
+    for name in ("Onnx", "Engine"):
+        hami.register(name)(type(name, (Loads,), {}))
+    hami.generate("Z", "ModelLoader[(.onnx)Onnx,(.trt)Engine]", model="default.trt")
+    assert answer("Z") == "Engine default.trt"
+    assert answer("Z", model="node.onnx") == "Onnx node.onnx"
+    assert answer("Z(model=use.trt)", model="node.onnx") == "Engine use.trt"
+    assert answer("Z(model=use.bin,model_type=onnx)") == "Onnx use.bin"
 
 
 def test_a_body_may_use_another_generated_backend() -> None:

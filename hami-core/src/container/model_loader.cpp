@@ -18,14 +18,9 @@ bool matches(const Item& item, const std::string& suffix) {
   return false;
 }
 
-std::string text_of(PlanContext& context, const char* key) {
-  const Value* value = context.parameter(key);
-  return value && value->kind() == Kind::kStr ? std::string(value->as_text()) : "";
-}
-
 Plan plan_model_loader(PlanContext& context, const Expr& expr) {
-  const std::string type = text_of(context, "model_type");
-  const std::string model = text_of(context, "model");
+  const std::string type = context.text_of("model_type");
+  const std::string model = context.text_of("model");
   const std::string suffix = type.empty() ? suffix_of(model) : type.front() == '.' ? type : "." + type;
   std::string known;
   const Item* chosen = nullptr;

@@ -48,6 +48,7 @@ class ExprPlanner final : public PlanContext {
   Plan plan_text_of_source();
 
   const Value* parameter(const std::string& key) override;
+  std::string text_of(const std::string& key) override;
   Plan plan_value(const std::string& key) override;
   Plan plan_expr(const Expr& expr) override;
   Plan plan_text(const std::string& text) override;

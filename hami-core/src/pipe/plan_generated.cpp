@@ -72,4 +72,11 @@ const Value* ExprPlanner::generated_default(const std::string& name) const {
   return nullptr;
 }
 
+std::string ExprPlanner::text_of(const std::string& key) {
+  const Value* value = parameter(key);  // asked for in any case: a key that a nearer one overrides is no misspelt one
+  if (const Arg* arg = generated_arg(key)) return arg->value;
+  if (!value) value = generated_default(key);
+  return value && value->kind() == Kind::kStr ? std::string(value->as_text()) : "";
+}
+
 }  // namespace hami

@@ -44,6 +44,9 @@ class PlanContext {
   virtual ~PlanContext() = default;
   // The value of a parameter of the node (or of [global]); null if there is none. Counts as a use of the key.
   virtual const Value* parameter(const std::string& key) = 0;
+  // The text that a backend of this place would get for a parameter: what is said where a generated backend around it is
+  // used goes before the node, its defaults come after. Empty if there is none.
+  virtual std::string text_of(const std::string& key) = 0;
   // Plans the expression that stands under `key`; sees no names bound around the asking expression.
   virtual Plan plan_value(const std::string& key) = 0;
   // Plans a piece of the asking expression's own text; a text inside it; a bare name of the core.

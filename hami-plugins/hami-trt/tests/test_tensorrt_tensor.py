@@ -285,3 +285,8 @@ def test_bytes_of_an_engine_that_were_cut_off_are_refused(pipe, tmp_path, fake):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TensorrtTensor", model=path)
     assert "Serialization assertion plan.header.size == blobSize failed." in message(raised)
+
+
+def test_the_model_may_be_said_where_the_name_is_used(pipe, engine):
+    path = engine()
+    assert pipe(f"TensorrtTensor(model='{path}')")({"data": rows(1)})["result"].tolist() == [[2, 2]]

@@ -20,14 +20,15 @@ class Context:
     """Runs an engine. Its memory is for the largest shapes of `profile`, whatever the shapes of a batch."""
 
     def __init__(self, engine: Engine, profile: int, instance: int, owner: str) -> None:
-        self._handle: Any = None
-        self._engine = engine
+        self._handle: Any = None  # before the engine: so it is also freed before it
+        self.engine = engine
         self._owner = owner
         self._shapes: list[tuple[int, ...]] = []  # of the inputs, as told to the library
         self._outputs: list[tuple[int, ...]] = []  # what follows from them
         self._last: torch.cuda.Stream | None = None  # where it ran last
         self.profile = profile
         self.ranges = engine.profiles[profile]
+        self.rows = engine.rows(profile)  # of a batch, at least and at most
         try:
             with engine.on_device():
                 self._handle = self._made()
@@ -39,7 +40,7 @@ class Context:
             raise
 
     def _check_outputs(self) -> None:
-        for port, shape in zip(self._engine.outputs, self._outputs, strict=True):
+        for port, shape in zip(self.engine.outputs, self._outputs, strict=True):
             if min(shape, default=0) < 0:
                 raise hami.ConfigError(
                     f'{self._owner}: how large output "{port.name}" is depends on the values of the input; such '
@@ -48,7 +49,7 @@ class Context:
 
     def _made(self) -> Any:
         """Create the context, with the memory that torch keeps for later if there is no other."""
-        engine = self._engine
+        engine = self.engine
         with engine.library.errors() as told:
             handle = engine.handle.create_execution_context()
             if handle is None and engine.device.type == "cuda":
@@ -62,7 +63,7 @@ class Context:
         return handle
 
     def _take_profile(self, instance: int) -> None:
-        engine = self._engine
+        engine = self.engine
         with engine.library.errors() as told:
             taken = self._handle.set_optimization_profile_async(self.profile, self._stream())
         if not taken:
@@ -76,7 +77,7 @@ class Context:
 
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run on tensors that fit the profile, in the order of the engine's inputs; the outputs are the caller's."""
-        engine, handle = self._engine, self._handle
+        engine, handle = self.engine, self._handle
         given = [_addressable(tensor) for tensor in tensors]
         with engine.on_device(), engine.library.errors() as told:
             stream = self._stream()
@@ -94,14 +95,13 @@ class Context:
         raise self._failure(given, first_of(told))
 
     def close(self) -> None:
-        """Free the context when its work is done, then let go of the engine."""
+        """Free the context when its work is done."""
         if self._last is not None:
             self._last.synchronize()
         self._handle = self._last = None
-        del self._engine
 
     def _tell_shapes(self, shapes: list[tuple[int, ...]]) -> None:
-        engine, handle = self._engine, self._handle
+        engine, handle = self.engine, self._handle
         self._shapes = []
         for port, shape in zip(engine.inputs, shapes, strict=True):
             if not handle.set_input_shape(port.name, shape):
@@ -113,7 +113,7 @@ class Context:
 
     def _stream(self) -> int:
         """Return the handle of the current stream, which waits for what still runs in this context on another."""
-        device = self._engine.device
+        device = self.engine.device
         if device.type != "cuda":
             return 0
         stream = torch.cuda.current_stream(device)
@@ -126,7 +126,7 @@ class Context:
         if "out of memory" in why.lower() or "outofmemory" in why.lower():
             return torch.cuda.OutOfMemoryError(why)
         shown = ", ".join(map(show, given))
-        return hami.RequestError(f"{self._owner}: {self._engine.library} could not run the engine on {shown}: {why}")
+        return hami.RequestError(f"{self._owner}: {self.engine.library} could not run the engine on {shown}: {why}")
 
 
 def _addressable(tensor: torch.Tensor) -> torch.Tensor:

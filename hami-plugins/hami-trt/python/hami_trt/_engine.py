@@ -66,7 +66,7 @@ class Engine:
         self.library = library
         self.device = device
         with self.on_device():
-            self.runtime, self.handle, told = library.deserialize(
+            self.handle, self.runtime, told = library.deserialize(
                 blob, host_code=bool(recipe and recipe.get("version_compatible"))
             )
         if self.handle is None:
@@ -77,7 +77,9 @@ class Engine:
         ports = [self._port(name, owner) for name in names]
         self.inputs = [port for port, is_input in zip(ports, inputs, strict=True) if is_input]
         self.outputs = [port for port, is_input in zip(ports, inputs, strict=True) if not is_input]
-        self.batched = all(port.shape for port in ports) and len({port.shape[0] for port in ports}) == 1
+        self.batched = (
+            bool(self.inputs) and all(port.shape for port in ports) and len({port.shape[0] for port in ports}) == 1
+        )
         self.profiles = [
             [self._range(port.name, number) for port in self.inputs]
             for number in range(self.handle.num_optimization_profiles)

@@ -63,7 +63,7 @@ class Library:
             del self._told.errors
 
     def deserialize(self, blob: Any, *, host_code: bool = False) -> tuple[Any, Any, str]:
-        """Return a runtime, and the engine that it reads for the current device, or None and why not.
+        """Return the engine for the current device, or None, the runtime that it needs, and why it is None.
 
         `host_code`: the engine brings code of its own for the CPU, as a version compatible one does, and is trusted.
         """
@@ -72,7 +72,7 @@ class Library:
             if host_code:
                 runtime.engine_host_code_allowed = True
             engine = runtime.deserialize_cuda_engine(blob)
-        return runtime, engine, first_of(told)
+        return engine, runtime, first_of(told)
 
     def is_input(self, engine: Any, name: str) -> bool:
         return bool(engine.get_tensor_mode(name) == self.module.TensorIOMode.INPUT)

@@ -40,18 +40,17 @@ class TensorrtInferTensor(TensorBackend):
                 f"TensorrtInferTensor: device is {self.torch_device}, and the engine was opened on {engine.device}; "
                 "say device once, in the node"
             )
-        self._engine = engine
         self._context = engine.context(options.get("instance", 0), "TensorrtInferTensor")
 
     def min(self) -> int | None:
-        return self._engine.rows(self._context.profile)[0] if self._context else None
+        return self._context.rows[0] if self._context else None
 
     def max(self) -> int | None:
-        return self._engine.rows(self._context.profile)[1] if self._context else None
+        return self._context.rows[1] if self._context else None
 
     def run(self, batch: list[Any]) -> None:
         assert self._context is not None, "forward after close"
-        names = [port.name for port in self._engine.outputs]
+        names = [port.name for port in self._context.engine.outputs]
         for item, tensors in self.read(batch, self._feed):
             try:
                 outputs = self._context.run(tensors)
@@ -66,11 +65,11 @@ class TensorrtInferTensor(TensorBackend):
         values = self._values(data_of(item, "TensorrtInferTensor"))
         return [
             self._input(as_tensor(value, "TensorrtInferTensor"), port, shapes, item)
-            for value, port, shapes in zip(values, self._engine.inputs, self._context.ranges, strict=True)
+            for value, port, shapes in zip(values, self._context.engine.inputs, self._context.ranges, strict=True)
         ]
 
     def _values(self, data: Any) -> list[Any]:
-        names = [port.name for port in self._engine.inputs]
+        names = [port.name for port in self._context.engine.inputs]
         given = named_parts(data)
         if isinstance(data, Mapping) and given.keys() == set(names):
             return [given[name] for name in names]
@@ -84,10 +83,9 @@ class TensorrtInferTensor(TensorBackend):
             raise hami.RequestError(
                 f'TensorrtInferTensor: input "{port.name}" takes {dtype_name(port.dtype)} {shapes}, got {show(tensor)}'
             )
-        return rows_of(tensor, item, "TensorrtInferTensor", port.name) if self._engine.batched else tensor
+        return rows_of(tensor, item, "TensorrtInferTensor", port.name) if self._context.engine.batched else tensor
 
     def close(self) -> None:
         if self._context is not None:
             self._context.close()
         self._context = None
-        del self._engine
