@@ -6,7 +6,10 @@ import pytest
 from conftest import NEWER, OLDER
 from machine import Machine
 
-TO_USER = '--only-binary=:all: --target $(python3 -c "import site; print(site.getusersitepackages())")'
+# As the guide has it.
+TARGET = '--platform manylinux2014_x86_64 --only-binary=:all: --target $(python3 -c "import site; print(site.{})")'
+TO_USER = TARGET.format("getusersitepackages()")
+TO_SITE = {"user": TO_USER, "system": TARGET.format("getsitepackages()[0]")}
 
 
 def version(machine: Machine) -> str:
@@ -24,14 +27,21 @@ def test_pip_changes_versions_of_both_packages(machine: Machine, scheme: str) ->
         assert machine.run("pip3 check") == "No broken requirements found.\n"
 
 
+@pytest.mark.parametrize("where", TO_SITE)
 @pytest.mark.parametrize(("before", "after"), [(OLDER, NEWER), (NEWER, OLDER)], ids=["upgrade", "downgrade"])
-def test_target_with_upgrade_leaves_old_metadata_that_doctor_names(machine: Machine, before: str, after: str) -> None:
-    machine.run(f"pip3 install hami-core=={before} acme-one=={'1' if before == OLDER else '2'}.0.0 {TO_USER}")
-    plugin = "2.0.0" if after == NEWER else "1.0.0"
-    machine.run(f"pip3 install --upgrade hami-core=={after} acme-one=={plugin} {TO_USER}")
+def test_target_with_upgrade_leaves_old_metadata_that_doctor_names(
+    machine: Machine, before: str, after: str, where: str
+) -> None:
+    """First the core, then a plugin the same way, then another version of each."""
+    old, plugin = ("1.0.0", "2.0.0") if after == NEWER else ("2.0.0", "1.0.0")
+    machine.run(f"pip3 install hami-core=={before} {TO_SITE[where]}")
+    machine.run(f"pip3 install --no-deps acme-one=={old} {TO_SITE[where]}")
+    machine.healthy()
+    machine.run(f"pip3 install --upgrade hami-core=={after} {TO_SITE[where]}")
+    machine.run(f"pip3 install --no-deps --upgrade acme-one=={plugin} {TO_SITE[where]}")
     assert version(machine) == after  # the code is the new one
     assert machine.run("python3 -m hami run AcmeOne --text x") == f"acme-one {plugin}\n"
-    site, problems = machine.site("user"), machine.problems()
+    site, problems = machine.site(where), machine.problems()
     first, second = sorted([before, after])
     assert problems[1] == (
         f"hami-core has the metadata of 2 versions in {site}: {first}, {second}. "
