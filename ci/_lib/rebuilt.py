@@ -1,4 +1,4 @@
-"""The core's wheel once more, from a copy of the checkout in another folder: is it the same to the last byte?"""
+"""Every file once more, from a copy of the checkout in another folder: are they the same to the last byte?"""
 
 from __future__ import annotations
 
@@ -8,29 +8,23 @@ from pathlib import Path
 
 from . import zig
 from .interpreters import Interpreter
-from .paths import CACHE, ROOT
+from .paths import CACHE, NOT_SOURCE_FOLDERS, ROOT
 from .steps import environment, run, step
 
-FILES = [ROOT / name for name in ("CHANGELOG.md", "CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml")]
-FOLDERS = [ROOT / name for name in ("ci", "hami-core", "hami-plugins", "tests")]
 SHARED = ("envs/tools", "envs/backend", f"zig/{zig.TARGET}")  # compilers, not compiled from the checkout
 
 
-def in_another_folder(interpreter: Interpreter) -> Path:
-    """The wheel that ci/wheels makes there."""
+def in_another_folder(interpreter: Interpreter) -> list[Path]:
+    """The files that ci/wheels makes there for one Python."""
     place = CACHE / "another" / "place"
     shutil.rmtree(place.parent, ignore_errors=True)
-    cache = place / "cache"
-    (place / "checkout").mkdir(parents=True)
-    for file in FILES:
-        shutil.copy(file, place / "checkout")
-    for folder in FOLDERS:
-        shutil.copytree(folder, place / "checkout" / folder.name)
+    checkout, cache = place / "checkout", place / "cache"
+    shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".cache", ".git", "wheelhouse", *NOT_SOURCE_FOLDERS))
     for shared in SHARED:
         (cache / shared).parent.mkdir(parents=True, exist_ok=True)
         (cache / shared).symlink_to(CACHE / shared)
     python = cache / "envs" / "tools" / "bin" / "python"
-    command = [python, place / "checkout" / "ci" / "wheels", "--python", interpreter.executable]
-    with step("building hami-core from another folder"):
+    command = [python, checkout / "ci" / "wheels", "--python", interpreter.executable, "--sdist"]
+    with step("building everything from another folder"):
         run(command, log="another-folder", env=environment(HAMI_CACHE=str(cache)), cwd=Path(os.sep))
-    return next((place / "checkout" / "dist").glob("hami_core-*.whl"))
+    return sorted((checkout / "dist").iterdir())

@@ -13,8 +13,9 @@ from .paths import CACHE, REQUIREMENTS, ROOT, content_key
 
 SDISTS = CACHE / "sdists"
 INPUTS = [ROOT / "ci" / "_lib" / name for name in ("backend.py", "sdists.py")] + [REQUIREMENTS / "backend.txt"]
-# The parts of the checkout that belong to the core, beside what its wheel is made of.
-CORE = [*core_wheel.INPUTS, ROOT / "CHANGELOG.md", ROOT / "hami-core" / "docs", ROOT / "tests"]
+# The parts of the checkout that belong to the core; sdist.exclude in pyproject.toml leaves out the others.
+BESIDE = (".clang-format", "CHANGELOG.md", "CMakePresets.json", "examples", "hami-core", "tests")
+CORE = [*core_wheel.INPUTS, *(ROOT / name for name in BESIDE)]
 
 
 def finished(project: Path) -> Path:

@@ -164,11 +164,13 @@ def systems(totals: Totals, options: Options) -> None:
 
 
 def again(totals: Totals, options: Options) -> None:
-    """The core, built once more from another folder with another cache: the same bytes."""
-    first = core_wheel.built(build_current())
-    second = rebuilt.in_another_folder(current_interpreter())
-    totals.check(first.name == second.name, f"again: {first.name} is {second.name} from another folder")
-    totals.check(first.read_bytes() == second.read_bytes(), f"again: {second} has other bytes than {first}")
+    """Every wheel and source distribution, built once more from another folder with another cache: the same bytes."""
+    interpreter = current_interpreter()
+    dist.build([interpreter], with_sdists=True)
+    for second in rebuilt.in_another_folder(interpreter):
+        first = DIST / second.name
+        same = first.is_file() and first.read_bytes() == second.read_bytes()
+        totals.check(same, f"again: {second} is not the same as {first}")
 
 
 def containers(totals: Totals, options: Options) -> None:

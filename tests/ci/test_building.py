@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 
 import pytest
 from _lib import backend, core_wheel, plugin_wheels, sdists, wheel_file
 from _lib.parallel import in_parallel
-from _lib.paths import ROOT
+from _lib.paths import ROOT, source_files
 from _lib.steps import Failure
 
 PLUGIN = plugin_wheels.PLUGINS / "hami-onnx"
@@ -91,6 +92,14 @@ def test_error_of_a_job_is_raised() -> None:
 
     with pytest.raises(Failure, match="it failed"):
         in_parallel("testing", {"fails": fails, "works": int})
+
+
+def test_source_of_the_core_is_made_of_what_it_is_kept_for() -> None:
+    """Whatever of it changes makes a new one."""
+    with tarfile.open(sdists.build(ROOT)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    known = set(source_files(sdists.CORE))
+    assert sorted(name for name in names if ROOT / name not in known) == ["PKG-INFO"]
 
 
 @pytest.mark.parametrize(
