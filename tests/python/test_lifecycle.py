@@ -69,6 +69,25 @@ def test_pipes_that_were_closed_or_forgotten_leave_no_thread() -> None:
     assert threads_end(before)
 
 
+def test_a_sub_interpreter_is_told_that_it_cannot_have_the_core() -> None:
+    made = run_script(
+        """
+        import sys
+        try:
+            import _interpreters as interpreters
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        script = f"import sys; sys.path = {sys.path!r}; import hami"
+        try:
+            raised = interpreters.run_string(interpreters.create(), script)
+        except interpreters.RunFailedError as error:
+            raised = error
+        print(raised)
+        """
+    )
+    assert "module hami._core does not support loading in subinterpreters" in made.stdout, made.stderr
+
+
 async def wait_in_a_task(pipe: hami.Pipe) -> None:
     await pipe.acall({"data": 1})
 

@@ -17,7 +17,7 @@
 
 namespace py = pybind11;
 
-PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
+PYBIND11_MODULE(_core_of_the_main_interpreter, module, py::mod_gil_not_used()) {
   module.doc() = "The C++ core of HAMi. Use it through the package `hami`.";
   module.attr("__version__") = HAMI_VERSION;
   hami::bind::register_translators();
@@ -37,4 +37,11 @@ PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
              },
              py::arg("name"), py::arg("candidates"), py::arg("limit") = 3);
   module.def("did_you_mean", &hami::did_you_mean, py::arg("near"), py::arg("quoted") = false);
+}
+
+// pybind11 waits for ever in a sub-interpreter of CPython before 3.12, which itself asks nobody whether a module knows them.
+extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
+  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return PyInit__core_of_the_main_interpreter();
+  PyErr_SetString(PyExc_ImportError, "module hami._core does not support loading in subinterpreters");
+  return nullptr;
 }
