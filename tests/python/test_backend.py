@@ -260,6 +260,11 @@ def test_register_returns_the_class_and_lists_it() -> None:
     assert [(param["name"], param["type"], param["default"]) for param in info.params] == [("step", "int", 4)]
 
 
+def test_register_says_that_it_takes_classes() -> None:
+    with pytest.raises(hami.PluginError, match=r"^a backend is a subclass of hami.Backend, got <.*Sound object at"):
+        hami.register(Sound())  # type: ignore[call-overload]
+
+
 def test_register_takes_another_name_and_replaces_one() -> None:
     @hami.register("TestRenamed")
     class First(Sound):

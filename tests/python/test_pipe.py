@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import threading
@@ -138,6 +139,26 @@ def test_what_is_no_request_is_refused(identity: hami.Pipe) -> None:
     assert str(raised.value) == "one dict stands twice in the list; each request needs a dict of its own"
     with pytest.raises(hami.DataTypeError, match=r"^the keys of a request are str, got 1$"):
         identity({1: 2})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("timeout", ["5", float("nan"), [1]])
+def test_a_timeout_is_a_number(timeout: Any) -> None:
+    event, queue = hami.Event(), hami.Queue()
+    with hami.pipe("Identity") as pipe:
+        for wait in (
+            lambda: pipe({"data": 1}, timeout),
+            lambda: pipe([{"data": 1}], timeout),
+            lambda: pipe.submit({"data": 1}, timeout),
+            lambda: asyncio.run(pipe.acall({"data": 1}, timeout)),
+            lambda: pipe.close(timeout),
+            lambda: event.wait(timeout),
+            lambda: queue.get(timeout),
+            lambda: queue.put(1, timeout),
+        ):
+            with pytest.raises(hami.DataTypeError) as caught:
+                wait()
+            assert str(caught.value) == f"timeout takes a number of seconds or None, got {timeout!r}"
+        assert pipe({"data": 1}, timeout=60)["result"] == 1
 
 
 def test_one_dict_passed_by_many_threads_at_once_is_no_danger(identity: hami.Pipe) -> None:

@@ -351,6 +351,7 @@ def test_a_backend_and_what_it_holds_are_freed_with_the_pipe() -> None:
 def test_a_wrong_range_is_a_config_error() -> None:
     for attributes, message in [
         ({"max": lambda self: 0}, "TestRange.max must be an int of at least 1, got 0"),
+        ({"max": lambda self: -(10**30)}, f"TestRange.max must be an int of at least 1, got {-(10**30)}"),
         ({"max": lambda self: "x"}, "TestRange.max must be an int of at least 1, got 'x'"),
         ({"min": lambda self: 3, "max": 2}, "TestRange.min is 3, above its max, 2"),
     ]:
@@ -358,3 +359,6 @@ def test_a_wrong_range_is_a_config_error() -> None:
         with pytest.raises(hami.ConfigError) as raised:
             hami.pipe("TestRange")
         assert str(raised.value).splitlines()[0] == message
+    each(lambda data: data, "TestRange", max=10**30)
+    with hami.pipe("TestRange") as pipe:
+        assert pipe({"data": 1})["result"] == 1

@@ -78,7 +78,7 @@ void register_event(py::module_& module) {
       .def("value", [](const Event& self) { return to_python(self.value()); },
            "Return what it was notified with, the `result` of a request; None while it waits and if it failed.")
       .def("exception", exception, "Return why it failed; None while it waits and when all went well.")
-      .def("wait", [](const Event& self, std::optional<double> timeout) { return self.wait_until(until_of(timeout)); },
+      .def("wait", [](const Event& self, const py::object& timeout) { return self.wait_until(until_of(timeout)); },
            py::arg("timeout") = py::none(),
            "Wait until there is an outcome, at most `timeout` seconds, and return whether there is one. Raises nothing of it.")
       .def("add_done_callback", [](Event& self, py::object function) { watch(self, std::move(function)); },

@@ -113,23 +113,25 @@ class PyPipe {
   }
 
   // One request. Raises its error, after which it has no `result`. With an event it returns at once.
-  py::dict call(py::dict request, std::optional<double> timeout) {
+  py::dict call(py::dict request, const py::object& timeout) {
     drain_dropped();
+    const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);
     if (entered.event) {
-      start(std::move(entered), request, timeout);
+      start(std::move(entered), request, limit);
       return request;
     }
     std::vector<Dict> dicts;
     dicts.push_back(std::move(entered.dict));
-    const Ref<Call> call = run(std::move(dicts), timeout);
+    const Ref<Call> call = run(std::move(dicts), limit);
     if (const std::optional<Error> error = deliver(*call, 0, request)) raise(*error);
     return request;
   }
 
   // Several requests: None or the exception for each. Those with an event are only started.
-  py::list call_many(const std::vector<py::dict>& requests, std::optional<double> timeout) {
+  py::list call_many(const std::vector<py::dict>& requests, const py::object& timeout) {
     drain_dropped();
+    const Nanoseconds limit = from_seconds(timeout);
     std::vector<Dict> dicts;
     std::vector<std::size_t> waiting;  // the requests that dicts are of
     py::list outcomes;
@@ -139,7 +141,7 @@ class PyPipe {
       try {
         Entered entered = enter(request);
         if (entered.event) {
-          start(std::move(entered), request, timeout);
+          start(std::move(entered), request, limit);
         } else {
           dicts.push_back(std::move(entered.dict));
           waiting.push_back(i);
@@ -149,7 +151,7 @@ class PyPipe {
       }
     }
     if (waiting.empty()) return outcomes;
-    const Ref<Call> call = run(std::move(dicts), timeout);
+    const Ref<Call> call = run(std::move(dicts), limit);
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       py::dict request = requests[waiting[i]];
       if (const std::optional<Error> error = deliver(*call, i, request)) outcomes[waiting[i]] = to_exception(*error);
@@ -159,13 +161,14 @@ class PyPipe {
 
   // Starts one request; `done(exception or None)` is called once, on any thread. An event in it hears of it too. With
   // `may_wait` the calling thread waits for room in the queue.
-  CallHandle submit(py::dict request, std::optional<double> timeout, py::object done, bool may_wait) {
+  CallHandle submit(py::dict request, const py::object& timeout, py::object done, bool may_wait) {
     drain_dropped();
+    const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);
     const auto listener = std::make_shared<Listener>(std::move(request), std::move(done), entered.event);
     const ReleaseGil released;
     try {
-      return {post(std::move(entered.dict), timeout, listener, may_wait ? Inline::kQuick : Inline::kFromLoop)};
+      return {post(std::move(entered.dict), limit, listener, may_wait ? Inline::kQuick : Inline::kFromLoop)};
     } catch (...) {
       const Error error = current_error();
       listener->fail_event(error);
@@ -173,9 +176,10 @@ class PyPipe {
     }
   }
 
-  std::vector<std::string> close(std::optional<double> timeout) {
+  std::vector<std::string> close(const py::object& timeout) {
+    const Nanoseconds patience = from_seconds(timeout);
     const ReleaseGil released;
-    return state_->close(from_seconds(timeout));
+    return state_->close(patience);
   }
 
   bool closed() const { return state_->closed(); }
@@ -226,25 +230,24 @@ class PyPipe {
   }
 
   // What happens to a request with an event is told to the event alone: also that the pipe is closed.
-  void start(Entered entered, py::dict& request, std::optional<double> timeout) {
+  void start(Entered entered, py::dict& request, Nanoseconds limit) {
     const auto listener = std::make_shared<Listener>(request, py::object(), entered.event);
     const ReleaseGil released;
     try {
-      post(std::move(entered.dict), timeout, listener, Inline::kQuick);
+      post(std::move(entered.dict), limit, listener, Inline::kQuick);
     } catch (...) {
       listener->fail_event(current_error());
     }
   }
 
-  Ref<Call> post(Dict dict, std::optional<double> timeout, const std::shared_ptr<Listener>& listener, Inline how) {
+  Ref<Call> post(Dict dict, Nanoseconds limit, const std::shared_ptr<Listener>& listener, Inline how) {
     std::vector<Dict> dicts;
     dicts.push_back(std::move(dict));
-    return state_->start(std::move(dicts), from_seconds(timeout), how,
+    return state_->start(std::move(dicts), limit, how,
                          [listener](Call& call) { listener->tell(call); });
   }
 
-  Ref<Call> run(std::vector<Dict> dicts, std::optional<double> timeout) {
-    const Nanoseconds limit = from_seconds(timeout);
+  Ref<Call> run(std::vector<Dict> dicts, Nanoseconds limit) {
     if (state_->quick()) {  // microseconds; should it wait after all, the core lets the lock go
       Ref<Call> call = state_->start(std::move(dicts), limit, Inline::kAny);
       call->wait();

@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 
+#include <limits>
 #include <map>
 
 #include "errors.hpp"
@@ -96,9 +97,12 @@ class PythonBackend final : public Backend {
       py::object value = py::getattr(object, name, py::none());
       if (PyCallable_Check(value.ptr())) value = call_python(value);
       if (value.is_none()) return std::nullopt;
-      if (!py::isinstance<py::int_>(value) || value.cast<long long>() < 1)
+      int overflow = 0;  // 1: more than any batch can hold
+      const bool is_int = py::isinstance<py::int_>(value);
+      const long long number = is_int ? PyLong_AsLongLongAndOverflow(value.ptr(), &overflow) : 0;
+      if (overflow < 0 || (overflow == 0 && number < 1))
         throw Error(ErrorCode::kConfig, label() + "." + name + " must be an int of at least 1, got " + std::string(py::repr(value)));
-      return value.cast<std::size_t>();
+      return static_cast<std::size_t>(overflow ? std::numeric_limits<long long>::max() : number);
     };
     if (const auto max = read("max")) range_of_.max = *max;
     if (const auto min = read("min")) range_of_.min = *min;

@@ -48,13 +48,13 @@ void register_queue(py::module_& module) {
   queue
       .def(py::init([](std::int64_t max, std::string name) { return make_object<Queue>(max, std::move(name)); }),
            py::arg("max") = Queue::kDefaultMax, py::kw_only(), py::arg("name") = "")
-      .def("put", [](Queue& self, py::handle item, std::optional<double> timeout) { self.push(to_value(item), until_of(timeout)); },
+      .def("put", [](Queue& self, py::handle item, const py::object& timeout) { self.push(to_value(item), until_of(timeout)); },
            py::arg("item"), py::arg("timeout") = py::none(),
            "Add an item, waiting for room for `timeout` seconds. Raises DeadlineExceeded if there is none in time, QueueFull if "
            "`timeout` is 0, PipeClosed if the queue is closed.")
       .def("try_put", [](Queue& self, py::handle item) { return self.try_push(to_value(item)); }, py::arg("item"),
            "Add an item if there is room, and return whether there was. Raises PipeClosed if the queue is closed.")
-      .def("get", [](Queue& self, std::optional<double> timeout) { return to_python(self.pop(until_of(timeout))); },
+      .def("get", [](Queue& self, const py::object& timeout) { return to_python(self.pop(until_of(timeout))); },
            py::arg("timeout") = py::none(),
            "Take the oldest item, waiting for one for `timeout` seconds. Raises DeadlineExceeded if none comes in time, "
            "PipeClosed if the queue is closed and empty.")

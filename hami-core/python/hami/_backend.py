@@ -131,8 +131,8 @@ def make_class(cls: Any, name: str, *, owner: str) -> BackendClass:
     from hami import _core
     from hami._describe import check_name, describe_class
 
-    check_name(name)
     description: Mapping[str, Any] = describe_class(cls)
+    check_name(name)
     try:
         return _core.python_class(cls, name, owner=owner, **description)
     except Exception as error:
