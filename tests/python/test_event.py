@@ -243,6 +243,42 @@ def test_an_outcome_for_a_closed_loop_is_no_error(monkeypatch: pytest.MonkeyPatc
     task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
+def test_an_event_goes_with_the_error_in_whose_traceback_it_stands() -> None:
+    class Mistake(Exception):
+        pass
+
+    async def fail() -> None:
+        event = hami.Event()
+        event.fail(Mistake())
+        await event
+
+    with pytest.raises(Mistake) as caught:
+        asyncio.run(fail())
+    gone = weakref.ref(caught.value)
+    del caught
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_outcome_of_an_event_that_somebody_holds_stays() -> None:
+    def held() -> weakref.ref[Any]:
+        event, value = hami.Event(), type("Value", (), {})()
+        value.event = event
+        event.notify(value)
+        queue.put(event)
+        return weakref.ref(value)
+
+    queue = hami.Queue()
+    value = held()
+    failed = hami.Event()
+    failed.fail(ValueError("no"))
+    gc.collect()
+    assert repr(failed.exception()) == "ValueError('no')"
+    assert queue.get().value() is value() is not None
+    gc.collect()
+    assert value() is None
+
+
 def test_repr_says_how_it_stands() -> None:
     waiting, done, failed = hami.Event(), hami.Event(), hami.Event()
     done.notify()

@@ -65,10 +65,36 @@ py::object await(const py::object& event) {
   return py::module_::import("hami._event").attr("outcome")(event).attr("__await__")();
 }
 
+// The error of a request holds the frames that it went through, and one of them the event that the frame waited for. The
+// collector sees into an event that is Python's alone. It holds no lock of others: it may run while all threads stand still.
+Event* event_of(PyObject* object) noexcept {
+  const py::detail::value_and_holder held = reinterpret_cast<py::detail::instance*>(object)->get_value_and_holder();
+  return held.holder_constructed() ? held.value_ptr<Event>() : nullptr;
+}
+
+int traverse(PyObject* object, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(object));
+  const Event* event = event_of(object);
+  const Object* held = event && event->alone() ? event->held_alone() : nullptr;
+  if (held) Py_VISIT(static_cast<PyObject*>(held->foreign()));
+  return 0;
+}
+
+int clear(PyObject* object) {
+  if (Event* event = event_of(object)) event->let_go();
+  return 0;
+}
+
+void set_collected(PyHeapTypeObject* type) {
+  type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
+  type->ht_type.tp_traverse = traverse;
+  type->ht_type.tp_clear = clear;
+}
+
 }  // namespace
 
 void register_event(py::module_& module) {
-  py::class_<Event, Ref<Event>> event(module, "Event", kEventDoc, py::is_final());
+  py::class_<Event, Ref<Event>> event(module, "Event", kEventDoc, py::is_final(), py::custom_type_setup(set_collected));
   event.attr("__module__") = "hami";
   event.def(py::init([] { return make_object<Event>(); }))
       .def("notify", notify, py::arg("value") = py::none(),

@@ -22,6 +22,7 @@ ErrorCode Error::code() const noexcept { return state_->code; }
 const std::string& Error::message() const noexcept { return state_->message; }
 const Value& Error::payload() const noexcept { return state_->payload; }
 bool Error::is_final() const noexcept { return state_->is_final; }
+bool Error::alone() const noexcept { return state_.use_count() == 1; }
 
 Error Error::with_note(std::string note) const {
   Error copy = *this;

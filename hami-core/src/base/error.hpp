@@ -40,6 +40,7 @@ class Error : public std::exception {
   ErrorCode code() const noexcept;
   const std::string& message() const noexcept;
   const Value& payload() const noexcept;  // an opaque object, or none
+  bool alone() const noexcept;            // no copy of it has the same payload
   bool is_final() const noexcept;         // trying again alone cannot help (out of memory, for example)
 
   // Where it happened, outermost last: `node "det"`, `backend DetectText`.

@@ -68,6 +68,21 @@ bool Event::forget(std::uint64_t number) noexcept {
   return true;
 }
 
+const Object* Event::held_alone() const noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || (error_ && !error_->alone())) return nullptr;
+  const Value& held = error_ ? error_->payload() : value_;
+  return held.is_counted() && held.object()->alone() ? held.object() : nullptr;
+}
+
+void Event::let_go() noexcept {
+  std::optional<Error> error;  // both go without the lock
+  Value value;
+  std::lock_guard lock(mutex_);
+  error.swap(error_);
+  std::swap(value, value_);
+}
+
 bool Event::claim() noexcept {
   std::lock_guard lock(mutex_);
   if (done_ || claimed_) return false;

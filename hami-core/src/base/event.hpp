@@ -45,6 +45,10 @@ class Event final : public Object {
   // False if the callback has run, or is about to.
   bool forget(std::uint64_t number) noexcept;
 
+  // For a collector of cycles: what the outcome holds and nobody else does, or null. Never waits. And lets it go.
+  const Object* held_alone() const noexcept;
+  void let_go() noexcept;
+
   // For who promises an outcome: true for the first caller, if there is no outcome yet.
   bool claim() noexcept;
 

@@ -41,6 +41,8 @@ class Object {
   virtual void* foreign() const noexcept { return nullptr; }
 
   void retain() const noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  // True if there is one reference to it.
+  bool alone() const noexcept { return references_.load(std::memory_order_acquire) == 1; }
   void release() const noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
