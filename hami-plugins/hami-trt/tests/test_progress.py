@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import signal
+import threading
 
 import models
 import pytest
@@ -84,7 +86,9 @@ def test_an_interrupted_build_stops_and_leaves_nothing_that_counts(tmp_path, mon
     with monkeypatch.context() as patch:
 
         def interrupt(progress, name, step):
-            raise KeyboardInterrupt
+            if not progress.stopped.is_set():
+                signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # as Ctrl-C does
+                assert progress.stopped.wait(60)
 
         patch.setattr(Progress, "step", interrupt)
         with pytest.raises(KeyboardInterrupt):

@@ -34,13 +34,18 @@ def build(options: Options) -> tuple[bytes, dict[str, Range]]:
         timing = TimingCache(options)
         timing.give_to(config)
         with shown(f"building {options.model.name}", library, config) as progress:
-            engine = builder.build_serialized_network(network, config)
-        progress.check()
-        if engine is None:
-            raise hami.ConfigError(f'{options.owner}: {library} cannot build "{options.model}": {first_of(said)}')
+            engine = progress.watch(lambda: _serialized(builder, network, config, options))
         timing.keep(config)
         del constants  # the library read them until here
-        return bytes(engine), ranges
+        return engine, ranges
+
+
+def _serialized(builder: Any, network: Any, config: Any, options: Options) -> bytes:
+    with options.library.errors() as said:
+        engine = builder.build_serialized_network(network, config)
+    if engine is None:
+        raise hami.ConfigError(f'{options.owner}: {options.library} cannot build "{options.model}": {first_of(said)}')
+    return bytes(engine)
 
 
 def _parse(network: Any, options: Options) -> None:

@@ -8,12 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from hami_trt._tensorrt import Library
 
 _log = logging.getLogger("hami.trt")
+T = TypeVar("T")
 WIDTH = 30
 PAUSE = 0.1  # seconds between two drawings
 
@@ -21,8 +23,7 @@ PAUSE = 0.1  # seconds between two drawings
 class Progress:
     """What is done of a tree of phases: a phase counts in its parent as the step that it is in.
 
-    Called by threads of the library, any number of them. What is raised meanwhile, as by Ctrl-C, cannot pass through
-    the library: it is kept in `raised`, the library is asked to give up, and `check` raises it.
+    Called by threads of the library, any number of them. `stopped` asks the library to give up at its next step.
     """
 
     def __init__(self, draw: Callable[[str, float], None]) -> None:
@@ -30,18 +31,16 @@ class Progress:
         self._lock = threading.Lock()  # guards what follows
         self._phases: dict[str, tuple[str | None, int, int]] = {}  # name: parent, steps, steps that are done
         self._most = 0.0
-        self.raised: BaseException | None = None
+        self.stopped = threading.Event()
 
-    @contextmanager
-    def guarded(self) -> Iterator[None]:
-        try:
-            yield
-        except BaseException as error:
-            self.raised = self.raised or error
-
-    def check(self) -> None:
-        if self.raised is not None:
-            raise self.raised
+    def watch(self, build: Callable[[], T]) -> T:
+        """Run a build on a thread of its own: Ctrl-C is then heard here, at once, and does not end in the library."""
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                return pool.submit(build).result()
+            except KeyboardInterrupt:
+                self.stopped.set()
+                raise
 
     def start(self, name: str, parent: str | None, steps: int) -> None:
         with self._lock:
@@ -80,7 +79,7 @@ class Progress:
 
 @contextmanager
 def shown(title: str, library: Library, config: Any) -> Iterator[Progress]:
-    """Show the progress of a build with this configuration, from when on it can be interrupted."""
+    """Show the progress of a build with this configuration."""
     bar = _Bar(title, sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
     progress = Progress(bar.draw if bar else _Log(title).draw)
     monitor = library.progress_monitor(progress)

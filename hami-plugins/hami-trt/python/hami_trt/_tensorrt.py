@@ -166,17 +166,14 @@ class Library:
                 base.__init__(self)
 
             def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
-                with progress.guarded():
-                    progress.start(phase_name, parent_phase, num_steps)
+                progress.start(phase_name, parent_phase, num_steps)
 
             def step_complete(self, phase_name: str, step: int) -> bool:
-                with progress.guarded():
-                    progress.step(phase_name, step)
-                return progress.raised is None
+                progress.step(phase_name, step)
+                return not progress.stopped.is_set()
 
             def phase_finish(self, phase_name: str) -> None:
-                with progress.guarded():
-                    progress.finish(phase_name)
+                progress.finish(phase_name)
 
         return Monitor()
 
