@@ -36,6 +36,7 @@ class ILogger:
 
 
 TensorIOMode = enum.Enum("TensorIOMode", ["NONE", "INPUT", "OUTPUT"])
+TensorFormat = enum.Enum("TensorFormat", ["LINEAR", "CHW32"])
 TensorLocation = enum.Enum("TensorLocation", ["DEVICE", "HOST"])
 DataType = enum.Enum("DataType", ["FLOAT", "HALF", "BF16", "INT8", "INT32", "INT64", "UINT8", "BOOL", "FP8", "INT4"])
 
@@ -77,9 +78,9 @@ PROGRAMS = {
 }
 
 
-def tensor(mode: str, dtype: str = "FLOAT", shape: Shape = (-1, 2), location: str = "DEVICE") -> dict[str, Any]:
-    """Describe an input or output for `serialized`; -1 is a free axis."""
-    return {"mode": mode, "dtype": dtype, "shape": list(shape), "location": location}
+def tensor(mode: str, dtype: str = "FLOAT", shape: Shape = (-1, 2), **more: str) -> dict[str, Any]:
+    """Describe an input or output for `serialized`; -1 is a free axis. `more`: location, format."""
+    return {"mode": mode, "dtype": dtype, "shape": list(shape), "location": "DEVICE", "format": "LINEAR", **more}
 
 
 def serialized(
@@ -109,6 +110,7 @@ class Fake:
         self.refuse: dict[str, str] = {}  # call -> what it logs while it fails
         self.ILogger = ILogger
         self.TensorIOMode = TensorIOMode
+        self.TensorFormat = TensorFormat
         self.TensorLocation = TensorLocation
         self.DataType = DataType
 
@@ -169,6 +171,9 @@ class ICudaEngine:
     def get_tensor_location(self, name: str) -> TensorLocation:
         return TensorLocation[self.tensors[name]["location"]]
 
+    def get_tensor_format(self, name: str) -> TensorFormat:
+        return TensorFormat[self.tensors[name]["format"]]
+
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name]["shape"])
 
@@ -226,6 +231,8 @@ class IExecutionContext:
         return fits
 
     def infer_shapes(self) -> list[str]:
+        if self.fake.refuses("infer_shapes", self._of.logger):
+            raise RuntimeError("shape inference failed")
         return [name for name in self._named(TensorIOMode.INPUT) if name not in self._shapes]
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:

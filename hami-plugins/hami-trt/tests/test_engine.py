@@ -58,10 +58,30 @@ def test_a_library_that_gives_no_reason_is_not_made_to_look_as_if_it_did(opened,
 
 def test_a_tensor_of_shapes_is_refused(opened):
     with pytest.raises(hami.ConfigError) as raised:
-        opened(tensors={"x": tensor("INPUT"), "size": tensor("INPUT", "INT64", (2,), "HOST")})
+        opened(tensors={"x": tensor("INPUT"), "size": tensor("INPUT", "INT64", (2,), location="HOST")})
     assert message(raised) == (
         'Loader: "size" of the engine holds a shape as its values; such inputs and outputs are not served: '
         "export the model without them"
+    )
+
+
+def test_a_tensor_that_lies_in_memory_in_another_way_is_refused(opened):
+    with pytest.raises(hami.ConfigError) as raised:
+        opened(tensors={"x": tensor("INPUT", format="CHW32"), "y": tensor("OUTPUT")})
+    assert message(raised) == (
+        'Loader: "x" of the engine lies in memory as CHW32; such inputs and outputs are not served: '
+        "build the engine with LINEAR ones"
+    )
+
+
+def test_shapes_that_lead_nowhere_are_told_when_the_pipe_is_built(opened, fake):
+    engine = opened()
+    fake.refuse["infer_shapes"] = "broadcast dimensions must be conformable"
+    with pytest.raises(hami.ConfigError) as raised:
+        engine.context(0, "TensorrtInferTensor")
+    assert message(raised) == (
+        "TensorrtInferTensor: tensorrt 10.9.0 cannot work with inputs of [(2, 2)]: "
+        "broadcast dimensions must be conformable"
     )
 
 

@@ -250,6 +250,19 @@ def test_a_run_that_fails_says_why_and_the_next_one_runs(pipe, engine, fake):
     assert doubled({"data": rows(1)})["result"].tolist() == [[2, 2]]
 
 
+def test_shapes_that_lead_nowhere_fail_their_request_and_are_told_again_for_the_next(pipe, engine, fake):
+    doubled = pipe("TensorrtTensor", model=engine())
+    fake.refuse["infer_shapes"] = "broadcast dimensions must be conformable"
+    with pytest.raises(hami.RequestError) as raised:
+        doubled({"data": rows(1)})
+    assert message(raised) == (
+        "TensorrtInferTensor: tensorrt 10.9.0 cannot work with inputs of [(1, 2)]: "
+        "broadcast dimensions must be conformable"
+    )
+    fake.refuse.clear()
+    assert doubled({"data": rows(1)})["result"].tolist() == [[2, 2]]
+
+
 def test_contexts_are_freed_before_the_engine_and_nothing_is_left(pipe, engine, fake):
     """The fake notes an engine that is freed too early."""
     model = engine()

@@ -157,6 +157,12 @@ def test_only_a_library_that_builds_for_other_gpus_takes_compute_capabilities():
     )
 
 
+def test_the_plugins_of_a_library_that_has_some_are_registered_once():
+    registered = []
+    with_plugins = SimpleNamespace(**vars(TEN), init_libnvinfer_plugins=lambda *told: registered.append(told))
+    assert registered == [(library(with_plugins).logger, "")]
+
+
 def test_a_parser_that_does_not_name_the_node_is_no_failure():
     assert library(NINE).where(SimpleNamespace()) == ("", "")
     named = SimpleNamespace(node_operator=lambda: "Det", node_name=lambda: "strange")

@@ -20,7 +20,8 @@ class Context:
     """Runs an engine. Its memory is for the largest shapes of `profile`, whatever the shapes of a batch."""
 
     def __init__(self, engine: Engine, profile: int, instance: int, owner: str) -> None:
-        self._handle: Any = None  # before the engine: so it is also freed before it
+        # Before the engine: so it is also freed before it. In no local name, which the frames of an exception keep.
+        self._handle: Any = None
         self.engine = engine
         self._owner = owner
         self._shapes: list[tuple[int, ...]] = []  # of the inputs, as told to the library
@@ -35,8 +36,10 @@ class Context:
                 self._take_profile(instance)
                 self._tell_shapes([each.best for each in self.ranges])
             self._check_outputs()
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, hami.RequestError):
+                raise hami.ConfigError(str(error)) from error
             raise
 
     def _check_outputs(self) -> None:
@@ -77,9 +80,9 @@ class Context:
 
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run on tensors that fit the profile, in the order of the engine's inputs; the outputs are the caller's."""
-        engine, handle = self.engine, self._handle
+        engine = self.engine
         given = [_addressable(tensor) for tensor in tensors]
-        with engine.on_device(), engine.library.errors() as told:
+        with engine.on_device():
             stream = self._stream()
             shapes = [tuple(tensor.shape) for tensor in given]
             if shapes != self._shapes:
@@ -89,9 +92,10 @@ class Context:
                 for port, shape in zip(engine.outputs, self._outputs, strict=True)
             ]
             for port, tensor in zip((*engine.inputs, *engine.outputs), (*given, *outputs), strict=True):
-                handle.set_tensor_address(port.name, tensor.data_ptr())
-            if handle.execute_async_v3(stream):
-                return outputs
+                self._handle.set_tensor_address(port.name, tensor.data_ptr())
+            with engine.library.errors() as told:
+                if self._handle.execute_async_v3(stream):
+                    return outputs
         raise self._failure(given, first_of(told))
 
     def close(self) -> None:
@@ -101,14 +105,23 @@ class Context:
         self._handle = self._last = None
 
     def _tell_shapes(self, shapes: list[tuple[int, ...]]) -> None:
-        engine, handle = self.engine, self._handle
+        """Tell the shapes of the inputs, and keep those of the outputs."""
+        engine = self.engine
         self._shapes = []
-        for port, shape in zip(engine.inputs, shapes, strict=True):
-            if not handle.set_input_shape(port.name, shape):
-                raise hami.RequestError(f'{self._owner}: {engine.library} refuses {list(shape)} for "{port.name}"')
-        if lacking := handle.infer_shapes():
-            raise hami.RequestError(f"{self._owner}: {engine.library} cannot tell the shapes of {list(lacking)}")
-        self._outputs = [tuple(map(int, handle.get_tensor_shape(port.name))) for port in engine.outputs]
+        with engine.library.errors() as told:
+            good = all(
+                self._handle.set_input_shape(port.name, shape)
+                for port, shape in zip(engine.inputs, shapes, strict=True)
+            )
+            try:
+                good = good and not self._handle.infer_shapes()
+            except RuntimeError:
+                good = False
+        if not good:
+            raise hami.RequestError(
+                f"{self._owner}: {engine.library} cannot work with inputs of {shapes}: {first_of(told)}"
+            )
+        self._outputs = [tuple(map(int, self._handle.get_tensor_shape(port.name))) for port in engine.outputs]
         self._shapes = shapes
 
     def _stream(self) -> int:

@@ -113,6 +113,12 @@ class Engine:
                 f'{owner}: "{name}" of the engine holds a shape as its values; such inputs and outputs are not served: '
                 "export the model without them"
             )
+        if not self.library.is_row_major(self.handle, name):
+            layout = self.handle.get_tensor_format(name).name
+            raise hami.ConfigError(
+                f'{owner}: "{name}" of the engine lies in memory as {layout}; such inputs and outputs are not served: '
+                "build the engine with LINEAR ones"
+            )
         shape = self.handle.get_tensor_shape(name)
         return Port(name, kind, tuple(None if size < 0 else int(size) for size in shape))
 

@@ -42,6 +42,8 @@ class Library:
         self.version = str(module.__version__)
         self._told = threading.local()  # errors: those of a block that collects them
         self.logger = _logger(module, self._hear)
+        if hasattr(module, "init_libnvinfer_plugins"):  # models and engines may have layers of TensorRT's plugins
+            module.init_libnvinfer_plugins(self.logger, "")
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -76,6 +78,10 @@ class Library:
 
     def is_input(self, engine: Any, name: str) -> bool:
         return bool(engine.get_tensor_mode(name) == self.module.TensorIOMode.INPUT)
+
+    def is_row_major(self, engine: Any, name: str) -> bool:
+        """Whether a tensor lies in memory as torch has it, without vectors of channels."""
+        return bool(engine.get_tensor_format(name) == self.module.TensorFormat.LINEAR)
 
     def is_on_host(self, engine: Any, name: str) -> bool:
         """Whether a tensor is one of shapes: its values are read by the CPU."""
