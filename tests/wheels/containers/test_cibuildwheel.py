@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from _lib import audit_archive, local_image, plugin_wheels, wheel_file
+from _lib.interpreters import Interpreter
 from _lib.paths import DIST, ROOT
 from conftest import FOUND
 
@@ -70,14 +71,38 @@ def test_written_project_is_built_in_an_empty_folder_against_the_wheel_of_the_co
     assert run(python.with_name("hami"), "run", "AcmeFresh(step=2)", "--data", "40") == "42\n"
 
 
+@pytest.mark.skipif("cp312" not in {found.tag for found in CARRIED}, reason="the image has no CPython 3.12")
+def test_image_to_build_in_has_what_our_builds_need(tmp_path: Path) -> None:
+    """docker/manylinux on the image made here: a wheel of the core needs no network in it, nor another cmake."""
+    shutil.copytree(ROOT / "ci" / "requirements", tmp_path / "ci" / "requirements")
+    build_image("manylinux", tmp_path, CARRIED)
+    script = (
+        "cmake --version && ninja --version && pip download --no-index --no-deps -d /tmp scikit-build-core pybind11"
+    )
+    python = f"/opt/python/{CARRIED[-1].tag}-{CARRIED[-1].tag}/bin"
+    told = run_image("manylinux", "sh", "-c", f"PATH={python}:$PATH; {script}")
+    pinned = dict(
+        line.split("==") for line in (ROOT / "ci/requirements/tools.txt").read_text().split() if line.count("==") == 1
+    )
+    assert f"cmake version {pinned['cmake']}" in told
+    assert "Successfully downloaded scikit-build-core pybind11" in told
+
+
 def test_image_to_run_has_the_plugins_and_finds_nothing_wrong(tmp_path: Path) -> None:
     """docker/cpu on the image made here, whose Python is the newest that it carries."""
     shutil.copytree(DIST, tmp_path / "dist", ignore=shutil.ignore_patterns("*.tar.gz"))
-    base = local_image.ensure(CARRIED[-1:])
-    dockerfile = ROOT / "docker" / "cpu" / "Dockerfile"
-    options = ["--network=host", "--build-arg", f"BASE={base}", "--tag", "localhost/hami-cpu", "--file", dockerfile]
-    local_image.podman("build", *options, tmp_path, log="cpu")
-    told = local_image.podman(
-        "run", "--rm", *local_image.CREATE_ARGUMENTS, "localhost/hami-cpu", "doctor", log="doctor"
-    )
-    assert told.rstrip().endswith("no problems found")
+    build_image("cpu", tmp_path, CARRIED[-1:])
+    assert run_image("cpu", "doctor").rstrip().endswith("no problems found")
+
+
+def build_image(name: str, context: Path, pythons: list[Interpreter]) -> None:
+    """Build docker/NAME on the image with these Pythons, as localhost/hami-test-NAME."""
+    base, dockerfile = local_image.ensure(pythons), ROOT / "docker" / name / "Dockerfile"
+    options = ["--network=host", "--build-arg", f"BASE={base}", "--tag", f"localhost/hami-test-{name}"]
+    local_image.podman("build", *options, "--file", dockerfile, context, log=name)
+
+
+def run_image(name: str, *command: str) -> str:
+    """What `command` prints in that image."""
+    options = ["--rm", *local_image.CREATE_ARGUMENTS]
+    return local_image.podman("run", *options, f"localhost/hami-test-{name}", *command, log=f"{name}-run")
