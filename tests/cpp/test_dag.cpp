@@ -1,4 +1,5 @@
 // Graphs of nodes: ways, joins, branches that fail, and everything about a graph that is refused.
+#include <algorithm>
 #include <thread>
 
 #include "pipe/planner.hpp"
@@ -65,6 +66,26 @@ TEST_CASE("a request goes from node to node, from the one it names") {
   // Batches stay batches between nodes.
   std::vector<Outcome> many = pipe.call_many(requests_of({1, 2, 3}));
   for (std::size_t i = 0; i < 3; ++i) CHECK_EQ(many[i].number(), 10 * (static_cast<int>(i) + 2) + 1);
+}
+
+TEST_CASE("of a long way a thread runs only so many nodes one inside the other") {
+  std::vector<PipeConfig::Section> nodes;
+  constexpr std::size_t kNodes = 200;
+  for (std::size_t i = 0; i < kNodes; ++i) {
+    nodes.push_back({"n" + std::to_string(i), {{"backend", "Identity"}}});
+    if (i > 0) nodes[i - 1].keys.emplace_back("next", nodes[i].name);
+  }
+  TestPipe pipe(graph(std::move(nodes)));
+  CHECK_EQ(pipe.call(Value(5)).number(), 5);
+  std::size_t in_a_row = 0, most = 0, handed_over = 0;
+  for (std::size_t i = 0; i < kNodes; ++i) {
+    const bool on_top = pipe->stats().at("n" + std::to_string(i)).inline_runs > 0;
+    in_a_row = on_top ? in_a_row + 1 : 0;
+    handed_over += !on_top;
+    most = std::max(most, in_a_row);
+  }
+  CHECK_EQ(most, 64u);
+  CHECK_EQ(handed_over, 3u);
 }
 
 TEST_CASE("branches run at the same time and join through a map") {

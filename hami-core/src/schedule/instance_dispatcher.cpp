@@ -13,6 +13,17 @@ namespace {
 
 Error closed() { return Error(ErrorCode::kPipeClosed, "the pipe is closed"); }
 
+// Batches on this thread that were run inline, each while the one before it is being handed on. A stack has an end.
+constexpr int kMostInline = 64;
+thread_local int inline_depth = 0;
+
+struct OneDeeper {
+  OneDeeper() noexcept { ++inline_depth; }
+  ~OneDeeper() { --inline_depth; }
+  OneDeeper(const OneDeeper&) = delete;
+  OneDeeper& operator=(const OneDeeper&) = delete;
+};
+
 }  // namespace
 
 void InstanceDispatcher::init_(Init& init) {
@@ -158,15 +169,17 @@ void InstanceDispatcher::post_(Batch batch, Inline how) {
   const std::size_t items = ready.items();
   const std::optional<Index> instance = claim_inline(items, how);
   if (!instance) return enqueue(admitted, how);
+  const OneDeeper deeper;
   ++stats_->inline_runs;
   const Nanoseconds took = run(*instance, ready);
   release(*instance, items, took);
   finish(ready);
 }
 
-// An instance for the caller's own thread: only if nothing waits, and one is idle whose class allows it.
+// An instance for the caller's own thread: only if nothing waits, one is idle whose class allows it, and the thread is not
+// too deep in others.
 std::optional<InstanceDispatcher::Index> InstanceDispatcher::claim_inline(std::size_t items, Inline how) {
-  if (how != Inline::kAny && !quick_) return std::nullopt;
+  if ((how != Inline::kAny && !quick_) || inline_depth >= kMostInline) return std::nullopt;
   std::lock_guard lock(mutex_);
   return scheduler_->claim(items);
 }
