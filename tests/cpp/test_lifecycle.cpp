@@ -105,6 +105,19 @@ TEST_CASE("in one call each request has its own deadline") {
   CHECK(outcome(*pending.call, 2).code == ErrorCode::kDeadlineExceeded);
 }
 
+TEST_CASE("a deadline that comes before all that the timer waits for is kept in time") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}});
+  constexpr Nanoseconds kHour = 3'600'000'000'000;
+  TestPipe::Pending running = pipe.submit(request_of(Value(1)), kHour);
+  gated.gate->arrived.wait_for(1);
+  TestPipe::Pending later = pipe.submit(request_of(Value(2)), 2 * kHour);
+  CHECK(pipe.submit(request_of(Value(3)), 1'000'000).wait().code == ErrorCode::kDeadlineExceeded);
+  gated.gate->open();
+  CHECK_EQ(running.wait().number(), 101);
+  CHECK_EQ(later.wait().number(), 102);
+}
+
 TEST_CASE("a caller who leaves has an outcome at once, and what was waiting is not run") {
   const Gated gated("TestGated");
   TestPipe pipe({{"backend", "TestGated"}});

@@ -12,8 +12,8 @@ void Timer::add(Nanoseconds moment, Call& call) {
     worker_ = std::make_unique<Worker>("hami-timer");
     worker_->post([this] { loop(); });
   }
-  calls_.emplace(moment, &call);
-  changed_.notify_all();
+  const auto place = calls_.emplace(moment, &call).first;
+  if (place == calls_.begin()) changed_.notify_all();  // else the thread wakes in time anyhow
 }
 
 void Timer::remove(Nanoseconds moment, Call& call) noexcept {
