@@ -343,6 +343,41 @@ TEST_CASE("two nodes that call each other get an error, not a deadlock, whatever
   }
 }
 
+TEST_CASE("calls of several requests may be made inside each other as deep as a program likes") {
+  constexpr int kDeep = 14;
+  std::shared_ptr<PipeState> state;
+  Latch queued;
+  define("TestCallsNext", [&](Batch batch, const Params&) {
+    const std::int64_t next = number(batch[0]) + 1;
+    std::vector<Dict> dicts = requests_of(std::vector<std::int64_t>(8, next));
+    for (Dict& dict : dicts) dict.enter("node_name", Value(next < kDeep ? "n" + std::to_string(next) : std::string("last")));
+    const Ref<Call> inner = state->start(std::move(dicts), kNever, Inline::kAny);
+    if (next == kDeep) queued.add();
+    inner->wait();
+    for (std::size_t i = 0; i < inner->size(); ++i) CHECK(outcome(*inner, i).good);
+    add(batch, 0);
+  }, {own_thread(), {1, 8}, ""});
+  const Gated gated("TestGated", {own_thread(), {1, 8}, ""});
+  PipeConfig config;
+  for (int i = 0; i < kDeep; ++i) config.nodes.push_back({"n" + std::to_string(i), {{"backend", "TestCallsNext"}}});
+  config.nodes.push_back({"last", {{"backend", "TestGated"}}});
+  TestPipe pipe(config);
+  state = pipe->shared_from_this();
+  const auto to = [](const char* node) {
+    Dict dict = request_of(Value(0));
+    dict.enter("node_name", Value(node));
+    return dict;
+  };
+  TestPipe::Pending busy = pipe.submit(to("last"));
+  gated.gate->arrived.wait_for(1);
+  TestPipe::Pending deep = pipe.submit(to("n0"));
+  queued.wait_for(1);
+  gated.gate->open();
+  CHECK(deep.wait().good);
+  CHECK(busy.wait().good);
+  state = nullptr;
+}
+
 TEST_CASE("what a backend asks of a pipe has no more time than those for whom it asks") {
   std::shared_ptr<PipeState> state;
   std::atomic<Nanoseconds> inner{0};

@@ -19,12 +19,14 @@ Ref<Counted> Running::holder() {
   if (!here) return {};
   if (!here->holder_) {
     std::vector<Ref<Counted>> outer;
+    const auto add = [&](const Ref<Counted>& one) {  // once: what one call made is held by one, however much it is
+      if (one && (outer.empty() || outer.back().get() != one.get())) outer.push_back(one);
+    };
     for (const Request* request : here->batch_)
-      for (; request; request = request->parent.get())
-        if (request->held_by) outer.push_back(request->held_by);
+      for (; request; request = request->parent.get()) add(request->held_by);
     if (here->outer_) {
       const Adopted outside(here->outer_);
-      outer.push_back(holder());
+      add(holder());
     }
     here->holder_ = Ref<Counted>(make_counted<Holder>(here->node_, std::move(outer)).get());
   }
