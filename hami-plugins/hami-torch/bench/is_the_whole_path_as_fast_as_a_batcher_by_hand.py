@@ -24,7 +24,7 @@ from _work import (
 
 CALLERS = 64
 # Most in a batch, workers, how many ms a worker waits for more; both sides choose among them.
-SETTINGS = ((16, 2, 0.0), (16, 2, 4.0), (32, 1, 0.0), (32, 2, 0.0), (32, 2, 4.0), (64, 1, 0.0))
+SETTINGS = ((16, 2, 0.0), (32, 1, 0.0), (32, 2, 0.0), (32, 2, 4.0))
 
 
 def make_batcher(most: int, workers: int, wait: float) -> Batcher:

@@ -10,6 +10,8 @@ import numpy as np
 from hami_torch import _streams
 from hami_torch._torch import torch
 
+_LARGE = 100_000  # bytes
+
 
 @lru_cache(maxsize=1)
 def torchvision_version() -> str | None:
@@ -75,10 +77,12 @@ class _Writable:
 
 
 def _viewed(data: memoryview) -> torch.Tensor:
-    """Return a file as a tensor over its own memory, which lives as long as that.
+    """Return a file as a tensor, over the file's own memory if it is large.
 
-    A copy takes far longer: for one above 128 kB or so the allocator maps memory anew each time.
+    For a copy of 128 kB or more the allocator maps memory anew each time; a smaller one takes less time than a view.
     """
+    if data.nbytes < _LARGE:
+        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
     return torch.from_numpy(np.asarray(_Writable(np.frombuffer(data, np.uint8))))
 
 
