@@ -104,6 +104,19 @@ def test_an_output_whose_size_is_not_known_beforehand_is_refused(opened):
     )
 
 
+def test_inputs_that_no_number_of_rows_fits_are_refused(opened):
+    engine = opened(
+        tensors={"a": tensor("INPUT"), "b": tensor("INPUT"), "y": tensor("OUTPUT")},
+        profiles=[{"a": [(1, 2), (2, 2), (2, 2)], "b": [(3, 2), (4, 2), (4, 2)]}],
+    )
+    with pytest.raises(hami.ConfigError) as raised:
+        engine.context(0, "TensorrtInferTensor")
+    assert message(raised) == (
+        "TensorrtInferTensor: in profile 0 of the engine the inputs have no number of rows in common: "
+        '"a" takes 1..2, "b" takes 3..4; build it with the same rows for all'
+    )
+
+
 def test_a_context_that_cannot_be_made_says_why(opened, fake):
     engine = opened()
     fake.refuse["create_execution_context"] = "Error Code 2: OutOfMemory (Requested size was 8589934592 bytes.)"

@@ -30,6 +30,7 @@ class Context:
         self.profile = profile
         self.ranges = engine.profiles[profile]
         self.rows = engine.rows(profile)  # of a batch, at least and at most
+        self._check_rows()
         try:
             with engine.on_device():
                 self._handle = self._made()
@@ -41,6 +42,18 @@ class Context:
             if isinstance(error, hami.RequestError):
                 raise hami.ConfigError(str(error)) from error
             raise
+
+    def _check_rows(self) -> None:
+        least, most = self.rows
+        if least > most:
+            shown = ", ".join(
+                f'"{port.name}" takes {each.least[0]}..{each.most[0]}'
+                for port, each in zip(self.engine.inputs, self.ranges, strict=True)
+            )
+            raise hami.ConfigError(
+                f"{self._owner}: in profile {self.profile} of the engine the inputs have no number of rows in common: "
+                f"{shown}; build it with the same rows for all"
+            )
 
     def _check_outputs(self) -> None:
         for port, shape in zip(self.engine.outputs, self._outputs, strict=True):
