@@ -108,7 +108,6 @@ TEST_CASE("in one call each request has its own deadline") {
 TEST_CASE("a deadline that comes before all that the timer waits for is kept in time") {
   const Gated gated("TestGated");
   TestPipe pipe({{"backend", "TestGated"}});
-  constexpr Nanoseconds kHour = 3'600'000'000'000;
   TestPipe::Pending running = pipe.submit(request_of(Value(1)), kHour);
   gated.gate->arrived.wait_for(1);
   TestPipe::Pending later = pipe.submit(request_of(Value(2)), 2 * kHour);
