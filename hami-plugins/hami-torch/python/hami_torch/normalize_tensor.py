@@ -39,11 +39,14 @@ class NormalizeTensor(ImageBackend):
         self._dtype = getattr(torch, self.dtype)
 
     def apply(self, images: torch.Tensor, setting: Any) -> torch.Tensor:
-        return torch.addcmul(self._offset, images.to(torch.float32), self._factor).to(self._dtype)
+        if images.dtype != torch.float32:
+            images = images.to(torch.float32)
+        values = torch.addcmul(self._offset, images, self._factor)
+        return values if self._dtype == torch.float32 else values.to(self._dtype)
 
     def image_of(self, item: Any) -> torch.Tensor:
         image = super().image_of(item)
-        channels = len(self._factor)
+        channels = self._factor.shape[0]
         if channels not in (1, image.shape[-3]):
             raise hami.RequestError(
                 f'NormalizeTensor: "mean" and "std" are for {channels} channels, got a tensor of {list(image.shape)}'

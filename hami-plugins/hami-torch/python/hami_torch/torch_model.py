@@ -118,7 +118,9 @@ class TorchModel(TensorBackend):
         return self._dtype if self._dtype is not None and tensor.is_floating_point() else tensor.dtype
 
     def _laid_out(self, tensor: torch.Tensor) -> torch.Tensor:
-        tensor = tensor.to(self._dtype_for(tensor))
+        dtype = self._dtype_for(tensor)
+        if tensor.dtype != dtype:
+            tensor = tensor.to(dtype)
         if self.channels_last and tensor.ndim == 4:
             return tensor.contiguous(memory_format=torch.channels_last)
         return tensor
