@@ -141,9 +141,10 @@ def pythons(totals: Totals, options: Options) -> None:
     found, passed_over = interpreters.find()
     for reason in passed_over:
         totals.skip("pythons", reason)
-    for interpreter in found:
-        if interpreter.tag == current.tag:
-            continue
+    others = [interpreter for interpreter in found if interpreter.tag != current.tag]
+    if not others:
+        totals.skip("pythons", f"no CPython besides {current.tag} is found here; uv python install 3.10 3.12 3.13")
+    for interpreter in others:
         print(f"-- {interpreter}", flush=True)
         try:
             dist.build([interpreter])

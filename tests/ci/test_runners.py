@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from _lib import runners
+from _lib import runners, tiers
 from _lib.totals import Totals
 
 # What doctest prints, and what the subset of it in tests/cpp/fallback prints.
@@ -37,3 +37,11 @@ def test_a_test_that_hangs_is_ended_with_its_stack(tmp_path: Path, capfd: pytest
     runners.pytest(Path(sys.executable), folder, "x", totals, runners.Options(), hangs_after_s=1)
     assert totals.failed == [f"x: pytest ended with 1 after 0 tests of {folder}"]
     assert 'test_x.py", line 2 in test_waits' in capfd.readouterr().err
+
+
+def test_without_another_python_its_tests_are_skipped_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tiers.current_interpreter()
+    monkeypatch.setattr(tiers.interpreters, "find", lambda: ([here], []))
+    totals = Totals()
+    tiers.pythons(totals, runners.Options())
+    assert totals.skipped == [f"pythons: no CPython besides {here.tag} is found here; uv python install 3.10 3.12 3.13"]
