@@ -81,3 +81,34 @@ def run_script(script: str, *arguments: str, timeout: float = PATIENCE) -> subpr
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), *arguments], capture_output=True, text=True, timeout=timeout
     )
+
+
+# Programs with a backend that takes its time and tells when it is closed.
+SLOW = """
+    import signal, sys, threading, time
+    import hami
+
+    @hami.register
+    class Slow(hami.Backend):
+        def forward(self, batch):
+            started.set()
+            end = time.monotonic() + SECONDS
+            while time.monotonic() < end:
+                time.sleep(0.0005)
+            for item in batch:
+                item["result"] = "done"
+
+        def close(self):
+            print("closed", flush=True)
+
+    started = threading.Event()
+"""
+
+
+def slow(seconds: float, body: str) -> str:
+    return textwrap.dedent(SLOW).replace("SECONDS", str(seconds)) + textwrap.dedent(body)
+
+
+def check_clean(done: subprocess.CompletedProcess[str], *lines: str) -> None:
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == list(lines)

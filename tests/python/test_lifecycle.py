@@ -1,4 +1,4 @@
-"""The end of pipes: closed, forgotten, forked, interrupted, or still working when the interpreter ends."""
+"""The end of pipes: closed, forgotten, forked or interrupted; test_end_of_program.py has the end of the interpreter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import gc
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 import weakref
@@ -18,7 +17,7 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, each, gated, run_script, threads_end, threads_of_process
+from running import PATIENCE, check_clean, each, gated, run_script, slow, threads_end, threads_of_process
 
 
 def test_close_finishes_what_was_submitted() -> None:
@@ -170,142 +169,6 @@ def test_a_close_that_raises_does_not_stop_the_others() -> None:
     assert [str(one.exc_value) for one in seen] == ["in close", "in close"]
 
 
-SLOW = """
-    import signal, sys, threading, time
-    import hami
-
-    @hami.register
-    class Slow(hami.Backend):
-        def forward(self, batch):
-            started.set()
-            end = time.monotonic() + SECONDS
-            while time.monotonic() < end:
-                time.sleep(0.0005)
-            for item in batch:
-                item["result"] = "done"
-
-        def close(self):
-            print("closed", flush=True)
-
-    started = threading.Event()
-"""
-
-
-def slow(seconds: float, body: str) -> str:
-    return textwrap.dedent(SLOW).replace("SECONDS", str(seconds)) + textwrap.dedent(body)
-
-
-def check_clean(done: subprocess.CompletedProcess[str], *lines: str) -> None:
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == list(lines)
-
-
-def test_the_interpreter_ends_with_requests_in_flight_and_their_pipe_open() -> None:
-    """The same at interpreter exit, before finalization."""
-    script = """
-        pipe = hami.pipe("Slow")
-        future = pipe.submit({"data": 1})
-        future.add_done_callback(lambda one: print(one.result()["result"], flush=True))
-        pipe.submit({"data": 2})
-        started.wait()
-    """
-    check_clean(run_script(slow(0.2, script)), "done", "closed")
-
-
-def test_the_interpreter_ends_although_a_backend_does_not() -> None:
-    script = """
-        import atexit
-        pipe = hami.pipe("Slow")
-        pipe.submit({"data": 1})
-        started.wait()
-        atexit.register(pipe.close, 0)
-    """
-    done = run_script(slow(3600, script))
-    assert done.returncode == 0
-    assert "RuntimeWarning: these backends did not come back within 0 s and were abandoned: Slow of node" in done.stderr
-    assert done.stdout == ""
-
-
-def test_the_interpreter_ends_while_daemon_threads_wait_for_their_requests() -> None:
-    script = """
-        pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
-        def call():
-            while True:
-                try:
-                    pipe({"data": 1})
-                except hami.PipeClosed:
-                    pass
-        for _ in range(8):
-            threading.Thread(target=call, daemon=True).start()
-        started.wait()
-    """
-    for _ in range(5):
-        check_clean(run_script(slow(0.001, script)), "closed", "closed")
-
-
-def test_a_daemon_thread_that_catches_nothing_neither_prints_nor_aborts_at_the_end() -> None:
-    script = """
-        pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
-        def call():
-            while True:
-                pipe({"data": 1})
-        def call_with_lists():
-            while True:
-                pipe([{"data": 1}, {"data": 2}])
-        for _ in range(4):
-            threading.Thread(target=call, daemon=True).start()
-            threading.Thread(target=call_with_lists, daemon=True).start()
-        started.wait()
-    """
-    for _ in range(5):
-        check_clean(run_script(slow(0.001, script)), "closed", "closed")
-
-
-@pytest.mark.parametrize("thread", ["own", "any"])
-def test_a_backend_comes_back_while_the_interpreter_ends(thread: str) -> None:
-    """CPython before 3.14 then ends its thread; the rest of the process must not notice."""
-    script = f"""
-        import atexit
-        class Back(hami.Backend):
-            thread = "{thread}"
-            def forward(self, batch):
-                started.set()
-                select.select([gate], [], [])
-                for item in batch:
-                    item["result"] = threading.current_thread().name
-
-        import os, select
-        gate, go = os.pipe()
-        hami.register(Back)
-        pipe = hami.pipe("Back")
-        threading.Thread(target=lambda: pipe({{"data": 1}}), daemon=True).start()
-        started.wait()
-        atexit.register(pipe.close, 0)
-
-        class Last:
-            def __del__(self, write=os.write, wait=select.select):
-                write(go, b"x")
-                wait([], [], [], 0.3)
-        sys.last = Last()
-    """
-    done = run_script(slow(0, script))
-    assert done.returncode == 0
-    assert "were abandoned: Back of node" in done.stderr
-    assert "Error" not in done.stderr
-    assert "terminate" not in done.stderr
-
-
-def test_the_interpreter_ends_with_a_pipe_in_a_cycle() -> None:
-    script = """
-        class Holder: pass
-        holder = Holder()
-        holder.self = holder
-        holder.pipe = hami.pipe("Slow")
-        print(holder.pipe({"data": 1})["result"])
-    """
-    check_clean(run_script(slow(0, script)), "done", "closed")
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_pipe_of_before_a_fork_is_refused_in_the_child_and_a_new_one_works() -> None:
     """After `fork` a call in the child is a clear error."""
@@ -432,23 +295,6 @@ def test_many_threads_call_submit_cancel_and_close() -> None:
         thread.join(PATIENCE)
     assert len(outcomes) == 1200
     assert set(outcomes) <= {"good", "ValueError", "CancelledError", "PipeClosed"}
-
-
-def test_close_at_exit_goes_on_where_warnings_are_errors() -> None:
-    script = """
-        stuck = hami.pipe("Slow")
-        stuck.submit({"data": 1})
-        started.wait()
-        other = hami.pipe("Slow")
-        import hami._pipe
-        close = hami.Pipe.close
-        hami.Pipe.close = lambda self: close(self, 0)
-    """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", slow(3600, script)], capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert done.returncode == 0
-    assert done.stdout == "closed\n"
 
 
 def test_os_threads_have_names() -> None:

@@ -72,13 +72,13 @@ def current(device: torch.device) -> torch.cuda.Stream:
 
 
 @contextmanager
-def using(stream: torch.cuda.Stream) -> Iterator[torch.cuda.Stream]:
-    """Work on `stream`, as torch.cuda.stream does with more ado; yields the one that was current on its device."""
+def using(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Work on `stream`, as torch.cuda.stream does with more ado."""
     device = torch.cuda.current_device()
     outer = current(stream.device)
     torch.cuda.set_stream(stream)  # also makes its device the current one
     try:
-        yield outer
+        yield
     finally:
         torch.cuda.set_stream(outer)
         if device != stream.device.index:

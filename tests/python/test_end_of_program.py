@@ -1,0 +1,132 @@
+"""The interpreter ends while pipes are open, threads wait and backends work: without a word, a hang or an abort."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from running import PATIENCE, check_clean, run_script, slow
+
+
+def test_the_interpreter_ends_with_requests_in_flight_and_their_pipe_open() -> None:
+    """The same at interpreter exit, before finalization."""
+    script = """
+        pipe = hami.pipe("Slow")
+        future = pipe.submit({"data": 1})
+        future.add_done_callback(lambda one: print(one.result()["result"], flush=True))
+        pipe.submit({"data": 2})
+        started.wait()
+    """
+    check_clean(run_script(slow(0.2, script)), "done", "closed")
+
+
+def test_the_interpreter_ends_although_a_backend_does_not() -> None:
+    script = """
+        import atexit
+        pipe = hami.pipe("Slow")
+        pipe.submit({"data": 1})
+        started.wait()
+        atexit.register(pipe.close, 0)
+    """
+    done = run_script(slow(3600, script))
+    assert done.returncode == 0
+    assert "RuntimeWarning: these backends did not come back within 0 s and were abandoned: Slow of node" in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_interpreter_ends_while_daemon_threads_wait_for_their_requests() -> None:
+    script = """
+        pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
+        def call():
+            while True:
+                try:
+                    pipe({"data": 1})
+                except hami.PipeClosed:
+                    pass
+        for _ in range(8):
+            threading.Thread(target=call, daemon=True).start()
+        started.wait()
+    """
+    for _ in range(5):
+        check_clean(run_script(slow(0.001, script)), "closed", "closed")
+
+
+def test_a_daemon_thread_that_catches_nothing_neither_prints_nor_aborts_at_the_end() -> None:
+    script = """
+        pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
+        def call():
+            while True:
+                pipe({"data": 1})
+        def call_with_lists():
+            while True:
+                pipe([{"data": 1}, {"data": 2}])
+        for _ in range(4):
+            threading.Thread(target=call, daemon=True).start()
+            threading.Thread(target=call_with_lists, daemon=True).start()
+        started.wait()
+    """
+    for _ in range(5):
+        check_clean(run_script(slow(0.001, script)), "closed", "closed")
+
+
+@pytest.mark.parametrize("thread", ["own", "any"])
+def test_a_backend_comes_back_while_the_interpreter_ends(thread: str) -> None:
+    """CPython before 3.14 then ends its thread; the rest of the process must not notice."""
+    script = f"""
+        import atexit
+        class Back(hami.Backend):
+            thread = "{thread}"
+            def forward(self, batch):
+                started.set()
+                select.select([gate], [], [])
+                for item in batch:
+                    item["result"] = threading.current_thread().name
+
+        import os, select
+        gate, go = os.pipe()
+        hami.register(Back)
+        pipe = hami.pipe("Back")
+        threading.Thread(target=lambda: pipe({{"data": 1}}), daemon=True).start()
+        started.wait()
+        atexit.register(pipe.close, 0)
+
+        class Last:
+            def __del__(self, write=os.write, wait=select.select):
+                write(go, b"x")
+                wait([], [], [], 0.3)
+        sys.last = Last()
+    """
+    done = run_script(slow(0, script))
+    assert done.returncode == 0
+    assert "were abandoned: Back of node" in done.stderr
+    assert "Error" not in done.stderr
+    assert "terminate" not in done.stderr
+
+
+def test_the_interpreter_ends_with_a_pipe_in_a_cycle() -> None:
+    script = """
+        class Holder: pass
+        holder = Holder()
+        holder.self = holder
+        holder.pipe = hami.pipe("Slow")
+        print(holder.pipe({"data": 1})["result"])
+    """
+    check_clean(run_script(slow(0, script)), "done", "closed")
+
+
+def test_close_at_exit_goes_on_where_warnings_are_errors() -> None:
+    script = """
+        stuck = hami.pipe("Slow")
+        stuck.submit({"data": 1})
+        started.wait()
+        other = hami.pipe("Slow")
+        import hami._pipe
+        close = hami.Pipe.close
+        hami.Pipe.close = lambda self: close(self, 0)
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", slow(3600, script)], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 0
+    assert done.stdout == "closed\n"
