@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import queue
 import threading
 import time
-from concurrent.futures import Future
+from typing import Any
 
 import torch
-from _work import DEVICE, MEAN, ON_GPU, SIZE, STD, Captured
+from _work import DEVICE, ON_GPU, SIZE, Captured, Normalized
 
 if ON_GPU:
     from torchvision.io import ImageReadMode, decode_jpeg
 
 
 class ByHand:
-    """Decode, resize, normalise, run: everything on one stream, with the graphs' buffers."""
+    """Decode, resize, run: everything on one stream, with the graphs' buffers; the mean is in the graphs."""
 
-    def __init__(self, captured: Captured) -> None:
-        self.captured = captured
-        self.stream = captured.stream
-        mean, std = torch.tensor(MEAN), torch.tensor(STD)
-        self.factor = (1 / 255 / std).reshape(-1, 1, 1).to(DEVICE)
-        self.offset = (-mean / std).reshape(-1, 1, 1).to(DEVICE)
+    def __init__(self, model: torch.nn.Module, batch_sizes: list[int]) -> None:
+        self.captured = Captured(Normalized(model), batch_sizes, "float32")
+        self.stream = self.captured.stream
 
     def decode(self, files: list[bytes]) -> list[torch.Tensor]:
         if not ON_GPU:
@@ -42,7 +41,7 @@ class ByHand:
         with torch.no_grad(), torch.cuda.stream(self.stream):
             images = torch.stack(self.decode(files)).float()  # they are of one size, which this code may know
             images = torch.nn.functional.interpolate(images, (SIZE, SIZE), mode="bilinear")
-            self.captured.input[: len(files)].copy_(torch.addcmul(self.offset, images, self.factor))
+            self.captured.input[: len(files)].copy_(images)
             scores = self.captured.run(len(files)).clone()
             if to_cpu:
                 return scores.cpu()
@@ -57,15 +56,20 @@ class Batcher:
     def __init__(self, workers: list[ByHand], most: int, wait: float) -> None:
         self.most = most
         self.wait = wait / 1000
-        self.waiting: queue.SimpleQueue[tuple[bytes, Future[torch.Tensor]] | None] = queue.SimpleQueue()
+        self.waiting: queue.SimpleQueue[tuple[bytes, Any] | None] = queue.SimpleQueue()
         self.threads = [threading.Thread(target=self.work, args=(worker,)) for worker in workers]
         for thread in self.threads:
             thread.start()
 
     def __call__(self, file: bytes) -> torch.Tensor:
-        future: Future[torch.Tensor] = Future()
+        future: concurrent.futures.Future[torch.Tensor] = concurrent.futures.Future()
         self.waiting.put((file, future))
         return future.result()
+
+    async def acall(self, file: bytes) -> torch.Tensor:
+        future: asyncio.Future[torch.Tensor] = asyncio.get_running_loop().create_future()
+        self.waiting.put((file, future))
+        return await future
 
     def work(self, worker: ByHand) -> None:
         while (first := self.waiting.get()) is not None:
@@ -81,11 +85,19 @@ class Batcher:
                     break
                 batch.append(another)
             scores = worker.run([file for file, _ in batch])
-            for row, (_, future) in enumerate(batch):
-                future.set_result(scores[row : row + 1])
+            futures = [future for _, future in batch]
+            if isinstance(futures[0], asyncio.Future):  # one wake-up of the loop for all
+                futures[0].get_loop().call_soon_threadsafe(answer, futures, scores)
+            else:
+                answer(futures, scores)
 
     def close(self) -> None:
         for _ in self.threads:
             self.waiting.put(None)
         for thread in self.threads:
             thread.join()
+
+
+def answer(futures: list[Any], scores: torch.Tensor) -> None:
+    for row, future in enumerate(futures):
+        future.set_result(scores[row : row + 1])

@@ -43,10 +43,12 @@ def make_pipe(most: int, instances: int, wait: float, rows: int) -> hami.Pipe:
 
 def loops(pipe: hami.Pipe, data: list[torch.Tensor], rows: int) -> dict[str, Any]:
     """The callers as threads, and as tasks of one thread; each gives images a second."""
-    call = lambda each: pipe({"data": each, "request_size": rows})  # noqa: E731
+    request = lambda each: {"data": each, "request_size": rows}  # noqa: E731
     return {
-        "threads": lambda seconds: rows * closed_loop(call, data, CALLERS, seconds),
-        "tasks": lambda seconds: rows * closed_loop_of_tasks(pipe, data, CALLERS, seconds, rows),
+        "threads": lambda seconds: rows * closed_loop(lambda each: pipe(request(each)), data, CALLERS, seconds),
+        "tasks": lambda seconds: (
+            rows * closed_loop_of_tasks(lambda each: pipe.acall(request(each)), data, CALLERS, seconds)
+        ),
     }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import hami
 from _by_hand import ByHand
-from _work import MODEL, PREPARED, STEPS, WHOLE, Captured, interleaved, medians, module, pictures, ratio, result, sizes
+from _work import MODEL, PREPARED, STEPS, WHOLE, interleaved, medians, module, pictures, ratio, result, sizes
 
 CALLS = 100  # of one turn
 
@@ -28,7 +28,7 @@ def p50(call: Callable[[bytes], object], files: list[bytes]) -> float:
 
 def main() -> None:
     files = pictures(16)
-    by_hand = ByHand(Captured(module(), sizes(1)))
+    by_hand = ByHand(module(), sizes(1))
     node = {"backend": f"S[{STEPS},CpuTensor]", **MODEL, **PREPARED, "graphs": sizes(1), "max": 1}
     with hami.pipe(node) as pipe, hami.pipe({**node, "backend": WHOLE}) as on_a_thread:
         measures = {

@@ -25,11 +25,23 @@ class FakeStream:
     def wait_stream(self, other: FakeStream) -> None:
         self._log.append(f"{self.cuda_stream} waits for {other.cuda_stream}")
 
+    def wait_event(self, event: FakeEvent) -> None:
+        self._log.append(f"{self.cuda_stream} waits for {event.recorded_on}")
+
     def query(self) -> bool:
         return self.idle
 
     def synchronize(self) -> None:
         self._log.append(f"the CPU waits for {self.cuda_stream}")
+
+
+class FakeEvent:
+    """A point in the work of a stream."""
+
+    recorded_on: int | None = None
+
+    def record(self, stream: FakeStream) -> None:
+        self.recorded_on = stream.cuda_stream
 
 
 class FakeTensor(torch.Tensor):
@@ -105,6 +117,7 @@ def cuda(monkeypatch):
 
     fake = Fake()
     monkeypatch.setattr(torch.cuda, "Stream", fake.stream)
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "stream", Using)
     monkeypatch.setattr(torch.cuda, "set_stream", fake.set_stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: fake.current)

@@ -17,6 +17,11 @@ class Double(torch.nn.Module):
         return x * 2
 
 
+class Same(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+
 class SumAndDifference(torch.nn.Module):
     def forward(self, a: torch.Tensor, b: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"total": a + b, "rest": a - b}

@@ -130,6 +130,40 @@ def test_channels_last_gives_the_same_values(pipe):
     torch.testing.assert_close(last, plain)
 
 
+SCALED = {"input_mean": [10, 20, 30], "input_std": [2, 4, 8], "input_scale": 0.5}
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"])
+@pytest.mark.parametrize("kind", [torch.uint8, torch.float32])
+def test_pictures_are_scaled_inside_the_program_as_by_a_backend_before_it(pipe, kind, dtype):
+    pictures = torch.randint(0, 256, (2, 3, 4, 5)).to(kind)
+    config = {"factory": "helpers:Double"} | ({"dtype": dtype} if dtype else {})
+    inside = pipe("TorchModel", **SCALED, **config, row_shape=[3, 4, 5])
+    steps = "S[hami-torch::NormalizeTensor,TorchModel]"
+    before = pipe(steps, **{name.removeprefix("input_"): value for name, value in SCALED.items()}, **config)
+    request = {"data": pictures, "request_size": 2}
+    expected = before(dict(request))["result"]
+    assert torch.equal(inside(dict(request))["result"], expected)
+    requests = [{"data": pictures[:1]}, {"data": pictures[1:]}]
+    pipe("TorchModel", **SCALED, **config, max=2, batching="max")(requests)
+    assert torch.equal(torch.cat([request["result"] for request in requests]), expected)
+
+
+@pytest.mark.parametrize("data", [torch.zeros(1, 1, 4, 5), torch.zeros(1, 3)])
+def test_pictures_of_other_channels_are_not_scaled(pipe, data):
+    with pytest.raises(hami.RequestError) as raised:
+        model(pipe, **SCALED)({"data": data})
+    assert message(raised) == (
+        f'TorchModel: "input_mean" and "input_std" are for 3 channels, got a tensor of {list(data.shape)}'
+    )
+
+
+def test_one_tensor_is_scaled_and_no_other_form(pipe):
+    with pytest.raises(hami.RequestError) as raised:
+        model(pipe, **SCALED)({"data": [torch.zeros(1, 3, 4, 5)]})
+    assert message(raised) == ('TorchModel: "input_mean", "input_std" and "input_scale" go with one tensor, got a list')
+
+
 def test_out_of_memory_fails_the_batch_and_not_the_pipe(pipe):
     """It is not tried again request by request: that would run out of memory again."""
     alive = model(pipe, "OutOfMemory", max=8, batching="max")
@@ -177,6 +211,16 @@ def test_a_shape_runs_the_model_at_the_start(pipe):
         ({"row_shape": ["x"]}, "TorchModel: \"row_shape\" is a list of whole numbers from 1 on, got ['x']"),
         ({"graphs": [0]}, 'TorchModel: "graphs" is a list of whole numbers from 1 on, got [0]'),
         ({"row_shape": [2], "row_dtype": "int"}, None),
+        (
+            {"row_shape": [3, 2, 2], "row_dtype": "int", **SCALED},
+            'TorchModel: the input is scaled in float32, got "row_dtype" = "int"; leave that out',
+        ),
+        ({"input_std": [1, 0]}, 'TorchModel: "input_std" divides, so no value of it may be 0, got [1, 0]'),
+        (
+            {"input_mean": [1, 2], "input_std": [1, 2, 3]},
+            'TorchModel: "input_mean" and "input_std" have one number per channel or one for all, '
+            "got mean [1, 2] and std [1, 2, 3]",
+        ),
         ({"row_shape": [2], "row_dtype": "int33"}, 'TorchModel: torch has no dtype "int33", given as "row_dtype"'),
     ],
 )

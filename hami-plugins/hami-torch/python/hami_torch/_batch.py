@@ -9,8 +9,18 @@ from typing import Any, NamedTuple
 import hami
 
 from hami_torch._program import first_line
-from hami_torch._rows import rows_of, size_of
-from hami_torch._tensor import as_tensor, data_of, each_tensor, flat, form_of, named_parts, show
+from hami_torch._tensor import (
+    TensorBackend,
+    as_tensor,
+    data_of,
+    each_tensor,
+    flat,
+    form_of,
+    named_parts,
+    rows_of,
+    show,
+    size_of,
+)
 from hami_torch._torch import torch
 
 
@@ -36,69 +46,71 @@ def feed_of(item: Any, check: Callable[[torch.Tensor], torch.Tensor]) -> Feed:
 
 Members = list[tuple[Any, Feed]]
 Call = Callable[[list[Feed], int], Any]
-Give = Callable[[Any, Any], None]
 
 
-def run_groups(members: Members, call: Call, give: Give) -> None:
-    """Call the program once for each group of requests that fit together, and give each request its rows."""
-    if len(members) == 1:
-        _run_group(members, call, give)
-        return
+def run_groups(members: Members, call: Call, backend: TensorBackend) -> None:
+    """Call the program once for each group of requests that fit together; `backend` gives each request its rows."""
     groups: dict[tuple[Any, ...], Members] = {}
     for item, feed in members:
         key = (feed.form, *((tensor.shape[1:], tensor.dtype) for tensor in feed.tensors))
         groups.setdefault(key, []).append((item, feed))
     for group in groups.values():
-        _run_group(group, call, give)
+        _run([item for item, _ in group], [feed for _, feed in group], [feed.rows for _, feed in group], call, backend)
 
 
-def _run_group(members: Members, call: Call, give: Give) -> None:
-    rows = sum(feed.rows for _, feed in members)
+def run_whole(items: list[Any], whole: torch.Tensor, rows: list[int], call: Call, backend: TensorBackend) -> None:
+    """Call the program once for requests whose data are the rows of one tensor, in their order."""
+    _run(items, [Feed([whole], sum(rows), None)], rows, call, backend)
+
+
+def _run(items: list[Any], feeds: list[Feed], rows: list[int], call: Call, backend: TensorBackend) -> None:
+    total = sum(rows)
     try:
-        output = _formed(call([feed for _, feed in members], rows))
+        output = _formed(call(feeds, total))
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
         traceback.clear_frames(error.__traceback__)  # whoever keeps the exception does not keep the tensors
-        _without(members, error, call, give)
+        if len(items) > 1:
+            _run_singly(items, feeds, rows, call, backend)
+        else:
+            items[0].fail(_told(error, feeds[0]))
         return
-    if len(members) == 1:
-        give(members[0][0], output)
-        return
-    if any(tensor.ndim == 0 or tensor.shape[0] != rows for tensor in flat(output)):
-        _singly(members, call, give)  # an output is not per row: it cannot be told whose is what
-        return
-    # One call for all: each releases Python's lock, which many callers wait for.
-    parts = each_tensor(output, lambda tensor: tensor.split([feed.rows for _, feed in members]))
-    for index, (item, _) in enumerate(members):
-        give(item, each_part(parts, index))
+    if len(items) == 1:
+        backend.give(items[0], output)
+    elif any(tensor.ndim == 0 or tensor.shape[0] != total for tensor in flat(output)):
+        _run_singly(items, feeds, rows, call, backend)  # an output is not per row: it cannot be told whose is what
+    elif isinstance(output, torch.Tensor):
+        backend.give_rows(items, output, rows)
+    else:
+        # One call for all: each releases Python's lock, which many callers wait for.
+        parts = each_tensor(output, lambda tensor: tensor.split(rows))
+        for index, item in enumerate(items):
+            backend.give(item, _each_part(parts, index))
 
 
-def each_part(parts: Any, index: int) -> Any:
-    """Return part `index` of each tensor that was split, in the form that they came in."""
-    if isinstance(parts, dict):
-        return {name: part[index] for name, part in parts.items()}
-    return [part[index] for part in parts] if isinstance(parts, list) else parts[index]
+def _run_singly(items: list[Any], feeds: list[Feed], rows: list[int], call: Call, backend: TensorBackend) -> None:
+    """Run each by itself: those that a failed run was not the fault of get their answer."""
+    if len(feeds) < len(items):  # the feed is that of all
+        feeds = [Feed([part], len(part), None) for part in feeds[0].tensors[0].split(rows)]
+    for item, feed in zip(items, feeds, strict=True):
+        _run([item], [feed], [feed.rows], call, backend)
 
 
-def _without(members: Members, error: Exception, call: Call, give: Give) -> None:
-    """Answer those that a failed run was not the fault of."""
-    if len(members) > 1:
-        _singly(members, call, give)
-        return
-    ((item, feed),) = members
+def _told(error: Exception, feed: Feed) -> hami.Error:
     if isinstance(error, hami.Error):
-        item.fail(error)
-        return
+        return error
     given = ", ".join(map(show, feed.tensors))
     failure = hami.RequestError(f"TorchModel: the model failed on {given}: {first_line(error)}")
     failure.__cause__ = error
-    item.fail(failure)
+    return failure
 
 
-def _singly(members: Members, call: Call, give: Give) -> None:
-    for member in members:
-        _run_group([member], call, give)
+def _each_part(parts: Any, index: int) -> Any:
+    """Return part `index` of each tensor that was split, in the form that they came in."""
+    if isinstance(parts, dict):
+        return {name: part[index] for name, part in parts.items()}
+    return [part[index] for part in parts]
 
 
 def _formed(output: Any) -> Any:

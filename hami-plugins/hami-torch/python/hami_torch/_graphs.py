@@ -35,7 +35,7 @@ class Graphs:
         self.sizes = sorted(sizes)
         self._input = example
         self._lock = threading.Lock()  # guards the buffers: concurrent callers take turns
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Any]] = {}
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor, Any]] = {}  # with input and output
         # What a graph reads and writes besides, cuBLAS's workspace for one, belongs to the stream of its capture:
         # so that is nobody else's. It is replayed on the stream of the caller.
         self._stream = _streams.lease(example.device)
@@ -55,7 +55,7 @@ class Graphs:
                     'leave "graphs" out to run it without'
                 ) from error
 
-    def _capture(self, call: Callable[..., Any], size: int) -> tuple[torch.cuda.CUDAGraph, Any]:
+    def _capture(self, call: Callable[..., Any], size: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor, Any]:
         given = self._input[:size]
         with _capturing, torch.cuda.stream(self._stream):
             for _ in range(_WARM_UPS):
@@ -64,7 +64,7 @@ class Graphs:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                 output = call(given)
-        return graph, output
+        return graph, given, output
 
     def _end_broken_capture(self) -> None:
         """End a capture that failed for torch's allocator and random generators too, which were left in it.
@@ -92,17 +92,18 @@ class Graphs:
         assert size is not None, "fits() said so"
         stream = _streams.current(self._input.device)
         with self._lock:
-            if self._last is not None and self._last != stream:
+            if self._last is not None and self._last is not stream:
                 stream.wait_stream(self._last)
             self._last = stream
-            whole = whole_of(parts)
-            if whole is None and parts[0].dtype == self._input.dtype:
-                torch.cat(list(parts), out=self._input[:rows])
-            else:
-                self._input[:rows].copy_(torch.cat(list(parts)) if whole is None else whole)  # cast on the way
+            graph, given, output = self._graphs[size]
             if size > rows:
-                self._input[rows:size].zero_()
-            graph, output = self._graphs[size]
+                given[rows:].zero_()
+                given = given[:rows]
+            whole = whole_of(parts)
+            if whole is None and parts[0].dtype == given.dtype:
+                torch.cat(list(parts), out=given)
+            else:
+                given.copy_(torch.cat(list(parts)) if whole is None else whole)  # cast on the way
             graph.replay()
             return each_tensor(output, lambda tensor: _own(tensor, rows, size))
 
@@ -117,4 +118,4 @@ class Graphs:
 
 def _own(tensor: torch.Tensor, rows: int, size: int) -> torch.Tensor:
     # What is not per row is left as it is: the caller sees that and says so.
-    return (tensor[:rows] if tensor.ndim and tensor.shape[0] == size else tensor).clone()
+    return (tensor[:rows] if rows < size and tensor.ndim and tensor.shape[0] == size else tensor).clone()

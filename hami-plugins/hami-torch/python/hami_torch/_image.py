@@ -17,6 +17,26 @@ class ImageBackend(TensorBackend):
     """Runs `apply` on pictures N x C x H x W; a request brings that, or C x H x W and gets the same back."""
 
     def run(self, batch: list[Any]) -> None:
+        if not self._as_one(batch):
+            self._by_shape(batch)
+
+    def _as_one(self, batch: list[Any]) -> bool:
+        """Work on a batch that is one tensor already, without a look at each picture; False if it is none."""
+        found = self.whole(batch)
+        if found is None or found[0].ndim != 4:
+            return False
+        whole, rows = found
+        try:
+            self.check_image(whole)
+            settings = {self.setting(item) for item in batch}
+        except hami.Error:
+            return False  # whose fault it is, is seen one by one
+        if len(settings) > 1:
+            return False
+        self.give_rows(batch, self.apply(whole, settings.pop()), rows)
+        return True
+
+    def _by_shape(self, batch: list[Any]) -> None:
         groups: dict[tuple[Any, ...], list[tuple[Any, torch.Tensor]]] = {}
         for item, image in self.read(batch, self.image_of):
             try:
@@ -47,8 +67,13 @@ class ImageBackend(TensorBackend):
         raise NotImplementedError
 
     def image_of(self, item: Any) -> torch.Tensor:
-        """Return `data` as pictures, not empty, of a type that has pixels."""
+        """Return `data` as pictures that `check_image` has nothing against."""
         image = self.tensor_of(item)
+        self.check_image(image)
+        return image
+
+    def check_image(self, image: torch.Tensor) -> None:
+        """Refuse what is no pictures, is empty, or has a type that pixels do not have."""
         owner = type(self).__name__
         if image.ndim not in (3, 4) or image.dtype not in _DTYPES:
             types = ", ".join(map(dtype_name, _DTYPES))
@@ -57,12 +82,11 @@ class ImageBackend(TensorBackend):
             )
         if image.numel() == 0:
             raise hami.RequestError(f"{owner}: the picture is empty, its shape is {list(image.shape)}")
-        return image
 
 
-def computed_in(dtype: torch.dtype) -> torch.dtype:
-    """Return the type to compute pixels in: float32, but for those that have more."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
+def to_compute(images: torch.Tensor) -> torch.Tensor:
+    """Return pixels in the type to compute in: float32, but for those that have more."""
+    return images if images.dtype == torch.float64 else images.float()
 
 
 def back_to(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -7,6 +7,13 @@ from typing import NamedTuple
 
 _ORIENTATION = 0x0112
 
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # the others of these are tables
+_ALONE = frozenset([0x01, *range(0xD0, 0xD9)])  # markers without a length
+_NO_FRAME = frozenset([0xD9, 0xDA])  # the end, or pixels, before any frame
+
+_segment = struct.Struct(">BBH").unpack_from
+_frame = struct.Struct(">HHB").unpack_from
+
 
 class JpegHeader(NamedTuple):
     """What the first bytes of the file say."""
@@ -19,7 +26,7 @@ class JpegHeader(NamedTuple):
 
 def read_jpeg_header(data: memoryview) -> JpegHeader | None:
     """Return the header; None if the data is no JPEG or ends before its frame."""
-    if bytes(data[:3]) != b"\xff\xd8\xff":
+    if data[:3] != b"\xff\xd8\xff":
         return None
     try:
         return _read(data)
@@ -29,25 +36,23 @@ def read_jpeg_header(data: memoryview) -> JpegHeader | None:
 
 def _read(data: memoryview) -> JpegHeader | None:
     at, orientation = 2, 1
-    while data[at] == 0xFF:
-        while data[at] == 0xFF:  # any number of fill bytes before a marker
+    while True:
+        start, marker, length = _segment(data, at)
+        if start != 0xFF:
+            return None
+        if marker in _FRAMES:
+            height, width, channels = _frame(data, at + 5)
+            return JpegHeader(width, height, channels, orientation) if length >= 2 else None
+        if marker == 0xFF:  # any number of fill bytes before a marker
             at += 1
-        marker = data[at]
-        at += 1
-        if marker == 0x01 or 0xD0 <= marker <= 0xD8:  # stand-alone markers
-            continue
-        if marker in (0xD9, 0xDA):  # the end, or pixels before any frame
+        elif marker in _ALONE:
+            at += 2
+        elif marker in _NO_FRAME or length < 2:
             return None
-        (length,) = struct.unpack_from(">H", data, at)
-        if length < 2:
-            return None
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame, not tables
-            height, width, channels = struct.unpack_from(">HHB", data, at + 3)
-            return JpegHeader(width, height, channels, orientation)
-        if marker == 0xE1 and bytes(data[at + 2 : at + 8]) == b"Exif\0\0":
-            orientation = _orientation(data[at + 8 : at + length])
-        at += length
-    return None
+        else:
+            if marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
+                orientation = _orientation(data[at + 10 : at + 2 + length])
+            at += 2 + length
 
 
 def _orientation(tiff: memoryview) -> int:

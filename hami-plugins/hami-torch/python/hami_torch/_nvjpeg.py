@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +12,11 @@ from hami_torch import _streams
 from hami_torch._torch import torch
 
 _LARGE = 100_000  # bytes
+
+
+@lru_cache(maxsize=1)
+def _torchvision_io() -> Any:
+    return importlib.import_module("torchvision.io")
 
 
 @lru_cache(maxsize=1)
@@ -30,6 +36,7 @@ class Decoder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = _streams.lease(device)
+        self._done = torch.cuda.Event()  # one for all: a later record covers what an earlier one did
 
     def decode(self, encoded: list[memoryview], *, gray: bool) -> list[torch.Tensor | Exception]:
         """Decode JPEG files to uint8 tensors C x H x W, in RGB or gray; an exception for each that fails.
@@ -42,7 +49,8 @@ class Decoder:
             return _decode(encoded, self._device, gray)
         with _streams.using(self._stream):
             pictures = _decode(encoded, self._device, gray)
-        outer.wait_stream(self._stream)
+        self._done.record(self._stream)
+        outer.wait_event(self._done)
         for picture in pictures:
             if isinstance(picture, torch.Tensor):
                 picture.record_stream(outer)
@@ -54,8 +62,7 @@ class Decoder:
 
 
 def _decode(encoded: list[memoryview], device: torch.device, gray: bool) -> list[torch.Tensor | Exception]:
-    import torchvision.io as io
-
+    io = _torchvision_io()
     mode = io.ImageReadMode.GRAY if gray else io.ImageReadMode.RGB
     files = [_viewed(data) for data in encoded]
     if len(files) > 1 and _takes_lists():
@@ -96,6 +103,7 @@ def _decode_one(io: Any, file: torch.Tensor, mode: Any, device: torch.device) ->
     return decoded
 
 
+@lru_cache(maxsize=1)
 def _takes_lists() -> bool:
     """Whether this torchvision decodes several files in one call; 0.20 was the first."""
     major, minor = (int(part) for part in (torchvision_version() or "0.0").split(".")[:2])

@@ -1,29 +1,10 @@
-"""Rows of a gathered tensor: how many belong to a request, and from rows back to the whole."""
+"""From the rows of a tensor back to the whole."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import hami
-
-from hami_torch._tensor import show
 from hami_torch._torch import torch
-
-
-def size_of(item: Any) -> int:
-    """Return how many items a request counts."""
-    return int(item.get("request_size", 1))
-
-
-def rows_of(tensor: torch.Tensor, item: Any, owner: str, name: str = "data") -> torch.Tensor:
-    """Return the tensor if it has as many rows along axis 0 as its request counts."""
-    size = size_of(item)
-    if tensor.ndim == 0 or tensor.shape[0] != size:
-        raise hami.RequestError(
-            f'{owner}: "{name}" is {show(tensor)}, and request_size is {size}: axis 0 has as many rows as request_size'
-        )
-    return tensor
 
 
 def whole_of(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
@@ -34,22 +15,22 @@ def whole_of(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
     first = parts[0]
     if len(parts) == 1:
         return first
-    base, strides, shape = first._base, first.stride(), first.shape[1:]
-    if base is None:
+    base, shape, strides, dtype = first._base, first.shape, first.stride(), first.dtype
+    if base is None or not shape:
         return None
     start = at = first.storage_offset()
-    for part in parts:
-        if (
-            part._base is not base
-            or part.storage_offset() != at
-            or part.stride() != strides
-            or part.shape[1:] != shape
-            or part.dtype != first.dtype
-        ):
+    rows = 0
+    for part in parts:  # of each request of each batch: the order of the questions is that of their price
+        if part._base is not base or part.storage_offset() != at or part.dtype != dtype or part.stride() != strides:
             return None
-        at += part.shape[0] * strides[0]
-    rows = sum(part.shape[0] for part in parts)
-    return first.as_strided((rows, *shape), strides, start)
+        count = shape[0]
+        if part.shape != shape:
+            if part.shape[1:] != shape[1:]:
+                return None
+            count = part.shape[0]
+        at += count * strides[0]
+        rows += count
+    return first.as_strided((rows, *shape[1:]), strides, start)
 
 
 def gathered(parts: Sequence[torch.Tensor]) -> torch.Tensor:

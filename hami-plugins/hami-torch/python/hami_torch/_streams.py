@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 from hami_torch._torch import torch
@@ -54,7 +53,8 @@ def give_back(stream: torch.cuda.Stream) -> None:
 
 def current_handle(device: torch.device) -> int:
     """Return the handle of the stream that this thread works on; 0 is the default one, and the CPU."""
-    return int(torch._C._cuda_getCurrentRawStream(device.index)) if device.type == "cuda" else 0
+    index = device.index
+    return 0 if index is None else int(torch._C._cuda_getCurrentRawStream(index))
 
 
 def current(device: torch.device) -> torch.cuda.Stream:
@@ -62,7 +62,7 @@ def current(device: torch.device) -> torch.cuda.Stream:
 
     It is asked for several times in every batch.
     """
-    handle = int(torch._C._cuda_getCurrentRawStream(device.index))
+    handle: int = torch._C._cuda_getCurrentRawStream(device.index)
     stream = _seen.get((device, handle))
     if stream is None:
         stream = torch.cuda.current_stream(device)
@@ -71,18 +71,21 @@ def current(device: torch.device) -> torch.cuda.Stream:
     return stream
 
 
-@contextmanager
-def using(stream: torch.cuda.Stream) -> Iterator[None]:
-    """Work on `stream`, as torch.cuda.stream does with more ado."""
-    device = torch.cuda.current_device()
-    outer = current(stream.device)
-    torch.cuda.set_stream(stream)  # also makes its device the current one
-    try:
-        yield
-    finally:
-        torch.cuda.set_stream(outer)
-        if device != stream.device.index:
-            torch.cuda.set_device(device)
+class using:
+    """with using(stream): work on that stream, as torch.cuda.stream does with more ado."""
+
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        self._device = torch.cuda.current_device()
+        self._outer = current(self._stream.device)
+        torch.cuda.set_stream(self._stream)  # also makes its device the current one
+
+    def __exit__(self, *_: object) -> None:
+        torch.cuda.set_stream(self._outer)
+        if self._device != self._stream.device.index:
+            torch.cuda.set_device(self._device)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -114,9 +117,10 @@ def keep(tensors: Iterable[torch.Tensor], stream: torch.cuda.Stream) -> None:
     """Have the memory of tensors not given to others before `stream` is done with it."""
     seen = set()
     for tensor in tensors:
-        memory = tensor.untyped_storage().data_ptr()  # the rows of a batch share one
-        if memory not in seen:
-            seen.add(memory)
+        base = tensor._base
+        whole = id(tensor if base is None else base)  # the rows of a batch are views of one tensor
+        if whole not in seen:
+            seen.add(whole)
             tensor.record_stream(stream)
 
 

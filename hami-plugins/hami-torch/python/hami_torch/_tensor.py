@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import hami
 
 from hami_torch._device import device_of, out_of_memory
+from hami_torch._rows import whole_of
 from hami_torch._streams import arrive, current_handle, made
 from hami_torch._torch import torch
 
@@ -29,7 +30,7 @@ class TensorBackend(hami.Backend):
     def forward(self, batch: list[Any]) -> None:
         keeps_grad = torch.is_grad_enabled()
         if keeps_grad:
-            torch.set_grad_enabled(False)  # less work than torch.no_grad()
+            torch._C._set_grad_enabled(False)  # as torch.no_grad() does, with less ado
         try:
             self.run(batch)
             return
@@ -37,7 +38,7 @@ class TensorBackend(hami.Backend):
             reason = str(error).strip().partition("\n")[0]
         finally:
             if keeps_grad:
-                torch.set_grad_enabled(True)
+                torch._C._set_grad_enabled(True)
         # Here the exception is gone, and with its traceback the frames that held the tensors of the batch.
         raise out_of_memory(self.torch_device, type(self).__name__, reason)
 
@@ -55,6 +56,35 @@ class TensorBackend(hami.Backend):
                 item.fail(error)
         arrive((tensor for _, value in found for tensor in flat(value)), self.torch_device)
         return found
+
+    def whole(self, batch: list[Any]) -> tuple[torch.Tensor, list[int]] | None:
+        """Return the `data` of a batch as one tensor on the device, and how many rows of it each request has.
+
+        The results of a batch are rows of one tensor, so the next backend has that again: what it checks there need
+        not be checked of each. None if the requests hold anything else, or one holds no rows.
+        """
+        parts = []
+        for item in batch:
+            part = item.get("data")
+            if not isinstance(part, torch.Tensor):
+                return None
+            parts.append(part)
+        whole = whole_of(parts)
+        if whole is None or not whole.ndim or whole.device != self.torch_device:
+            return None
+        arrive(parts, self.torch_device)
+        return whole, [part.shape[0] for part in parts]
+
+    def give_rows(self, batch: list[Any], whole: torch.Tensor, rows: list[int]) -> None:
+        """Set the result of each request of a batch to its rows of one tensor."""
+        if len(batch) == 1:
+            self.give(batch[0], whole)
+            return
+        handle = current_handle(self.torch_device)
+        for item, part in zip(batch, whole.split(rows), strict=True):
+            if handle:
+                made(part, handle)
+            item["result"] = part
 
     def tensor_of(self, item: Any) -> torch.Tensor:
         """Return `data` as a tensor on the device."""
@@ -104,6 +134,21 @@ def as_tensor(data: Any, owner: str) -> torch.Tensor:
         return torch.from_dlpack(data)
     except (BufferError, RuntimeError, TypeError) as error:
         raise hami.DataTypeError(f"{owner}: torch cannot read this {type(data).__name__}: {error}") from error
+
+
+def size_of(item: Any) -> int:
+    """Return how many items a request counts."""
+    return int(item.get("request_size", 1))
+
+
+def rows_of(tensor: torch.Tensor, item: Any, owner: str, name: str = "data") -> torch.Tensor:
+    """Return the tensor if it has as many rows along axis 0 as its request counts."""
+    size = size_of(item)
+    if tensor.ndim == 0 or tensor.shape[0] != size:
+        raise hami.RequestError(
+            f'{owner}: "{name}" is {show(tensor)}, and request_size is {size}: axis 0 has as many rows as request_size'
+        )
+    return tensor
 
 
 def flat(value: Any) -> list[torch.Tensor]:

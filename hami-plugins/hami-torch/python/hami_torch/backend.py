@@ -8,7 +8,6 @@ with MemoryError, and what it held is given back. Other files of this package ar
 from __future__ import annotations
 
 from hami_torch._device import device_of
-from hami_torch._rows import rows_of
 from hami_torch._tensor import (
     TensorBackend,
     as_tensor,
@@ -18,6 +17,7 @@ from hami_torch._tensor import (
     flat,
     form_of,
     named_parts,
+    rows_of,
     show,
 )
 from hami_torch._torch import torch

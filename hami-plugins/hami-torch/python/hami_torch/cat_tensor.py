@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import hami
 
-from hami_torch._rows import gathered, rows_of
-from hami_torch._tensor import TensorBackend, as_tensor, data_of, each_tensor, form_of, named_parts, show
+from hami_torch._rows import gathered
+from hami_torch._tensor import TensorBackend, as_tensor, data_of, each_tensor, form_of, named_parts, rows_of, show
 from hami_torch._torch import torch
 
 

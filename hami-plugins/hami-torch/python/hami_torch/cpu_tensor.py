@@ -8,6 +8,7 @@ import hami
 
 from hami_torch._streams import arrive, current
 from hami_torch._tensor import as_tensor, data_of, each_tensor, flat
+from hami_torch._torch import torch
 
 
 class CpuTensor(hami.Backend):
@@ -31,6 +32,10 @@ class CpuTensor(hami.Backend):
         for device in devices:
             arrive([tensor for tensor in tensors if tensor.device == device], device)
         for item, value in found:
-            item["result"] = each_tensor(value, lambda tensor: tensor.detach().to("cpu", non_blocking=True))
+            item["result"] = each_tensor(value, _to_cpu)
         for device in devices:
             current(device).synchronize()
+
+
+def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.detach() if tensor.requires_grad else tensor).to("cpu", non_blocking=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import hami
 
-from hami_torch._image import ImageBackend, back_to, computed_in
+from hami_torch._image import ImageBackend, back_to, to_compute
 from hami_torch._torch import torch
 
 _RGB_TO_GRAY = (0.299, 0.587, 0.114)  # ITU-R BT.601, as JPEG has it
@@ -28,11 +28,16 @@ class CvtColorTensor(ImageBackend):
         super().init(options)
         self._weights = torch.tensor(_RGB_TO_GRAY, dtype=torch.float64).to(self.torch_device)
 
+    def run(self, batch: list[Any]) -> None:
+        super().run(batch)
+        for item in batch:
+            if "result" in item:
+                item["color"] = self.color
+
     def setting(self, item: Any) -> str:
         source = item.get("color", self.source)
         if source not in ("rgb", "bgr", "gray"):
             raise hami.RequestError(f'CvtColorTensor: "color" of the request is rgb, bgr or gray, got {source!r}')
-        item["color"] = self.color
         return str(source)
 
     def apply(self, images: torch.Tensor, setting: str) -> torch.Tensor:
@@ -45,13 +50,12 @@ class CvtColorTensor(ImageBackend):
             return images
         if self.color != "gray":
             return images.flip(1)
-        kind = computed_in(images.dtype)
+        pixels = to_compute(images)
         weights = self._weights if setting == "rgb" else self._weights.flip(0)
-        gray = (images.to(kind) * weights.to(kind).reshape(-1, 1, 1)).sum(1, keepdim=True)
+        gray = (pixels * weights.to(pixels.dtype).reshape(-1, 1, 1)).sum(1, keepdim=True)
         return back_to(gray, images.dtype)
 
-    def image_of(self, item: Any) -> torch.Tensor:
-        image = super().image_of(item)
+    def check_image(self, image: torch.Tensor) -> None:
+        super().check_image(image)
         if image.shape[-3] not in (1, 3):
             raise hami.DataTypeError(f"CvtColorTensor takes pictures of 1 or 3 channels, got {list(image.shape)}")
-        return image

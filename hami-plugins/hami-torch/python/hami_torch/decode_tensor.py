@@ -52,8 +52,9 @@ class DecodeTensor(TensorBackend):
 
     def run(self, batch: list[Any]) -> None:
         on_gpu = []
-        for item, encoded in self.read(batch, _bytes_of):
+        for item in batch:
             try:
+                encoded = _bytes_of(item)
                 header = read_jpeg_header(encoded)
                 if header is not None:
                     self._check_size("JPEG", header.width, header.height)
@@ -80,9 +81,10 @@ class DecodeTensor(TensorBackend):
             whole = torch.stack([picture for _, picture in group]) if len(group) > 1 else group[0][1][None]
             if self.color == "bgr":
                 whole = whole.flip(1)
-            rows = whole.split(1) if len(group) > 1 else [whole]
-            for (item, _), row in zip(group, rows, strict=True):
-                self._answer(item, row)
+            items = [item for item, _ in group]
+            self.give_rows(items, whole, [1] * len(items))
+            for item in items:
+                item["color"] = self.color
 
     def close(self) -> None:
         if self._decoder is not None:

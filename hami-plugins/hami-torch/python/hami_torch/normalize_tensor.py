@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import hami
-
 from hami_torch._image import ImageBackend
+from hami_torch._scaling import Scaling
 from hami_torch._torch import torch
 
 
@@ -23,39 +22,13 @@ class NormalizeTensor(ImageBackend):
 
     def init(self, options: Any) -> None:
         super().init(options)
-        mean, std = _floats(self.mean, "mean"), _floats(self.std, "std")
-        if not mean or not std or (len(mean) != len(std) and 1 not in (len(mean), len(std))):
-            raise hami.ConfigError(
-                f'NormalizeTensor: "mean" and "std" have one number per channel or one for all, '
-                f"got mean {self.mean!r} and std {self.std!r}"
-            )
-        if not all(std):
-            raise hami.ConfigError(f'NormalizeTensor: "std" divides, so no value of it may be 0, got {self.std!r}')
-        # One multiplication and one addition per value.
-        means, stds = torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)
-        factor, offset = torch.broadcast_tensors(self.scale / stds, -means / stds)
-        self._factor = factor.to(torch.float32).reshape(-1, 1, 1).to(self.torch_device)
-        self._offset = offset.to(torch.float32).reshape(-1, 1, 1).to(self.torch_device)
-        self._dtype = getattr(torch, self.dtype)
+        self._scaling = Scaling(
+            self.mean, self.std, self.scale, getattr(torch, self.dtype), self.torch_device, owner="NormalizeTensor"
+        )
 
     def apply(self, images: torch.Tensor, setting: Any) -> torch.Tensor:
-        if images.dtype != torch.float32:
-            images = images.to(torch.float32)
-        values = torch.addcmul(self._offset, images, self._factor)
-        return values if self._dtype == torch.float32 else values.to(self._dtype)
+        return self._scaling(images)
 
-    def image_of(self, item: Any) -> torch.Tensor:
-        image = super().image_of(item)
-        channels = self._factor.shape[0]
-        if channels not in (1, image.shape[-3]):
-            raise hami.RequestError(
-                f'NormalizeTensor: "mean" and "std" are for {channels} channels, got a tensor of {list(image.shape)}'
-            )
-        return image
-
-
-def _floats(values: Any, name: str) -> list[float]:
-    try:
-        return [float(value) for value in values]
-    except (TypeError, ValueError):
-        raise hami.ConfigError(f'NormalizeTensor: "{name}" is a list of numbers, got {values!r}') from None
+    def check_image(self, image: torch.Tensor) -> None:
+        super().check_image(image)
+        self._scaling.check(image)

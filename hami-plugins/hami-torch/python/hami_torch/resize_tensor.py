@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import hami
 
-from hami_torch._image import ImageBackend, back_to, computed_in
+from hami_torch._image import ImageBackend, back_to, to_compute
 from hami_torch._torch import torch
 
 _MODES = {"nearest": "nearest-exact", "linear": "bilinear", "cubic": "bicubic", "area": "area"}
@@ -36,9 +36,9 @@ class ResizeTensor(ImageBackend):
 
     def apply(self, images: torch.Tensor, setting: Any) -> torch.Tensor:
         if images.shape[-2:] == (self.height, self.width):
-            return images if self.rounded else images.to(computed_in(images.dtype))
+            return images if self.rounded else to_compute(images)
         resized = torch.nn.functional.interpolate(
-            images.to(computed_in(images.dtype)),
+            to_compute(images),
             (self.height, self.width),
             mode=_MODES[self.interpolation],
             antialias=self.antialias,

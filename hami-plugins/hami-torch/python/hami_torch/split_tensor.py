@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import hami
 
-from hami_torch._rows import size_of
-from hami_torch._tensor import TensorBackend, as_tensor, data_of, each_tensor, flat, show
+from hami_torch._tensor import TensorBackend, as_tensor, data_of, each_tensor, flat, show, size_of
 from hami_torch._torch import torch
 
 

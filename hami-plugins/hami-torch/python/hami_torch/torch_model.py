@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 
 import hami
 
-from hami_torch._batch import Feed, feed_of, run_groups
+from hami_torch._batch import Feed, feed_of, run_groups, run_whole
 from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
 from hami_torch._rows import gathered
-from hami_torch._tensor import TensorBackend, show
+from hami_torch._scaling import Scaling
+from hami_torch._tensor import TensorBackend, show, size_of
 from hami_torch._torch import torch
 
 
@@ -31,12 +32,16 @@ class TorchModel(TensorBackend):
         Literal["float32", "float16", "bfloat16"] | None,
         "of the weights and of floating point input; if not said: as is",
     ] = None
+    input_mean: Annotated[list, "per channel, or one for all: (data * input_scale - input_mean) / input_std"] = []  # noqa: RUF012
+    input_std: Annotated[list, "per channel, or one for all; not 0"] = []  # noqa: RUF012
+    input_scale: Annotated[float, "factor of the input, applied first, often 1/255"] = 1.0
     channels_last: Annotated[bool, "lay pictures out as N x H x W x C in memory"] = False
     row_shape: Annotated[list | None, "of one row of the input, without axis 0: runs once at the start"] = None
     row_dtype: Annotated[str | None, "of the input that `row_shape` describes; if not said: `dtype`, or float32"] = None
     graphs: Annotated[list, "batch sizes to capture as CUDA graphs; needs `row_shape`"] = []  # noqa: RUF012
 
     _program: Program | None = None
+    _scaling: Scaling | None = None
     _graphs: Graphs | None = None
 
     def init(self, options: Any) -> None:
@@ -61,21 +66,35 @@ class TorchModel(TensorBackend):
             self.channels_last,
         )
         self._program = open_program(source, "TorchModel")
+        if self.input_mean or self.input_std or self.input_scale != 1.0:
+            self._scaling = Scaling(
+                self.input_mean or [0.0],
+                self.input_std or [1.0],
+                self.input_scale,
+                self._dtype or torch.float32,
+                self.torch_device,
+                owner="TorchModel",
+                names=("input_mean", "input_std"),
+            )
         if shape is not None:
             self._start(shape, sizes)
 
     def _start(self, shape: list[int], sizes: list[int]) -> None:
         assert self._program is not None
-        kind = getattr(torch, self.row_dtype or self.dtype or "float32", None)
+        kind = getattr(torch, self.row_dtype or (self.dtype if self._scaling is None else None) or "float32", None)
         if not isinstance(kind, torch.dtype):
             raise hami.ConfigError(f'TorchModel: torch has no dtype "{self.row_dtype}", given as "row_dtype"')
+        if self._scaling is not None and kind != torch.float32:
+            raise hami.ConfigError(
+                f'TorchModel: the input is scaled in float32, got "row_dtype" = "{self.row_dtype}"; leave that out'
+            )
         rows = max(sizes, default=self._program.rows or 1)
         example = torch.zeros((rows, *shape), dtype=kind, device=self.torch_device)
         if self.channels_last and example.ndim == 4:
             example = example.contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
             try:
-                self._program.call(example)
+                self._run_program(example)
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as error:
@@ -83,7 +102,7 @@ class TorchModel(TensorBackend):
                     f'TorchModel: the model does not take {show(example)}, as "row_shape" says: {first_line(error)}'
                 ) from error
             if sizes:
-                self._graphs = Graphs(self._program.call, sizes, example, "TorchModel")
+                self._graphs = Graphs(self._run_program, sizes, example, "TorchModel")
 
     def min(self) -> int | None:
         return self._program.rows if self._program else None
@@ -95,14 +114,33 @@ class TorchModel(TensorBackend):
 
     def run(self, batch: list[Any]) -> None:
         assert self._program is not None, "forward after close"
-        members = self.read(batch, self._feed)
-        run_groups(members, self._call, self.give)
+        found = self.whole(batch)
+        if found is not None and self._fits_together(batch, *found):
+            run_whole(batch, *found, self._call, self)
+        else:
+            run_groups(self.read(batch, self._feed), self._call, self)
 
-    def _feed(self, item: Any) -> Any:
-        return feed_of(item, self.check)
+    def _fits_together(self, batch: list[Any], whole: torch.Tensor, rows: list[int]) -> bool:
+        return rows == [size_of(item) for item in batch] and (self._scaling is None or self._scaling.fits(whole))
+
+    def _feed(self, item: Any) -> Feed:
+        feed = feed_of(item, self.check)
+        if self._scaling is not None:
+            if feed.form is not None:
+                raise hami.RequestError(
+                    'TorchModel: "input_mean", "input_std" and "input_scale" go with one tensor, '
+                    f"got a {type(item['data']).__name__}"
+                )
+            self._scaling.check(feed.tensors[0])
+        return feed
+
+    def _run_program(self, *given: torch.Tensor, **named: torch.Tensor) -> Any:
+        assert self._program is not None
+        if self._scaling is not None:
+            given = (self._scaling(*given),)
+        return self._program.call(*given, **named)
 
     def _call(self, feeds: list[Feed], rows: int) -> Any:
-        assert self._program is not None
         first = feeds[0]
         if self._graphs is not None and first.form is None:
             one = first.tensors[0]
@@ -110,11 +148,13 @@ class TorchModel(TensorBackend):
                 return self._graphs.run([feed.tensors[0] for feed in feeds], rows)
         tensors = [self._laid_out(gathered(parts)) for parts in zip(*(feed.tensors for feed in feeds), strict=True)]
         if isinstance(first.form, tuple):
-            return self._program.call(**dict(zip(first.form, tensors, strict=True)))
-        return self._program.call(*tensors)
+            return self._run_program(**dict(zip(first.form, tensors, strict=True)))
+        return self._run_program(*tensors)
 
     def _dtype_for(self, tensor: torch.Tensor) -> torch.dtype:
         """Return what a tensor is cast to: floating point input to the dtype of the weights, where `dtype` says it."""
+        if self._scaling is not None:
+            return torch.float32  # and by the scaling to the dtype of the weights
         return self._dtype if self._dtype is not None and tensor.is_floating_point() else tensor.dtype
 
     def _laid_out(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,104 @@
+"""The results of a batch are rows of one tensor: the next backend takes that as one, and it shows in nothing else."""
+
+from __future__ import annotations
+
+import hami
+import helpers
+import pytest
+import torch
+
+CHAIN = "S[DecodeTensor,ResizeTensor(rounded=false),CvtColorTensor(color=bgr),hami-torch::NormalizeTensor,TorchModel]"
+PARAMS = {"width": 9, "height": 7, "mean": [1, 2, 3], "std": [2], "factory": "helpers:Double"}
+TOGETHER = {"max": 4, "batching": "max"}
+
+
+@hami.register
+class Between(hami.Backend):
+    """Does to each result of a chain what the test says."""
+
+    change = staticmethod(lambda index, tensor: tensor)
+
+    def forward(self, batch):
+        for index, item in enumerate(batch):
+            item["result"] = self.change(index, item["data"])
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How many rows each call of the model had, and whether they were what the model before it gave, not a copy."""
+    seen = []
+    forward = helpers.Double.forward
+
+    def spied(self, x):
+        result = forward(self, x)
+        seen.append((len(x), any(x.data_ptr() == before for *_, before in seen), result.data_ptr()))
+        kept.append((x, result))  # so that no memory is used again
+        return result
+
+    kept = []
+    monkeypatch.setattr(helpers.Double, "forward", spied)
+    return seen
+
+
+def test_a_chain_gives_each_of_a_batch_what_it_gives_it_alone(pipe, encode, picture):
+    files = [encode("PNG", pixels=picture[:, shift:]) for shift in (0, 0, 3, 0)]
+    requests = pipe(CHAIN, **PARAMS, **TOGETHER)([{"data": file} for file in files])
+    alone = pipe(CHAIN, **PARAMS, max=1)
+    for file, request in zip(files, requests, strict=True):
+        torch.testing.assert_close(request["result"], alone({"data": file})["result"])
+        assert request["color"] == "bgr"
+
+
+def ask(pipe, expression, sizes=(1, 2, 1)):
+    """Send requests of rows 0, 1 2, 3, and return what each row has become."""
+    rows = iter(torch.arange(float(sum(sizes)))[:, None].split(list(sizes)))
+    requests = [{"data": next(rows).clone(), "request_size": size} for size in sizes]
+    pipe(expression, factory="helpers:Double", **TOGETHER)(requests)
+    return [request["result"].flatten().tolist() for request in requests]
+
+
+def test_a_batch_goes_from_model_to_model_without_a_copy(pipe, calls):
+    assert ask(pipe, "S[TorchModel,TorchModel]") == [[0], [4, 8], [12]]
+    assert [call[:2] for call in calls] == [(4, False), (4, True)]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda index, tensor: tensor.add_(index), [[0], [6, 10], [16]]),
+        (lambda index, tensor: tensor if index != 1 else tensor.flip(0), [[0], [8, 4], [12]]),
+        (lambda index, tensor: tensor.double() if index == 1 else tensor, [[0], [4, 8], [12]]),
+        (lambda index, tensor: tensor.numpy() if index == 1 else tensor, [[0], [4, 8], [12]]),
+        (lambda index, tensor: tensor.unsqueeze_(2) if index == 1 else tensor, [[0], [4, 8], [12]]),
+        (lambda index, tensor: tensor.as_strided_((1, 1), (1, 1), 0) if index == 2 else tensor, [[0], [4, 8], [0]]),
+    ],
+)
+def test_what_another_backend_does_to_a_row_between_them_counts(pipe, monkeypatch, change, expected):
+    monkeypatch.setattr(Between, "change", staticmethod(change))
+    assert ask(pipe, "S[TorchModel,Between,TorchModel]") == expected
+
+
+def test_a_row_that_makes_the_whole_fail_fails_alone(pipe):
+    requests = [{"data": torch.tensor([[row]])} for row in (0, 3, 2)]
+    steps = 'S[hami-torch::ContiguousTensor,TorchModel(factory="helpers:Same"),TorchModel(factory="helpers:Picks")]'
+    with pytest.raises(hami.BatchError) as raised:
+        pipe(steps, **TOGETHER)(requests)
+    ((index, error),) = raised.value.errors
+    assert index == 1
+    assert str(error).splitlines()[0].startswith("TorchModel: the model failed on int64 [1, 1]: ")
+    assert [requests[at]["result"].flatten().tolist() for at in (0, 2)] == [[0, 1], [4, 5]]
+
+
+def test_rows_that_are_not_as_many_as_the_request_says_are_refused_alone(pipe, monkeypatch):
+    monkeypatch.setattr(Between, "change", staticmethod(lambda index, tensor: tensor[:1] if index == 1 else tensor))
+    with pytest.raises(hami.BatchError) as raised:
+        ask(pipe, "S[TorchModel,Between,TorchModel]")
+    assert [index for index, _ in raised.value.errors] == [1]
+
+
+def test_a_picture_that_the_next_backend_refuses_does_not_fail_its_neighbours(pipe, chw):
+    requests = [{"data": chw}, {"data": chw, "color": "cmyk"}, {"data": chw}]
+    with pytest.raises(hami.BatchError) as raised:
+        pipe("S[ResizeTensor,CvtColorTensor(color=gray)]", width=9, height=7, **TOGETHER)(requests)
+    assert [index for index, _ in raised.value.errors] == [1]
+    assert requests[0]["result"].shape == requests[2]["result"].shape == (1, 7, 9)
