@@ -109,8 +109,8 @@ class Course {
     }
     for (std::size_t hands = scheduler_.hands_for(items); hands > 0; --hands)
       if (const std::optional<Index> next = scheduler_.summon()) work(*next, 0);
-    // Who is alone never waits while an instance is idle, once `min` is met.
-    if (alone && pushed == 1 && !started_[last->index] && last->items >= policy_.min && fits_somewhere(last->items) &&
+    // Who is alone never waits while an instance is idle, once `min` is met, unless several have just been released.
+    if (alone && now_ >= company_until_ && pushed == 1 && !started_[last->index] && last->items >= policy_.min && fits_somewhere(last->items) &&
         last->deadline > now_)
       problem("a lone request waits for company");
   }
@@ -187,6 +187,7 @@ class Course {
       for (const Ref<Request>& request : batch)
         if (calls_of_.count(request->index)) ++outcomes_[request->index];
       scheduler_.ran(instance, items, took);
+      if (batch.size() > 1 && policy_.gather == Gather::kMost) company_until_ = now_ + std::min(policy_.company, took);
       afterwards();
     });
   }
@@ -214,7 +215,7 @@ class Course {
   std::vector<Range> ranges_;
   std::vector<int> working_;
   std::size_t room_ = 0;
-  Nanoseconds fixed_ = 0, item_ = 0, now_ = 0;
+  Nanoseconds fixed_ = 0, item_ = 0, now_ = 0, company_until_ = 0;
   std::multimap<Nanoseconds, std::function<void()>> events_;
   std::map<Index, std::uint64_t> waits_;
   std::map<std::size_t, int> outcomes_;
@@ -246,6 +247,71 @@ TEST_CASE("the same seed plays the same course") {
     CHECK_EQ(one.play(), other.play());
     CHECK_EQ(one.trace(), other.trace());
   }
+}
+
+namespace {
+
+// Two instances that take 4, with company for 100; requests come and batches end as the test says.
+class Two {
+ public:
+  Two() {
+    for (int i = 0; i < 2; ++i) scheduler_.add_instance({1, 4}, false);
+    scheduler_.set_policy({Gather::kMost, 4, 1, 100});
+  }
+
+  // So many requests come, each by itself; who is idle is asked, and says what it does.
+  std::string come(std::size_t count, Nanoseconds moment) {
+    std::string said;
+    for (std::size_t i = 0; i < count; ++i) {
+      scheduler_.push(request_of(1), moment, ++calls_);
+      const std::optional<Index> next = scheduler_.has_company() ? scheduler_.gathering() : scheduler_.summon();
+      if (next) said += ask(*next, moment, 0);
+    }
+    return said;
+  }
+  std::string ends(Index instance, Nanoseconds moment, std::size_t released) {
+    scheduler_.ran(instance, released, 60);
+    return ask(instance, moment, released);
+  }
+  std::string ask(Index instance, Nanoseconds moment, std::size_t released = 0) {
+    NodeScheduler::Requests taken, dropped;
+    const Step step = scheduler_.collect(instance, moment, released, taken, dropped);
+    const std::string who = std::to_string(instance);
+    if (step.what == Step::kRun) return who + " runs " + std::to_string(taken.size()) + "; ";
+    return who + (step.what == Step::kWait ? " waits till " + std::to_string(step.until) : " rests") + "; ";
+  }
+
+ private:
+  NodeScheduler scheduler_{"n"};
+  std::uint64_t calls_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("the first of those who were released together waits for the others, for as long as their batch took at most") {
+  Two node;
+  CHECK_EQ(node.come(2, 0), "0 runs 1; 1 runs 1; ");
+  CHECK_EQ(node.come(4, 10), "");
+  CHECK_EQ(node.ends(0, 60, 1), "0 runs 4; ");
+  CHECK_EQ(node.ends(1, 61, 1), "1 rests; ");
+  CHECK_EQ(node.ends(0, 120, 4), "0 rests; ");
+  CHECK_EQ(node.come(4, 121), "0 waits till 180; 0 runs 4; ");
+  CHECK_EQ(node.ends(0, 200, 4), "0 rests; ");
+  CHECK_EQ(node.come(1, 201), "0 waits till 260; ");
+  CHECK_EQ(node.ask(0, 260), "0 runs 1; ");  // the others do not come
+  CHECK_EQ(node.ends(0, 320, 1), "0 rests; ");
+  CHECK_EQ(node.come(1, 321), "0 runs 1; ");  // and who was alone is not made to wait again
+}
+
+TEST_CASE("an instance that becomes free leaves what waits to the one that waits for company") {
+  Two node;
+  CHECK_EQ(node.come(1, 0), "0 runs 1; ");
+  CHECK_EQ(node.come(1, 1), "1 runs 1; ");
+  CHECK_EQ(node.come(2, 2), "");
+  CHECK_EQ(node.ends(0, 60, 1), "0 waits till 102; ");
+  CHECK_EQ(node.ends(1, 61, 1), "1 rests; ");
+  CHECK_EQ(node.come(2, 62), "0 runs 4; ");
+  CHECK_EQ(node.come(1, 63), "1 runs 1; ");
 }
 
 TEST_CASE("a node whose instances differ gives each what it takes") {

@@ -204,6 +204,9 @@ NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, s
                                            Requests& dropped) {
   const bool waited = gathering_ == instance && items_ < enough_;
   if (gathering_ == instance) came_back();
+  // Those who were just released together are about to come back together.
+  if (released > 0 && policy_.gather == Gather::kMost && instances_[instance].requests > 1)
+    company_until_ = moment + std::min(policy_.company, last_took_);
   const std::size_t cap = most(instance);
   for (std::size_t i = 0, items = 0; i < queue_.size() && items < cap;)
     if (!drop_if_dead(i, moment, dropped)) items += queue_[i++].request->items;
@@ -221,14 +224,15 @@ NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, s
   // Who would make the batch full may be waiting for room in the queue.
   const bool closed = batch.items >= chosen || batch.count < queue_.size() || full();
   const bool enough = batch.items >= least(instance);
-  const bool alone = batch.count == 1 && enough;
+  const bool alone = batch.count == 1 && enough && moment >= company_until_;
   Nanoseconds company = policy_.company;
   if (const std::optional<Cost> known = cost(); known && enough)
     company = std::min(company, static_cast<Nanoseconds>(known->fixed));
-  const Nanoseconds patience = queue_.front().arrived + company;
+  Nanoseconds patience = queue_.front().arrived + company;
+  if (batch.count == 1 && enough) patience = std::min(patience, company_until_);
   if (!closed && !alone && !stopping_ && moment < patience && (policy_.gather != Gather::kCalls || !enough)) {
     if (!gathering_) return wait(instance, chosen, patience);
-    if (!enough) {  // another instance waits for company already, and takes these as well
+    if (!enough || !staying_) {  // another instance waits for company already, and takes these as well
       rest(instance);
       return {Step::kRest};
     }
@@ -246,6 +250,7 @@ NodeScheduler::Step NodeScheduler::take(Index instance, const Fill& batch, Reque
   }
   items_ -= batch.items;
   instances_[instance].shares = others_work();
+  instances_[instance].requests = batch.count;
   return {Step::kRun};
 }
 

@@ -99,7 +99,8 @@ class NodeScheduler {
   struct Instance {
     Range range;
     bool any_thread;
-    bool shares = false;  // another one worked when its batch began
+    bool shares = false;       // another one worked when its batch began
+    std::size_t requests = 0;  // of its last batch
   };
   struct Fill {
     std::size_t count = 0;
@@ -140,6 +141,7 @@ class NodeScheduler {
   bool tries_more_ = false;
   std::size_t smallest_ = 1;  // batch that can be made of what waited last
   Nanoseconds last_took_ = 0;
+  Nanoseconds company_until_ = 0;  // till then who is alone may expect it
   bool staying_ = false;          // the gathering instance waits for callers that it has just released
   unsigned missed_ = 0;           // how often in a row they did not come
   std::uint64_t stay_again_ = 0;  // not before so many batches

@@ -69,22 +69,22 @@ class DecodeTensor(TensorBackend):
 
     def _decode_on_gpu(self, members: list[tuple[Any, memoryview, int]], decoder: _nvjpeg.Decoder) -> None:
         pictures = decoder.decode([encoded for _, encoded, _ in members], gray=self.color == "gray")
-        upright: dict[torch.Size, list[tuple[Any, torch.Tensor]]] = {}
+        groups: dict[torch.Size, tuple[list[Any], list[torch.Tensor]]] = {}
         for (item, encoded, orientation), picture in zip(members, pictures, strict=True):
             if isinstance(picture, Exception):
                 item.fail(_broken("JPEG", encoded, picture))
                 continue
             if self.exif and orientation != 1:
                 picture = _upright(picture, orientation)
-            upright.setdefault(picture.shape, []).append((item, picture))
-        for group in upright.values():
-            whole = torch.stack([picture for _, picture in group]) if len(group) > 1 else group[0][1][None]
+            items, upright = groups.setdefault(picture.shape, ([], []))
+            items.append(item)
+            upright.append(picture)
+            item["color"] = self.color
+        for items, upright in groups.values():
+            whole = torch.stack(upright) if len(upright) > 1 else upright[0].unsqueeze(0)
             if self.color == "bgr":
                 whole = whole.flip(1)
-            items = [item for item, _ in group]
             self.give_rows(items, whole, [1] * len(items))
-            for item in items:
-                item["color"] = self.color
 
     def close(self) -> None:
         if self._decoder is not None:
