@@ -63,12 +63,9 @@ class TensorBackend(hami.Backend):
         The results of a batch are rows of one tensor, so the next backend has that again: what it checks there need
         not be checked of each. None if the requests hold anything else, or one holds no rows.
         """
-        parts = []
-        for item in batch:
-            part = item.get("data")
-            if not isinstance(part, torch.Tensor):
-                return None
-            parts.append(part)
+        parts = [item.get("data") for item in batch]
+        if set(map(type, parts)) != {torch.Tensor}:
+            return None
         whole = whole_of(parts)
         if whole is None or not whole.ndim or whole.device != self.torch_device:
             return None

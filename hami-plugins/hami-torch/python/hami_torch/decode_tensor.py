@@ -120,8 +120,9 @@ class DecodeTensor(TensorBackend):
         self._check_size(name, *picture.size)
         try:
             if self.exif:
-                picture = ImageOps.exif_transpose(picture)
-            pixels = np.array(picture.convert("L" if self.color == "gray" else "RGB"))
+                ImageOps.exif_transpose(picture, in_place=True)
+            mode = "L" if self.color == "gray" else "RGB"
+            pixels = np.array(picture if picture.mode == mode else picture.convert(mode))
         except Exception as error:
             raise _broken(name, encoded, error) from error
         if self.color == "gray":
