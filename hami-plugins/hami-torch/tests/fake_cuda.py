@@ -122,7 +122,7 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "set_stream", fake.set_stream)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: fake.current)
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: fake.default)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: fake.current.cuda_stream, raising=False)

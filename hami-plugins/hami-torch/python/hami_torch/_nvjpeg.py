@@ -67,7 +67,7 @@ def _decode(encoded: list[memoryview], device: torch.device, gray: bool) -> list
     files = [_viewed(data) for data in encoded]
     if len(files) > 1 and _takes_lists():
         try:
-            return list(io.decode_jpeg(files, mode=mode, device=device))
+            return io.decode_jpeg(files, mode=mode, device=device)  # type: ignore[no-any-return]
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError:  # one of them is broken: which?

@@ -74,11 +74,13 @@ def current(device: torch.device) -> torch.cuda.Stream:
 class using:
     """with using(stream): work on that stream, as torch.cuda.stream does with more ado."""
 
+    __slots__ = ("_device", "_outer", "_stream")
+
     def __init__(self, stream: torch.cuda.Stream) -> None:
         self._stream = stream
 
     def __enter__(self) -> None:
-        self._device = torch.cuda.current_device()
+        self._device = torch._C._cuda_getDevice()
         self._outer = current(self._stream.device)
         torch.cuda.set_stream(self._stream)  # also makes its device the current one
 

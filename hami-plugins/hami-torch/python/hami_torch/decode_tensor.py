@@ -69,22 +69,22 @@ class DecodeTensor(TensorBackend):
 
     def _decode_on_gpu(self, members: list[tuple[Any, memoryview, int]], decoder: _nvjpeg.Decoder) -> None:
         pictures = decoder.decode([encoded for _, encoded, _ in members], gray=self.color == "gray")
-        groups: dict[torch.Size, tuple[list[Any], list[torch.Tensor]]] = {}
+        decoded = []
         for (item, encoded, orientation), picture in zip(members, pictures, strict=True):
             if isinstance(picture, Exception):
                 item.fail(_broken("JPEG", encoded, picture))
                 continue
-            if self.exif and orientation != 1:
+            if orientation != 1 and self.exif:
                 picture = _upright(picture, orientation)
-            items, upright = groups.setdefault(picture.shape, ([], []))
-            items.append(item)
-            upright.append(picture)
             item["color"] = self.color
-        for items, upright in groups.values():
-            whole = torch.stack(upright) if len(upright) > 1 else upright[0].unsqueeze(0)
+            decoded.append((item, picture))
+        shapes = {picture.shape for _, picture in decoded}
+        for shape in shapes:
+            group = decoded if len(shapes) == 1 else [each for each in decoded if each[1].shape == shape]
+            whole = torch.stack([picture for _, picture in group]) if len(group) > 1 else group[0][1].unsqueeze(0)
             if self.color == "bgr":
                 whole = whole.flip(1)
-            self.give_rows(items, whole, [1] * len(items))
+            self.give_rows([item for item, _ in group], whole, [1] * len(group))
 
     def close(self) -> None:
         if self._decoder is not None:
