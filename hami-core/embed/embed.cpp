@@ -128,8 +128,7 @@ hami_error* hami_pipe_new(const hami_value* config, hami_pipe** out) {
 
 hami_error* hami_pipe_call(hami_pipe* pipe, const hami_value* request, int64_t timeout, hami_value* out) {
   return guarded([&] {
-    const Ref<Call> call = pipe->state->start(request_of(*request), timeout, Inline::kAny);
-    call->wait();
+    const Ref<Call> call = pipe->state->run(request_of(*request), timeout);
     *out = give(answer_of(*call));
   });
 }

@@ -194,15 +194,12 @@ class TestPipe {
   Outcome call(Dict dict) {
     std::vector<Dict> dicts;
     dicts.push_back(std::move(dict));
-    const Ref<Call> call = state_->start(std::move(dicts), kNever, Inline::kAny);
-    call->wait();
-    return outcome(*call);
+    return outcome(*state_->run(std::move(dicts), kNever));
   }
   Outcome call(Value data) { return call(request_of(std::move(data))); }
 
   std::vector<Outcome> call_many(std::vector<Dict> dicts) {
-    const Ref<Call> call = state_->start(std::move(dicts), kNever, Inline::kAny);
-    call->wait();
+    const Ref<Call> call = state_->run(std::move(dicts), kNever);
     std::vector<Outcome> outcomes;
     for (std::size_t i = 0; i < call->size(); ++i) outcomes.push_back(outcome(*call, i));
     return outcomes;

@@ -340,3 +340,69 @@ TEST_CASE("a node whose instances differ gives each what it takes") {
   taken.clear();
   CHECK(scheduler.collect(single, 0, 0, taken, dropped).what == Step::kRun);
 }
+
+namespace {
+
+// A request that somebody waits for inside a node, and what that waits for.
+struct Asked {
+  explicit Asked(std::size_t items, Nanoseconds deadline = kNever) : request(request_of(items)) {
+    request->held_by = Ref<Counted>(ask.get());
+    request->deadline = deadline;
+  }
+  Ref<Ask> ask = make_counted<Ask>(Ask::Leaves::kEarly);
+  Ref<Request> request;
+};
+
+std::vector<const Ask*> stuck(const NodeScheduler& scheduler, const std::vector<Index>& lost, Nanoseconds moment = kNever) {
+  std::vector<const Ask*> asks;
+  scheduler.add_stuck(lost, moment, asks);
+  return asks;
+}
+
+using Asks = std::vector<const Ask*>;
+
+}  // namespace
+
+TEST_CASE("what waits for a node is stuck when all its instances are away") {
+  NodeScheduler scheduler("n");
+  for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 4}, false);
+  scheduler.set_policy({Gather::kCalls, 4, 1, 0});
+  const Asked first(1), second(2);
+  CHECK(!scheduler.begin_arrival(*first.request));
+  CHECK(stuck(scheduler, {0, 1}) == Asks{first.ask.get()});
+  scheduler.push(first.request, 0, 1);
+  scheduler.end_arrival(*first.request);
+  scheduler.push(request_of(1), 0, 2);  // from outside: nobody is stuck with it
+  CHECK(scheduler.begin_arrival(*second.request));
+  CHECK(stuck(scheduler, {0, 1}) == Asks{first.ask.get(), second.ask.get()});
+  CHECK(stuck(scheduler, {0}).empty());
+  CHECK(stuck(scheduler, {}).empty());
+  scheduler.end_arrival(*second.request);
+  CHECK(stuck(scheduler, {0, 1}) == Asks{first.ask.get()});
+}
+
+TEST_CASE("an instance that a request does not fit is as good as away, also for what is behind the request") {
+  NodeScheduler scheduler("n");
+  scheduler.add_instance({1, 2}, false);
+  scheduler.add_instance({1, 8}, false);
+  scheduler.set_policy({Gather::kCalls, 8, 1, 0});
+  const Asked fits(1), large(4), behind(1);
+  const Asked timed(4, 100);
+  for (const Asked* one : {&fits, &large, &behind}) {
+    scheduler.begin_arrival(*one->request);
+    scheduler.push(one->request, 0, 1);
+    scheduler.end_arrival(*one->request);
+  }
+  CHECK(stuck(scheduler, {0}).empty());
+  CHECK(stuck(scheduler, {1}) == Asks{large.ask.get(), behind.ask.get()});
+  large.request->abandon();  // it may leave the queue, but who has lent it would be stuck with it
+  CHECK(stuck(scheduler, {1}) == Asks{large.ask.get()});
+  scheduler.take_all();
+  for (const Asked* one : {&timed, &behind}) {
+    scheduler.begin_arrival(*one->request);
+    scheduler.push(one->request, 0, 1);
+    scheduler.end_arrival(*one->request);
+  }
+  CHECK(stuck(scheduler, {1}, 100) == Asks{timed.ask.get(), behind.ask.get()});
+  CHECK(stuck(scheduler, {1}, 101).empty());
+}

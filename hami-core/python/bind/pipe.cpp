@@ -248,15 +248,9 @@ class PyPipe {
   }
 
   Ref<Call> run(std::vector<Dict> dicts, Nanoseconds limit) {
-    if (state_->quick()) {  // microseconds; should it wait after all, the core lets the lock go
-      Ref<Call> call = state_->start(std::move(dicts), limit, Inline::kAny);
-      call->wait();
-      return call;
-    }
+    if (state_->quick()) return state_->run(std::move(dicts), limit);  // microseconds; a wait lets the lock go
     const ReleaseGil released;
-    Ref<Call> call = state_->start(std::move(dicts), limit, Inline::kAny);
-    call->wait();
-    return call;
+    return state_->run(std::move(dicts), limit);
   }
 
   std::shared_ptr<PipeState> state_;
@@ -269,6 +263,10 @@ void register_pipe(py::module_& module) {
       .def("cancel", [](const CallHandle& self) {
         const ReleaseGil released;
         return self.call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
+      })
+      .def("wait_inside", [](const CallHandle& self) {
+        const ReleaseGil released;
+        self.call->wait_inside();
       });
 
   const auto make = [](const py::object& config) { return std::make_unique<PyPipe>(config_of(config)); };

@@ -151,6 +151,7 @@ class Call:
     """A submitted request on its way."""
 
     def cancel(self) -> bool: ...
+    def wait_inside(self) -> None: ...
 
 class Pipe:
     """A built pipe."""

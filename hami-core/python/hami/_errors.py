@@ -10,7 +10,7 @@ Error
 │  ├─ QueueFull             the node's queue is full and `on_full = "reject"`
 │  ├─ DeadlineExceeded      its timeout or deadline passed                            (also a TimeoutError)
 │  ├─ PipeClosed            the pipe was closed before it was done
-│  └─ ReentrantCall         a backend called the busy node that it runs in
+│  └─ ReentrantCall         a call inside a backend would have closed a circle of nodes that wait for each other
 ├─ BatchError               some requests of pipe([…]) failed: `errors` has (index, exception)
 ├─ NotFound                 no such request or name                                   (also a KeyError)
 └─ AlreadyExists            such a request or key is there already                    (also a KeyError)
@@ -117,7 +117,7 @@ class PipeClosed(RequestError):
 
 
 class ReentrantCall(RequestError):
-    """A backend called the node that it runs in, and that node had no other instance free."""
+    """A call inside a backend would never end: the nodes that it needs wait for it, with all their instances."""
 
 
 class BatchError(Error):

@@ -17,6 +17,22 @@ class RequestFuture(Future[dict[str, Any]]):
         call = self._call
         return self.cancelled() or (call is not None and call.cancel())
 
+    def result(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the outcome, at most `timeout` seconds, and return the request or raise its error."""
+        self._wait_inside(timeout)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the outcome, at most `timeout` seconds, and return its error, if any."""
+        self._wait_inside(timeout)
+        return super().exception(timeout)
+
+    def _wait_inside(self, timeout: float | None) -> None:
+        """Wait without a limit in the core, if this is inside a backend: it sees when that would never end."""
+        call = self._call
+        if call is not None and timeout is None:
+            call.wait_inside()
+
 
 def submit(core: Any, request: dict[str, Any], timeout: float | None) -> RequestFuture:
     future = RequestFuture()

@@ -7,6 +7,7 @@
 #include "base/spin.hpp"
 #include "base/waiting.hpp"
 #include "pipe/pipe_state.hpp"
+#include "registry/running.hpp"
 
 namespace hami {
 namespace {
@@ -24,8 +25,12 @@ Error too_late() { return Error(ErrorCode::kDeadlineExceeded, "the request's tim
 
 }  // namespace
 
-Call::Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete)
-    : pipe_(std::move(pipe)), slots_(dicts.size()), on_complete_(std::move(on_complete)), remaining_(dicts.size()) {
+Call::Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete, Ref<Ask> ask)
+    : pipe_(std::move(pipe)),
+      slots_(dicts.size()),
+      on_complete_(std::move(on_complete)),
+      ask_(std::move(ask)),
+      remaining_(dicts.size()) {
   for (std::size_t i = 0; i < dicts.size(); ++i) {
     Ref<Request> request = make_counted<Request>();
     request->dict = std::move(dicts[i]);
@@ -47,7 +52,9 @@ bool Call::complete() const {
 void Call::settle(Slot& slot, std::optional<Error> error) noexcept {
   slot.settled = true;
   slot.error = std::move(error);
-  if (--remaining_ == 0) told_ = true;
+  if (--remaining_ > 0) return;
+  told_ = true;
+  if (ask_) ask_->answered();
 }
 
 void Call::done(Request* const* requests, std::size_t count) noexcept {
@@ -145,6 +152,20 @@ void Call::wait() {
     }
     next_deadline_ = expire(until);
   }
+}
+
+void Call::wait_inside() {
+  if (!ask_ || !Running::on_this_thread()) return;
+  Nanoseconds until = 0;
+  for (const Slot& slot : slots_) until = std::max(until, slot.request->deadline);
+  std::optional<Wait> wait;
+  try {
+    wait.emplace(Need{ask_, until});
+  } catch (const Error& circle) {
+    give_up(circle);
+    return;
+  }
+  wait_for(mutex_, changed_, kNever, [&] { return remaining_ == 0; });
 }
 
 }  // namespace hami

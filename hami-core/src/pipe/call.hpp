@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "registry/request.hpp"
+#include "registry/waits.hpp"
 
 namespace hami {
 
@@ -19,8 +19,9 @@ class Call final : public Sink {
  public:
   using OnComplete = std::function<void(Call&)>;
 
-  // `on_complete` (may be empty) runs once, without any lock held, on the thread that brings the last outcome.
-  Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete);
+  // `on_complete` (may be empty) runs once, without any lock held, on the thread that brings the last outcome. `ask`: null,
+  // or what its requests carry.
+  Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete, Ref<Ask> ask);
 
   std::size_t size() const noexcept { return slots_.size(); }
   // After completion: the reason of failure, or null. On success its dict may be read.
@@ -29,6 +30,9 @@ class Call final : public Sink {
 
   // Waits for all outcomes; requests whose deadline passes are failed. Throws, leaving all requests, if interrupted.
   void wait();
+  // For a thread inside a backend, before it waits for a submitted call in any other way: waits, unless that would close a
+  // circle of calls, for which this one is given up. Elsewhere it returns at once. Throws if interrupted.
+  void wait_inside();
 
   void done(Request* const* requests, std::size_t count) noexcept override;
   bool only_wakes() const noexcept override { return true; }
@@ -55,6 +59,7 @@ class Call final : public Sink {
   std::shared_ptr<PipeState> pipe_;
   std::vector<Slot> slots_;
   OnComplete on_complete_;
+  const Ref<Ask> ask_;
   Nanoseconds next_deadline_ = kNever;  // set before the start
   mutable std::mutex mutex_;  // guards the outcomes in slots_, and remaining_
   std::condition_variable changed_;

@@ -132,25 +132,37 @@ bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds 
   }
 }
 
+Ref<Call> PipeState::run(std::vector<Dict> dicts, Nanoseconds timeout) {
+  const Wait wait(Ask::Leaves::kEarly);
+  Ref<Call> call = begin(std::move(dicts), timeout, Inline::kAny, {}, wait.ask());
+  call->wait();
+  return call;
+}
+
 Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete) {
+  Ref<Ask> ask = Running::on_this_thread() ? make_counted<Ask>(Ask::Leaves::kEarly) : Ref<Ask>();
+  return begin(std::move(dicts), timeout, how, std::move(on_complete), std::move(ask));
+}
+
+Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete,
+                           Ref<Ask> ask) {
   const Starting starting(*this);
   if (generation_ != fork_generation())
     throw Error(ErrorCode::kInternal, "this pipe was made before the process forked; make a new one in the child");
   const bool waits = !on_complete;
-  Ref<Call> call = make_counted<Call>(shared_from_this(), std::move(dicts), std::move(on_complete));
+  Ref<Call> call = make_counted<Call>(shared_from_this(), std::move(dicts), std::move(on_complete), ask);
   if (call->size() == 0) {
     if (call->on_complete_) call->on_complete_(*call);
     return call;
   }
   const Nanoseconds moment = now();
-  const Ref<Counted> holder = Running::holder();
   std::vector<Request*> good;
   std::vector<Request*> bad;
   good.reserve(call->size());
   for (Call::Slot& slot : call->slots_) {
     Request& request = *slot.request;
     request.dict.erase(kResult);
-    request.held_by = holder;
+    request.held_by = Ref<Counted>(ask.get());
     (read_urgency(request, timeout, moment) ? good : bad).push_back(&request);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }

@@ -31,8 +31,10 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   static std::shared_ptr<PipeState> build(const PipeConfig& config);
   ~PipeState();
 
-  // Starts the requests. `how` is kAny for a caller that will wait. Throws Error(kPipeClosed), or if the process was
-  // forked; whatever is wrong with a single request becomes its outcome.
+  // Runs the requests and waits for their outcomes. Throws Error(kPipeClosed), or if the process was forked; whatever is
+  // wrong with a single request becomes its outcome.
+  Ref<Call> run(std::vector<Dict> dicts, Nanoseconds timeout);
+  // Starts the requests, for a caller that will not wait inside a backend. `how` is kAny if it will wait at all.
   Ref<Call> start(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete = {});
 
   // Takes nothing more, finishes what is open until the time is up, then fails it, and ends all threads. Gives what
@@ -53,6 +55,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   void destroy() noexcept;
   std::vector<std::string> end(Nanoseconds patience);
   bool owns_this_thread() noexcept;
+  Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete, Ref<Ask> ask);
   void launch(const Ref<Call>& call, const std::vector<Request*>& requests, Inline how);
   template <class Condition>
   bool wait_until(Nanoseconds until, Condition condition);  // of what mutex_ guards

@@ -1,6 +1,7 @@
 // Dicts and items as a plugin sees them.
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
+#include "registry/waits.hpp"
 
 namespace hami {
 
@@ -72,6 +73,7 @@ void add_items(hami_host& host) {
       item->held = parent.branch({}, 0);
       item->held->dict = Dict();
       item->held->items = 1;
+      item->held->held_by = Ref<Counted>(make_counted<Ask>(Ask::Leaves::kDone).get());  // whether its parent waits is not known
       item->keys = &item->held->dict;
       item->request = item->held.get();
       *out = item.release();

@@ -3,8 +3,11 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <tuple>
+#include <utility>
 
 #include "base/blocking.hpp"
+#include "registry/waits.hpp"
 
 namespace hami {
 namespace {
@@ -110,13 +113,17 @@ void Backend::post(Batch batch, Inline how) noexcept {
 }
 
 void post_and_wait(Backend& backend, Batch batch) {
+  const Wait wait(Ask::Leaves::kDone);
   const Ref<Waiter> waiter = make_counted<Waiter>(batch.size());
-  std::vector<Ref<Sink>> outer;
+  std::vector<std::pair<Ref<Sink>, Ref<Counted>>> outer;
   outer.reserve(batch.size());
-  for (Request* request : batch) outer.push_back(std::exchange(request->sink, Ref<Sink>(waiter.get())));
+  for (Request* request : batch) {
+    outer.emplace_back(std::exchange(request->sink, Ref<Sink>(waiter.get())), request->held_by);
+    if (wait.ask()) request->held_by = Ref<Counted>(wait.ask().get());
+  }
   backend.post(batch, Inline::kAny);
   waiter->wait();
-  for (std::size_t i = 0; i < batch.size(); ++i) batch[i].sink = std::move(outer[i]);
+  for (std::size_t i = 0; i < batch.size(); ++i) std::tie(batch[i].sink, batch[i].held_by) = std::move(outer[i]);
 }
 
 }  // namespace hami

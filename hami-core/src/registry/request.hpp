@@ -30,7 +30,7 @@ class Request : public Counted {
   std::optional<Error> error;  // set: it has failed, and nothing more is run on it
   Ref<Sink> sink;
   Ref<Request> parent;        // the request this is a part or a branch of
-  Ref<Counted> held_by;       // who waits for it inside a backend (running.hpp)
+  Ref<Counted> held_by;       // the Ask of who waits for it inside a backend (waits.hpp)
   Ref<Counted> owner;         // the sink's own
   std::size_t index = 0;      // the sink's own
   std::size_t items = 1;      // request_size

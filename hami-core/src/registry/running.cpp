@@ -1,4 +1,4 @@
-// Running, Holder: who waits for what is made here.
+// Running: the batches that a thread is in.
 #include "registry/running.hpp"
 
 #include <algorithm>
@@ -7,30 +7,17 @@ namespace hami {
 
 thread_local Running* Running::innermost_ = nullptr;
 
-bool Holder::includes(const void* node) const noexcept {
-  if (node_ == node) return true;
-  for (const Ref<Counted>& outer : outer_)
-    if (static_cast<const Holder&>(*outer).includes(node)) return true;
-  return false;
-}
-
-Ref<Counted> Running::holder() {
-  Running* here = innermost_;
-  if (!here) return {};
-  if (!here->holder_) {
-    std::vector<Ref<Counted>> outer;
-    const auto add = [&](const Ref<Counted>& one) {  // once: what one call made is held by one, however much it is
-      if (one && (outer.empty() || outer.back().get() != one.get())) outer.push_back(one);
-    };
-    for (const Request* request : here->batch_)
-      for (; request; request = request->parent.get()) add(request->held_by);
-    if (here->outer_) {
-      const Adopted outside(here->outer_);
-      add(holder());
+// Of the outer ones too: a wait that begins here is one in each of them.
+void Running::note_needs() {
+  for (Running* here = this; here && !std::exchange(here->noted_, true); here = here->outer_)
+    for (const Request* request : here->batch_) {
+      Need need = need_of(*request);
+      if (!need.ask) continue;
+      if (std::vector<Need>& known = here->needs_; known.empty() || known.back().ask.get() != need.ask.get())
+        known.push_back(std::move(need));
+      else  // of one call, whose last request counts
+        known.back().until = std::max(known.back().until, need.until);
     }
-    here->holder_ = Ref<Counted>(make_counted<Holder>(here->node_, std::move(outer)).get());
-  }
-  return here->holder_;
 }
 
 Nanoseconds Running::deadline() noexcept {
@@ -38,12 +25,6 @@ Nanoseconds Running::deadline() noexcept {
   Nanoseconds last = 0;
   for (const Request* request : innermost_->batch_) last = std::max(last, request->deadline);
   return last;
-}
-
-bool is_held_by(const Request& request, const void* node) noexcept {
-  for (const Request* one = &request; one; one = one->parent.get())
-    if (one->held_by && static_cast<const Holder&>(*one->held_by).includes(node)) return true;
-  return false;
 }
 
 }  // namespace hami

@@ -1,38 +1,34 @@
-// Which nodes the current thread works for, and so which of them wait for the requests that it makes: a node that is called
-// while all its instances wait for that very call would wait for ever.
+// Which nodes the current thread works for, and so which of them wait for the requests that it makes.
 #pragma once
 
 #include <utility>
 #include <vector>
 
-#include "registry/request.hpp"
+#include "registry/waits.hpp"
 
 namespace hami {
-
-// A node that waits for a request, and those that wait for the batch in which it was made.
-class Holder final : public Counted {
- public:
-  Holder(const void* node, std::vector<Ref<Counted>> outer) : node_(node), outer_(std::move(outer)) {}
-  bool includes(const void* node) const noexcept;
-
- private:
-  const void* node_;
-  std::vector<Ref<Counted>> outer_;  // Holders
-};
 
 // Stands on the stack of a thread that runs a batch of a node.
 class Running {
  public:
-  Running(const void* node, Batch batch) noexcept : node_(node), batch_(batch), outer_(innermost_) { innermost_ = this; }
+  Running(Place& place, std::size_t instance, Batch batch) noexcept
+      : place_(place), instance_(instance), batch_(batch), outer_(innermost_) {
+    innermost_ = this;
+  }
   ~Running() { innermost_ = outer_; }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
   static Running* on_this_thread() noexcept { return innermost_; }
-  // Who holds a request that is made on this thread now; null: nobody.
-  static Ref<Counted> holder();
   // When nobody waits any more for what the batch here is run for, so neither for what is made here; kNever: there is none.
   static Nanoseconds deadline() noexcept;
+
+  Place& place() const noexcept { return place_; }
+  std::size_t instance() const noexcept { return instance_; }
+  const Running* outer() const noexcept { return outer_; }
+  // Who waits for this batch; known once it was noted, on this thread and before the batch was passed on.
+  const std::vector<Need>& needs() const noexcept { return needs_; }
+  void note_needs();
 
   // A thread on which the one that runs `caller` waits: it works for the same nodes.
   class Adopted {
@@ -47,14 +43,13 @@ class Running {
   };
 
  private:
-  const void* node_;
+  Place& place_;
+  const std::size_t instance_;
   Batch batch_;
-  Running* outer_;
-  Ref<Counted> holder_;  // made when first asked for
+  Running* const outer_;
+  bool noted_ = false;
+  std::vector<Need> needs_;
   static thread_local Running* innermost_;
 };
-
-// Whether an instance of the node waits for this request.
-bool is_held_by(const Request& request, const void* node) noexcept;
 
 }  // namespace hami

@@ -163,8 +163,6 @@ void InstanceDispatcher::post_(Batch batch, Inline how) {
     }
   }
   if (admitted.empty()) return;
-  if (Running::on_this_thread())
-    for (Request* request : admitted) request->held_by = Running::holder();
   const Batch ready(admitted);
   const std::size_t items = ready.items();
   const std::optional<Index> instance = claim_inline(items, how);
@@ -185,7 +183,7 @@ std::optional<InstanceDispatcher::Index> InstanceDispatcher::claim_inline(std::s
 }
 
 Nanoseconds InstanceDispatcher::run(Index instance, Batch batch) noexcept {
-  const Running running(this, batch);
+  const Running running(*this, instance, batch);
   return runner_->run(*instances_[instance]->backend, batch);
 }
 
@@ -246,7 +244,33 @@ void InstanceDispatcher::notify_company() {
   if (scheduler_->has_company()) instances_[*scheduler_->gathering()]->company.notify_all();
 }
 
+void InstanceDispatcher::add_stuck(const std::vector<Index>& lost, Nanoseconds moment, std::vector<const Ask*>& stuck) {
+  std::lock_guard lock(mutex_);
+  scheduler_->add_stuck(lost, moment, stuck);
+}
+
+// Fails each request for which a backend would wait for ever; the others of them are seen as waiting here from now on.
+void InstanceDispatcher::refuse_circles(const std::vector<Request*>& requests) {
+  for (Request* request : requests) {
+    if (!need_of(*request).ask) continue;
+    const WaitsStandStill still;
+    try {
+      bool must_wait = false;
+      {
+        std::lock_guard lock(mutex_);
+        must_wait = scheduler_->begin_arrival(*request);
+      }
+      if (must_wait) still.check_circle(*request, *this);
+    } catch (...) {
+      request->fail(current_error());
+      std::lock_guard lock(mutex_);
+      scheduler_->end_arrival(*request);
+    }
+  }
+}
+
 void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline how) {
+  refuse_circles(requests);
   std::vector<Request*> refused;
   std::vector<Index> woken;
   Requests dropped;
@@ -257,11 +281,12 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline h
     std::size_t items = 0;
     std::optional<Error> interrupted;  // once the user wants the thread back, nothing of this call waits any more
     for (Request* request : requests) {
+      if (!request->alive()) {
+        refused.push_back(request);
+        continue;
+      }
       try {
         if (interrupted) throw Error(*interrupted);
-        if (scheduler_->idle().empty() && is_held_by(*request, this))
-          throw Error(ErrorCode::kReentrantCall,
-                      "node \"" + node_ + "\" was called by its own backend while all its instances are busy");
         if (how != Inline::kFromLoop || reject_when_full_ || scheduler_->stopping())
           make_room(lock, request->deadline, dropped, interrupted);
         scheduler_->push(Ref<Request>(request), arrived, call);
@@ -270,6 +295,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline h
         request->fail(current_error());
         refused.push_back(request);
       }
+      scheduler_->end_arrival(*request);
     }
     notify_company();
     for (std::size_t hands = scheduler_->hands_for(items); hands > 0; --hands)

@@ -16,6 +16,7 @@ namespace hami {
 
 class InstanceDispatcher final : public Backend,
                                  public Stoppable,
+                                 public Place,
                                  public std::enable_shared_from_this<InstanceDispatcher> {
  public:
   ~InstanceDispatcher() override;
@@ -51,7 +52,11 @@ class InstanceDispatcher final : public Backend,
   void set_limits(const Params& params);
   void set_probes();
   std::optional<Index> claim_inline(std::size_t items, Inline how);
+  const std::string& place_name() const noexcept override { return node_; }
+  void add_stuck(const std::vector<Index>& lost, Nanoseconds moment, std::vector<const Ask*>& stuck) override;
+
   void enqueue(const std::vector<Request*>& requests, Inline how);
+  void refuse_circles(const std::vector<Request*>& requests);
   void make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until, Requests& dropped,
                  std::optional<Error>& interrupted);
   void wake(Index instance) noexcept;

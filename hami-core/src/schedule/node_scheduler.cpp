@@ -31,6 +31,35 @@ void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t
   queue_.push_back({std::move(request), moment, call});
 }
 
+bool NodeScheduler::begin_arrival(const Request& request) {
+  asked_inside_ = true;
+  arriving_.push_back(&request);
+  const auto is_for_it = [&](Index instance) { return takes(instance, request); };
+  return !queue_.empty() || std::none_of(idle_.begin(), idle_.end(), is_for_it);
+}
+
+void NodeScheduler::end_arrival(const Request& request) noexcept {
+  arriving_.erase(std::remove(arriving_.begin(), arriving_.end(), &request), arriving_.end());
+}
+
+// What is behind a stuck request is stuck too, unless that leaves the queue: its time is up, or its caller has left.
+void NodeScheduler::add_stuck(const std::vector<Index>& lost, Nanoseconds moment, std::vector<const Ask*>& stuck) const {
+  if (!asked_inside_) return;
+  std::vector<bool> comes(instances_.size(), true);
+  for (Index instance : lost) comes[instance] = false;
+  if (alike_ && std::find(comes.begin(), comes.end(), true) != comes.end()) return;
+  bool closed = false;
+  const auto look_at = [&](const Request& request) {
+    bool taken = false;
+    for (Index i = 0; i < instances_.size(); ++i) taken = taken || (comes[i] && takes(i, request));
+    if (taken && !closed) return;
+    if (const Need need = need_of(request); need.ask && need.until >= moment) stuck.push_back(need.ask.get());
+    closed = closed || (request.deadline >= moment && !request.abandoned());
+  };
+  for (const Task& task : queue_) look_at(*task.request);
+  for (const Request* request : arriving_) look_at(*request);
+}
+
 // True if nobody waits for this request any more: it has then failed and left the queue.
 bool NodeScheduler::drop_if_dead(std::size_t index, Nanoseconds moment, Requests& dropped) {
   Request& request = *queue_[index].request;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "registry/backend.hpp"
+#include "registry/waits.hpp"
 #include "schedule/cost_model.hpp"
 
 namespace hami {
@@ -46,6 +47,12 @@ class NodeScheduler {
   const Request* first() const noexcept { return queue_.empty() ? nullptr : queue_.front().request.get(); }
   // `call` is the same for what came together.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call);
+  // For requests that backends wait for: until it is pushed or refused, such a one counts as the last that waits. False: an
+  // instance is there for it.
+  bool begin_arrival(const Request& request);
+  void end_arrival(const Request& request) noexcept;
+  // Adds what needs, until `moment` at least, a request that is not run while the `lost` instances are away.
+  void add_stuck(const std::vector<Index>& lost, Nanoseconds moment, std::vector<const Ask*>& stuck) const;
   // Takes out what nobody waits for any more; it has failed.
   void drop_dead(Nanoseconds moment, Requests& dropped);
   Requests take_all();
@@ -107,6 +114,7 @@ class NodeScheduler {
     std::size_t items = 0;
   };
 
+  bool takes(Index instance, const Request& request) const noexcept { return request.items <= most(instance); }
   bool drop_if_dead(std::size_t index, Nanoseconds moment, Requests& dropped);
   std::size_t most(Index instance) const noexcept;
   std::size_t least(Index instance) const noexcept;
@@ -130,6 +138,8 @@ class NodeScheduler {
   std::deque<Task> queue_;
   std::size_t items_ = 0;  // in the queue
   std::vector<Index> idle_;
+  std::vector<const Request*> arriving_;
+  bool asked_inside_ = false;  // something that a backend waits for has arrived, ever
   bool stopping_ = false;
   std::optional<Index> gathering_;
   std::size_t enough_ = 0;  // items for which the gathering instance need not wait any longer

@@ -1,0 +1,521 @@
+// Calls inside calls of several requests: the one that closes a circle gets an error, all others end as they would alone.
+#include <atomic>
+#include <map>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "pipes.hpp"
+#include "plugin/library.hpp"
+
+using namespace hami;
+using namespace hami::testing;
+
+namespace {
+
+// Nodes whose backends do what a test says. A number above 99 is answered at once with the number plus one.
+class Nodes {
+ public:
+  using Act = std::function<std::int64_t(std::int64_t)>;
+
+  explicit Nodes(const Traits& traits = own_thread()) {
+    define("TestActs", [this](Batch batch, const Params& params) {
+      for (Request* request : batch) {
+        const std::int64_t given = number(*request);
+        answer(*request, Value(given > 99 ? given + 1 : acts.at(params.get<std::string>("node_name"))(given)));
+      }
+    }, {traits, {}, "node_name: str"});
+  }
+  ~Nodes() { state = nullptr; }
+
+  // `instances` by node, in the order of the nodes.
+  void build(const std::vector<std::pair<std::string, std::int64_t>>& instances) {
+    PipeConfig config;
+    for (const auto& [name, count] : instances)
+      config.nodes.push_back({name, {{"backend", "TestActs"}, {"instance_num", count}}});
+    build(config);
+  }
+  void build(const PipeConfig& config) {
+    pipe = std::make_unique<TestPipe>(config);
+    state = (**pipe).shared_from_this();
+  }
+
+  static Dict to(const std::string& node, std::int64_t number) {
+    Dict dict = request_of(Value(number));
+    dict.enter("node_name", Value(node));
+    return dict;
+  }
+  static std::vector<Dict> one(Dict dict) {
+    std::vector<Dict> dicts;
+    dicts.push_back(std::move(dict));
+    return dicts;
+  }
+  // What an act does: calls a node, and fails as that fails.
+  std::int64_t ask(const std::string& node, std::int64_t number) { return ask(one(to(node, number))); }
+  std::int64_t ask(std::vector<Dict> dicts) {
+    const Ref<Call> call = state->run(std::move(dicts), kNever);
+    for (std::size_t i = 0; i < call->size(); ++i)
+      if (call->error(i)) throw Error(*call->error(i));
+    return outcome(*call).number();
+  }
+  // The same, and `told` the last node of the pipe once the call waits for the first.
+  std::int64_t ask_and_tell(const std::string& node, std::int64_t number, const std::string& last) {
+    std::vector<Dict> dicts = one(to(node, number));
+    dicts.push_back(to(last, 1));
+    return ask(std::move(dicts));
+  }
+  TestPipe::Pending submit(const std::string& node, std::int64_t number) { return pipe->submit(to(node, number)); }
+
+  std::map<std::string, Act> acts;
+  std::shared_ptr<PipeState> state;
+  std::unique_ptr<TestPipe> pipe;
+};
+
+void check_circle(const Outcome& made, const std::string& path) {
+  CHECK(made.code == ErrorCode::kReentrantCall);
+  CHECK_EQ(made.message, "the call of node \"" + path.substr(0, path.find(' ')) + "\" would never end: in " + path +
+                             " every instance waits for the next node; give one of them more instances (instance_num), the "
+                             "calls a timeout, or call in another order");
+}
+
+void load_plugin(const char* path) {
+  register_core();
+  for (const ClassPtr& cls : load_library(path, "").classes) Registry::instance().define(cls);
+}
+
+// Of several requests one has closed a circle, and the others went well.
+void check_one_closed(std::vector<TestPipe::Pending>& pending) {
+  int closed = 0;
+  for (TestPipe::Pending& one : pending) {
+    const Outcome made = one.wait();
+    if (!made.good) CHECK(made.code == ErrorCode::kReentrantCall);
+    closed += !made.good;
+  }
+  CHECK_EQ(closed, 1);
+}
+
+}  // namespace
+
+TEST_CASE("of two requests that hold each other's nodes the one that closes the circle gets an error, the other goes on") {
+  for (const Traits& traits : {own_thread(), any_thread()}) {
+    Nodes nodes(traits);
+    Latch held, waits;
+    nodes.acts["a"] = [&](std::int64_t) {
+      held.add();
+      held.wait_for(2);
+      return nodes.ask_and_tell("b", 200, "tell");
+    };
+    nodes.acts["b"] = [&](std::int64_t) {
+      held.add();
+      waits.wait_for(1);
+      return nodes.ask("a", 100);
+    };
+    nodes.acts["tell"] = [&](std::int64_t) {
+      waits.add();
+      return 0;
+    };
+    nodes.build({{"a", 1}, {"b", 1}, {"tell", 1}});
+    TestPipe::Pending first = nodes.submit("a", 1);
+    TestPipe::Pending second = nodes.submit("b", 2);
+    check_circle(second.wait(), "a -> b -> a");
+    CHECK_EQ(first.wait().number(), 201);
+  }
+}
+
+TEST_CASE("a circle of three requests over three nodes ends for one of them") {
+  Nodes nodes;
+  Latch held;
+  for (const auto& [here, next] : std::map<std::string, std::string>{{"a", "b"}, {"b", "c"}, {"c", "a"}})
+    nodes.acts[here] = [&nodes, &held, next = next](std::int64_t) {
+      held.add();
+      held.wait_for(3);
+      return nodes.ask(next, 100);
+    };
+  nodes.build({{"a", 1}, {"b", 1}, {"c", 1}});
+  std::vector<TestPipe::Pending> pending{nodes.submit("a", 1), nodes.submit("b", 2), nodes.submit("c", 3)};
+  check_one_closed(pending);
+}
+
+TEST_CASE("a node with two instances is in a circle when both are held, and not before") {
+  for (const std::size_t holders : {1, 2}) {
+    CAPTURE(holders);
+    Nodes nodes;
+    Latch held;
+    nodes.acts["a"] = [&](std::int64_t) {
+      held.add();
+      held.wait_for(holders + 1);
+      return nodes.ask("b", 100);
+    };
+    nodes.acts["b"] = [&](std::int64_t) {
+      held.add();
+      held.wait_for(holders + 1);
+      return nodes.ask("a", 100);
+    };
+    nodes.build({{"a", 2}, {"b", 1}});
+    std::vector<TestPipe::Pending> pending{nodes.submit("b", 0)};
+    for (std::size_t i = 0; i < holders; ++i) pending.push_back(nodes.submit("a", 1));
+    if (holders == 2) {
+      check_one_closed(pending);
+    } else {
+      for (TestPipe::Pending& one : pending) CHECK_EQ(one.wait().number(), 101);
+    }
+  }
+}
+
+TEST_CASE("a call of the own node waits for an instance that is busy with something else") {
+  Nodes nodes;
+  Latch in, waits;
+  nodes.acts["a"] = [&](std::int64_t given) {
+    in.add();
+    in.wait_for(2);
+    if (given == 2) return nodes.ask_and_tell("a", 100, "tell");
+    waits.wait_for(1);
+    return given;
+  };
+  nodes.acts["tell"] = [&](std::int64_t) {
+    waits.add();
+    return 0;
+  };
+  nodes.build({{"a", 2}, {"tell", 1}});
+  TestPipe::Pending busy = nodes.submit("a", 1);
+  TestPipe::Pending calls = nodes.submit("a", 2);
+  CHECK_EQ(calls.wait().number(), 101);
+  CHECK_EQ(busy.wait().number(), 1);
+}
+
+TEST_CASE("a circle that is closed by the step from one node to the next ends there") {
+  Nodes nodes;
+  PipeConfig config;
+  config.nodes = {{"before", {{"backend", "TestActs"}, {"next", "a"}}}, {"a", {{"backend", "TestActs"}}}};
+  nodes.acts["a"] = [&](std::int64_t) { return nodes.ask("before", 2); };
+  nodes.acts["before"] = [&](std::int64_t) { return 3; };
+  nodes.build(config);
+  check_circle(nodes.submit("a", 1).wait(), "a -> a");
+}
+
+TEST_CASE("backends that pass their requests on to each other's nodes are seen in a circle, on whatever thread") {
+  std::optional<Latch> held;
+  define("TestTurn", [](Batch batch, const Params&) { add(batch, 10); });
+  define("TestComesFirst", [&](Batch batch, const Params&) {
+    for (Request* request : batch) {
+      const bool first = number(*request) < 20;
+      if (first) held->add();
+      if (first) held->wait_for(2);
+      answer(*request, Value(first));
+    }
+  });
+  load_plugin(HAMI_SURROUNDINGS);
+  for (const std::string how : {"Forward[node.*]", "BackgroundThread[Forward[node.*]]", "BuiltFind(name=node.*)"}) {
+    CAPTURE(how);
+    const auto passes_on_to = [&](const char* node) {
+      std::string there = how;
+      return "S[TestTurn,Filter[TestComesFirst," + there.replace(there.find('*'), 1, node) + "]]";
+    };
+    PipeConfig config;
+    config.nodes = {{"a", {{"backend", Value(passes_on_to("b"))}}}, {"b", {{"backend", Value(passes_on_to("a"))}}}};
+    TestPipe pipe(config);
+    held.emplace();
+    std::vector<TestPipe::Pending> submitted{pipe.submit(Nodes::to("a", 1)), pipe.submit(Nodes::to("b", 2))};
+    check_one_closed(submitted);
+    // On the threads of callers.
+    held.emplace();
+    std::atomic<int> closed{0};
+    Latch ended;
+    std::vector<std::thread> callers;
+    for (const char* node : {"a", "b"})
+      callers.emplace_back([&, node] {
+        const Outcome made = pipe.call(Nodes::to(node, 1));
+        if (made.good)
+          CHECK_EQ(made.number(), 21);
+        else
+          CHECK(made.code == ErrorCode::kReentrantCall);
+        closed += !made.good;
+        ended.add();
+      });
+    ended.wait_for(2);
+    for (std::thread& caller : callers) caller.join();
+    CHECK_EQ(closed, 1);
+  }
+}
+
+TEST_CASE("the parts of a list that are passed on are seen in a circle") {
+  std::optional<Latch> held;
+  define("TestMeets", [&](Batch batch, const Params&) {
+    for (Request* request : batch) {
+      held->add();
+      held->wait_for(2);
+      request->dict.set(kResult, *request->dict.find(kData));
+    }
+  });
+  define("TestIsList", [](Batch batch, const Params&) {
+    for (Request* request : batch) answer(*request, Value(request->dict.find(kData)->kind() == Kind::kList));
+  });
+  load_plugin(HAMI_GOLDEN);
+  for (const std::string how : {"FanOut", "BuiltEach"}) {
+    CAPTURE(how);
+    const auto passes_on_to = [&](const std::string& node) {
+      return Value("Filter[TestIsList,S[TestMeets," + how + "[Forward[node." + node + "]]]]");
+    };
+    PipeConfig config;
+    config.nodes = {{"a", {{"backend", passes_on_to("b")}}}, {"b", {{"backend", passes_on_to("a")}}}};
+    TestPipe pipe(config);
+    held.emplace();
+    std::vector<TestPipe::Pending> submitted;
+    for (const char* node : {"a", "b"}) {
+      Dict dict = request_of(make_list({1, 2, 3}));
+      dict.enter("node_name", Value(node));
+      submitted.push_back(pipe.submit(std::move(dict)));
+    }
+    check_one_closed(submitted);
+  }
+}
+
+TEST_CASE("a circle is seen where there is no room in the queue either") {
+  Nodes nodes;
+  Latch held, waits;
+  nodes.acts["a"] = [&](std::int64_t) {
+    held.add();
+    held.wait_for(2);
+    return nodes.ask("b", 200);
+  };
+  nodes.acts["b"] = [&](std::int64_t) {
+    held.add();
+    waits.wait_for(1);
+    return nodes.ask("a", 100);
+  };
+  PipeConfig config;
+  for (const char* name : {"a", "b"}) config.nodes.push_back({name, {{"backend", "TestActs"}, {"queue_max", 1}}});
+  nodes.build(config);
+  std::vector<TestPipe::Pending> pending{nodes.submit("a", 1), nodes.submit("b", 2)};
+  held.wait_for(2);
+  TestPipe::Pending fills_a = nodes.submit("a", 300);
+  waits.add();
+  check_one_closed(pending);
+  CHECK_EQ(fills_a.wait().number(), 301);
+}
+
+TEST_CASE("who has time for a circle to end by itself is not refused") {
+  Nodes nodes;
+  Latch held;
+  nodes.acts["a"] = [&](std::int64_t) {
+    held.add();
+    held.wait_for(2);
+    Dict short_of_time = Nodes::to("b", 200);
+    short_of_time.enter("timeout", Value(20));
+    try {
+      return nodes.ask(Nodes::one(std::move(short_of_time)));
+    } catch (const Error& error) {
+      // Who comes last closes the circle; only who has less time than the other is refused at once.
+      CHECK((error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kReentrantCall));
+      return std::int64_t{-1};
+    }
+  };
+  nodes.acts["b"] = [&](std::int64_t) {
+    held.add();
+    held.wait_for(2);
+    return nodes.ask("a", 100);
+  };
+  nodes.build({{"a", 1}, {"b", 1}});
+  TestPipe::Pending first = nodes.submit("a", 1);
+  TestPipe::Pending second = nodes.submit("b", 2);
+  CHECK_EQ(second.wait().number(), 101);
+  CHECK(first.wait().good);
+}
+
+TEST_CASE("who has time, but nobody else in the circle has less, is refused at once") {
+  Nodes nodes;
+  nodes.acts["a"] = [&](std::int64_t) { return nodes.ask("a", 100); };
+  nodes.build({{"a", 1}});
+  Dict dict = Nodes::to("a", 1);
+  dict.enter("timeout", Value("10h"));
+  check_circle(nodes.pipe->submit(std::move(dict)).wait(), "a -> a");
+}
+
+TEST_CASE("what a backend submits to its own node without waiting for it is run afterwards") {
+  Nodes nodes;
+  TestPipe::Pending later;
+  nodes.acts["a"] = [&](std::int64_t given) {
+    later = nodes.submit("a", 100);
+    return given;
+  };
+  nodes.build({{"a", 1}});
+  CHECK_EQ(nodes.submit("a", 1).wait().number(), 1);
+  CHECK_EQ(later.wait().number(), 101);
+}
+
+TEST_CASE("who waits inside a backend for what was submitted there, and closes a circle by that, gives it up") {
+  Nodes nodes;
+  nodes.acts["a"] = [&](std::int64_t) {
+    const TestPipe::Pending later = nodes.submit("a", 100);
+    later.call->wait_inside();
+    check_circle(outcome(*later.call), "a -> a");
+    const TestPipe::Pending other = nodes.submit("b", 100);
+    other.call->wait_inside();
+    return outcome(*other.call).number();
+  };
+  nodes.build({{"a", 1}, {"b", 1}});
+  CHECK_EQ(nodes.submit("a", 1).wait().number(), 101);
+}
+
+TEST_CASE("a wait for a request that runs where somebody waits for the waiting node closes the circle") {
+  Nodes nodes;
+  Latch waits;
+  nodes.acts["a"] = [&](std::int64_t) {
+    const TestPipe::Pending later = nodes.submit("b", 2);
+    waits.wait_for(1);
+    later.call->wait_inside();
+    check_circle(outcome(*later.call), "b -> a -> b");
+    return std::int64_t{1};
+  };
+  nodes.acts["b"] = [&](std::int64_t) { return nodes.ask_and_tell("a", 100, "tell"); };
+  nodes.acts["tell"] = [&](std::int64_t) {
+    waits.add();
+    return 0;
+  };
+  nodes.build({{"a", 1}, {"b", 1}, {"tell", 1}});
+  CHECK(nodes.submit("a", 1).wait().good);
+}
+
+TEST_CASE("an instance whose caller has left is in a circle as long as it waits") {
+  Nodes nodes;
+  Latch held, waits, left;
+  nodes.acts["a"] = [&](std::int64_t) {
+    held.add();
+    held.wait_for(2);
+    return nodes.ask_and_tell("b", 200, "tell");
+  };
+  nodes.acts["b"] = [&](std::int64_t) {
+    held.add();
+    left.wait_for(1);
+    return nodes.ask("a", 100);
+  };
+  nodes.acts["tell"] = [&](std::int64_t) {
+    waits.add();
+    return 0;
+  };
+  nodes.build({{"a", 1}, {"b", 1}, {"tell", 1}});
+  TestPipe::Pending first = nodes.submit("a", 1);
+  TestPipe::Pending second = nodes.submit("b", 2);
+  waits.wait_for(1);
+  CHECK(first.call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller")));
+  left.add();
+  check_circle(second.wait(), "a -> b -> a");
+  CHECK(first.wait().code == ErrorCode::kCancelled);
+  CHECK_EQ(nodes.submit("a", 300).wait().number(), 301);
+}
+
+TEST_CASE("a circle may lead through several pipes") {
+  Nodes nodes;
+  std::shared_ptr<PipeState> other;
+  define("TestAsksBack", [&](Batch batch, const Params&) {
+    for (Request* request : batch) answer(*request, Value(nodes.ask("a", number(*request))));
+  }, {own_thread(), {}, ""});
+  TestPipe outside({{"backend", "TestAsksBack"}});
+  other = outside->shared_from_this();
+  nodes.acts["a"] = [&](std::int64_t given) {
+    const Ref<Call> call = other->run(requests_of({given}), kNever);
+    if (call->error(0)) throw Error(*call->error(0));
+    return outcome(*call).number();
+  };
+  nodes.build({{"a", 1}});
+  check_circle(nodes.submit("a", 1).wait(), "a -> n -> a");
+  other = nullptr;
+}
+
+namespace {
+
+enum class Play { kAnywhere, kUpwards, kClosed };
+
+// Requests that call nodes at random, several levels deep: `data` is a seed, its last digit how deep it still goes. Upwards
+// they call only nodes behind their own; `kClosed`: anywhere, until the pipe is closed in the middle. Returns how many were
+// refused.
+std::size_t play(unsigned seed, Play how) {
+  constexpr std::int64_t kNodes = 5;
+  constexpr std::size_t callers = 6, calls = 40;
+  const bool upwards = how == Play::kUpwards;
+  std::mt19937 random(seed);
+  const auto name = [](std::int64_t node) { return "n" + std::to_string(node); };
+  std::shared_ptr<PipeState> state;
+  std::atomic<std::size_t> refused{0}, good{0}, closed{0};
+  const auto act = [&](Batch batch, const Params& params) {
+    const std::int64_t here = params.get<std::string>("node_name")[1] - '0';
+    for (Request* request : batch) {
+      const std::int64_t given = number(*request);
+      std::mt19937 dice(static_cast<unsigned>(given));
+      if (given % 10 > 0 && (!upwards || here + 1 < kNodes)) {
+        std::vector<Dict> dicts;
+        for (unsigned i = 0; i <= dice() % 2; ++i) {
+          const std::int64_t first = upwards ? here + 1 : 0;
+          const std::int64_t next = first + static_cast<std::int64_t>(dice()) % (kNodes - first);
+          dicts.push_back(Nodes::to(name(next), static_cast<std::int64_t>(dice() % 100'000) * 10 + given % 10 - 1));
+        }
+        const Ref<Call> call = state->run(std::move(dicts), kNever);
+        for (std::size_t i = 0; i < call->size(); ++i)
+          if (call->error(i)) throw Error(*call->error(i));
+      }
+      answer(*request, Value(0));
+    }
+  };
+  define("TestRandomOwn", act, {own_thread(), {1, 4}, "node_name: str"});
+  define("TestRandomAny", act, {any_thread(), {1, 4}, "node_name: str"});
+  PipeConfig config;
+  for (std::int64_t node = 0; node < kNodes; ++node) {
+    config.nodes.push_back({name(node), {{"backend", random() % 2 ? "TestRandomOwn" : "TestRandomAny"},
+                                         {"instance_num", static_cast<std::int64_t>(1 + random() % 3)}}});
+    if (random() % 3 == 0 && node + 1 < kNodes) config.nodes.back().keys.emplace_back("next", Value(name(node + 1)));
+  }
+  TestPipe pipe(config);
+  state = pipe->shared_from_this();
+  Latch ended;
+  std::vector<std::thread> threads;
+  for (std::size_t caller = 0; caller < callers; ++caller)
+    threads.emplace_back([&, seed = random()] {
+      std::mt19937 dice(seed);
+      for (std::size_t i = 0; i < calls; ++i) {
+        const auto number = static_cast<std::int64_t>(dice() % 100'000) * 10 + 3;
+        try {
+          const Outcome made = pipe.call(Nodes::to(name(static_cast<std::int64_t>(dice() % kNodes)), number));
+          if (!made.good) throw Error(made.code, made.message);
+          ++good;
+        } catch (const Error& error) {
+          const bool circle = error.code() == ErrorCode::kReentrantCall;
+          CHECK((circle || (how == Play::kClosed && error.code() == ErrorCode::kPipeClosed)));
+          ++(circle ? refused : closed);
+        }
+        ended.add();
+      }
+    });
+  for (std::size_t each = 1; each <= callers * calls; ++each) {
+    if (how == Play::kClosed && each == calls) CHECK(pipe.close(0).empty());
+    ended.wait_for(each);
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK_EQ(good + refused + closed, callers * calls);
+  state = nullptr;
+  return refused;
+}
+
+}  // namespace
+
+TEST_CASE("stress: in graphs of calls at random every request ends") {
+  std::size_t refused = 0;
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    CAPTURE(seed);
+    refused += play(seed, Play::kAnywhere);
+  }
+  CHECK(refused > 0);
+}
+
+TEST_CASE("stress: where nodes call only those behind them no call is refused") {
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    CAPTURE(seed);
+    CHECK_EQ(play(seed, Play::kUpwards), 0u);
+  }
+}
+
+TEST_CASE("stress: a pipe that is closed while its nodes call each other at random ends all of it") {
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    CAPTURE(seed);
+    play(seed, Play::kClosed);
+  }
+}

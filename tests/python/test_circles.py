@@ -1,0 +1,119 @@
+"""Backends that call each other's nodes: whoever closes a circle of waits gets an error, all others go on."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import hami
+import pytest
+from running import PATIENCE, each
+
+ADVICE = (
+    "every instance waits for the next node; give one of them more instances (instance_num), the calls a timeout, or "
+    "call in another order"
+)
+
+
+def first_line(error: BaseException | None) -> str:
+    return str(error).splitlines()[0]
+
+
+@pytest.mark.parametrize("thread", ["own", "any"])
+@pytest.mark.parametrize("nodes", ["ab", "abc"])
+def test_one_of_several_requests_that_hold_each_others_nodes_gets_an_error(nodes: str, thread: str) -> None:
+    pipes: list[hami.Pipe] = []
+    all_hold = threading.Barrier(len(nodes))
+
+    def ask(data: Any) -> Any:
+        if data == "asked":
+            return "good"
+        all_hold.wait(PATIENCE)
+        return pipes[0]({"data": "asked", "node_name": data})["result"]
+
+    each(ask, "TestAsksNext", thread=thread)
+    config = {node: {"backend": "TestAsksNext"} for node in nodes}
+    with hami.pipe(config) as pipe:
+        pipes.append(pipe)
+        following = dict(zip(nodes, nodes[1:] + nodes[0], strict=True))
+        futures = [pipe.submit({"data": following[node], "node_name": node}) for node in nodes]
+        errors = [error for error in (future.exception(PATIENCE) for future in futures) if error is not None]
+        assert [type(error) for error in errors] == [hami.ReentrantCall]
+        start = first_line(errors[0]).split('"')[1]
+        path = (nodes * 2)[nodes.index(start) :][: len(nodes)] + start
+        assert first_line(errors[0]) == f'the call of node "{start}" would never end: in {" -> ".join(path)} {ADVICE}'
+        good = [future.result(0)["result"] for future in futures if future.exception(0) is None]
+        assert good == ["good"] * (len(nodes) - 1)
+
+
+@pytest.mark.parametrize("how", ["result", "exception"])
+def test_waiting_inside_for_what_was_submitted_to_the_own_node_is_an_error(how: str) -> None:
+    pipes: list[hami.Pipe] = []
+
+    def wait(number: int) -> Any:
+        if number > 1:
+            return number
+        future = pipes[0].submit({"data": 2})
+        if how == "result":
+            return future.result()["result"]
+        error = future.exception()
+        assert error is not None
+        raise error
+
+    each(wait, "TestWaits")
+    with hami.pipe({"n": {"backend": "TestWaits"}}) as pipe:
+        pipes.append(pipe)
+        error = pipe.submit({"data": 1}).exception(PATIENCE)
+        assert type(error) is hami.ReentrantCall
+        assert first_line(error) == f'the call of node "n" would never end: in n -> n {ADVICE}'
+        assert pipe({"data": 3})["result"] == 3
+
+
+def test_what_is_submitted_to_the_own_node_runs_when_nobody_waits_for_it() -> None:
+    pipes: list[hami.Pipe] = []
+    submitted: list[Any] = []
+
+    def submit(number: int) -> int:
+        if number < 3:
+            submitted.append(pipes[0].submit({"data": number + 1}))
+        return number
+
+    each(submit, "TestSubmits")
+    with hami.pipe("TestSubmits") as pipe:
+        pipes.append(pipe)
+        assert pipe({"data": 1})["result"] == 1
+        assert submitted[0].result(PATIENCE)["result"] == 2
+        assert submitted[1].result(PATIENCE)["result"] == 3
+
+
+def test_a_backend_may_wait_for_what_it_submitted_to_another_node() -> None:
+    pipes: list[hami.Pipe] = []
+    each(lambda number: pipes[0].submit({"data": number, "node_name": "b"}).result()["result"] + 1, "TestWaits")
+    with hami.pipe({"a": {"backend": "TestWaits"}, "b": {"backend": "Identity"}}) as pipe:
+        pipes.append(pipe)
+        assert pipe({"data": 1, "node_name": "a"})["result"] == 2
+
+
+def test_backends_that_pass_requests_on_to_each_others_nodes_are_seen() -> None:
+    all_hold = threading.Barrier(2)
+
+    class Meets(hami.Backend):
+        """Passes its request on to its child, once a second request is here; what was passed on already is answered."""
+
+        thread = "concurrent"
+        children = (1, 1)
+
+        def forward(self, batch: list[Any]) -> None:
+            if "seen" in batch[0]:
+                batch[0]["result"] = "good"
+                return
+            batch[0]["seen"] = True
+            all_hold.wait(PATIENCE)
+            self.children[0].forward(batch)
+
+    hami.register("TestMeets")(Meets)
+    config = {"a": {"backend": "TestMeets[Forward[node.b]]"}, "b": {"backend": "TestMeets[Forward[node.a]]"}}
+    with hami.pipe(config) as pipe:
+        futures = [pipe.submit({"data": 1, "node_name": node}) for node in "ab"]
+        errors = [future.exception(PATIENCE) for future in futures]
+        assert sorted(str(type(error).__name__) for error in errors) == ["NoneType", "ReentrantCall"]
