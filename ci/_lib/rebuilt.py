@@ -19,7 +19,7 @@ def in_another_folder(interpreter: Interpreter) -> list[Path]:
     place = CACHE / "another" / "place"
     shutil.rmtree(place.parent, ignore_errors=True)
     checkout, cache = place / "checkout", place / "cache"
-    shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".cache", ".git", "wheelhouse", *NOT_SOURCE_FOLDERS))
+    shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".cache", "wheelhouse", *NOT_SOURCE_FOLDERS))
     for shared in SHARED:
         (cache / shared).parent.mkdir(parents=True, exist_ok=True)
         (cache / shared).symlink_to(CACHE / shared)

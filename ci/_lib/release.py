@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from . import changelog, compatibility
+from .checkout import git
 from .steps import Failure
 
 VERSION_LINE = re.compile(r'^version = "[^"]+"', re.MULTILINE)
@@ -48,13 +48,6 @@ def require_ready(root: Path, package: str, version: str) -> None:
     changed = git(root, "status", "--porcelain")
     if changed:
         raise Failure(f"the checkout has changes that are not committed:\n{changed}")
-
-
-def git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise Failure(done.stderr.strip())
-    return done.stdout.rstrip()
 
 
 @contextmanager

@@ -8,33 +8,43 @@ import shutil
 import tarfile
 from pathlib import Path
 
-from . import backend, core_wheel, plugin_wheels
-from .paths import CACHE, REQUIREMENTS, ROOT, content_key
+from . import backend, core_wheel
+from .checkout import tracked
+from .paths import CACHE, REQUIREMENTS, ROOT, content_key, pyproject
 
 SDISTS = CACHE / "sdists"
-INPUTS = [ROOT / "ci" / "_lib" / name for name in ("backend.py", "sdists.py")] + [REQUIREMENTS / "backend.txt"]
-# The parts of the checkout that belong to the core; sdist.exclude in pyproject.toml leaves out the others.
-BESIDE = (".clang-format", "CHANGELOG.md", "CMakePresets.json", "examples", "hami-core", "tests")
-CORE = [*core_wheel.INPUTS, *(ROOT / name for name in BESIDE)]
+INPUTS = [ROOT / "ci" / "_lib" / name for name in ("backend.py", "checkout.py", "sdists.py")]
+INPUTS += [REQUIREMENTS / "backend.txt"]
+
+
+def sources(project: Path) -> list[Path]:
+    """The files that the source distribution of this project (a plugin's folder, or the checkout: the core) is made of.
+
+    Only what git tracks: whatever else lies in the folder of whoever releases must not get into it.
+    """
+    if project != ROOT:
+        return tracked(ROOT, [project])
+    rules = pyproject(ROOT)["tool"]["scikit-build"]["sdist"]["exclude"]
+    return tracked(ROOT, [ROOT / rule.removeprefix("!/") for rule in rules if rule.startswith("!/")])
 
 
 def finished(project: Path) -> Path:
-    """Where the source distribution of this project (a plugin's folder, or the checkout: the core) lies, or will."""
+    """Where the source distribution of this project lies, or will."""
     name = "hami_core" if project == ROOT else project.name.replace("-", "_")
-    return SDISTS / f"{name}-{content_key([*INPUTS, *(CORE if project == ROOT else [project])])}"
+    return SDISTS / f"{name}-{content_key([*INPUTS, *sources(project)])}"
 
 
 def build(project: Path) -> Path:
-    """The source distribution of `project`."""
+    """The source distribution of `project`, out of a copy: build backends take along what lies in a folder."""
     folder = finished(project)
     if not folder.is_dir():
-        if project == ROOT:
-            work = CACHE / "build" / "sdist-work"
-            shutil.rmtree(work, ignore_errors=True)
-            made = backend.build("build_sdist", ROOT, work / "raw", "sdist-hami-core")
-        else:
-            with plugin_wheels.copied(project, "sdist") as work:
-                made = backend.build("build_sdist", work / "source", work / "raw", f"sdist-{project.name}")
+        work = CACHE / "build" / f"{folder.name}-work"
+        shutil.rmtree(work, ignore_errors=True)
+        for file in sources(project):
+            copy = work / "source" / file.relative_to(project)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, copy)
+        made = backend.build("build_sdist", work / "source", work / "raw", f"sdist-{folder.name}")
         (work / "finished").mkdir()
         normalise(made, work / "finished" / made.name)
         core_wheel.keep(work, folder)

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from _lib import backend, core_wheel, plugin_wheels, sdists, wheel_file
+from _lib.checkout import tracked
 from _lib.parallel import in_parallel
-from _lib.paths import ROOT, source_files
+from _lib.paths import ROOT
 from _lib.steps import Failure
 
 PLUGIN = plugin_wheels.PLUGINS / "hami-onnx"
@@ -94,12 +95,53 @@ def test_error_of_a_job_is_raised() -> None:
         in_parallel("testing", {"fails": fails, "works": int})
 
 
-def test_source_of_the_core_is_made_of_what_it_is_kept_for() -> None:
+def names_in(sdist: Path) -> set[str]:
+    with tarfile.open(sdist) as archive:
+        return {name.partition("/")[2] for name in archive.getnames()}
+
+
+@pytest.mark.parametrize("project", [ROOT, PLUGIN], ids=["hami-core", PLUGIN.name])
+def test_source_distribution_is_made_of_what_it_is_kept_for(project: Path) -> None:
     """Whatever of it changes makes a new one."""
-    with tarfile.open(sdists.build(ROOT)) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    known = set(source_files(sdists.CORE))
-    assert sorted(name for name in names if ROOT / name not in known) == ["PKG-INFO"]
+    known = {str(file.relative_to(project)) for file in sdists.sources(project)}
+    assert names_in(sdists.build(project)) <= {*known, "PKG-INFO"}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the source distribution of the core is made of, in a checkout of its own."""
+    root = tmp_path / "checkout"
+    for file in sdists.sources(ROOT):
+        copy = root / file.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    for command in ("init", "--quiet"), ("add", "--all"):
+        subprocess.run(["git", *command], cwd=root, check=True)
+    for name, value in {"ROOT": root, "CACHE": cache, "SDISTS": cache / "sdists"}.items():
+        monkeypatch.setattr(sdists, name, value)
+    return root
+
+
+def test_what_git_does_not_track_is_in_no_source_distribution(checkout: Path) -> None:
+    before = names_in(sdists.build(checkout))
+    shutil.rmtree(sdists.SDISTS)
+    for stray in "notes.txt", "hami-core/notes.txt", "hami-core/python/hami/_notes.py":
+        (checkout / stray).write_text("mine alone")
+    assert names_in(sdists.build(checkout)) == before
+    assert {"PKG-INFO", "CMakeLists.txt", "hami-core/python/hami/__init__.py"} <= before
+
+
+def test_what_lies_beside_the_core_is_in_no_source_distribution_that_its_backend_makes(checkout: Path) -> None:
+    (checkout / "notes").mkdir()
+    for stray in "notes.txt", "notes/notes.txt":
+        (checkout / stray).write_text("mine alone")
+    made = names_in(backend.build("build_sdist", checkout, checkout.parent / "made", "sdist-beside"))
+    assert made == names_in(sdists.build(checkout))
+
+
+def test_where_nothing_is_tracked_all_that_is_there_is_source(tmp_path: Path) -> None:
+    (tmp_path / "one.py").write_text("")
+    assert tracked(tmp_path, [tmp_path]) == [tmp_path / "one.py"]
 
 
 @pytest.mark.parametrize(
