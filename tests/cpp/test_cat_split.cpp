@@ -131,7 +131,7 @@ TEST_CASE("what fails on the gathered batch fails all of it, and is tried again 
   CHECK(silent[1].code == ErrorCode::kNoResult);
 }
 
-TEST_CASE("With lends its second item to the first, whose range it has") {
+TEST_CASE("With lends its second item to the first; its range is what both take") {
   class Borrows final : public Backend {
     void forward_(Batch) override { throw Error(ErrorCode::kInternal, "it has to be lent something"); }
     void forward_with_dep_(Batch batch, Backend& lent) override {
@@ -149,6 +149,8 @@ TEST_CASE("With lends its second item to the first, whose range it has") {
   TestPipe pipe({{"backend", "With[TestBorrows,TestAddOne]"}});
   CHECK_EQ(told(pipe.call_many(requests_of({1, 2, 3, 4}))), "3, 4, 5, 6");
   CHECK_THROWS_WITH_AS(TestPipe({{"backend", "With[TestBorrows,TestAddOne]"}, {"max", 4}}),
+                       "max is 4; the backend of node \"n\" takes at most 3", Error);
+  CHECK_THROWS_WITH_AS(TestPipe({{"backend", "With[TestAddOne,TestBorrows]"}, {"max", 4}}),
                        "max is 4; the backend of node \"n\" takes at most 3", Error);
   TestPipe deaf({{"backend", "With[TestAddOne,TestBorrows]"}});
   CHECK_EQ(deaf.call(Value(1)).message, "TestAddOne has no forward_with_dep");

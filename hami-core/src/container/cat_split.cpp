@@ -72,7 +72,7 @@ class With final : public Backend {
     dependency_ = init.make(init.items()[1]);
   }
   void forward_(Batch batch) override { run_->forward_with_dep(batch, *dependency_); }
-  Range range_() const override { return run_->range(); }
+  Range range_() const override { return narrowest({run_->range(), dependency_->range()}); }
 
   BackendPtr run_;
   BackendPtr dependency_;
@@ -96,7 +96,7 @@ void register_cat_split(Registry& registry) {
   BackendClass with;
   with.name = "With";
   with.doc = "Calls `forward_with_dep` of its first item with the second.";
-  with.range = "that of its first item";
+  with.range = kNarrowest;
   with.brackets = {true, {Phase{2, 2}}};
   with.create = [] { return std::make_shared<With>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(with)));

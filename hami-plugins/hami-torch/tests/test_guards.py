@@ -53,10 +53,7 @@ class UpToThree(hami.Backend):
             item["result"] = torch.tensor(len(batch))
 
 
-# With takes as many as its first item, the pool: any number.
-@pytest.mark.parametrize(
-    "backend", [each.replace("TorchModel", "TestUpToThree") for each in GUARDED if "With" not in each]
-)
+@pytest.mark.parametrize("backend", [each.replace("TorchModel", "TestUpToThree") for each in GUARDED])
 def test_a_guard_takes_as_many_as_what_is_in_it(pipe, backend):
     hami.register("TestUpToThree")(UpToThree)
     requests = pipe(backend, batching="max")([{"data": torch.ones(1)} for _ in range(5)])
