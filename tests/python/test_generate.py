@@ -80,6 +80,36 @@ def test_a_model_loader_of_the_body_sees_the_model_of_the_use() -> None:
     assert answer("Z(model=use.bin,model_type=onnx)") == "Onnx use.bin"
 
 
+def test_a_reflect_of_the_body_sees_the_expression_of_the_use() -> None:
+    hami.generate("Z", "S[A,Reflect[post]]", post="B")
+    assert answer("Z") == ["A-", "B-"]
+    assert answer("Z", post="C(step=n)") == ["A-", "Cn"]
+    assert answer("Z(post=D)", post="C") == ["A-", "D-"]
+    assert answer("Z(post='D(step=u)[Q]')") == ["A-", "Du", "Q-"]
+    hami.generate("Z", "S[A,Reflect[post,B]]")
+    assert answer("S[Z(post=C),Z]") == ["A-", "C-", "A-", "B-"]
+
+
+def test_an_expression_given_to_a_generated_backend_is_one_of_the_place_where_it_is_given() -> None:
+    """Its body and its parameters are not seen there, so it may be used in itself, and refer to the key of its node."""
+    hami.generate("Z", "S[A,Reflect[post,Identity]]")
+    assert answer("Z(post='Z(post=B)')") == ["A-", "A-", "B-"]
+    assert answer("Z(post='Reflect[post]')", post="C") == ["A-", "C-"]
+    hami.generate("Y", "Z(post='Reflect[last]')")
+    assert answer("Y(last=D)") == ["A-", "D-"]
+
+
+def test_a_mistake_in_an_expression_given_to_a_generated_backend_is_shown() -> None:
+    hami.generate("Z", "S[A,Reflect[post]]")
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe("Z(post='B(stp=1)')")
+    assert str(caught.value) == (
+        'unknown parameter "stp" for B; did you mean "step"?  (accepts: step: str = "-")\n'
+        '  in  B(stp=1)   (node "default")\n'
+        "        ^^^"
+    )
+
+
 def test_a_body_may_use_another_generated_backend() -> None:
     hami.generate("Y", "A[B]")
     hami.generate("Z", "Y[C]")

@@ -12,7 +12,7 @@ const std::string& key_in(PlanContext& context, const Item& item) {
   return item.expr->name;
 }
 
-// What stands under the key; else X: another key of the node, or an expression of its own; else Identity.
+// What stands under the key; else X: another key, or an expression of its own; else Identity.
 Plan plan_reflect(PlanContext& context, const Expr& expr) {
   std::string key = "backend";
   const Expr* fallback = nullptr;
@@ -34,11 +34,11 @@ Plan plan_reflect(PlanContext& context, const Expr& expr) {
   const bool bare = fallback && fallback->phases.empty() && fallback->args.empty() && fallback->distribution.empty();
   if (default_setting || bare) {  // a key of the node if there is one; it counts as used also where `key` wins
     const std::string& other = default_setting ? default_setting->value : fallback->name;
-    const bool is_key = context.parameter(other) != nullptr;
-    if (context.parameter(key)) return context.plan_value(key);
+    const bool is_key = context.has(other);
+    if (context.has(key)) return context.plan_value(key);
     if (is_key) return context.plan_value(other);
   }
-  if (context.parameter(key)) return context.plan_value(key);
+  if (context.has(key)) return context.plan_value(key);
   if (default_setting) return context.plan_text(default_setting->value);
   if (fallback) return context.plan_expr(*fallback);
   if (key == "backend") context.problem(expr.span, "the node has no backend", "add  backend = \"…\"");
@@ -52,10 +52,8 @@ Plan plan_instance_from_param(PlanContext& context, const Expr& expr) {
   const std::string& key = expr.phases[0][0].expr->name;
   Plan plan;
   plan.label = "InstanceFromParam[" + key + "]";
-  const Value* name = context.parameter(key);
-  if (name && name->kind() == Kind::kStr)
-    plan.instance = std::string(name->as_text());
-  else
+  plan.instance = context.text_of(key);
+  if (plan.instance.empty())
     context.problem(expr.phases[0][0].span, "the node has no `" + key + "` that names an instance",
                     "give  " + key + " = \"node.…\"  in the node");
   return plan;
@@ -76,8 +74,9 @@ void register_references(Registry& registry) {
   reflect.aliases = {"ProxyFromParam"};
   reflect.doc =
       "Builds the expression that is the value of a key of the node.\n"
-      "`Reflect` alone means the key `backend`. Where the key is absent: the second item, or `default=X`, where X is another\n"
-      "key of the node if there is one of that name, else an expression; without either, `Identity`.";
+      "`Reflect` alone means the key `backend`. In the body of a generated backend the key may be given where it is used,\n"
+      "`Z(key=X)`. Where the key is absent: the second item, or `default=X`, where X is another key if there is one of that\n"
+      "name, else an expression; without either, `Identity`.";
   reflect.range = "that of what is built";
   reflect.brackets = {false, {Phase{1, 2, ItemKind::kKey}}};
   reflect.expand = plan_reflect;

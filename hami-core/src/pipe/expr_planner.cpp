@@ -66,14 +66,14 @@ Plan ExprPlanner::plan_text_of_source() {
   }
 }
 
-const Value* ExprPlanner::parameter(const std::string& key) { return node_.find(key).value; }
-
 Plan ExprPlanner::plan_value(const std::string& key) {
+  if (const Given said = given(key); said.arg) return said.asker->plan_text(said.arg->value);
   const NodeScope::Found found = node_.find(key);
   if (found.unknown) {
     node_.give_up();
     return {};
   }
+  if (!found.value) return plan_text(text_of(key));
   Source source{"", node_.where(found.section, key)};
   if (found.value->kind() != Kind::kStr) {
     node_.give_up();
@@ -117,8 +117,12 @@ Plan ExprPlanner::filtered(Plan backend) {
   return plan;
 }
 
+// It stands where this planner's own text does: the same uses of generated backends and of keys are around it.
 Plan ExprPlanner::plan_text(const std::string& text) {
-  return ExprPlanner(planning_, node_, {text, source_.where}, false, this).plan_text_of_source();
+  ExprPlanner planner(planning_, node_, {text, source_.where}, false, asked_by_);
+  planner.generation_ = generation_;
+  planner.key_ = key_;
+  return planner.plan_text_of_source();
 }
 
 void ExprPlanner::skip_expr(const Expr& expr) {

@@ -47,8 +47,8 @@ class ExprPlanner final : public PlanContext {
 
   Plan plan_text_of_source();
 
-  const Value* parameter(const std::string& key) override;
   std::string text_of(const std::string& key) override;
+  bool has(const std::string& key) override;
   Plan plan_value(const std::string& key) override;
   Plan plan_expr(const Expr& expr) override;
   Plan plan_text(const std::string& text) override;
@@ -72,12 +72,18 @@ class ExprPlanner final : public PlanContext {
     const Expr* original;         // … as it stands there
   };
 
+  // What is said for a parameter where a generated backend around is used.
+  struct Given {
+    const Arg* arg = nullptr;
+    ExprPlanner* asker = nullptr;  // of the text in which it is said
+  };
+
   Expr parse_source();
   bool within_limits(Span span);
   Plan plan_counted(const Expr& expr);
   Plan filtered(Plan backend);
   Plan plan_body(const Expr& use);
-  const Arg* generated_arg(const std::string& name) const;
+  Given given(const std::string& name);
   const Value* generated_default(const std::string& name) const;
   Plan plan_existing(const Expr& expr);
   ClassPtr find_class(const Expr& expr);

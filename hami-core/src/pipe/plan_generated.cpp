@@ -54,15 +54,15 @@ Plan ExprPlanner::plan_body(const Expr& use) {
   }
 }
 
-// What the uses of the generated backends around give for a parameter: the innermost that names it.
-const Arg* ExprPlanner::generated_arg(const std::string& name) const {
+// The innermost use that names it.
+ExprPlanner::Given ExprPlanner::given(const std::string& name) {
   for (const ExprPlanner* planner = this; planner && planner->generation_; planner = planner->asked_by_)
     for (const Arg& arg : planner->generation_->args) {
       if (arg.key != name) continue;
       planner->generation_->used.insert(name);
-      return &arg;
+      return {&arg, planner->asked_by_};
     }
-  return nullptr;
+  return {};
 }
 
 const Value* ExprPlanner::generated_default(const std::string& name) const {
@@ -73,10 +73,15 @@ const Value* ExprPlanner::generated_default(const std::string& name) const {
 }
 
 std::string ExprPlanner::text_of(const std::string& key) {
-  const Value* value = parameter(key);  // asked for in any case: a key that a nearer one overrides is no misspelt one
-  if (const Arg* arg = generated_arg(key)) return arg->value;
+  const Value* value = node_.find(key).value;  // asked for in any case: a key that a nearer one overrides is no misspelt one
+  if (const Given said = given(key); said.arg) return said.arg->value;
   if (!value) value = generated_default(key);
   return value && value->kind() == Kind::kStr ? std::string(value->as_text()) : "";
+}
+
+bool ExprPlanner::has(const std::string& key) {
+  const bool in_node = node_.find(key).value != nullptr;  // asked for in any case, as in text_of
+  return given(key).arg || in_node || generated_default(key);
 }
 
 }  // namespace hami

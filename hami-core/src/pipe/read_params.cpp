@@ -90,7 +90,7 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
   const NodeScope::Found as_written = node_.find_own(expr.name + "." + spec.name);
   const NodeScope::Found as_named = node_.find_own(cls.name + "." + spec.name);
   const NodeScope::Found plain = node_.find(spec.name);
-  const Arg* outer = arg ? nullptr : generated_arg(spec.name);
+  const Arg* outer = arg ? nullptr : given(spec.name).arg;
   if (const Arg* given = arg ? arg : outer) {
     try {
       set(coerce_param(spec, Value(given->value), expr.name), outer ? From::kGenerated : From::kExpression);

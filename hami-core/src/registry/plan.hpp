@@ -42,12 +42,12 @@ struct PlanItem {
 class PlanContext {
  public:
   virtual ~PlanContext() = default;
-  // The value of a parameter of the node (or of [global]); null if there is none. Counts as a use of the key.
-  virtual const Value* parameter(const std::string& key) = 0;
   // The text that a backend of this place would get for a parameter: what is said where a generated backend around it is
-  // used goes before the node, its defaults come after. Empty if there is none.
+  // used goes before the node (or [global]), its defaults come after. Empty if there is none. Counts as a use of the key.
   virtual std::string text_of(const std::string& key) = 0;
-  // Plans the expression that stands under `key`; sees no names bound around the asking expression.
+  // Whether there is such a parameter; its value may be no text. Counts as a use of the key.
+  virtual bool has(const std::string& key) = 0;
+  // Plans the expression that is its value, which sees no names bound around the asking expression.
   virtual Plan plan_value(const std::string& key) = 0;
   // Plans a piece of the asking expression's own text; a text inside it; a bare name of the core.
   virtual Plan plan_expr(const Expr& expr) = 0;

@@ -97,7 +97,7 @@ def test_the_post_processor_sees_the_whole_batch(pipe, engine):
             for item in batch:
                 item["result"] = item["data"] + item["data"].sum()
 
-    summed = pipe("TensorrtTensor", model=engine(), post_processor="Total", batching="max")
+    summed = pipe("TensorrtTensor(post_processor=Total)", model=engine(), batching="max")
     requests = summed([{"data": rows(1)}, {"data": rows(2)}])
     assert [request["result"].tolist() for request in requests] == [[[14, 14]], [[16, 16]]]
 
