@@ -105,9 +105,6 @@ def compile_wheel(interpreter: Interpreter, architecture: str, core: Path, desti
         "cmake.define.CMAKE_TOOLCHAIN_FILE": str(zig.TOOLCHAIN),
         "cmake.define.HAMI_ZIG_TARGET": aim,
         "cmake.define.HAMI_CORE_LIBRARY": str(core),
-        # The binding as one file: the templates of pybind11, most of the work, are read and compiled once.
-        "cmake.define.CMAKE_UNITY_BUILD": "ON",
-        "cmake.define.CMAKE_UNITY_BUILD_BATCH_SIZE": "0",
         "cmake.define.pybind11_DIR": str(backend.folder() / "pybind11" / "share" / "cmake" / "pybind11"),
         "cmake.define.Python_INCLUDE_DIR": str(headers.include_folder(interpreter)),
     }

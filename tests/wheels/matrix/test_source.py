@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from _lib import sdists, wheelhouse
+from _lib import headers, sdists, wheelhouse
 from _lib.interpreters import Interpreter
 from _lib.paths import ROOT, pyproject
 from conftest import MakeMachine, Serve, core_wheel
@@ -24,6 +24,9 @@ def test_core_is_compiled_from_its_source_alone(
     build = pyproject(ROOT)["build-system"]["requires"]
     needed = wheelhouse.fetch(interpreter, [*wheelhouse.requirements([core]), *build, "cmake>=3.21", "ninja>=1.5"])
     machine = make_machine(serve("source", [sdists.build(ROOT), *needed]))
+    include = machine.prefix / "include" / "python{}.{}".format(*interpreter.version)
+    include.parent.mkdir()
+    include.symlink_to(headers.include_folder(interpreter))  # as on a system where python3-dev is installed
     machine.run("python3 -m venv env")
     told = machine.run(f"env/bin/pip install {QUICK} hami-core")
     assert "Building wheel for hami-core" in told
