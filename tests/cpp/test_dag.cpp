@@ -59,7 +59,7 @@ TEST_CASE("a request goes from node to node, from the one it names") {
   CHECK_EQ(pipe.call(std::move(from_b)).number(), 11);
   Dict unknown = request_of(Value(1));
   unknown.enter("node_name", Value("d"));
-  CHECK_EQ(pipe.call(std::move(unknown)).message, "node_name is \"d\"; there is no such node");
+  CHECK_EQ(pipe.call(std::move(unknown)).message, "node_name is \"d\"; there is no such node; the first nodes are a");
   Dict wrong = request_of(Value(1));
   wrong.enter("node_name", Value(1));
   CHECK_EQ(pipe.call(std::move(wrong)).message, "node_name must be a str, got int");

@@ -52,7 +52,7 @@ def test_errors_are_raised_in_the_task_and_the_next_one_is_served() -> None:
             assert "result" not in request
             with pytest.raises(RuntimeError, match="a backend raised StopIteration"):
                 await pipe.acall({"data": 0})
-            with pytest.raises(hami.DataTypeError, match="acall takes a dict, got list"):
+            with pytest.raises(hami.DataTypeError, match=r"^acall takes one dict, as \{\"data\": …\}, got list$"):
                 await pipe.acall([])  # type: ignore[arg-type]
             assert (await pipe.acall({"data": 3}))["result"] == 3
         with pytest.raises(hami.PipeClosed):

@@ -184,6 +184,15 @@ def test_a_class_with_only_forward_with_dep_is_sound() -> None:
     assert describe_class(WithDep)["params"] == []
 
 
+async def coroutine(self: Any, batch: list[Any]) -> None:
+    """A forward that nobody awaits."""
+
+
+def generator(self: Any, batch: list[Any]) -> Any:
+    """A forward that nobody asks for the next."""
+    yield from batch
+
+
 def bad(**members: Any) -> type:
     annotations = members.pop("annotations", {})
     return type("Bad", (Sound,), {**members, "__annotations__": annotations})
@@ -196,6 +205,21 @@ def bad(**members: Any) -> type:
         (dict, "a backend is a subclass of hami.Backend, got dict"),
         (hami.Backend, "hami.Backend is the base class; register a subclass of it"),
         (type("Empty", (hami.Backend,), {}), "Empty has no method forward(self, batch)"),
+        (
+            bad(forward=coroutine),
+            'Bad: forward is a coroutine function; it has to be a plain one, which sets item["result"] of each item of '
+            "the batch before it returns",
+        ),
+        (
+            bad(forward=generator),
+            'Bad: forward is a generator function; it has to be a plain one, which sets item["result"] of each item of '
+            "the batch before it returns",
+        ),
+        (
+            bad(__init__=lambda self, width, height, depth=3, *more: None),
+            "Bad.__init__ needs width, height, and backends are made without arguments; an annotated attribute is a "
+            "parameter, as  width: int = 1",
+        ),
         (bad(thread="gpu"), 'Bad: thread is "own", "any" or "concurrent", got \'gpu\''),
         (bad(quick=1), "Bad: quick is True or False, got 1"),
         (bad(quick=True), 'Bad: quick = True needs thread = "any" or "concurrent"; it has "own"'),

@@ -140,6 +140,31 @@ def test_a_bad_backend(bad: Any, expected: type[Exception], message: str, thread
         assert others == [GOOD + 1, GOOD + 1]
 
 
+def test_a_backend_that_returns_its_results_is_told_to_set_them() -> None:
+    backend(lambda batch: [item["data"] for item in batch], "TestReturns", max=4)
+    with hami.pipe("TestReturns") as pipe:
+        with pytest.raises(hami.BatchError) as raised:
+            pipe([{"data": 1}, {"data": 2}])
+        for _, error in raised.value.errors:
+            assert (type(error), first_line(error)) == (
+                hami.NoResult,
+                'TestReturns.forward returned list and left no `result`; it sets item["result"] of each request, and '
+                "returns nothing",
+            )
+
+
+def test_what_a_backend_returns_beside_its_results_is_nobodys_business() -> None:
+    def forward(batch: list[Any]) -> list[Any]:
+        for item in batch:
+            item["result"] = item["data"]
+        return batch
+
+    backend(forward, "TestReturnsToo")
+    backend(lambda batch: len(batch), "TestCounts")
+    with hami.pipe("S[TestCounts,(or)TestReturnsToo]") as pipe:
+        assert pipe({"data": 1})["result"] == 1
+
+
 def test_a_backend_that_answers_too_few() -> None:
     def forward(batch: list[Any]) -> None:
         for item in batch[:-1]:

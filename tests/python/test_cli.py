@@ -136,7 +136,7 @@ def test_run_shows_configuration_errors_without_a_traceback(call: Any) -> None:
     assert call("run", "none.toml", "--text", "a") == (
         1,
         "",
-        'error: cannot read "none.toml": No such file or directory\n',
+        f'error: cannot read "none.toml": No such file or directory (looked for {Path.cwd()}/none.toml)\n',
     )
     status, out, err = call("run", "S[TestUper]", "--text", "a")
     assert (status, out) == (1, "")
@@ -218,7 +218,8 @@ def test_check_lists_every_problem_and_fails(call: Any, tmp_path: Path) -> None:
     assert len(found) >= 4
     assert call("check", "none.toml") == (
         1,
-        'cannot read "none.toml": No such file or directory\n\n1 problem in none.toml\n',
+        f'cannot read "none.toml": No such file or directory (looked for {Path.cwd()}/none.toml)\n\n'
+        "1 problem in none.toml\n",
         "",
     )
 

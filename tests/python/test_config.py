@@ -382,7 +382,11 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     for name, message in [
         ("pipelin.toml", 'cannot read "pipelin.toml": No such file or directory; did you mean "pipeline.toml"?'),
-        ("none/x.toml", 'cannot read "none/x.toml": No such file or directory'),
+        (
+            "none/x.toml",
+            f'cannot read "none/x.toml": No such file or directory (looked for {tmp_path}/none/x.toml)',
+        ),
+        (f"{tmp_path}/x.toml", f'cannot read "{tmp_path}/x.toml": No such file or directory'),
         ("folder.toml", 'cannot read "folder.toml": Is a directory'),
         ("nul\0.toml", 'cannot read "nul\0.toml": embedded null byte'),
     ]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import gc
+import pickle
 import threading
 import traceback
 import weakref
@@ -13,6 +15,10 @@ from typing import Any
 import hami
 import pytest
 from running import backend, each
+
+
+class Named(hami.Backend):
+    """Is given where its name should be."""
 
 
 @pytest.fixture(scope="module")
@@ -126,9 +132,9 @@ def test_a_request_that_cannot_enter_does_not_hold_up_the_others(identity: hami.
 
 def test_what_is_no_request_is_refused(identity: hami.Pipe) -> None:
     for wrong, message in [
-        (5, "a pipe takes a dict or a list of dicts, got int"),
-        ([{}, 5, "a"], "a pipe takes a dict or a list of dicts, got a list of int, str"),
-        (({},), "a pipe takes a dict or a list of dicts, got tuple"),
+        (5, 'a pipe takes a dict, as {"data": …}, or a list of dicts, got int'),
+        ([{}, 5, "a"], 'a pipe takes a dict, as {"data": …}, or a list of dicts, got a list of int, str'),
+        (({},), 'a pipe takes a dict, as {"data": …}, or a list of dicts, got tuple'),
     ]:
         with pytest.raises(hami.DataTypeError) as raised:
             identity(wrong)  # type: ignore[call-overload]
@@ -226,6 +232,31 @@ def test_the_callers_config_is_not_changed() -> None:
     copy = {name: dict(keys) for name, keys in config.items()}
     hami.pipe(config).close()
     assert config == copy
+
+
+@pytest.mark.parametrize("make", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_pipe_is_neither_pickled_nor_copied(identity: hami.Pipe, make: Any) -> None:
+    with pytest.raises(TypeError) as raised:
+        make(identity)
+    assert str(raised.value) == (
+        "a pipe is neither pickled nor copied; build one with hami.pipe in the process that uses it"
+    )
+
+
+def test_a_pipe_shows_its_nodes_and_whether_it_is_closed() -> None:
+    with hami.pipe({"a": {"backend": "Identity", "next": "b"}, "b": {"backend": "Identity"}}) as pipe:
+        assert repr(pipe) == '<hami.Pipe "a", "b">'
+    assert repr(pipe) == '<hami.Pipe "a", "b", closed>'
+
+
+@pytest.mark.parametrize("source", [Named, Named()], ids=["class", "instance"])
+def test_a_class_is_no_source_its_name_is_one(source: Any) -> None:
+    with pytest.raises(hami.ConfigError) as raised:
+        hami.pipe(source)
+    assert str(raised.value) == (
+        "hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, "
+        f'got {type(source).__name__}; a backend stands in an expression by its name: "Named"'
+    )
 
 
 def test_stats_count_by_node() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import hami
 import pytest
 from hami._toml_lines import key_lines
 
@@ -29,6 +32,22 @@ CASES = {
 @pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES.keys())
 def test_lines_of_keys(text: str, expected: dict[tuple[str, ...], int]) -> None:
     assert key_lines(text) == expected
+
+
+def test_a_byte_order_mark_as_some_editors_write_it_is_no_part_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "marked.toml"
+    path.write_text('backend = "Identity"\ncolour = 1\n', encoding="utf-8-sig")
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe(path)
+    assert f'nothing uses the key "colour"\n  in  colour = 1   (node "default", {path}:2)' in str(caught.value)
+
+
+def test_another_format_is_told_what_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text("backend: Identity\n")
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe(path)
+    assert str(caught.value).splitlines()[0].endswith("; a configuration file is TOML")
 
 
 def test_every_key_that_tomllib_reads_has_a_line() -> None:

@@ -115,12 +115,22 @@ class PythonBackend final : public Backend {
     const HoldGil gil;
     try {
       const BatchViews views(batch);
-      call_python(forward_method_.get(), views.list());
+      const py::object returned = call_python(forward_method_.get(), views.list());
+      if (!returned.is_none()) check_returned(returned, batch);
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
     }
     drain_dropped();
     note_failures(batch);
+  }
+
+  // Results that are returned instead of set. A number or a bool may be nobody's business.
+  void check_returned(const py::object& returned, Batch batch) const {
+    if (PyLong_Check(returned.ptr())) return;
+    for (const Request* request : batch)
+      if (!request->alive() || request->dict.contains(kResult)) return;
+    throw Error(ErrorCode::kNoResult, label() + ".forward returned " + py::type::of(returned).attr("__name__").cast<std::string>() +
+                                          " and left no `result`; it sets item[\"result\"] of each request, and returns nothing");
   }
 
   void forward_with_dep_(Batch batch, Backend& dependency) override {

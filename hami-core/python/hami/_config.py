@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hami import _core
+from hami._backend import Backend
 from hami._config_document import Document, document_of
 from hami._config_problems import Problems
 from hami._config_reader import LoadedConfig, read_document
@@ -62,9 +63,16 @@ def _document(source: Any, known_backend: KnownBackend, problems: Problems) -> D
         from hami._config_files import packaged
 
         return _from_file(packaged(pipeline), pipeline, problems)
+    instead = f'; a backend stands in an expression by its name: "{name}"' if (name := _name_of_backend(source)) else ""
     raise ConfigError(
-        f"hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, got {type(source).__name__}"
+        "hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, "
+        f"got {type(source).__name__}{instead}"
     )
+
+
+def _name_of_backend(source: Any) -> str:
+    cls = source if isinstance(source, type) else type(source)
+    return cls.__name__ if issubclass(cls, Backend) else ""
 
 
 def _from_file(location: Location, pipeline: Pipeline | None, problems: Problems) -> Document:

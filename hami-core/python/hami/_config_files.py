@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib.util
 import os
 import re
@@ -75,14 +76,15 @@ def content_of(location: Location, pipeline: Pipeline | None = None) -> bytes:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         if pipeline:
             raise _pipeline_failed(pipeline, f"{reason}: {location.path}") from error
-        raise ConfigError(f'cannot read "{location.label}": {reason}{_instead(location)}') from error
+        instead = _instead(location) if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(f'cannot read "{location.label}": {reason}{instead}') from error
 
 
 def parse(content: bytes, location: Location) -> File:
     """Parse TOML, and find the line of each key."""
     label = location.label
     try:
-        text = content.decode("utf-8").replace("\r\n", "\n")
+        text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{label}:{line}: not UTF-8 text, which TOML files are (byte {error.start})") from None
@@ -119,7 +121,8 @@ def _syntax_error(text: str, label: str, message: str) -> str:
         line, column = text.count("\n") + (not text.endswith("\n")), 0
     else:
         line, column = int(found.group(1)), int(found.group(2))
-    headline = f"{label}:{max(line, 1)}: {reason}"
+    other = "" if label.endswith(".toml") else "; a configuration file is TOML"
+    headline = f"{label}:{max(line, 1)}: {reason}{other}"
     shown = text.split("\n")[line - 1] if column else ""
     if not shown or len(shown) > 160 or not shown.isprintable():
         return headline
@@ -127,14 +130,16 @@ def _syntax_error(text: str, label: str, message: str) -> str:
 
 
 def _instead(location: Location) -> str:
-    """Suggest a file of the same folder with nearly that name."""
+    """Suggest a file of the same folder with nearly that name, or tell which folder that is."""
     from hami import _core
 
     folder, name = os.path.split(location.path)
     try:
         files = [file for file in os.listdir(folder or ".") if file.endswith(".toml")]
-    except (OSError, ValueError):
-        return ""
+    except OSError:
+        files = []
     shown = os.path.dirname(location.label)
-    near = [os.path.join(shown, file) for file in _core.near_names(name, files)] if name not in files else []
-    return _core.did_you_mean(near, quoted=True)
+    near = [os.path.join(shown, file) for file in _core.near_names(name, files)]
+    if near or os.path.isabs(location.path):
+        return _core.did_you_mean(near, quoted=True)
+    return f" (looked for {os.path.abspath(location.path)})"

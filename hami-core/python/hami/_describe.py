@@ -39,6 +39,7 @@ _USUAL_NAMES = {
 }
 _KEY = r"[A-Za-z_][A-Za-z0-9_]*(::[A-Za-z_][A-Za-z0-9_]*)*"
 _MISSING = object()
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def check_name(name: object) -> None:
@@ -55,6 +56,7 @@ def describe_class(cls: Any) -> dict[str, Any]:
         raise PluginError("hami.Backend is the base class; register a subclass of it")
     if cls.forward is Backend.forward and not hasattr(cls, "forward_with_dep"):
         raise PluginError(f"{_show(cls)} has no method forward(self, batch)")
+    _check_methods(cls)
     thread, quick = cls.thread, _flag(cls, "quick")
     if thread not in THREADS:
         raise PluginError(f'{_show(cls)}: thread is "own", "any" or "concurrent", got {thread!r}')
@@ -71,6 +73,25 @@ def describe_class(cls: Any) -> dict[str, Any]:
         "retry_safe": _flag(cls, "retry_safe"),
         "children": _children(cls),
     }
+
+
+def _check_methods(cls: type[Backend]) -> None:
+    """Refuse what could only fail when a pipe is built or runs."""
+    if inspect.iscoroutinefunction(cls.forward) or inspect.isgeneratorfunction(cls.forward):
+        kind = "generator" if inspect.isgeneratorfunction(cls.forward) else "coroutine"
+        raise PluginError(
+            f'{_show(cls)}: forward is a {kind} function; it has to be a plain one, which sets item["result"] of each '
+            "item of the batch before it returns"
+        )
+    if cls.__init__ is object.__init__:
+        return
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    needed = [one.name for one in list(parameters)[1:] if one.default is one.empty and one.kind not in _VARIADIC]
+    if needed:
+        raise PluginError(
+            f"{_show(cls)}.__init__ needs {', '.join(needed)}, and backends are made without arguments; an annotated "
+            f"attribute is a parameter, as  {needed[0]}: int = 1"
+        )
 
 
 def _show(thing: object) -> str:

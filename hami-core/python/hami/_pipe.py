@@ -57,7 +57,7 @@ class Pipe:
 
     def _call_all(self, requests: Any, timeout: float | None) -> list[dict[str, Any]]:
         if not isinstance(requests, list) or not all(isinstance(request, dict) for request in requests):
-            raise DataTypeError(f"a pipe takes a dict or a list of dicts, got {_kind(requests)}")
+            raise DataTypeError(f'a pipe takes a dict, as {{"data": …}}, or a list of dicts, got {_kind(requests)}')
         if len({id(request) for request in requests}) < len(requests):
             raise DataTypeError("one dict stands twice in the list; each request needs a dict of its own")
         outcomes = self._core.call_many(requests, timeout)
@@ -73,7 +73,7 @@ class Pipe:
         has an outcome; what a backend still does for the request is discarded.
         """
         if not isinstance(request, dict):
-            raise DataTypeError(f"submit takes a dict, got {_kind(request)}")
+            raise DataTypeError(f'submit takes one dict, as {{"data": …}}, got {_kind(request)}')
         from hami._future import submit
 
         return submit(self._core, request, timeout)
@@ -85,7 +85,7 @@ class Pipe:
         the task cancels the request.
         """
         if not isinstance(request, dict):
-            raise DataTypeError(f"acall takes a dict, got {_kind(request)}")
+            raise DataTypeError(f'acall takes one dict, as {{"data": …}}, got {_kind(request)}')
         from hami._async import acall
 
         return await acall(self._core, request, timeout)
@@ -136,6 +136,14 @@ class Pipe:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        nodes = ", ".join(f'"{node}"' for node in self.stats())
+        return f"<hami.Pipe {nodes}{', closed' if self.closed else ''}>"
+
+    def __reduce__(self) -> str:
+        """Refuse to be pickled and copied: threads and models are of this process."""
+        raise TypeError("a pipe is neither pickled nor copied; build one with hami.pipe in the process that uses it")
 
 
 def pipe(source: Any) -> Pipe:

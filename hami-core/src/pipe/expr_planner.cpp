@@ -205,7 +205,8 @@ bool ExprPlanner::check_brackets(const Expr& expr, const BackendClass& cls) {
   const Brackets& brackets = cls.brackets;
   const std::string takes = expr.name + " takes " + (brackets.phases.empty() ? "no brackets" : show_brackets(brackets));
   if (expr.phases.empty()) {
-    if (brackets.required) problem(expr.name_span, expr.name + " needs brackets", takes);
+    if (brackets.required)
+      problem(expr.name_span, expr.name + " needs brackets", takes + (expr.args.empty() ? "" : "; parentheses are for parameters"));
     return !brackets.required;
   }
   if (brackets.phases.empty()) {

@@ -51,7 +51,10 @@ class PipePlanner {
       planning_.explanation->nodes.push_back({source.text, own.key, {}});
       planning_.explanation->part = &planning_.explanation->nodes.back();
     }
-    if (!own.value || own.value->kind() == Kind::kStr) {
+    if (!own.value && !scope.find("backend").value) {
+      scope.give_up();
+      report_table("the node has no backend", section.name, "add  backend = \"…\"", scope);
+    } else if (!own.value || own.value->kind() == Kind::kStr) {
       plan_.nodes.emplace_back(section.name, ExprPlanner(planning_, scope, source, true).plan_text_of_source());
     } else {
       scope.give_up();
@@ -129,10 +132,13 @@ class PipePlanner {
     std::vector<std::string> candidates;
     for (const std::string& name : known)
       if (is_qualified || name.find('.') == std::string::npos) candidates.push_back(name);
+    const std::vector<std::string> near = near_names(key, candidates);
+    std::string all;  // for a key that somebody knows from elsewhere, as batch_size
+    if (near.empty() && !is_qualified)
+      for (const std::string& name : candidates)
+        if (name != "node_name") all += (all.empty() ? "the keys here are " : ", ") + name;
     for (const auto& [name, value] : section.keys)
-      if (name == key)
-        report("nothing uses the key \"" + key + "\"" + did_you_mean(near_names(key, candidates), true), key,
-               value, "", where);
+      if (name == key) report("nothing uses the key \"" + key + "\"" + did_you_mean(near, true), key, value, all, where);
   }
 
   void report_graph(const GraphProblem& problem) {
@@ -143,11 +149,14 @@ class PipePlanner {
         if (key != problem.key) continue;
         return report(problem.headline, key, value, problem.hint, scope.where(section.name, key));
       }
-      const std::string table = "[" + section.name + "]";  // there is no such key to point at
-      const Span whole{0, static_cast<std::uint32_t>(table.size())};
-      planning_.problems.emplace_back(
-          ErrorCode::kConfig, message_with_caret(problem.headline, table, whole, scope.where(section.name, ""), problem.hint));
+      report_table(problem.headline, section.name, problem.hint, scope);  // there is no such key to point at
     }
+  }
+
+  void report_table(const std::string& headline, const std::string& node, const std::string& hint, const NodeScope& scope) {
+    const std::string table = "[" + node + "]";
+    const Span whole{0, static_cast<std::uint32_t>(table.size())};
+    planning_.problems.emplace_back(ErrorCode::kConfig, message_with_caret(headline, table, whole, scope.where(node, ""), hint));
   }
 
   const PipeConfig& config_;

@@ -47,7 +47,8 @@ bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vect
       }
     }
     if (by_spec[index]) {
-      problem(arg.value_span, "parameter \"" + cls.params[index].name + "\" of " + expr.name + " is given twice", "");
+      problem(arg.value_span, "parameter \"" + cls.params[index].name + "\" of " + expr.name + " is given twice",
+              cls.params[index].type == ParamType::kList ? "a list stands in quotes: " + cls.params[index].name + "='…, …'" : "");
       good = false;
     }
     by_spec[index] = &arg;

@@ -104,16 +104,21 @@ class Router final : public Sink {
     const Value* given = dict.find(kNodeName);
     if (!given) {
       if (graph_.roots().size() == 1) return graph_.roots().front();
-      std::string names;
-      for (std::size_t root : graph_.roots()) names += (names.empty() ? "" : ", ") + graph_.nodes()[root].name;
-      throw Error(ErrorCode::kRequest, "the pipe has several first nodes; say in `node_name` which: " + names);
+      throw Error(ErrorCode::kRequest, "the pipe has several first nodes; say in `node_name` which: " + names_of_roots());
     }
     if (given->kind() != Kind::kStr)
       throw Error(ErrorCode::kDataType, std::string("node_name must be a str, got ") + kind_name(given->kind()));
     const std::size_t start = graph_.find(given->as_text());
     if (start == Graph::kNone)
-      throw Error(ErrorCode::kRequest, "node_name is \"" + std::string(given->as_text()) + "\"; there is no such node");
+      throw Error(ErrorCode::kRequest, "node_name is \"" + std::string(given->as_text()) +
+                                           "\"; there is no such node; the first nodes are " + names_of_roots());
     return start;
+  }
+
+  std::string names_of_roots() const {
+    std::string names;
+    for (std::size_t root : graph_.roots()) names += (names.empty() ? "" : ", ") + graph_.nodes()[root].name;
+    return names;
   }
 
   // A request of its own for this node, with these keys.

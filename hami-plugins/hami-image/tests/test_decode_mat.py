@@ -89,7 +89,8 @@ def test_missing_data_is_named(run):
 def test_data_of_a_wrong_type_is_a_data_type_error(run, data):
     with pytest.raises(hami.DataTypeError) as error:
         run("DecodeMat", data=data)
-    assert str(error.value).splitlines()[0] == f"DecodeMat takes the bytes of an image file, got {type(data).__name__}"
+    told = f"DecodeMat takes the bytes of an image file, as Path.read_bytes() gives, got {type(data).__name__}"
+    assert str(error.value).splitlines()[0] == told
     assert isinstance(error.value, TypeError)
 
 

@@ -93,7 +93,9 @@ def _bytes_of(data: Any) -> memoryview:
             raise hami.DataTypeError(
                 "DecodeMat takes the bytes of an image file, got a buffer that is not contiguous"
             ) from None
-        raise hami.DataTypeError(f"DecodeMat takes the bytes of an image file, got {type(data).__name__}") from None
+        raise hami.DataTypeError(
+            f"DecodeMat takes the bytes of an image file, as Path.read_bytes() gives, got {type(data).__name__}"
+        ) from None
 
 
 def _broken(header: ImageHeader, encoded: memoryview, error: Exception | None = None) -> hami.RequestError:
