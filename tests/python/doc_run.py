@@ -76,6 +76,8 @@ class Document:
 
     def _install(self, project: Path) -> None:
         data = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
+        package = project / data["name"].replace("-", "_")
+        assert (package / "__init__.py").is_file(), f"hatchling finds no package {package.name} in {project.name}"
         for entry in project.iterdir():
             if entry.is_dir():
                 shutil.copytree(entry, self.site / entry.name)

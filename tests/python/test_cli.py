@@ -85,7 +85,7 @@ def test_run_on_json(call: Any) -> None:
     assert call("run", "Identity", "--data", '[{"text": "a", "score": 0.5}]') == (0, "score  text\n0.500  a\n", "")
     status, out, err = call("run", "Identity", "--data", "[1", "--json")
     assert (status, out) == (1, "")
-    assert err == "error: --data takes JSON: Expecting ',' delimiter: line 1 column 3 (char 2)\n"
+    assert err == "error: --data takes JSON, --text any text: Expecting ',' delimiter: line 1 column 3 (char 2)\n"
 
 
 def test_run_on_files_and_folders_goes_on_after_a_failure(call: Any, tmp_path: Path) -> None:
@@ -123,6 +123,11 @@ def test_run_prints_the_counters_of_each_node(call: Any) -> None:
     assert row.split()[:2] == ["default", "1"]
     status, out, _ = call("run", "TestUpper", "--stats", "--json", "--text", "a")
     assert json.loads(out.splitlines()[1])["stats"]["default"]["requests"] == 1
+
+
+def test_run_without_a_source_asks_for_nothing_else(call: Any) -> None:
+    status, _, err = call("run")
+    assert (status, err.splitlines()[-1]) == (2, "hami run: error: the following arguments are required: SOURCE")
 
 
 def test_run_without_input_says_what_to_give(call: Any, tmp_path: Path) -> None:
@@ -177,6 +182,13 @@ def test_run_imports_a_file_of_the_users_first(hami_command: Run, tmp_path: Path
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello you\n", "")
     done = hami_command("run", "Mine", "--text", "you", "--import", "yours.py")
     assert (done.returncode, done.stderr) == (1, 'error: cannot import "yours.py": no such file\n')
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "ours.py").touch()
+    done = hami_command("run", "Mine", "--text", "you", "--import", "lib/ours")
+    assert (done.returncode, done.stderr) == (
+        1,
+        'error: there is no module "lib/ours"; did you mean the file, --import lib/ours.py?\n',
+    )
 
 
 def test_run_reads_standard_input(hami_command: Run) -> None:

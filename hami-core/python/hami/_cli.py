@@ -64,7 +64,7 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     run = _add(commands, "run", "hami._cli_run:run", "run a pipeline on files, text or JSON")
     _add_source(run)
     run.add_argument(
-        "inputs", nargs="*", metavar="INPUT", help="file, folder of files, or - for standard input: `data`"
+        "inputs", nargs="*", default=[], metavar="INPUT", help="file, folder of files, or - for standard input: `data`"
     )
     run.add_argument("--text", metavar="TEXT", help="use this text as `data`")
     run.add_argument("--data", metavar="JSON", help="use this JSON value as `data`")

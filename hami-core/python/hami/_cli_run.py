@@ -68,7 +68,7 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[Input]:
         try:
             yield Input("--data", json.loads(arguments.data))
         except ValueError as error:
-            raise ConfigError(f"--data takes JSON: {error}") from None
+            raise ConfigError(f"--data takes JSON, --text any text: {error}") from None
     for name in arguments.inputs:
         path = Path(name)
         if name == "-":

@@ -44,7 +44,12 @@ def _apply(document: Document, setting: str) -> None:
 
 def _import(name: str) -> None:
     if not name.endswith(".py"):
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name or not Path(f"{name}.py").is_file():
+                raise
+            raise ConfigError(f'there is no module "{name}"; did you mean the file, --import {name}.py?') from None
         return
     path = Path(name)
     if not path.is_file():
