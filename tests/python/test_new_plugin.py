@@ -87,7 +87,7 @@ def test_it_says_what_to_do_next(hami_command: Run) -> None:
     done = hami_command("new-plugin", "acme-next")
     assert done.stdout.splitlines()[-2:] == [
         "",
-        "to try it:  pip install acme-next/[test] && pytest acme-next/tests",
+        'to try it:  pip install "acme-next/[test]" && pytest acme-next/tests',
     ]
 
 

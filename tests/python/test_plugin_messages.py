@@ -33,7 +33,10 @@ def test_near_names_are_suggested(site: Site) -> None:
 def test_nothing_near_says_how_to_list(site: Site) -> None:
     with pytest.raises(hami.BackendNotFound) as caught:
         site.plugins().find("Qwertyuiop")
-    assert str(caught.value) == 'backend "Qwertyuiop" not found  (list all: hami backends)'
+    assert str(caught.value) == (
+        'backend "Qwertyuiop" not found  (list all: hami backends)\n'
+        "  a class of your own is known once its module is imported; on the command line: --import FILE"
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def new_plugin(arguments: argparse.Namespace) -> int:
         print(json.dumps([str(path) for path in files]))
     else:
         print("\n".join(map(str, files)))
-        print(f"\nto try it:  pip install {folder}/[test] && pytest {folder}/tests")
+        print(f'\nto try it:  pip install "{folder}/[test]" && pytest {folder}/tests')
     return 0
 
 

@@ -8,6 +8,7 @@ from hami import _core
 from hami._errors import BackendNotFound, PluginError
 
 LIST_ALL = "  (list all: hami backends)"
+OWN = "a class of your own is known once its module is imported; on the command line: --import FILE"
 
 
 def describe_exception(error: BaseException) -> str:
@@ -44,7 +45,7 @@ def unknown(name: str, owners: dict[str, str]) -> BackendNotFound:
         shown = join_or([f"{known} ({owners[known]})" if owners[known] else known for known in cased])
         return BackendNotFound(f'backend "{name}" not found; names are case-sensitive: {shown}')
     near = _core.did_you_mean(_core.near_names(name, list(owners)))
-    return BackendNotFound(f'backend "{name}" not found{near}{LIST_ALL}')
+    return BackendNotFound(f'backend "{name}" not found{near}{LIST_ALL}', "" if near else OWN)
 
 
 def missing_hook_answer(name: str, answer: str) -> BackendNotFound:
@@ -99,9 +100,9 @@ def slow(seconds: float) -> str:
 
 def pipeline_not_found(name: str, pipelines: Sequence[str], backends: Sequence[str]) -> BackendNotFound:
     near = _core.did_you_mean(_core.near_names(name, [*pipelines, *backends]))
+    here = f"packaged pipelines here: {', '.join(pipelines)}" if pipelines else "no packaged pipelines are installed"
     return BackendNotFound(
-        f'"{name}" is neither a packaged pipeline nor a backend{near}{LIST_ALL}',
-        f"packaged pipelines here: {', '.join(pipelines)}" if pipelines else "no packaged pipelines are installed",
+        f'"{name}" is neither a packaged pipeline nor a backend{near}{LIST_ALL}', here if near else f"{here}; {OWN}"
     )
 
 
