@@ -146,6 +146,14 @@ def test_map_keeps_the_order_and_takes_no_more_than_it_has_room_for() -> None:
             pipe.map([], concurrency=0)
 
 
+def test_map_refuses_a_dict_that_runs_already() -> None:
+    with hami.pipe("Identity") as pipe:
+        with pytest.raises(hami.DataTypeError) as raised:
+            list(pipe.map([{"data": 1}] * 3))
+        assert str(raised.value) == "one dict is given again while it runs; each request needs a dict of its own"
+        assert len(list(pipe.map([{"data": 1}] * 3, concurrency=1))) == 3
+
+
 def test_map_raises_the_first_error_and_cancels_what_comes_after() -> None:
     gate = threading.Event()
     ran: list[int] = []

@@ -189,13 +189,23 @@ def _map(
     from collections import deque
 
     running: deque[Future[dict[str, Any]]] = deque()
+    inside: set[int] = set()  # a dict that ran twice at the same time would have the result of either
+
+    def take() -> dict[str, Any]:
+        request = running.popleft().result()
+        inside.remove(id(request))
+        return request
+
     try:
         for request in requests:
+            if id(request) in inside:
+                raise DataTypeError("one dict is given again while it runs; each request needs a dict of its own")
             running.append(pipe.submit(request, timeout))
+            inside.add(id(request))
             if len(running) == concurrency:
-                yield running.popleft().result()
+                yield take()
         while running:
-            yield running.popleft().result()
+            yield take()
     finally:
         for future in running:
             future.cancel()
