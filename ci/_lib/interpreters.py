@@ -121,7 +121,9 @@ def select(asked: list[str]) -> tuple[list[Interpreter], list[str]]:
             matches = [probe(Path(which))]
         else:
             tag = which if which.startswith("cp") else f"cp{which.replace('.', '')}"
-            matches = [i for i in find()[0] if i.tag == tag] or [f"{which}: no such CPython found"]
+            found = find()[0]
+            here = ", ".join(i.tag for i in found) or "none"
+            matches = [i for i in found if i.tag == tag] or [f"{which}: no such CPython found; there are {here}"]
         chosen += [match for match in matches if isinstance(match, Interpreter)]
         skipped += [match for match in matches if isinstance(match, str)]
     return chosen, skipped
