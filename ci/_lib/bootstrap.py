@@ -12,6 +12,11 @@ from .steps import guarded, only_one_at_a_time
 TOOLS_MEGABYTES = 1_000  # measured: 600
 
 
+def base_python() -> str:
+    """The interpreter that this one is, or is an environment of; by one name, whichever link it was started by."""
+    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+
+
 def enter_tools() -> None:
     """Restart this script under the tools' interpreter; returns only there."""
     if sys.prefix == str(CACHE / "envs" / "tools"):
@@ -22,7 +27,7 @@ def enter_tools() -> None:
         with only_one_at_a_time():
             if not (CACHE / "envs" / "tools").is_dir():
                 preflight.require_room(CACHE, TOOLS_MEGABYTES)
-            environments.ensure("tools", getattr(sys, "_base_executable", sys.executable))
+            environments.ensure("tools", base_python())
         return 0
 
     status = guarded(make)

@@ -11,9 +11,19 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from _lib import preflight
+from _lib import bootstrap, preflight
 from _lib.paths import ROOT
 from _lib.steps import Failure, guarded
+
+
+def test_the_tools_are_of_one_interpreter_by_whichever_name_it_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """/usr/bin/python3 outside a virtual environment is /usr/bin/python3.11 inside."""
+    python = bootstrap.base_python()
+    (tmp_path / "python3").symlink_to(python)
+    monkeypatch.setattr(sys, "_base_executable", str(tmp_path / "python3"))
+    assert bootstrap.base_python() == python
 
 
 def test_without_an_index_nothing_is_changed(tmp_path: Path) -> None:
