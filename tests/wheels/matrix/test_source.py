@@ -12,6 +12,7 @@ from conftest import MakeMachine, Serve, core_wheel
 
 # Machines have the compilers of this system. cmake and ninja come from the index, as on a system without them.
 NO_COMPILER = shutil.which("c++", path="/usr/bin:/bin") is None
+# Not optimised it takes two minutes of processor time.
 QUICK = "--config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"
 
 
