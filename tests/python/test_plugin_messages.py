@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import hami
 import pytest
@@ -59,6 +60,18 @@ def test_a_plugin_that_failed_to_load(site: Site) -> None:
         "No module named 'tensorrt_of_tests'"
     )
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+
+
+def test_a_plugin_that_failed_to_load_is_told_once(site: Site, hami_command: Any) -> None:
+    """However many of its backends are named, in the body of a generated one for example."""
+    for name, backends in {"acme-one": ("One", "Uno"), "acme-two": ("Two", "Dos")}.items():
+        write_plugin(site.folder, name, "1.0", *backends)
+        (site.folder / f"{name.replace('-', '_')}_plugin.py").write_text("import engine_of_tests")
+    done = hami_command("check", "S[One,Two,Uno,Dos]", site=site.folder)
+    assert [line for line in done.stdout.splitlines() if line.startswith("backend")] == [
+        "backend \"One\" is provided by acme-one 1.0, which failed to load: No module named 'engine_of_tests'",
+        "backend \"Two\" is provided by acme-two 1.0, which failed to load: No module named 'engine_of_tests'",
+    ]
 
 
 def test_a_backend_that_failed_to_load(site: Site) -> None:

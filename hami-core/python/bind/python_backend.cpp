@@ -259,7 +259,8 @@ ClassPtr ask_finder(const PyRef& finder, const std::string& name, const std::str
     };
     std::string headline = part("headline");
     if (headline.empty()) headline = from_python(raised).message();
-    throw MissingBackend{missing ? ErrorCode::kBackendNotFound : ErrorCode::kPlugin, headline, part("hint")};
+    throw MissingBackend{missing ? ErrorCode::kBackendNotFound : ErrorCode::kPlugin, headline, part("hint"),
+                         part("cause")};
   }
 }
 

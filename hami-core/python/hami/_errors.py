@@ -72,8 +72,11 @@ class ConfigError(Error):
 class _WithHint(Error):
     """An error about a name: `headline` is complete by itself, `hint` (may be empty) says what to do.
 
-    The core shows both around the expression that holds the name; the full text is then `message`.
+    The core shows both around the expression that holds the name; the full text is then `message`. Of several names
+    with the same `cause` (empty: none that others share) it tells the first alone.
     """
+
+    cause = ""
 
     def __init__(self, headline: str = "", hint: str = "", message: str = "") -> None:
         super().__init__(message or (f"{headline}\n  {hint}" if hint else headline))

@@ -77,17 +77,21 @@ def conflict(name: str, owners: Sequence[str]) -> PluginError:
 
 
 def blocked(name: str, distribution: str, setting: str) -> PluginError:
-    return PluginError(f'backend "{name}" is provided by {distribution}, which is blocked by HAMI_PLUGINS={setting}')
+    return _unusable(name, distribution, f"is blocked by HAMI_PLUGINS={setting}")
 
 
 def failed(name: str, distribution: str, version: str, error: str) -> PluginError:
-    return PluginError(
-        f'backend "{name}" is provided by {_owner(distribution, version)}, which failed to load: {error}'
-    )
+    return _unusable(name, _owner(distribution, version), f"failed to load: {error}")
 
 
 def refused(name: str, distribution: str, version: str, reason: str) -> PluginError:
-    return PluginError(f'backend "{name}" is provided by {_owner(distribution, version)}, which {reason}')
+    return _unusable(name, _owner(distribution, version), reason)
+
+
+def _unusable(name: str, owner: str, reason: str) -> PluginError:
+    error = PluginError(f'backend "{name}" is provided by {owner}, which {reason}')
+    error.cause = f"{owner} {reason}"
+    return error
 
 
 def _owner(distribution: str, version: str) -> str:

@@ -166,7 +166,8 @@ ClassPtr ExprPlanner::find_class(const Expr& expr) {
   try {
     return Registry::instance().find(expr.name, expr.distribution, node_.config().providers);
   } catch (const MissingBackend& missing) {
-    add(missing.code, expr.name_span, missing.headline, missing.hint);
+    if (missing.cause.empty() || planning_.causes.insert(missing.cause).second)
+      add(missing.code, expr.name_span, missing.headline, missing.hint);
   }
   node_.give_up();
   return nullptr;

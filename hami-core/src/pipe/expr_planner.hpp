@@ -24,6 +24,7 @@ inline constexpr std::size_t kMaxNested = 1000;
 // What all expressions of a pipe share while it is planned.
 struct Planning {
   std::vector<Error> problems;
+  std::set<std::string> causes;    // why names could not be found, of those that were told
   std::size_t last_binding = 0;
   std::size_t backends = 0;        // planned so far
   std::size_t text_bytes = 0;      // read so far

@@ -81,7 +81,7 @@ ClassPtr Registry::find(const std::string& name, const std::string& distribution
   std::vector<std::string> names;
   for (const ClassPtr& cls : known()) names.push_back(cls->name);
   throw MissingBackend{ErrorCode::kBackendNotFound,
-                       "backend \"" + name + "\" not found" + did_you_mean(near_names(name, names)), ""};
+                       "backend \"" + name + "\" not found" + did_you_mean(near_names(name, names)), "", ""};
 }
 
 std::vector<ClassPtr> Registry::known() const {

@@ -16,6 +16,7 @@ struct MissingBackend {
   ErrorCode code;  // kBackendNotFound or kPlugin
   std::string headline;
   std::string hint;
+  std::string cause;  // of several names with the same one the first is told; empty: nothing that others share
 };
 
 class Registry {
