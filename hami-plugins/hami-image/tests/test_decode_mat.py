@@ -94,6 +94,14 @@ def test_data_of_a_wrong_type_is_a_data_type_error(run, data):
     assert isinstance(error.value, TypeError)
 
 
+def test_a_buffer_that_cannot_be_read_is_a_data_type_error(run):
+    released = memoryview(b"page")
+    released.release()
+    with pytest.raises(hami.DataTypeError) as error:
+        run("DecodeMat", data=released)
+    assert str(error.value).startswith("DecodeMat takes the bytes of an image file, got a buffer that is not readable: ")
+
+
 def refused(run, data: bytes, **params) -> str:
     with pytest.raises(hami.RequestError) as error:
         run("DecodeMat", params, data=data)
@@ -146,7 +154,15 @@ def test_refusing_a_huge_picture_takes_no_memory(run):
 @pytest.mark.parametrize("part", [0.3, 0.6, 0.9, 0.99])
 def test_a_truncated_file_is_refused(run, page, extension, part):
     whole = cv2.imencode(extension, cv2.imdecode(np.frombuffer(page, np.uint8), cv2.IMREAD_COLOR))[1].tobytes()
-    assert refused(run, whole[: int(len(whole) * part)]).endswith("the file is truncated or damaged")
+    assert "; the file is truncated or damaged" in refused(run, whole[: int(len(whole) * part)])
+
+
+def test_a_kind_of_tiff_that_opencv_does_not_read_is_not_only_called_damaged(run):
+    whole = cv2.imencode(".tiff", np.zeros((30, 40, 3), np.float32))[1].tobytes()
+    assert refused(run, whole) == (
+        f"DecodeMat: the TIFF picture, 40 x 30 in {len(whole)} bytes, cannot be decoded; "
+        "the file is truncated or damaged, or its pixels are of a type that is not taken (floating-point numbers, say)"
+    )
 
 
 @pytest.mark.parametrize("extension", EXTENSIONS)

@@ -93,11 +93,18 @@ def test_a_missing_box_is_named(run, picture):
     )
 
 
-@pytest.mark.parametrize("box", [[1, 2, 3], "left", 5, [1, 2, 3, float("nan")], [1, 2, 3, "x"]])
+@pytest.mark.parametrize("box", [[1, 2, 3], "left", 5, [1, 2, 3, float("nan")], [1, 2, 3, "x"], [0, 0, 1, 10**400]])
 def test_a_box_that_is_none_is_refused(run, picture, box):
     with pytest.raises(hami.RequestError) as error:
         run("CropMat", data=picture, box=box)
     assert str(error.value).splitlines()[0] == f'CropMat: "box" is [x1, y1, x2, y2] in pixels, got {box!r}'
+
+
+@pytest.mark.parametrize("box", [[1, 2, 3], [0, 0, float("inf"), 1], ["left", 0, 1, 1]])
+def test_a_parameter_box_that_is_none_is_a_config_error(box):
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe({"backend": "CropMat", "box": box})
+    assert str(error.value).splitlines()[0] == f'CropMat: "box" is x1, y1, x2, y2 in pixels, got {box!r}'
 
 
 @pytest.mark.parametrize(
@@ -137,3 +144,15 @@ def test_what_speaks_dlpack_is_taken(run, picture):
 
     result = run("ResizeMat", {"width": 40, "height": 30}, data=Tensor(picture))["result"]
     assert np.array_equal(result, picture)
+
+
+def test_what_speaks_dlpack_badly_is_a_data_type_error(run):
+    class Half:
+        def __dlpack__(self, **_):
+            return None
+
+    with pytest.raises(hami.DataTypeError) as error:
+        run("ResizeMat", SIZE, data=Half())
+    assert str(error.value).startswith(
+        "ResizeMat takes a picture (an array H x W or H x W x C, as DecodeMat gives), got a Half that is not readable: "
+    )

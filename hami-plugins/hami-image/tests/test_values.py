@@ -108,7 +108,18 @@ def test_normalize_for_other_channels_is_refused(run):
     ("params", "text"),
     [
         ({"std": ["0"]}, "NormalizeTensor: \"std\" divides, so no value of it may be 0, got ['0']"),
-        ({"mean": ["red"]}, "NormalizeTensor: \"mean\" is a list of numbers, got ['red']"),
+        ({"mean": ["red"]}, "NormalizeTensor: \"mean\" is a list of finite numbers, got ['red']"),
+        ({"std": [float("inf")]}, 'NormalizeTensor: "std" is a list of finite numbers, got [inf]'),
+        (
+            {"std": [1e-300]},
+            "NormalizeTensor: scale / std and mean / std must be finite numbers of float32, "
+            "got scale 1.0, mean [0.0] and std [1e-300]",
+        ),
+        (
+            {"scale": float("nan")},
+            "NormalizeTensor: scale / std and mean / std must be finite numbers of float32, "
+            "got scale nan, mean [0.0] and std [1.0]",
+        ),
         (
             {"mean": ["1", "2"], "std": ["1", "2", "3"]},
             'NormalizeTensor: "mean" and "std" have one number per channel or one for all, '

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import hami
@@ -46,7 +47,7 @@ def mat_of(item: Any, backend: str) -> np.ndarray:
 
 
 def tensor_of(item: Any, backend: str) -> np.ndarray:
-    """Return `data` as an array C x H x W or N x C x H x W, not empty."""
+    """Return `data` as an array C x H x W or N x C x H x W; it may be empty."""
     tensor = array_of(data_of(item, backend), f"{backend} takes a tensor (an array C x H x W or N x C x H x W)")
     if tensor.ndim not in (3, 4):
         raise hami.DataTypeError(
@@ -64,16 +65,17 @@ def array_of(data: Any, expected: str) -> np.ndarray:
     if hasattr(data, "__dlpack__"):
         try:
             return np.from_dlpack(data)
-        except (BufferError, RuntimeError, TypeError) as error:
+        except Exception as error:  # whatever the object raises when it is asked
             raise hami.DataTypeError(
                 f"{expected}, got a {type(data).__name__} that is not readable: {error}"
             ) from error
     raise hami.DataTypeError(f"{expected}, got {type(data).__name__}")
 
 
-def floats_of(values: Any, name: str, backend: str) -> list[float]:
-    """Read a list parameter as numbers."""
+def finite_floats(values: Any) -> list[float] | None:
+    """Read a list of numbers; None if it is none, or one of them is not finite."""
     try:
-        return [float(value) for value in values]
-    except (TypeError, ValueError):
-        raise hami.ConfigError(f'{backend}: "{name}" is a list of numbers, got {values!r}') from None
+        numbers = [float(value) for value in values]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return numbers if all(map(math.isfinite, numbers)) else None

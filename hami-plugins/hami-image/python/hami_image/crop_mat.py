@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import hami
 import numpy as np
 
-from hami_image._mat import OneByOne, floats_of, mat_of
+from hami_image._mat import OneByOne, finite_floats, mat_of
 
 
 class CropMat(OneByOne):
@@ -20,9 +20,9 @@ class CropMat(OneByOne):
     box: Annotated[list, "the box of requests that bring none: x1, y1, x2, y2 in pixels"] = []  # noqa: RUF012
 
     def init(self, options: Any) -> None:
-        self._box = floats_of(self.box, "box", "CropMat")
-        if self._box and len(self._box) != 4:
-            raise hami.ConfigError(f'CropMat: "box" is x1, y1, x2, y2, got {self.box!r}')
+        self._box = finite_floats(self.box)
+        if self.box and (self._box is None or len(self._box) != 4):
+            raise hami.ConfigError(f'CropMat: "box" is x1, y1, x2, y2 in pixels, got {self.box!r}')
 
     def apply(self, item: Any) -> np.ndarray:
         mat = mat_of(item, "CropMat")
@@ -45,10 +45,7 @@ class CropMat(OneByOne):
                 )
             return self._box
         given = item["box"]
-        try:
-            box = [float(value) for value in given]
-        except (TypeError, ValueError):
-            box = []
-        if len(box) != 4 or not np.isfinite(box).all():
+        box = finite_floats(given)
+        if box is None or len(box) != 4:
             raise hami.RequestError(f'CropMat: "box" is [x1, y1, x2, y2] in pixels, got {given!r}')
         return box

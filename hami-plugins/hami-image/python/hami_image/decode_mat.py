@@ -88,6 +88,10 @@ class DecodeMat(OneByOne):
 def _bytes_of(data: Any) -> memoryview:
     try:
         return memoryview(data).cast("B")
+    except ValueError as error:  # a memoryview that was released
+        raise hami.DataTypeError(
+            f"DecodeMat takes the bytes of an image file, got a buffer that is not readable: {error}"
+        ) from None
     except TypeError:
         if isinstance(data, (memoryview, np.ndarray)):
             raise hami.DataTypeError(
@@ -101,7 +105,10 @@ def _bytes_of(data: Any) -> memoryview:
 def _broken(header: ImageHeader, encoded: memoryview, error: Exception | None = None) -> hami.RequestError:
     width, height = header.size or (0, 0)
     detail = f" ({str(error).strip()})" if error else ""
+    cause = "the file is truncated or damaged"
+    if header.format == "TIFF":  # the one format of which OpenCV does not read every kind
+        cause += ", or its pixels are of a type that is not taken (floating-point numbers, say)"
     return hami.RequestError(
         f"DecodeMat: the {header.format} picture, {width} x {height} in {encoded.nbytes} bytes, "
-        f"cannot be decoded{detail}; the file is truncated or damaged"
+        f"cannot be decoded{detail}; {cause}"
     )
