@@ -99,7 +99,9 @@ def test_a_buffer_that_cannot_be_read_is_a_data_type_error(run):
     released.release()
     with pytest.raises(hami.DataTypeError) as error:
         run("DecodeMat", data=released)
-    assert str(error.value).startswith("DecodeMat takes the bytes of an image file, got a buffer that is not readable: ")
+    assert str(error.value).startswith(
+        "DecodeMat takes the bytes of an image file, got a buffer that is not readable: "
+    )
 
 
 def refused(run, data: bytes, **params) -> str:

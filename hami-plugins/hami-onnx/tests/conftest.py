@@ -66,6 +66,13 @@ def models(tmp_path):
             port = (TensorProto.STRING, ["n"])
             return save(tmp_path / "words.onnx", [node], {"x": port}, {"y": port})
 
+        def constant(self) -> Path:
+            """y = [1, 2]; nothing goes in"""
+            node = helper.make_node("Identity", ["table"], ["y"])
+            return save(
+                tmp_path / "constant.onnx", [node], {}, {"y": (TensorProto.FLOAT, [2])}, {"table": np.float32([1, 2])}
+            )
+
     return Models()
 
 

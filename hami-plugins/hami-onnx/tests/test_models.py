@@ -29,6 +29,10 @@ def test_a_folder_is_no_model(tmp_path):
     assert f'OnnxTensor: "model" is the path of an ONNX file, "{tmp_path}" is a folder' in refused(model=str(tmp_path))
 
 
+def test_a_path_that_no_file_can_have_is_refused():
+    assert "OnnxTensor: \"model\" is the path of an ONNX file, 'a\\x00b.onnx' holds a NUL" in refused(model="a\0b.onnx")
+
+
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
 def test_a_truncated_model_is_named_with_its_size(models, part):
     path = models.double()
@@ -56,6 +60,21 @@ def test_a_model_that_onnxruntime_cannot_run_says_why(tmp_path):
     text = refused(model=str(path))
     assert f'OnnxTensor: onnxruntime {onnxruntime.__version__} cannot load "{path}"' in text
     assert "NoSuchOperator" in text
+
+
+@pytest.mark.parametrize("kinds", ["FLOAT BFLOAT16", "BFLOAT16 FLOAT"])
+def test_a_type_that_numpy_does_not_have_is_told_when_the_model_is_opened(tmp_path, kinds):
+    from conftest import save
+    from onnx import TensorProto, helper
+
+    taken, given = (getattr(TensorProto, kind) for kind in kinds.split())
+    cast = helper.make_node("Cast", ["x"], ["y"], to=given)
+    path = save(tmp_path / "bfloat16.onnx", [cast], {"x": (taken, ["n"])}, {"y": (given, ["n"])})
+    name = "x" if taken == TensorProto.BFLOAT16 else "y"
+    assert (
+        f'OnnxTensor: "{name}" of the model is tensor(bfloat16), which NumPy does not have; '
+        "give the model float32 there, with a Cast behind its inputs or before its outputs"
+    ) in refused(model=str(path))
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="CUDA is installed here")
@@ -101,9 +120,10 @@ def test_provider_options_are_key_and_value(models):
     assert "OnnxTensor: \"provider_options\" are written key=value, got 'device_id'" in text
 
 
-def test_a_negative_number_of_threads_is_refused(models):
-    text = refused(model=str(models.double()), threads=-1)
-    assert 'OnnxTensor: "threads" is 0 (all cores this process may use) or more, got -1' in text
+@pytest.mark.parametrize("threads", [-1, 4097, 1_000_000])
+def test_a_number_of_threads_that_no_machine_has_is_refused(models, threads):
+    text = refused(model=str(models.double()), threads=threads)
+    assert f'OnnxTensor: "threads" is 0 (all cores this process may use) to 4096, got {threads}' in text
 
 
 def test_a_model_opened_twice_is_one_session(models):

@@ -163,6 +163,38 @@ def test_strings_are_taken(pipe, models):
     assert pipe(model=str(models.words()))({"data": np.array(["a", "bc"])})["result"].tolist() == ["a", "bc"]
 
 
+@pytest.mark.parametrize(
+    ("data", "types"),
+    [(np.array([b"a"]), "bytes"), (np.array(["a", None, 3], object), "NoneType, int"), (np.array([1]), "int")],
+)
+def test_what_is_no_string_is_not_taken_for_one(pipe, models, data, types):
+    with pytest.raises(hami.DataTypeError) as error:
+        pipe(model=str(models.words()))({"data": data})
+    assert message(error) == f'OnnxTensor: input "x" takes str, got an array of {types}'
+
+
+def test_a_model_without_inputs_takes_no_data(pipe, models):
+    constant = pipe(model=str(models.constant()))
+    assert constant({"data": []})["result"].tolist() == [1, 2]
+    with pytest.raises(hami.DataTypeError) as error:
+        constant({"data": floats(1)})
+    assert message(error) == "OnnxTensor takes a dict by input name or a list in this order: [], got ndarray"
+
+
+def test_an_input_that_is_no_tensor_is_called_what_it_is(pipe, tmp_path):
+    from onnx import helper, save
+
+    parts = helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None)
+    whole = helper.make_tensor_value_info("whole", TensorProto.FLOAT, None)
+    graph = helper.make_graph(
+        [helper.make_node("ConcatFromSequence", ["parts"], ["whole"], axis=0)], "test", [parts], [whole]
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "join.onnx")
+    with pytest.raises(hami.DataTypeError) as error:
+        pipe(model=str(tmp_path / "join.onnx"))({"data": {"parts": "many"}})
+    assert message(error) == 'OnnxTensor: input "parts" takes an array (seq(tensor(float))), got str'
+
+
 def test_arrays_that_are_not_contiguous_are_taken(pipe, models):
     data = np.arange(12, dtype=np.float32).reshape(4, 3).T[::-1]
     assert np.array_equal(pipe(model=str(models.double()))({"data": data})["result"], data * 2)

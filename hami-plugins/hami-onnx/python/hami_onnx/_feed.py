@@ -72,22 +72,31 @@ def _array(value: Any, port: Port, owner: str) -> np.ndarray:
             )
         try:
             value = np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError) as error:
+        except Exception as error:  # whatever the object raises when it is asked
             raise hami.DataTypeError(
                 f'{owner}: input "{port.name}" takes an array in memory of the CPU, '
                 f"got a {type(value).__name__} that is not readable: {error}"
             ) from error
     array = np.asarray(value)
+    if port.dtype is not None and port.dtype.hasobject:
+        return _texts(array, port, owner)
     if port.dtype is None or array.dtype == port.dtype:
         return np.asarray(array, order="C")
-    if port.dtype.kind == "O" and array.dtype.kind in "UT":
-        return array.astype(object)
     if not np.can_cast(array.dtype, port.dtype, "safe"):
         raise hami.DataTypeError(
             f'{owner}: input "{port.name}" takes {port.dtype}, got {array.dtype}, which does not fit without loss; '
             f"convert it with .astype({port.dtype.name!r}) if that is what you want"
         )
     return array.astype(port.dtype, order="C")
+
+
+def _texts(array: np.ndarray, port: Port, owner: str) -> np.ndarray:
+    """Make an array of str; of anything else onnxruntime would take what str() shows, "b'cat'" and "None"."""
+    texts = array.astype(object, order="C")
+    others = {type(value).__name__ for value in texts.flat if not isinstance(value, str)}
+    if others:
+        raise hami.DataTypeError(f'{owner}: input "{port.name}" takes str, got an array of {", ".join(sorted(others))}')
+    return texts
 
 
 def _check_shape(array: np.ndarray, port: Port, model: Model, owner: str) -> None:

@@ -30,13 +30,16 @@ class Port(NamedTuple):
     """An input or output: its dtype (None: not a tensor of a type NumPy has), its shape with None for a free axis."""
 
     name: str
+    type: str  # as onnxruntime has it
     dtype: np.dtype[Any] | None
     shape: tuple[int | None, ...]
     first_axis: str | None  # what the model calls axis 0, if that is free and has a name
 
     def __str__(self) -> str:
+        if self.dtype is None:
+            return self.type
         axes = ", ".join("?" if size is None else str(size) for size in self.shape)
-        return f"{self.dtype} [{axes}]"
+        return f"{'str' if self.dtype.hasobject else self.dtype} [{axes}]"
 
 
 class Model:
@@ -46,7 +49,8 @@ class Model:
         self._session = session
         self.inputs = [_port(node) for node in session.get_inputs()]
         self.outputs = [_port(node) for node in session.get_outputs()]
-        self.rows = _rows([*self.inputs, *self.outputs], batched, owner)
+        _check_types([*self.inputs, *self.outputs], owner)
+        self.rows = _rows(self.inputs, self.outputs, batched, owner)
         self._output_names = [port.name for port in self.outputs]
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[Any]:
@@ -62,18 +66,30 @@ class Model:
 def _port(node: Any) -> Port:
     axes = tuple(node.shape or ())
     shape = tuple(size if isinstance(size, int) and size >= 0 else None for size in axes)
-    return Port(node.name, _DTYPES.get(node.type), shape, axes[0] if axes and isinstance(axes[0], str) else None)
+    first_axis = axes[0] if axes and isinstance(axes[0], str) else None
+    return Port(node.name, node.type, _DTYPES.get(node.type), shape, first_axis)
 
 
-def _rows(ports: list[Port], batched: bool | None, owner: str) -> int | None:
+def _check_types(ports: list[Port], owner: str) -> None:
+    """Refuse what no run could ever be given or give: onnxruntime hands no bfloat16 from or to NumPy."""
+    for port in ports:
+        if port.type == "tensor(bfloat16)":
+            raise hami.ConfigError(
+                f'{owner}: "{port.name}" of the model is {port.type}, which NumPy does not have; '
+                "give the model float32 there, with a Cast behind its inputs or before its outputs"
+            )
+
+
+def _rows(inputs: list[Port], outputs: list[Port], batched: bool | None, owner: str) -> int | None:
     """Find out whether axis 0 is a batch: all must have it, with one size or, if it is free, one name.
 
     A free axis 0 of another name may hold anything, found boxes for example: whose is which could not be told.
     """
     if batched is False:
         return 0
+    ports = [*inputs, *outputs]
     sizes = {port.shape[0] if port.shape else 0 for port in ports if port.dtype is not None}
-    if any(port.dtype is None for port in ports) or len(sizes) != 1 or 0 in sizes:
+    if not inputs or any(port.dtype is None for port in ports) or len(sizes) != 1 or 0 in sizes:
         if batched:
             shown = ", ".join(f"{port.name} {port}" for port in ports)
             raise hami.ConfigError(f"{owner}: batched = true, but not all have the same axis 0: {shown}")

@@ -22,6 +22,10 @@ from hami_onnx._threads import usable_cores
 # How onnxruntime says that the bytes are no model; the words changed between its versions.
 _SIGNS_OF_NO_MODEL = ("Protobuf parsing failed", "No graph was found", "does not have a graph")
 
+# onnxruntime starts all threads of a session at once: a hundred thousand keep it busy for minutes, a million end the
+# process. No machine has that many cores.
+_MOST_THREADS = 4096
+
 _lock = threading.Lock()
 _open: weakref.WeakValueDictionary[tuple[object, ...], onnxruntime.InferenceSession] = weakref.WeakValueDictionary()
 
@@ -40,8 +44,10 @@ def open_session(
     `threads` = 0 is all that the process may use. `owner` names the backend in errors, which are hami.ConfigError.
     """
     path = _existing_file(model, owner)
-    if threads < 0:
-        raise hami.ConfigError(f'{owner}: "threads" is 0 (all cores this process may use) or more, got {threads}')
+    if not 0 <= threads <= _MOST_THREADS:
+        raise hami.ConfigError(
+            f'{owner}: "threads" is 0 (all cores this process may use) to {_MOST_THREADS}, got {threads}'
+        )
     name = full_name(provider, owner)
     options = parse_options(provider_options, owner)
     status = os.stat(path)
@@ -54,6 +60,8 @@ def open_session(
 
 
 def _existing_file(model: str | os.PathLike[str], owner: str) -> str:
+    if "\0" in os.fspath(model):
+        raise hami.ConfigError(f'{owner}: "model" is the path of an ONNX file, {os.fspath(model)!r} holds a NUL')
     path = os.path.realpath(model)
     if os.path.isdir(path):
         raise hami.ConfigError(f'{owner}: "model" is the path of an ONNX file, "{model}" is a folder')
