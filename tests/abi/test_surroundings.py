@@ -127,6 +127,12 @@ def test_each_code_is_an_exception_of_its_class(plugin: str, code: int, raised: 
         assert type(caught.value).__name__ == raised
 
 
+def test_a_number_that_does_not_fit_is_refused_instead_of_cut(plugin: str) -> None:
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe(f"{plugin}Fail(code={2**32 + 2})")
+    assert "parameter `code` takes -2147483648 to 2147483647, got 4294967298" in str(error.value)
+
+
 def test_a_plugin_sees_the_exception_that_python_raised(plugin: str) -> None:
     reason = KeyError("mine")
 

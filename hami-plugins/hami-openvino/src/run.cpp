@@ -7,6 +7,8 @@
 namespace hami_openvino {
 namespace {
 
+constexpr ov_status_e kInvalidCParam = -14;
+
 // An output where OpenVINO has it, until the next run.
 struct Output {
   Owned<ov_tensor_t> tensor;
@@ -100,9 +102,12 @@ class Run {
       model_.library().check(status, "OpenvinoTensor: output \"" + name + "\" cannot be read", HAMI_REQUEST);
     };
     check(api_.ov_infer_request_get_output_tensor_by_index(request_, index, output.tensor.out()));
-    check(api_.ov_tensor_get_shape(output.tensor.get(), &shape));
-    output.shape.assign(shape.dims, shape.dims + shape.rank);
-    api_.ov_shape_free(&shape);
+    // Of a tensor without axes, a single number, it says that there can be no such shape.
+    if (const ov_status_e status = api_.ov_tensor_get_shape(output.tensor.get(), &shape); status != kInvalidCParam) {
+      check(status);
+      output.shape.assign(shape.dims, shape.dims + shape.rank);
+      api_.ov_shape_free(&shape);
+    }
     if (std::find(output.shape.begin(), output.shape.end(), 0) == output.shape.end())
       check(api_.ov_tensor_data(output.tensor.get(), &data));
     output.data = static_cast<const unsigned char*>(data);

@@ -65,6 +65,15 @@ def models(tmp_path):
             port = (TensorProto.FLOAT, ["n", 2])
             return save(tmp_path / "scalar.onnx", [node], {"x": port, "s": (TensorProto.FLOAT, [])}, {"y": port})
 
+        def total(self) -> Path:
+            """y = the sum of all of x, a number; size = how many rows x has"""
+            nodes = [
+                helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0),
+                helper.make_node("Shape", ["x"], ["size"], start=0, end=1),
+            ]
+            outputs = {"y": (TensorProto.FLOAT, []), "size": (TensorProto.INT64, [1])}
+            return save(tmp_path / "total.onnx", nodes, {"x": (TensorProto.FLOAT, ["n", 2])}, outputs)
+
         def folded(self) -> Path:
             """y = x in rows of the largest `width`: a width that x cannot be divided into makes the whole run fail"""
             nodes = [

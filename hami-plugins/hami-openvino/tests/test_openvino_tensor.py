@@ -76,6 +76,11 @@ def test_several_inputs_come_by_name_or_in_order_and_outputs_by_name(pipe, model
     assert {name: array(result, name).tolist() for name in result} == {"total": [[4, 5]], "rest": [[2, 3]]}
 
 
+def test_an_output_without_axes_is_a_number(pipe, models):
+    result = pipe(model=str(models.total()))({"data": np.float32([[1, 2], [3, 4]])})["result"]
+    assert {name: hami.to_numpy(value).tolist() for name, value in result.items()} == {"y": 10, "size": [2]}
+
+
 def test_several_inputs_are_gathered_and_split_too(pipe, models):
     requests = [{"data": {"a": floats([i, 1]), "b": floats([1, i])}} for i in range(5)]
     pipe(model=str(models.sum_and_difference()), max=8)(requests)

@@ -26,6 +26,12 @@ def test_a_missing_file_is_named(pipe, tmp_path, monkeypatch):
     assert f'OpenvinoTensor: there is no model file "absent.onnx" (looked for {tmp_path / "absent.onnx"})' in text
 
 
+@pytest.mark.parametrize(("name", "number"), [("threads", 2**31), ("streams", 2**62)])
+def test_a_number_that_openvino_cannot_take_is_refused(pipe, models, name, number):
+    text = refused(pipe, model=str(models.double()), **{name: number})
+    assert f"parameter `{name}` takes -2147483648 to 2147483647, got {number}" in text
+
+
 def test_a_folder_is_no_model(pipe, tmp_path):
     text = refused(pipe, model=str(tmp_path))
     assert f'"model" is the path of an ONNX file or of an IR\'s .xml, "{tmp_path}" is a folder' in text

@@ -1,6 +1,7 @@
 // Dict: the keys of one request; Batch: the requests of one call; Params: what a backend was configured with.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -142,8 +143,8 @@ class Params {
 
   Value value(std::string_view name) const { return dict_.get(name); }
 
-  // T: bool, an integer, a floating-point number (durations in milliseconds), std::string, std::vector<std::string>, or
-  // std::optional of these where the default is None.
+  // T: bool, an integer (Error if the value does not fit), a floating-point number (durations in milliseconds),
+  // std::string, std::vector<std::string>, or std::optional of these where the default is None.
   template <class T>
   T get(std::string_view name) const {
     const Value found = value(name);
@@ -152,7 +153,14 @@ class Params {
     } else if constexpr (std::is_same_v<T, bool>) {
       return found.as_bool();
     } else if constexpr (std::is_integral_v<T>) {
-      return static_cast<T>(found.as_int());
+      const std::int64_t given = found.as_int();
+      const auto number = static_cast<T>(given);
+      if (static_cast<std::int64_t>(number) != given || (std::is_unsigned_v<T> && given < 0))
+        throw Error(HAMI_FAILED_PRECONDITION, "parameter `" + std::string(name) + "` takes " +
+                                                  std::to_string(std::numeric_limits<T>::min()) + " to " +
+                                                  std::to_string(std::numeric_limits<T>::max()) + ", got " +
+                                                  std::to_string(given));
+      return number;
     } else if constexpr (std::is_floating_point_v<T>) {
       return static_cast<T>(found.as_float());
     } else if constexpr (std::is_same_v<T, std::string>) {
