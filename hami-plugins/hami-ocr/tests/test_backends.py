@@ -114,6 +114,79 @@ def test_data_of_a_wrong_type_is_a_data_type_error(run, backend, data, text):
     assert refused(run, hami.DataTypeError, backend, data=data) == text
 
 
+LINE = {"image": np.zeros((32, 99, 3), np.uint8), "ratio": 3.1, "box": []}
+NO_LINE = 'the "image" of a line is a uint8 array H x W x 3, got '
+NO_RATIO = 'the "ratio" of a line is its width to its height, got '
+
+
+@pytest.mark.parametrize("backend", ["OrientText", "RecognizeText"])
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"image": None}, NO_LINE + "NoneType"),
+        ({"image": np.zeros((0, 9, 3), np.uint8)}, NO_LINE + "uint8 [0, 9, 3]"),
+        ({"image": np.zeros((9, 9), np.uint8)}, NO_LINE + "uint8 [9, 9]"),
+        ({"ratio": 0}, NO_RATIO + "0"),
+        ({"ratio": float("nan")}, NO_RATIO + "nan"),
+        ({"ratio": "wide"}, NO_RATIO + "'wide'"),
+    ],
+)
+def test_a_line_that_cannot_be_worked_on_is_a_data_type_error(run, backend, wrong, text):
+    assert refused(run, hami.DataTypeError, backend, data={**LINE, **wrong}) == f"{backend}: {text}"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"image": 3}, '"image" is a picture, got int'),
+        ({"boxes": None}, '"boxes" has the finite corners of each line, n x 4 x 2, got NoneType'),
+        (
+            {"boxes": np.full((1, 4, 2), np.nan)},
+            '"boxes" has the finite corners of each line, n x 4 x 2, got float64 [1, 4, 2]',
+        ),
+        (
+            {"page_boxes": np.zeros((3, 4, 2))},
+            '"page_boxes" has the finite corners of each line, n x 4 x 2, got float64 [3, 4, 2]',
+        ),
+    ],
+)
+def test_boxes_that_are_none_are_a_data_type_error(run, wrong, text):
+    found = {"image": LINE["image"], "boxes": np.zeros((1, 4, 2)), "page_boxes": np.zeros((1, 4, 2)), **wrong}
+    assert refused(run, hami.DataTypeError, "CropLines", data=found).endswith("; " + text)
+
+
+def test_a_text_that_is_none_is_a_data_type_error(run):
+    assert refused(run, hami.DataTypeError, "GatherLines", data=[{"text": None, "score": "high", "box": []}]) == (
+        'GatherLines takes lines of RecognizeText, dicts with "text", "score" and "box": a str and a number, '
+        "got NoneType and str"
+    )
+
+
+@pytest.mark.parametrize("shape", [(10, 20_000, 3), (20_000, 10, 3), (64, 9_000)])
+def test_a_page_of_which_rapidocr_would_leave_nothing_is_refused(run, shape):
+    text = refused(run, hami.RequestError, "DetectText", data=np.full(shape, 255, np.uint8))
+    assert text == (
+        f"DetectText: the picture is {shape[1]} x {shape[0]}; rapidocr makes the longer side 2000, "
+        "and nothing is left of the shorter one; cut it into parts that are less long"
+    )
+
+
+@pytest.mark.parametrize(
+    ("backend", "params", "text"),
+    [
+        ("DetectText", {"box_thresh": float("nan")}, '"box_thresh" is a score from 0 to 1, got nan'),
+        ("DetectText", {"box_thresh": 2}, '"box_thresh" is a score from 0 to 1, got 2.0'),
+        ("DetectText", {"unclip_ratio": float("nan")}, '"unclip_ratio" is a number above 0, got nan'),
+        ("DetectText", {"unclip_ratio": 0}, '"unclip_ratio" is a number above 0, got 0.0'),
+        ("GatherLines", {"text_score": -1}, '"text_score" is a score from 0 to 1, got -1.0'),
+    ],
+)
+def test_a_parameter_out_of_range_is_a_config_error(backend, params, text):
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe({"backend": backend, **params})
+    assert str(error.value).splitlines()[0] == f"{backend}: {text}"
+
+
 def test_an_empty_picture_is_refused(run):
     text = refused(run, hami.RequestError, "DetectText", data=np.zeros((0, 4, 3), np.uint8))
     assert text == "DetectText: the picture is empty, its shape is [0, 4, 3]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import hami
 
@@ -16,17 +16,7 @@ class RunsModel(hami.Backend):
     provider: Annotated[str, "execution provider of onnxruntime, as in hami-onnx"] = "cpu"
 
 
-def data_of(item: Any, backend: str) -> Any:
-    """Return the request's `data`, or say that there is none."""
-    if "data" not in item:
-        raise hami.RequestError(f'{backend}: the request has no "data"; its keys are {sorted(item.keys())}')
-    return item["data"]
-
-
-def field_of(data: Any, name: str, backend: str, expected: str) -> Any:
-    """Return one entry of `data`, which is a dict made by the step before."""
-    try:
-        return data[name]
-    except (TypeError, KeyError, IndexError):
-        shown = f"a dict with the keys {sorted(data)}" if isinstance(data, dict) else type(data).__name__
-        raise hami.DataTypeError(f"{backend} takes {expected}, got {shown}") from None
+def check_score(value: float | None, name: str, backend: str) -> None:
+    """Refuse a parameter that is no score."""
+    if value is not None and not 0 <= value <= 1:
+        raise hami.ConfigError(f'{backend}: "{name}" is a score from 0 to 1, got {value}')

@@ -29,6 +29,7 @@ try:
     from rapidocr.utils.load_image import LoadImage
     from rapidocr.utils.parse_parameters import ParseParams
     from rapidocr.utils.process_img import (
+        ResizeImgError,
         apply_vertical_padding,
         get_rotate_crop_image,
         map_boxes_to_original,
@@ -104,6 +105,7 @@ class Detector:
     def __init__(
         self, owner: str, threads: int, provider: str, box_thresh: float | None, unclip_ratio: float | None
     ) -> None:
+        self._owner = owner
         self._stage = _stage(
             TextDetector, "Det", owner, threads, provider, box_thresh=box_thresh, unclip_ratio=unclip_ratio
         )
@@ -115,7 +117,14 @@ class Detector:
 
     def __call__(self, page: np.ndarray) -> Found:
         limits = _settings().Global
-        image, ratio_h, ratio_w = resize_image_within_bounds(page, limits.min_side_len, limits.max_side_len)
+        try:
+            image, ratio_h, ratio_w = resize_image_within_bounds(page, limits.min_side_len, limits.max_side_len)
+        except ResizeImgError as error:
+            height, width = page.shape[:2]
+            raise hami.RequestError(
+                f"{self._owner}: the picture is {width} x {height}; rapidocr makes the longer side "
+                f"{limits.max_side_len}, and nothing is left of the shorter one; cut it into parts that are less long"
+            ) from error
         record = {"preprocess": {"ratio_h": ratio_h, "ratio_w": ratio_w}}
         image, record = apply_vertical_padding(image, record, limits.width_height_ratio, limits.min_height)
         boxes = self._boxes(image)

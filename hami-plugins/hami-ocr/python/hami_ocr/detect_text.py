@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import hami
 import numpy as np
 
-from hami_ocr._parameters import RunsModel, data_of
+from hami_ocr._data import data_of, is_picture, shown
+from hami_ocr._parameters import RunsModel, check_score
 from hami_ocr._rapidocr import Detector, as_bgr
 
 
@@ -26,6 +28,9 @@ class DetectText(RunsModel):
     _detect: Detector | None = None
 
     def init(self, options: Any) -> None:
+        check_score(self.box_thresh, "box_thresh", "DetectText")
+        if self.unclip_ratio is not None and not 0 < self.unclip_ratio < math.inf:
+            raise hami.ConfigError(f'DetectText: "unclip_ratio" is a number above 0, got {self.unclip_ratio}')
         self._detect = Detector("DetectText", self.threads, self.provider, self.box_thresh, self.unclip_ratio)
 
     def forward(self, batch: list[Any]) -> None:
@@ -39,14 +44,9 @@ class DetectText(RunsModel):
 
 def _picture_of(item: Any) -> np.ndarray:
     data = data_of(item, "DetectText")
-    if not isinstance(data, np.ndarray):
+    if not is_picture(data):
         raise hami.DataTypeError(
-            f"DetectText takes a picture (a uint8 array H x W x 3, as DecodeMat gives), got {type(data).__name__}"
-        )
-    if data.dtype != np.uint8 or data.ndim not in (2, 3) or (data.ndim == 3 and data.shape[2] not in (1, 3, 4)):
-        raise hami.DataTypeError(
-            "DetectText takes a picture (a uint8 array H x W x 3, as DecodeMat gives), "
-            f"got {data.dtype} {list(data.shape)}"
+            f"DetectText takes a picture (a uint8 array H x W x 3, as DecodeMat gives), got {shown(data)}"
         )
     if data.size == 0:
         raise hami.RequestError(f"DetectText: the picture is empty, its shape is {list(data.shape)}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hami_ocr._parameters import RunsModel, data_of, field_of
+from hami_ocr._data import line_of
+from hami_ocr._parameters import RunsModel
 from hami_ocr._rapidocr import Orienter
 
 
@@ -18,9 +19,8 @@ class OrientText(RunsModel):
 
     def forward(self, batch: list[Any]) -> None:
         assert self._orient is not None, "forward after close"
-        lines = [data_of(item, "OrientText") for item in batch]
-        expected = 'a line of CropLines, a dict with "image", "ratio" and "box"'
-        images = self._orient([field_of(line, "image", "OrientText", expected) for line in lines])
+        lines = [line_of(item, "OrientText") for item in batch]
+        images = self._orient([line["image"] for line in lines])
         for item, line, image in zip(batch, lines, images, strict=True):
             item["result"] = {**line, "image": image}
 

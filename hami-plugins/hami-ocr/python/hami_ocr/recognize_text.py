@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hami_ocr._parameters import RunsModel, data_of, field_of
+from hami_ocr._data import line_of
+from hami_ocr._parameters import RunsModel
 from hami_ocr._rapidocr import Line, Recognizer
-
-_EXPECTED = 'a line of CropLines, a dict with "image", "ratio" and "box"'
 
 
 class RecognizeText(RunsModel):
@@ -25,10 +24,9 @@ class RecognizeText(RunsModel):
     def forward(self, batch: list[Any]) -> None:
         assert self._read is not None, "forward after close"
         for item in batch:
-            line = data_of(item, "RecognizeText")
-            image, ratio, box = (field_of(line, name, "RecognizeText", _EXPECTED) for name in ("image", "ratio", "box"))
-            text, score = self._read(Line(image, ratio))
-            item["result"] = {"text": text, "score": score, "box": box}
+            line = line_of(item, "RecognizeText")
+            text, score = self._read(Line(line["image"], line["ratio"]))
+            item["result"] = {"text": text, "score": score, "box": line["box"]}
 
     def close(self) -> None:
         self._read = None
