@@ -1,10 +1,11 @@
-"""The end of pipes: closed, forgotten, forked or interrupted; test_end_of_program.py has the end of the interpreter."""
+"""The end of pipes: closed, forgotten or interrupted; test_end_of_program.py has the end of the interpreter."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, check_clean, each, gated, run_script, slow, threads_end, threads_of_process
+from running import PATIENCE, Gate, backend, each, gated, run_script, slow, threads_end, threads_of_process
 
 
 def test_close_finishes_what_was_submitted() -> None:
@@ -169,29 +170,28 @@ def test_a_close_that_raises_does_not_stop_the_others() -> None:
     assert [str(one.exc_value) for one in seen] == ["in close", "in close"]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_pipe_of_before_a_fork_is_refused_in_the_child_and_a_new_one_works() -> None:
-    """After `fork` a call in the child is a clear error."""
-    script = """
-        import os, warnings
-        warnings.simplefilter("ignore")
-        pipe = hami.pipe("Slow")
-        pipe({"data": 1})
-        pipe.submit({"data": 1}).result()
-        child = os.fork()
-        if child == 0:
-            for call in (pipe, pipe.submit):
-                try:
-                    call({"data": 1})
-                except hami.Error as error:
-                    print(error, flush=True)
-            with hami.pipe("Slow") as new:
-                print(new({"data": 1})["result"], flush=True)
-            sys.exit(0)
-        print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), pipe({"data": 1})["result"], flush=True)
-    """
-    refused = "this pipe was made before the process forked; make a new one in the child"
-    check_clean(run_script(slow(0, script)), refused, refused, "done", "closed", "child: 0 done", "closed")
+def test_what_the_handler_of_a_signal_raises_comes_out_of_the_call_that_waits() -> None:
+    """A server that ends on SIGTERM does it by sys.exit in a handler."""
+
+    def tell(batch: list[Any]) -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        gate.enter()
+        batch[0]["result"] = 1
+
+    def handler(*_: object) -> None:
+        sys.exit(7)
+
+    gate = Gate()
+    backend(tell, "TestTells")
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with hami.pipe("TestTells") as pipe:
+            with pytest.raises(SystemExit) as raised:
+                pipe({"data": 1})
+            gate.open()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert raised.value.code == 7
 
 
 @pytest.mark.parametrize("entry", ["Forward[node.default]", "S[Forward[node.default],Identity]"])

@@ -83,27 +83,39 @@ py::object all_problems(const PlanProblems& found) {
   return exception;
 }
 
-}  // namespace
+std::string text_of(const py::object& exception) {
+  try {
+    return py::str(exception);
+  } catch (py::error_already_set&) {  // its __str__ is broken; its type is not
+    return "";
+  }
+}
 
-Error from_exception(py::object exception) {
+Error carried(py::object exception) {
   PyObject* raw = exception.ptr();
   const std::string type = py::str(py::type::handle_of(exception).attr("__name__"));
-  std::string text;
-  try {
-    text = py::str(exception);
-  } catch (py::error_already_set&) {  // its __str__ is broken; its type is not
-  }
-  if (PyErr_GivenExceptionMatches(raw, PyExc_SystemExit))
-    return Error(ErrorCode::kRequest, "the backend raised SystemExit(" + text + ")");
+  const std::string text = text_of(exception);
   const bool is_final = PyErr_GivenExceptionMatches(raw, PyExc_MemoryError) || !PyErr_GivenExceptionMatches(raw, PyExc_Exception);
   return Error(ErrorCode::kForeign, text.empty() ? type : type + ": " + text, opaque(std::move(exception)), is_final);
 }
 
-Error from_python(py::error_already_set& raised) {
+}  // namespace
+
+Error from_exception(py::object exception) {
+  if (PyErr_GivenExceptionMatches(exception.ptr(), PyExc_SystemExit))
+    return Error(ErrorCode::kRequest, "the backend raised SystemExit(" + text_of(exception) + ")");
+  return carried(std::move(exception));
+}
+
+py::object exception_in(py::error_already_set& raised) {
   py::object exception = raised.value();
   if (raised.trace()) PyException_SetTraceback(exception.ptr(), raised.trace().ptr());
-  return from_exception(std::move(exception));
+  return exception;
 }
+
+Error from_python(py::error_already_set& raised) { return from_exception(exception_in(raised)); }
+
+Error from_signal_handler(py::error_already_set& raised) { return carried(exception_in(raised)); }
 
 py::object exception_of(py::object given) {
   if (PyExceptionClass_Check(given.ptr())) given = given();

@@ -10,6 +10,10 @@ namespace hami::bind {
 Error from_python(py::error_already_set& raised);
 // The same for an exception object that was never raised.
 Error from_exception(py::object exception);
+// What the handler of a signal raised: a SystemExit, too, is then for who waits, and no failure of a backend.
+Error from_signal_handler(py::error_already_set& raised);
+// The exception that Python raised, with its traceback.
+py::object exception_in(py::error_already_set& raised);
 // What a caller gave as an exception, a class or an object, as an object; DataTypeError if it is neither.
 py::object exception_of(py::object given);
 // The exception object for an Error: the one it carries, or one of hami's classes; with its notes.

@@ -105,7 +105,7 @@ void check_signals() {
   const HoldGil gil;
   if (PyErr_CheckSignals() == 0) return;
   py::error_already_set raised;
-  throw from_python(raised);
+  throw from_signal_handler(raised);
 }
 
 }  // namespace

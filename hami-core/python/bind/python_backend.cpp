@@ -6,6 +6,8 @@
 #include <limits>
 #include <map>
 
+#include "base/fork.hpp"
+#include "base/worker.hpp"
 #include "errors.hpp"
 #include "registry/generated.hpp"
 #include "registry/init.hpp"
@@ -70,7 +72,7 @@ class PythonBackend final : public Backend {
       set_children(init, object);
       object_ = PyRef(object);
       if (py::hasattr(object, "init")) {
-        call_python(object.attr("init"), py::cast(std::make_unique<DictView>(init.shared_options())));
+        call(object.attr("init"), py::cast(std::make_unique<DictView>(init.shared_options())));
       }
       initialised_ = true;
       read_range(object);
@@ -115,7 +117,7 @@ class PythonBackend final : public Backend {
     const HoldGil gil;
     try {
       const BatchViews views(batch);
-      const py::object returned = call_python(forward_method_.get(), views.list());
+      const py::object returned = call(forward_method_.get(), views.list());
       if (!returned.is_none()) check_returned(returned, batch);
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
@@ -141,7 +143,7 @@ class PythonBackend final : public Backend {
       // The dependency outlives the call, not the handle.
       Child child{BackendPtr(&dependency, [](Backend*) {})};
       const py::object handle = py::cast(child);
-      call_python(object_.get().attr("forward_with_dep"), views.list(), handle);
+      call(object_.get().attr("forward_with_dep"), views.list(), handle);
       handle.cast<Child&>().backend = nullptr;
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
@@ -163,6 +165,22 @@ class PythonBackend final : public Backend {
 
   Range range_() const override { return range_of_; }
 
+  // Runs a method. A child that it forks on a thread of the core ends with it: who waits for the outcome is not there.
+  template <class... Arguments>
+  py::object call(py::handle method, const Arguments&... arguments) const {
+    const auto is_child = [this] { return fork_generation() != made_in_ && Worker::on_some_worker(); };
+    const auto end = [](const py::object& error) { py::module_::import("hami._forked").attr("end")(error); };
+    try {
+      py::object returned = call_python(method, arguments...);
+      if (is_child()) end(py::none());
+      return returned;
+    } catch (py::error_already_set& raised) {
+      if (is_child()) end(exception_in(raised));
+      throw;
+    }
+  }
+
+  const unsigned made_in_ = fork_generation();
   std::shared_ptr<PyRef> cls_;
   std::shared_ptr<const Attributes> attributes_;
   PyRef object_;

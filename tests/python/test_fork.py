@@ -1,0 +1,71 @@
+"""Processes that fork: pipes of the parent in the child, and children that a backend forks."""
+
+from __future__ import annotations
+
+import pytest
+from running import check_clean, run_script, slow
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def test_a_pipe_of_before_a_fork_is_refused_in_the_child_and_a_new_one_works() -> None:
+    """After `fork` a call in the child is a clear error."""
+    script = """
+        import os, warnings
+        warnings.simplefilter("ignore")
+        pipe = hami.pipe("Slow")
+        pipe({"data": 1})
+        pipe.submit({"data": 1}).result()
+        child = os.fork()
+        if child == 0:
+            for call in (pipe, pipe.submit):
+                try:
+                    call({"data": 1})
+                except hami.Error as error:
+                    print(error, flush=True)
+            with hami.pipe("Slow") as new:
+                print(new({"data": 1})["result"], flush=True)
+            sys.exit(0)
+        print("child:", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), pipe({"data": 1})["result"], flush=True)
+    """
+    refused = "this pipe was made before the process forked; make a new one in the child"
+    check_clean(run_script(slow(0, script)), refused, refused, "done", "closed", "child: 0 done", "closed")
+
+
+@pytest.mark.parametrize(
+    ("child", "status", "told"),
+    [
+        ("print('child', flush=True)", 0, ""),
+        ("sys.exit(5)", 5, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit('enough')", 1, "enough\n"),
+        ("raise ValueError('gone wrong')", 1, "ValueError: gone wrong\n"),
+        ("pipe({'data': 1})", 1, "this pipe was made before the process forked; make a new one in the child\n"),
+    ],
+)
+def test_a_child_that_a_backend_forks_ends_with_its_forward(child: str, status: int, told: str) -> None:
+    script = f"""
+        import os, sys, warnings
+        import hami
+        warnings.simplefilter("ignore")
+
+        @hami.register
+        class Forks(hami.Backend):
+            def forward(self, batch):
+                if (pid := os.fork()) == 0:
+                    {child}
+                    return
+                for item in batch:
+                    item["result"] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+        pipe = hami.pipe("Forks")
+        future = pipe.submit({{"data": 1}})
+        future.add_done_callback(lambda _: os.write(1, b"done\\n"))
+        os.write(1, b"%d\\n" % future.result()["result"])
+        pipe.close()
+    """
+    done = run_script(script)
+    assert done.returncode == 0
+    assert sorted(done.stdout.split()) == sorted([str(status), "done", *(["child"] if "child" in child else [])])
+    assert done.stderr.endswith(told)
+    assert bool(done.stderr) == bool(told)
