@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -124,6 +125,23 @@ def test_outcomes_for_a_loop_that_is_gone_bother_nobody() -> None:
         assert pipe({"data": 2}, timeout=PATIENCE)["result"] == 102
 
 
+def test_a_coroutine_that_is_closed_leaves_no_error_that_nobody_retrieved() -> None:
+    cls = gated()
+    told: list[dict[str, Any]] = []
+    with hami.pipe("TestGated") as pipe:
+
+        async def close_one() -> None:
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+            coroutine = pipe.acall({"data": 1})
+            coroutine.send(None)
+            coroutine.close()
+
+        asyncio.run(close_one())
+        cls.gate.open()
+    gc.collect()
+    assert told == []
+
+
 def test_map_keeps_the_order_and_takes_no_more_than_it_has_room_for() -> None:
     each(lambda number: number + 1, "TestAddOne")
     taken: list[int] = []
@@ -142,8 +160,9 @@ def test_map_keeps_the_order_and_takes_no_more_than_it_has_room_for() -> None:
         assert len(taken) == 13
         results.close()  # type: ignore[attr-defined]
         assert [request["result"] for request in pipe.map(({"data": n} for n in range(3)), concurrency=8)] == [1, 2, 3]
-        with pytest.raises(ValueError, match="concurrency must be at least 1, got 0"):
-            pipe.map([], concurrency=0)
+        for wrong in (0, -1, 1.5, float("nan"), "4"):
+            with pytest.raises(ValueError, match=f"^concurrency must be an int of at least 1, got {wrong!r}$"):
+                pipe.map([], concurrency=wrong)  # type: ignore[arg-type]
 
 
 def test_map_refuses_a_dict_that_runs_already() -> None:

@@ -75,6 +75,7 @@ def first_line(error: BaseException | None) -> str:
         ({"priority": 256}, hami.RequestError, "priority is 256; it must be 0 to 255"),
         ({"deadline": "now"}, hami.DataTypeError, "timeout or deadline of the request: expected float, got str"),
         ({1: 2}, hami.DataTypeError, "the keys of a request are str, got 1"),
+        ({"\ud800": 2}, hami.DataTypeError, "the keys of a request are str of valid Unicode, got '\\ud800'"),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "",
 )
@@ -121,6 +122,11 @@ def write_wrong_key(item: Any) -> None:
         (raise_no_exception, TypeError, "exceptions must derive from BaseException"),
         (leave, hami.RequestError, "the backend raised SystemExit(3)"),
         (write_wrong_key, hami.DataTypeError, "the keys of a request are str, got 5"),
+        (
+            lambda item: item.update({"\ud800": 1}),
+            hami.DataTypeError,
+            "the keys of a request are str of valid Unicode, got '\\ud800'",
+        ),
         (lambda item: item.fail(5), hami.DataTypeError, "fail() takes an exception, got 5"),
     ],
     ids=[
@@ -129,6 +135,7 @@ def write_wrong_key(item: Any) -> None:
         "raises a number",
         "exits",
         "writes a wrong key",
+        "writes a key that is no text",
         "fails with a number",
     ],
 )

@@ -7,11 +7,6 @@
 namespace hami::bind {
 namespace {
 
-std::string key_of(py::handle key) {
-  if (!PyUnicode_Check(key.ptr())) throw Error(ErrorCode::kDataType, "the keys of a request are str, got " + std::string(py::repr(key)));
-  return py::cast<std::string>(key);
-}
-
 py::object get_item(const DictView& view, py::handle key) {
   const Value* value = view.dict().find(key_of(key));
   if (value) return to_python(*value);

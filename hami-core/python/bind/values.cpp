@@ -4,6 +4,7 @@
 #include <pybind11/critical_section.h>
 
 #include <mutex>
+#include <optional>
 
 #include "base/error.hpp"
 #include "core_objects.hpp"
@@ -40,6 +41,29 @@ class PythonOpaque final : public OpaqueObject {
   PyRef object_;
 };
 
+// What is in a container of Python when the core first looks into it. Reading runs code of users, which may let the global
+// lock go: nobody waits for who reads, and of two that read at once the first to be done counts.
+template <class Items>
+class FirstLook {
+ public:
+  template <class Read>
+  const Items& items(Read read) const {
+    {
+      std::lock_guard lock(mutex_);
+      if (items_) return *items_;
+    }
+    const HoldGil gil;
+    Items found = read();  // dies after the mutex is let go: that, too, runs code of users
+    std::lock_guard lock(mutex_);
+    if (!items_) items_ = std::move(found);
+    return *items_;
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards items_
+  mutable std::optional<Items> items_;
+};
+
 // The list (or tuple) as it is when the core first looks into it.
 class PythonList final : public ListObject {
  public:
@@ -50,19 +74,15 @@ class PythonList final : public ListObject {
 
  private:
   const std::vector<Value>& items() const {
-    const HoldGil gil;  // before the mutex, always: whoever has the lock may wait for the mutex
-    std::lock_guard lock(mutex_);
-    if (!taken_) {
-      for (py::handle item : object_.get()) items_.push_back(to_value(item));
-      taken_ = true;
-    }
-    return items_;
+    return look_.items([this] {
+      std::vector<Value> found;
+      for (py::handle item : object_.get()) found.push_back(to_value(item));
+      return found;
+    });
   }
 
   PyRef object_;
-  mutable std::mutex mutex_;  // guards items_, taken_
-  mutable std::vector<Value> items_;
-  mutable bool taken_ = false;
+  FirstLook<std::vector<Value>> look_;
 };
 
 // Calls `take(key, value)` for each; `what` is whose keys they are, for messages.
@@ -73,13 +93,7 @@ void read_dict(const py::dict& dict, const char* what, Take take) {
   PyObject* item = nullptr;
   Py_ssize_t position = 0;
   while (PyDict_Next(dict.ptr(), &position, &key, &item)) {
-    Py_ssize_t size = 0;
-    const char* text = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &size) : nullptr;
-    if (!text) {
-      PyErr_Clear();
-      throw Error(ErrorCode::kDataType, std::string("the keys of ") + what + " are str, got " + std::string(py::repr(key)));
-    }
-    take(std::string(text, static_cast<std::size_t>(size)), to_value(item));
+    take(key_of(key, what), to_value(item));
   }
 }
 
@@ -89,24 +103,20 @@ class PythonMap final : public MapObject {
   explicit PythonMap(py::object object) : object_(std::move(object)) {}
   void* foreign() const noexcept override { return object_.get().ptr(); }
 
-  const std::vector<std::pair<std::string, Value>>& entries() const override {
-    const HoldGil gil;  // before the mutex, as above
-    std::lock_guard lock(mutex_);
-    if (!taken_) {
-      std::vector<std::pair<std::string, Value>> entries;
+  using Entries = std::vector<std::pair<std::string, Value>>;
+
+  const Entries& entries() const override {
+    return look_.items([this] {
+      Entries found;
       read_dict(py::reinterpret_borrow<py::dict>(object_.get()), "a dict that backends of the core look into",
-                [&](std::string key, Value value) { entries.emplace_back(std::move(key), std::move(value)); });
-      entries_ = std::move(entries);
-      taken_ = true;
-    }
-    return entries_;
+                [&](std::string key, Value value) { found.emplace_back(std::move(key), std::move(value)); });
+      return found;
+    });
   }
 
  private:
   PyRef object_;
-  mutable std::mutex mutex_;  // guards entries_, taken_
-  mutable std::vector<std::pair<std::string, Value>> entries_;
-  mutable bool taken_ = false;
+  FirstLook<Entries> look_;
 };
 
 Value text(Kind kind, py::handle object, const char* data, Py_ssize_t size) {
@@ -117,6 +127,16 @@ Value text(Kind kind, py::handle object, const char* data, Py_ssize_t size) {
 }  // namespace
 
 Value opaque(py::object object) { return Value::adopt(new PythonOpaque(std::move(object))); }
+
+std::string key_of(py::handle key, const char* what) {
+  const bool is_str = PyUnicode_Check(key.ptr());
+  Py_ssize_t size = 0;
+  if (const char* text = is_str ? PyUnicode_AsUTF8AndSize(key.ptr(), &size) : nullptr)
+    return {text, static_cast<std::size_t>(size)};
+  PyErr_Clear();
+  throw Error(ErrorCode::kDataType, std::string("the keys of ") + what + (is_str ? " are str of valid Unicode" : " are str") +
+                                        ", got " + std::string(py::repr(key)));
+}
 
 Value to_value(py::handle object) {
   PyObject* raw = object.ptr();

@@ -11,6 +11,9 @@ namespace hami::bind {
 Value to_value(py::handle object);
 py::object to_python(const Value& value);
 
+// A key as the core has it; DataTypeError, which names `what` whose key it is, for one that is no str.
+std::string key_of(py::handle key, const char* what = "a request");
+
 // The keys of a caller's dict; TypeError as DataTypeError for keys that are no str.
 Dict snapshot(const py::dict& dict);
 // What backends wrote goes back, `data` excepted.

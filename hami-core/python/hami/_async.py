@@ -79,7 +79,9 @@ async def acall(core: Any, request: dict[str, Any], timeout: float | None) -> di
     try:
         await future
     finally:
-        if not future.done() or future.cancelled():
+        if not future.done():
+            future.cancel()  # the coroutine was closed: nobody will ask for an outcome
+        if future.cancelled():
             call.cancel()
         del call, future  # both hold the error, whose traceback holds this frame; and no gc sees into the first
     return request

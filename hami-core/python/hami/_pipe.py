@@ -98,8 +98,8 @@ class Pipe:
         Takes the next from `requests` only when there is room for it, so they may come from a generator without end.
         The first that fails raises its error; what was started after it is cancelled, also when the caller stops early.
         """
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        if not isinstance(concurrency, int) or concurrency < 1:
+            raise ValueError(f"concurrency must be an int of at least 1, got {concurrency!r}")
         return _map(self, requests, concurrency, timeout)
 
     def close(self, timeout: float | None = 10.0) -> None:
