@@ -164,7 +164,9 @@ def test_what_is_wrong_is_told_and_what_is_understood_is_shown(tmp_path: Path, h
     done = hami_command("show-config", "bad.toml")
     assert done.returncode == 1
     assert '\n        Log\n            message = "x"' in done.stdout
-    assert done.stderr.startswith('error: parameter "instance_num" of InstancesRegister takes int, got "two"\n')
+    assert done.stderr.startswith(
+        'error: parameter "instance_num" of InstancesRegister takes int from 1 to 65536, got "two"\n'
+    )
     assert 'error: backend "Loog" not found' in done.stderr
 
 

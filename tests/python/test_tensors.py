@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import subprocess
 import sys
-import threading
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -220,70 +217,6 @@ def test_a_copy_is_made_when_asked_for(tensor: hami.Tensor) -> None:
     copied = np.from_dlpack(Copying())
     assert address(copied) != address(hami.to_numpy(tensor))
     assert np.array_equal(copied, hami.to_numpy(tensor))
-
-
-# Lifetimes
-
-
-class Tracked(np.ndarray):  # type: ignore[type-arg, misc]
-    """An array that can be watched."""
-
-
-def gone(*watched: weakref.ref[Any]) -> bool:
-    through("Identity", None)  # what threads of the core let go is freed by the next call
-    gc.collect()
-    return all(one() is None for one in watched)
-
-
-def test_the_producer_lives_as_long_as_any_view() -> None:
-    array = np.arange(4.0).view(Tracked)
-    watched = weakref.ref(array)
-    where = address(array)
-    result = through("ContiguousTensor", array)
-    del array
-    gc.collect()
-    assert watched() is not None
-    view = hami.to_numpy(result)
-    del result
-    gc.collect()
-    assert watched() is not None
-    assert address(view) == where
-    assert view.tolist() == [0, 1, 2, 3]
-    del view
-    assert gone(watched)
-
-
-def test_tensors_that_no_consumer_took_are_freed() -> None:
-    array = np.arange(4.0).view(Tracked)
-    watched = weakref.ref(array)
-    result = through("ContiguousTensor", array)
-    capsules = [result.__dlpack__(), result.__dlpack__(max_version=(1, 0)), memoryview(result)]
-    del array, result
-    assert watched() is not None
-    del capsules
-    assert gone(watched)
-
-
-def test_tensors_die_on_any_thread() -> None:
-    watched = []
-    node = {"backend": "S[BackgroundThread[ContiguousTensor],SoftmaxTensor]", "instance_num": 2}
-    with hami.pipe(node) as pipe:
-        lock = threading.Lock()
-
-        def calls() -> None:
-            for _ in range(50):
-                array = np.arange(4.0).view(Tracked)
-                with lock:
-                    watched.append(weakref.ref(array))
-                pipe.submit({"data": array}).result(60)
-
-        threads = [threading.Thread(target=calls) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert len(watched) == 200
-    assert gone(*watched)
 
 
 # What cannot be taken

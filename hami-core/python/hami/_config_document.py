@@ -87,7 +87,9 @@ class _Taking:
         made.files = [self.label] if self.label else []
         for key, value in data.items():
             path = (key,)
-            if not isinstance(value, Mapping) or key in SETTINGS:
+            if not isinstance(value, Mapping) and not (isinstance(key, str) and is_text(key)):
+                self.problems.add(f"a key is not text: {got(key)}", place=self.place(path))
+            elif not isinstance(value, Mapping) or key in SETTINGS:
                 made.top[key] = Entry(value, self.place(path))
             elif key == "providers":
                 entries = {name: Entry(one, self.place((*path, name))) for name, one in value.items()}

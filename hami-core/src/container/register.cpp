@@ -23,8 +23,6 @@ class InstancesRegister final : public Backend {
  private:
   void init_(Init& init) override {
     const auto count = init.params().get<std::int64_t>("instance_num");
-    if (count < 1)
-      throw Error(ErrorCode::kConfig, "instance_num is " + std::to_string(count) + "; it must be at least 1");
     for (std::int64_t i = 0; i < count; ++i) {
       instances_.push_back(init.for_instance(static_cast<std::size_t>(i)).make(init.items()[0]));
       init.context().add(init.node() + "." + std::to_string(i), instances_.back());
@@ -52,7 +50,7 @@ void register_registers(Registry& registry) {
   BackendClass instances;
   instances.name = "InstancesRegister";
   instances.doc = "Makes `instance_num` copies of its item and registers them as `<node_name>.<i>`; has no forward.";
-  instances.params = parse_param_specs("instance_num: int = 1 'how many copies run in parallel'");
+  instances.params = parse_param_specs("instance_num: int = 1 {1..65536} 'how many copies run in parallel'");
   instances.brackets = {true, {Phase{}}};
   instances.schedules = true;
   instances.owns_threads = true;

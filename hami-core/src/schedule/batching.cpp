@@ -70,7 +70,7 @@ void register_batching(Registry& registry) {
   dispatcher.params = parse_param_specs(
       "max: int? 'items of a batch at most; None: what its instances declare';"
       "min: int? 'items of a batch at least; None: what its instances declare';"
-      "queue_max: int = 1024 'how many requests may wait';"
+      "queue_max: int = 1024 {1..} 'how many requests may wait';"
       "on_full: str = 'block' {block,reject} 'a caller waits for room, or its request fails with `QueueFull`';"
       "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run once more, each alone, or all fail';"
       "timeout: duration? 'of each request, from its submit'");

@@ -33,7 +33,7 @@ void InstanceDispatcher::init_(Init& init) {
   runner_.emplace(node_, *stats_);
   scheduler_.emplace(node_);
   const Params& params = init.params();
-  queue_max_ = static_cast<std::size_t>(std::max<std::int64_t>(1, params.get<std::int64_t>("queue_max")));
+  queue_max_ = static_cast<std::size_t>(params.get<std::int64_t>("queue_max"));
   reject_when_full_ = params.get<std::string>("on_full") == "reject";
   runner_->set_isolate(params.get<std::string>("on_batch_error") == "isolate");
   if (const auto timeout = params.get<std::optional<double>>("timeout"))
