@@ -7,6 +7,7 @@
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
 #include "plugin/library.hpp"
+#include "plugin_errors.hpp"
 
 using namespace hami;
 using namespace hami::testing;
@@ -73,13 +74,6 @@ void define_native(const hami_backend_class& cls) {
     REQUIRE(!fill_host(&host));
   }
   for (const ClassPtr& made : read_plugin(plugin_of({&cls}), "").classes) Registry::instance().define(made);
-}
-
-std::string text_of_error(hami_error* error) {
-  REQUIRE(error);
-  const std::string text = error->error.message();
-  host_table().error_free(error);
-  return text;
 }
 
 const hami_plugin* gives_nothing(hami_fill, hami_error**) { return nullptr; }
@@ -310,83 +304,6 @@ TEST_CASE("a range that makes no sense fails the build") {
     CHECK(error.message() ==
           "NativeRange declares a range of 4 to 2 items; it starts at 1, and ends at 0 for no limit");
   }
-}
-
-TEST_CASE("a value whose kind is not that of its object is refused") {
-  hami_value text{};
-  REQUIRE(!host_table().str_new("a", 1, &text));
-  hami_value forged = text;
-  forged.kind = HAMI_TENSOR;
-  hami_value out;
-  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value says that it is of kind 20, and is str");
-  forged.as.o = nullptr;
-  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value says that it is of kind 20, and is nothing");
-  hami_value unknown{9, 0, {5}};
-  REQUIRE(!host_table().list_new(&unknown, 1, &out));
-  hami_value back;
-  REQUIRE(!host_table().list_at(&out, 0, &back));
-  CHECK(back.kind == 9);
-  CHECK(back.as.i == 5);
-  host_table().object_release(out.as.o);
-  host_table().object_release(text.as.o);
-}
-
-TEST_CASE("a text that is no UTF-8 is refused, in an error it is made readable") {
-  hami_value out;
-  CHECK(text_of_error(host_table().str_new("ab\xff", 3, &out)) ==
-        "a str is UTF-8, got \"ab\\xff\" with another byte at 2; make it bytes");
-  CHECK(text_of_error(host_table().error_new(HAMI_INTERNAL, "ab\xff", 3)) == "ab\\xff");
-}
-
-TEST_CASE("an opaque value is let go once, also if it cannot be made") {
-  int released = 0;
-  const auto release = [](void* pointer) { ++*static_cast<int*>(pointer); };
-  hami_value out;
-  CHECK(text_of_error(host_table().opaque_new("", &released, release, &out)) == "an opaque value needs a type key");
-  CHECK(released == 1);
-  REQUIRE(!host_table().opaque_new("acme.thing", &released, release, &out));
-  hami_text key;
-  void* pointer = nullptr;
-  REQUIRE(!host_table().opaque_view(&out, &key, &pointer));
-  CHECK(std::string(key.data, key.size) == "acme.thing");
-  CHECK(pointer == &released);
-  CHECK(released == 1);
-  host_table().object_release(out.as.o);
-  CHECK(released == 2);
-}
-
-TEST_CASE("what a callback of an event needs is let go once: after the call, without one, and if it cannot be kept") {
-  struct Heard {
-    int called = 0;
-    int released = 0;
-  } heard;
-  const auto call = [](void* data, const hami_value* event) {
-    CHECK(event->kind == HAMI_EVENT);
-    ++static_cast<Heard*>(data)->called;
-  };
-  const auto release = [](void* data) { ++static_cast<Heard*>(data)->released; };
-  const hami_host& core = host_table();
-  hami_value event;
-  const hami_value none{};
-  REQUIRE(!core.event_new(&event));
-  REQUIRE(!core.event_on_done(&event, call, &heard, release));
-  CHECK(heard.released == 0);
-  REQUIRE(!core.event_notify(&event, &none, nullptr));
-  CHECK(heard.called == 1);
-  REQUIRE(!core.event_on_done(&event, call, &heard, nullptr));
-  CHECK(heard.called == 2);
-  core.object_release(event.as.o);
-  CHECK(heard.released == 1);
-
-  REQUIRE(!core.event_new(&event));
-  REQUIRE(!core.event_on_done(&event, call, &heard, release));
-  core.object_release(event.as.o);
-  CHECK(heard.called == 2);
-  CHECK(heard.released == 2);
-
-  CHECK(text_of_error(core.event_on_done(&none, call, &heard, release)) == "expected Event, got None");
-  CHECK(text_of_error(core.event_fail(&none, core.error_new(HAMI_INTERNAL, "a", 1), nullptr)) == "expected Event, got None");
-  CHECK(heard.released == 3);
 }
 
 TEST_CASE("a class that needs Python's global lock is not made where no Python runs") {
