@@ -96,6 +96,16 @@ def test_rows_that_are_not_as_many_as_the_request_says_are_refused_alone(pipe, m
     assert [index for index, _ in raised.value.errors] == [1]
 
 
+def test_a_request_without_rows_behind_the_others_is_refused_alone(pipe, monkeypatch, chw):
+    monkeypatch.setattr(Between, "change", staticmethod(lambda index, tensor: tensor[:0] if index == 2 else tensor))
+    requests = [{"data": chw[None]} for _ in range(3)]
+    with pytest.raises(hami.BatchError) as raised:
+        pipe("S[ResizeTensor,Between,ResizeTensor]", width=9, height=7, **TOGETHER)(requests)
+    ((index, error),) = raised.value.errors
+    assert index == 2
+    assert "the picture is empty" in str(error)
+
+
 def test_a_picture_that_the_next_backend_refuses_does_not_fail_its_neighbours(pipe, chw):
     requests = [{"data": chw}, {"data": chw, "color": "cmyk"}, {"data": chw}]
     with pytest.raises(hami.BatchError) as raised:

@@ -69,8 +69,11 @@ class TensorBackend(hami.Backend):
         whole = whole_of(parts)
         if whole is None or not whole.ndim or whole.device != self.torch_device:
             return None
+        rows = [part.shape[0] for part in parts]
+        if 0 in rows:
+            return None
         arrive(parts, self.torch_device)
-        return whole, [part.shape[0] for part in parts]
+        return whole, rows
 
     def give_rows(self, batch: list[Any], whole: torch.Tensor, rows: list[int]) -> None:
         """Set the result of each request of a batch to its rows of one tensor."""
