@@ -93,7 +93,7 @@ def test_the_request_keeps_its_data(ocr, page_file):
             "DecodeMat: \"data\" is not an image: 15 bytes that start with b'no image at '; "
             "give the bytes of a JPEG, PNG, WebP, BMP, GIF or TIFF file",
         ),
-        (7, hami.DataTypeError, "DecodeMat takes the bytes of an image file, got int"),
+        (7, hami.DataTypeError, "DecodeMat takes the bytes of an image file, as Path.read_bytes() gives, got int"),
     ],
 )
 def test_what_is_no_page_fails_alone_and_the_pipe_goes_on(ocr, page_file, data, kind, text):
