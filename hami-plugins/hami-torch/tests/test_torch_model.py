@@ -215,6 +215,11 @@ def test_a_shape_runs_the_model_at_the_start(pipe):
             {"row_shape": [3, 2, 2], "row_dtype": "int", **SCALED},
             'TorchModel: the input is scaled in float32, got "row_dtype" = "int"; leave that out',
         ),
+        (
+            {"row_shape": [1, 2, 2], **SCALED},
+            'TorchModel: the model does not take float32 [1, 1, 2, 2], as "row_shape" says: TorchModel: '
+            '"input_mean" and "input_std" are for 3 channels, got a tensor of [1, 1, 2, 2]',
+        ),
         ({"input_std": [1, 0]}, 'TorchModel: "input_std" divides, so no value of it may be 0, got [1, 0]'),
         (
             {"input_mean": [1, 2], "input_std": [1, 2, 3]},

@@ -94,6 +94,8 @@ class TorchModel(TensorBackend):
             example = example.contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
             try:
+                if self._scaling is not None:
+                    self._scaling.check(example)
                 self._run_program(example)
             except torch.cuda.OutOfMemoryError:
                 raise
