@@ -31,7 +31,7 @@ struct Locked final : Backend {
   }
 };
 
-std::atomic<int> taken{0}, let_go{0};
+std::atomic<int> taken{0}, let_go{0}, telling{0}, told{0};
 
 }  // namespace
 
@@ -64,6 +64,28 @@ TEST_CASE("the lock of a language is taken before callers are woken, if another 
   CHECK((taken_and_let_go("TestLocked") == std::pair(2, 1)));
   CHECK((taken_and_let_go("S[TestLocked,Identity]") == std::pair(2, 1)));
   CHECK((taken_and_let_go("S[Identity,TestLocked]") == std::pair(0, 0)));
+  set_blocking_hooks(usual);
+}
+
+TEST_CASE("the outcomes of a batch are told together to those who hear of them in a language") {
+  BlockingHooks hooks;
+  hooks.begin_telling = []() noexcept { ++telling; };
+  hooks.end_telling = []() noexcept { ++told; };
+  const BlockingHooks usual = set_blocking_hooks(hooks);
+  {
+    const Gated gated("TestGated");
+    TestPipe pipe({{"backend", "TestGated"}, {"max", 8}});
+    std::vector<TestPipe::Pending> pending;
+    pending.push_back(pipe.submit(Value(1)));
+    gated.gate->arrived.wait_for(1);
+    for (int i = 2; i <= 4; ++i) pending.push_back(pipe.submit(Value(i)));
+    gated.gate->open();
+    for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
+    CHECK_EQ(pipe.call_many(requests_of({5, 6})).size(), 2u);  // who waits on a thread is woken, that is all
+    CHECK(gated.seen->batches() == Rows{{1}, {2, 3, 4}, {5, 6}});
+  }
+  CHECK_EQ(telling, 1);
+  CHECK_EQ(told, 1);
   set_blocking_hooks(usual);
 }
 

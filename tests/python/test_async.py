@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 from collections.abc import Iterator
@@ -109,6 +110,61 @@ def test_a_time_limit_ends_the_wait_while_the_backend_goes_on() -> None:
             cls.gate.open()
 
     asyncio.run(main())
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Counts how often another thread woke it for outcomes."""
+
+    woken = 0
+
+    def call_soon_threadsafe(self, callback: Any, *arguments: Any, context: Any = None) -> asyncio.Handle:
+        self.woken += getattr(callback, "__module__", "").startswith("hami.")
+        return super().call_soon_threadsafe(callback, *arguments, context=context)
+
+
+def test_a_batch_wakes_its_loop_once() -> None:
+    """Each time is a system call that lets Python's lock go, and the loop would run for one outcome of many."""
+    cls = gated()
+
+    async def main() -> None:
+        with hami.pipe({"backend": "TestGated", "max": 64, "batching": "max"}) as pipe:
+            first = asyncio.create_task(pipe.acall({"data": 0}))
+            await asyncio.sleep(0)
+            await loop.run_in_executor(None, cls.gate.wait_for_arrival)
+            tasks = [asyncio.create_task(pipe.acall({"data": number})) for number in range(1, 65)]
+            await asyncio.sleep(0)
+            cls.gate.open()
+            assert [(await task)["result"] for task in (first, *tasks)] == list(range(100, 165))
+
+    loop = Loop()
+    with contextlib.closing(loop):
+        loop.run_until_complete(main())
+    assert [len(batch) for batch in cls.seen] == [1, 64]
+    assert loop.woken <= 2
+
+
+def test_a_callback_may_wait_for_a_task_that_was_answered_before_it() -> None:
+    cls = gated()
+    pipe = hami.pipe({"backend": "TestGated", "max": 3})
+    answered, seen = threading.Event(), []
+
+    async def main() -> None:
+        first = asyncio.create_task(pipe.acall({"data": 0}))
+        await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(None, cls.gate.wait_for_arrival)
+        task = asyncio.create_task(pipe.acall({"data": 1}))
+        await asyncio.sleep(0)
+        future = pipe.submit({"data": 2})
+        future.add_done_callback(lambda _: seen.append(answered.wait(PATIENCE)))
+        cls.gate.open()
+        await task
+        answered.set()
+        await first
+
+    with pipe:
+        asyncio.run(main())
+    assert cls.seen == [[0], [1, 2]]
+    assert seen == [True]
 
 
 def test_outcomes_for_a_loop_that_is_gone_bother_nobody() -> None:

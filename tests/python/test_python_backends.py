@@ -182,7 +182,12 @@ def test_a_request_is_a_mutable_mapping() -> None:
     def forward(batch: list[Any]) -> None:
         (item,) = batch
         seen["keys"], seen["len"], seen["in"] = item.keys(), len(item), ("data" in item, "x" in item, 3 in item)
-        seen["get"] = item.get("x"), item.get("x", 5), item.get("data")
+        seen["get"] = item.get("x"), item.get("x", 5), item.get("x", default=6), item.get("data")
+        for given, named in (((), {}), (("x", 1, 2), {}), (("x", 1), {"default": 2}), (("x",), {"other": 1})):
+            with pytest.raises(TypeError, match="get takes a key and, if that may be missing, a default"):
+                item.get(*given, **named)
+        with pytest.raises(TypeError, match="only the core makes objects of this class"):
+            len(type(item).__new__(type(item)))
         with pytest.raises(KeyError, match="'x'"):
             item["x"]
         with pytest.raises(KeyError, match="'x'"):
@@ -202,7 +207,7 @@ def test_a_request_is_a_mutable_mapping() -> None:
         pipe({"data": 1})
     kept = seen.pop("item")
     assert seen == {
-        "keys": ["data"], "len": 1, "in": (True, False, False), "get": (None, 5, 1), "pop": (1, None, 2, 2),
+        "keys": ["data"], "len": 1, "in": (True, False, False), "get": (None, 5, 6, 1), "pop": (1, None, 2, 2),
         "items": [("data", 1), ("y", 2)], "values": [1, 2], "iter": ["data", "y"],
     }  # fmt: skip
     with pytest.raises(hami.RequestError) as raised:

@@ -14,6 +14,7 @@
 #include "base/error.hpp"
 #include "base/fork.hpp"
 #include "errors.hpp"
+#include "telling.hpp"
 
 namespace hami::bind {
 namespace {
@@ -61,7 +62,7 @@ PyGILState_STATE take() noexcept {
   return hami_ensure_gil();
 }
 
-// Taken ahead, and found by no HoldGil yet.
+// Taken ahead, and no batch has begun since.
 thread_local std::optional<PyGILState_STATE> ahead;
 
 void take_ahead() noexcept {
@@ -86,7 +87,7 @@ void enter(void* token) noexcept {
   if (token) take_back(static_cast<PyThreadState*>(token));
 }
 
-void* hold() { return new HoldGil; }
+void* hold() { return new HoldGil(HoldGil::ForBatch{}); }
 
 void let_held_go(void* token) noexcept { delete static_cast<HoldGil*>(token); }
 
@@ -110,7 +111,9 @@ void check_signals() {
 
 }  // namespace
 
-HoldGil::HoldGil() noexcept : state_(ahead ? *std::exchange(ahead, std::nullopt) : take()) {}
+HoldGil::HoldGil() noexcept : state_(take()) {}
+
+HoldGil::HoldGil(ForBatch) noexcept : state_(ahead ? *std::exchange(ahead, std::nullopt) : take()) {}
 
 HoldGil::~HoldGil() { PyGILState_Release(state_); }
 
@@ -138,7 +141,7 @@ void drain_dropped() noexcept {
 }
 
 void install_hooks() {
-  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals, take_ahead, let_go, hold, let_held_go});
+  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals, take_ahead, let_go, begin_telling, end_telling, hold, let_held_go});
   // A fork must not leave the child a mutex that nobody unlocks.
   pthread_atfork([] { dropped_mutex.lock(); }, [] { dropped_mutex.unlock(); }, [] { dropped_mutex.unlock(); });
 }

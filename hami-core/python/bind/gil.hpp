@@ -13,6 +13,9 @@ namespace py = pybind11;
 class HoldGil {
  public:
   HoldGil() noexcept;
+  // For what a batch begins with: if the lock was taken ahead for it, that is let go at the end as well.
+  struct ForBatch {};
+  explicit HoldGil(ForBatch) noexcept;
   ~HoldGil();
   HoldGil(const HoldGil&) = delete;
   HoldGil& operator=(const HoldGil&) = delete;

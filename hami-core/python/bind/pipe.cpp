@@ -7,16 +7,13 @@
 #include "config.hpp"
 #include "core_objects.hpp"
 #include "errors.hpp"
+#include "listener.hpp"
 #include "pipe/pipe_state.hpp"
 #include "time.hpp"
 #include "values.hpp"
 
 namespace hami::bind {
 namespace {
-
-void forget_result(py::dict& request) {
-  if (PyDict_DelItemString(request.ptr(), "result") != 0) PyErr_Clear();
-}
 
 // The event under the request's key; it is then promised to this request and to no other.
 Ref<Event> claimed_event(const Value& given) {
@@ -28,65 +25,6 @@ Ref<Event> claimed_event(const Value& given) {
     throw Error(ErrorCode::kRequest, "the hami.Event of the request is done or belongs to another request; each takes a new one");
   return Ref<Event>(&event);
 }
-
-// Brings an outcome to the caller's dict: what was written goes back, or its error is given and there is no `result`.
-std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request) {
-  std::optional<Error> failed;
-  if (const Error* error = call.error(index)) {
-    failed = *error;
-  } else {
-    try {
-      write_back(call.dict(index), request);
-    } catch (py::error_already_set& raised) {  // the dict is of a class that does not take it
-      failed = from_python(raised);
-    }
-  }
-  if (failed) forget_result(request);
-  return failed;
-}
-
-// Who hears of the outcome of a request for which nobody waits on a thread: the caller of submit, an event, or both.
-class Listener {
- public:
-  Listener(py::dict request, py::object done, Ref<Event> event)
-      : request_(std::move(request)), done_(std::move(done)), event_(std::move(event)) {}
-
-  // Runs once, on whatever thread brings the outcome.
-  void tell(const Call& call) noexcept {
-    std::optional<Error> error;
-    {
-      const HoldGil gil;
-      py::dict request = py::reinterpret_borrow<py::dict>(request_.get());
-      error = deliver(call, 0, request);
-      call_done(error);
-      request_ = PyRef();
-      drain_dropped();
-    }
-    if (error)
-      fail_event(*error);
-    else if (event_)
-      event_->notify(*call.dict(0).find(kResult));
-  }
-
-  void fail_event(const Error& error) noexcept {
-    if (event_) event_->fail(error);
-  }
-
- private:
-  void call_done(const std::optional<Error>& error) noexcept {
-    if (!done_) return;
-    try {
-      call_python(done_.get(), error ? to_exception(*error) : py::none());
-    } catch (py::error_already_set& raised) {
-      raised.discard_as_unraisable("hami: the completion of a submitted request");
-    }
-    done_ = PyRef();
-  }
-
-  PyRef request_;
-  PyRef done_;
-  Ref<Event> event_;
-};
 
 struct CallHandle {
   Ref<Call> call;
@@ -159,21 +97,23 @@ class PyPipe {
     return outcomes;
   }
 
-  // Starts one request; `done(exception or None)` is called once, on any thread. An event in it hears of it too. With
-  // `may_wait` the calling thread waits for room in the queue.
-  CallHandle submit(py::dict request, const py::object& timeout, py::object done, bool may_wait) {
-    drain_dropped();
+  // Starts one request; `done(exception or None)` is called once, on any thread. An event in it hears of it too. The
+  // calling thread waits for room in the queue.
+  CallHandle submit(py::dict request, const py::object& timeout, py::object done) {
     const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);
     const auto listener = std::make_shared<Listener>(std::move(request), std::move(done), entered.event);
-    const ReleaseGil released;
-    try {
-      return {post(std::move(entered.dict), limit, listener, may_wait ? Inline::kQuick : Inline::kFromLoop)};
-    } catch (...) {
-      const Error error = current_error();
-      listener->fail_event(error);
-      throw error;
-    }
+    return start_for(listener, std::move(entered.dict), limit, Inline::kQuick);
+  }
+
+  // Starts one request for a task of the loop that runs on this thread, and never waits. The task's future is done by
+  // outcomes.settle(future, exception or None) if that is here, else outcomes.put(…) and later outcomes.wake().
+  CallHandle submit_from_loop(py::dict request, const py::object& timeout, py::object outcomes, py::object future) {
+    const Nanoseconds limit = from_seconds(timeout);
+    Entered entered = enter(request);
+    const auto listener =
+        std::make_shared<Listener>(std::move(request), std::move(outcomes), std::move(future), entered.event);
+    return start_for(listener, std::move(entered.dict), limit, Inline::kFromLoop);
   }
 
   std::vector<std::string> close(const py::object& timeout) {
@@ -229,6 +169,19 @@ class PyPipe {
     return made;
   }
 
+  // The global lock is kept: whoever lets it go among many that want it waits long to have it again. The core does where it
+  // waits.
+  CallHandle start_for(const std::shared_ptr<Listener>& listener, Dict dict, Nanoseconds limit, Inline how) {
+    drain_dropped();
+    try {
+      return {post(std::move(dict), limit, listener, how)};
+    } catch (...) {
+      const Error error = current_error();
+      listener->fail_event(error);
+      throw error;
+    }
+  }
+
   // What happens to a request with an event is told to the event alone: also that the pipe is closed.
   void start(Entered entered, py::dict& request, Nanoseconds limit) {
     const auto listener = std::make_shared<Listener>(request, py::object(), entered.event);
@@ -274,8 +227,9 @@ void register_pipe(py::module_& module) {
       .def(py::init(make), py::arg("config"))
       .def("call", &PyPipe::call, py::arg("request"), py::arg("timeout") = py::none())
       .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none())
-      .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("done"),
-           py::arg("may_wait") = true)
+      .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("done"))
+      .def("submit_from_loop", &PyPipe::submit_from_loop, py::arg("request"), py::arg("timeout"), py::arg("outcomes"),
+           py::arg("future"))
       .def("close", &PyPipe::close, py::arg("timeout"))
       .def_property_readonly("closed", &PyPipe::closed)
       .def("stats", &PyPipe::stats);

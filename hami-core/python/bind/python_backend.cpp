@@ -114,7 +114,7 @@ class PythonBackend final : public Backend {
   }
 
   void forward_(Batch batch) override {
-    const HoldGil gil;
+    const HoldGil gil{HoldGil::ForBatch{}};
     try {
       const BatchViews views(batch);
       const py::object returned = call(forward_method_.get(), views.list());

@@ -3,6 +3,7 @@
 
 #include "errors.hpp"
 #include "values.hpp"
+#include "view_slots.hpp"
 
 namespace hami::bind {
 namespace {
@@ -12,11 +13,6 @@ py::object get_item(const DictView& view, py::handle key) {
   if (value) return to_python(*value);
   PyErr_SetObject(PyExc_KeyError, key.ptr());
   throw py::error_already_set();
-}
-
-py::object get(const DictView& view, py::handle key, py::object fallback) {
-  const Value* value = view.dict().find(key_of(key));
-  return value ? to_python(*value) : fallback;
 }
 
 void del_item(const DictView& view, py::handle key) {
@@ -87,17 +83,10 @@ BatchViews::~BatchViews() {
 }
 
 void register_views(py::module_& module) {
-  py::class_<DictView> view(module, "DictView", "A dict of the core, seen in place: a mutable mapping with str keys.");
-  view.def("__getitem__", get_item)
-      .def("__setitem__", [](const DictView& self, py::handle key, py::handle value) { self.dict().set(key_of(key), to_value(value)); })
-      .def("__delitem__", del_item)
-      .def("__contains__", [](const DictView& self, py::handle key) {
-        return PyUnicode_Check(key.ptr()) && self.dict().contains(key_of(key));
-      })
-      .def("__len__", [](const DictView& self) { return self.dict().size(); })
-      .def("__iter__", [](const DictView& self) { return py::iter(keys(self)); })
+  py::class_<DictView> view(module, "DictView", "A dict of the core, seen in place: a mutable mapping with str keys.",
+                             view_slots());
+  view.def("__iter__", [](const DictView& self) { return py::iter(keys(self)); })
       .def("__repr__", [](const DictView& self) { return "<" + std::string(py::str(py::dict(items(self)))) + ">"; })
-      .def("get", get, py::arg("key"), py::arg("default") = py::none())
       .def("keys", keys)
       .def("items", items)
       .def("values", values)

@@ -9,6 +9,7 @@ from hami._errors import BatchError, DataTypeError, PipeClosed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
     from typing import Any, overload
@@ -86,9 +87,16 @@ class Pipe:
         """
         if not isinstance(request, dict):
             raise DataTypeError(f'acall takes one dict, as {{"data": …}}, got {_kind(request)}')
-        from hami._async import acall
-
-        return await acall(self._core, request, timeout)
+        call, future = _start(self._core, request, timeout)
+        try:
+            await future
+        finally:
+            if not future.done():
+                future.cancel()  # the coroutine was closed: nobody will ask for an outcome
+            if future.cancelled():
+                call.cancel()
+            del call, future  # both hold the error, whose traceback holds this frame; and no gc sees into the first
+        return request
 
     def map(
         self, requests: Iterable[dict[str, Any]], concurrency: int = 16, timeout: float | None = None
@@ -181,6 +189,14 @@ def plugins(*, load: bool = False) -> list[PluginRecord]:
     from hami._plugins import installed
 
     return installed.records(load=load)
+
+
+def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> tuple[_core.Call, asyncio.Future[None]]:
+    """Start a request for a task; asyncio is imported by the first."""
+    global _start
+    from hami._async import start as _start
+
+    return _start(core, request, timeout)
 
 
 def _map(

@@ -38,6 +38,13 @@ GlobalLock::~GlobalLock() {
   if (token_) hooks_in_force.let_held_go(token_);
 }
 
+Telling::Telling(bool several) noexcept : several_(several) {
+  if (several_) hooks_in_force.begin_telling();
+}
+Telling::~Telling() {
+  if (several_) hooks_in_force.end_telling();
+}
+
 BlockingScope::BlockingScope() noexcept : token_(hooks_in_force.leave()) {}
 BlockingScope::~BlockingScope() { hooks_in_force.enter(token_); }
 

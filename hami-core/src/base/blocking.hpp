@@ -15,6 +15,9 @@ struct BlockingHooks {
   // Takes the lock for the next call into the language on this thread, and lets it go if there was none.
   void (*take_ahead)() noexcept = []() noexcept {};
   void (*let_go)() noexcept = []() noexcept {};
+  // Outcomes are told to callers in the language, from now on and until then.
+  void (*begin_telling)() noexcept = []() noexcept {};
+  void (*end_telling)() noexcept = []() noexcept {};
   // Holds the lock for foreign code; the token goes to `let_held_go`. Null: there is no such language.
   void* (*hold)() = nullptr;
   void (*let_held_go)(void* token) noexcept = nullptr;
@@ -54,6 +57,19 @@ class LockAhead {
 
  private:
   bool taken_ = false;
+};
+
+// The outcomes of a batch, told to callers in the language: its lock is taken once for all of them, not anew for each, when
+// everybody who heard of the one before wants it.
+class Telling {
+ public:
+  explicit Telling(bool several) noexcept;
+  ~Telling();
+  Telling(const Telling&) = delete;
+  Telling& operator=(const Telling&) = delete;
+
+ private:
+  const bool several_;
 };
 
 class BlockingScope {

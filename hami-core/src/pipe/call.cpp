@@ -28,6 +28,7 @@ Error too_late() { return Error(ErrorCode::kDeadlineExceeded, "the request's tim
 Call::Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete, Ref<Ask> ask)
     : pipe_(std::move(pipe)),
       slots_(dicts.size()),
+      calls_back_(on_complete != nullptr),
       on_complete_(std::move(on_complete)),
       ask_(std::move(ask)),
       remaining_(dicts.size()) {

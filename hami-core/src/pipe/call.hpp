@@ -36,6 +36,7 @@ class Call final : public Sink {
 
   void done(Request* const* requests, std::size_t count) noexcept override;
   bool only_wakes() const noexcept override { return true; }
+  bool calls_back() const noexcept override { return calls_back_; }
   // Gives every request that has none this outcome; what its backends still do for it is discarded.
   // False: all had one already.
   bool give_up(const Error& error) noexcept;
@@ -58,6 +59,7 @@ class Call final : public Sink {
 
   std::shared_ptr<PipeState> pipe_;
   std::vector<Slot> slots_;
+  const bool calls_back_;
   OnComplete on_complete_;
   const Ref<Ask> ask_;
   Nanoseconds next_deadline_ = kNever;  // set before the start

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/blocking.hpp"
+
 namespace hami {
 
 Ref<Request> Request::branch(Ref<Sink> branch_sink, std::size_t branch_index) {
@@ -68,6 +70,8 @@ bool only_wakes(Batch batch) noexcept {
 }
 
 void finish(Batch batch) noexcept {
+  const auto calls_back = [](const Request* request) { return request->sink->calls_back(); };
+  const Telling telling(batch.size() > 1 && std::any_of(batch.begin(), batch.end(), calls_back));
   for (std::size_t first = 0; first < batch.size();) {
     std::size_t last = first + 1;
     while (last < batch.size() && batch[last].sink.get() == batch[first].sink.get()) ++last;

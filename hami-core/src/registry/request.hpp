@@ -21,6 +21,8 @@ class Sink : public Counted {
   virtual void done(Request* const* requests, std::size_t count) noexcept = 0;
   // True if `done` wakes somebody and does no work of its own.
   virtual bool only_wakes() const noexcept { return false; }
+  // True if it calls back into the language that the request came from.
+  virtual bool calls_back() const noexcept { return false; }
 };
 
 // Owned by one party at a time; passing it on hands over the right to touch `dict` and `error`.

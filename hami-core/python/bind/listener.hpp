@@ -1,0 +1,44 @@
+// Outcomes on their way back to Python: to the caller's dict, and to who hears of them.
+#pragma once
+
+#include <optional>
+#include <thread>
+
+#include "base/event.hpp"
+#include "gil.hpp"
+#include "pipe/call.hpp"
+
+namespace hami::bind {
+
+// A request that is started again, or has failed, has no `result`.
+void forget_result(py::dict& request);
+// Brings an outcome to the caller's dict: what was written goes back, or its error is given and there is no `result`.
+std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request);
+
+// Who hears of the outcome of a request for which nobody waits on a thread: the caller of submit, a task, an event, or more
+// than one of them.
+class Listener {
+ public:
+  // done(exception or None), or null.
+  Listener(py::dict request, py::object done, Ref<Event> event)
+      : request_(std::move(request)), done_(std::move(done)), event_(std::move(event)) {}
+  // For a task of the event loop that the calling thread runs.
+  Listener(py::dict request, py::object outcomes, py::object future, Ref<Event> event)
+      : request_(std::move(request)), outcomes_(std::move(outcomes)), future_(std::move(future)), event_(std::move(event)) {}
+
+  // Runs once, on whatever thread brings the outcome.
+  void tell(const Call& call) noexcept;
+  void fail_event(const Error& error) noexcept;
+
+ private:
+  void tell_caller(const py::object& error);
+
+  PyRef request_;
+  PyRef done_;
+  PyRef outcomes_;  // of the loop that future_ belongs to
+  PyRef future_;
+  const std::thread::id started_by_ = std::this_thread::get_id();
+  Ref<Event> event_;
+};
+
+}  // namespace hami::bind

@@ -1,0 +1,97 @@
+// The slots of DictView, and of RequestView, which inherits them.
+#include "view_slots.hpp"
+
+#include "errors.hpp"
+#include "request_view.hpp"
+#include "values.hpp"
+
+namespace hami::bind {
+namespace {
+
+constexpr PyObject* kRaised = nullptr;
+
+// As pybind11 has it too, a RequestView is at the address of the DictView in it.
+Dict& dict_of(PyObject* self) {
+  const auto* instance = reinterpret_cast<py::detail::instance*>(self);
+  const void* view = instance->simple_layout ? instance->simple_value_holder[0] : nullptr;
+  if (!view) throw py::type_error("only the core makes objects of this class");
+  return static_cast<const DictView*>(view)->dict();
+}
+
+// Runs an access; what it throws is raised.
+template <class Access, class Failed>
+Failed guarded(Failed failed, Access access) noexcept {
+  try {
+    return access();
+  } catch (py::error_already_set& raised) {
+    raised.restore();
+  } catch (const py::type_error& error) {
+    PyErr_SetString(PyExc_TypeError, error.what());
+  } catch (const Error& error) {
+    const py::object exception = to_exception(error);
+    PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  return failed;
+}
+
+Py_ssize_t length(PyObject* self) noexcept {
+  return guarded(Py_ssize_t{-1}, [&] { return static_cast<Py_ssize_t>(dict_of(self).size()); });
+}
+
+PyObject* get_item(PyObject* self, PyObject* key) noexcept {
+  return guarded(kRaised, [&]() -> PyObject* {
+    if (const Value* value = dict_of(self).find(key_of(key))) return to_python(*value).release().ptr();
+    PyErr_SetObject(PyExc_KeyError, key);
+    return nullptr;
+  });
+}
+
+// view[key] = value, and del view[key], for which there is no value.
+int set_item(PyObject* self, PyObject* key, PyObject* value) noexcept {
+  return guarded(-1, [&] {
+    Dict& dict = dict_of(self);
+    if (value) {
+      dict.set(key_of(key), to_value(value));
+    } else if (!dict.erase(key_of(key))) {
+      PyErr_SetObject(PyExc_KeyError, key);
+      return -1;
+    }
+    return 0;
+  });
+}
+
+int contains(PyObject* self, PyObject* key) noexcept {
+  return guarded(-1, [&] { return PyUnicode_Check(key) && dict_of(self).contains(key_of(key)) ? 1 : 0; });
+}
+
+PyObject* get(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) noexcept {
+  return guarded(kRaised, [&]() -> PyObject* {
+    const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
+    const bool by_name = named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "default") == 0;
+    if (count < 1 || count + named > 2 || (named > 0 && !by_name))
+      throw py::type_error("get takes a key and, if that may be missing, a default");
+    if (const Value* value = dict_of(self).find(key_of(given[0]))) return to_python(*value).release().ptr();
+    return py::reinterpret_borrow<py::object>(count + named > 1 ? given[1] : Py_None).release().ptr();
+  });
+}
+
+PyMethodDef methods[] = {
+    {"get", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(get)), METH_FASTCALL | METH_KEYWORDS,
+     "get($self, key, /, default=None)\n--\n\nReturn the value of a key, or the default if there is none."},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+py::custom_type_setup view_slots() {
+  return py::custom_type_setup([](PyHeapTypeObject* type) {
+    type->as_mapping.mp_length = length;
+    type->as_mapping.mp_subscript = get_item;
+    type->as_mapping.mp_ass_subscript = set_item;
+    type->as_sequence.sq_contains = contains;
+    type->ht_type.tp_methods = methods;
+  });
+}
+
+}  // namespace hami::bind
