@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
+from types import SimpleNamespace
 
 import hami
 import numpy as np
@@ -190,16 +192,21 @@ def test_nvjpeg_writes_only_into_memory_that_nothing_reads(cuda, monkeypatch, gu
     decoder.close()
 
 
-def test_a_large_file_is_read_where_it_is_and_kept_as_long_as_that():
-    file = bytes(range(200)) * 1000
+@pytest.mark.parametrize("given", [bytes, bytearray, memoryview])
+def test_a_file_is_read_where_it_is_and_kept_as_long_as_that(cuda, monkeypatch, given):
+    """A copy of each file would be made with Python's lock held."""
+    file = given(bytes(range(200)))
     before = sys.getrefcount(file)
-    tensor = _nvjpeg._viewed(memoryview(file))
-    assert tensor.data_ptr() == np.frombuffer(file, np.uint8).ctypes.data
-    assert bytes(tensor) == file
-    assert sys.getrefcount(file) == before + 1
-    del tensor
+    taken = []
+    io = SimpleNamespace(
+        ImageReadMode=SimpleNamespace(RGB=0), decode_jpeg=lambda data, mode, device: taken.append(data)
+    )
+    monkeypatch.setattr(_nvjpeg, "_torchvision_io", lambda: io)
+    decoder = _nvjpeg.Decoder(DEVICE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch's of memory that is read-only among them
+        decoder.decode([file], gray=False)
+    decoder.close()
+    assert taken[0].data_ptr() == np.frombuffer(file, np.uint8).ctypes.data
+    assert bytes(taken.pop()) == bytes(file)
     assert sys.getrefcount(file) == before
-
-
-def test_a_small_file_is_copied():
-    assert bytes(_nvjpeg._viewed(memoryview(b"abc"))) == b"abc"

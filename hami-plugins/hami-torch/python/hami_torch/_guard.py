@@ -48,8 +48,9 @@ class Guard(hami.Backend):
             else:
                 _streams.run_on(self._stream, batch, self.children[0], finish=self.finishes)
             return
+        owner = type(self).__name__
         for item in batch:
-            item["result"] = data_of(item, type(self).__name__)
+            item["result"] = data_of(item, owner)
         if self._before is not None:
             _streams.hand_over(batch, _streams.current(self._device), self._before, finish=self.finishes)
 

@@ -24,7 +24,7 @@ class JpegHeader(NamedTuple):
     orientation: int  # of EXIF, 1 … 8; 1 is upright
 
 
-def read_jpeg_header(data: memoryview) -> JpegHeader | None:
+def read_jpeg_header(data: bytes | memoryview) -> JpegHeader | None:
     """Return the header; None if the data is no JPEG or ends before its frame."""
     if data[:3] != b"\xff\xd8\xff":
         return None
@@ -34,7 +34,7 @@ def read_jpeg_header(data: memoryview) -> JpegHeader | None:
         return None
 
 
-def _read(data: memoryview) -> JpegHeader | None:
+def _read(data: bytes | memoryview) -> JpegHeader | None:
     at, orientation = 2, 1
     while True:
         start, marker, length = _segment(data, at)
@@ -55,7 +55,7 @@ def _read(data: memoryview) -> JpegHeader | None:
             at += 2 + length
 
 
-def _orientation(tiff: memoryview) -> int:
+def _orientation(tiff: bytes | memoryview) -> int:
     try:
         order = "<" if bytes(tiff[:2]) == b"II" else ">"
         (at,) = struct.unpack_from(order + "I", tiff, 4)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from hami_torch import _streams
 from hami_torch._torch import torch
-
-_LARGE = 100_000  # bytes
 
 
 @lru_cache(maxsize=1)
@@ -34,11 +31,12 @@ class Decoder:
     """Decodes for one backend, in order with the stream that is current."""
 
     def __init__(self, device: torch.device) -> None:
+        _quiet()
         self._device = device
         self._stream = _streams.lease(device)
         self._done = torch.cuda.Event()  # one for all: a later record covers what an earlier one did
 
-    def decode(self, encoded: list[memoryview], *, gray: bool) -> list[torch.Tensor | Exception]:
+    def decode(self, encoded: list[bytes | memoryview], *, gray: bool) -> list[torch.Tensor | Exception]:
         """Decode JPEG files to uint8 tensors C x H x W, in RGB or gray; an exception for each that fails.
 
         torchvision decodes on a stream of its own into memory of the current one, and does not wait for what still
@@ -61,10 +59,10 @@ class Decoder:
         _streams.give_back(self._stream)
 
 
-def _decode(encoded: list[memoryview], device: torch.device, gray: bool) -> list[torch.Tensor | Exception]:
+def _decode(encoded: list[bytes | memoryview], device: torch.device, gray: bool) -> list[torch.Tensor | Exception]:
     io = _torchvision_io()
     mode = io.ImageReadMode.GRAY if gray else io.ImageReadMode.RGB
-    files = [_viewed(data) for data in encoded]
+    files = [torch.frombuffer(data, dtype=torch.uint8) for data in encoded]
     if len(files) > 1 and _takes_lists():
         try:
             return io.decode_jpeg(files, mode=mode, device=device)  # type: ignore[no-any-return]
@@ -75,22 +73,12 @@ def _decode(encoded: list[memoryview], device: torch.device, gray: bool) -> list
     return [_decode_one(io, file, mode, device) for file in files]
 
 
-class _Writable:
-    """The memory of an array said to be writable, for torch takes no other, and the decoder only reads."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.owner = array
-        self.__array_interface__ = array.__array_interface__ | {"data": (array.ctypes.data, False)}
-
-
-def _viewed(data: memoryview) -> torch.Tensor:
-    """Return a file as a tensor, over the file's own memory if it is large.
-
-    For a copy of 128 kB or more the allocator maps memory anew each time; a smaller one takes less time than a view.
-    """
-    if data.nbytes < _LARGE:
-        return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    return torch.from_numpy(np.asarray(_Writable(np.frombuffer(data, np.uint8))))
+@lru_cache(maxsize=1)
+def _quiet() -> None:
+    """Have torch warn now, unheard, of memory that is read-only, which it does once: the decoder only reads."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.frombuffer(b"0", dtype=torch.uint8)
 
 
 def _decode_one(io: Any, file: torch.Tensor, mode: Any, device: torch.device) -> torch.Tensor | Exception:

@@ -148,7 +148,7 @@ def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Str
     """Hand the results of a batch, made on `stream`, over to those who work on `outer`."""
     if finish:
         stream.synchronize()
-    left = [tensor for item in batch if "result" in item for tensor in tensors_in(item["result"])]
+    left = [tensor for item in batch for tensor in tensors_in(item.get("result"))]
     if left and not finish:
         outer.wait_stream(stream)
     keep(left, outer)

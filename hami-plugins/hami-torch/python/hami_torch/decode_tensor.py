@@ -67,7 +67,7 @@ class DecodeTensor(TensorBackend):
         if self._decoder is not None and on_gpu:
             self._decode_on_gpu(on_gpu, self._decoder)
 
-    def _decode_on_gpu(self, members: list[tuple[Any, memoryview, int]], decoder: _nvjpeg.Decoder) -> None:
+    def _decode_on_gpu(self, members: list[tuple[Any, bytes | memoryview, int]], decoder: _nvjpeg.Decoder) -> None:
         pictures = decoder.decode([encoded for _, encoded, _ in members], gray=self.color == "gray")
         decoded = []
         for (item, encoded, orientation), picture in zip(members, pictures, strict=True):
@@ -104,7 +104,7 @@ class DecodeTensor(TensorBackend):
         if width * height == 0:
             raise hami.RequestError(f"DecodeTensor: the {name} picture has no pixels, it is {width} x {height}")
 
-    def _decode_on_cpu(self, encoded: memoryview) -> torch.Tensor:
+    def _decode_on_cpu(self, encoded: bytes | memoryview) -> torch.Tensor:
         """Return C x H x W; in memory the channels of a pixel lie side by side."""
         try:
             picture = Image.open(io.BytesIO(encoded), formats=_FORMATS)
@@ -114,7 +114,7 @@ class DecodeTensor(TensorBackend):
             start = bytes(encoded[:8]).hex(" ")
             raise hami.RequestError(
                 f"DecodeTensor takes a JPEG, PNG, WebP, BMP, GIF or TIFF file, "
-                f"got {encoded.nbytes} bytes that start with {start}"
+                f"got {len(encoded)} bytes that start with {start}"
             ) from error
         name = picture.format or "image"
         self._check_size(name, *picture.size)
@@ -132,15 +132,18 @@ class DecodeTensor(TensorBackend):
         return torch.from_numpy(pixels).to(self.torch_device, non_blocking=True).permute(2, 0, 1)
 
 
-def _bytes_of(item: Any) -> memoryview:
+def _bytes_of(item: Any) -> bytes | memoryview:
     data = data_of(item, "DecodeTensor")
-    try:
-        encoded = memoryview(data).cast("B")
-    except TypeError:
-        raise hami.DataTypeError(f"DecodeTensor takes the bytes of an image file, got {type(data).__name__}") from None
-    if encoded.nbytes == 0:
+    if type(data) is not bytes:
+        try:
+            data = memoryview(data).cast("B")
+        except TypeError:
+            raise hami.DataTypeError(
+                f"DecodeTensor takes the bytes of an image file, got {type(data).__name__}"
+            ) from None
+    if not len(data):
         raise hami.RequestError("DecodeTensor takes the bytes of an image file, got none")
-    return encoded
+    return data  # type: ignore[no-any-return]
 
 
 def _upright(picture: torch.Tensor, orientation: int) -> torch.Tensor:
@@ -150,9 +153,9 @@ def _upright(picture: torch.Tensor, orientation: int) -> torch.Tensor:
     return picture.flip(axes) if axes else picture
 
 
-def _broken(name: str, encoded: memoryview, error: Exception) -> hami.RequestError:
+def _broken(name: str, encoded: bytes | memoryview, error: Exception) -> hami.RequestError:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return hami.RequestError(
-        f"DecodeTensor: the {name} picture in {encoded.nbytes} bytes cannot be decoded ({reason}); "
+        f"DecodeTensor: the {name} picture in {len(encoded)} bytes cannot be decoded ({reason}); "
         "the file is truncated or damaged"
     )
