@@ -51,7 +51,7 @@ void Listener::tell_caller(const py::object& error) {
   if (future_) {
     const py::handle outcomes = outcomes_.get();
     const bool in_loop = std::this_thread::get_id() == started_by_;  // it ran at once
-    call_python(outcomes.attr(in_loop ? "settle" : "put"), future_.get(), error);
+    call_python(outcomes.attr(in_loop ? "settle" : "put"), py::make_tuple(py::handle(future_.get()), error));
     if (!in_loop) wake_later(outcomes);
   } else if (done_) {
     wake_now();

@@ -107,7 +107,7 @@ class PyPipe {
   }
 
   // Starts one request for a task of the loop that runs on this thread, and never waits. The task's future is done by
-  // outcomes.settle(future, exception or None) if that is here, else outcomes.put(…) and later outcomes.wake().
+  // outcomes.settle((future, exception or None)) if that is here, else outcomes.put(…) and later outcomes.wake().
   CallHandle submit_from_loop(py::dict request, const py::object& timeout, py::object outcomes, py::object future) {
     const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);

@@ -14,16 +14,15 @@ if TYPE_CHECKING:
 class _Outcomes:
     """What other threads have finished for the tasks of one loop: however much that is, one wake-up brings it.
 
-    The core calls `put` for each, and `wake` when it has told all that it has; or `settle`, in the loop's own thread.
+    The core calls `put` with a future and its exception or None, for each, and `wake` when it has told all that it has;
+    or `settle`, in the loop's own thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = weakref.ref(loop)  # outcomes are kept by their loop
         self._finished: deque[tuple[asyncio.Future[None], BaseException | None]] = deque()
         self._woken = False
-
-    def put(self, future: asyncio.Future[None], error: BaseException | None) -> None:
-        self._finished.append((future, error))
+        self.put = self._finished.append
 
     def wake(self) -> None:
         if self._woken:
@@ -39,10 +38,11 @@ class _Outcomes:
     def _deliver(self) -> None:
         self._woken = False  # before looking: who comes from now on wakes the loop again
         while self._finished:
-            self.settle(*self._finished.popleft())
+            self.settle(self._finished.popleft())
 
     @staticmethod
-    def settle(future: asyncio.Future[None], error: BaseException | None) -> None:
+    def settle(outcome: tuple[asyncio.Future[None], BaseException | None]) -> None:
+        future, error = outcome
         if future.done():  # its task was cancelled
             return
         if error is None:

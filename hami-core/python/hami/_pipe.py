@@ -90,12 +90,13 @@ class Pipe:
         call, future = _start(self._core, request, timeout)
         try:
             await future
-        finally:
+        except BaseException:
             if not future.done():
                 future.cancel()  # the coroutine was closed: nobody will ask for an outcome
             if future.cancelled():
                 call.cancel()
             del call, future  # both hold the error, whose traceback holds this frame; and no gc sees into the first
+            raise
         return request
 
     def map(

@@ -30,7 +30,10 @@ def whole_of(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
             count = part.shape[0]
         at += count * strides[0]
         rows += count
-    return first.as_strided((rows, *shape[1:]), strides, start)
+    whole = (rows, *shape[1:])
+    if base.shape == whole and base.stride() == strides and base.storage_offset() == start and base.dtype == dtype:
+        return base  # no operator of torch: each lets Python's lock go, which others wait for
+    return first.as_strided(whole, strides, start)
 
 
 def gathered(parts: Sequence[torch.Tensor]) -> torch.Tensor:
