@@ -1,7 +1,6 @@
 // Sequential, FanOut, IoC, DI, List and the names of instances: what runs on what, in which order, and what is freed.
 #include <thread>
 
-#include "base/blocking.hpp"
 #include "container/sequential.hpp"
 #include "pipes.hpp"
 
@@ -55,31 +54,6 @@ void define_noting(const std::string& name, Journal& journal) {
   cls.name = name;
   cls.owner = "";
   cls.create = [name, &journal] { return std::make_shared<Noting>(name, journal); };
-  Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
-}
-
-Journal* of_lock = nullptr;
-
-// Runs with the global lock of a language, or without; notes that it ran.
-class MayBeLocked final : public Backend {
- public:
-  explicit MayBeLocked(bool locked) : locked_(locked) {}
-  bool runs_locked() const noexcept override { return locked_; }
-
- private:
-  void forward_(Batch batch) override {
-    of_lock->note(locked_ ? "locked" : "free");
-    add(batch, 1);
-  }
-
-  const bool locked_;
-};
-
-void define_locked(const std::string& name, bool locked) {
-  register_core();
-  BackendClass cls;
-  cls.name = name;
-  cls.create = [locked] { return std::make_shared<MayBeLocked>(locked); };
   Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
 }
 
@@ -160,31 +134,6 @@ TEST_CASE("steps of max 1 are called one by one, and only the one they fail for 
   CHECK_EQ(outcomes[1].message, "no 2");
   CHECK_EQ(outcomes[2].number(), 13);
   CHECK(seen->batches() == Rows{{1}, {2}, {3}, {1, 3}});
-}
-
-TEST_CASE("the lock of a language is kept between two items that both run with it, and nowhere else") {
-  Journal journal;
-  of_lock = &journal;
-  BlockingHooks hooks;
-  hooks.hold = []() -> void* {
-    of_lock->note("(");
-    return of_lock;
-  };
-  hooks.let_held_go = [](void*) noexcept { of_lock->note(")"); };
-  define_locked("TestLocked", true);
-  define_locked("TestFree", false);
-  const BlockingHooks usual = set_blocking_hooks(hooks);
-  for (const char* backend : {"S[TestLocked,TestFree,TestLocked]", "S[TestFree,TestLocked,TestLocked,TestFree,TestLocked,TestLocked]",
-                              "S[S[TestLocked,TestLocked],TestLocked]", "S[TestLocked,S[TestFree,TestLocked]]",
-                              "S[TestLocked,(or)TestLocked,TestFree]"}) {
-    TestPipe pipe({{"backend", backend}});
-    CHECK(pipe.call(Value(1)).good);
-    journal.note(";");
-  }
-  set_blocking_hooks(usual);
-  CHECK_EQ(journal.text(),
-           "locked free locked ; free ( locked locked ) free ( locked locked ) ; ( ( locked locked ) locked ) ; "
-           "locked free locked ; ( locked ) free ;");
 }
 
 TEST_CASE("the range of a sequence is that of its child with the smallest max above 1") {

@@ -56,7 +56,7 @@ class PythonBackend final : public Backend {
     object_ = PyRef();
   }
 
-  bool runs_locked() const noexcept override { return true; }
+  bool begins_locked() const noexcept override { return true; }
 
  private:
   void init_(Init& init) override {

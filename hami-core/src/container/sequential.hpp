@@ -7,14 +7,12 @@ namespace hami {
 
 class Sequential final : public Backend {
  public:
-  bool runs_locked() const noexcept override;
   bool begins_locked() const noexcept override { return steps_.front().backend->begins_locked(); }
 
  private:
   struct Step {
     BackendPtr backend;
-    bool is_or;       // only for requests that nobody answered yet
-    bool stays_locked = false;  // it runs locked, and so does the one before or after it
+    bool is_or;  // only for requests that nobody answered yet
   };
 
   void init_(Init& init) override;

@@ -47,8 +47,6 @@ class NativeBackend final : public Backend {
     cls_.destroy(self_);
   }
 
-  bool runs_locked() const noexcept override { return (cls_.flags & HAMI_NEEDS_GIL) != 0; }
-
  private:
   void init_(Init& init) override {
     describe_surroundings(init);
@@ -78,7 +76,7 @@ class NativeBackend final : public Backend {
     context_.init = &init;
   }
 
-  GlobalLock global_lock() const { return {label(), runs_locked()}; }
+  GlobalLock global_lock() const { return {label(), (cls_.flags & HAMI_NEEDS_GIL) != 0}; }
 
   void make_children(Init& init) {
     if (!init.has_brackets()) return;

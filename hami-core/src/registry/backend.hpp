@@ -76,10 +76,8 @@ class Backend {
   virtual Worker* own_worker() noexcept { return nullptr; }
   // What runs on that thread, or this.
   virtual Backend& on_own_thread() noexcept { return *this; }
-  // True if forward holds the global lock of a language from its beginning to its end, except where it waits.
-  virtual bool runs_locked() const noexcept { return false; }
-  // True if forward begins by taking that lock.
-  virtual bool begins_locked() const noexcept { return runs_locked(); }
+  // True if forward begins by taking the global lock of a language.
+  virtual bool begins_locked() const noexcept { return false; }
   // True if `post` returns without waiting for the work.
   virtual bool is_asynchronous() const noexcept { return false; }
 
