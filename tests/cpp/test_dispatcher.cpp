@@ -32,6 +32,7 @@ struct Locked final : Backend {
 };
 
 std::atomic<int> taken{0}, let_go{0}, telling{0}, told{0};
+thread_local int away = 0;
 
 }  // namespace
 
@@ -61,16 +62,16 @@ TEST_CASE("the lock of a language is taken before callers are woken, if another 
     return std::pair(taken.load(), let_go.load());
   };
   // Four batches; after the second and the third another waited when it began.
-  CHECK((taken_and_let_go("TestLocked") == std::pair(2, 1)));
-  CHECK((taken_and_let_go("S[TestLocked,Identity]") == std::pair(2, 1)));
+  CHECK((taken_and_let_go("TestLocked") == std::pair(2, 2)));
+  CHECK((taken_and_let_go("S[TestLocked,Identity]") == std::pair(2, 2)));
   CHECK((taken_and_let_go("S[Identity,TestLocked]") == std::pair(0, 0)));
   set_blocking_hooks(usual);
 }
 
 TEST_CASE("the outcomes of a batch are told together to those who hear of them in a language") {
   BlockingHooks hooks;
-  hooks.begin_telling = []() noexcept { ++telling; };
-  hooks.end_telling = []() noexcept { ++told; };
+  hooks.begin_telling = []() noexcept -> void* { return ++telling, nullptr; };
+  hooks.end_telling = [](void*) noexcept { ++told; };
   const BlockingHooks usual = set_blocking_hooks(hooks);
   {
     const Gated gated("TestGated");
@@ -84,6 +85,39 @@ TEST_CASE("the outcomes of a batch are told together to those who hear of them i
     CHECK_EQ(pipe.call_many(requests_of({5, 6})).size(), 2u);  // who waits on a thread is woken, that is all
     CHECK(gated.seen->batches() == Rows{{1}, {2, 3, 4}, {5, 6}});
   }
+  CHECK_EQ(telling, 1);
+  CHECK_EQ(told, 1);
+  set_blocking_hooks(usual);
+}
+
+TEST_CASE("the lock of a language is let go for who does work of his own when he is told") {
+  struct Told final : Sink {
+    explicit Told(bool calls) : calls_(calls) {}
+    void done(Request* const*, std::size_t) noexcept override { held = telling - told; }
+    bool calls_back() const noexcept override { return calls_; }
+    int held = -1;
+
+   private:
+    const bool calls_;
+  };
+  BlockingHooks hooks;
+  hooks.begin_telling = []() noexcept -> void* { return ++telling, nullptr; };
+  hooks.end_telling = [](void*) noexcept { ++told; };
+  const BlockingHooks usual = set_blocking_hooks(hooks);
+  telling = told = 0;
+  const Ref<Told> sinks[] = {make_counted<Told>(true), make_counted<Told>(true), make_counted<Told>(false), make_counted<Told>(true)};
+  std::vector<Ref<Request>> requests;
+  std::vector<Request*> batch;
+  for (const Ref<Told>& sink : sinks) {
+    requests.push_back(make_counted<Request>());
+    requests.back()->sink = Ref<Sink>(sink.get());
+    batch.push_back(requests.back().get());
+  }
+  finish(Batch(batch));
+  CHECK_EQ(sinks[0]->held, 1);
+  CHECK_EQ(sinks[1]->held, 1);
+  CHECK_EQ(sinks[2]->held, 0);
+  CHECK_EQ(sinks[3]->held, 0);
   CHECK_EQ(telling, 1);
   CHECK_EQ(told, 1);
   set_blocking_hooks(usual);
@@ -310,6 +344,24 @@ TEST_CASE("hooks run on each request before it is gathered, and on the gathered 
   CHECK(first->batches() == Rows{{1}, {2}});
   CHECK(second->batches() == Rows{{11, 12}});
   CHECK(gated.seen->batches() == Rows{{11, 12}});
+}
+
+TEST_CASE("a hook runs without the lock of a language that its caller holds") {
+  BlockingHooks hooks;
+  hooks.leave = []() noexcept -> void* { return ++away, nullptr; };
+  hooks.enter = [](void*) noexcept { --away; };
+  const BlockingHooks usual = set_blocking_hooks(hooks);
+  const auto seen = std::make_shared<std::vector<int>>();
+  define("TestHook", [=](Batch, const Params&) { seen->push_back(away); });
+  const Gated gated("TestGated");
+  gated.gate->open();
+  {
+    TestPipe pipe({{"backend", "TestGated"},
+                   {"node_entrypoint", "List[InstancesRegister[Reflect[backend]], Register[InstanceDispatcher[TestHook]]]"}});
+    CHECK(pipe.submit(Value(1)).wait().good);
+  }
+  CHECK((*seen == std::vector<int>{1}));
+  set_blocking_hooks(usual);
 }
 
 TEST_CASE("the range of a node is checked when the pipe is built") {

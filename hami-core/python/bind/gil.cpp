@@ -62,14 +62,18 @@ PyGILState_STATE take() noexcept {
   return hami_ensure_gil();
 }
 
-// Taken ahead, and no batch has begun since.
+// Taken ahead, and no batch has taken it over; the next HoldGil that is for one does if it begins now.
 thread_local std::optional<PyGILState_STATE> ahead;
+thread_local bool batch_begins = false;
 
 void take_ahead() noexcept {
   if (!ahead) ahead = take();
 }
 
+void begin_batch() noexcept { batch_begins = true; }
+
 void let_go() noexcept {
+  batch_begins = false;
   if (ahead) PyGILState_Release(*std::exchange(ahead, std::nullopt));
 }
 
@@ -113,7 +117,8 @@ void check_signals() {
 
 HoldGil::HoldGil() noexcept : state_(take()) {}
 
-HoldGil::HoldGil(ForBatch) noexcept : state_(ahead ? *std::exchange(ahead, std::nullopt) : take()) {}
+HoldGil::HoldGil(ForBatch) noexcept
+    : state_(std::exchange(batch_begins, false) ? *std::exchange(ahead, std::nullopt) : take()) {}
 
 HoldGil::~HoldGil() { PyGILState_Release(state_); }
 
@@ -141,7 +146,8 @@ void drain_dropped() noexcept {
 }
 
 void install_hooks() {
-  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals, take_ahead, let_go, begin_telling, end_telling, hold, let_held_go});
+  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals, take_ahead, begin_batch, let_go, begin_telling,
+                      end_telling, hold, let_held_go});
   // A fork must not leave the child a mutex that nobody unlocks.
   pthread_atfork([] { dropped_mutex.lock(); }, [] { dropped_mutex.unlock(); }, [] { dropped_mutex.unlock(); });
 }

@@ -13,7 +13,7 @@ namespace py = pybind11;
 class HoldGil {
  public:
   HoldGil() noexcept;
-  // For what a batch begins with: if the lock was taken ahead for it, that is let go at the end as well.
+  // For what a batch begins with: it takes over what was taken ahead for it, and lets that go at its end.
   struct ForBatch {};
   explicit HoldGil(ForBatch) noexcept;
   ~HoldGil();

@@ -1,11 +1,21 @@
 // Listener: one outcome, told once, on whatever thread brings it.
 #include "listener.hpp"
 
+#include "base/blocking.hpp"
 #include "errors.hpp"
 #include "telling.hpp"
 #include "values.hpp"
 
 namespace hami::bind {
+namespace {
+
+// While an event is told: its callbacks may wait, those of the core without Python.
+struct EventScope {
+  const Interruption interruption;
+  const BlockingScope blocking;
+};
+
+}  // namespace
 
 void forget_result(py::dict& request) {
   if (PyDict_DelItemString(request.ptr(), "result") != 0) PyErr_Clear();
@@ -39,28 +49,29 @@ void Listener::tell(const Call& call) noexcept {
     }
     for (PyRef* held : {&request_, &done_, &outcomes_, &future_}) *held = PyRef();
     drain_dropped();
-    if (event_) wake_now();  // a callback of the event may wait for a task
   }
-  if (error)
-    fail_event(*error);
-  else if (event_)
-    event_->notify(*call.dict(0).find(kResult));
+  if (error) return fail_event(*error);
+  if (!event_) return;
+  const EventScope scope;
+  event_->notify(*call.dict(0).find(kResult));
 }
 
 void Listener::tell_caller(const py::object& error) {
   if (future_) {
     const py::handle outcomes = outcomes_.get();
-    const bool in_loop = std::this_thread::get_id() == started_by_;  // it ran at once
+    const bool in_loop = starting_on_ == std::this_thread::get_id();  // it ran at once
     call_python(outcomes.attr(in_loop ? "settle" : "put"), py::make_tuple(py::handle(future_.get()), error));
     if (!in_loop) wake_later(outcomes);
   } else if (done_) {
-    wake_now();
+    const Interruption interruption;
     call_python(done_.get(), error);
   }
 }
 
 void Listener::fail_event(const Error& error) noexcept {
-  if (event_) event_->fail(error);
+  if (!event_) return;
+  const EventScope scope;
+  event_->fail(error);
 }
 
 }  // namespace hami::bind

@@ -1,6 +1,7 @@
 // Outcomes on their way back to Python: to the caller's dict, and to who hears of them.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <thread>
 
@@ -26,6 +27,8 @@ class Listener {
   Listener(py::dict request, py::object outcomes, py::object future, Ref<Event> event)
       : request_(std::move(request)), outcomes_(std::move(outcomes)), future_(std::move(future)), event_(std::move(event)) {}
 
+  // The thread that made it has started the request, and may from now on be any thread.
+  void started() noexcept { starting_on_ = std::thread::id(); }
   // Runs once, on whatever thread brings the outcome.
   void tell(const Call& call) noexcept;
   void fail_event(const Error& error) noexcept;
@@ -37,7 +40,7 @@ class Listener {
   PyRef done_;
   PyRef outcomes_;  // of the loop that future_ belongs to
   PyRef future_;
-  const std::thread::id started_by_ = std::this_thread::get_id();
+  std::atomic<std::thread::id> starting_on_{std::this_thread::get_id()};
   Ref<Event> event_;
 };
 

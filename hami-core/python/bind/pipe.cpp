@@ -174,7 +174,9 @@ class PyPipe {
   CallHandle start_for(const std::shared_ptr<Listener>& listener, Dict dict, Nanoseconds limit, Inline how) {
     drain_dropped();
     try {
-      return {post(std::move(dict), limit, listener, how)};
+      Ref<Call> call = post(std::move(dict), limit, listener, how);
+      listener->started();
+      return {std::move(call)};
     } catch (...) {
       const Error error = current_error();
       listener->fail_event(error);

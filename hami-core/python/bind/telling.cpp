@@ -2,50 +2,59 @@
 #include "telling.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <utility>
 #include <vector>
 
 namespace hami::bind {
-namespace {
 
 struct Teller {
-  int depth = 0;  // a callback may run a pipe, whose outcomes are told inside
-  std::optional<HoldGil> gil;
+  const HoldGil gil;
   std::vector<py::object> asleep;
+  Teller* outer;
 };
-thread_local Teller teller;
+
+namespace {
+
+thread_local Teller* innermost = nullptr;
 
 void wake(const py::object& outcomes) noexcept {
   try {
-    outcomes.attr("wake")();
+    call_python(outcomes.attr("wake"));
   } catch (py::error_already_set& raised) {
     raised.discard_as_unraisable("hami: waking an event loop");
   }
 }
 
-}  // namespace
-
-void begin_telling() noexcept {
-  if (teller.depth++ == 0) teller.gil.emplace();
+void wake_now() noexcept {
+  if (!innermost) return;
+  std::vector<py::object> asleep;
+  asleep.swap(innermost->asleep);
+  for (const py::object& outcomes : asleep) wake(outcomes);
 }
 
-void end_telling() noexcept {
+}  // namespace
+
+void* begin_telling() noexcept { return innermost = new Teller{{}, {}, innermost}; }
+
+void end_telling(void* token) noexcept {
   wake_now();
-  if (--teller.depth == 0) teller.gil.reset();
+  innermost = innermost->outer;
+  delete static_cast<Teller*>(token);
 }
 
 void wake_later(py::handle outcomes) {
   const py::object held = py::reinterpret_borrow<py::object>(outcomes);
-  if (teller.depth == 0) return wake(held);
-  std::vector<py::object>& asleep = teller.asleep;
+  if (!innermost) return wake(held);
+  std::vector<py::object>& asleep = innermost->asleep;
   const auto is_held = [&](const py::object& each) { return each.is(held); };
   if (std::none_of(asleep.begin(), asleep.end(), is_held)) asleep.push_back(held);
 }
 
-void wake_now() noexcept {
-  std::vector<py::object> asleep;
-  asleep.swap(teller.asleep);
-  for (const py::object& outcomes : asleep) wake(outcomes);
+Interruption::Interruption() noexcept {
+  wake_now();
+  interrupted_ = std::exchange(innermost, nullptr);
 }
+
+Interruption::~Interruption() { innermost = interrupted_; }
 
 }  // namespace hami::bind

@@ -5,14 +5,27 @@
 
 namespace hami::bind {
 
+struct Teller;
+
 // Of the hooks of the core: between them the thread has the global lock.
-void begin_telling() noexcept;
-void end_telling() noexcept;
+void* begin_telling() noexcept;
+void end_telling(void* token) noexcept;
 
 // Calls outcomes.wake() when the thread has told what it has to tell: at once, if it is not telling several. With the lock
 // held.
 void wake_later(py::handle outcomes);
-// Calls what waits for that. Before code runs that may wait for somebody whom it would wake.
-void wake_now() noexcept;
+
+// The scope of code that may wait for whoever is to be woken. What waits for that is woken first, and whom that code tells of
+// outcomes at once.
+class Interruption {
+ public:
+  Interruption() noexcept;
+  ~Interruption();
+  Interruption(const Interruption&) = delete;
+  Interruption& operator=(const Interruption&) = delete;
+
+ private:
+  Teller* interrupted_;
+};
 
 }  // namespace hami::bind

@@ -22,14 +22,15 @@ Dict& dict_of(PyObject* self) {
 template <class Access, class Failed>
 Failed guarded(Failed failed, Access access) noexcept {
   try {
-    return access();
+    try {
+      return access();
+    } catch (const Error& error) {
+      raise(error);  // which runs Python, and that may fail
+    }
   } catch (py::error_already_set& raised) {
     raised.restore();
   } catch (const py::type_error& error) {
     PyErr_SetString(PyExc_TypeError, error.what());
-  } catch (const Error& error) {
-    const py::object exception = to_exception(error);
-    PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }

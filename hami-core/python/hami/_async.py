@@ -65,9 +65,18 @@ def _outcomes_of(loop: asyncio.AbstractEventLoop) -> _Outcomes:
     if found is None or found.loop() is not loop:
         found = _outcomes.get(loop)
         if found is None:
+            _forget_closed_loops()
             found = _outcomes[loop] = _Outcomes(loop)
         _latest = found
     return found
+
+
+def _forget_closed_loops() -> None:
+    """Let go of loops that were closed before they took their outcomes, which hold futures, which hold the loop."""
+    for kept in _outcomes.keyrefs():
+        loop = kept()
+        if loop is not None and loop.is_closed():
+            _outcomes.pop(loop, None)
 
 
 def start(core: Any, request: dict[str, Any], timeout: float | None) -> tuple[Any, asyncio.Future[None]]:

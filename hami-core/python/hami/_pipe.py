@@ -91,10 +91,10 @@ class Pipe:
         try:
             await future
         except BaseException:
-            if not future.done():
-                future.cancel()  # the coroutine was closed: nobody will ask for an outcome
-            if future.cancelled():
+            if future.cancelled() or not future.done():
                 call.cancel()
+            if not (future.done() or future.get_loop().is_closed()):
+                future.cancel()  # the coroutine was closed: nobody will ask for an outcome
             del call, future  # both hold the error, whose traceback holds this frame; and no gc sees into the first
             raise
         return request

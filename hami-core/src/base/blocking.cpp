@@ -23,6 +23,10 @@ void LockAhead::take() noexcept {
   taken_ = true;
 }
 
+void LockAhead::hand_over() noexcept {
+  if (taken_) hooks_in_force.begin_batch();
+}
+
 void LockAhead::let_go() noexcept {
   if (!taken_) return;
   taken_ = false;
@@ -38,12 +42,8 @@ GlobalLock::~GlobalLock() {
   if (token_) hooks_in_force.let_held_go(token_);
 }
 
-Telling::Telling(bool several) noexcept : several_(several) {
-  if (several_) hooks_in_force.begin_telling();
-}
-Telling::~Telling() {
-  if (several_) hooks_in_force.end_telling();
-}
+Telling::Telling() noexcept : token_(hooks_in_force.begin_telling()) {}
+Telling::~Telling() { hooks_in_force.end_telling(token_); }
 
 BlockingScope::BlockingScope() noexcept : token_(hooks_in_force.leave()) {}
 BlockingScope::~BlockingScope() { hooks_in_force.enter(token_); }

@@ -12,12 +12,13 @@ struct BlockingHooks {
   // Whether the user can want the calling thread back (Ctrl-C); and throws Error if so.
   bool (*may_be_interrupted)() noexcept = []() noexcept { return false; };
   void (*check_interrupt)() = [] {};
-  // Takes the lock for the next call into the language on this thread, and lets it go if there was none.
+  // Takes the lock for the next batch, says that the batch begins, and lets the lock go if the batch did not take it over.
   void (*take_ahead)() noexcept = []() noexcept {};
+  void (*begin_batch)() noexcept = []() noexcept {};
   void (*let_go)() noexcept = []() noexcept {};
-  // Outcomes are told to callers in the language, from now on and until then.
-  void (*begin_telling)() noexcept = []() noexcept {};
-  void (*end_telling)() noexcept = []() noexcept {};
+  // Outcomes are told to callers in the language from now on; the token goes to `end_telling`.
+  void* (*begin_telling)() noexcept = []() noexcept -> void* { return nullptr; };
+  void (*end_telling)(void* token) noexcept = [](void*) noexcept {};
   // Holds the lock for foreign code; the token goes to `let_held_go`. Null: there is no such language.
   void* (*hold)() = nullptr;
   void (*let_held_go)(void* token) noexcept = nullptr;
@@ -53,6 +54,9 @@ class LockAhead {
   LockAhead& operator=(const LockAhead&) = delete;
 
   void take() noexcept;
+  // The next call into the language is that of the batch. Until then nothing that runs here takes the lock over: callers who
+  // are told of the last batch may run others.
+  void hand_over() noexcept;
   void let_go() noexcept;
 
  private:
@@ -63,13 +67,13 @@ class LockAhead {
 // everybody who heard of the one before wants it.
 class Telling {
  public:
-  explicit Telling(bool several) noexcept;
+  Telling() noexcept;
   ~Telling();
   Telling(const Telling&) = delete;
   Telling& operator=(const Telling&) = delete;
 
  private:
-  const bool several_;
+  void* token_;
 };
 
 class BlockingScope {

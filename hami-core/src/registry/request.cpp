@@ -2,6 +2,7 @@
 #include "registry/request.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/blocking.hpp"
 
@@ -70,12 +71,15 @@ bool only_wakes(Batch batch) noexcept {
 }
 
 void finish(Batch batch) noexcept {
-  const auto calls_back = [](const Request* request) { return request->sink->calls_back(); };
-  const Telling telling(batch.size() > 1 && std::any_of(batch.begin(), batch.end(), calls_back));
+  std::optional<Telling> telling;
   for (std::size_t first = 0; first < batch.size();) {
     std::size_t last = first + 1;
     while (last < batch.size() && batch[last].sink.get() == batch[first].sink.get()) ++last;
     const Ref<Sink> sink = batch[first].sink;  // outlives the requests that it lets go
+    if (!sink->calls_back())
+      telling.reset();  // it may do work of its own
+    else if (!telling && last < batch.size())
+      telling.emplace();
     sink->done(batch.begin() + first, last - first);
     first = last;
   }

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "base/blocking.hpp"
+
 namespace hami {
 namespace {
 
@@ -28,6 +30,7 @@ bool BatchRunner::admit(Request& request, std::size_t most) noexcept {
       throw Error(ErrorCode::kRequest, "request_size is " + std::to_string(request.items) + "; node \"" + node_ +
                                            "\" takes at most " + std::to_string(most));
     if (before_gathering_) {
+      const BlockingScope blocking;  // its work may take long, or wait
       Request* one = &request;
       run_hook(*before_gathering_, Batch(&one, 1));
     }

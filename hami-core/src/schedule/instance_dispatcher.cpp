@@ -365,7 +365,9 @@ void InstanceDispatcher::serve(Index instance) {
     batch.clear();
     for (const Ref<Request>& request : taken) batch.push_back(request.get());
     last.items = last.released = Batch(batch).items();
+    lock_ahead.hand_over();
     last.took = run(instance, Batch(batch));
+    lock_ahead.let_go();
     if (last.more && instances_[instance]->begins_locked && only_wakes(Batch(batch))) lock_ahead.take();
     finish(Batch(batch));
     taken.clear();
