@@ -287,6 +287,14 @@ def test_register_returns_the_class_and_lists_it() -> None:
 def test_register_says_that_it_takes_classes() -> None:
     with pytest.raises(hami.PluginError, match=r"^a backend is a subclass of hami.Backend, got <.*Sound object at"):
         hami.register(Sound())  # type: ignore[call-overload]
+    with pytest.raises(hami.PluginError) as caught:
+
+        @hami.register()  # type: ignore[call-overload]
+        class Called(Sound):
+            pass
+
+    expected = 'a backend is a subclass of hami.Backend, got none; write @hami.register or @hami.register("Name")'
+    assert str(caught.value) == expected
 
 
 def test_register_takes_another_name_and_replaces_one() -> None:

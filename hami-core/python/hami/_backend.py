@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     def register(target: str, /) -> Callable[[BackendType], BackendType]: ...
 
 
-def register(target: Any, /) -> Any:
+def register(target: Any = None, /) -> Any:
     """Make a backend class known in this process, under its own name or under the given one.
 
         @hami.register
@@ -89,6 +89,10 @@ def register(target: Any, /) -> Any:
 
     Registering a name again replaces it for pipes built from then on. Raises PluginError if the class is not sound.
     """
+    if target is None:
+        raise PluginError(
+            'a backend is a subclass of hami.Backend, got none; write @hami.register or @hami.register("Name")'
+        )
     if isinstance(target, str):
         return lambda cls: _define(cls, target)
     return _define(target, getattr(target, "__name__", ""))

@@ -75,16 +75,20 @@ void InstanceDispatcher::add_instances() {
 }
 
 void InstanceDispatcher::set_limits(const Params& params) {
-  if (const auto max = params.get<std::optional<std::int64_t>>("max")) {
-    if (*max < 1) throw Error(ErrorCode::kConfig, "max is " + std::to_string(*max) + "; it must be at least 1");
+  const auto limit = [&](const char* name) {
+    const auto given = params.get<std::optional<std::int64_t>>(name);
+    if (given && *given < 1)
+      throw Error(ErrorCode::kConfig, std::string(name) + " is " + std::to_string(*given) + "; it must be at least 1");
+    return given;
+  };
+  if (const auto max = limit("max")) {
     if (declares_max_ && static_cast<std::size_t>(*max) > limits_.max)
       throw Error(ErrorCode::kConfig, "max is " + std::to_string(*max) + "; the backend of node \"" + node_ +
                                           "\" takes at most " + std::to_string(limits_.max));
     limits_.max = static_cast<std::size_t>(*max);
     declares_max_ = true;
   }
-  if (const auto min = params.get<std::optional<std::int64_t>>("min"))
-    limits_.min = static_cast<std::size_t>(std::max<std::int64_t>(1, *min));
+  if (const auto min = limit("min")) limits_.min = static_cast<std::size_t>(*min);
   if (limits_.min > limits_.max)
     throw Error(ErrorCode::kConfig, "min is " + std::to_string(limits_.min) + ", above max, which is " +
                                         std::to_string(limits_.max));

@@ -53,6 +53,18 @@ def test_top_left_resize_keeps_the_aspect_and_pads_right_and_bottom(run, picture
 
 
 @pytest.mark.parametrize("backend", ["LetterBoxMat", "TopLeftResizeMat"])
+def test_a_border_has_a_value_that_the_picture_can_hold(run, picture, backend):
+    for dtype, value, most in ((np.uint8, 10**12, 255), (np.uint8, -1, 255), (np.uint16, 65536, 65535)):
+        with pytest.raises(hami.RequestError) as error:
+            run(backend, {**SIZE, "pad": value}, data=picture.astype(dtype))
+        expected = f'{backend}: "pad" is from 0 to {most} for a picture of {np.dtype(dtype)}, got {value}'
+        assert str(error.value).splitlines()[0] == expected
+    for dtype, value in ((np.uint8, 255), (np.uint16, 65535), (np.float32, -3)):
+        result = run(backend, {**SIZE, "pad": value}, data=picture.astype(dtype))["result"]
+        assert (result[-1] == value).all()
+
+
+@pytest.mark.parametrize("backend", ["LetterBoxMat", "TopLeftResizeMat"])
 @pytest.mark.parametrize("shape", [(1, 5000, 3), (5000, 1, 3), (1, 1)])
 def test_extreme_aspects_still_give_the_exact_size(run, backend, shape):
     assert run(backend, SIZE, data=np.ones(shape, np.uint8))["result"].shape[:2] == (90, 60)

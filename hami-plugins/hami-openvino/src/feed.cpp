@@ -16,6 +16,17 @@ std::string show_keys(const std::vector<std::string>& keys) {
   return "[" + text + "]";
 }
 
+std::string show_type(const hami::Tensor& tensor) { return dtype_name(tensor.dtype()) + " " + show_shape(tensor.shape()); }
+
+// What is given where several values are wanted.
+std::string show_one(const hami::Value& data) {
+  try {
+    return "one tensor, " + show_type(data.as_tensor());
+  } catch (const hami::Error&) {
+    return "one value that is no tensor";
+  }
+}
+
 // By name from a dict, in order from a list, the data itself if there is one input.
 std::vector<hami::Value> values_of(const hami::Value& data, const std::vector<Port>& inputs) {
   if (data.kind() == HAMI_DICT) {
@@ -35,7 +46,7 @@ std::vector<hami::Value> values_of(const hami::Value& data, const std::vector<Po
     refuse(HAMI_REQUEST, "the inputs are " + show_names(inputs) + ", got a list of " + std::to_string(values.size()));
   }
   if (inputs.size() == 1) return {data};
-  refuse(HAMI_DATA_TYPE, "it takes a dict by input name or a list in this order: " + show_names(inputs));
+  refuse(HAMI_DATA_TYPE, "it takes a dict by input name or a list in this order: " + show_names(inputs) + ", got " + show_one(data));
 }
 
 hami::Tensor tensor_of(const hami::Value& value, const Port& input) {
@@ -61,8 +72,7 @@ void check_shape(const hami::Tensor& tensor, const Shape& shape, const Port& inp
   for (std::size_t axis = batched ? 1 : 0; fits && axis < shape.size(); ++axis)
     fits = input.shape[axis] == kFree || input.shape[axis] == shape[axis];
   if (!fits)
-    refuse(HAMI_REQUEST, "input \"" + input.name + "\" takes " + input.show() + ", got " + dtype_name(tensor.dtype()) +
-                             " " + show_shape(tensor.shape()));
+    refuse(HAMI_REQUEST, "input \"" + input.name + "\" takes " + input.show() + ", got " + show_type(tensor));
 }
 
 }  // namespace

@@ -311,10 +311,14 @@ def test_data_the_model_cannot_take_is_refused(pipe, models, data, kind, text):
     assert message(error) == text
 
 
-def test_one_array_for_several_inputs_is_refused(pipe, models):
+@pytest.mark.parametrize(
+    ("data", "got"), [(floats([1, 2]), "one tensor, float32 [1, 2]"), ("text", "one value that is no tensor")]
+)
+def test_one_value_for_several_inputs_is_refused(pipe, models, data, got):
     with pytest.raises(hami.DataTypeError) as error:
-        pipe(model=str(models.sum_and_difference()))({"data": floats([1, 2])})
-    assert message(error) == 'OpenvinoTensor: it takes a dict by input name or a list in this order: ["a", "b"]'
+        pipe(model=str(models.sum_and_difference()))({"data": data})
+    expected = 'OpenvinoTensor: it takes a dict by input name or a list in this order: ["a", "b"]'
+    assert message(error) == f"{expected}, got {got}"
 
 
 def test_inputs_that_differ_in_rows_are_refused(pipe, models):

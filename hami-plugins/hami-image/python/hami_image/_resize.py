@@ -49,3 +49,12 @@ class Resizer(OneByOne):
             min(self.height, max(1, round(height * scale))),
         )
         return fitted, scale
+
+    def border(self, mat: np.ndarray, top: int, bottom: int, left: int, right: int, value: int) -> np.ndarray:
+        """Put rows and columns of this value around a picture."""
+        most = np.iinfo(mat.dtype).max if mat.dtype.kind == "u" else None
+        if most is not None and not 0 <= value <= most:  # OpenCV takes another number then
+            raise hami.RequestError(
+                f'{type(self).__name__}: "pad" is from 0 to {most} for a picture of {mat.dtype}, got {value}'
+            )
+        return cv2.copyMakeBorder(mat, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(value,) * 4)

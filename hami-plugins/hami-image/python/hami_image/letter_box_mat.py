@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import cv2
 import numpy as np
 
 from hami_image._mat import mat_of
@@ -25,6 +24,4 @@ class LetterBoxMat(Resizer):
         spare_rows, spare_columns = self.height - fitted.shape[0], self.width - fitted.shape[1]
         top, left = spare_rows // 2, spare_columns // 2
         item["letter_box"] = {"scale": scale, "left": left, "top": top}
-        return cv2.copyMakeBorder(
-            fitted, top, spare_rows - top, left, spare_columns - left, cv2.BORDER_CONSTANT, value=(self.pad,) * 4
-        )
+        return self.border(fitted, top, spare_rows - top, left, spare_columns - left, self.pad)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import cv2
 import numpy as np
 
 from hami_image._mat import mat_of
@@ -23,4 +22,4 @@ class TopLeftResizeMat(Resizer):
         fitted, scale = self.fit(mat_of(item, "TopLeftResizeMat"))
         item["scale"] = scale
         bottom, right = self.height - fitted.shape[0], self.width - fitted.shape[1]
-        return cv2.copyMakeBorder(fitted, 0, bottom, 0, right, cv2.BORDER_CONSTANT, value=(self.pad,) * 4)
+        return self.border(fitted, 0, bottom, 0, right, self.pad)
