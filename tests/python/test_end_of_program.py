@@ -104,6 +104,30 @@ def test_a_backend_comes_back_while_the_interpreter_ends(thread: str) -> None:
     assert "terminate" not in done.stderr
 
 
+def test_a_backend_that_calls_a_pipe_that_is_closed_already_does_not_hold_up_the_end() -> None:
+    script = """
+        class Calls(hami.Backend):
+            def forward(self, batch):
+                started.set()
+                while not other.closed:
+                    time.sleep(0.0005)
+                for _ in range(3):
+                    try:
+                        other({"data": 1})
+                    except hami.PipeClosed:
+                        print("other is closed", flush=True)
+
+        hami.register(Calls)
+        other = hami.pipe("Identity")
+        pipe = hami.pipe("Calls")
+        pipe.submit({"data": 1})
+        started.wait()
+        import hami._pipe
+        hami._pipe._open_pipes = [other, pipe]
+    """
+    check_clean(run_script(slow(0, script)), *["other is closed"] * 3)
+
+
 def test_the_interpreter_ends_with_a_pipe_in_a_cycle() -> None:
     script = """
         class Holder: pass

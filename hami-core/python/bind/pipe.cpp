@@ -235,6 +235,7 @@ void register_pipe(py::module_& module) {
       .def("close", &PyPipe::close, py::arg("timeout"))
       .def_property_readonly("closed", &PyPipe::closed)
       .def("stats", &PyPipe::stats);
+  module.def("on_core_thread", &Worker::on_some_worker);
 }
 
 }  // namespace hami::bind

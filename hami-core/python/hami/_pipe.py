@@ -272,10 +272,11 @@ def _stay_if_the_program_ends() -> None:
     """Keep a daemon thread whose pipe was closed because the program ends from raising that.
 
     It would print a traceback while the interpreter ends, and CPython aborts if that happens a moment too late. It is
-    ended here instead; or raises after all, in case somebody at exit waits for it.
+    ended here instead; or raises after all, in case somebody at exit waits for it. The threads of the core, which look
+    like daemons, print nothing, and the pipes that are closed wait for them.
     """
     import threading
     import time
 
-    if _program_ends and threading.current_thread().daemon:
+    if _program_ends and not _core.on_core_thread() and threading.current_thread().daemon:
         time.sleep(5)
