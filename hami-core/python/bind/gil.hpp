@@ -36,6 +36,22 @@ class ReleaseGil {
   PyThreadState* state_;
 };
 
+// Keeps threads apart in a free-threaded Python. Elsewhere the global lock does, and this is nothing. While it is held no code
+// of users runs, so no object of Python dies.
+class InsteadOfGil {
+ public:
+#ifdef Py_GIL_DISABLED
+  void lock() noexcept { PyMutex_Lock(&mutex_); }
+  void unlock() noexcept { PyMutex_Unlock(&mutex_); }
+
+ private:
+  PyMutex mutex_{};
+#else
+  void lock() noexcept {}
+  void unlock() noexcept {}
+#endif
+};
+
 // callable(arguments…), for calls that run code of users.
 template <class... Arguments>
 py::object call_python(py::handle callable, const Arguments&... arguments) {

@@ -35,7 +35,7 @@ std::vector<Request*> requests_of(const py::list& batch) {
   for (py::handle item : batch) {
     if (!py::isinstance<RequestView>(item))
       throw Error(ErrorCode::kDataType, "a child's forward takes the requests of the batch, got " + std::string(py::repr(item)));
-    requests.push_back(&py::cast<RequestView&>(item).request());
+    requests.push_back(py::cast<RequestView&>(item).with_request([](Request& request) { return &request; }));
   }
   return requests;
 }

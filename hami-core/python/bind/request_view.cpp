@@ -8,59 +8,58 @@
 namespace hami::bind {
 namespace {
 
-py::object get_item(const DictView& view, py::handle key) {
-  const Value* value = view.dict().find(key_of(key));
-  if (value) return to_python(*value);
-  PyErr_SetObject(PyExc_KeyError, key.ptr());
-  throw py::error_already_set();
-}
-
-void del_item(const DictView& view, py::handle key) {
-  if (view.dict().erase(key_of(key))) return;
-  PyErr_SetObject(PyExc_KeyError, key.ptr());
-  throw py::error_already_set();
+std::vector<Dict::Entry> entries(const DictView& view) {
+  return view.with([](const Dict& dict) { return std::vector<Dict::Entry>(dict.begin(), dict.end()); });
 }
 
 py::list keys(const DictView& view) {
   py::list list;
-  for (const Dict::Entry& entry : view.dict()) list.append(py::str(entry.key));
+  for (const Dict::Entry& entry : entries(view)) list.append(py::str(entry.key));
   return list;
 }
 
 py::list items(const DictView& view) {
   py::list list;
-  for (const Dict::Entry& entry : view.dict()) list.append(py::make_tuple(entry.key, to_python(entry.value)));
+  for (const Dict::Entry& entry : entries(view)) list.append(py::make_tuple(entry.key, to_python(entry.value)));
   return list;
 }
 
 py::list values(const DictView& view) {
   py::list list;
-  for (const Dict::Entry& entry : view.dict()) list.append(to_python(entry.value));
+  for (const Dict::Entry& entry : entries(view)) list.append(to_python(entry.value));
   return list;
 }
 
 py::object pop(const DictView& view, py::handle key, const py::args& fallback) {
-  if (!fallback.empty() && !view.dict().contains(key_of(key))) return fallback[0];
-  py::object value = get_item(view, key);
-  del_item(view, key);
-  return value;
+  const std::string name = key_of(key);
+  if (const std::optional<Value> taken = view.with([&](Dict& dict) { return dict.take(name); })) return to_python(*taken);
+  if (!fallback.empty()) return fallback[0];
+  PyErr_SetObject(PyExc_KeyError, key.ptr());
+  throw py::error_already_set();
 }
 
 void update(const DictView& view, const py::dict& other) {
-  for (const auto& [key, value] : other) view.dict().set(key_of(key), to_value(value));
+  for (const Dict::Entry& entry : snapshot(other)) view.with([&](Dict& dict) { return dict.exchange(entry.key, entry.value); });
 }
 
 py::object set_default(const DictView& view, py::handle key, py::object fallback) {
-  if (const Value* value = view.dict().find(key_of(key))) return to_python(*value);
-  view.dict().set(key_of(key), to_value(fallback));
-  return fallback;
+  const std::string name = key_of(key);
+  const Value given = to_value(fallback);
+  return to_python(view.with([&](Dict& dict) {
+    if (const Value* value = dict.find(name)) return *value;
+    dict.set(name, given);
+    return given;
+  }));
 }
 
 void fail(const RequestView& view, py::object exception) {
-  view.request().fail(from_exception(exception_of(std::move(exception))));
+  const Error error = from_exception(exception_of(std::move(exception)));
+  view.with_request([&](Request& request) { request.fail(error); });
 }
 
 }  // namespace
+
+InsteadOfGil DictView::options_mutex_;
 
 Dict& DictView::dict() const {
   if (!dict_) throw Error(ErrorCode::kRequest, "this request is no longer the backend's; its forward has returned");
@@ -95,7 +94,7 @@ void register_views(py::module_& module) {
       .def("setdefault", set_default, py::arg("key"), py::arg("default") = py::none());
   py::class_<RequestView, DictView>(module, "Request", "One request of a batch: a mutable mapping, valid until forward returns.")
       .def("fail", fail, py::arg("exception"), "Fail this request alone; the others of its batch go on.")
-      .def_property_readonly("cancelled", [](const RequestView& self) { return self.request().cancelled(); },
+      .def_property_readonly("cancelled", [](const RequestView& self) { return self.with_request([](const Request& request) { return request.cancelled(); }); },
                              "Whether nobody waits for its result any more.");
 }
 

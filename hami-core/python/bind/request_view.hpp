@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "gil.hpp"
@@ -9,30 +10,49 @@
 
 namespace hami::bind {
 
+// Threads of a backend may use one view at once, and may come when the call is over.
 class DictView {
  public:
-  explicit DictView(Dict* dict) noexcept : dict_(dict) {}
-  explicit DictView(std::shared_ptr<Dict> dict) noexcept : dict_(dict.get()), kept_(std::move(dict)) {}
+  explicit DictView(Dict* dict) noexcept : dict_(dict), mutex_(own_mutex_) {}
+  // Options, which several backends see, each through a view of its own.
+  explicit DictView(std::shared_ptr<Dict> dict) noexcept : dict_(dict.get()), kept_(std::move(dict)), mutex_(options_mutex_) {}
   virtual ~DictView() = default;
+  DictView(const DictView&) = delete;
+  DictView& operator=(const DictView&) = delete;
 
-  Dict& dict() const;  // throws once the call is over
-  void detach() noexcept { dict_ = nullptr; }
+  // use(dict), by one thread at a time; throws once the call is over. What it takes out it returns, to die afterwards.
+  template <class Use>
+  auto with(Use use) const {
+    const std::lock_guard lock(mutex_);
+    return use(dict());
+  }
+  void detach() noexcept {
+    const std::lock_guard lock(mutex_);
+    dict_ = nullptr;
+  }
 
  private:
+  Dict& dict() const;
+
   Dict* dict_;
   std::shared_ptr<Dict> kept_;  // null: the dict is borrowed until detach()
+  InsteadOfGil own_mutex_;
+  InsteadOfGil& mutex_;  // guards dict_ and what is in it
+  static InsteadOfGil options_mutex_;
 };
 
 class RequestView final : public DictView {
  public:
-  explicit RequestView(Request& request) noexcept : DictView(&request.dict), request_(&request) {}
-  Request& request() const {
-    dict();
-    return *request_;
+  explicit RequestView(Request& request) noexcept : DictView(&request.dict), request_(request) {}
+
+  // use(request), in the same way.
+  template <class Use>
+  auto with_request(Use use) const {
+    return with([&](const Dict&) { return use(request_); });
   }
 
  private:
-  Request* request_;
+  Request& request_;
 };
 
 // Views of a batch, detached at the end of its scope.

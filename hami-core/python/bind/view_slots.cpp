@@ -1,6 +1,9 @@
 // The slots of DictView, and of RequestView, which inherits them.
 #include "view_slots.hpp"
 
+#include <optional>
+#include <string>
+
 #include "errors.hpp"
 #include "request_view.hpp"
 #include "values.hpp"
@@ -11,11 +14,18 @@ namespace {
 constexpr PyObject* kRaised = nullptr;
 
 // As pybind11 has it too, a RequestView is at the address of the DictView in it.
-Dict& dict_of(PyObject* self) {
+const DictView& view_of(PyObject* self) {
   const auto* instance = reinterpret_cast<py::detail::instance*>(self);
   const void* view = instance->simple_layout ? instance->simple_value_holder[0] : nullptr;
   if (!view) throw py::type_error("only the core makes objects of this class");
-  return static_cast<const DictView*>(view)->dict();
+  return *static_cast<const DictView*>(view);
+}
+
+std::optional<Value> find(const DictView& view, const std::string& key) {
+  return view.with([&](const Dict& dict) {
+    const Value* value = dict.find(key);
+    return value ? std::optional(*value) : std::nullopt;
+  });
 }
 
 // Runs an access; what it throws is raised.
@@ -38,12 +48,12 @@ Failed guarded(Failed failed, Access access) noexcept {
 }
 
 Py_ssize_t length(PyObject* self) noexcept {
-  return guarded(Py_ssize_t{-1}, [&] { return static_cast<Py_ssize_t>(dict_of(self).size()); });
+  return guarded(Py_ssize_t{-1}, [&] { return static_cast<Py_ssize_t>(view_of(self).with([](const Dict& dict) { return dict.size(); })); });
 }
 
 PyObject* get_item(PyObject* self, PyObject* key) noexcept {
   return guarded(kRaised, [&]() -> PyObject* {
-    if (const Value* value = dict_of(self).find(key_of(key))) return to_python(*value).release().ptr();
+    if (const auto value = find(view_of(self), key_of(key))) return to_python(*value).release().ptr();
     PyErr_SetObject(PyExc_KeyError, key);
     return nullptr;
   });
@@ -52,10 +62,12 @@ PyObject* get_item(PyObject* self, PyObject* key) noexcept {
 // view[key] = value, and del view[key], for which there is no value.
 int set_item(PyObject* self, PyObject* key, PyObject* value) noexcept {
   return guarded(-1, [&] {
-    Dict& dict = dict_of(self);
+    const DictView& view = view_of(self);
+    const std::string name = key_of(key);
     if (value) {
-      dict.set(key_of(key), to_value(value));
-    } else if (!dict.erase(key_of(key))) {
+      Value held = to_value(value);
+      view.with([&](Dict& dict) { return dict.exchange(name, std::move(held)); });
+    } else if (!view.with([&](Dict& dict) { return dict.take(name); })) {
       PyErr_SetObject(PyExc_KeyError, key);
       return -1;
     }
@@ -64,7 +76,11 @@ int set_item(PyObject* self, PyObject* key, PyObject* value) noexcept {
 }
 
 int contains(PyObject* self, PyObject* key) noexcept {
-  return guarded(-1, [&] { return PyUnicode_Check(key) && dict_of(self).contains(key_of(key)) ? 1 : 0; });
+  return guarded(-1, [&] {
+    if (!PyUnicode_Check(key)) return 0;
+    const std::string name = key_of(key);
+    return view_of(self).with([&](const Dict& dict) { return dict.contains(name) ? 1 : 0; });
+  });
 }
 
 PyObject* get(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) noexcept {
@@ -73,7 +89,7 @@ PyObject* get(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject
     const bool by_name = named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "default") == 0;
     if (count < 1 || count + named > 2 || (named > 0 && !by_name))
       throw py::type_error("get takes a key and, if that may be missing, a default");
-    if (const Value* value = dict_of(self).find(key_of(given[0]))) return to_python(*value).release().ptr();
+    if (const auto value = find(view_of(self), key_of(given[0]))) return to_python(*value).release().ptr();
     return py::reinterpret_borrow<py::object>(count + named > 1 ? given[1] : Py_None).release().ptr();
   });
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,21 +39,25 @@ class Dict {
   Value* find(std::string_view key) noexcept { return const_cast<Value*>(std::as_const(*this).find(key)); }
   bool contains(std::string_view key) const noexcept { return find(key) != nullptr; }
 
-  void set(std::string_view key, Value value) {
+  void set(std::string_view key, Value value) { exchange(key, std::move(value)); }
+  bool erase(std::string_view key) { return take(key).has_value(); }
+
+  // The same, for what was there: when it dies, code of users may run that looks into this dict, or changes it.
+  Value exchange(std::string_view key, Value value) {
     for (Entry& entry : entries_) {
       if (entry.key != key) continue;
-      entry.value = std::move(value);
       entry.written = true;
-      return;
+      return std::exchange(entry.value, std::move(value));
     }
     entries_.push_back({std::string(key), std::move(value), true});
+    return {};
   }
-
-  bool erase(std::string_view key) {
+  std::optional<Value> take(std::string_view key) {
     const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
-    if (found == entries_.end()) return false;
+    if (found == entries_.end()) return std::nullopt;
+    std::optional<Value> taken(std::move(found->value));
     entries_.erase(found);
-    return true;
+    return taken;
   }
 
   void reserve(std::size_t size) { entries_.reserve(size); }
