@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -367,3 +368,28 @@ def test_a_wrong_range_is_a_config_error() -> None:
     each(lambda data: data, "TestRange", max=10**30)
     with hami.pipe("TestRange") as pipe:
         assert pipe({"data": 1})["result"] == 1
+
+
+def test_callers_of_a_batch_that_fails_with_one_exception_find_one_note() -> None:
+    class Fails(hami.Backend):
+        max = 8
+        retry_safe = False
+
+        def forward(self, batch: list[Any]) -> None:
+            raise ValueError("all of them")
+
+    hami.register("TestFailsForAll")(Fails)
+    found: set[tuple[str, ...]] = set()
+
+    def call() -> None:
+        for _ in range(200):
+            with pytest.raises(ValueError, match="all of them") as raised:
+                pipe({"data": 1})
+            found.add(tuple(getattr(raised.value, "__notes__", ())) or raised.value.args)
+
+    config = {"backend": "TestFailsForAll", "batching": "max", "batching_timeout": "2ms"}
+    with hami.pipe(config) as pipe, ThreadPoolExecutor(8) as callers:
+        for done in [callers.submit(call) for _ in range(8)]:
+            done.result(PATIENCE)
+    assert len(found) == 1
+    assert next(iter(found))[-1].count("in backend TestFailsForAll") == 1

@@ -1,6 +1,8 @@
 // Error codes to hami's exception classes, and back.
 #include "errors.hpp"
 
+#include <pybind11/critical_section.h>
+
 #include "gil.hpp"
 #include "lang/parse.hpp"
 #include "pipe/pipe_state.hpp"
@@ -66,6 +68,7 @@ void add_note(py::object& exception, const std::string& note) {
     exception.attr("args") = py::tuple(changed);
     return;
   }
+  const py::scoped_critical_section others_must_not_add_it(exception);  // the requests of a batch may fail with one exception
   const py::object notes = py::getattr(exception, "__notes__", py::list());
   if (!notes.contains(note)) exception.attr("add_note")(note);
 }

@@ -85,7 +85,8 @@ class PythonList final : public ListObject {
   FirstLook<std::vector<Value>> look_;
 };
 
-// Calls `take(key, value)` for each; `what` is whose keys they are, for messages.
+// Calls `take(key, value)` for each; `what` is whose keys they are, for messages. Where another thread may change the dict
+// meanwhile, as when a lock is waited for, what is being read stays all the same.
 template <class Take>
 void read_dict(const py::dict& dict, const char* what, Take take) {
   const py::scoped_critical_section others_must_not_change_it(dict);
@@ -93,7 +94,9 @@ void read_dict(const py::dict& dict, const char* what, Take take) {
   PyObject* item = nullptr;
   Py_ssize_t position = 0;
   while (PyDict_Next(dict.ptr(), &position, &key, &item)) {
-    take(key_of(key, what), to_value(item));
+    const auto held_key = py::reinterpret_borrow<py::object>(key);
+    const auto held_item = py::reinterpret_borrow<py::object>(item);
+    take(key_of(held_key, what), to_value(held_item));
   }
 }
 
