@@ -82,6 +82,22 @@ def test_the_loop_runs_on_while_a_queue_is_full_and_cancelling_the_task_cancels_
     asyncio.run(main())
 
 
+def test_a_node_without_a_queue_does_not_block_the_loop() -> None:
+    """Its backend runs on whatever thread posts the request; that is not the loop's."""
+    cls = gated(thread="any")
+
+    async def main() -> None:
+        node = {"backend": "TestGated", "node_entrypoint": "Register[StateFul[Reflect[backend]]]"}
+        with hami.pipe(node) as pipe:
+            task = asyncio.create_task(pipe.acall({"data": 1, "req_id": 7}))
+            await asyncio.sleep(0)
+            await asyncio.get_running_loop().run_in_executor(None, cls.gate.wait_for_arrival)
+            cls.gate.open()
+            assert (await task)["result"] == 101
+
+    asyncio.run(main())
+
+
 def test_a_full_queue_that_rejects_does_so_in_the_task() -> None:
     cls = gated()
 

@@ -227,7 +227,6 @@ thread_local States::Starting* States::Starting::innermost = nullptr;
 
 class StateFul final : public Forwarding {
  public:
-  bool is_asynchronous() const noexcept override { return true; }
   ~StateFul() override {
     states_ = {};
     target_ = nullptr;

@@ -11,7 +11,10 @@ class InstanceProxy final : public Backend {
  public:
   InstanceProxy(std::weak_ptr<PipeContext> context, std::string name)
       : context_(std::move(context)), name_(std::move(name)) {}
-  bool is_asynchronous() const noexcept override { return true; }
+  bool is_asynchronous() const noexcept override {
+    const Backend* found = registered();
+    return !found || found->is_asynchronous();
+  }
 
  private:
   void forward_(Batch batch) override { target().forward(batch); }
@@ -20,9 +23,13 @@ class InstanceProxy final : public Backend {
   void post_(Batch batch, Inline how) override { target().post(batch, how); }
   // Who asks while the pipe is built may come before the instance: then no range is declared yet.
   Range range_() const override {
-    const std::shared_ptr<PipeContext> context = context_.lock();
-    const Backend* found = context ? context->find(name_) : nullptr;
+    const Backend* found = registered();
     return found ? found->range() : Range{};
+  }
+  const Backend* registered() const noexcept {
+    if (const Backend* found = target_.load(std::memory_order_acquire)) return found;
+    const std::shared_ptr<PipeContext> context = context_.lock();
+    return context ? context->find(name_) : nullptr;
   }
 
   Backend& target() const {

@@ -5,6 +5,7 @@ The callers are threads, and then tasks of one loop; both sides choose their set
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -82,7 +83,7 @@ def speeds(
         made = make(setting)
         for kind, loop in loops_of(made, files).items():
             loop(SECONDS / 4)  # a warm-up
-            found.setdefault(kind, {})[setting] = loop(SECONDS / 3)
+            found.setdefault(kind, {})[setting] = statistics.median(loop(SECONDS / 4) for _ in range(3))
             say(f"{make.__name__}, {setting}, {kind}: {found[kind][setting]:.0f} images/s")
         made.close()
     return found
