@@ -94,7 +94,9 @@ void register_views(py::module_& module) {
       .def("setdefault", set_default, py::arg("key"), py::arg("default") = py::none());
   py::class_<RequestView, DictView>(module, "Request", "One request of a batch: a mutable mapping, valid until forward returns.")
       .def("fail", fail, py::arg("exception"), "Fail this request alone; the others of its batch go on.")
-      .def_property_readonly("cancelled", [](const RequestView& self) { return self.with_request([](const Request& request) { return request.cancelled(); }); },
+      .def_property_readonly("cancelled", [](const RequestView& self) {
+        return self.with_request([](const Request& request) { return request.cancelled(); });
+      },
                              "Whether nobody waits for its result any more.");
 }
 

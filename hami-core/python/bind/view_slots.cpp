@@ -48,7 +48,8 @@ Failed guarded(Failed failed, Access access) noexcept {
 }
 
 Py_ssize_t length(PyObject* self) noexcept {
-  return guarded(Py_ssize_t{-1}, [&] { return static_cast<Py_ssize_t>(view_of(self).with([](const Dict& dict) { return dict.size(); })); });
+  const auto size = [](const Dict& dict) { return static_cast<Py_ssize_t>(dict.size()); };
+  return guarded(Py_ssize_t{-1}, [&] { return view_of(self).with(size); });
 }
 
 PyObject* get_item(PyObject* self, PyObject* key) noexcept {
