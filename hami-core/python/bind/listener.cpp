@@ -28,8 +28,10 @@ std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& requ
   } else {
     try {
       write_back(call.dict(index), request);
-    } catch (py::error_already_set& raised) {  // the dict is of a class that does not take it
+    } catch (py::error_already_set& raised) {  // the dict is of a class that does not take it, or there is no such part
       failed = from_python(raised);
+    } catch (const Error& refused) {
+      failed = refused;
     }
   }
   if (failed) forget_result(request);

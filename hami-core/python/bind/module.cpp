@@ -8,6 +8,7 @@
 #include "errors.hpp"
 #include "expression.hpp"
 #include "gil.hpp"
+#include "part.hpp"
 #include "pipe.hpp"
 #include "pipe/pipe_state.hpp"
 #include "plugins.hpp"
@@ -26,6 +27,7 @@ PYBIND11_MODULE(_core_of_the_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_core_objects(module);
   hami::bind::register_request_store(module);
   hami::bind::register_views(module);
+  hami::bind::register_parts(module);
   hami::bind::register_python_backends(module);
   hami::bind::register_plugins(module);
   hami::bind::register_config(module);

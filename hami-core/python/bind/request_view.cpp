@@ -52,6 +52,40 @@ py::object set_default(const DictView& view, py::handle key, py::object fallback
   }));
 }
 
+// Views that nobody sees any more. To make one anew costs more than what most backends do with it.
+class SpareViews {
+ public:
+  using View = std::pair<RequestView*, py::object>;
+
+  View take() {
+    if (spare_.empty()) {
+      auto* view = new RequestView();
+      return {view, py::cast(view, py::return_value_policy::take_ownership)};
+    }
+    View view = std::move(spare_.back());
+    spare_.pop_back();
+    return view;
+  }
+  void put(View view) {
+    const auto* instance = reinterpret_cast<const py::detail::instance*>(view.second.ptr());
+    const bool seen = Py_REFCNT(view.second.ptr()) > 1 || instance->weakrefs;
+    if (!seen && spare_.size() < kMost) spare_.push_back(std::move(view));
+  }
+
+ private:
+#ifdef Py_GIL_DISABLED
+  static constexpr std::size_t kMost = 0;  // counts of references are no answer there
+#else
+  static constexpr std::size_t kMost = 1024;
+#endif
+  std::vector<View> spare_;  // guarded by the global lock
+};
+
+SpareViews& spare_views() {
+  static auto* const spare = new SpareViews();  // outlives the interpreter: its end asks for no destructor
+  return *spare;
+}
+
 void fail(const RequestView& view, py::object exception) {
   const Error error = from_exception(exception_of(std::move(exception)));
   view.with_request([&](Request& request) { request.fail(error); });
@@ -69,16 +103,16 @@ Dict& DictView::dict() const {
 BatchViews::BatchViews(Batch batch) : list_(batch.size()) {
   views_.reserve(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    auto* view = new RequestView(batch[i]);
-    py::object object = py::cast(view, py::return_value_policy::take_ownership);
-    views_.push_back(view);
-    list_[i] = object;
-    objects_.push_back(std::move(object));
+    views_.push_back(spare_views().take());
+    views_[i].first->attach(batch[i]);
+    list_[i] = views_[i].second;
   }
 }
 
 BatchViews::~BatchViews() {
-  for (RequestView* view : views_) view->detach();
+  for (const auto& [view, object] : views_) view->detach();
+  list_.release().dec_ref();
+  for (auto& view : views_) spare_views().put(std::move(view));
 }
 
 void register_views(py::module_& module) {

@@ -13,7 +13,7 @@ namespace hami::bind {
 // Threads of a backend may use one view at once, and may come when the call is over.
 class DictView {
  public:
-  explicit DictView(Dict* dict) noexcept : dict_(dict), mutex_(own_mutex_) {}
+  DictView() noexcept : dict_(nullptr), mutex_(own_mutex_) {}
   // Options, which several backends see, each through a view of its own.
   explicit DictView(std::shared_ptr<Dict> dict) noexcept : dict_(dict.get()), kept_(std::move(dict)), mutex_(options_mutex_) {}
   virtual ~DictView() = default;
@@ -26,16 +26,18 @@ class DictView {
     const std::lock_guard lock(mutex_);
     return use(dict());
   }
-  void detach() noexcept {
+
+ protected:
+  void point_to(Dict* dict) noexcept {
     const std::lock_guard lock(mutex_);
-    dict_ = nullptr;
+    dict_ = dict;
   }
 
  private:
   Dict& dict() const;
 
   Dict* dict_;
-  std::shared_ptr<Dict> kept_;  // null: the dict is borrowed until detach()
+  std::shared_ptr<Dict> kept_;  // null: the dict is borrowed for the time of a call
   InsteadOfGil own_mutex_;
   InsteadOfGil& mutex_;  // guards dict_ and what is in it
   static InsteadOfGil options_mutex_;
@@ -43,16 +45,20 @@ class DictView {
 
 class RequestView final : public DictView {
  public:
-  explicit RequestView(Request& request) noexcept : DictView(&request.dict), request_(request) {}
+  void attach(Request& request) noexcept {
+    request_ = &request;
+    point_to(&request.dict);
+  }
+  void detach() noexcept { point_to(nullptr); }
 
   // use(request), in the same way.
   template <class Use>
   auto with_request(Use use) const {
-    return with([&](const Dict&) { return use(request_); });
+    return with([&](const Dict&) { return use(*request_); });
   }
 
  private:
-  Request& request_;
+  Request* request_ = nullptr;
 };
 
 // Views of a batch, detached at the end of its scope.
@@ -66,8 +72,7 @@ class BatchViews {
 
  private:
   py::list list_;
-  std::vector<RequestView*> views_;  // owned by the list's objects, which this keeps alive
-  std::vector<py::object> objects_;
+  std::vector<std::pair<RequestView*, py::object>> views_;  // the object owns the view
 };
 
 void register_views(py::module_& module);

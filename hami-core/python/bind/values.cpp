@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "core_objects.hpp"
+#include "part.hpp"
 #include "tensor.hpp"
 
 namespace hami::bind {
@@ -191,6 +192,7 @@ py::object to_python(const Value& value) {
       return std::move(made);
     }
     default:
+      if (const Part* part = Part::in(value)) return part->look();
       if (py::object own = from_core_object(*value.object())) return own;
       throw Error(ErrorCode::kDataType, std::string("a value of kind ") + kind_name(value.kind()) + " has no form in Python");
   }

@@ -8,7 +8,7 @@ except ImportError as error:
     raise ImportError(explain(error)) from error
 
 from hami._backend import Backend, ByteSize, Duration, Key, generate, register
-from hami._core import Event, Opaque, Queue, RequestStore, Tensor, __version__
+from hami._core import Event, Opaque, Queue, RequestStore, Tensor, __version__, scatter, scattered
 from hami._errors import (
     AlreadyExists,
     BackendNotFound,
@@ -67,6 +67,8 @@ __all__ = [
     "plugins",
     "register",
     "register_plugin",
+    "scatter",
+    "scattered",
     "to_like",
     "to_numpy",
 ]

@@ -109,6 +109,9 @@ class Request(DictView):
     @property
     def cancelled(self) -> bool: ...
 
+def scatter(batch: list[Request], parts: Any, key: str = "result") -> None: ...
+def scattered(batch: list[Request], key: str = "data") -> Any: ...
+
 class Child:
     """A backend inside the brackets of a Python backend."""
 

@@ -12,6 +12,8 @@ from fake_cuda import DEVICE
 from helpers import message
 
 from hami_torch import _streams
+from hami_torch._handing_over import run_on
+from hami_torch._rows import Rows
 from hami_torch.stream_guard import StreamGuard
 from hami_torch.stream_pool import StreamPool
 from hami_torch.sync_tensor import SyncTensor
@@ -131,7 +133,7 @@ class Makes:
 def test_what_leaves_a_guard_is_in_order_outside(cuda, finish, handed):
     stream = _streams.lease(DEVICE)
     batch = [{"data": cuda.tensor()}]
-    _streams.run_on(stream, batch, Makes(cuda), finish=finish)
+    run_on(stream, batch, Makes(cuda), finish=finish)
     assert cuda.log == ["1 waits for 0", "memory kept for 1", handed, "memory kept for 0"]
     # It may have been worked on outside: coming back, it is a stranger again.
     cuda.log.clear()
@@ -140,11 +142,50 @@ def test_what_leaves_a_guard_is_in_order_outside(cuda, finish, handed):
     assert cuda.log == ["1 waits for 0", "memory kept for 1"]
 
 
+@pytest.mark.parametrize(
+    ("finish", "handed"), [(True, "the CPU waits for 1"), (False, "0 waits for 1")], ids=["sync", "guard"]
+)
+@pytest.mark.parametrize("looked", [False, True])
+def test_rows_of_one_tensor_come_and_leave_as_one(cuda, finish, handed, looked):
+    stream, seen = _streams.lease(DEVICE), []
+
+    class Doubles:
+        def forward(self, batch):
+            parts = hami.scattered(batch)
+            parts.arrive(DEVICE)  # once more, now on the guard's stream
+            given = Rows((parts.whole * 2).as_subclass(type(parts.whole)), parts.counts, cuda.current.cuda_stream)
+            given.whole.log = cuda.log
+            seen.extend([given, *(given if looked else ())])
+            hami.scatter(batch, given)
+
+    @hami.register("GuardsRows")
+    class GuardsRows(hami.Backend):
+        max = 3
+
+        def forward(self, batch):
+            hami.scatter(batch, Rows(cuda.tensor().expand(3), [1, 1, 1], 0), key="data")
+            hami.scattered(batch).whole.log = cuda.log
+            run_on(stream, batch, Doubles(), finish=finish)
+
+    with hami.pipe({"backend": "GuardsRows", "max": 3}) as guarded:
+        guarded([{"data": None} for _ in range(3)])
+    assert cuda.log == [
+        "1 waits for 0",
+        "memory kept for 1",
+        "1 waits for 0",
+        "memory kept for 1",
+        handed,
+        "memory kept for 0",
+    ]
+    assert seen[0].made_on == 0
+    assert not any(hasattr(view, _streams._MADE_ON) for view in seen[0])
+
+
 def test_inside_another_guard_the_outer_stream_is_waited_for(cuda):
     outer, inner = _streams.lease(DEVICE), _streams.lease(DEVICE)
     with torch.cuda.stream(outer):
         batch = [{"data": cuda.made(outer)}]
-        _streams.run_on(inner, batch, Makes(cuda))
+        run_on(inner, batch, Makes(cuda))
     assert cuda.log == ["2 waits for 1", "memory kept for 2", "1 waits for 2", "memory kept for 1"]
 
 

@@ -7,6 +7,8 @@ import helpers
 import pytest
 import torch
 
+from hami_torch._rows import Rows
+
 CHAIN = "S[DecodeTensor,ResizeTensor(rounded=false),CvtColorTensor(color=bgr),hami-torch::NormalizeTensor,TorchModel]"
 PARAMS = {"width": 9, "height": 7, "mean": [1, 2, 3], "std": [2], "factory": "helpers:Double"}
 TOGETHER = {"max": 4, "batching": "max"}
@@ -47,6 +49,14 @@ def test_a_chain_gives_each_of_a_batch_what_it_gives_it_alone(pipe, encode, pict
     for file, request in zip(files, requests, strict=True):
         torch.testing.assert_close(request["result"], alone({"data": file})["result"])
         assert request["color"] == "bgr"
+
+
+def test_between_the_backends_of_a_chain_nothing_is_taken_apart(pipe, encode, picture, monkeypatch):
+    made = []
+    take = Rows.__getitem__
+    monkeypatch.setattr(Rows, "__getitem__", lambda self, index: made.append(self.whole.shape) or take(self, index))
+    pipe(f"S[{CHAIN},SyncTensor,CpuTensor]", **PARAMS, **TOGETHER)([{"data": encode("PNG")} for _ in range(4)])
+    assert made == [torch.Size([4, 3, 7, 9])] * 4
 
 
 def ask(pipe, expression, sizes=(1, 2, 1)):

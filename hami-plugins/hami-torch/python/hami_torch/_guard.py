@@ -8,6 +8,7 @@ import hami
 
 from hami_torch import _streams
 from hami_torch._device import device_of
+from hami_torch._handing_over import hand_over, run_on
 from hami_torch._tensor import data_of
 from hami_torch._torch import torch
 
@@ -46,13 +47,16 @@ class Guard(hami.Backend):
             if self._stream is None:
                 self.children[0].forward(batch)
             else:
-                _streams.run_on(self._stream, batch, self.children[0], finish=self.finishes)
+                run_on(self._stream, batch, self.children[0], finish=self.finishes)
             return
-        owner = type(self).__name__
-        for item in batch:
-            item["result"] = data_of(item, owner)
+        whole = hami.scattered(batch)
+        if whole is None:
+            for item in batch:
+                item["result"] = data_of(item, type(self).__name__)
+        else:
+            hami.scatter(batch, whole)
         if self._before is not None:
-            _streams.hand_over(batch, _streams.current(self._device), self._before, finish=self.finishes)
+            hand_over(batch, _streams.current(self._device), self._before, finish=self.finishes)
 
     def close(self) -> None:
         if self._stream is None:

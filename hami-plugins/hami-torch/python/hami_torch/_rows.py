@@ -1,10 +1,57 @@
-"""From the rows of a tensor back to the whole."""
+"""One tensor for a batch, of which each request has some rows: handed on as one, or made one again of its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import hami
+
+from hami_torch import _streams
 from hami_torch._torch import torch
+
+
+class Rows(Sequence[torch.Tensor]):
+    """What hami.scatter is given: views of one tensor, made when somebody looks at one of them.
+
+    `counts` says how many rows each request has, `made_on` which stream's handle the work on the tensor is in order
+    with, as _streams.made does for a tensor by itself; 0 outside a guard.
+    """
+
+    def __init__(self, whole: torch.Tensor, counts: list[int], made_on: int) -> None:
+        self.whole = whole.detach() if whole.requires_grad else whole
+        self.counts = counts
+        self.made_on = made_on
+        self._views: tuple[torch.Tensor, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not self._views:
+            views = self.whole.split(self.counts)  # one call for all: each lets Python's lock go
+            if self.made_on:
+                for view in views:
+                    _streams.made(view, self.made_on)
+            self._views = views
+        return self._views[index]
+
+    def arrive(self, device: torch.device) -> None:
+        """Let the current stream wait for the tensor if it was made outside it."""
+        if self.made_on != _streams.current_handle(device):
+            _streams.arrive([self.whole], device)
+
+    def leave(self) -> None:
+        """Be in order with the default stream from now on."""
+        self.made_on = 0
+        for view in self._views:
+            _streams.forget(view)
+
+
+def rows_of_batch(batch: list[Any], key: str = "data") -> Rows | None:
+    """Return the tensor that the requests of a batch have their rows of, if a backend gave it and nobody looked."""
+    rows = hami.scattered(batch, key)
+    return rows if isinstance(rows, Rows) else None
 
 
 def whole_of(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:

@@ -2,14 +2,13 @@
 
 The rule. Outside a backend of this package a CUDA tensor is in order with the default stream of its device, as torch
 has it. Inside an instance the current stream counts: the default one, or that of a guard. `arrive` is said for tensors
-that come in, `hand_over` by the guard for those that go out. Neither makes the CPU wait.
+that come in, `hand_over` (_handing_over.py) by the guard for those that go out. Neither makes the CPU wait.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from hami_torch._torch import torch
 
@@ -90,19 +89,6 @@ class using:
             torch.cuda.set_device(self._device)
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the CUDA tensors in a value: itself, or those in its lists and dicts."""
-    if isinstance(value, torch.Tensor):
-        if value.is_cuda:
-            yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors_in(part)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from tensors_in(part)
-
-
 def arrive(tensors: Iterable[torch.Tensor], device: torch.device) -> None:
     """Let the current stream wait for tensors that were made outside it."""
     handle = current_handle(device)
@@ -131,27 +117,7 @@ def made(tensor: torch.Tensor, handle: int) -> None:
     setattr(tensor, _MADE_ON, handle)
 
 
-def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, *, finish: bool = False) -> None:
-    """Run a backend on `stream`, in order with the stream that is current; `finish` waits until the work is done."""
-    outer = current(stream.device)
-    come = [tensor for item in batch if "data" in item for tensor in tensors_in(item["data"])]
-    arrive(come, stream.device)
-    if come:
-        stream.wait_stream(outer)
-        keep(come, stream)
-    with using(stream):
-        backend.forward(batch)
-    hand_over(batch, stream, outer, finish=finish)
-
-
-def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Stream, *, finish: bool) -> None:
-    """Hand the results of a batch, made on `stream`, over to those who work on `outer`."""
-    if finish:
-        stream.synchronize()
-    left = [tensor for item in batch for tensor in tensors_in(item.get("result"))]
-    if left and not finish:
-        outer.wait_stream(stream)
-    keep(left, outer)
-    for tensor in left:
-        if hasattr(tensor, _MADE_ON):
-            delattr(tensor, _MADE_ON)
+def forget(tensor: torch.Tensor) -> None:
+    """Take the note away: outside its guard a tensor may be worked on by anyone."""
+    if hasattr(tensor, _MADE_ON):
+        delattr(tensor, _MADE_ON)

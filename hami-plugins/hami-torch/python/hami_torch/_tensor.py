@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import hami
 
 from hami_torch._device import device_of, out_of_memory
-from hami_torch._rows import whole_of
+from hami_torch._rows import Rows, rows_of_batch, whole_of
 from hami_torch._streams import arrive, current_handle, made
 from hami_torch._torch import torch
 
@@ -63,28 +63,30 @@ class TensorBackend(hami.Backend):
         The results of a batch are rows of one tensor, so the next backend has that again: what it checks there need
         not be checked of each. None if the requests hold anything else, or one holds no rows.
         """
+        rows = rows_of_batch(batch)
+        if rows is not None:
+            if rows.whole.device != self.torch_device or 0 in rows.counts:
+                return None
+            rows.arrive(self.torch_device)
+            return rows.whole, rows.counts
         parts = [item.get("data") for item in batch]
         if set(map(type, parts)) != {torch.Tensor}:
             return None
         whole = whole_of(parts)
         if whole is None or not whole.ndim or whole.device != self.torch_device:
             return None
-        rows = [part.shape[0] for part in parts]
-        if 0 in rows:
+        counts = [part.shape[0] for part in parts]
+        if 0 in counts:
             return None
         arrive(parts, self.torch_device)
-        return whole, rows
+        return whole, counts
 
-    def give_rows(self, batch: list[Any], whole: torch.Tensor, rows: list[int]) -> None:
+    def give_rows(self, batch: list[Any], whole: torch.Tensor, counts: list[int]) -> None:
         """Set the result of each request of a batch to its rows of one tensor."""
         if len(batch) == 1:
             self.give(batch[0], whole)
-            return
-        handle = current_handle(self.torch_device)
-        for item, part in zip(batch, whole.split(rows), strict=True):
-            if handle:
-                made(part, handle)
-            item["result"] = part
+        else:
+            hami.scatter(batch, Rows(whole, counts, current_handle(self.torch_device)))
 
     def tensor_of(self, item: Any) -> torch.Tensor:
         """Return `data` as a tensor on the device."""

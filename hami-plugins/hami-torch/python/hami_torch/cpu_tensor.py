@@ -6,6 +6,7 @@ from typing import Any
 
 import hami
 
+from hami_torch._rows import Rows, rows_of_batch
 from hami_torch._streams import arrive, current
 from hami_torch._tensor import as_tensor, data_of, each_tensor, flat
 from hami_torch._torch import torch
@@ -21,6 +22,18 @@ class CpuTensor(hami.Backend):
     thread = "concurrent"
 
     def forward(self, batch: list[Any]) -> None:
+        rows = rows_of_batch(batch)
+        if rows is None:
+            self._each(batch)
+            return
+        device = rows.whole.device
+        if rows.whole.is_cuda:
+            rows.arrive(device)
+        hami.scatter(batch, Rows(_to_cpu(rows.whole), rows.counts, made_on=0))
+        if rows.whole.is_cuda:
+            current(device).synchronize()
+
+    def _each(self, batch: list[Any]) -> None:
         found = []
         for item in batch:
             try:

@@ -9,6 +9,7 @@ import hami
 
 from hami_torch import _streams
 from hami_torch._device import device_of
+from hami_torch._handing_over import run_on
 
 
 class StreamPool(hami.Backend):
@@ -39,7 +40,7 @@ class StreamPool(hami.Backend):
             if stream is None:
                 dep.forward(batch)
             else:
-                _streams.run_on(stream, batch, dep)
+                run_on(stream, batch, dep)
         finally:
             self._free.put(stream)
 

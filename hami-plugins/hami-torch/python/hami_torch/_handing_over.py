@@ -1,0 +1,58 @@
+"""A batch onto a guard's stream, and its results off it; the rule is told in _streams.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hami_torch._rows import rows_of_batch
+from hami_torch._streams import arrive, current, forget, keep, using
+from hami_torch._torch import torch
+
+
+def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, *, finish: bool = False) -> None:
+    """Run a backend on `stream`, in order with the stream that is current; `finish` waits until the work is done."""
+    outer = current(stream.device)
+    rows = rows_of_batch(batch, "data")
+    if rows is None:
+        come = [tensor for item in batch if "data" in item for tensor in tensors_in(item["data"])]
+        arrive(come, stream.device)
+    else:
+        come = list(tensors_in(rows.whole))
+        rows.arrive(stream.device)
+    if come:
+        stream.wait_stream(outer)
+        keep(come, stream)
+    with using(stream):
+        backend.forward(batch)
+    hand_over(batch, stream, outer, finish=finish)
+
+
+def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Stream, *, finish: bool) -> None:
+    """Hand the results of a batch, made on `stream`, over to those who work on `outer`."""
+    if finish:
+        stream.synchronize()
+    rows = rows_of_batch(batch, "result")
+    if rows is None:
+        left = [tensor for item in batch for tensor in tensors_in(item.get("result"))]
+    else:
+        left = list(tensors_in(rows.whole))
+        rows.leave()
+    if left and not finish:
+        outer.wait_stream(stream)
+    keep(left, outer)
+    for tensor in left:
+        forget(tensor)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the CUDA tensors in a value: itself, or those in its lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        if value.is_cuda:
+            yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors_in(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
