@@ -303,6 +303,26 @@ TEST_CASE("the first of those who were released together waits for the others, f
   CHECK_EQ(node.come(1, 321), "0 runs 1; ");  // and who was alone is not made to wait again
 }
 
+TEST_CASE("those who were just released are waited for also where the first has waited longer than that, if they come") {
+  Two node;
+  CHECK_EQ(node.come(2, 0), "0 runs 1; 1 runs 1; ");
+  CHECK_EQ(node.come(8, 10), "");
+  CHECK_EQ(node.ends(0, 60, 1), "0 runs 4; ");
+  CHECK_EQ(node.ends(1, 61, 1), "1 runs 4; ");
+  CHECK_EQ(node.come(1, 63), "");
+  CHECK_EQ(node.ends(0, 200, 4), "0 waits till 260; ");
+  CHECK_EQ(node.come(3, 210), "0 runs 4; ");
+  CHECK_EQ(node.come(2, 211), "");
+  CHECK_EQ(node.ends(1, 400, 4), "1 waits till 460; ");
+  CHECK_EQ(node.ends(0, 450, 4), "0 rests; ");
+  CHECK_EQ(node.ask(1, 460), "1 runs 2; ");  // nobody came: for some batches nobody is waited for like that
+  CHECK_EQ(node.come(2, 461), "0 waits till 510; ");
+  CHECK_EQ(node.ask(0, 510), "0 waits till 561; ");
+  CHECK_EQ(node.ask(0, 561), "0 runs 2; ");
+  CHECK_EQ(node.come(2, 562), "");
+  CHECK_EQ(node.ends(1, 700, 2), "1 runs 2; ");
+}
+
 TEST_CASE("an instance that becomes free leaves what waits to the one that waits for company") {
   Two node;
   CHECK_EQ(node.come(1, 0), "0 runs 1; ");

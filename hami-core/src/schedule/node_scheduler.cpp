@@ -28,6 +28,7 @@ void NodeScheduler::add_instance(const Range& range, bool any_thread) {
 
 void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) {
   items_ += request->items;
+  due_ -= std::min(due_, request->items);
   queue_.push_back({std::move(request), moment, call});
 }
 
@@ -229,17 +230,26 @@ NodeScheduler::Step NodeScheduler::wait(Index instance, std::size_t enough, Nano
   return {Step::kWait, until};
 }
 
+// Callers who were just released together are about to come back together.
+void NodeScheduler::expect_back(Index instance, Nanoseconds moment, std::size_t released) noexcept {
+  if (moment >= company_until_) due_ = 0;
+  if (released == 0 || std::exchange(instances_[instance].requests, 0) < 2) return;
+  due_ += released;
+  company_until_ = moment + std::min(policy_.company, last_took_);
+}
+
 NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, std::size_t released, Requests& taken,
                                            Requests& dropped) {
   const bool waited = gathering_ == instance && items_ < enough_;
-  if (gathering_ == instance) came_back();
-  // Those who were just released together are about to come back together.
-  if (released > 0 && policy_.gather == Gather::kMost && instances_[instance].requests > 1)
-    company_until_ = moment + std::min(policy_.company, last_took_);
+  if (gathering_ == instance)
+    came_back();
+  else
+    instances_[instance].free_since = moment;
   const std::size_t cap = most(instance);
   for (std::size_t i = 0, items = 0; i < queue_.size() && items < cap;)
     if (!drop_if_dead(i, moment, dropped)) items += queue_[i++].request->items;
   if (!dropped.empty()) return {Step::kAgain};
+  if (policy_.gather == Gather::kMost) expect_back(instance, moment, released);
   if (const Nanoseconds patience = stays(instance, released)) {
     staying_ = true;
     return wait(instance, enough_, moment + patience);
@@ -259,9 +269,15 @@ NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, s
     company = std::min(company, static_cast<Nanoseconds>(known->fixed));
   Nanoseconds patience = queue_.front().arrived + company;
   if (batch.count == 1 && enough) patience = std::min(patience, company_until_);
-  if (!closed && !alone && !stopping_ && moment < patience && (policy_.gather != Gather::kCalls || !enough)) {
-    if (!gathering_) return wait(instance, chosen, patience);
-    if (!enough || !staying_) {  // another instance waits for company already, and takes these as well
+  // Those who are about to come back are waited for also where the first has waited long, while all were busy.
+  const Nanoseconds until = std::min(company_until_, instances_[instance].free_since + company);
+  const bool returning = moment >= patience && moment < until && due_ > 0 && batches_ >= stay_again_;
+  if (!closed && !alone && !stopping_ && (moment < patience || returning) && (policy_.gather != Gather::kCalls || !enough)) {
+    if (!gathering_) {
+      staying_ = returning;
+      return returning ? wait(instance, std::min(chosen, items_ + due_), until) : wait(instance, chosen, patience);
+    }
+    if (!enough || !staying_ || policy_.gather == Gather::kMost) {  // another waits already, and takes these as well
       rest(instance);
       return {Step::kRest};
     }

@@ -107,7 +107,8 @@ class NodeScheduler {
     Range range;
     bool any_thread;
     bool shares = false;       // another one worked when its batch began
-    std::size_t requests = 0;  // of its last batch
+    std::size_t requests = 0;  // of its last batch; 0 once its callers are expected back
+    Nanoseconds free_since = 0;
   };
   struct Fill {
     std::size_t count = 0;
@@ -126,6 +127,7 @@ class NodeScheduler {
   std::size_t choose(Index instance) noexcept;
   Nanoseconds stays(Index instance, std::size_t released) noexcept;
   void came_back() noexcept;
+  void expect_back(Index instance, Nanoseconds moment, std::size_t released) noexcept;
   Step wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
   Step take(Index instance, const Fill& batch, Requests& taken);
   Step refuse(const Fill& batch, std::size_t least, Requests& dropped);
@@ -151,7 +153,8 @@ class NodeScheduler {
   bool tries_more_ = false;
   std::size_t smallest_ = 1;  // batch that can be made of what waited last
   Nanoseconds last_took_ = 0;
-  Nanoseconds company_until_ = 0;  // till then who is alone may expect it
+  Nanoseconds company_until_ = 0;  // till then those who were released together are expected back
+  std::size_t due_ = 0;            // their items that have not come yet
   bool staying_ = false;          // the gathering instance waits for callers that it has just released
   unsigned missed_ = 0;           // how often in a row they did not come
   std::uint64_t stay_again_ = 0;  // not before so many batches
