@@ -26,6 +26,8 @@ _UPRIGHT = {
     8: (True, [1]),
 }
 
+_Jpeg = tuple[Any, bytes | memoryview, int]  # a request, its file, and how that is stored
+
 
 class DecodeTensor(TensorBackend):
     """Decode the bytes of an image file (JPEG, PNG, WebP, BMP, GIF, TIFF) to a uint8 picture 1 x C x H x W.
@@ -51,40 +53,43 @@ class DecodeTensor(TensorBackend):
             self._decoder = _nvjpeg.Decoder(self.torch_device)
 
     def run(self, batch: list[Any]) -> None:
-        on_gpu = []
+        on_gpu: list[_Jpeg] = []
         for item in batch:
             try:
                 encoded = _bytes_of(item)
                 header = read_jpeg_header(encoded)
                 if header is not None:
-                    self._check_size("JPEG", header.width, header.height)
-                if self._decoder is not None and header is not None and header.channels in (1, 3):
-                    on_gpu.append((item, encoded, header.orientation))
-                else:
-                    self._answer(item, self._decode_on_cpu(encoded)[None])
+                    width, height, channels, orientation = header
+                    if not 0 < width * height <= self.max_pixels:
+                        self._refuse_size("JPEG", width, height)
+                    if self._decoder is not None and channels in (1, 3):
+                        on_gpu.append((item, encoded, orientation))
+                        continue
+                self._answer(item, self._decode_on_cpu(encoded)[None])
             except hami.Error as error:
                 item.fail(error)
         if self._decoder is not None and on_gpu:
             self._decode_on_gpu(on_gpu, self._decoder)
 
-    def _decode_on_gpu(self, members: list[tuple[Any, bytes | memoryview, int]], decoder: _nvjpeg.Decoder) -> None:
-        pictures = decoder.decode([encoded for _, encoded, _ in members], gray=self.color == "gray")
-        decoded = []
-        for (item, encoded, orientation), picture in zip(members, pictures, strict=True):
+    def _decode_on_gpu(self, files: list[_Jpeg], decoder: _nvjpeg.Decoder) -> None:
+        pictures = decoder.decode([encoded for _, encoded, _ in files], gray=self.color == "gray")
+        by_shape: dict[torch.Size, tuple[list[Any], list[torch.Tensor]]] = {}
+        for (item, encoded, orientation), picture in zip(files, pictures, strict=True):
             if isinstance(picture, Exception):
                 item.fail(_broken("JPEG", encoded, picture))
                 continue
             if orientation != 1 and self.exif:
                 picture = _upright(picture, orientation)
-            item["color"] = self.color
-            decoded.append((item, picture))
-        shapes = {picture.shape for _, picture in decoded}
-        for shape in shapes:
-            group = decoded if len(shapes) == 1 else [each for each in decoded if each[1].shape == shape]
-            whole = torch.stack([picture for _, picture in group]) if len(group) > 1 else group[0][1].unsqueeze(0)
+            items, group = by_shape.setdefault(picture.shape, ([], []))
+            items.append(item)
+            group.append(picture)
+        for items, group in by_shape.values():
+            whole = torch.stack(group) if len(group) > 1 else group[0].unsqueeze(0)
             if self.color == "bgr":
                 whole = whole.flip(1)
-            self.give_rows([item for item, _ in group], whole, [1] * len(group))
+            for item in items:
+                item["color"] = self.color
+            self.give_rows(items, whole, [1] * len(items))
 
     def close(self) -> None:
         if self._decoder is not None:
@@ -95,14 +100,13 @@ class DecodeTensor(TensorBackend):
         item["color"] = self.color
         self.give(item, picture)
 
-    def _check_size(self, name: str, width: int, height: int) -> None:
-        if width * height > self.max_pixels:
-            raise hami.RequestError(
-                f"DecodeTensor: the {name} picture has {width} x {height} pixels, "
-                f'more than "max_pixels" = {self.max_pixels}'
-            )
+    def _refuse_size(self, name: str, width: int, height: int) -> None:
         if width * height == 0:
             raise hami.RequestError(f"DecodeTensor: the {name} picture has no pixels, it is {width} x {height}")
+        raise hami.RequestError(
+            f"DecodeTensor: the {name} picture has {width} x {height} pixels, "
+            f'more than "max_pixels" = {self.max_pixels}'
+        )
 
     def _decode_on_cpu(self, encoded: bytes | memoryview) -> torch.Tensor:
         """Return C x H x W; in memory the channels of a pixel lie side by side."""
@@ -117,7 +121,8 @@ class DecodeTensor(TensorBackend):
                 f"got {len(encoded)} bytes that start with {start}"
             ) from error
         name = picture.format or "image"
-        self._check_size(name, *picture.size)
+        if not 0 < picture.width * picture.height <= self.max_pixels:
+            self._refuse_size(name, *picture.size)
         try:
             if self.exif:
                 ImageOps.exif_transpose(picture, in_place=True)
