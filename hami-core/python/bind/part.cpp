@@ -100,8 +100,7 @@ py::object Part::look() const {
   if (void* seen = foreign()) return py::reinterpret_borrow<py::object>(static_cast<PyObject*>(seen));
   const auto made = py::reinterpret_steal<py::object>(PySequence_GetItem(parts_->get().ptr(), static_cast<Py_ssize_t>(index_)));
   if (!made) throw py::error_already_set();
-  const Kind kind = to_value(made).kind();
-  if (kind != Kind::kOpaque && kind != Kind::kTensor)  // the core was told that it is no text, for one
+  if (is_read_by_core(made))  // and the core was told that it is not
     throw Error(ErrorCode::kDataType,
                 "a part of what hami.scatter gives is an array or a tensor, got " + python_type_name(made));
   PyObject* first = nullptr;

@@ -142,6 +142,12 @@ std::string key_of(py::handle key, const char* what) {
                                         ", got " + std::string(py::repr(key)));
 }
 
+bool is_read_by_core(py::handle object) noexcept {
+  PyObject* raw = object.ptr();
+  return raw == Py_None || PyBool_Check(raw) || PyLong_CheckExact(raw) || PyFloat_CheckExact(raw) || PyUnicode_Check(raw) ||
+         PyBytes_Check(raw) || PyList_CheckExact(raw) || PyTuple_CheckExact(raw) || PyDict_CheckExact(raw);
+}
+
 Value to_value(py::handle object) {
   PyObject* raw = object.ptr();
   if (raw == Py_None) return {};

@@ -10,6 +10,8 @@ namespace hami::bind {
 // kinds; anything else is opaque. What is not copied keeps its identity: it comes back as the same object.
 Value to_value(py::handle object);
 py::object to_python(const Value& value);
+// Whether a value is of a kind that backends of the core read without Python: text, a number, a container.
+bool is_read_by_core(py::handle object) noexcept;
 
 // A key as the core has it; DataTypeError, which names `what` whose key it is, for one that is no str.
 std::string key_of(py::handle key, const char* what = "a request");

@@ -29,20 +29,22 @@ def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, *, finish:
 
 
 def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Stream, *, finish: bool) -> None:
-    """Hand the results of a batch, made on `stream`, over to those who work on `outer`."""
-    if finish:
-        stream.synchronize()
+    """Hand the results of a batch, made on `stream`, over to those who work on `outer`; `finish` waits for them."""
     rows = rows_of_batch(batch, "result")
     if rows is None:
         left = [tensor for item in batch for tensor in tensors_in(item.get("result"))]
     else:
         left = list(tensors_in(rows.whole))
         rows.leave()
-    if left and not finish:
-        outer.wait_stream(stream)
-    keep(left, outer)
+        if finish:
+            rows.take_apart()  # while the GPU works; after it, callers would wait for that
     for tensor in left:
         forget(tensor)
+    keep(left, outer)
+    if finish:
+        stream.synchronize()
+    elif left:
+        outer.wait_stream(stream)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
