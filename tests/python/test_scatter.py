@@ -220,6 +220,22 @@ def test_a_task_and_an_event_get_their_parts(steps: Any) -> None:
     assert [request["result"].shape for request in asyncio.run(tasks())] == [(2,)] * 5
 
 
+def test_a_list_may_hold_anything(steps: Any) -> None:
+    found = []
+
+    def take(batch: list[Any]) -> None:
+        found.append(hami.scattered(batch))
+        keep_data(batch)
+
+    labels = ["cat", 7, None]
+    pipe = steps(lambda batch: hami.scatter(batch, labels if len(batch) == 3 else ("dog",)), take)
+    assert [request["result"] for request in ask(pipe)] == labels
+    assert found == [None]
+    assert [
+        request["result"] for request in ask(steps(lambda batch: hami.scatter(batch, ("dog",)), then=",Identity"), 1)
+    ] == ["dog"]
+
+
 def test_what_was_scattered_dies_with_the_last_part(steps: Any) -> None:
     gone: list[weakref.ref[Parts]] = []
 

@@ -17,9 +17,9 @@ constexpr const char* kScatterDoc = R"(Give each request of a batch its part of 
     scores = self.net(np.stack([item["data"] for item in batch]))
     hami.scatter(batch, scores)                       # item["result"] is then scores[0], scores[1], …
 
-`parts` is any sequence with as many parts as the batch has requests; each part is an array or a tensor (through DLPack).
-A part is taken, by parts[i], when somebody looks at it, once, on any thread. A backend that takes the batch next gets
-`parts` back with hami.scattered, so that nothing is taken apart between the two.
+`parts` is any sequence with as many parts as the batch has requests; each part is an array or a tensor, in a list or tuple
+anything. A part is taken, by parts[i], when somebody looks at it, once, on any thread. A backend that takes the batch next
+gets `parts` back with hami.scattered, so that nothing is taken apart between the two.
 In a batch of plain dicts, as in a test of a backend, each has its part at once.
 
 Raises DataTypeError if `parts` is no sequence or has another length.)";
@@ -31,11 +31,27 @@ constexpr const char* kScatteredDoc = R"(Return what was given to just these req
 
 None also when somebody looked at one of the parts, and may have changed it.)";
 
+py::object item_at(py::handle parts, std::size_t index) {
+  PyObject* item = PySequence_GetItem(parts.ptr(), static_cast<Py_ssize_t>(index));
+  if (!item) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(item);
+}
+
 // The view of a request; null for a plain dict.
 RequestView* view_in(py::handle item, const char* owner) {
   if (py::isinstance<RequestView>(item)) return &py::cast<RequestView&>(item);
   if (PyDict_Check(item.ptr())) return nullptr;
   throw Error(ErrorCode::kDataType, std::string(owner) + " takes the requests of a batch, got " + std::string(py::repr(item)));
+}
+
+// A part that nobody has taken yet; what the core reads itself it has at once, from a list that holds it anyhow.
+Value part_at(const std::shared_ptr<PyRef>& parts, std::size_t index) {
+  const py::handle all = parts->get();
+  if (PyList_CheckExact(all.ptr()) || PyTuple_CheckExact(all.ptr())) {
+    const py::object part = item_at(all, index);
+    if (is_read_by_core(part)) return to_value(part);
+  }
+  return Value::adopt(new Part(parts, index));
 }
 
 void scatter(const py::list& batch, const py::object& parts, const std::string& key) {
@@ -53,7 +69,7 @@ void scatter(const py::list& batch, const py::object& parts, const std::string& 
   }
   const auto held = std::make_shared<PyRef>(parts);
   for (std::size_t i = 0; i < items.size(); ++i) {
-    Value part = Value::adopt(new Part(held, i));
+    Value part = part_at(held, i);
     if (const RequestView* view = view_in(items[i], "scatter"))
       view->with([&](Dict& dict) { return dict.exchange(key, std::move(part)); });
     else
@@ -62,7 +78,7 @@ void scatter(const py::list& batch, const py::object& parts, const std::string& 
 }
 
 py::object scattered(const py::list& batch, const std::string& key) {
-  PyObject* parts = nullptr;
+  py::object parts;
   std::size_t at = 0;
   for (py::handle item : batch) {
     const RequestView* view = view_in(item, "scattered");
@@ -71,16 +87,12 @@ py::object scattered(const py::list& batch, const std::string& key) {
       const Value* value = dict.find(key);
       const Part* part = value ? Part::in(*value) : nullptr;
       PyObject* untouched = part && part->index() == at ? part->untouched_parts() : nullptr;
-      if (at++ == 0) parts = untouched;
-      return untouched && untouched == parts;
+      if (at++ == 0) parts = py::reinterpret_borrow<py::object>(untouched);
+      return untouched && untouched == parts.ptr();
     });
     if (!follows) return py::none();
   }
-  if (!parts) return py::none();
-  const py::object found = py::reinterpret_borrow<py::object>(parts);
-  const Py_ssize_t count = PySequence_Size(parts);
-  if (count < 0) throw py::error_already_set();
-  return static_cast<std::size_t>(count) == at ? found : py::none();
+  return parts && py::len(parts) == at ? parts : py::none();
 }
 
 }  // namespace
@@ -98,8 +110,7 @@ const Part* Part::in(const Value& value) noexcept {
 
 py::object Part::look() const {
   if (void* seen = foreign()) return py::reinterpret_borrow<py::object>(static_cast<PyObject*>(seen));
-  const auto made = py::reinterpret_steal<py::object>(PySequence_GetItem(parts_->get().ptr(), static_cast<Py_ssize_t>(index_)));
-  if (!made) throw py::error_already_set();
+  const py::object made = item_at(parts_->get(), index_);
   if (is_read_by_core(made))  // and the core was told that it is not
     throw Error(ErrorCode::kDataType,
                 "a part of what hami.scatter gives is an array or a tensor, got " + python_type_name(made));

@@ -16,7 +16,8 @@ class CpuTensor(hami.Backend):
     """Move `data`, a tensor or a list or dict of them, to CPU memory; what is there already stays as it is.
 
     The copies of a batch run together and are waited for once. They are torch's tensors, in pinned memory;
-    hami.to_numpy(result) is an array over the same memory.
+    hami.to_numpy(result) is an array over the same memory. The results of a batch that was one tensor are rows of one
+    copy: who keeps one of them for long keeps that.
     """
 
     thread = "concurrent"
