@@ -67,17 +67,20 @@ class SpareViews {
     return view;
   }
   void put(View view) {
-    const auto* instance = reinterpret_cast<const py::detail::instance*>(view.second.ptr());
-    const bool seen = Py_REFCNT(view.second.ptr()) > 1 || instance->weakrefs;
-    if (!seen && spare_.size() < kMost) spare_.push_back(std::move(view));
+    if (spare_.size() < kMost && nobody_else_has(view.second)) spare_.push_back(std::move(view));
   }
 
  private:
-#ifdef Py_GIL_DISABLED
-  static constexpr std::size_t kMost = 0;  // counts of references are no answer there
-#else
   static constexpr std::size_t kMost = 1024;
+
+  static bool nobody_else_has([[maybe_unused]] const py::object& view) {
+#ifdef Py_GIL_DISABLED
+    return false;  // the count of references is no answer there
+#else
+    return Py_REFCNT(view.ptr()) == 1 && !reinterpret_cast<const py::detail::instance*>(view.ptr())->weakrefs;
 #endif
+  }
+
   std::vector<View> spare_;  // guarded by the global lock
 };
 
