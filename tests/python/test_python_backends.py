@@ -216,28 +216,6 @@ def test_a_request_is_a_mutable_mapping() -> None:
     assert str(raised.value) == "this request is no longer the backend's; its forward has returned"
 
 
-def test_views_of_earlier_batches_never_show_a_later_request() -> None:
-    kept: list[Any] = []
-    lost: list[Any] = []
-
-    def forward(batch: list[Any]) -> None:
-        kept.append(batch[0])
-        lost.append(weakref.ref(batch[1]))
-        for item in batch:
-            item["result"] = [id(item) == id(each) for each in kept]
-
-    backend(forward, "TestKeptViews", max=2)
-    with hami.pipe({"backend": "TestKeptViews", "max": 2}) as pipe:
-        for number in range(3):
-            requests = [{"data": number}, {"data": number}]
-            pipe(requests)
-            assert requests[1]["result"] == [False] * (number + 1)
-    for view in kept:
-        with pytest.raises(hami.RequestError, match="this request is no longer the backend's"):
-            view["data"]
-    assert [reference() for reference in lost] == [None] * 3
-
-
 def test_one_request_can_be_failed_alone() -> None:
     def forward(batch: list[Any]) -> None:
         for item in batch:

@@ -1,10 +1,12 @@
-"""A request, or the options, that threads of a backend use at once; code of users that runs while a key is removed."""
+"""Requests and options that backends keep past forward or use from threads; code of users that runs meanwhile."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import hami
+import pytest
 from running import backend, check_clean, run_script
 
 
@@ -166,3 +168,25 @@ def test_what_runs_when_a_value_dies_finds_the_request_without_it() -> None:
         request = pipe({"data": 1})
     assert seen == [["data", "b"]]
     assert request == {"data": 1, "b": "kept", "result": "kept", **{f"new{number}": number for number in range(20)}}
+
+
+def test_views_of_earlier_batches_never_show_a_later_request() -> None:
+    kept: list[Any] = []
+    lost: list[Any] = []
+
+    def forward(batch: list[Any]) -> None:
+        kept.append(batch[0])
+        lost.append(weakref.ref(batch[1]))
+        for item in batch:
+            item["result"] = [id(item) == id(each) for each in kept]
+
+    backend(forward, "TestKeptViews", max=2)
+    with hami.pipe({"backend": "TestKeptViews", "max": 2}) as pipe:
+        for number in range(3):
+            requests = [{"data": number}, {"data": number}]
+            pipe(requests)
+            assert requests[1]["result"] == [False] * (number + 1)
+    for view in kept:
+        with pytest.raises(hami.RequestError, match="this request is no longer the backend's"):
+            view["data"]
+    assert [reference() for reference in lost] == [None] * 3

@@ -2,6 +2,7 @@
 #include "part.hpp"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "errors.hpp"
@@ -62,18 +63,16 @@ void scatter(const py::list& batch, const py::object& parts, const std::string& 
     throw Error(ErrorCode::kDataType, "scatter takes a sequence with one part for each of " + std::to_string(batch.size()) +
                                           " requests, got " + python_type_name(parts) + given);
   }
-  std::vector<py::object> items;  // the list itself is open to whoever has it
-  for (py::handle item : batch) {
-    view_in(item, "scatter");
-    items.push_back(py::reinterpret_borrow<py::object>(item));
-  }
+  std::vector<std::pair<py::object, RequestView*>> items;  // the list itself is open to whoever has it
+  for (py::handle item : batch) items.emplace_back(py::reinterpret_borrow<py::object>(item), view_in(item, "scatter"));
   const auto held = std::make_shared<PyRef>(parts);
   for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto& [item, view] = items[i];
     Value part = part_at(held, i);
-    if (const RequestView* view = view_in(items[i], "scatter"))
+    if (view)
       view->with([&](Dict& dict) { return dict.exchange(key, std::move(part)); });
     else
-      items[i][py::str(key)] = to_python(part);
+      item[py::str(key)] = to_python(part);
   }
 }
 

@@ -1,0 +1,97 @@
+// NodeScheduler: how long an instance waits for company, moment by moment.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "scheduled.hpp"
+
+using namespace hami;
+using namespace hami::testing;
+
+namespace {
+
+using Index = NodeScheduler::Index;
+using Step = NodeScheduler::Step;
+
+// Two instances that take 4, with company for 100; requests come and batches end as the test says.
+class Two {
+ public:
+  Two() {
+    for (int i = 0; i < 2; ++i) scheduler_.add_instance({1, 4}, false);
+    scheduler_.set_policy({Gather::kMost, 4, 1, 100});
+  }
+
+  // So many requests come, each by itself; who is idle is asked, and says what it does.
+  std::string come(std::size_t count, Nanoseconds moment) {
+    std::string said;
+    for (std::size_t i = 0; i < count; ++i) {
+      scheduler_.push(request_of(1), moment, ++calls_);
+      const std::optional<Index> next = scheduler_.has_company() ? scheduler_.gathering() : scheduler_.summon();
+      if (next) said += ask(*next, moment, 0);
+    }
+    return said;
+  }
+  std::string ends(Index instance, Nanoseconds moment, std::size_t released) {
+    scheduler_.ran(instance, released, 60);
+    return ask(instance, moment, released);
+  }
+  std::string ask(Index instance, Nanoseconds moment, std::size_t released = 0) {
+    NodeScheduler::Requests taken, dropped;
+    const Step step = scheduler_.collect(instance, moment, released, taken, dropped);
+    const std::string who = std::to_string(instance);
+    if (step.what == Step::kRun) return who + " runs " + std::to_string(taken.size()) + "; ";
+    return who + (step.what == Step::kWait ? " waits till " + std::to_string(step.until) : " rests") + "; ";
+  }
+
+ private:
+  NodeScheduler scheduler_{"n"};
+  std::uint64_t calls_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("the first of those who were released together waits for the others, for as long as their batch took at most") {
+  Two node;
+  CHECK_EQ(node.come(2, 0), "0 runs 1; 1 runs 1; ");
+  CHECK_EQ(node.come(4, 10), "");
+  CHECK_EQ(node.ends(0, 60, 1), "0 runs 4; ");
+  CHECK_EQ(node.ends(1, 61, 1), "1 rests; ");
+  CHECK_EQ(node.ends(0, 120, 4), "0 rests; ");
+  CHECK_EQ(node.come(4, 121), "0 waits till 180; 0 runs 4; ");
+  CHECK_EQ(node.ends(0, 200, 4), "0 rests; ");
+  CHECK_EQ(node.come(1, 201), "0 waits till 260; ");
+  CHECK_EQ(node.ask(0, 260), "0 runs 1; ");  // the others do not come
+  CHECK_EQ(node.ends(0, 320, 1), "0 rests; ");
+  CHECK_EQ(node.come(1, 321), "0 runs 1; ");  // and who was alone is not made to wait again
+}
+
+TEST_CASE("those who were just released are waited for also where the first has waited longer than that, if they come") {
+  Two node;
+  CHECK_EQ(node.come(2, 0), "0 runs 1; 1 runs 1; ");
+  CHECK_EQ(node.come(8, 10), "");
+  CHECK_EQ(node.ends(0, 60, 1), "0 runs 4; ");
+  CHECK_EQ(node.ends(1, 61, 1), "1 runs 4; ");
+  CHECK_EQ(node.come(1, 63), "");
+  CHECK_EQ(node.ends(0, 200, 4), "0 waits till 260; ");
+  CHECK_EQ(node.come(3, 210), "0 runs 4; ");
+  CHECK_EQ(node.come(2, 211), "");
+  CHECK_EQ(node.ends(1, 400, 4), "1 waits till 460; ");
+  CHECK_EQ(node.ends(0, 450, 4), "0 rests; ");
+  CHECK_EQ(node.ask(1, 460), "1 runs 2; ");  // nobody came: for some batches nobody is waited for like that
+  CHECK_EQ(node.come(2, 461), "0 waits till 510; ");
+  CHECK_EQ(node.ask(0, 510), "0 waits till 561; ");
+  CHECK_EQ(node.ask(0, 561), "0 runs 2; ");
+  CHECK_EQ(node.come(2, 562), "");
+  CHECK_EQ(node.ends(1, 700, 2), "1 runs 2; ");
+}
+
+TEST_CASE("an instance that becomes free leaves what waits to the one that waits for company") {
+  Two node;
+  CHECK_EQ(node.come(1, 0), "0 runs 1; ");
+  CHECK_EQ(node.come(1, 1), "1 runs 1; ");
+  CHECK_EQ(node.come(2, 2), "");
+  CHECK_EQ(node.ends(0, 60, 1), "0 waits till 102; ");
+  CHECK_EQ(node.ends(1, 61, 1), "1 rests; ");
+  CHECK_EQ(node.come(2, 62), "0 runs 4; ");
+  CHECK_EQ(node.come(1, 63), "1 runs 1; ");
+}
