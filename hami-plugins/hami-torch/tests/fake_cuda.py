@@ -39,9 +39,16 @@ class FakeEvent:
     """A point in the work of a stream."""
 
     recorded_on: int | None = None
+    _stream: FakeStream | None = None
 
     def record(self, stream: FakeStream) -> None:
-        self.recorded_on = stream.cuda_stream
+        self._stream, self.recorded_on = stream, stream.cuda_stream
+
+    def query(self) -> bool:
+        return self._stream is None or self._stream.idle
+
+    def synchronize(self) -> None:
+        self._stream.synchronize()
 
 
 class FakeTensor(torch.Tensor):

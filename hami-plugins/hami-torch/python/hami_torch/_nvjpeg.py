@@ -1,98 +1,212 @@
-"""JPEG files decoded on the GPU by nvJPEG, which torchvision brings."""
+"""JPEG files decoded on a GPU by nvJPEG, a batch in one call, by the decoding engines of the GPU where it has them."""
 
 from __future__ import annotations
 
-import importlib
+import queue
+import threading
 import warnings
-from functools import lru_cache
-from typing import Any
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from ctypes import byref, c_char_p, c_int, c_uint, c_void_p
+from typing import Any, NamedTuple
 
-from hami_torch import _streams
+from hami_torch import _nvjpeg_library as nvjpeg
+from hami_torch._device import out_of_memory
+from hami_torch._streams import current, current_handle
 from hami_torch._torch import torch
 
 
-@lru_cache(maxsize=1)
-def _torchvision_io() -> Any:
-    return importlib.import_module("torchvision.io")
+class Header(NamedTuple):
+    """What nvJPEG reads in a file before it decodes it; it writes as many pixels as it says here."""
+
+    width: int
+    height: int
+    orientation: int  # of EXIF, 1 … 8; 0 if the file has none
+    batched: bool  # whether it can be decoded in one call with others
 
 
-@lru_cache(maxsize=1)
-def torchvision_version() -> str | None:
-    """Return the version of torchvision if it is installed and fits this torch."""
-    try:
-        import torchvision
-        import torchvision.io
-    except (ImportError, OSError, RuntimeError):
-        return None
-    return str(torchvision.__version__)
+class Group(NamedTuple):
+    """Pictures of equal size and orientation."""
+
+    members: list[int]  # which of the files they are
+    pictures: torch.Tensor  # uint8 N x C x H x W, as stored
+    orientation: int
+
+
+class Decoders:
+    """The decoders of one device, which all instances share: each decodes one batch at a time.
+
+    They are kept when the last instance is closed: to make one takes a tenth of a second, and the first one half a
+    second more.
+    """
+
+    MOST = 4  # three keep the engines of an H100 busy; each takes 20 MB of its memory and more
+
+    def __init__(self, library: Any, device: torch.device) -> None:
+        """Start nvJPEG on the device; raises RuntimeError with its status if it cannot be."""
+        self._library = library
+        self._device = device
+        self._handle = c_void_p()
+        self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()  # the one that ended first is lent first
+        self._lock = threading.Lock()  # guards _users and _made
+        self._users = self._made = 0
+        with torch.cuda.device(device):
+            self._check(self._create(nvjpeg.BACKEND_HARDWARE) and self._create(nvjpeg.BACKEND_DEFAULT))
+
+    def join(self) -> None:
+        """Count one more instance that decodes, and make a decoder for it as long as there are few."""
+        with self._lock:
+            if self._made < min(self._users + 1, self.MOST):
+                with torch.cuda.device(self._device):
+                    self._idle.put(Decoder(self._library, self._handle, self._device, self._check))
+                self._made += 1
+            self._users += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+
+    @contextmanager
+    def lend(self) -> Iterator[Decoder]:
+        """Wait for a decoder, and have the device current while it is used."""
+        decoder = self._idle.get()
+        try:
+            with torch.cuda.device(self._device):
+                yield decoder
+        finally:
+            self._idle.put(decoder)
+
+    def _create(self, backend: int) -> int:
+        return self._library.nvjpegCreateEx(backend, None, None, 0, byref(self._handle))  # type: ignore[no-any-return]
+
+    def _check(self, status: int) -> None:
+        if status == nvjpeg.ALLOCATOR_FAILURE:
+            raise out_of_memory(self._device, "DecodeTensor", "nvJPEG could not be started")
+        if status != nvjpeg.SUCCESS:
+            raise RuntimeError(nvjpeg.status_name(status))
 
 
 class Decoder:
-    """Decodes for one backend, in order with the stream that is current."""
+    """Decodes on the current stream; for one thread at a time."""
 
-    def __init__(self, device: torch.device) -> None:
-        _quiet()
+    def __init__(self, library: Any, handle: c_void_p, device: torch.device, check: Callable[[int], None]) -> None:
+        self._library = library
+        self._handle = handle
         self._device = device
-        self._stream = _streams.lease(device)
-        self._done = torch.cuda.Event()  # one for all: a later record covers what an earlier one did
+        self._state, self._parsed = c_void_p(), c_void_p()
+        check(library.nvjpegJpegStateCreate(handle, byref(self._state)))
+        check(library.nvjpegJpegStreamCreate(handle, byref(self._parsed)))
+        self._done = torch.cuda.Event()  # after what was decoded last: until then its buffers are read
+        self._width, self._height, self._orientation, self._unsupported = c_uint(), c_uint(), c_int(), c_int()
 
-    def decode(self, encoded: list[bytes | memoryview], *, gray: bool) -> list[torch.Tensor | Exception]:
-        """Decode JPEG files to uint8 tensors C x H x W, in RGB or gray; an exception for each that fails.
+    def read_header(self, encoded: bytes) -> Header | None:
+        """Return what a file says of itself; None if nvJPEG cannot read it."""
+        library, parsed = self._library, self._parsed
+        if library.nvjpegJpegStreamParseHeader(self._handle, encoded, len(encoded), parsed):
+            return None
+        library.nvjpegJpegStreamGetFrameDimensions(parsed, byref(self._width), byref(self._height))
+        library.nvjpegJpegStreamGetExifOrientation(parsed, byref(self._orientation))
+        status = library.nvjpegDecodeBatchedSupported(self._handle, parsed, byref(self._unsupported))
+        batched = status == nvjpeg.SUCCESS and not self._unsupported.value
+        return Header(self._width.value, self._height.value, self._orientation.value, batched)
 
-        torchvision decodes on a stream of its own into memory of the current one, and does not wait for what still
-        reads that memory: so the current stream is one where nothing does.
-        """
-        outer = _streams.current(self._device)
-        if outer.cuda_stream != 0 and outer.query():
-            return _decode(encoded, self._device, gray)
-        with _streams.using(self._stream):
-            pictures = _decode(encoded, self._device, gray)
-        self._done.record(self._stream)
-        outer.wait_event(self._done)
-        for picture in pictures:
-            if isinstance(picture, torch.Tensor):
-                picture.record_stream(outer)
-        return pictures
-
-    def close(self) -> None:
-        self._stream.synchronize()
-        _streams.give_back(self._stream)
-
-
-def _decode(encoded: list[bytes | memoryview], device: torch.device, gray: bool) -> list[torch.Tensor | Exception]:
-    io = _torchvision_io()
-    mode = io.ImageReadMode.GRAY if gray else io.ImageReadMode.RGB
-    files = [torch.frombuffer(data, dtype=torch.uint8) for data in encoded]
-    if len(files) > 1 and _takes_lists():
+    def decode(self, files: Mapping[int, tuple[bytes, Header]], color: str) -> list[Group]:
+        """Decode files to rgb, bgr or gray; those in no group are what nvJPEG cannot decode."""
+        if not self._done.query():
+            self._done.synchronize()
         try:
-            return io.decode_jpeg(files, mode=mode, device=device)  # type: ignore[no-any-return]
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except RuntimeError:  # one of them is broken: which?
-            pass
-    return [_decode_one(io, file, mode, device) for file in files]
+            return self._decode(files, color, current_handle(self._device))
+        finally:
+            self._done.record(current(self._device))
+
+    def _decode(self, files: Mapping[int, tuple[bytes, Header]], color: str, stream: int) -> list[Group]:
+        alike: dict[Header, list[int]] = {}
+        for at, (_, header) in files.items():
+            if header.batched:
+                alike.setdefault(header, []).append(at)
+        groups = [self._group(members, header, color) for header, members in alike.items()]
+        if groups and not self._decode_together(files, groups, color, stream):
+            groups = []  # one of them is broken: which?
+        together = {at for group in groups for at in group.members}
+        for at, (encoded, header) in files.items():
+            if at not in together:
+                group = self._group([at], header, color)
+                if self._decode_alone(encoded, group, color, stream):
+                    groups.append(group)
+        return groups
+
+    def _group(self, members: list[int], header: Header, color: str) -> Group:
+        shape = (len(members), nvjpeg.PLANES[color], header.height, header.width)
+        return Group(members, torch.empty(shape, dtype=torch.uint8, device=self._device), header.orientation)
+
+    def _decode_together(
+        self, files: Mapping[int, tuple[bytes, Header]], groups: list[Group], color: str, stream: int
+    ) -> bool:
+        encoded = [files[at][0] for group in groups for at in group.members]
+        data = (c_char_p * len(encoded))(*encoded)
+        lengths, images = array("Q", map(len, encoded)), _images(groups)
+        form = nvjpeg.OUTPUT_FORMATS[color]
+        self._library.nvjpegDecodeBatchedInitialize(self._handle, self._state, len(encoded), 1, form)
+        return self._succeeds(
+            self._library.nvjpegDecodeBatched,
+            (self._handle, self._state, data, lengths.buffer_info()[0], images.buffer_info()[0], stream),
+        )
+
+    def _decode_alone(self, encoded: bytes, group: Group, color: str, stream: int) -> bool:
+        images = _images([group])
+        form = nvjpeg.OUTPUT_FORMATS[color]
+        return self._succeeds(
+            self._library.nvjpegDecode,
+            (self._handle, self._state, encoded, len(encoded), form, images.buffer_info()[0], stream),
+        )
+
+    def _succeeds(self, decode: Callable[..., int], arguments: tuple[Any, ...]) -> bool:
+        status = decode(*arguments)
+        if status == nvjpeg.ALLOCATOR_FAILURE:
+            torch.cuda.empty_cache()  # what torch has freed is not free for others
+            status = decode(*arguments)
+            if status == nvjpeg.ALLOCATOR_FAILURE:
+                raise torch.cuda.OutOfMemoryError("nvJPEG could not take what it needs to decode")
+        return status == nvjpeg.SUCCESS
 
 
-@lru_cache(maxsize=1)
-def _quiet() -> None:
-    """Have torch warn now, unheard, of memory that is read-only, which it does once: the decoder only reads."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.frombuffer(b"0", dtype=torch.uint8)
+def _images(groups: Iterable[Group]) -> array[int]:
+    """Return an nvjpegImage_t for each picture: the addresses of up to four planes, and the lengths of their rows."""
+    images = array("Q")
+    for group in groups:
+        count, planes, height, width = group.pictures.shape
+        at, size, absent = group.pictures.data_ptr(), height * width, [0] * (4 - planes)
+        lengths = [width] * planes + absent
+        for _ in range(count):
+            images.extend([*range(at, at + planes * size, size), *absent, *lengths])
+            at += planes * size
+    return images
 
 
-def _decode_one(io: Any, file: torch.Tensor, mode: Any, device: torch.device) -> torch.Tensor | Exception:
+_lock = threading.Lock()  # guards _decoders
+_decoders: dict[torch.device, Decoders | None] = {}
+
+
+def decoders_of(device: torch.device) -> Decoders | None:
+    """Return the decoders of a GPU, made the first time; None where nvJPEG is not installed, or cannot start."""
+    with _lock:
+        if device not in _decoders:
+            _decoders[device] = _start(device)
+        return _decoders[device]
+
+
+def _start(device: torch.device) -> Decoders | None:
+    library = nvjpeg.find_library()
+    if library is None:
+        return None
     try:
-        decoded: torch.Tensor = io.decode_jpeg(file, mode=mode, device=device)
-    except torch.cuda.OutOfMemoryError:
-        raise
+        return Decoders(library, device)
     except RuntimeError as error:
-        return error
-    return decoded
-
-
-@lru_cache(maxsize=1)
-def _takes_lists() -> bool:
-    """Whether this torchvision decodes several files in one call; 0.20 was the first."""
-    major, minor = (int(part) for part in (torchvision_version() or "0.0").split(".")[:2])
-    return (major, minor) >= (0, 20)
+        warnings.warn(
+            f"DecodeTensor decodes JPEG files on the CPU: nvJPEG {library.version} ({library.path}) "
+            f"does not start on {device}: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None

@@ -35,10 +35,12 @@ def hami_report() -> dict[str, str]:
     except ImportError as error:
         return {"torch": str(error)}
     from hami_torch._device import cuda_devices
-    from hami_torch._nvjpeg import torchvision_version
+    from hami_torch._nvjpeg_library import find_library
 
+    found = find_library()
+    absent = "not found, DecodeTensor decodes on the CPU; torchvision for CUDA brings it, and so does nvidia-nvjpeg"
     return {
         "torch": torch.__version__,
         "torch devices": ", ".join(["cpu", *cuda_devices()]),
-        "torchvision": torchvision_version() or "not installed; DecodeTensor decodes on the CPU",
+        "nvJPEG": f"{found.version} ({found.path})" if found else absent,
     }

@@ -10,11 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from hami_torch import _nvjpeg
+from hami_torch import _nvjpeg, _nvjpeg_library
+from hami_torch._nvjpeg import Decoder
 
 WRITTEN = "Sequential[DecodeTensor,ResizeTensor,CvtColorTensor,SyncTensor]"
 
-needs_nvjpeg = pytest.mark.skipif(_nvjpeg.torchvision_version() is None, reason="torchvision is not installed")
+needs_nvjpeg = pytest.mark.skipif(_nvjpeg_library.find_library() is None, reason="nvJPEG is not installed")
 
 
 @pytest.fixture
@@ -36,16 +37,60 @@ def test_the_pipeline_as_written_gives_what_the_cpu_gives(pipe, encode, big, for
     assert (on_gpu.cpu().int() - on_cpu.int()).abs().max() <= 4  # two decoders round differently
 
 
-@needs_nvjpeg
-def test_jpeg_files_are_decoded_by_nvjpeg(pipe, encode, big, monkeypatch):
+@pytest.fixture
+def decoded(monkeypatch):
+    """A list of how many pictures nvJPEG decoded with each call."""
     calls = []
-    decode = _nvjpeg._decode
-    monkeypatch.setattr(_nvjpeg, "_decode", lambda files, *rest: calls.append(len(files)) or decode(files, *rest))
+    decode = Decoder.decode
+
+    def counting(self, files, color):
+        groups = decode(self, files, color)
+        calls.append(sum(len(group.members) for group in groups))
+        return groups
+
+    monkeypatch.setattr(Decoder, "decode", counting)
+    return calls
+
+
+@needs_nvjpeg
+def test_jpeg_files_are_decoded_by_nvjpeg(pipe, encode, big, decoded):
     files = [*(encode("JPEG", pixels=big[: 300 + i]) for i in range(4)), encode("PNG", pixels=big)]
     requests = [{"data": file} for file in files]
     pipe("S[DecodeTensor,SyncTensor]", max=8, batching="max")(requests)
-    assert calls == [4]
+    assert decoded == [4]
     assert [request["result"].shape[-2] for request in requests] == [300, 301, 302, 303, 375]
+
+
+@needs_nvjpeg
+@pytest.mark.parametrize("engines", [True, False])
+@pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
+def test_every_kind_of_jpeg_gives_what_the_cpu_gives(pipe, encode, big, decoded, monkeypatch, engines, color):
+    """Twice in one batch, so that what is decoded alone follows what is decoded together, and again."""
+    if not engines:  # as on a GPU that has none
+        monkeypatch.setattr(_nvjpeg_library, "BACKEND_HARDWARE", _nvjpeg_library.BACKEND_DEFAULT)
+        monkeypatch.setattr(_nvjpeg, "_decoders", {})
+    kinds = [
+        encode("JPEG", pixels=big),
+        *(encode("JPEG", pixels=big, subsampling=subsampling) for subsampling in (0, 1, 2)),
+        encode("JPEG", pixels=big, progressive=True),
+        encode("JPEG", pixels=big, restart_marker_blocks=4),
+        encode("JPEG", pixels=big, optimize=True),
+        encode("JPEG", pixels=big[:, :, 0].copy()),
+        encode("JPEG", pixels=big, progressive=True, quality=90),
+        encode("JPEG", pixels=big[:33, :17]),
+    ]
+    requests = [{"data": file} for file in kinds * 2]
+    decode = pipe("S[DecodeTensor,SyncTensor]", max=32, batching="max", color=color)
+    on_cpu = pipe("DecodeTensor", device="cpu", color=color)
+    for _ in range(3):
+        decode(requests)
+        for request, file in zip(requests, kinds * 2, strict=True):
+            expected = on_cpu({"data": file})["result"]
+            assert request["result"].shape == expected.shape
+            # Pillow smooths the colors that are stored more coarsely, nvJPEG does not.
+            assert (request["result"].cpu().int() - expected.int()).abs().float().mean() < 2
+            request["data"] = file
+    assert decoded == [len(requests)] * 3
 
 
 @pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard", "hami-torch::ContiguousTensor"])
