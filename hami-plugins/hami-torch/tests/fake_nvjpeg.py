@@ -33,7 +33,7 @@ class FakeNvjpeg:
     def __init__(self) -> None:
         self.batches: list[int] = []
         self.alone = 0
-        self.states = 0
+        self.handles = 0
         self.engines = True  # of this GPU
         self.backends: list[int] = []
         self.start = 0  # the status of starting
@@ -45,12 +45,11 @@ class FakeNvjpeg:
         self.backends.append(backend)
         if backend == BACKEND_HARDWARE and not self.engines:
             return ARCH_MISMATCH
-        handle._obj.value = 1
+        self.handles += 1
+        handle._obj.value = self.handles
         return self.start
 
     def nvjpegJpegStateCreate(self, handle, state) -> int:
-        self.states += 1
-        state._obj.value = self.states
         return 0
 
     def nvjpegJpegStreamCreate(self, handle, parsed) -> int:
@@ -116,6 +115,9 @@ class FakeNvjpeg:
 def nvjpeg(cuda, monkeypatch) -> Iterator[FakeNvjpeg]:
     """DecodeTensor with decoders as on a GPU; they write into CPU memory."""
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
+    kept = lambda tensor, stream: cuda.log.append(f"memory kept for {stream.cuda_stream}")  # noqa: E731
+    monkeypatch.setattr(torch.Tensor, "record_stream", kept)
     library, init = FakeNvjpeg(), DecodeTensor.init
     library.decoders = Decoders(library, torch.device("cpu"))
 

@@ -12,8 +12,8 @@ from ctypes import byref, c_char_p, c_int, c_uint, c_void_p
 from typing import Any, NamedTuple
 
 from hami_torch import _nvjpeg_library as nvjpeg
+from hami_torch import _streams
 from hami_torch._device import out_of_memory
-from hami_torch._streams import current, current_handle
 from hami_torch._torch import torch
 
 
@@ -37,30 +37,26 @@ class Group(NamedTuple):
 class Decoders:
     """The decoders of one device, which all instances share: each decodes one batch at a time.
 
-    They are kept when the last instance is closed: to make one takes a tenth of a second, and the first one half a
-    second more.
+    They are kept when the last instance is closed: to make the first takes more than half a second, each other one a
+    fifth of that.
     """
 
     MOST = 4  # three keep the engines of an H100 busy; each takes 20 MB of its memory and more
 
     def __init__(self, library: Any, device: torch.device) -> None:
-        """Start nvJPEG on the device; raises RuntimeError with its status if it cannot be."""
+        """Make the first decoder; raises RuntimeError with nvJPEG's status if that cannot be."""
         self._library = library
         self._device = device
-        self._handle = c_void_p()
         self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()  # the one that ended first is lent first
         self._lock = threading.Lock()  # guards _users and _made
         self._users = self._made = 0
-        with torch.cuda.device(device):
-            self._check(self._create(nvjpeg.BACKEND_HARDWARE) and self._create(nvjpeg.BACKEND_DEFAULT))
+        self._make()
 
     def join(self) -> None:
         """Count one more instance that decodes, and make a decoder for it as long as there are few."""
         with self._lock:
             if self._made < min(self._users + 1, self.MOST):
-                with torch.cuda.device(self._device):
-                    self._idle.put(Decoder(self._library, self._handle, self._device, self._check))
-                self._made += 1
+                self._make()
             self._users += 1
 
     def leave(self) -> None:
@@ -77,28 +73,37 @@ class Decoders:
         finally:
             self._idle.put(decoder)
 
-    def _create(self, backend: int) -> int:
-        return self._library.nvjpegCreateEx(backend, None, None, 0, byref(self._handle))  # type: ignore[no-any-return]
+    def _make(self) -> None:
+        with torch.cuda.device(self._device):
+            self._idle.put(Decoder(self._library, self._device))
+        self._made += 1
 
-    def _check(self, status: int) -> None:
+
+class Decoder:
+    """Decodes in order with the current stream; for one thread at a time."""
+
+    def __init__(self, library: Any, device: torch.device) -> None:
+        self._library = library
+        self._device = device
+        # Of its own is all that nvJPEG lets threads share: decoders with one handle, or one state for files decoded
+        # together and alone, fail now and then with ALLOCATOR_FAILURE (13.0 on an H100).
+        self._handle, self._parsed = c_void_p(), c_void_p()
+        self._together, self._alone = c_void_p(), c_void_p()
+        engines = library.nvjpegCreateEx(nvjpeg.BACKEND_HARDWARE, None, None, 0, byref(self._handle))
+        if engines != nvjpeg.SUCCESS:  # this GPU has none
+            self._made(library.nvjpegCreateEx(nvjpeg.BACKEND_DEFAULT, None, None, 0, byref(self._handle)))
+        self._made(library.nvjpegJpegStreamCreate(self._handle, byref(self._parsed)))
+        self._made(library.nvjpegJpegStateCreate(self._handle, byref(self._together)))
+        self._made(library.nvjpegJpegStateCreate(self._handle, byref(self._alone)))
+        self._stream = _streams.lease(device)
+        self._done = torch.cuda.Event()  # after what was decoded last: until then its buffers are read
+        self._width, self._height, self._orientation, self._unsupported = c_uint(), c_uint(), c_int(), c_int()
+
+    def _made(self, status: int) -> None:
         if status == nvjpeg.ALLOCATOR_FAILURE:
             raise out_of_memory(self._device, "DecodeTensor", "nvJPEG could not be started")
         if status != nvjpeg.SUCCESS:
             raise RuntimeError(nvjpeg.status_name(status))
-
-
-class Decoder:
-    """Decodes on the current stream; for one thread at a time."""
-
-    def __init__(self, library: Any, handle: c_void_p, device: torch.device, check: Callable[[int], None]) -> None:
-        self._library = library
-        self._handle = handle
-        self._device = device
-        self._state, self._parsed = c_void_p(), c_void_p()
-        check(library.nvjpegJpegStateCreate(handle, byref(self._state)))
-        check(library.nvjpegJpegStreamCreate(handle, byref(self._parsed)))
-        self._done = torch.cuda.Event()  # after what was decoded last: until then its buffers are read
-        self._width, self._height, self._orientation, self._unsupported = c_uint(), c_uint(), c_int(), c_int()
 
     def read_header(self, encoded: bytes) -> Header | None:
         """Return what a file says of itself; None if nvJPEG cannot read it."""
@@ -112,28 +117,40 @@ class Decoder:
         return Header(self._width.value, self._height.value, self._orientation.value, batched)
 
     def decode(self, files: Mapping[int, tuple[bytes, Header]], color: str) -> list[Group]:
-        """Decode files to rgb, bgr or gray; those in no group are what nvJPEG cannot decode."""
+        """Decode files to rgb, bgr or gray; those in no group are what nvJPEG cannot decode.
+
+        The engines write as soon as they are called, whatever is still to be done on the stream that they are called
+        with. So that is one with nothing to do: else its memory may be what torch has freed and the GPU still reads.
+        """
         if not self._done.query():
             self._done.synchronize()
-        try:
-            return self._decode(files, color, current_handle(self._device))
-        finally:
-            self._done.record(current(self._device))
+        outer = _streams.current(self._device)
+        if outer.cuda_stream != 0 and outer.query():
+            return self._decode(files, color, outer)
+        with _streams.using(self._stream):
+            groups = self._decode(files, color, self._stream)
+        outer.wait_event(self._done)
+        for group in groups:
+            group.pictures.record_stream(outer)
+        return groups
 
-    def _decode(self, files: Mapping[int, tuple[bytes, Header]], color: str, stream: int) -> list[Group]:
+    def _decode(self, files: Mapping[int, tuple[bytes, Header]], color: str, stream: torch.cuda.Stream) -> list[Group]:
         alike: dict[Header, list[int]] = {}
         for at, (_, header) in files.items():
             if header.batched:
                 alike.setdefault(header, []).append(at)
         groups = [self._group(members, header, color) for header, members in alike.items()]
-        if groups and not self._decode_together(files, groups, color, stream):
-            groups = []  # one of them is broken: which?
-        together = {at for group in groups for at in group.members}
-        for at, (encoded, header) in files.items():
-            if at not in together:
-                group = self._group([at], header, color)
-                if self._decode_alone(encoded, group, color, stream):
-                    groups.append(group)
+        try:
+            if groups and not self._decode_together(files, groups, color, stream.cuda_stream):
+                groups = []  # one of them is broken: which?
+            together = {at for group in groups for at in group.members}
+            for at, (encoded, header) in files.items():
+                if at not in together:
+                    group = self._group([at], header, color)
+                    if self._decode_alone(encoded, group, color, stream.cuda_stream):
+                        groups.append(group)
+        finally:
+            self._done.record(stream)
         return groups
 
     def _group(self, members: list[int], header: Header, color: str) -> Group:
@@ -147,10 +164,10 @@ class Decoder:
         data = (c_char_p * len(encoded))(*encoded)
         lengths, images = array("Q", map(len, encoded)), _images(groups)
         form = nvjpeg.OUTPUT_FORMATS[color]
-        self._library.nvjpegDecodeBatchedInitialize(self._handle, self._state, len(encoded), 1, form)
+        self._library.nvjpegDecodeBatchedInitialize(self._handle, self._together, len(encoded), 1, form)
         return self._succeeds(
             self._library.nvjpegDecodeBatched,
-            (self._handle, self._state, data, lengths.buffer_info()[0], images.buffer_info()[0], stream),
+            (self._handle, self._together, data, lengths.buffer_info()[0], images.buffer_info()[0], stream),
         )
 
     def _decode_alone(self, encoded: bytes, group: Group, color: str, stream: int) -> bool:
@@ -158,7 +175,7 @@ class Decoder:
         form = nvjpeg.OUTPUT_FORMATS[color]
         return self._succeeds(
             self._library.nvjpegDecode,
-            (self._handle, self._state, encoded, len(encoded), form, images.buffer_info()[0], stream),
+            (self._handle, self._alone, encoded, len(encoded), form, images.buffer_info()[0], stream),
         )
 
     def _succeeds(self, decode: Callable[..., int], arguments: tuple[Any, ...]) -> bool:
@@ -166,8 +183,13 @@ class Decoder:
         if status == nvjpeg.ALLOCATOR_FAILURE:
             torch.cuda.empty_cache()  # what torch has freed is not free for others
             status = decode(*arguments)
-            if status == nvjpeg.ALLOCATOR_FAILURE:
-                raise torch.cuda.OutOfMemoryError("nvJPEG could not take what it needs to decode")
+        if status not in nvjpeg.OF_THE_FILE:
+            warnings.warn(
+                f"DecodeTensor: nvJPEG failed with {nvjpeg.status_name(status)} on {self._device}; "
+                "what it did not decode is decoded on the CPU",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return status == nvjpeg.SUCCESS
 
 

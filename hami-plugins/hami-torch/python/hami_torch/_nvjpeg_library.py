@@ -21,6 +21,7 @@ PLANES = {"gray": 1, "rgb": 3, "bgr": 3}
 OUTPUT_FORMATS = {"gray": 2, "rgb": 3, "bgr": 4}
 
 SUCCESS, ALLOCATOR_FAILURE = 0, 5
+OF_THE_FILE = frozenset([SUCCESS, 2, 3, 4, 10])  # what another file may change: INVALID_PARAMETER, BAD_JPEG, …
 _STATUSES = (
     "SUCCESS",
     "NOT_INITIALIZED",

@@ -107,6 +107,27 @@ def test_pictures_are_not_decoded_into_memory_that_is_still_read(pipe, encode, e
         assert not any(threads.map(wrong, range(800)))
 
 
+@needs_nvjpeg
+def test_decoders_stay_right_with_many_callers_sizes_and_kinds(pipe, encode, decoded):
+    """One color a file, of many sizes, every fifth progressive; more instances than decoders."""
+    decode = pipe("S[DecodeTensor,SyncTensor]", max=8, batching="max", batching_timeout=1.0, instance_num=6)
+    random = np.random.default_rng(0)
+    files = []
+    for number in range(60):
+        value, height, width = (int(n) for n in random.integers((0, 8, 8), (256, 700, 700)))
+        pixels = np.full((height, width, 3), value, np.uint8)
+        files.append((encode("JPEG", pixels=pixels, progressive=number % 5 == 0), value, (1, 3, height, width)))
+
+    def wrong(number: int) -> bool:
+        file, value, shape = files[number % len(files)]
+        result = decode({"data": file})["result"]
+        return result.shape != shape or (result.float() - value).abs().max().item() > 2
+
+    with ThreadPoolExecutor(48) as threads:
+        assert not any(threads.map(wrong, range(3000)))
+    assert sum(decoded) == 3000
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_picture_is_turned_upright_as_exif_says(pipe, encode, big, orientation):
     exif = Image.Exif()
