@@ -33,7 +33,7 @@ from _work import (
 
 CALLERS = 64
 # By images a request: most requests at once, instances, how many ms an instance waits for more.
-SETTINGS = {1: ((32, 2, 3.0), (24, 3, 3.0)), 4: ((16, 3, 0.0), (16, 3, 3.0))}
+SETTINGS = {1: ((32, 2, 3.0), (20, 4, 3.0), (16, 4, 3.0)), 4: ((16, 3, 0.0), (16, 3, 3.0))}
 
 
 def make_pipe(most: int, instances: int, wait: float, rows: int) -> hami.Pipe:

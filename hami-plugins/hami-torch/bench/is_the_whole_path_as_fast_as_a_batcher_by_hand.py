@@ -43,7 +43,7 @@ class Setting(NamedTuple):
         return f"max {self.most}, {self.at_once} at once, wait {self.wait} ms"
 
 
-SETTINGS = (Setting(16, 4, 4.0), Setting(20, 3, 4.0), Setting(24, 3, 4.0), Setting(32, 2, 4.0))
+SETTINGS = (Setting(12, 5, 4.0), Setting(16, 4, 4.0), Setting(20, 3, 4.0), Setting(24, 3, 4.0), Setting(32, 2, 4.0))
 
 Loops = dict[str, Callable[[float], float]]
 

@@ -38,8 +38,9 @@ class FakeStream:
 class FakeEvent:
     """A point in the work of a stream."""
 
-    recorded_on: int | None = None
-    _stream: FakeStream | None = None
+    def __init__(self, blocking: bool = False) -> None:
+        self.recorded_on: int | None = None
+        self._stream: FakeStream | None = None
 
     def record(self, stream: FakeStream) -> None:
         self._stream, self.recorded_on = stream, stream.cuda_stream

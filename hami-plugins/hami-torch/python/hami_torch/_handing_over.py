@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hami_torch._rows import rows_of_batch
-from hami_torch._streams import arrive, current, forget, keep, using
+from hami_torch._streams import arrive, current, forget, keep, using, wait_for
 from hami_torch._torch import torch
 
 
@@ -42,7 +42,7 @@ def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Str
         forget(tensor)
     keep(left, outer)
     if finish:
-        stream.synchronize()
+        wait_for(stream)
     elif left:
         outer.wait_stream(stream)
 

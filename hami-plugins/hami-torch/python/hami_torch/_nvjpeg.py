@@ -98,6 +98,7 @@ class Decoder:
         self._stream = _streams.lease(device)
         self._done = torch.cuda.Event()  # after what was decoded last: until then its buffers are read
         self._width, self._height, self._orientation, self._unsupported = c_uint(), c_uint(), c_int(), c_int()
+        self._size = byref(self._width), byref(self._height)
 
     def _made(self, status: int) -> None:
         if status == nvjpeg.ALLOCATOR_FAILURE:
@@ -110,7 +111,7 @@ class Decoder:
         library, parsed = self._library, self._parsed
         if library.nvjpegJpegStreamParseHeader(self._handle, encoded, len(encoded), parsed):
             return None
-        library.nvjpegJpegStreamGetFrameDimensions(parsed, byref(self._width), byref(self._height))
+        library.nvjpegJpegStreamGetFrameDimensions(parsed, *self._size)
         library.nvjpegJpegStreamGetExifOrientation(parsed, byref(self._orientation))
         status = library.nvjpegDecodeBatchedSupported(self._handle, parsed, byref(self._unsupported))
         batched = status == nvjpeg.SUCCESS and not self._unsupported.value

@@ -89,6 +89,13 @@ class using:
             torch.cuda.set_device(self._device)
 
 
+def wait_for(stream: torch.cuda.Stream) -> None:
+    """Wait until the work on a stream is done. The CPU sleeps, where the stream's own synchronize() keeps it busy."""
+    done = torch.cuda.Event(blocking=True)
+    done.record(stream)
+    done.synchronize()
+
+
 def arrive(tensors: Iterable[torch.Tensor], device: torch.device) -> None:
     """Let the current stream wait for tensors that were made outside it."""
     handle = current_handle(device)
