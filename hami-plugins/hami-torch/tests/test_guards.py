@@ -118,6 +118,9 @@ def test_a_stream_waits_for_tensors_from_outside_and_not_for_its_own(cuda):
     assert cuda.log == ["1 waits for 0", "memory kept for 1"]
 
 
+HANDED = [(_streams.spin, "the CPU waits for 1"), (_streams.sleep, "the CPU waits for 1"), (None, "0 waits for 1")]
+
+
 class Makes:
     def __init__(self, cuda) -> None:
         self.cuda = cuda
@@ -127,13 +130,11 @@ class Makes:
             item["result"] = [self.cuda.made(self.cuda.current)]
 
 
-@pytest.mark.parametrize(
-    ("finish", "handed"), [(True, "the CPU waits for 1"), (False, "0 waits for 1")], ids=["sync", "guard"]
-)
-def test_what_leaves_a_guard_is_in_order_outside(cuda, finish, handed):
+@pytest.mark.parametrize(("wait", "handed"), HANDED)
+def test_what_leaves_a_guard_is_in_order_outside(cuda, wait, handed):
     stream = _streams.lease(DEVICE)
     batch = [{"data": cuda.tensor()}]
-    run_on(stream, batch, Makes(cuda), finish=finish)
+    run_on(stream, batch, Makes(cuda), wait)
     assert cuda.log == ["1 waits for 0", "memory kept for 1", "memory kept for 0", handed]
     # It may have been worked on outside: coming back, it is a stranger again.
     cuda.log.clear()
@@ -142,11 +143,9 @@ def test_what_leaves_a_guard_is_in_order_outside(cuda, finish, handed):
     assert cuda.log == ["1 waits for 0", "memory kept for 1"]
 
 
-@pytest.mark.parametrize(
-    ("finish", "handed"), [(True, "the CPU waits for 1"), (False, "0 waits for 1")], ids=["sync", "guard"]
-)
+@pytest.mark.parametrize(("wait", "handed"), HANDED)
 @pytest.mark.parametrize("looked", [False, True])
-def test_rows_of_one_tensor_come_and_leave_as_one(cuda, finish, handed, looked):
+def test_rows_of_one_tensor_come_and_leave_as_one(cuda, wait, handed, looked):
     stream, seen, apart = _streams.lease(DEVICE), [], []
 
     class Doubles:
@@ -165,7 +164,7 @@ def test_rows_of_one_tensor_come_and_leave_as_one(cuda, finish, handed, looked):
         def forward(self, batch):
             hami.scatter(batch, Rows(cuda.tensor().expand(3), [1, 1, 1], 0), key="data")
             hami.scattered(batch).whole.log = cuda.log
-            run_on(stream, batch, Doubles(), finish=finish)
+            run_on(stream, batch, Doubles(), wait)
             apart.append(bool(seen[0]._views))
 
     with hami.pipe({"backend": "GuardsRows", "max": 3}) as guarded:
@@ -179,7 +178,7 @@ def test_rows_of_one_tensor_come_and_leave_as_one(cuda, finish, handed, looked):
         handed,
     ]
     assert seen[0].made_on == 0
-    assert apart == [looked or finish]  # while the work goes on, not while callers wait
+    assert apart == [looked or wait is not None]  # while the work goes on, not while callers wait
     assert not any(hasattr(view, _streams._MADE_ON) for view in seen[0])
 
 

@@ -8,7 +8,7 @@ import hami
 
 from hami_torch import _streams
 from hami_torch._device import device_of
-from hami_torch._handing_over import hand_over, run_on
+from hami_torch._handing_over import Wait, hand_over, run_on
 from hami_torch._tensor import data_of
 from hami_torch._torch import torch
 
@@ -21,7 +21,7 @@ class Guard(hami.Backend):
     """
 
     children = (0, 1)
-    finishes = False  # whether the CPU waits until the work is done
+    _wait_for: Wait | None = None  # how the CPU waits for the work, if it does
 
     device: Annotated[str, "cuda, cuda:N or cpu; what is not there is an error"] = "cuda"
 
@@ -47,7 +47,7 @@ class Guard(hami.Backend):
             if self._stream is None:
                 self.children[0].forward(batch)
             else:
-                run_on(self._stream, batch, self.children[0], finish=self.finishes)
+                run_on(self._stream, batch, self.children[0], self._wait_for)
             return
         whole = hami.scattered(batch)
         if whole is None:
@@ -56,7 +56,7 @@ class Guard(hami.Backend):
         else:
             hami.scatter(batch, whole)
         if self._before is not None:
-            hand_over(batch, _streams.current(self._device), self._before, finish=self.finishes)
+            hand_over(batch, _streams.current(self._device), self._before, self._wait_for)
 
     def close(self) -> None:
         if self._stream is None:

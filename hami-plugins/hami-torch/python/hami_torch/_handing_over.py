@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hami_torch._rows import rows_of_batch
-from hami_torch._streams import arrive, current, forget, keep, using, wait_for
+from hami_torch._streams import arrive, current, forget, keep, using
 from hami_torch._torch import torch
 
+Wait = Callable[[torch.cuda.Stream], None]
 
-def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, *, finish: bool = False) -> None:
-    """Run a backend on `stream`, in order with the stream that is current; `finish` waits until the work is done."""
+
+def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, wait: Wait | None = None) -> None:
+    """Run a backend on `stream`, in order with the stream that is current; `wait` is how to wait for the work."""
     outer = current(stream.device)
     rows = rows_of_batch(batch, "data")
     if rows is None:
@@ -25,24 +27,24 @@ def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, *, finish:
         keep(come, stream)
     with using(stream):
         backend.forward(batch)
-    hand_over(batch, stream, outer, finish=finish)
+    hand_over(batch, stream, outer, wait)
 
 
-def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Stream, *, finish: bool) -> None:
-    """Hand the results of a batch, made on `stream`, over to those who work on `outer`; `finish` waits for them."""
+def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Stream, wait: Wait | None) -> None:
+    """Hand the results of a batch, made on `stream`, over to those who work on `outer`."""
     rows = rows_of_batch(batch, "result")
     if rows is None:
         left = [tensor for item in batch for tensor in tensors_in(item.get("result"))]
     else:
         left = list(tensors_in(rows.whole))
         rows.leave()
-        if finish:
+        if wait:
             rows.take_apart()  # while the GPU works; after it, callers would wait for that
     for tensor in left:
         forget(tensor)
     keep(left, outer)
-    if finish:
-        wait_for(stream)
+    if wait:
+        wait(stream)
     elif left:
         outer.wait_stream(stream)
 

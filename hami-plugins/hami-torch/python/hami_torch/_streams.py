@@ -89,8 +89,13 @@ class using:
             torch.cuda.set_device(self._device)
 
 
-def wait_for(stream: torch.cuda.Stream) -> None:
-    """Wait until the work on a stream is done. The CPU sleeps, where the stream's own synchronize() keeps it busy."""
+def spin(stream: torch.cuda.Stream) -> None:
+    """Wait until the work on a stream is done; the core is kept busy, and sees it at once."""
+    stream.synchronize()
+
+
+def sleep(stream: torch.cuda.Stream) -> None:
+    """Wait until the work on a stream is done; the core is free for others, and wakes up a tenth of a ms later."""
     done = torch.cuda.Event(blocking=True)
     done.record(stream)
     done.synchronize()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Literal
+
+from hami_torch import _streams
 from hami_torch._guard import Guard
+
+_WAITS = {"spin": _streams.spin, "sleep": _streams.sleep}
 
 
 class SyncTensor(Guard):
@@ -13,4 +18,10 @@ class SyncTensor(Guard):
     stream, so the work of several instances overlaps. On the CPU there is nothing to wait for.
     """
 
-    finishes = True
+    wait: Annotated[
+        Literal["spin", "sleep"], "spin answers soonest; sleep leaves the core to others, and answers 0.1 ms later"
+    ] = "spin"
+
+    def init(self, options: Any) -> None:
+        super().init(options)
+        self._wait_for = _WAITS[self.wait]

@@ -34,7 +34,9 @@ def _backends(slow_work):
                 item["result"] = item["data"]
 
 
-@pytest.mark.parametrize("backend", ["SyncTensor[SlowDouble]", "S[SlowDouble,SyncTensor]"])
+@pytest.mark.parametrize(
+    "backend", ["SyncTensor[SlowDouble]", "S[SlowDouble,SyncTensor]", "S[SlowDouble,SyncTensor(wait=sleep)]"]
+)
 def test_what_leaves_a_sync_is_finished(pipe, backend):
     result = pipe(backend)({"data": torch.ones(N, device="cuda")})["result"]
     with torch.cuda.stream(torch.cuda.Stream()):  # a stream that nothing was put in order with
