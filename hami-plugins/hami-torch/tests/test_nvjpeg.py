@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from fake_cuda import FakeStream
-from fake_nvjpeg import ALLOCATOR_FAILURE, FakeNvjpeg
+from fake_nvjpeg import ALLOCATOR_FAILURE, BAD_JPEG, FakeNvjpeg
 from fake_nvjpeg import nvjpeg as nvjpeg  # a fixture
 from PIL import Image
 
@@ -133,8 +133,8 @@ def test_nvjpeg_writes_only_into_memory_that_nothing_reads(nvjpeg, cuda, files, 
         cuda.current = FakeStream(9, cuda.log)
     cuda.current.idle = idle
     with nvjpeg.decoders.lend() as decoder:
-        ((members, pictures, orientation),) = decoder.decode({3: (files["rgb"], Header(40, 30, 0, True))}, "rgb")
-    assert (members, pictures.shape, orientation) == ([3], (1, 3, 30, 40), 0)
+        ((members, pictures, orientation),) = decoder.decode({3: (files["rgb"], Header(40, 30, 1, True))}, "rgb")
+    assert (members, pictures.shape, orientation) == ([3], (1, 3, 30, 40), 1)
     assert cuda.log == log
 
 
@@ -144,7 +144,7 @@ def test_a_decoder_waits_for_what_it_did_before(nvjpeg, cuda, files):
         cuda.current = FakeStream(9, cuda.log)
         with nvjpeg.decoders.lend() as decoder:
             header = decoder.read_header(files["rgb"])
-            assert header == (40, 30, 0, True)
+            assert header == (40, 30, 1, True)
             decoder.decode({3: (files["rgb"], header)}, "rgb")
         cuda.current.idle = idle
         cuda.current = FakeStream(10, cuda.log)
@@ -184,6 +184,15 @@ def test_a_decoder_comes_back_from_who_fails_and_goes_to_who_waits(nvjpeg):
         fail()
     waiting.join(20)
     assert served.is_set()
+
+
+def test_what_cannot_be_read_of_a_header_is_not_what_the_file_before_it_said(nvjpeg, files):
+    with nvjpeg.decoders.lend() as decoder:
+        assert decoder.read_header(files["turned"]).orientation == 6
+        nvjpeg.nvjpegJpegStreamGetExifOrientation = lambda *arguments: BAD_JPEG
+        assert decoder.read_header(files["rgb"]).orientation == 1
+        nvjpeg.nvjpegJpegStreamGetFrameDimensions = lambda *arguments: BAD_JPEG
+        assert decoder.read_header(files["rgb"]) is None
 
 
 def test_where_nvjpeg_does_not_start_the_cpu_decodes_and_says_so(cuda, monkeypatch):

@@ -22,7 +22,7 @@ class Header(NamedTuple):
 
     width: int
     height: int
-    orientation: int  # of EXIF, 1 … 8; 0 if the file has none
+    orientation: int  # of EXIF, 1 … 8; 1 if the file has none
     batched: bool  # whether it can be decoded in one call with others
 
 
@@ -44,7 +44,7 @@ class Decoders:
     MOST = 4  # three keep the engines of an H100 busy; each takes 20 MB of its memory and more
 
     def __init__(self, library: Any, device: torch.device) -> None:
-        """Make the first decoder; raises RuntimeError with nvJPEG's status if that cannot be."""
+        """Make the first decoder; raises RuntimeError if that cannot be."""
         self._library = library
         self._device = device
         self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()  # the one that ended first is lent first
@@ -89,9 +89,10 @@ class Decoder:
         # together and alone, fail now and then with ALLOCATOR_FAILURE (13.0 on an H100).
         self._handle, self._parsed = c_void_p(), c_void_p()
         self._together, self._alone = c_void_p(), c_void_p()
-        engines = library.nvjpegCreateEx(nvjpeg.BACKEND_HARDWARE, None, None, 0, byref(self._handle))
-        if engines != nvjpeg.SUCCESS:  # this GPU has none
-            self._made(library.nvjpegCreateEx(nvjpeg.BACKEND_DEFAULT, None, None, 0, byref(self._handle)))
+        status = library.nvjpegCreateEx(nvjpeg.BACKEND_HARDWARE, None, None, 0, byref(self._handle))
+        if status not in (nvjpeg.SUCCESS, nvjpeg.ALLOCATOR_FAILURE):  # this GPU has no engines
+            status = library.nvjpegCreateEx(nvjpeg.BACKEND_DEFAULT, None, None, 0, byref(self._handle))
+        self._made(status)
         self._made(library.nvjpegJpegStreamCreate(self._handle, byref(self._parsed)))
         self._made(library.nvjpegJpegStateCreate(self._handle, byref(self._together)))
         self._made(library.nvjpegJpegStateCreate(self._handle, byref(self._alone)))
@@ -104,18 +105,21 @@ class Decoder:
         if status == nvjpeg.ALLOCATOR_FAILURE:
             raise out_of_memory(self._device, "DecodeTensor", "nvJPEG could not be started")
         if status != nvjpeg.SUCCESS:
-            raise RuntimeError(nvjpeg.status_name(status))
+            library, name = self._library, nvjpeg.status_name(status)
+            raise RuntimeError(f"nvJPEG {library.version} ({library.path}) does not start on {self._device}: {name}")
 
     def read_header(self, encoded: bytes) -> Header | None:
         """Return what a file says of itself; None if nvJPEG cannot read it."""
         library, parsed = self._library, self._parsed
         if library.nvjpegJpegStreamParseHeader(self._handle, encoded, len(encoded), parsed):
             return None
-        library.nvjpegJpegStreamGetFrameDimensions(parsed, *self._size)
+        if library.nvjpegJpegStreamGetFrameDimensions(parsed, *self._size):
+            return None
+        self._orientation.value = 1
         library.nvjpegJpegStreamGetExifOrientation(parsed, byref(self._orientation))
         status = library.nvjpegDecodeBatchedSupported(self._handle, parsed, byref(self._unsupported))
         batched = status == nvjpeg.SUCCESS and not self._unsupported.value
-        return Header(self._width.value, self._height.value, self._orientation.value, batched)
+        return Header(self._width.value, self._height.value, self._orientation.value or 1, batched)
 
     def decode(self, files: Mapping[int, tuple[bytes, Header]], color: str) -> list[Group]:
         """Decode files to rgb, bgr or gray; those in no group are what nvJPEG cannot decode.
@@ -226,10 +230,5 @@ def _start(device: torch.device) -> Decoders | None:
     try:
         return Decoders(library, device)
     except RuntimeError as error:
-        warnings.warn(
-            f"DecodeTensor decodes JPEG files on the CPU: nvJPEG {library.version} ({library.path}) "
-            f"does not start on {device}: {error}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        warnings.warn(f"DecodeTensor decodes JPEG files on the CPU: {error}", RuntimeWarning, stacklevel=2)
         return None

@@ -139,6 +139,42 @@ def test_a_picture_is_turned_upright_as_exif_says(pipe, encode, big, orientation
     assert (on_gpu.cpu().int() - on_cpu.int()).abs().max() <= 4
 
 
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_exif_is_found_in_either_order_of_bytes_and_behind_other_segments(pipe, encode, big, order):
+    entry = [
+        n.to_bytes(size, order)
+        for n, size in ((42, 2), (8, 4), (1, 2), (0x0112, 2), (3, 2), (1, 4), (6, 2), (0, 2), (0, 4))
+    ]
+    exif = b"Exif\0\0" + (b"MM" if order == "big" else b"II") + b"".join(entry)
+    file = encode("JPEG", pixels=big)
+    icc = b"ICC_PROFILE\0\1\1" + bytes(500)
+    segments = [
+        b"\xff" + marker + (len(body) + 2).to_bytes(2, "big") + body
+        for marker, body in ((b"\xe2", icc), (b"\xe1", exif))
+    ]
+    at = 4 + int.from_bytes(file[4:6], "big")  # behind JFIF's
+    file = file[:at] + b"".join(segments) + file[at:]
+    on_gpu = pipe("S[DecodeTensor,SyncTensor]")({"data": file})["result"]
+    on_cpu = pipe("DecodeTensor", device="cpu")({"data": file})["result"]
+    assert on_gpu.shape == on_cpu.shape == (1, 3, 500, 375)
+    assert (on_gpu.cpu().int() - on_cpu.int()).abs().max() <= 4
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="this machine has one GPU")
+def test_two_gpus_decode_beside_each_other(pipe, encode, decoded):
+    decode = [pipe(WRITTEN, device=f"cuda:{index}", width=8, height=8, max=8, instance_num=2) for index in (0, 1)]
+    files = [encode("JPEG", pixels=np.full((400, 400, 3), value, np.uint8)) for value in range(0, 256, 16)]
+
+    def wrong(number: int) -> bool:
+        result = decode[number % 2]({"data": files[number % 16]})["result"]
+        value = number % 16 * 16
+        return result.device.index != number % 2 or (result.float() - value).abs().max().item() > 2
+
+    with ThreadPoolExecutor(24) as threads:
+        assert not any(threads.map(wrong, range(800)))
+    assert sum(decoded) == 800
+
+
 def test_broken_files_fail_alone(pipe, encode, big):
     good = encode("JPEG", pixels=big)
     requests = [{"data": data} for data in (good, good[: len(good) // 2][:-7] + b"\0" * 5, b"\xff\xd8\xff", good, b"x")]
