@@ -110,6 +110,6 @@ def _places() -> Iterator[str]:
         spec = importlib.util.find_spec(package)
         folders = (spec.submodule_search_locations if spec else None) or ()
         found = [path for folder in folders for each in patterns for path in glob.glob(os.path.join(folder, each))]
-        yield from sorted(found, key=lambda path: not path.endswith(f".so.{major}"))
+        yield from sorted(map(os.path.normpath, found), key=lambda path: not path.endswith(f".so.{major}"))
     if major:
         yield f"libnvjpeg.so.{major}"

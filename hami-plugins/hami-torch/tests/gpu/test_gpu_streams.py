@@ -114,14 +114,15 @@ PATH_CONFIG = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # torch calls it a prototype
 @pytest.mark.parametrize("graphs", [[], [1, 2, 4]])
 def test_nothing_on_the_way_makes_the_cpu_wait(pipe, graphs):
     path = pipe(PATH, row_shape=[3, 32, 32], graphs=graphs, **PATH_CONFIG)
     data = [torch.randint(0, 255, (1, 3, 64, 64), dtype=torch.uint8, device="cuda") for _ in range(4)]
     path([{"data": each} for each in data])
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         requests = path([{"data": each} for each in data])
     finally:
         torch.cuda.set_sync_debug_mode("default")
