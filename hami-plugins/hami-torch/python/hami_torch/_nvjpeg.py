@@ -85,8 +85,8 @@ class Decoder:
     def __init__(self, library: Any, device: torch.device) -> None:
         self._library = library
         self._device = device
-        # Of its own is all that nvJPEG lets threads share: decoders with one handle, or one state for files decoded
-        # together and alone, fail now and then with ALLOCATOR_FAILURE (13.0 on an H100).
+        # With one handle for all decoders, and one state for files decoded together and alone, nvJPEG 13.0 failed now
+        # and then with ALLOCATOR_FAILURE on an H100.
         self._handle, self._parsed = c_void_p(), c_void_p()
         self._together, self._alone = c_void_p(), c_void_p()
         status = library.nvjpegCreateEx(nvjpeg.BACKEND_HARDWARE, None, None, 0, byref(self._handle))
