@@ -73,6 +73,12 @@ def test_a_batch_of_one_size_stays_one_tensor(pipe, files, nvjpeg):
     assert all(each.untyped_storage().data_ptr() == first.untyped_storage().data_ptr() for each in others)
 
 
+def test_a_batch_without_jpeg_files_waits_for_no_decoder(pipe, files, nvjpeg):
+    decode = pipe("DecodeTensor", **BATCH)
+    with nvjpeg.decoders.lend():  # the only one
+        assert decode({"data": files["png"]}, timeout=20)["result"].shape == (1, 3, 30, 40)
+
+
 def test_a_picture_over_the_limit_is_refused_before_it_is_decoded(pipe, files, nvjpeg):
     requests = [{"data": files["other size"]}, {"data": files["rgb"]}]
     with pytest.raises(hami.BatchError) as raised:

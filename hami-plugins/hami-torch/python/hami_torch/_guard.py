@@ -21,10 +21,10 @@ class Guard(hami.Backend):
     """
 
     children = (0, 1)
-    _wait_for: Wait | None = None  # how the CPU waits for the work, if it does
 
     device: Annotated[str, "cuda, cuda:N or cpu; what is not there is an error"] = "cuda"
 
+    _wait_for: Wait | None = None  # how the CPU waits for the work, if it does
     _stream: torch.cuda.Stream | None = None
     _before: torch.cuda.Stream | None = None  # what was current before, where this one's stream took its place
 

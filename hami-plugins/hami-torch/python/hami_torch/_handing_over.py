@@ -9,7 +9,7 @@ from hami_torch._rows import rows_of_batch
 from hami_torch._streams import arrive, current, forget, keep, using
 from hami_torch._torch import torch
 
-Wait = Callable[[torch.cuda.Stream], None]
+Wait = Callable[[torch.cuda.Stream], None]  # returns when the work on a stream is done
 
 
 def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, wait: Wait | None = None) -> None:
@@ -31,7 +31,7 @@ def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, wait: Wait
 
 
 def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Stream, wait: Wait | None) -> None:
-    """Hand the results of a batch, made on `stream`, over to those who work on `outer`."""
+    """Hand the results of a batch, made on `stream`, over to those who work on `outer`; `wait` as for run_on."""
     rows = rows_of_batch(batch, "result")
     if rows is None:
         left = [tensor for item in batch for tensor in tensors_in(item.get("result"))]

@@ -38,7 +38,7 @@ class Decoders:
     """The decoders of one device, which all instances share: each decodes one batch at a time.
 
     They are kept when the last instance is closed: to make the first takes more than half a second, each other one a
-    fifth of that.
+    fifth of a second.
     """
 
     MOST = 4  # three keep the engines of an H100 busy; each takes 20 MB of its memory and more

@@ -69,11 +69,15 @@ class DecodeTensor(TensorBackend):
 
     def _decode_on_gpu(self, files: _Files, decoders: Decoders) -> _Files:
         """Decode what nvJPEG can decode, refuse what is too large, and return the other files."""
+        jpegs = [at for at, (_, encoded) in enumerate(files) if encoded.startswith(b"\xff\xd8")]
+        if not jpegs:
+            return files
         done: set[int] = set()
         readable: dict[int, tuple[bytes, Header]] = {}
         with decoders.lend() as decoder:
-            for at, (item, encoded) in enumerate(files):
-                header = decoder.read_header(encoded) if encoded.startswith(b"\xff\xd8") else None
+            for at in jpegs:
+                item, encoded = files[at]
+                header = decoder.read_header(encoded)
                 if header is None:
                     continue
                 if header.width * header.height > self.max_pixels:
