@@ -13,12 +13,12 @@ namespace {
 using Index = NodeScheduler::Index;
 using Step = NodeScheduler::Step;
 
-// Two instances that take 4, with company for 100; requests come and batches end as the test says.
+// Two instances that take 4, with company for 100 if not said otherwise; requests come and batches end as the test says.
 class Two {
  public:
-  Two() {
+  explicit Two(Nanoseconds company = 100) {
     for (int i = 0; i < 2; ++i) scheduler_.add_instance({1, 4}, false);
-    scheduler_.set_policy({Gather::kMost, 4, 1, 100});
+    scheduler_.set_policy({Gather::kMost, 4, 1, company});
   }
 
   // So many requests come, each by itself; who is idle is asked, and says what it does.
@@ -26,8 +26,7 @@ class Two {
     std::string said;
     for (std::size_t i = 0; i < count; ++i) {
       scheduler_.push(request_of(1), moment, ++calls_);
-      const std::optional<Index> next = scheduler_.has_company() ? scheduler_.gathering() : scheduler_.summon();
-      if (next) said += ask(*next, moment, 0);
+      said += call(moment);
     }
     return said;
   }
@@ -42,8 +41,26 @@ class Two {
     if (step.what == Step::kRun) return who + " runs " + std::to_string(taken.size()) + "; ";
     return who + (step.what == Step::kWait ? " waits till " + std::to_string(step.until) : " rests") + "; ";
   }
+  // So many come by themselves, but nobody is asked before all are there.
+  std::string come_together(std::size_t count, Nanoseconds moment) {
+    for (std::size_t i = 0; i < count; ++i) scheduler_.push(request_of(1), moment, ++calls_);
+    return call(moment);
+  }
+  void both_run_4() {
+    CHECK_EQ(come_together(4, 0), "0 runs 4; ");
+    CHECK_EQ(come_together(4, 0), "1 runs 4; ");
+  }
+  std::string stops(Nanoseconds moment) {
+    scheduler_.stop();
+    return call(moment);
+  }
 
  private:
+  std::string call(Nanoseconds moment) {
+    const std::optional<Index> next = scheduler_.has_company() ? scheduler_.gathering() : scheduler_.summon();
+    return next ? ask(*next, moment, 0) : "";
+  }
+
   NodeScheduler scheduler_{"n"};
   std::uint64_t calls_ = 0;
 };
@@ -94,4 +111,52 @@ TEST_CASE("an instance that becomes free leaves what waits to the one that waits
   CHECK_EQ(node.ends(1, 61, 1), "1 rests; ");
   CHECK_EQ(node.come(2, 62), "0 runs 4; ");
   CHECK_EQ(node.come(1, 63), "1 runs 1; ");
+}
+
+TEST_CASE("full batches of callers who come back begin apart, by twice what those need for that, evenly at most") {
+  Two node;
+  node.both_run_4();
+  CHECK_EQ(node.ends(0, 200, 4), "0 rests; ");
+  CHECK_EQ(node.ends(1, 201, 4), "1 rests; ");
+  CHECK_EQ(node.come_together(4, 211), "1 runs 4; ");
+  CHECK_EQ(node.come_together(4, 212), "0 waits till 235; ");  // 12 after its last batch
+  CHECK_EQ(node.come_together(4, 220), "");
+  CHECK_EQ(node.ends(1, 232, 4), "1 rests; ");
+  CHECK_EQ(node.ask(0, 235), "0 runs 4; ");
+  CHECK_EQ(node.ask(1, 235), "1 waits till 241; ");
+  CHECK_EQ(node.ask(1, 241), "1 runs 4; ");
+
+  CHECK_EQ(node.ends(0, 300, 4), "0 rests; ");
+  CHECK_EQ(node.ends(1, 301, 4), "1 rests; ");
+  CHECK_EQ(node.come_together(4, 325), "1 runs 4; ");
+  CHECK_EQ(node.come_together(4, 326), "0 waits till 355; ");  // half of the 60 that a batch takes
+}
+
+TEST_CASE("full batches begin at once where more waits than is run, and after a pause") {
+  Two node;
+  node.both_run_4();
+  CHECK_EQ(node.come_together(8, 100), "");
+  CHECK_EQ(node.ends(0, 200, 4), "0 runs 4; ");
+  CHECK_EQ(node.ends(1, 201, 4), "1 runs 4; ");
+  CHECK_EQ(node.ends(0, 300, 4), "0 rests; ");
+  CHECK_EQ(node.ends(1, 301, 4), "1 rests; ");
+  CHECK_EQ(node.come_together(4, 400), "1 runs 4; ");
+  CHECK_EQ(node.come_together(4, 401), "0 runs 4; ");
+}
+
+TEST_CASE("full batches begin at once without batching_timeout, and when the pipe closes") {
+  Two without(0);
+  without.both_run_4();
+  without.ends(0, 200, 4);
+  without.ends(1, 201, 4);
+  CHECK_EQ(without.come_together(4, 211), "1 runs 4; ");
+  CHECK_EQ(without.come_together(4, 212), "0 runs 4; ");
+
+  Two node;
+  node.both_run_4();
+  node.ends(0, 200, 4);
+  node.ends(1, 201, 4);
+  CHECK_EQ(node.come_together(4, 211), "1 runs 4; ");
+  CHECK_EQ(node.come_together(4, 212), "0 waits till 235; ");
+  CHECK_EQ(node.stops(213), "0 runs 4; ");
 }

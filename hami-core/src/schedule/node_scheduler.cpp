@@ -11,6 +11,7 @@ constexpr std::size_t kBegins = 4;            // items of a batch while nothing 
 constexpr std::uint64_t kTriesOther = 128;    // every so many batches another size is tried, or the model would go stale
 constexpr std::uint64_t kTriesAtFirst = 8;    // at first this often
 constexpr Nanoseconds kWorthStaying = 50'000; // less is over before a thread has gone to sleep and come back
+constexpr std::size_t kItsTurn = SIZE_MAX;    // so many never come: an instance waits for a moment, not for company
 constexpr unsigned kMostMisses = 6;           // 2^6 batches between two attempts to wait for callers who do not come
 
 std::size_t quotient(std::size_t items, std::size_t by) noexcept { return items / by + (items % by != 0); }
@@ -238,13 +239,30 @@ void NodeScheduler::expect_back(Index instance, Nanoseconds moment, std::size_t 
   company_until_ = moment + std::min(policy_.company, last_took_);
 }
 
+// Whether a batch is of those that begin apart: full ones, of callers for whom `batching_timeout` lets an instance wait.
+bool NodeScheduler::takes_turns(const Fill& batch, std::size_t cap) const noexcept {
+  if (policy_.gather != Gather::kMost || instances_.size() < 2 || stopping_ || full()) return false;
+  return batch.count > 1 && batch.items >= cap;
+}
+
+// When such a batch begins. What begins together on one device ends together, and then the device has nothing to do until
+// the callers are back. So batches begin apart: by twice the time that callers are seen to need, but evenly at most.
+Nanoseconds NodeScheduler::turn(Index instance, Nanoseconds moment) const noexcept {
+  const Nanoseconds away = moment - instances_[instance].ended;
+  if (away >= last_took_) return moment;  // they did not come back, others came
+  const Nanoseconds evenly = last_took_ / static_cast<Nanoseconds>(instances_.size());
+  return last_began_ + std::min({2 * away, evenly, policy_.company});
+}
+
 NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, std::size_t released, Requests& taken,
                                            Requests& dropped) {
   const bool waited = gathering_ == instance && items_ < enough_;
+  const bool had_turn = gathering_ == instance && enough_ == kItsTurn;
   if (gathering_ == instance)
     came_back();
   else
     instances_[instance].free_since = moment;
+  if (released > 0) instances_[instance].ended = moment;
   const std::size_t cap = most(instance);
   for (std::size_t i = 0, items = 0; i < queue_.size() && items < cap;)
     if (!drop_if_dead(i, moment, dropped)) items += queue_[i++].request->items;
@@ -283,6 +301,14 @@ NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, s
     }
   }
   if (!enough) return refuse(batch, least(instance), dropped);
+  if (!had_turn && takes_turns(batch, cap)) {
+    if (gathering_) {  // it begins first
+      rest(instance);
+      return {Step::kRest};
+    }
+    if (const Nanoseconds begins = turn(instance, moment); moment < begins) return wait(instance, kItsTurn, begins);
+  }
+  last_began_ = moment;
   const bool left = batch.count < queue_.size() && policy_.gather == Gather::kLearn;
   ++(batch.items >= cap || full() ? closed_.full : left ? closed_.chosen : waited ? closed_.patience : closed_.drained);
   return take(instance, batch, taken);

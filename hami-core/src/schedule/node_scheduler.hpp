@@ -109,6 +109,7 @@ class NodeScheduler {
     bool shares = false;       // another one worked when its batch began
     std::size_t requests = 0;  // of its last batch; 0 once its callers are expected back
     Nanoseconds free_since = 0;
+    Nanoseconds ended = 0;     // when its last batch did
   };
   struct Fill {
     std::size_t count = 0;
@@ -128,6 +129,8 @@ class NodeScheduler {
   Nanoseconds stays(Index instance, std::size_t released) noexcept;
   void came_back() noexcept;
   void expect_back(Index instance, Nanoseconds moment, std::size_t released) noexcept;
+  bool takes_turns(const Fill& batch, std::size_t cap) const noexcept;
+  Nanoseconds turn(Index instance, Nanoseconds moment) const noexcept;
   Step wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
   Step take(Index instance, const Fill& batch, Requests& taken);
   Step refuse(const Fill& batch, std::size_t least, Requests& dropped);
@@ -153,6 +156,7 @@ class NodeScheduler {
   bool tries_more_ = false;
   std::size_t smallest_ = 1;  // batch that can be made of what waited last
   Nanoseconds last_took_ = 0;
+  Nanoseconds last_began_ = 0;     // when the last batch of any instance did
   Nanoseconds company_until_ = 0;  // till then those who were released together are expected back
   std::size_t due_ = 0;            // their items that have not come yet
   bool staying_ = false;          // the gathering instance waits for callers that it has just released

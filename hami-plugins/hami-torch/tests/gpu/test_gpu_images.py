@@ -162,7 +162,8 @@ def test_exif_is_found_in_either_order_of_bytes_and_behind_other_segments(pipe, 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="this machine has one GPU")
 def test_two_gpus_decode_beside_each_other(pipe, encode, decoded):
-    decode = [pipe(WRITTEN, device=f"cuda:{index}", width=8, height=8, max=8, instance_num=2) for index in (0, 1)]
+    config = {"width": 8, "height": 8, "color": "rgb", "max": 8, "instance_num": 2}
+    decode = [pipe(WRITTEN, device=f"cuda:{index}", **config) for index in (0, 1)]
     files = [encode("JPEG", pixels=np.full((400, 400, 3), value, np.uint8)) for value in range(0, 256, 16)]
 
     def wrong(number: int) -> bool:
