@@ -113,18 +113,18 @@ TEST_CASE("an instance that becomes free leaves what waits to the one that waits
   CHECK_EQ(node.come(1, 63), "1 runs 1; ");
 }
 
-TEST_CASE("full batches of callers who come back begin apart, by twice what those need for that, evenly at most") {
+TEST_CASE("full batches of callers who come back begin apart, by four times what those need for that, evenly at most") {
   Two node;
   node.both_run_4();
   CHECK_EQ(node.ends(0, 200, 4), "0 rests; ");
   CHECK_EQ(node.ends(1, 201, 4), "1 rests; ");
-  CHECK_EQ(node.come_together(4, 211), "1 runs 4; ");
-  CHECK_EQ(node.come_together(4, 212), "0 waits till 235; ");  // 12 after its last batch
+  CHECK_EQ(node.come_together(4, 204), "1 runs 4; ");
+  CHECK_EQ(node.come_together(4, 205), "0 waits till 224; ");  // 5 after its last batch
   CHECK_EQ(node.come_together(4, 220), "");
-  CHECK_EQ(node.ends(1, 232, 4), "1 rests; ");
-  CHECK_EQ(node.ask(0, 235), "0 runs 4; ");
-  CHECK_EQ(node.ask(1, 235), "1 waits till 241; ");
-  CHECK_EQ(node.ask(1, 241), "1 runs 4; ");
+  CHECK_EQ(node.ends(1, 221, 4), "1 rests; ");
+  CHECK_EQ(node.ask(0, 224), "0 runs 4; ");
+  CHECK_EQ(node.ask(1, 224), "1 waits till 236; ");
+  CHECK_EQ(node.ask(1, 236), "1 runs 4; ");
 
   CHECK_EQ(node.ends(0, 300, 4), "0 rests; ");
   CHECK_EQ(node.ends(1, 301, 4), "1 rests; ");
@@ -157,6 +157,6 @@ TEST_CASE("full batches begin at once without batching_timeout, and when the pip
   node.ends(0, 200, 4);
   node.ends(1, 201, 4);
   CHECK_EQ(node.come_together(4, 211), "1 runs 4; ");
-  CHECK_EQ(node.come_together(4, 212), "0 waits till 235; ");
+  CHECK_EQ(node.come_together(4, 212), "0 waits till 241; ");
   CHECK_EQ(node.stops(213), "0 runs 4; ");
 }

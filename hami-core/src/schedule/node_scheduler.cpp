@@ -11,6 +11,7 @@ constexpr std::size_t kBegins = 4;            // items of a batch while nothing 
 constexpr std::uint64_t kTriesOther = 128;    // every so many batches another size is tried, or the model would go stale
 constexpr std::uint64_t kTriesAtFirst = 8;    // at first this often
 constexpr Nanoseconds kWorthStaying = 50'000; // less is over before a thread has gone to sleep and come back
+constexpr Nanoseconds kPauses = 4;            // a batch begins at most so many pauses between two batches after another
 constexpr std::size_t kItsTurn = SIZE_MAX;    // so many never come: an instance waits for a moment, not for company
 constexpr unsigned kMostMisses = 6;           // 2^6 batches between two attempts to wait for callers who do not come
 
@@ -246,12 +247,13 @@ bool NodeScheduler::takes_turns(const Fill& batch, std::size_t cap) const noexce
 }
 
 // When such a batch begins. What begins together on one device ends together, and then the device has nothing to do until
-// the callers are back. So batches begin apart: by twice the time that callers are seen to need, but evenly at most.
+// the callers are back. So batches begin apart: evenly, or by a few times what callers need where that is less, as where more
+// of them wait than are run.
 Nanoseconds NodeScheduler::turn(Index instance, Nanoseconds moment) const noexcept {
   const Nanoseconds away = moment - instances_[instance].ended;
   if (away >= last_took_) return moment;  // they did not come back, others came
   const Nanoseconds evenly = last_took_ / static_cast<Nanoseconds>(instances_.size());
-  return last_began_ + std::min({2 * away, evenly, policy_.company});
+  return last_began_ + std::min({kPauses * away, evenly, policy_.company});
 }
 
 NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, std::size_t released, Requests& taken,
