@@ -7,7 +7,7 @@ import pytest
 import torch
 from helpers import message
 
-from hami_torch.backend import device_of
+from hami_torch.backend import TensorBackend, device_of
 
 OF_A_DEVICE = [
     "hami-torch::CatTensor",
@@ -98,3 +98,38 @@ def test_a_tensor_on_another_device_is_refused_and_told_where_to_go(pipe):
     assert message(raised) == (
         "ResizeTensor takes a tensor on cpu, got float32 [3, 2, 2] on meta; put CpuTensor before it"
     )
+
+
+def test_what_a_backend_runs_finds_its_device_current_and_the_thread_has_its_own_back(monkeypatch):
+    """Much code says "cuda" and means the device of its input."""
+    current = [0]
+
+    class Device:
+        def __init__(self, device):
+            self.index = device.index
+
+        def __enter__(self):
+            self.before, current[0] = current[0], self.index
+
+        def __exit__(self, *_):
+            current[0] = self.before
+
+    monkeypatch.setattr(torch.cuda, "device", Device)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current[0], raising=False)
+
+    class Tells(TensorBackend):
+        def run(self, batch):
+            batch.append(current[0])
+            if batch[0] == "fail":
+                raise RuntimeError
+
+    backend = Tells()
+    for device, seen in (("cuda:0", 0), ("cuda:1", 1), ("cpu", 0)):
+        backend.torch_device = torch.device(device)
+        batch = [""]
+        backend.forward(batch)
+        assert (batch, current) == (["", seen], [0])
+    backend.torch_device = torch.device("cuda:1")
+    with pytest.raises(RuntimeError):
+        backend.forward(["fail"])
+    assert current == [0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import hami
 
@@ -41,6 +43,16 @@ def device_of(name: str, owner: str, kinds: Sequence[str] = ("cuda", "cpu")) -> 
             f'{owner}: device "{name}" is not there: this process sees {", ".join(there)}; use one of these'
         )
     return torch.device("cuda", index)
+
+
+def is_current(device: torch.device) -> bool:
+    """Whether code on this thread that says "cuda" means this device; true for the CPU, which needs no saying."""
+    return device.index is None or device.index == torch._C._cuda_getDevice()
+
+
+def as_current(device: torch.device) -> AbstractContextManager[Any]:
+    """with as_current(device): code that says "cuda" means this device."""
+    return nullcontext() if device.type == "cpu" else torch.cuda.device(device)
 
 
 def cuda_devices() -> list[str]:

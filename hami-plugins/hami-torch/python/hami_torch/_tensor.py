@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import hami
 
-from hami_torch._device import device_of, out_of_memory
+from hami_torch._device import as_current, device_of, is_current, out_of_memory
 from hami_torch._rows import Rows, rows_of_batch, whole_of
 from hami_torch._streams import arrive, current_handle, made
 from hami_torch._torch import torch
@@ -28,6 +28,13 @@ class TensorBackend(hami.Backend):
         self.torch_device = device_of(self.device, type(self).__name__, self.devices)
 
     def forward(self, batch: list[Any]) -> None:
+        if is_current(self.torch_device):
+            self._forward(batch)
+        else:
+            with as_current(self.torch_device):
+                self._forward(batch)
+
+    def _forward(self, batch: list[Any]) -> None:
         keeps_grad = torch.is_grad_enabled()
         if keeps_grad:
             torch._C._set_grad_enabled(False)  # as torch.no_grad() does, with less ado

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import hami
 
 from hami_torch._batch import Feed, feed_of, run_groups, run_whole
+from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
 from hami_torch._rows import gathered
@@ -46,6 +47,10 @@ class TorchModel(TensorBackend):
 
     def init(self, options: Any) -> None:
         super().init(options)
+        with as_current(self.torch_device):  # for what a factory or a model makes on "cuda"
+            self._open()
+
+    def _open(self) -> None:
         self._dtype = getattr(torch, self.dtype) if self.dtype else None
         sizes = _numbers(self.graphs, "graphs")
         shape = None if self.row_shape is None else _numbers(self.row_shape, "row_shape")
