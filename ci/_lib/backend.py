@@ -27,7 +27,7 @@ def folder() -> Path:
     requirements = REQUIREMENTS / "backend.txt"
     stamp = content_key([requirements])
     if not environments.stamped(FOLDER, stamp):
-        preflight.require_index(Path(sys.executable), "scikit-build-core")
+        preflight.require_index("scikit-build-core")
         shutil.rmtree(FOLDER, ignore_errors=True)
         with step("installing the build backends"):
             environments.install(Path(sys.executable), "install-backend", "--target", FOLDER, "-r", requirements)

@@ -61,7 +61,7 @@ def ensure(name: str, python: str | None = None) -> Path:
     folder, requirements = CACHE / "envs" / name, REQUIREMENTS / f"{name}.txt"
     key = hashlib.sha256(requirements.read_bytes() + f"{python} {sys.version}".encode()).hexdigest()
     if not stamped(folder, key):
-        preflight.require_index(Path(python), first_package(requirements))
+        preflight.require_index(first_package(requirements))
         with step(f"installing the {name} environment"):
             fresh = fresh_venv(folder, python)
             install(fresh, f"install-{name}", "-r", requirements)

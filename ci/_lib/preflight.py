@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -14,10 +17,17 @@ INDEX_HINT = "The package index must be reachable; pip's own settings (PIP_INDEX
 
 
 @cache
-def require_index(python: Path, package: str) -> None:
+def require_index(package: str) -> None:
     """Fail if pip finds no index with `package`; asked only if something is to be installed."""
-    command = [str(python), "-m", "pip", "index", "versions", package, "--retries", "1", "--timeout", "20"]
-    result = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        python = sys.executable
+        if importlib.util.find_spec("pip") is None:  # Debian's has it in environments only
+            import venv  # not there on every machine, which is told before this (environments.require_venv)
+
+            venv.create(folder, symlinks=True, with_pip=True)
+            python = f"{folder}/bin/python"
+        command = [python, "-m", "pip", "index", "versions", package, "--retries", "1", "--timeout", "20"]
+        result = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     if result.returncode != 0:
         said = result.stderr.strip().splitlines() or ["pip said nothing"]
         raise Failure(f"{said[-1]}\nNothing was changed. {INDEX_HINT}")

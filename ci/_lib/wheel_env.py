@@ -56,7 +56,7 @@ def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: S
         with step(f"installing our new wheels into the {name} environment"):
             environments.install(python, f"install-{name}", "--force-reinstall", "--no-deps", *ours)
     else:
-        preflight.require_index(interpreter.executable, "pluggy")
+        preflight.require_index("pluggy")
         with step(f"installing {' '.join(wanted)} into a clean environment"):
             environments.fresh_venv(folder, str(interpreter.executable))
             constraints = folder / "constraints.txt"

@@ -42,6 +42,21 @@ def test_without_an_index_nothing_is_changed(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
 
 
+def test_the_index_is_found_by_a_python_without_pip(tmp_path: Path) -> None:
+    """As Debian's is with python3-venv alone."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    page = tmp_path / "simple" / "anything" / "index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text('<a href="anything-1.0-py3-none-any.whl">anything-1.0-py3-none-any.whl</a>')
+    asks = f"import sys; sys.path.insert(0, {str(ROOT / 'ci')!r}); from _lib import preflight; preflight.require_index"
+    index = {"PIP_INDEX_URL": (tmp_path / "simple").as_uri(), "PIP_CONFIG_FILE": os.devnull}
+    env = {**os.environ, **index, "HAMI_CACHE": str(tmp_path / "cache")}
+    python = tmp_path / "bare" / "bin" / "python"
+    subprocess.run([python, "-c", f"{asks}('anything')"], env=env, check=True)
+    failed = subprocess.run([python, "-c", f"{asks}('nothing')"], env=env, capture_output=True, text=True, check=False)
+    assert f"Nothing was changed. {preflight.INDEX_HINT}" in failed.stderr
+
+
 def test_full_disk_is_told_with_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=7_000_000))
     preflight.require_room(tmp_path / "cache", 7)
