@@ -26,7 +26,10 @@ class ThrowAway:
 
     def pip(self, *arguments: str) -> None:
         command = [self.python, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
-        done = run(list(map(str, command)), self._cwd, self._environment())
+        environment = self._environment()
+        if "--no-build-isolation" in arguments:
+            del environment["PIP_BUILD_CONSTRAINT"]  # pip 26.2 refuses one that it has no use for
+        done = run(list(map(str, command)), self._cwd, environment)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def hami(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
