@@ -74,7 +74,7 @@ def identifiers(tool: Tool, project: Path) -> list[str]:
 
 def test_cibuildwheel_builds_the_core_for_every_python_and_not_for_musl(tool: Tool) -> None:
     found = identifiers(tool, ROOT)
-    assert [name.partition("-")[0] for name in found] == ["cp310", "cp311", "cp312", "cp313", "cp314"]
+    assert [name.partition("-")[0] for name in found] == ["cp310", "cp311", "cp312", "cp313", "cp314", "cp315"]
     assert not [name for name in found if "musllinux" in name]
 
 
