@@ -138,6 +138,13 @@ TEST_CASE("callers who come back together are served together") {
   }
 }
 
+TEST_CASE("many callers of two instances are served together also where a lone caller was there first") {
+  Closed learned(1, 0.001, 2);
+  learned.run(1, 50);  // one instance at a time has run single requests only
+  CHECK_GT(learned.run(16, 400), 0.85 * 16);
+  CHECK_EQ(largest_of_last(learned.sizes, 100), 8u);
+}
+
 TEST_CASE("a lone caller is never made to wait") {
   Closed learned(1, 0.001, 1);
   learned.run(64, 100);  // it knows what batches cost

@@ -178,14 +178,19 @@ std::size_t NodeScheduler::items_of_first_call() const noexcept {
   return items;
 }
 
+// What is worthwhile beside what the other instances do.
+Aim NodeScheduler::aim_now(std::size_t cap) const noexcept {
+  const Aim shared = shared_.worthwhile(smallest_, cap), alone = alone_.worthwhile(smallest_, cap);
+  return shared.items > 0 && (others_work() || alone.items == 0) ? shared : alone;
+}
+
 // How many items the instance's next batch should have at most.
 std::size_t NodeScheduler::choose(Index instance) noexcept {
   const std::size_t floor = least(instance), cap = most(instance);
   if (policy_.gather != Gather::kLearn) return cap;
   const std::size_t front = queue_.front().request->items;
   smallest_ = std::min(std::max(floor, front), cap);  // fewer cannot be run
-  const Aim shared = shared_.worthwhile(smallest_, cap), alone = alone_.worthwhile(smallest_, cap);
-  const Aim& aim = shared.items > 0 && (others_work() || alone.items == 0) ? shared : alone;
+  const Aim aim = aim_now(cap);
   const bool tries = batches_ >= try_again_;
   if (tries) {
     try_again_ = batches_ + std::clamp(batches_ / 4, kTriesAtFirst, kTriesOther);
@@ -213,7 +218,7 @@ Nanoseconds NodeScheduler::stays(Index instance, std::size_t released) noexcept 
   const std::optional<Cost> known = cost();
   if (!known && batches_ % kTriesAtFirst != 0) return 0;
   const Nanoseconds patience = known ? static_cast<Nanoseconds>(known->fixed / 2) : last_took_ / 4;
-  const std::size_t aims = aim();
+  const std::size_t aims = aim_now(most(instance)).items;
   enough_ = std::min(aims > 0 ? std::min(aims, most(instance)) : most(instance), items_ + released);
   return patience >= kWorthStaying && items_ < enough_ ? patience : 0;
 }
@@ -352,9 +357,7 @@ std::optional<Cost> NodeScheduler::cost() const noexcept {
 }
 
 std::size_t NodeScheduler::aim() const noexcept {
-  if (policy_.gather != Gather::kLearn) return policy_.max;
-  const std::size_t alone = alone_.worthwhile(smallest_, policy_.max).items;
-  return alone > 0 ? alone : shared_.worthwhile(smallest_, policy_.max).items;
+  return policy_.gather == Gather::kLearn ? aim_now(policy_.max).items : policy_.max;
 }
 
 }  // namespace hami

@@ -125,6 +125,7 @@ class NodeScheduler {
   bool others_work() const noexcept { return instances_.size() - idle_.size() > 1; }
   std::size_t share(std::size_t items, std::size_t hands, std::size_t most) const noexcept;
   std::size_t items_of_first_call() const noexcept;
+  Aim aim_now(std::size_t cap) const noexcept;
   std::size_t choose(Index instance) noexcept;
   Nanoseconds stays(Index instance, std::size_t released) noexcept;
   void came_back() noexcept;
