@@ -245,7 +245,7 @@ void NodeScheduler::expect_back(Index instance, Nanoseconds moment, std::size_t 
   company_until_ = moment + std::min(policy_.company, last_took_);
 }
 
-// Whether a batch is of those that begin apart: full ones, of callers for whom `batching_timeout` lets an instance wait.
+// Whether a batch is of those that begin apart: full ones, of several requests.
 bool NodeScheduler::takes_turns(const Fill& batch, std::size_t cap) const noexcept {
   if (policy_.gather != Gather::kMost || instances_.size() < 2 || stopping_ || full()) return false;
   return batch.count > 1 && batch.items >= cap;
