@@ -144,6 +144,25 @@ def test_nvjpeg_writes_only_into_memory_that_nothing_reads(nvjpeg, cuda, files, 
     assert cuda.log == log
 
 
+def test_memory_that_the_allocator_gives_in_the_order_of_the_stream_is_waited_for(nvjpeg, cuda, files, monkeypatch):
+    """As cudaMallocAsync does: on a stream that was idle it waits for those who had the memory before."""
+    cuda.current = stream = FakeStream(9, cuda.log)
+    empty = torch.empty
+
+    def in_order(*arguments, **options):
+        stream.idle = False
+        return empty(*arguments, **options)
+
+    monkeypatch.setattr(torch, "empty", in_order)
+    with nvjpeg.decoders.lend() as decoder:
+        decoder.decode({3: (files["rgb"], Header(40, 30, 1, True))}, "rgb")
+        assert cuda.log == ["the CPU waits for 9"]
+        stream.idle = True
+        cuda.log.clear()
+        decoder.decode({3: (files["progressive"], Header(40, 30, 1, False))}, "rgb")
+        assert cuda.log == ["the CPU waits for 9"]
+
+
 def test_a_decoder_waits_for_what_it_did_before(nvjpeg, cuda, files):
     """Its buffers are read until that is done, on whatever stream."""
     for idle, log in ((True, []), (False, ["the CPU waits for 9"])):

@@ -144,23 +144,26 @@ class Decoder:
         for at, (_, header) in files.items():
             if header.batched:
                 alike.setdefault(header, []).append(at)
-        groups = [self._group(members, header, color) for header, members in alike.items()]
+        groups = [self._group(members, header, color, stream) for header, members in alike.items()]
         try:
             if groups and not self._decode_together(files, groups, color, stream.cuda_stream):
                 groups = []  # one of them is broken: which?
             together = {at for group in groups for at in group.members}
             for at, (encoded, header) in files.items():
                 if at not in together:
-                    group = self._group([at], header, color)
+                    group = self._group([at], header, color, stream)
                     if self._decode_alone(encoded, group, color, stream.cuda_stream):
                         groups.append(group)
         finally:
             self._done.record(stream)
         return groups
 
-    def _group(self, members: list[int], header: Header, color: str) -> Group:
+    def _group(self, members: list[int], header: Header, color: str, stream: torch.cuda.Stream) -> Group:
         shape = (len(members), nvjpeg.PLANES[color], header.height, header.width)
-        return Group(members, torch.empty(shape, dtype=torch.uint8, device=self._device), header.orientation)
+        pictures = torch.empty(shape, dtype=torch.uint8, device=self._device)
+        if not stream.query():  # with cudaMallocAsync as torch's allocator the stream waits for who had the memory
+            stream.synchronize()
+        return Group(members, pictures, header.orientation)
 
     def _decode_together(
         self, files: Mapping[int, tuple[bytes, Header]], groups: list[Group], color: str, stream: int

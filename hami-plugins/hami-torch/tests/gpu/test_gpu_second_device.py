@@ -97,7 +97,7 @@ def test_what_leaves_a_sync_on_the_second_is_finished(pipe):
                 item["result"] = item["data"] * 2
 
     data = torch.ones(1 << 20, device=SECOND)
-    for backend in ("SyncTensor[SlowDoubleThere]", "S[SlowDoubleThere,SyncTensor]"):
+    for backend in ("SyncTensor[SlowDoubleThere]", "S[GpuTensor,SlowDoubleThere,SyncTensor]"):
         result = pipe(backend, device="cuda:1")({"data": data})["result"]
         with torch.cuda.stream(torch.cuda.Stream(SECOND)):
             assert result.sum().item() == 2 << 20

@@ -35,7 +35,8 @@ def _backends(slow_work):
 
 
 @pytest.mark.parametrize(
-    "backend", ["SyncTensor[SlowDouble]", "S[SlowDouble,SyncTensor]", "S[SlowDouble,SyncTensor(wait=sleep)]"]
+    "backend",
+    ["SyncTensor[SlowDouble]", "S[GpuTensor,SlowDouble,SyncTensor]", "S[GpuTensor,SlowDouble,SyncTensor(wait=sleep)]"],
 )
 def test_what_leaves_a_sync_is_finished(pipe, backend):
     result = pipe(backend)({"data": torch.ones(N, device="cuda")})["result"]
@@ -44,7 +45,8 @@ def test_what_leaves_a_sync_is_finished(pipe, backend):
 
 
 @pytest.mark.parametrize(
-    "backend", ["StreamGuard[SlowDouble]", "S[SlowDouble,StreamGuard]", "With[StreamPool(2),SlowDouble]", "SlowDouble"]
+    "backend",
+    ["StreamGuard[SlowDouble]", "S[GpuTensor,SlowDouble,StreamGuard]", "With[StreamPool(2),SlowDouble]", "SlowDouble"],
 )
 def test_what_leaves_a_guard_is_in_order_with_the_callers_stream(pipe, backend):
     guarded = pipe(backend)
@@ -56,7 +58,7 @@ def test_what_leaves_a_guard_is_in_order_with_the_callers_stream(pipe, backend):
         assert again.sum().item() == 3 * N
 
 
-@pytest.mark.parametrize("backend", ["StreamGuard[SlowDouble]", "S[SlowDouble,StreamGuard]"])
+@pytest.mark.parametrize("backend", ["StreamGuard[SlowDouble]", "S[GpuTensor,SlowDouble,StreamGuard]"])
 def test_by_dlpack_a_result_is_in_order_with_the_stream_that_takes_it(pipe, backend):
     result = pipe(backend)({"data": torch.ones(N, device="cuda")})["result"]
     side = torch.cuda.Stream()
