@@ -24,14 +24,17 @@ def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, wait: Wait
         rows.arrive(stream.device)
     if come:
         stream.wait_stream(outer)
-        keep(come, stream)
     with using(stream):
         backend.forward(batch)
     hand_over(batch, stream, outer, wait)
+    del come  # only now: whoever has the memory next works after this on `outer`
 
 
 def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Stream, wait: Wait | None) -> None:
-    """Hand the results of a batch, made on `stream`, over to those who work on `outer`; `wait` as for run_on."""
+    """Hand the results of a batch, made on `stream`, over to those who work on `outer`; `wait` as for run_on.
+
+    What the batch came with is handed back by this too, so it is said also where no result is on the GPU.
+    """
     rows = rows_of_batch(batch, "result")
     if rows is None:
         left = [tensor for item in batch for tensor in tensors_in(item.get("result"))]
@@ -45,7 +48,7 @@ def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Str
     keep(left, outer)
     if wait:
         wait(stream)
-    elif left:
+    else:
         outer.wait_stream(stream)
 
 

@@ -2,7 +2,7 @@
 
 The rule. Outside a backend of this package a CUDA tensor is in order with the default stream of its device, as torch
 has it. Inside an instance the current stream counts: the default one, or that of a guard. `arrive` is said for tensors
-that come in, `hand_over` (_handing_over.py) by the guard for those that go out. Neither makes the CPU wait.
+that come in, `hand_over` (_handing_over.py) by the guard when its work is given. Neither makes the CPU wait.
 """
 
 from __future__ import annotations
@@ -102,15 +102,22 @@ def sleep(stream: torch.cuda.Stream) -> None:
 
 
 def arrive(tensors: Iterable[torch.Tensor], device: torch.device) -> None:
-    """Let the current stream wait for tensors that were made outside it."""
+    """Let the current stream wait for tensors that were made outside it.
+
+    Their memory is not given to others too soon: a request holds its data until it ends, and on a guard's stream that
+    is after the handing over. On a stream that is the caller's own nobody hands over, so there it is kept.
+    """
     handle = current_handle(device)
     if handle == 0:
         return
-    strangers = [tensor for tensor in tensors if getattr(tensor, _MADE_ON, None) != handle and tensor.is_cuda]
-    if strangers:
-        stream = torch.cuda.current_stream(device)
-        stream.wait_stream(torch.cuda.default_stream(device))
-        keep(strangers, stream)
+    strangers = (tensor for tensor in tensors if getattr(tensor, _MADE_ON, None) != handle and tensor.is_cuda)
+    first = next(strangers, None)
+    if first is None:
+        return
+    stream = current(device)
+    stream.wait_stream(torch.cuda.default_stream(device))
+    if handle not in _lent.get(device, ()):
+        keep([first, *strangers], stream)
 
 
 def keep(tensors: Iterable[torch.Tensor], stream: torch.cuda.Stream) -> None:

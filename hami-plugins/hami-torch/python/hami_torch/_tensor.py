@@ -161,11 +161,11 @@ def rows_of(tensor: torch.Tensor, item: Any, owner: str, name: str = "data") -> 
 
 
 def flat(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of a value: itself, or those of a list or dict."""
+    """Return the tensors of a value: itself, or those in its lists, tuples and dicts."""
     if isinstance(value, torch.Tensor):
         return [value]
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return [part for part in parts if isinstance(part, torch.Tensor)]
+    return [tensor for part in parts for tensor in flat(part)]
 
 
 def named_parts(value: Any) -> dict[str, Any]:

@@ -86,6 +86,23 @@ def test_data_that_is_still_being_made_is_waited_for(pipe, slow_work, backend):
         assert result.sum().item() == value * 512 * 512
 
 
+@pytest.mark.parametrize("graphs", [[], [1, 4]])
+@pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard"])
+def test_what_a_model_takes_is_waited_for_and_not_given_to_others_before_it_is_read(pipe, slow_work, end, graphs):
+    config = {"factory": "helpers:Double", "max": 4, "batching": "max", "row_shape": [N], "graphs": graphs}
+    model = pipe(f"S[TorchModel,{end}]", **config)
+    for value in range(1, 4):
+        data = [torch.zeros(1, N, device="cuda") for _ in range(4)]
+        slow_work()
+        for each in data:
+            each.fill_(value)
+        results = [request["result"] for request in model([{"data": each} for each in data])]
+        del data, each
+        for _ in range(4):
+            torch.empty(1, N, device="cuda").fill_(7)
+        assert [result.sum().item() for result in results] == [2 * value * N] * 4
+
+
 @pytest.mark.parametrize("backend", ["SyncTensor[TellStream]", "S[TellStream,SyncTensor]", "S[TellStream,StreamGuard]"])
 def test_each_instance_has_a_stream_of_its_own_and_never_the_default_one(pipe, backend):
     guarded = pipe(backend, instance_num=4)
