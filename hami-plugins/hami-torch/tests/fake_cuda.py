@@ -81,6 +81,7 @@ def cuda(monkeypatch):
         def __init__(self) -> None:
             self.log: list[str] = []
             self.default = FakeStream(0, self.log)
+            self.default.idle = False
             self.current = self.default
             self.streams = 0
             self.capturing: FakeGraph | None = None
@@ -132,6 +133,7 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "default_stream", lambda device: fake.default)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda.memory, "get_allocator_backend", lambda: "native")
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: fake.current.cuda_stream, raising=False)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)

@@ -99,6 +99,16 @@ def test_a_capture_that_fails_is_ended_for_torch_too(cuda, monkeypatch):
     assert not any(_streams._lent.values())
 
 
+def test_an_allocator_with_which_torch_would_end_the_process_is_refused(cuda, monkeypatch):
+    monkeypatch.setattr(torch.cuda.memory, "get_allocator_backend", lambda: "cudaMallocAsync")
+    with pytest.raises(hami.ConfigError) as raised:
+        Graphs(lambda x: x, [2], torch.zeros(2, 2), "TorchModel")
+    assert message(raised) == (
+        'TorchModel: "graphs" need torch\'s native allocator, and this process uses cudaMallocAsync: take it out of '
+        'PYTORCH_CUDA_ALLOC_CONF, or leave "graphs" out'
+    )
+
+
 @pytest.mark.parametrize(
     ("part", "fits"),
     [(row(1), True), (torch.zeros(1, 3), False), (torch.zeros(1, 2, dtype=torch.float64), False)],

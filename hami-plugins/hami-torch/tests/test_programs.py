@@ -58,6 +58,19 @@ def test_an_exported_program_takes_another_dtype(pipe, tmp_path):
     assert result.tolist() == [[3, 6]]
 
 
+def test_what_torch_warns_of_itself_while_it_reads_a_program_is_no_error(pipe, tmp_path, monkeypatch):
+    load = torch.export.load
+
+    def warning(path):
+        warnings.warn("The given buffer is not writable, and PyTorch does not support …", UserWarning, stacklevel=2)
+        return load(path)
+
+    monkeypatch.setattr(torch.export, "load", warning)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert pipe("TorchModel", model=export(tmp_path / "m.pt2"))({"data": X})["result"].tolist() == [[2, 4]]
+
+
 @pytest.mark.parametrize("name", ["m.pt", "m.torchscript"])
 def test_torchscript_runs(pipe, tmp_path, name):
     assert pipe("TorchModel", model=script(tmp_path / name), max=4)({"data": X})["result"].tolist() == [[2, 4]]

@@ -32,6 +32,13 @@ class Graphs:
 
     def __init__(self, call: Callable[..., Any], sizes: Sequence[int], example: torch.Tensor, owner: str) -> None:
         """`example` has as many rows as the largest size; its values do not matter."""
+        allocator = torch.cuda.memory.get_allocator_backend()
+        if allocator != "native":
+            # torch 2.11 ends the process when a capture fails, and at times when graphs are freed.
+            raise hami.ConfigError(
+                f'{owner}: "graphs" need torch\'s native allocator, and this process uses {allocator}: take it out of '
+                'PYTORCH_CUDA_ALLOC_CONF, or leave "graphs" out'
+            )
         self.sizes = sorted(sizes)
         self._input = example
         self._lock = threading.Lock()  # guards the buffers: concurrent callers take turns

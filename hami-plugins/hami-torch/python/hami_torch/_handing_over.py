@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hami_torch._rows import rows_of_batch
-from hami_torch._streams import arrive, current, forget, keep, using
+from hami_torch._streams import arrive, current, follow, forget, keep, using
 from hami_torch._torch import torch
 
 Wait = Callable[[torch.cuda.Stream], None]  # returns when the work on a stream is done
@@ -23,7 +23,7 @@ def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, wait: Wait
         come = list(tensors_in(rows.whole))
         rows.arrive(stream.device)
     if come:
-        stream.wait_stream(outer)
+        follow(stream, outer)
     with using(stream):
         backend.forward(batch)
     hand_over(batch, stream, outer, wait)
