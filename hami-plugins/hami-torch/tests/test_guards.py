@@ -12,7 +12,7 @@ from fake_cuda import DEVICE
 from helpers import message
 
 from hami_torch import _streams
-from hami_torch._handing_over import run_on
+from hami_torch._handing_over import hand_over, run_on
 from hami_torch._rows import Rows
 from hami_torch.stream_guard import StreamGuard
 from hami_torch.stream_pool import StreamPool
@@ -106,7 +106,7 @@ def test_nobody_gets_a_stream_that_another_has_and_those_given_back_come_first(c
     assert _streams.lease(DEVICE).cuda_stream in {stream.cuda_stream for stream in held}
 
 
-def test_a_stream_waits_for_tensors_from_outside_and_not_for_its_own(cuda):
+def test_a_stream_waits_for_tensors_from_outside_and_not_for_its_own(cuda, held):
     stream = _streams.lease(DEVICE)
     tensor = cuda.tensor()
     _streams.arrive([tensor], DEVICE)
@@ -114,13 +114,44 @@ def test_a_stream_waits_for_tensors_from_outside_and_not_for_its_own(cuda):
     with torch.cuda.stream(stream):
         _streams.arrive([tensor], DEVICE)
         assert cuda.log == ["1 waits for 0"]
+        held.clear()
         _streams.arrive([cuda.made(stream)], DEVICE)
         cuda.default.idle = True
         _streams.arrive([tensor], DEVICE)  # whatever was done on it is done
     assert cuda.log == ["1 waits for 0"]
 
 
-def test_on_a_stream_of_the_callers_own_memory_is_kept_since_nobody_hands_over(cuda):
+@pytest.fixture
+def held(cuda):
+    """What arrives on this thread is held, as in a guard."""
+    tensors = []
+    before = _streams.hold(tensors)
+    yield tensors
+    _streams.hold(before)
+
+
+def test_what_arrives_in_a_guard_is_held_until_it_hands_over(cuda, held):
+    stream = _streams.lease(DEVICE)
+    data = {"first": [cuda.tensor()], "second": cuda.tensor()}
+    with torch.cuda.stream(stream):
+        _streams.arrive([data, data], DEVICE)
+        assert cuda.log == ["1 waits for 0"]
+        assert held == [[data, data]]
+        hand_over([], stream, cuda.default, None)
+    assert cuda.log == ["1 waits for 0", "0 waits for 1"]
+    assert held == []
+
+
+def test_what_a_failed_batch_left_behind_is_recorded_and_not_held_for_ever(cuda, held):
+    with torch.cuda.stream(_streams.lease(DEVICE)):
+        _streams.arrive([cuda.tensor(), cuda.tensor()], DEVICE)
+        later = cuda.tensor()
+        _streams.arrive([later], DEVICE)
+    assert cuda.log == ["1 waits for 0", "1 waits for 0", "memory kept for 1", "memory kept for 1"]
+    assert held == [[later]]
+
+
+def test_without_a_guard_memory_is_recorded_since_nobody_hands_over(cuda):
     with torch.cuda.stream(torch.cuda.Stream(DEVICE)):
         _streams.arrive([cuda.tensor(), cuda.tensor()], DEVICE)
     assert cuda.log == ["1 waits for 0", "memory kept for 1", "memory kept for 1"]
@@ -146,16 +177,16 @@ TAKING = NESTED | {
     ("backend", "form"),
     [(each, "alone") for each in TAKING] + [(each, form) for each in NESTED for form in ("list", "dict")],
 )
-def test_every_backend_waits_for_what_was_made_outside_its_guard(pipe, cuda, monkeypatch, backend, form):
+def test_every_backend_waits_for_what_was_made_outside_its_guard(pipe, cuda, held, monkeypatch, backend, form):
     for module in ("_streams", "_tensor"):
         monkeypatch.setattr(f"hami_torch.{module}.current_handle", lambda device: cuda.current.cuda_stream)
-    monkeypatch.setitem(_streams._lent, torch.device("cpu"), {1})
     tensor = torch.zeros(1, 3, 4, 4).as_subclass(type(cuda.tensor()))
     tensor.log = cuda.log
     node = pipe(backend, **TAKING[backend])
     with torch.cuda.stream(_streams.lease(DEVICE)):
         node({"data": {"alone": tensor, "list": [tensor], "dict": {"x": tensor}}[form]})
     assert cuda.log == ["1 waits for 0"]
+    assert any(each is tensor for each in _streams.tensors_in(held))
 
 
 HANDED = [(_streams.spin, "the CPU waits for 1"), (_streams.sleep, "the CPU waits for 1"), (None, "0 waits for 1")]
@@ -171,7 +202,7 @@ class Makes:
 
 
 @pytest.mark.parametrize(("wait", "handed"), HANDED)
-def test_what_leaves_a_guard_is_in_order_outside(cuda, wait, handed):
+def test_what_leaves_a_guard_is_in_order_outside(cuda, held, wait, handed):
     stream = _streams.lease(DEVICE)
     batch = [{"data": cuda.tensor()}]
     run_on(stream, batch, Makes(cuda), wait)
@@ -181,6 +212,18 @@ def test_what_leaves_a_guard_is_in_order_outside(cuda, wait, handed):
     with torch.cuda.stream(stream):
         _streams.arrive(batch[0]["result"], DEVICE)
     assert cuda.log == ["1 waits for 0"]
+
+
+def test_what_a_backend_leaves_behind_that_fails_in_a_guard_is_recorded(cuda):
+    class Fails:
+        def forward(self, batch):
+            _streams.arrive([cuda.tensor()], DEVICE)
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        run_on(_streams.lease(DEVICE), [{"data": cuda.tensor()}], Fails())
+    assert cuda.log == ["1 waits for 0", "1 waits for 0", "memory kept for 1", "memory kept for 1"]
+    assert _streams.hold(None) is None
 
 
 def test_what_came_in_is_handed_back_where_nothing_is_left_on_the_gpu(cuda):
@@ -255,11 +298,13 @@ def test_a_bare_guard_makes_its_stream_the_current_one_until_it_is_closed(on_cud
     bare.children = []
     bare.init({})
     assert on_cuda.current.cuda_stream == 1
+    assert _streams._this.held == []
     batch = [{"data": on_cuda.made(on_cuda.current)}]
     bare.forward(batch)
     assert batch[0]["result"] is batch[0]["data"]
     assert on_cuda.log == ["memory kept for 0", handed]
     bare.close()
+    assert _streams._this.held is None
     assert on_cuda.current is on_cuda.default
     assert not _streams._lent[DEVICE]
 

@@ -27,6 +27,7 @@ class Guard(hami.Backend):
     _wait_for: Wait | None = None  # how the CPU waits for the work, if it does
     _stream: torch.cuda.Stream | None = None
     _before: torch.cuda.Stream | None = None  # what was current before, where this one's stream took its place
+    _held_outside: list[Any] | None = None
 
     def init(self, options: Any) -> None:
         self._device = device_of(self.device, type(self).__name__)
@@ -35,6 +36,7 @@ class Guard(hami.Backend):
             if not self.children:
                 self._before = _streams.current(self._device)
                 torch.cuda.set_stream(self._stream)
+                self._held_outside = _streams.hold([])
 
     def min(self) -> int | None:
         return self.children[0].min if self.children else None
@@ -63,6 +65,7 @@ class Guard(hami.Backend):
             return
         if self._before is not None:
             torch.cuda.set_stream(self._before)
+            _streams.hold(self._held_outside)
         self._stream.synchronize()  # the next holder finds it idle
         _streams.give_back(self._stream)
         self._stream = self._before = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from hami_torch._rows import rows_of_batch
-from hami_torch._streams import arrive, current, follow, forget, keep, using
+from hami_torch._streams import arrive, current, follow, forget, hold, keep, let_go, tensors_in, using
 from hami_torch._torch import torch
 
 Wait = Callable[[torch.cuda.Stream], None]  # returns when the work on a stream is done
@@ -24,16 +24,23 @@ def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, wait: Wait
         rows.arrive(stream.device)
     if come:
         follow(stream, outer)
-    with using(stream):
-        backend.forward(batch)
-    hand_over(batch, stream, outer, wait)
-    del come  # only now: whoever has the memory next works after this on `outer`
+    held: list[Any] = []
+    held_outside = hold(held)
+    try:
+        with using(stream):
+            backend.forward(batch)
+        hand_over(batch, stream, outer, wait)
+    except BaseException:
+        keep([come, held], stream)
+        raise
+    finally:
+        hold(held_outside)
 
 
 def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Stream, wait: Wait | None) -> None:
     """Hand the results of a batch, made on `stream`, over to those who work on `outer`; `wait` as for run_on.
 
-    What the batch came with is handed back by this too, so it is said also where no result is on the GPU.
+    What the batch came with is handed back too, so this is said also where no result is on the GPU.
     """
     rows = rows_of_batch(batch, "result")
     if rows is None:
@@ -50,16 +57,4 @@ def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Str
         wait(stream)
     else:
         outer.wait_stream(stream)
-
-
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the CUDA tensors in a value: itself, or those in its lists and dicts."""
-    if isinstance(value, torch.Tensor):
-        if value.is_cuda:
-            yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors_in(part)
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from tensors_in(part)
+    let_go()

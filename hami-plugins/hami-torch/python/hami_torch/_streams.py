@@ -8,7 +8,8 @@ that come in, `hand_over` (_handing_over.py) by the guard when its work is given
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from hami_torch._torch import torch
 
@@ -101,23 +102,48 @@ def sleep(stream: torch.cuda.Stream) -> None:
     done.synchronize()
 
 
-def arrive(tensors: Iterable[torch.Tensor], device: torch.device) -> None:
-    """Let the current stream wait for tensors that were made outside it.
+class _OfThread(threading.local):
+    """What came into the guard that this thread works for, until that has handed over; None without a guard."""
 
-    Their memory is not given to others too soon: a request holds its data until it ends, and on a guard's stream that
-    is after the handing over. On a stream that is the caller's own nobody hands over, so there it is kept.
+    held: list[Any] | None = None
+
+
+_this = _OfThread()
+
+
+def hold(held: list[Any] | None) -> list[Any] | None:
+    """Have what arrives on this thread held in that list from now on, and return the one before."""
+    before, _this.held = _this.held, held
+    return before
+
+
+def let_go(read_on: torch.cuda.Stream | None = None) -> None:
+    """Drop what was held. Who gets its memory next works after what read it, but where that is still to be done."""
+    if _this.held:
+        if read_on is not None:
+            keep(_this.held, read_on)
+        _this.held.clear()
+
+
+def arrive(value: Any, device: torch.device) -> None:
+    """Let the current stream wait for tensors made outside it, and keep their memory until it has read them.
+
+    In a guard they are held until it hands over, which costs less than to record each on the stream.
     """
     handle = current_handle(device)
-    if handle == 0:
-        return
-    strangers = (tensor for tensor in tensors if getattr(tensor, _MADE_ON, None) != handle and tensor.is_cuda)
-    first = next(strangers, None)
-    if first is None:
+    if handle == 0 or not any(_made_elsewhere(tensor, handle) for tensor in tensors_in(value)):
         return
     stream = current(device)
     follow(stream, torch.cuda.default_stream(device))
-    if handle not in _lent.get(device, ()):
-        keep([first, *strangers], stream)
+    if _this.held is None:
+        keep(value, stream)
+    else:
+        let_go(stream)  # of a batch that failed and was not handed over
+        _this.held.append(value)
+
+
+def _made_elsewhere(tensor: torch.Tensor, handle: int) -> bool:
+    return getattr(tensor, _MADE_ON, None) != handle
 
 
 def follow(stream: torch.cuda.Stream, other: torch.cuda.Stream) -> None:
@@ -129,15 +155,28 @@ def follow(stream: torch.cuda.Stream, other: torch.cuda.Stream) -> None:
         stream.wait_stream(other)
 
 
-def keep(tensors: Iterable[torch.Tensor], stream: torch.cuda.Stream) -> None:
+def keep(value: Any, stream: torch.cuda.Stream) -> None:
     """Have the memory of tensors not given to others before `stream` is done with it."""
     seen = set()
-    for tensor in tensors:
+    for tensor in tensors_in(value):
         base = tensor._base
         whole = id(tensor if base is None else base)  # the rows of a batch are views of one tensor
         if whole not in seen:
             seen.add(whole)
             tensor.record_stream(stream)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the CUDA tensors in a value: itself, or those in its lists, tuples and dicts."""
+    if isinstance(value, torch.Tensor):
+        if value.is_cuda:
+            yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors_in(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors_in(part)
 
 
 def made(tensor: torch.Tensor, handle: int) -> None:

@@ -9,7 +9,7 @@ import hami
 
 from hami_torch._device import as_current, device_of, is_current, out_of_memory
 from hami_torch._rows import Rows, rows_of_batch, whole_of
-from hami_torch._streams import arrive, current_handle, made
+from hami_torch._streams import arrive, current, current_handle, let_go, made
 from hami_torch._torch import torch
 
 _NOTHING = object()
@@ -47,6 +47,8 @@ class TensorBackend(hami.Backend):
             if keeps_grad:
                 torch._C._set_grad_enabled(True)
         # Here the exception is gone, and with its traceback the frames that held the tensors of the batch.
+        if self.torch_device.type == "cuda":
+            let_go(current(self.torch_device))
         raise out_of_memory(self.torch_device, type(self).__name__, reason)
 
     def run(self, batch: list[Any]) -> None:
@@ -61,7 +63,7 @@ class TensorBackend(hami.Backend):
                 found.append((item, take(item)))
             except hami.Error as error:
                 item.fail(error)
-        arrive((tensor for _, value in found for tensor in flat(value)), self.torch_device)
+        arrive([value for _, value in found], self.torch_device)
         return found
 
     def whole(self, batch: list[Any]) -> tuple[torch.Tensor, list[int]] | None:
@@ -161,11 +163,11 @@ def rows_of(tensor: torch.Tensor, item: Any, owner: str, name: str = "data") -> 
 
 
 def flat(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of a value: itself, or those in its lists, tuples and dicts."""
+    """Return the tensors of a value: itself, or those of a list or dict."""
     if isinstance(value, torch.Tensor):
         return [value]
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-    return [tensor for part in parts for tensor in flat(part)]
+    return [part for part in parts if isinstance(part, torch.Tensor)]
 
 
 def named_parts(value: Any) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import hami
 import pytest
 import torch
 
+from hami_torch.backend import TensorBackend
+
 N = 1 << 20
 
 
@@ -101,6 +103,27 @@ def test_what_a_model_takes_is_waited_for_and_not_given_to_others_before_it_is_r
         for _ in range(4):
             torch.empty(1, N, device="cuda").fill_(7)
         assert [result.sum().item() for result in results] == [2 * value * N] * 4
+
+
+def test_what_goes_from_node_to_node_is_not_given_to_others_before_it_is_read(pipe, slow_work):
+    """In a graph of nodes nobody else holds what one node gave the next; the first goes on to other requests."""
+
+    @hami.register
+    class ReadsLate(TensorBackend):
+        def run(self, batch):
+            for item, tensor in self.read(batch):
+                slow_work()
+                self.give(item, tensor.double())
+
+    nodes = hami.pipe(
+        {
+            "first": {"backend": "S[TorchModel,SyncTensor]", "factory": "helpers:Double", "next": "second"},
+            "second": {"backend": "S[ReadsLate,StreamGuard]"},
+        }
+    )
+    with nodes, ThreadPoolExecutor(4) as threads:
+        ask = lambda n: nodes({"data": torch.full((1, N), float(n), device="cuda")})["result"].sum().item()  # noqa: E731
+        assert list(threads.map(ask, range(12))) == [2 * n * N for n in range(12)]
 
 
 @pytest.mark.parametrize("backend", ["SyncTensor[TellStream]", "S[TellStream,SyncTensor]", "S[TellStream,StreamGuard]"])

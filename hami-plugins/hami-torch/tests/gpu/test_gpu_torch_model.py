@@ -123,23 +123,24 @@ class TakesTooMuch(torch.nn.Module):
         return x + 1
 
 
-def test_out_of_memory_fails_that_batch_and_its_memory_is_returned(pipe):
-    alive = pipe(
-        "S[GpuTensor,TorchModel,SyncTensor]", factory="test_gpu_torch_model:TakesTooMuch", max=4, batching="max"
-    )
-    assert alive({"data": torch.zeros(1)})["result"].item() == 1
+@pytest.mark.parametrize(
+    ("backend", "device"), [("S[GpuTensor,TorchModel,SyncTensor]", "cpu"), ("S[TorchModel,SyncTensor]", "cuda")]
+)
+def test_out_of_memory_fails_that_batch_and_its_memory_is_returned(pipe, backend, device):
+    alive = pipe(backend, factory="test_gpu_torch_model:TakesTooMuch", max=4, batching="max")
+    assert alive({"data": torch.zeros(1, device=device)})["result"].item() == 1
     gc.collect()
     before = torch.cuda.memory_allocated()
     errors = []
     for _ in range(3):
         with pytest.raises(hami.BatchError) as raised:
-            alive([{"data": torch.full((1, 1 << 24), value)} for value in (1.0, 100_000.0)])
+            alive([{"data": torch.full((1, 1 << 24), value, device=device)} for value in (1.0, 100_000.0)])
         errors.append(raised.value)  # kept: an exception must not hold the memory of its batch
         assert [type(error) for _, error in raised.value.errors] == [MemoryError, MemoryError]
         assert str(raised.value.errors[0][1]).startswith("TorchModel: out of memory on cuda:0: CUDA out of memory.")
         del raised
     assert torch.cuda.memory_allocated() <= before + 1024
-    assert alive({"data": torch.zeros(1)})["result"].item() == 1
+    assert alive({"data": torch.zeros(1, device=device)})["result"].item() == 1
 
 
 def test_a_closed_pipe_has_returned_its_memory(pipe, tmp_path):
