@@ -58,17 +58,29 @@ def test_an_exported_program_takes_another_dtype(pipe, tmp_path):
     assert result.tolist() == [[3, 6]]
 
 
-def test_what_torch_warns_of_itself_while_it_reads_a_program_is_no_error(pipe, tmp_path, monkeypatch):
-    load = torch.export.load
+@pytest.mark.parametrize(
+    ("module", "name", "write", "warning"),
+    [
+        (
+            torch.export,
+            "m.pt2",
+            export,
+            UserWarning("The given buffer is not writable, and PyTorch does not support …"),
+        ),
+        (torch.jit, "m.pt", script, DeprecationWarning("`torch.jit.load` is deprecated. Please switch to …")),
+    ],
+)
+def test_what_torch_warns_of_itself_is_no_error(pipe, tmp_path, monkeypatch, module, name, write, warning):
+    load, path = module.load, write(tmp_path / name)
 
-    def warning(path):
-        warnings.warn("The given buffer is not writable, and PyTorch does not support …", UserWarning, stacklevel=2)
-        return load(path)
+    def warning_load(*arguments, **options):
+        warnings.warn(warning, stacklevel=2)
+        return load(*arguments, **options)
 
-    monkeypatch.setattr(torch.export, "load", warning)
+    monkeypatch.setattr(module, "load", warning_load)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert pipe("TorchModel", model=export(tmp_path / "m.pt2"))({"data": X})["result"].tolist() == [[2, 4]]
+        assert pipe("TorchModel", model=path)({"data": X})["result"].tolist() == [[2, 4]]
 
 
 @pytest.mark.parametrize("name", ["m.pt", "m.torchscript"])

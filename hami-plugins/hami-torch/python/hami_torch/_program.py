@@ -12,7 +12,8 @@ import threading
 import warnings
 import weakref
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import hami
@@ -89,22 +90,36 @@ def _make(source: Source, owner: str) -> Program:
             "torch.export.save, torch._inductor.aoti_compile_and_package or torch.jit.save writes"
         )
     try:
-        if any("/aotinductor/" in name for name in names):
-            return _compiled(source, owner)
-        if any(name.endswith("/constants.pkl") for name in names) and not source.model.endswith(".pt2"):
-            return Program(_placed(torch.jit.load(source.model, map_location=source.device).eval(), source))
-        if any(name.endswith("/data.pkl") for name in names) and not source.model.endswith(".pt2"):
-            raise hami.ConfigError(
-                f'{owner}: "{source.model}" holds weights, not a program; give it as "weights", with the "factory" '
-                "that makes their module"
-            )
-        return _exported(source)
+        with _without_torchs_warnings():
+            return _read(names, source, owner)
     except hami.Error:
         raise
     except Exception as error:  # torch's readers raise what they like
         raise hami.ConfigError(
             f'{owner}: torch {torch.__version__} cannot load "{source.model}": {first_line(error)}'
         ) from error
+
+
+@contextmanager
+def _without_torchs_warnings() -> Iterator[None]:
+    """Leave out what torch says of its own reading; where warnings are errors that would be the end of it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+        warnings.filterwarnings("ignore", "`torch.jit.load` is deprecated", DeprecationWarning)
+        yield
+
+
+def _read(names: list[str], source: Source, owner: str) -> Program:
+    if any("/aotinductor/" in name for name in names):
+        return _compiled(source, owner)
+    if any(name.endswith("/constants.pkl") for name in names) and not source.model.endswith(".pt2"):
+        return Program(_placed(torch.jit.load(source.model, map_location=source.device).eval(), source))
+    if any(name.endswith("/data.pkl") for name in names) and not source.model.endswith(".pt2"):
+        raise hami.ConfigError(
+            f'{owner}: "{source.model}" holds weights, not a program; give it as "weights", with the "factory" '
+            "that makes their module"
+        )
+    return _exported(source)
 
 
 def _names_in(path: str) -> list[str] | None:
@@ -170,10 +185,7 @@ def _placed(module: Any, source: Source) -> Any:
 
 
 def _exported(source: Source) -> Program:
-    with warnings.catch_warnings():
-        # torch 2.11 says so of its own reading of the file; where warnings are errors that would be the end of it.
-        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
-        program = torch.export.load(source.model)
+    program = torch.export.load(source.model)
     rows, most = _range_of(program)
     try:
         from torch.export.passes import move_to_device_pass
