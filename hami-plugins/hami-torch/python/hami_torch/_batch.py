@@ -58,9 +58,10 @@ def run_groups(members: Members, call: Call, backend: TensorBackend) -> None:
         _run([item for item, _ in group], [feed for _, feed in group], [feed.rows for _, feed in group], call, backend)
 
 
-def run_whole(items: list[Any], whole: torch.Tensor, rows: list[int], call: Call, backend: TensorBackend) -> None:
-    """Call the program once for requests whose data are the rows of one tensor, in their order."""
-    _run(items, [Feed([whole], sum(rows), None)], rows, call, backend)
+def run_alike(items: list[Any], parts: list[torch.Tensor], rows: list[int], call: Call, backend: TensorBackend) -> None:
+    """Call the program once for requests whose data are those tensors: one for each, or one of which each has rows."""
+    feeds = [Feed([part], len(part), None) for part in parts]
+    _run(items, feeds, rows, call, backend)
 
 
 def _run(items: list[Any], feeds: list[Feed], rows: list[int], call: Call, backend: TensorBackend) -> None:

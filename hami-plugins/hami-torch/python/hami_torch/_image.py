@@ -21,19 +21,19 @@ class ImageBackend(TensorBackend):
             self._by_shape(batch)
 
     def _as_one(self, batch: list[Any]) -> bool:
-        """Work on a batch that is one tensor already, without a look at each picture; False if it is none."""
-        found = self.whole(batch)
-        if found is None or found[0].ndim != 4:
+        """Work on pictures of one shape as on one tensor, without a look at each; False if they are something else."""
+        found = self.parts(batch)
+        if found is None or found[0][0].ndim != 4:
             return False
-        whole, rows = found
+        parts, rows = found
         try:
-            self.check_image(whole)
+            self.check_image(parts[0])
             settings = {self.setting(item) for item in batch}
         except hami.Error:
             return False  # whose fault it is, is seen one by one
         if len(settings) > 1:
             return False
-        self.give_rows(batch, self.apply(whole, settings.pop()), rows)
+        self.give_rows(batch, self.apply(gathered(parts), settings.pop()), rows)
         return True
 
     def _by_shape(self, batch: list[Any]) -> None:

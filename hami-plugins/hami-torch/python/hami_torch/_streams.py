@@ -102,6 +102,9 @@ def sleep(stream: torch.cuda.Stream) -> None:
     done.synchronize()
 
 
+_OFTEN = 2  # a batch arrives so often at most, as a rule; what is held beyond that was left behind by one that failed
+
+
 class _OfThread(threading.local):
     """What came into the guard that this thread works for, until that has handed over; None without a guard."""
 
@@ -138,7 +141,8 @@ def arrive(value: Any, device: torch.device) -> None:
     if _this.held is None:
         keep(value, stream)
     else:
-        let_go(stream)  # of a batch that failed and was not handed over
+        if len(_this.held) >= _OFTEN:
+            let_go(stream)
         _this.held.append(value)
 
 

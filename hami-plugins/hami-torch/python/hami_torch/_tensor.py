@@ -66,29 +66,32 @@ class TensorBackend(hami.Backend):
         arrive([value for _, value in found], self.torch_device)
         return found
 
-    def whole(self, batch: list[Any]) -> tuple[torch.Tensor, list[int]] | None:
-        """Return the `data` of a batch as one tensor on the device, and how many rows of it each request has.
+    def parts(self, batch: list[Any]) -> tuple[list[torch.Tensor], list[int]] | None:
+        """Return the `data` of a batch as tensors on the device to be gathered as they are, and each request's rows.
 
-        The results of a batch are rows of one tensor, so the next backend has that again: what it checks there need
-        not be checked of each. None if the requests hold anything else, or one holds no rows.
+        That is one tensor where the requests hold the rows of one, as the results of a batch are, so what the next
+        backend checks there need not be checked of each; else one for each request, of equal shapes. None if the
+        requests hold anything else, or one holds no rows.
         """
         rows = rows_of_batch(batch)
         if rows is not None:
             if rows.whole.device != self.torch_device or 0 in rows.counts:
                 return None
             rows.arrive(self.torch_device)
-            return rows.whole, rows.counts
-        parts = [item.get("data") for item in batch]
-        if set(map(type, parts)) != {torch.Tensor}:
+            return [rows.whole], rows.counts
+        each = [item.get("data") for item in batch]
+        if set(map(type, each)) != {torch.Tensor}:
             return None
-        whole = whole_of(parts)
-        if whole is None or not whole.ndim or whole.device != self.torch_device:
+        whole = whole_of(each)
+        parts = each if whole is None else [whole]
+        first = parts[0]
+        if not first.ndim or first.device != self.torch_device or (whole is None and not _alike(parts)):
             return None
-        counts = [part.shape[0] for part in parts]
+        counts = [part.shape[0] for part in each]
         if 0 in counts:
             return None
-        arrive(parts, self.torch_device)
-        return whole, counts
+        arrive(each, self.torch_device)
+        return parts, counts
 
     def give_rows(self, batch: list[Any], whole: torch.Tensor, counts: list[int]) -> None:
         """Set the result of each request of a batch to its rows of one tensor."""
@@ -160,6 +163,12 @@ def rows_of(tensor: torch.Tensor, item: Any, owner: str, name: str = "data") -> 
             f'{owner}: "{name}" is {show(tensor)}, and request_size is {size}: axis 0 has as many rows as request_size'
         )
     return tensor
+
+
+def _alike(tensors: list[torch.Tensor]) -> bool:
+    first = tensors[0]
+    shape, dtype, device = first.shape, first.dtype, first.device
+    return all(each.shape == shape and each.dtype == dtype and each.device == device for each in tensors)
 
 
 def flat(value: Any) -> list[torch.Tensor]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import hami
 
-from hami_torch._batch import Feed, feed_of, run_groups, run_whole
+from hami_torch._batch import Feed, feed_of, run_alike, run_groups
 from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
@@ -121,14 +121,14 @@ class TorchModel(TensorBackend):
 
     def run(self, batch: list[Any]) -> None:
         assert self._program is not None, "forward after close"
-        found = self.whole(batch)
+        found = self.parts(batch)
         if found is not None and self._fits_together(batch, *found):
-            run_whole(batch, *found, self._call, self)
+            run_alike(batch, *found, self._call, self)
         else:
             run_groups(self.read(batch, self._feed), self._call, self)
 
-    def _fits_together(self, batch: list[Any], whole: torch.Tensor, rows: list[int]) -> bool:
-        return rows == [size_of(item) for item in batch] and (self._scaling is None or self._scaling.fits(whole))
+    def _fits_together(self, batch: list[Any], parts: list[torch.Tensor], rows: list[int]) -> bool:
+        return rows == [size_of(item) for item in batch] and (self._scaling is None or self._scaling.fits(parts[0]))
 
     def _feed(self, item: Any) -> Feed:
         feed = feed_of(item, self.check)
