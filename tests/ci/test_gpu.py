@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -67,6 +68,24 @@ def test_the_report_has_what_was_measured_what_was_missed_and_what_is_missing(gp
         "* `d` ended with 1",
     ):
         assert line in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [
+        ("raise SystemExit(3)", "`it` ended with 3; of it is above: 1"),
+        ("import threading; threading.Event().wait()", "`it` was ended, it took too long; of it is above: 1"),
+        ("", None),
+    ],
+)
+def test_a_measurement_that_printed_a_part_and_then_failed_is_not_complete(gpu, tmp_path, ends, says):
+    result = {"question": "a / b", "value": 1.5, "bound": ">= 1.0", "holds": True, "details": {}}
+    (tmp_path / "it.py").write_text(f"print('RESULT ' + {json.dumps(json.dumps(result))}, flush=True)\n{ends}\n")
+    report = gpu.Report(tmp_path / "results.md")
+    gpu.measure("it", tmp_path, report, {}, limit=5 if says and "long" in says else 60)
+    assert report.measured == [result]
+    assert report.missing == ([says] if says else [])
+    assert report.good is (says is None)
 
 
 def test_tests_are_counted_by_what_became_of_them(gpu, tmp_path):
