@@ -316,3 +316,27 @@ def test_a_deadline_is_a_moment_of_the_monotonic_clock() -> None:
         future = pipe.submit({"data": 2, "deadline": time.monotonic() + 3600})
         cls.gate.open()
         assert future.result(PATIENCE)["result"] == 102
+
+
+@pytest.mark.parametrize(
+    "config", [{"backend": "TestRefusing"}, {"backend": "S[TestRefusing,Identity]", "instance_num": 2}]
+)
+def test_what_failed_to_start_is_freed(config: dict[str, Any]) -> None:
+    """Its error holds the frame of init, that the options, and those must not lead back to the error."""
+    made: list[weakref.ref[hami.Backend]] = []
+
+    class Refusing(hami.Backend):
+        def init(self, options: Any) -> None:
+            assert options["init_event"]
+            made.append(weakref.ref(self))
+            raise ValueError("no model")
+
+        def forward(self, batch: list[Any]) -> None: ...
+
+    hami.register("TestRefusing")(Refusing)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="no model"):
+            hami.pipe(config)
+    gc.collect()
+    assert made
+    assert not any(backend() for backend in made)

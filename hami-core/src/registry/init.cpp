@@ -66,6 +66,8 @@ BackendPtr Init::make(const Plan& plan) {
     backend->init(init);
   } catch (...) {
     Error error = current_error();
+    // The event is about to hold this error, whose frames may hold the options: a circle that Python's collector cannot see.
+    options_->erase(kInitEvent);
     if (error.notes().empty()) error = error.with_note("init of " + plan.label);
     throw error;
   }
