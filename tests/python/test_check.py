@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conftest import Run
+import pytest
+from conftest import Run, Site
 
 TEN = """\
 requires = ["acme-none>=1"]
@@ -59,7 +60,7 @@ unknown parameter "tme" for Sleep; did you mean "time"?  (accepts: time: duratio
   in  Sleep(tme=3)   (node "detect", ten.toml:13)
             ^^^
 
-parameter "max" of InstanceDispatcher takes int, got "four"
+parameter "max" of InstanceDispatcher takes int of at least 1, got "four"
   in  max = "four"   (node "detect", ten.toml:14)
       ^^^
 
@@ -108,3 +109,26 @@ def test_keys_of_a_node_with_an_unknown_backend_are_not_judged(hami_command: Run
     done = hami_command("check", "one.toml", HAMI_PLUGINS="")
     assert done.stdout.startswith('backend "Loog" not found')
     assert done.stdout.endswith("\n\n1 problem in one.toml\n")
+
+
+def test_what_model_loader_leaves_out_does_not_hide_what_is_wrong_elsewhere(hami_command: Run, site: Site) -> None:
+    site.install("acme-broken")
+    text = "S[ModelLoader[(.onnx)Identity,(.trt)AcmeEngine],AcmeEngine]"
+    settings = {"site": site.folder, "HAMI_PLUGINS": "broken"}
+    done = hami_command("check", text, "--set", "model=a.onnx", **settings)
+    assert done.returncode == 1
+    assert "No module named 'acme_engine_runtime'" in done.stdout
+    assert done.stdout.endswith(f"\n\n1 problem in {text}\n")
+    done = hami_command("run", text, "--set", "model=a.onnx", "--text", "x", **settings)
+    assert done.returncode == 1
+    assert "No module named 'acme_engine_runtime'" in done.stderr
+
+
+@pytest.mark.parametrize("key", ["max", "min"])
+@pytest.mark.parametrize("given", [0, -3])
+def test_limits_below_one_are_told_with_their_place(hami_command: Run, key: str, given: int) -> None:
+    done = hami_command("check", "Identity", "--set", f"{key}={given}", HAMI_PLUGINS="")
+    assert done.returncode == 1
+    assert done.stdout.startswith(
+        f'parameter "{key}" of InstanceDispatcher takes int of at least 1, got "{given}"\n  in  {key} = "{given}"'
+    )

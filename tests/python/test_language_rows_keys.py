@@ -382,6 +382,9 @@ def test_every_thread_body_catches_everything() -> None:
         assert pipe({"data": 1})["result"] == 1
 
 
+REGISTERS_ITSELF = "List[InstancesRegister[Reflect[backend]],Register[StateFul[Forward[node.a]]]]"
+
+
 def test_a_backend_that_calls_its_own_busy_node_gets_an_error() -> None:
     """A backend that calls its own busy node gets an error, not a deadlock."""
     pipes: list[hami.Pipe] = []
@@ -390,3 +393,23 @@ def test_a_backend_that_calls_its_own_busy_node_gets_an_error() -> None:
         pipes.append(pipe)
         with pytest.raises(hami.ReentrantCall):
             pipe({"data": 1})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"backend": "Forward[default.0]"},
+        {"backend": "Proxy[default.0]"},
+        {"a": {"backend": "Forward[b.0]"}, "b": {"backend": "Forward[a.0]", "next": "a"}},
+        {"a": {"backend": "Identity", "node_entrypoint": REGISTERS_ITSELF}},
+    ],
+)
+def test_an_instance_that_is_only_itself_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(hami.ConfigError, match=r'instance "\w+\.\w+" is called by itself, directly or through others'):
+        hami.pipe(config)
+
+
+@pytest.mark.parametrize("backend", ["S[Identity,default.0]", "FanOut[default.0]"])
+def test_an_instance_that_calls_itself_gets_an_error_and_not_the_end_of_the_stack(backend: str) -> None:
+    with hami.pipe(backend) as pipe, pytest.raises(hami.Error):
+        pipe({"data": [1]}, timeout=PATIENCE)

@@ -125,10 +125,13 @@ Plan ExprPlanner::plan_text(const std::string& text) {
   return planner.plan_text_of_source();
 }
 
+// What is wrong with it is not told, so it counts as not told where the same name is used.
 void ExprPlanner::skip_expr(const Expr& expr) {
   const std::size_t before = planning_.problems.size();
   Explanation* const explanation = std::exchange(planning_.explanation, nullptr);
+  std::set<std::string> causes = planning_.causes;
   plan_expr(expr);
+  planning_.causes = std::move(causes);
   planning_.explanation = explanation;
   planning_.problems.erase(planning_.problems.begin() + static_cast<std::ptrdiff_t>(before), planning_.problems.end());
 }

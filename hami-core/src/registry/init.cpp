@@ -1,28 +1,81 @@
 // From plan to backend.
 #include "registry/init.hpp"
 
+#include <utility>
+
 #include "registry/background_thread.hpp"
 #include "registry/one_at_a_time.hpp"
 
 namespace hami {
 namespace {
 
+constexpr std::size_t kMostInside = 1000;  // calls of instances inside each other on one thread
+
 class InstanceProxy final : public Backend {
  public:
   InstanceProxy(std::weak_ptr<PipeContext> context, std::string name)
       : context_(std::move(context)), name_(std::move(name)) {}
   bool is_asynchronous() const noexcept override {
-    const Backend* found = registered();
+    const Inside inside(*this);
+    const Backend* found = inside.again() ? nullptr : registered();
     return !found || found->is_asynchronous();
   }
 
  private:
-  void forward_(Batch batch) override { target().forward(batch); }
-  void forward_with_dep_(Batch batch, Backend& dependency) override { target().forward_with_dep(batch, dependency); }
+  // What this thread asks proxies, each for the one before: an instance that names itself would be asked without end.
+  class Inside {
+   public:
+    explicit Inside(const InstanceProxy& proxy) : proxy_(&proxy), outer_(std::exchange(innermost, this)) {}
+    ~Inside() { innermost = outer_; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+    bool again() const noexcept {
+      for (const Inside* each = outer_; each; each = each->outer_)
+        if (each->proxy_ == proxy_) return true;
+      return false;
+    }
+
+   private:
+    static thread_local Inside* innermost;
+    const InstanceProxy* proxy_;
+    Inside* outer_;
+  };
+
+  // Where no range tells that an instance names itself, its calls do.
+  class Call {
+   public:
+    explicit Call(const InstanceProxy& proxy) {
+      if (inside >= kMostInside) proxy.names_itself(ErrorCode::kReentrantCall);
+      ++inside;
+    }
+    ~Call() { --inside; }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    static thread_local std::size_t inside;
+  };
+
+  [[noreturn]] void names_itself(ErrorCode code) const {
+    throw Error(code, "instance \"" + name_ + "\" is called by itself, directly or through others, without end");
+  }
+  void forward_(Batch batch) override {
+    const Call call(*this);
+    target().forward(batch);
+  }
+  void forward_with_dep_(Batch batch, Backend& dependency) override {
+    const Call call(*this);
+    target().forward_with_dep(batch, dependency);
+  }
   void inject_dependency_(const BackendPtr& dependency) override { target().inject_dependency(dependency); }
-  void post_(Batch batch, Inline how) override { target().post(batch, how); }
+  void post_(Batch batch, Inline how) override {
+    const Call call(*this);
+    target().post(batch, how);
+  }
   // Who asks while the pipe is built may come before the instance: then no range is declared yet.
   Range range_() const override {
+    const Inside inside(*this);
+    if (inside.again()) names_itself(ErrorCode::kConfig);
     const Backend* found = registered();
     return found ? found->range() : Range{};
   }
@@ -47,6 +100,9 @@ class InstanceProxy final : public Backend {
   mutable std::atomic<Backend*> target_{nullptr};
 };
 
+thread_local InstanceProxy::Inside* InstanceProxy::Inside::innermost = nullptr;
+thread_local std::size_t InstanceProxy::Call::inside = 0;
+
 }  // namespace
 
 BackendPtr Init::make(const Plan& plan) {
@@ -55,6 +111,7 @@ BackendPtr Init::make(const Plan& plan) {
     context_->expect(plan.instance, node_);
     return std::make_shared<InstanceProxy>(context_, plan.instance);
   }
+  if (!plan.cls) throw Error(ErrorCode::kInternal, "\"" + plan.label + "\" was planned without a class");
   if (plan.traits.threads == Threads::kOwn && !on_own_thread_) return BackgroundThread::around(plan, *this);
   BackendPtr backend = plan.cls->create();
   const bool takes_turns = plan.cls->traits.threads == Threads::kAny && !is_called_in_turn_;

@@ -27,7 +27,7 @@ Backend& PipeContext::get(const std::string& name) const {
 void PipeContext::check_expected() const {
   for (const auto& [name, node] : expected_) {
     try {
-      get(name);
+      get(name).range();  // an instance that names itself says so
     } catch (const Error& error) {
       throw node.empty() ? error : error.with_note("node \"" + node + "\"");
     }

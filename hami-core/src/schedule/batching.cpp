@@ -68,8 +68,8 @@ void register_batching(Registry& registry) {
       "A hook that leaves `result` has made the `data` of what follows.";
   dispatcher.range = "`min` to `max`";
   dispatcher.params = parse_param_specs(
-      "max: int? 'items of a batch at most; None: what its instances declare';"
-      "min: int? 'items of a batch at least; None: what its instances declare';"
+      "max: int? {1..} 'items of a batch at most; None: what its instances declare';"
+      "min: int? {1..} 'items of a batch at least; None: what its instances declare';"
       "queue_max: int = 1024 {1..} 'how many requests may wait';"
       "on_full: str = 'block' {block,reject} 'a caller waits for room, or its request fails with `QueueFull`';"
       "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run once more, each alone, or all fail';"

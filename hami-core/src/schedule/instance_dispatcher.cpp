@@ -75,12 +75,7 @@ void InstanceDispatcher::add_instances() {
 }
 
 void InstanceDispatcher::set_limits(const Params& params) {
-  const auto limit = [&](const char* name) {
-    const auto given = params.get<std::optional<std::int64_t>>(name);
-    if (given && *given < 1)
-      throw Error(ErrorCode::kConfig, std::string(name) + " is " + std::to_string(*given) + "; it must be at least 1");
-    return given;
-  };
+  const auto limit = [&](const char* name) { return params.get<std::optional<std::int64_t>>(name); };
   if (const auto max = limit("max")) {
     if (declares_max_ && static_cast<std::size_t>(*max) > limits_.max)
       throw Error(ErrorCode::kConfig, "max is " + std::to_string(*max) + "; the backend of node \"" + node_ +
