@@ -69,3 +69,33 @@ def test_a_child_that_a_backend_forks_ends_with_its_forward(child: str, status: 
     assert sorted(done.stdout.split()) == sorted([str(status), "done", *(["child"] if "child" in child else [])])
     assert done.stderr.endswith(told)
     assert bool(done.stderr) == bool(told)
+
+
+def test_a_pipe_that_a_thread_of_the_core_drops_is_closed_in_a_fork_too() -> None:
+    script = """
+        import os, warnings
+        warnings.simplefilter("ignore")
+        @hami.register
+        class Inner(hami.Backend):
+            def forward(self, batch):
+                for item in batch: item["result"] = 1
+            def close(self): closed.append(os.getpid()); done.set()
+        @hami.register
+        class Outer(hami.Backend):
+            def forward(self, batch):
+                inner = hami.pipe("Inner")
+                for item in batch: item["result"] = inner({"data": 1})["result"]
+        import threading
+        def once():
+            global closed, done
+            closed, done = [], threading.Event()
+            with hami.pipe("Outer") as pipe: pipe({"data": 1})
+            return done.wait(60)
+        print(once(), flush=True)
+        child = os.fork()
+        if child == 0:
+            print(once(), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+    """
+    check_clean(run_script(slow(0, script)), "True", "True")

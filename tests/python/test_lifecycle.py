@@ -298,8 +298,9 @@ def test_many_threads_call_submit_cancel_and_close() -> None:
 
 
 def test_os_threads_have_names() -> None:
-    each(lambda number: number + 1, "TestAddOne")
-    with hami.pipe("TestAddOne"):
+    each(lambda number: number + 1, "TestAddOne", thread="own")
+    with hami.pipe("TestAddOne") as pipe:
+        pipe({"data": 1})  # a thread names itself when it begins
         names = []
         for task in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):  # one of an earlier test has just ended
@@ -340,3 +341,27 @@ def test_what_failed_to_start_is_freed(config: dict[str, Any]) -> None:
     gc.collect()
     assert made
     assert not any(backend() for backend in made)
+
+
+@pytest.mark.parametrize("thread", ["own", "any", "concurrent"])
+def test_a_backend_may_close_its_own_pipe_when_it_is_closed(thread: str) -> None:
+    closed = threading.Event()
+
+    class Closes(hami.Backend):
+        def forward(self, batch: list[Any]) -> None:
+            for item in batch:
+                item["result"] = 1
+
+        def close(self) -> None:
+            pipe.close(None)
+            closed.set()
+
+    Closes.thread = thread
+    hami.register("TestCloses")(Closes)
+    pipe = hami.pipe("TestCloses")
+    assert pipe({"data": 1})["result"] == 1
+    closer = threading.Thread(target=pipe.close, args=(None,), daemon=True)
+    closer.start()
+    closer.join(PATIENCE)
+    assert not closer.is_alive()
+    assert closed.is_set()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import gc
+import signal
 import threading
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import hami
@@ -141,3 +144,64 @@ def test_submit_after_close_says_so() -> None:
         pipe.submit({"data": 1})
     with pytest.raises(hami.PipeClosed, match=r"^the pipe is closed$"):
         pipe({"data": 1})
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+class TakesNoNote(Exception):
+    __notes__ = ()
+
+
+@pytest.mark.parametrize("error", [Frozen(7), TakesNoNote("no")])
+def test_an_exception_that_takes_no_note_is_told_without_it(error: Exception) -> None:
+    def fail(number: int) -> int:
+        if number == 0:
+            raise error
+        return number
+
+    each(fail, "TestFails", max=4)
+    with hami.pipe("TestFails") as pipe:
+        assert pipe.submit({"data": 0}).exception(PATIENCE) is error
+        with pytest.raises(type(error)):
+            asyncio.run(asyncio.wait_for(pipe.acall({"data": 0}), PATIENCE))
+        requests = [{"data": number} for number in (1, 0, 2)]
+        with pytest.raises(hami.BatchError) as raised:
+            pipe(requests)
+        assert raised.value.errors == [(1, error)]
+        assert [request.get("result") for request in requests] == [1, None, 2]
+
+
+class Interrupted(Exception):
+    """A signal comes while a note is added, as it may at any moment: its handler raises in the middle of telling."""
+
+    def add_note(self, note: str) -> None:
+        if not hasattr(self, "came"):
+            self.came = True
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_signal_while_an_outcome_is_told_loses_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    import hami._future
+
+    made: list[concurrent.futures.Future[Any]] = []
+
+    class Noted(hami._future.RequestFuture):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    def fail(number: int) -> int:
+        if number == 0:
+            raise Interrupted("no")
+        return number
+
+    monkeypatch.setattr(hami._future, "RequestFuture", Noted)
+    each(fail, "TestFails", thread="concurrent", quick=True)
+    with hami.pipe("TestFails") as pipe:
+        with pytest.raises(KeyboardInterrupt):
+            pipe.submit({"data": 0})
+        assert isinstance(made[0].exception(PATIENCE), Interrupted)
+        assert pipe.submit({"data": 1}).result(PATIENCE)["result"] == 1

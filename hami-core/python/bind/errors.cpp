@@ -57,7 +57,7 @@ std::string note_of(const Error& error) {
 }
 
 // Exceptions got notes in Python 3.11; before, the text goes into the message.
-void add_note(py::object& exception, const std::string& note) {
+void take_note(py::object& exception, const std::string& note) {
   if (!py::hasattr(exception, "add_note")) {
     py::tuple args = exception.attr("args");
     if (args.empty() || !py::isinstance<py::str>(args[0])) return;
@@ -71,6 +71,15 @@ void add_note(py::object& exception, const std::string& note) {
   const py::scoped_critical_section others_must_not_add_it(exception);  // the requests of a batch may fail with one exception
   const py::object notes = py::getattr(exception, "__notes__", py::list());
   if (!notes.contains(note)) exception.attr("add_note")(note);
+}
+
+// Not every class of users takes one: a frozen dataclass does not. It is told without it then.
+void add_note(py::object& exception, const std::string& note) {
+  try {
+    take_note(exception, note);
+  } catch (py::error_already_set& refused) {
+    if (!refused.matches(PyExc_Exception)) throw;  // it is told to stop, by a signal's handler
+  }
 }
 
 py::object all_problems(const PlanProblems& found) {

@@ -85,6 +85,12 @@ int drain_pending(void*) {
   return 0;
 }
 
+int raise_held(void* exception) {
+  const py::object held = py::reinterpret_steal<py::object>(static_cast<PyObject*>(exception));
+  PyErr_SetObject(py::type::handle_of(held).ptr(), held.ptr());
+  return -1;
+}
+
 void* leave() noexcept { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
 
 void enter(void* token) noexcept {
@@ -134,6 +140,14 @@ void drop(PyObject* object) noexcept {
   }
   // The main thread takes them if nobody else comes by.
   if (first && !finalizing()) Py_AddPendingCall(drain_pending, nullptr);
+}
+
+bool raise_later(const py::error_already_set& raised) noexcept {
+  if (!runs_signal_handlers() || finalizing()) return false;
+  PyObject* exception = raised.value().inc_ref().ptr();
+  if (Py_AddPendingCall(raise_held, exception) == 0) return true;
+  Py_DECREF(exception);
+  return false;
 }
 
 void drain_dropped() noexcept {

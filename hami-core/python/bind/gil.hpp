@@ -66,6 +66,10 @@ void drop(PyObject* object) noexcept;
 // Lets go what other threads could not. With the lock held.
 void drain_dropped() noexcept;
 
+// On the main thread an exception may be that of a signal's handler, which Python runs in the middle of whatever it does: it is
+// raised when the thread is back in the program. False: on other threads it is none, or it cannot be.
+bool raise_later(const py::error_already_set& raised) noexcept;
+
 // Tells the core how to wait and how to notice Ctrl-C.
 void install_hooks();
 

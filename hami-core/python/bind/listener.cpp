@@ -44,11 +44,8 @@ void Listener::tell(const Call& call) noexcept {
     const HoldGil gil;
     py::dict request = py::reinterpret_borrow<py::dict>(request_.get());
     error = deliver(call, 0, request);
-    try {
-      tell_caller(error ? to_exception(*error) : py::none());
-    } catch (py::error_already_set& raised) {
-      raised.discard_as_unraisable("hami: the completion of a submitted request");
-    }
+    tell_surely("hami: the completion of a submitted request",
+                [&] { tell_caller(error ? to_exception(*error) : py::none()); });
     for (PyRef* held : {&request_, &done_, &outcomes_, &future_}) *held = PyRef();
     drain_dropped();
   }

@@ -46,8 +46,9 @@ class PyPipe {
       state_->close(kPatience);
       return;
     }
-    static Worker& closer = *new Worker("hami-closer");  // the last reference went on a thread that cannot join itself
-    closer.post([state = state_] { state->close(kPatience); });
+    // The last reference went on a thread that cannot join itself. One that is kept would be missing in a fork.
+    const auto closer = std::make_shared<Worker>("hami-closer");
+    closer->post([closer, state = state_] { state->close(kPatience); });
   }
 
   // One request. Raises its error, after which it has no `result`. With an event it returns at once.

@@ -30,16 +30,6 @@ struct Attribute {
 };
 using Attributes = std::map<std::string, Attribute>;  // by the parameter's name
 
-std::vector<Request*> requests_of(const py::list& batch) {
-  std::vector<Request*> requests;
-  for (py::handle item : batch) {
-    if (!py::isinstance<RequestView>(item))
-      throw Error(ErrorCode::kDataType, "a child's forward takes the requests of the batch, got " + std::string(py::repr(item)));
-    requests.push_back(py::cast<RequestView&>(item).with_request([](Request& request) { return &request; }));
-  }
-  return requests;
-}
-
 class PythonBackend final : public Backend {
  public:
   PythonBackend(std::shared_ptr<PyRef> cls, std::shared_ptr<const Attributes> attributes)
@@ -301,9 +291,9 @@ void register_python_backends(py::module_& module) {
       .def("forward",
            [](const Child& self, const py::list& batch) {
              if (!self.backend) throw Error(ErrorCode::kRequest, "this backend was lent for one call, which is over");
-             const std::vector<Request*> requests = requests_of(batch);
+             const Lent lent(batch);
              const ReleaseGil release;
-             self.backend->forward(Batch(requests));
+             self.backend->forward(Batch(lent.requests()));
            })
       .def_property_readonly("min", [](const Child& self) { return self.backend->min(); })
       .def_property_readonly("max", [](const Child& self) -> std::optional<std::size_t> {

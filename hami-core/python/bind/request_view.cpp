@@ -1,12 +1,20 @@
 // DictView and RequestView: a mutable mapping in Python.
 #include "request_view.hpp"
 
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/blocking.hpp"
 #include "errors.hpp"
 #include "values.hpp"
 #include "view_slots.hpp"
 
 namespace hami::bind {
 namespace {
+
+std::mutex& lending = *new std::mutex;  // for those who wait until what they lent is back
+std::condition_variable& given_back = *new std::condition_variable;
 
 std::vector<Dict::Entry> entries(const DictView& view) {
   return view.with([](const Dict& dict) { return std::vector<Dict::Entry>(dict.begin(), dict.end()); });
@@ -103,6 +111,43 @@ Dict& DictView::dict() const {
   return *dict_;
 }
 
+Lent::Lent(const py::list& batch) {
+  try {
+    for (py::handle item : batch) take(item);
+    std::vector<Request*> sorted = requests_;
+    std::sort(sorted.begin(), sorted.end());
+    if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+      throw Error(ErrorCode::kDataType, "a child's forward takes each request once, got one of them twice");
+  } catch (...) {
+    give_back();
+    throw;
+  }
+}
+
+void Lent::take(py::handle item) {
+  if (!py::isinstance<RequestView>(item))
+    throw Error(ErrorCode::kDataType, "a child's forward takes the requests of the batch, got " + std::string(py::repr(item)));
+  RequestView& view = py::cast<RequestView&>(item);
+  views_.push_back(py::reinterpret_borrow<py::object>(item));
+  try {
+    requests_.push_back(view.with_request([&](Request& request) {
+      ++view.lent;
+      return &request;
+    }));
+  } catch (...) {
+    views_.pop_back();
+    throw;
+  }
+}
+
+void Lent::give_back() noexcept {
+  {
+    const std::lock_guard lock(lending);
+    for (const py::object& view : views_) --py::cast<RequestView&>(view).lent;
+  }
+  given_back.notify_all();
+}
+
 BatchViews::BatchViews(Batch batch) : list_(batch.size()) {
   views_.reserve(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -113,7 +158,15 @@ BatchViews::BatchViews(Batch batch) : list_(batch.size()) {
 }
 
 BatchViews::~BatchViews() {
-  for (const auto& [view, object] : views_) view->detach();
+  for (const auto& [view, object] : views_) view->detach();  // from now on none is lent
+  const auto is_lent = [](const auto& view) { return view.first->lent > 0; };
+  const auto all_back = [&] { return std::none_of(views_.begin(), views_.end(), is_lent); };
+  if (!all_back()) {
+    const ReleaseGil released;
+    const BlockingScope blocking;
+    std::unique_lock lock(lending);
+    given_back.wait(lock, all_back);
+  }
   list_.release().dec_ref();
   for (auto& view : views_) spare_views().put(std::move(view));
 }

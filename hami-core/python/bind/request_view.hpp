@@ -1,6 +1,7 @@
 // A request as a Python backend sees it: a mapping over the core's dict, shown lazily, valid for the time of the call.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -50,6 +51,7 @@ class RequestView final : public DictView {
     point_to(&request.dict);
   }
   void detach() noexcept { point_to(nullptr); }
+  std::atomic<unsigned> lent{0};  // to so many calls of children
 
   // use(request), in the same way.
   template <class Use>
@@ -61,7 +63,25 @@ class RequestView final : public DictView {
   Request* request_ = nullptr;
 };
 
-// Views of a batch, detached at the end of its scope.
+// Requests that are in the hands of a child of the backend. Whatever thread called that, until it is back they stay where they are.
+class Lent {
+ public:
+  // The requests of views, each once.
+  explicit Lent(const py::list& batch);
+  ~Lent() { give_back(); }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  const std::vector<Request*>& requests() const noexcept { return requests_; }
+
+ private:
+  void take(py::handle item);
+  void give_back() noexcept;
+
+  std::vector<py::object> views_;
+  std::vector<Request*> requests_;
+};
+
+// Views of a batch, detached at the end of its scope: when no child has them any more.
 class BatchViews {
  public:
   explicit BatchViews(Batch batch);

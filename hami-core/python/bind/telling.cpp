@@ -18,11 +18,7 @@ namespace {
 thread_local Teller* innermost = nullptr;
 
 void wake(const py::object& outcomes) noexcept {
-  try {
-    call_python(outcomes.attr("wake"));
-  } catch (py::error_already_set& raised) {
-    raised.discard_as_unraisable("hami: waking an event loop");
-  }
+  tell_surely("hami: waking an event loop", [&] { call_python(outcomes.attr("wake")); });
 }
 
 void wake_now() noexcept {

@@ -11,6 +11,22 @@ struct Teller;
 void* begin_telling() noexcept;
 void end_telling(void* token) noexcept;
 
+// Runs `tell`, which runs Python, and once more if a signal's handler may have ended it: it does nothing twice.
+template <class Tell>
+void tell_surely(const char* what, Tell&& tell) noexcept {
+  try {
+    return tell();
+  } catch (py::error_already_set& raised) {
+    try {
+      tell();
+      if (raise_later(raised)) return;
+    } catch (py::error_already_set& again) {
+      again.discard_as_unraisable(what);
+    }
+    raised.discard_as_unraisable(what);
+  }
+}
+
 // Calls outcomes.wake() when the thread has told what it has to tell: at once, if it is not telling several. With the lock
 // held.
 void wake_later(py::handle outcomes);

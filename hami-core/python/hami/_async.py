@@ -34,6 +34,9 @@ class _Outcomes:
                 loop.call_soon_threadsafe(self._deliver)
         except RuntimeError:  # the loop was closed, and with it went who waited
             pass
+        except BaseException:  # of a signal's handler: it is woken once more
+            self._woken = False
+            raise
 
     def _deliver(self) -> None:
         self._woken = False  # before looking: who comes from now on wakes the loop again

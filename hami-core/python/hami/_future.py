@@ -38,7 +38,9 @@ def submit(core: Any, request: dict[str, Any], timeout: float | None) -> Request
     future = RequestFuture()
 
     def done(error: BaseException | None) -> None:
-        if isinstance(error, CancelledError):
+        if future.done():  # told once more, since a signal's handler ended the first time
+            pass
+        elif isinstance(error, CancelledError):
             Future.cancel(future)
             future.set_running_or_notify_cancel()  # wait() and as_completed() look for a cancellation that was noticed
         elif error is not None:

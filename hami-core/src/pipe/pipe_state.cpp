@@ -219,6 +219,8 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
     return {};
   }
   if (first) return end(patience);
+  // A backend's close that closes its own pipe is on the thread that ends it, or that one waits for it.
+  if (destroying_ && (ended_by_ == std::this_thread::get_id() || Worker::on_some_worker())) return {};
   wait_until(patience, [&] { return closed_; });
   return {};
 }
@@ -247,6 +249,8 @@ std::vector<std::string> PipeState::end(Nanoseconds patience) {
   joined = pool_.stop(until) && joined;
   timer_.stop();
   joined = wait_until(until, drained) && joined;
+  ended_by_ = std::this_thread::get_id();
+  destroying_ = true;
   if (joined)
     destroy();
   else

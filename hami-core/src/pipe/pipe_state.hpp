@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/worker_pool.hpp"
@@ -74,6 +75,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   WorkerPool pool_{"hami-submit", 64};  // for entrypoints that wait themselves
 
   std::atomic<bool> closing_{false};
+  std::atomic<bool> destroying_{false};  // what runs of this pipe now is the close of a backend
+  std::thread::id ended_by_;             // written before destroying_
   std::atomic<std::size_t> starting_{0};  // callers inside start()
   std::mutex mutex_;  // guards first_, the links of all calls, closed_
   std::condition_variable drained_;

@@ -13,8 +13,8 @@ constexpr std::size_t kMostInside = 1000;  // calls of instances inside each oth
 
 class InstanceProxy final : public Backend {
  public:
-  InstanceProxy(std::weak_ptr<PipeContext> context, std::string name)
-      : context_(std::move(context)), name_(std::move(name)) {}
+  InstanceProxy(const std::shared_ptr<PipeContext>& context, std::string name)
+      : context_(context), there_(context->has_names()), name_(std::move(name)) {}
   bool is_asynchronous() const noexcept override {
     const Inside inside(*this);
     const Backend* found = inside.again() ? nullptr : registered();
@@ -80,12 +80,15 @@ class InstanceProxy final : public Backend {
     return found ? found->range() : Range{};
   }
   const Backend* registered() const noexcept {
+    if (!*there_) return nullptr;
     if (const Backend* found = target_.load(std::memory_order_acquire)) return found;
     const std::shared_ptr<PipeContext> context = context_.lock();
     return context ? context->find(name_) : nullptr;
   }
 
+  // The closing of a backend may come here, when the instance is gone.
   Backend& target() const {
+    if (!*there_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
     Backend* found = target_.load(std::memory_order_acquire);
     if (found) return *found;
     const std::shared_ptr<PipeContext> context = context_.lock();
@@ -96,6 +99,7 @@ class InstanceProxy final : public Backend {
   }
 
   std::weak_ptr<PipeContext> context_;
+  std::shared_ptr<const std::atomic<bool>> there_;
   std::string name_;
   mutable std::atomic<Backend*> target_{nullptr};
 };

@@ -35,6 +35,7 @@ void PipeContext::check_expected() const {
 }
 
 void PipeContext::clear_names() noexcept {
+  *has_names_ = false;
   by_name_.clear();
   while (!names_.empty()) names_.pop_back();
 }

@@ -42,6 +42,8 @@ class PipeContext {
   Backend* find(const std::string& name) const noexcept;
   Backend& get(const std::string& name) const;            // Error(kNotFound) with near names
   void clear_names() noexcept;                            // in reverse order
+  // False once names are cleared: what was found by one may be gone.
+  std::shared_ptr<const std::atomic<bool>> has_names() const noexcept { return has_names_; }
   // Someone will call this name: checked when everything is registered.
   void expect(const std::string& name, const std::string& node) { expected_.emplace_back(name, node); }
   void check_expected() const;                            // Error(kNotFound) for the first that is missing
@@ -101,6 +103,7 @@ class PipeContext {
  private:
   std::vector<std::pair<std::string, BackendPtr>> names_;
   std::map<std::string, Backend*> by_name_;
+  const std::shared_ptr<std::atomic<bool>> has_names_ = std::make_shared<std::atomic<bool>>(true);
   std::vector<std::pair<std::string, std::string>> expected_;
   std::map<std::string, NodeStats> stats_;
   std::map<std::string, Counters> counters_;
