@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import struct
 import sys
+import time
 import zlib
 
 import cv2
 import hami
 import numpy as np
 import pytest
+
+from hami_image._image_header import ImageHeader, read_header
 
 EXTENSIONS = [".jpg", ".png", ".webp", ".bmp", ".gif", ".tiff"]
 
@@ -143,6 +146,51 @@ def test_max_pixels_is_exact_for_every_format(run, encode, extension):
     )
 
 
+def segment(marker: int, body: bytes) -> bytes:
+    return bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body
+
+
+SMALL_FRAME = segment(0xC0, struct.pack(">BHHB", 8, 5, 5, 1) + b"\1\x11\0")
+
+
+@pytest.mark.parametrize(
+    ("extra", "where"),
+    [
+        (b"\xff\0" + struct.pack(">H", 6), "a stuffed zero is no segment"),
+        (b"\xff\xff\0" + struct.pack(">H", 6), "nor is one after fill bytes"),
+        (b"\xff\x01\xff\xd0\xff\xd7", "markers that stand alone have no length"),
+        (b"junk", "junk between segments is skipped"),
+    ],
+)
+def test_max_pixels_holds_whatever_lies_between_the_segments_of_a_jpeg(run, encode, extra, where):
+    whole = encode(".jpg")
+    odd = whole[:2] + segment(0xFE, b"") + extra + segment(0xFE, SMALL_FRAME) + whole[2:]
+    assert run("DecodeMat", data=odd)["result"].shape == (30, 40, 3), where
+    assert "is 40 x 30 = 1,200 pixels, more than max_pixels = 1,199;" in refused(run, odd, max_pixels=1199)
+
+
+@pytest.mark.parametrize("extra", [b"\xff\xd8", segment(0xDA, b"\1\1\0\0\x3f\0"), b"\xff\xfe\0\0"])
+def test_a_jpeg_that_can_be_read_in_two_ways_is_refused(run, encode, extra):
+    whole = encode(".jpg")
+    assert "bytes hold no clear size of a picture;" in refused(run, whole[:2] + extra + whole[2:])
+
+
+def test_a_picture_that_comes_out_larger_than_its_header_said_is_refused(run, encode, monkeypatch):
+    monkeypatch.setattr("hami_image.decode_mat.read_header", lambda data: ImageHeader("JPEG", (5, 5)))
+    assert refused(run, encode(".jpg"), max_pixels=25) == (
+        "DecodeMat: the JPEG picture came out as 40 x 30, but its header says 5 x 5; "
+        "the file is damaged, or made to get around max_pixels"
+    )
+
+
+@pytest.mark.parametrize("junk", [b"\xff", b"\xff\xd0", b"\0", segment(0xFE, b"")])
+def test_a_jpeg_of_junk_is_refused_soon(junk):
+    data = memoryview(b"\xff\xd8\xff" + junk * (20_000_000 // len(junk)))
+    start = time.perf_counter()
+    assert read_header(data) == ImageHeader("JPEG", None)
+    assert time.perf_counter() - start < 0.2  # it takes a hundredth of a second
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of the process as Linux reports it")
 def test_refusing_a_huge_picture_takes_no_memory(run):
     import resource
@@ -184,7 +232,7 @@ def test_a_broken_file_says_what_it_was_taken_for(run, encode):
         "the file is truncated or damaged"
     )
     assert refused(run, whole[:10]) == (
-        'DecodeMat: "data" starts like a PNG file, but its 10 bytes hold no size of a picture; '
+        'DecodeMat: "data" starts like a PNG file, but its 10 bytes hold no clear size of a picture; '
         "the file is truncated or damaged"
     )
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import NamedTuple
 
 FORMATS = "JPEG, PNG, WebP, BMP, GIF or TIFF"
 
+_MOST_PARTS = 10_000  # segments or chunks before the pixels; each costs us time in Python
+_MOST_JUNK = 65_536  # bytes between the segments of a JPEG file
+# Between segments libjpeg skips what is no marker (stuffed zeros, fill bytes) and markers that stand alone.
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 _TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
 _TIFF_INTEGERS = {3: 2, 4: 4, 16: 8}  # type -> bytes: SHORT, LONG, LONG8
 
 
 class ImageHeader(NamedTuple):
-    """What the header says: (width, height) as stored, None if the file ends before it or makes no sense."""
+    """What the header says: (width, height) as stored, None if the file ends before it or can be read in two ways."""
 
     format: str
     size: tuple[int, int] | None
@@ -32,25 +37,25 @@ def read_header(data: memoryview) -> ImageHeader | None:
 
 
 def _jpeg(name: str, data: memoryview) -> ImageHeader:
-    at = 2
-    while True:
-        if data[at] != 0xFF:
-            return ImageHeader(name, None)
-        while data[at] == 0xFF:  # any number of fill bytes before a marker
-            at += 1
-        marker = data[at]
-        at += 1
-        if marker == 0x01 or 0xD0 <= marker <= 0xD8:  # stand-alone markers
-            continue
-        if marker in (0xD9, 0xDA):  # end, or pixel data before any frame
-            return ImageHeader(name, None)
+    """Go from segment to segment exactly as libjpeg does, else a file could show us another size than the decoder."""
+    at, junk = 2, 0
+    for _ in range(_MOST_PARTS):
+        found = _JPEG_MARKER.search(data, at, at + _MOST_JUNK - junk)
+        if not found:
+            break
+        junk += found.start() - at
+        at = found.end()
+        marker = data[at - 1]
+        if marker in (0xD8, 0xD9, 0xDA):  # a second start, the end, or pixel data before any frame
+            break
         (length,) = struct.unpack_from(">H", data, at)
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame, not tables
             height, width = struct.unpack_from(">HH", data, at + 3)
             return ImageHeader(name, (width, height))
         if length < 2:
-            return ImageHeader(name, None)
+            break
         at += length
+    return ImageHeader(name, None)
 
 
 def _png(name: str, data: memoryview) -> ImageHeader:

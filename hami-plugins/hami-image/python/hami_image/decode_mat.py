@@ -48,6 +48,7 @@ class DecodeMat(OneByOne):
             raise _broken(header, encoded, error) from error
         if mat is None:
             raise _broken(header, encoded)
+        self._check_decoded(header, mat)
         return self._finish_alpha(mat) if keep_alpha else mat
 
     def _check(self, encoded: memoryview) -> ImageHeader:
@@ -62,8 +63,8 @@ class DecodeMat(OneByOne):
             )
         if header.size is None:
             raise hami.RequestError(
-                f'DecodeMat: "data" starts like a {header.format} file, but its {encoded.nbytes} bytes hold no size '
-                "of a picture; the file is truncated or damaged"
+                f'DecodeMat: "data" starts like a {header.format} file, but its {encoded.nbytes} bytes hold no clear '
+                "size of a picture; the file is truncated or damaged"
             )
         width, height = header.size
         if not width or not height:
@@ -74,6 +75,16 @@ class DecodeMat(OneByOne):
                 f"more than max_pixels = {self.max_pixels:,}; make it smaller, or raise max_pixels"
             )
         return header
+
+    def _check_decoded(self, header: ImageHeader, mat: np.ndarray) -> None:
+        """Refuse a picture larger than its header said: `max_pixels` was decided from that."""
+        stored_width, stored_height = header.size or (0, 0)
+        height, width = mat.shape[:2]
+        if width * height > stored_width * stored_height:
+            raise hami.RequestError(
+                f"DecodeMat: the {header.format} picture came out as {width} x {height}, but its header says "
+                f"{stored_width} x {stored_height}; the file is damaged, or made to get around max_pixels"
+            )
 
     def _finish_alpha(self, mat: np.ndarray) -> np.ndarray:
         if mat.dtype == np.uint16:
