@@ -175,6 +175,50 @@ def test_a_jpeg_that_can_be_read_in_two_ways_is_refused(run, encode, extra):
     assert "bytes hold no clear size of a picture;" in refused(run, whole[:2] + extra + whole[2:])
 
 
+SHORT, LONG, LONG8 = 3, 4, 16
+
+
+def tiff_of(*entries: tuple[int, int, int, int]) -> bytes:
+    """A gray TIFF file with these entries (tag, type, count, value) before the ones that every file needs."""
+    entries += ((258, SHORT, 1, 8), (259, SHORT, 1, 1), (262, SHORT, 1, 1), (277, SHORT, 1, 1))
+    pixels = 8 + 2 + 12 * (len(entries) + 3) + 4
+    entries += ((273, LONG, 1, pixels), (278, LONG, 1, 30), (279, LONG, 1, 1200))
+    table = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    return b"II*\0" + struct.pack("<IH", 8, len(entries)) + table + bytes(4 + 1200)
+
+
+def test_a_tiff_file_is_read_as_its_entries_say(run):
+    data = tiff_of((256, SHORT, 1, 40), (257, LONG, 1, 30))
+    assert run("DecodeMat", {"max_pixels": 1200}, data=data)["result"].shape == (30, 40, 3)
+    assert "is 40 x 30 = 1,200 pixels" in refused(run, data, max_pixels=1199)
+
+
+@pytest.mark.parametrize("kind", [1, 6, 8, 9, LONG8])
+def test_a_tiff_whose_width_is_of_a_type_that_is_not_read_is_refused(run, kind):
+    data = tiff_of((256, kind, 1, 40), (257, LONG, 1, 30), (256, LONG, 1, 2))
+    assert "bytes hold no clear size of a picture;" in refused(run, data)
+
+
+@pytest.mark.parametrize("tag", [256, 257])
+def test_a_tiff_with_two_widths_is_refused(run, tag):
+    data = tiff_of((256, LONG, 1, 40), (257, LONG, 1, 30), (tag, LONG, 1, 2))
+    assert "bytes hold no clear size of a picture;" in refused(run, data)
+
+
+@pytest.mark.parametrize("offset", [2**63 - 8, 2**63, 2**64 - 1])
+def test_a_bigtiff_whose_entries_lie_beyond_any_file_is_refused(run, offset):
+    data = b"II+\0" + struct.pack("<HHQ", 8, 0, offset) + bytes(50)
+    assert "bytes hold no clear size of a picture;" in refused(run, data)
+
+
+def test_a_tile_over_max_pixels_is_refused_however_small_the_picture(run):
+    data = tiff_of((256, LONG, 1, 2), (257, LONG, 1, 2), (322, LONG, 1, 16384), (323, LONG, 1, 8192))
+    assert refused(run, data) == (
+        "DecodeMat: the TIFF picture is 2 x 2, but a tile of it is 16384 x 8192 = 134,217,728 pixels, "
+        "more than max_pixels = 100,000,000; make its tiles smaller, or raise max_pixels"
+    )
+
+
 def test_a_picture_that_comes_out_larger_than_its_header_said_is_refused(run, encode, monkeypatch):
     monkeypatch.setattr("hami_image.decode_mat.read_header", lambda data: ImageHeader("JPEG", (5, 5)))
     assert refused(run, encode(".jpg"), max_pixels=25) == (

@@ -12,7 +12,7 @@ _MOST_PARTS = 10_000  # segments or chunks before the pixels; each costs us time
 _MOST_JUNK = 65_536  # bytes between the segments of a JPEG file
 # Between segments libjpeg skips what is no marker (stuffed zeros, fill bytes) and markers that stand alone.
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
-_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+_TIFF_SIDES = _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT = 256, 257, 322, 323
 _TIFF_INTEGERS = {3: 2, 4: 4, 16: 8}  # type -> bytes: SHORT, LONG, LONG8
 
 
@@ -22,6 +22,7 @@ class ImageHeader(NamedTuple):
     format: str
     size: tuple[int, int] | None
     alpha: bool = False
+    tile: tuple[int, int] = (0, 0)  # of a TIFF file: one is decoded as a whole, however small the picture
 
 
 def read_header(data: memoryview) -> ImageHeader | None:
@@ -31,7 +32,7 @@ def read_header(data: memoryview) -> ImageHeader | None:
         if matches(start):
             try:
                 return read(name, data)
-            except (struct.error, IndexError):  # the header is longer than the file
+            except (struct.error, IndexError, OverflowError):  # the header is longer than the file
                 return ImageHeader(name, None)
     return None
 
@@ -112,15 +113,19 @@ def _tiff(name: str, data: memoryview) -> ImageHeader:
     (at,) = struct.unpack_from(order + ("Q" if big else "I"), data, 8 if big else 4)
     (count,) = struct.unpack_from(count_format, data, at)
     at += struct.calcsize(count_format)
-    size: dict[int, int] = {}
+    sides: dict[int, int] = {}
     for _ in range(min(count, 65535)):
-        tag, kind, _, value = struct.unpack_from(entry_format, data, at)
-        if tag in (_TIFF_WIDTH, _TIFF_HEIGHT) and kind in _TIFF_INTEGERS and tag not in size:
-            size[tag] = int.from_bytes(value[: _TIFF_INTEGERS[kind]], "little" if order == "<" else "big")
-        if len(size) == 2:
-            return ImageHeader(name, (size[_TIFF_WIDTH], size[_TIFF_HEIGHT]))
+        tag, kind, values, value = struct.unpack_from(entry_format, data, at)
+        if tag in _TIFF_SIDES:
+            width = _TIFF_INTEGERS.get(kind)
+            if width is None or width > len(value) or values != 1 or tag in sides:  # libtiff may take another one
+                return ImageHeader(name, None)
+            sides[tag] = int.from_bytes(value[:width], "little" if order == "<" else "big")
         at += struct.calcsize(entry_format)
-    return ImageHeader(name, None)
+    if _TIFF_WIDTH not in sides or _TIFF_HEIGHT not in sides:
+        return ImageHeader(name, None)
+    tile = (sides.get(_TIFF_TILE_WIDTH, 0), sides.get(_TIFF_TILE_HEIGHT, 0))
+    return ImageHeader(name, (sides[_TIFF_WIDTH], sides[_TIFF_HEIGHT]), tile=tile)
 
 
 _READERS = (

@@ -74,6 +74,13 @@ class DecodeMat(OneByOne):
                 f"DecodeMat: the {header.format} picture is {width} x {height} = {width * height:,} pixels, "
                 f"more than max_pixels = {self.max_pixels:,}; make it smaller, or raise max_pixels"
             )
+        tile_width, tile_height = header.tile
+        if tile_width * tile_height > self.max_pixels:
+            raise hami.RequestError(
+                f"DecodeMat: the {header.format} picture is {width} x {height}, but a tile of it is {tile_width} x "
+                f"{tile_height} = {tile_width * tile_height:,} pixels, more than max_pixels = {self.max_pixels:,}; "
+                "make its tiles smaller, or raise max_pixels"
+            )
         return header
 
     def _check_decoded(self, header: ImageHeader, mat: np.ndarray) -> None:
