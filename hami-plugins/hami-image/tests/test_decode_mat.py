@@ -229,9 +229,17 @@ def test_a_picture_that_comes_out_larger_than_its_header_said_is_refused(run, en
 
 @pytest.mark.parametrize("junk", [b"\xff", b"\xff\xd0", b"\0", segment(0xFE, b"")])
 def test_a_jpeg_of_junk_is_refused_soon(junk):
-    data = memoryview(b"\xff\xd8\xff" + junk * (20_000_000 // len(junk)))
+    refused_soon("JPEG", b"\xff\xd8\xff", junk)
+
+
+def test_a_png_of_empty_chunks_is_refused_soon():
+    refused_soon("PNG", png_of(9, 9)[:33], b"\0\0\0\0zzZz\0\0\0\0")
+
+
+def refused_soon(name: str, start_of_file: bytes, junk: bytes) -> None:
+    data = memoryview(start_of_file + junk * (20_000_000 // len(junk)))
     start = time.perf_counter()
-    assert read_header(data) == ImageHeader("JPEG", None)
+    assert read_header(data) == ImageHeader(name, None)
     assert time.perf_counter() - start < 0.2  # it takes a hundredth of a second
 
 

@@ -32,7 +32,7 @@ def read_header(data: memoryview) -> ImageHeader | None:
         if matches(start):
             try:
                 return read(name, data)
-            except (struct.error, IndexError, OverflowError):  # the header is longer than the file
+            except (struct.error, IndexError, OverflowError):  # longer than the file, or than we read
                 return ImageHeader(name, None)
     return None
 
@@ -69,12 +69,14 @@ def _png(name: str, data: memoryview) -> ImageHeader:
 def _png_has_transparency(data: memoryview) -> bool:
     """Whether a tRNS chunk comes before the pixels."""
     at = 33
-    while at + 8 <= len(data):
+    for _ in range(_MOST_PARTS):
+        if at + 8 > len(data):
+            return False
         length, kind = struct.unpack_from(">I4s", data, at)
         if kind in (b"tRNS", b"IDAT"):
             return kind == b"tRNS"
         at += 12 + length
-    return False
+    raise IndexError("too many chunks")
 
 
 def _gif(name: str, data: memoryview) -> ImageHeader:
