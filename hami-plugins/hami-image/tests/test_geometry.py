@@ -35,6 +35,14 @@ def test_resize_takes_gray_pictures(run, picture):
     assert run("ResizeMat", SIZE, data=picture[:, :, 0])["result"].shape == (90, 60)
 
 
+@pytest.mark.parametrize("backend", ["ResizeMat", "LetterBoxMat", "TopLeftResizeMat"])
+@pytest.mark.parametrize("shape", [(90, 60), (45, 30), (30, 40)])
+def test_an_axis_of_one_channel_is_kept_whatever_the_size(run, backend, shape):
+    gray = np.ones(shape, np.uint8)
+    assert run(backend, SIZE, data=gray)["result"].shape == (90, 60)
+    assert run(backend, SIZE, data=gray[:, :, np.newaxis])["result"].shape == (90, 60, 1)
+
+
 def test_letter_box_keeps_the_aspect_and_centres(run, picture):
     request = run("LetterBoxMat", {**SIZE, "pad": 9}, data=picture)
     result, box = request["result"], request["letter_box"]
