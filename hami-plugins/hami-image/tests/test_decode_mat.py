@@ -17,12 +17,12 @@ from hami_image._image_header import ImageHeader, read_header
 EXTENSIONS = [".jpg", ".png", ".webp", ".bmp", ".gif", ".tiff"]
 
 
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
 def png_of(width: int, height: int) -> bytes:
     """A complete PNG file whose header claims a size and whose pixels are one zero byte."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     pixels = chunk(b"IDAT", zlib.compress(b"\0"))
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
@@ -75,6 +75,14 @@ def test_alpha_is_kept_only_where_asked_for_and_present(run, picture, encode, ex
     assert np.array_equal(rgba, bgra[:, :, [2, 1, 0, 3]])
 
 
+def test_a_gray_png_of_which_one_value_is_transparent_counts_as_one_without_alpha(run):
+    gray = cv2.imencode(".png", np.full((4, 5), 120, np.uint8))[1].tobytes()
+    lying = chunk(b"eXIf", b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0")
+    data = gray[:33] + lying + chunk(b"tRNS", b"\0\x78") + gray[33:]
+    result = run("DecodeMat", {"alpha": True}, data=data)["result"]
+    assert np.array_equal(result, np.full((5, 4, 3), 120))  # and is turned upright as such
+
+
 def test_sixteen_bit_files_come_out_as_uint8(run):
     deep = np.full((4, 5, 4), 0x8000, np.uint16)
     data = cv2.imencode(".png", deep)[1].tobytes()
@@ -107,14 +115,24 @@ def test_a_buffer_that_cannot_be_read_is_a_data_type_error(run):
     )
 
 
+@pytest.mark.parametrize("dtype", [object, [("name", object), ("age", int)]])
+def test_an_array_of_objects_is_a_data_type_error(run, dtype):
+    with pytest.raises(hami.DataTypeError) as error:
+        run("DecodeMat", data=np.zeros(2, dtype))
+    assert str(error.value).splitlines()[0] == (
+        "DecodeMat takes the bytes of an image file, got an array of Python objects"
+    )
+
+
 def refused(run, data: bytes, **params) -> str:
     with pytest.raises(hami.RequestError) as error:
         run("DecodeMat", params, data=data)
     return str(error.value).splitlines()[0]
 
 
-def test_empty_bytes_are_refused(run):
-    assert refused(run, b"") == 'DecodeMat: "data" is empty (0 bytes); give the bytes of an image file'
+@pytest.mark.parametrize("data", [b"", np.zeros(0, np.uint8), np.zeros((0, 3), np.uint8)])
+def test_empty_bytes_are_refused(run, data):
+    assert refused(run, data) == 'DecodeMat: "data" is empty (0 bytes); give the bytes of an image file'
 
 
 def test_bytes_that_are_no_image_are_refused(run):

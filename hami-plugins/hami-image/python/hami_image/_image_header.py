@@ -63,7 +63,8 @@ def _png(name: str, data: memoryview) -> ImageHeader:
     length, kind, width, height, _, color = struct.unpack_from(">I4sIIBB", data, 8)
     if kind != b"IHDR" or length != 13:
         return ImageHeader(name, None)
-    return ImageHeader(name, (width, height), color in (4, 6) or _png_has_transparency(data))
+    # Of a gray picture (color 0) OpenCV does not read which value is transparent.
+    return ImageHeader(name, (width, height), color in (4, 6) or (color != 0 and _png_has_transparency(data)))
 
 
 def _png_has_transparency(data: memoryview) -> bool:

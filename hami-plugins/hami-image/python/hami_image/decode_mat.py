@@ -20,6 +20,7 @@ class DecodeMat(OneByOne):
     `data` is bytes or anything with a buffer (bytearray, memoryview, a uint8 array). The picture is turned upright
     as its EXIF orientation says, unless `exif = false`. Of an animation or a file of pages the first one is taken.
     With `alpha = true` a PNG or WebP that has an alpha channel gives H x W x 4; then EXIF is not applied.
+    A gray PNG of which one value is transparent counts as one without.
     """
 
     color: Annotated[Literal["bgr", "rgb", "gray"], "order of the channels; gray gives H x W"] = "bgr"
@@ -96,8 +97,6 @@ class DecodeMat(OneByOne):
     def _finish_alpha(self, mat: np.ndarray) -> np.ndarray:
         if mat.dtype == np.uint16:
             mat = (mat >> 8).astype(np.uint8)
-        if mat.ndim == 2:
-            mat = cv2.cvtColor(mat, cv2.COLOR_GRAY2BGR)
         if self.color == "rgb":
             mat = cv2.cvtColor(mat, cv2.COLOR_BGRA2RGBA if mat.shape[2] == 4 else cv2.COLOR_BGR2RGB)
         return mat
@@ -105,7 +104,8 @@ class DecodeMat(OneByOne):
 
 def _bytes_of(data: Any) -> memoryview:
     try:
-        return memoryview(data).cast("B")
+        view = memoryview(data)
+        encoded = view.cast("B") if view.nbytes else memoryview(b"")  # an empty one of two axes cannot be cast
     except ValueError as error:  # a memoryview that was released
         raise hami.DataTypeError(
             f"DecodeMat takes the bytes of an image file, got a buffer that is not readable: {error}"
@@ -118,6 +118,9 @@ def _bytes_of(data: Any) -> memoryview:
         raise hami.DataTypeError(
             f"DecodeMat takes the bytes of an image file, as Path.read_bytes() gives, got {type(data).__name__}"
         ) from None
+    if "O" in view.format:  # what lies there are addresses
+        raise hami.DataTypeError("DecodeMat takes the bytes of an image file, got an array of Python objects")
+    return encoded
 
 
 def _broken(header: ImageHeader, encoded: memoryview, error: Exception | None = None) -> hami.RequestError:
