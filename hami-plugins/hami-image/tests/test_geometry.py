@@ -74,6 +74,18 @@ def test_a_border_has_a_value_that_the_picture_can_hold(run, picture, backend):
 
 @pytest.mark.parametrize("backend", ["LetterBoxMat", "TopLeftResizeMat"])
 @pytest.mark.parametrize("shape", [(1, 5000, 3), (5000, 1, 3), (1, 1)])
+def test_extreme_aspects_map_back_once_cut_at_the_edges(run, backend, shape):
+    request = run(backend, {**SIZE, "pad": 0}, data=np.ones(shape, np.uint8))
+    box = request.get("letter_box") or {"scale": request["scale"], "left": 0, "top": 0}
+    rows, columns = np.nonzero(request["result"].reshape(90, 60, -1)[:, :, 0])
+    assert (rows.min() - box["top"], columns.min() - box["left"]) == (0, 0)
+    height, width = shape[:2]
+    assert min((rows.max() + 1 - box["top"]) / box["scale"], height) == pytest.approx(height)
+    assert min((columns.max() + 1 - box["left"]) / box["scale"], width) == pytest.approx(width)
+
+
+@pytest.mark.parametrize("backend", ["LetterBoxMat", "TopLeftResizeMat"])
+@pytest.mark.parametrize("shape", [(1, 5000, 3), (5000, 1, 3), (1, 1)])
 def test_extreme_aspects_still_give_the_exact_size(run, backend, shape):
     assert run(backend, SIZE, data=np.ones(shape, np.uint8))["result"].shape[:2] == (90, 60)
 
@@ -105,6 +117,15 @@ def test_a_box_outside_the_picture_is_refused(run, picture):
     )
 
 
+@pytest.mark.parametrize("box", [[0.4, 0.4, 0.5, 9.0], [1.0, 7.6, 9.0, 8.4], [39.6, 0.0, 39.9, 9.0]])
+def test_a_box_that_rounds_to_no_pixel_is_refused(run, picture, box):
+    with pytest.raises(hami.RequestError) as error:
+        run("CropMat", data=picture, box=box)
+    assert str(error.value).splitlines()[0] == (
+        f"CropMat: the box {box} holds no pixel once it is rounded to whole ones; give a larger one"
+    )
+
+
 def test_a_missing_box_is_named(run, picture):
     with pytest.raises(hami.RequestError) as error:
         run("CropMat", data=picture)
@@ -113,7 +134,21 @@ def test_a_missing_box_is_named(run, picture):
     )
 
 
-@pytest.mark.parametrize("box", [[1, 2, 3], "left", 5, [1, 2, 3, float("nan")], [1, 2, 3, "x"], [0, 0, 1, 10**400]])
+@pytest.mark.parametrize(
+    "box",
+    [
+        [1, 2, 3],
+        "left",
+        "1234",
+        b"1234",
+        {1: 0, 2: 0, 3: 0, 4: 0},
+        {1, 2, 3, 4},
+        5,
+        [1, 2, 3, float("nan")],
+        [1, 2, 3, "x"],
+        [0, 0, 1, 10**400],
+    ],
+)
 def test_a_box_that_is_none_is_refused(run, picture, box):
     with pytest.raises(hami.RequestError) as error:
         run("CropMat", data=picture, box=box)
