@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import time
 import zlib
 
 import cv2
@@ -11,15 +12,17 @@ import hami
 import numpy as np
 import pytest
 
+from hami_image._image_header import ImageHeader, read_header
+
 EXTENSIONS = [".jpg", ".png", ".webp", ".bmp", ".gif", ".tiff"]
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def png_of(width: int, height: int) -> bytes:
     """A complete PNG file whose header claims a size and whose pixels are one zero byte."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     pixels = chunk(b"IDAT", zlib.compress(b"\0"))
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + pixels + chunk(b"IEND", b"")
@@ -72,6 +75,14 @@ def test_alpha_is_kept_only_where_asked_for_and_present(run, picture, encode, ex
     assert np.array_equal(rgba, bgra[:, :, [2, 1, 0, 3]])
 
 
+def test_a_gray_png_of_which_one_value_is_transparent_counts_as_one_without_alpha(run):
+    gray = cv2.imencode(".png", np.full((4, 5), 120, np.uint8))[1].tobytes()
+    lying = chunk(b"eXIf", b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0")
+    data = gray[:33] + lying + chunk(b"tRNS", b"\0\x78") + gray[33:]
+    result = run("DecodeMat", {"alpha": True}, data=data)["result"]
+    assert np.array_equal(result, np.full((5, 4, 3), 120))  # and is turned upright as such
+
+
 def test_sixteen_bit_files_come_out_as_uint8(run):
     deep = np.full((4, 5, 4), 0x8000, np.uint16)
     data = cv2.imencode(".png", deep)[1].tobytes()
@@ -104,14 +115,24 @@ def test_a_buffer_that_cannot_be_read_is_a_data_type_error(run):
     )
 
 
+@pytest.mark.parametrize("dtype", [object, [("name", object), ("age", int)]])
+def test_an_array_of_objects_is_a_data_type_error(run, dtype):
+    with pytest.raises(hami.DataTypeError) as error:
+        run("DecodeMat", data=np.zeros(2, dtype))
+    assert str(error.value).splitlines()[0] == (
+        "DecodeMat takes the bytes of an image file, got an array of Python objects"
+    )
+
+
 def refused(run, data: bytes, **params) -> str:
     with pytest.raises(hami.RequestError) as error:
         run("DecodeMat", params, data=data)
     return str(error.value).splitlines()[0]
 
 
-def test_empty_bytes_are_refused(run):
-    assert refused(run, b"") == 'DecodeMat: "data" is empty (0 bytes); give the bytes of an image file'
+@pytest.mark.parametrize("data", [b"", np.zeros(0, np.uint8), np.zeros((0, 3), np.uint8)])
+def test_empty_bytes_are_refused(run, data):
+    assert refused(run, data) == 'DecodeMat: "data" is empty (0 bytes); give the bytes of an image file'
 
 
 def test_bytes_that_are_no_image_are_refused(run):
@@ -141,6 +162,103 @@ def test_max_pixels_is_exact_for_every_format(run, encode, extension):
     assert "is 40 x 30 = 1,200 pixels, more than max_pixels = 1,199;" in refused(
         run, encode(extension), max_pixels=1199
     )
+
+
+def segment(marker: int, body: bytes) -> bytes:
+    return bytes([0xFF, marker]) + struct.pack(">H", len(body) + 2) + body
+
+
+SMALL_FRAME = segment(0xC0, struct.pack(">BHHB", 8, 5, 5, 1) + b"\1\x11\0")
+
+
+@pytest.mark.parametrize(
+    ("extra", "where"),
+    [
+        (b"\xff\0" + struct.pack(">H", 6), "a stuffed zero is no segment"),
+        (b"\xff\xff\0" + struct.pack(">H", 6), "nor is one after fill bytes"),
+        (b"\xff\x01\xff\xd0\xff\xd7", "markers that stand alone have no length"),
+        (b"junk", "junk between segments is skipped"),
+    ],
+)
+def test_max_pixels_holds_whatever_lies_between_the_segments_of_a_jpeg(run, encode, extra, where):
+    whole = encode(".jpg")
+    odd = whole[:2] + segment(0xFE, b"") + extra + segment(0xFE, SMALL_FRAME) + whole[2:]
+    assert run("DecodeMat", data=odd)["result"].shape == (30, 40, 3), where
+    assert "is 40 x 30 = 1,200 pixels, more than max_pixels = 1,199;" in refused(run, odd, max_pixels=1199)
+
+
+@pytest.mark.parametrize("extra", [b"\xff\xd8", segment(0xDA, b"\1\1\0\0\x3f\0"), b"\xff\xfe\0\0"])
+def test_a_jpeg_that_can_be_read_in_two_ways_is_refused(run, encode, extra):
+    whole = encode(".jpg")
+    assert "bytes hold no clear size of a picture;" in refused(run, whole[:2] + extra + whole[2:])
+
+
+SHORT, LONG, LONG8 = 3, 4, 16
+
+
+def tiff_of(*entries: tuple[int, int, int, int]) -> bytes:
+    """A gray TIFF file with these entries (tag, type, count, value) before the ones that every file needs."""
+    entries += ((258, SHORT, 1, 8), (259, SHORT, 1, 1), (262, SHORT, 1, 1), (277, SHORT, 1, 1))
+    pixels = 8 + 2 + 12 * (len(entries) + 3) + 4
+    entries += ((273, LONG, 1, pixels), (278, LONG, 1, 30), (279, LONG, 1, 1200))
+    table = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    return b"II*\0" + struct.pack("<IH", 8, len(entries)) + table + bytes(4 + 1200)
+
+
+def test_a_tiff_file_is_read_as_its_entries_say(run):
+    data = tiff_of((256, SHORT, 1, 40), (257, LONG, 1, 30))
+    assert run("DecodeMat", {"max_pixels": 1200}, data=data)["result"].shape == (30, 40, 3)
+    assert "is 40 x 30 = 1,200 pixels" in refused(run, data, max_pixels=1199)
+
+
+@pytest.mark.parametrize("kind", [1, 6, 8, 9, LONG8])
+def test_a_tiff_whose_width_is_of_a_type_that_is_not_read_is_refused(run, kind):
+    data = tiff_of((256, kind, 1, 40), (257, LONG, 1, 30), (256, LONG, 1, 2))
+    assert "bytes hold no clear size of a picture;" in refused(run, data)
+
+
+@pytest.mark.parametrize("tag", [256, 257])
+def test_a_tiff_with_two_widths_is_refused(run, tag):
+    data = tiff_of((256, LONG, 1, 40), (257, LONG, 1, 30), (tag, LONG, 1, 2))
+    assert "bytes hold no clear size of a picture;" in refused(run, data)
+
+
+@pytest.mark.parametrize("offset", [2**63 - 8, 2**63, 2**64 - 1])
+def test_a_bigtiff_whose_entries_lie_beyond_any_file_is_refused(run, offset):
+    data = b"II+\0" + struct.pack("<HHQ", 8, 0, offset) + bytes(50)
+    assert "bytes hold no clear size of a picture;" in refused(run, data)
+
+
+def test_a_tile_over_max_pixels_is_refused_however_small_the_picture(run):
+    data = tiff_of((256, LONG, 1, 2), (257, LONG, 1, 2), (322, LONG, 1, 16384), (323, LONG, 1, 8192))
+    assert refused(run, data) == (
+        "DecodeMat: the TIFF picture is 2 x 2, but a tile of it is 16384 x 8192 = 134,217,728 pixels, "
+        "more than max_pixels = 100,000,000; make its tiles smaller, or raise max_pixels"
+    )
+
+
+def test_a_picture_that_comes_out_larger_than_its_header_said_is_refused(run, encode, monkeypatch):
+    monkeypatch.setattr("hami_image.decode_mat.read_header", lambda data: ImageHeader("JPEG", (5, 5)))
+    assert refused(run, encode(".jpg"), max_pixels=25) == (
+        "DecodeMat: the JPEG picture came out as 40 x 30, but its header says 5 x 5; "
+        "the file is damaged, or made to get around max_pixels"
+    )
+
+
+@pytest.mark.parametrize("junk", [b"\xff", b"\xff\xd0", b"\0", segment(0xFE, b"")])
+def test_a_jpeg_of_junk_is_refused_soon(junk):
+    refused_soon("JPEG", b"\xff\xd8\xff", junk)
+
+
+def test_a_png_of_empty_chunks_is_refused_soon():
+    refused_soon("PNG", png_of(9, 9)[:33], b"\0\0\0\0zzZz\0\0\0\0")
+
+
+def refused_soon(name: str, start_of_file: bytes, junk: bytes) -> None:
+    data = memoryview(start_of_file + junk * (20_000_000 // len(junk)))
+    start = time.perf_counter()
+    assert read_header(data) == ImageHeader(name, None)
+    assert time.perf_counter() - start < 0.2  # it takes a hundredth of a second
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory of the process as Linux reports it")
@@ -184,7 +302,7 @@ def test_a_broken_file_says_what_it_was_taken_for(run, encode):
         "the file is truncated or damaged"
     )
     assert refused(run, whole[:10]) == (
-        'DecodeMat: "data" starts like a PNG file, but its 10 bytes hold no size of a picture; '
+        'DecodeMat: "data" starts like a PNG file, but its 10 bytes hold no clear size of a picture; '
         "the file is truncated or damaged"
     )
 

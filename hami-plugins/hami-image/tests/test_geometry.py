@@ -35,6 +35,14 @@ def test_resize_takes_gray_pictures(run, picture):
     assert run("ResizeMat", SIZE, data=picture[:, :, 0])["result"].shape == (90, 60)
 
 
+@pytest.mark.parametrize("backend", ["ResizeMat", "LetterBoxMat", "TopLeftResizeMat"])
+@pytest.mark.parametrize("shape", [(90, 60), (45, 30), (30, 40)])
+def test_an_axis_of_one_channel_is_kept_whatever_the_size(run, backend, shape):
+    gray = np.ones(shape, np.uint8)
+    assert run(backend, SIZE, data=gray)["result"].shape == (90, 60)
+    assert run(backend, SIZE, data=gray[:, :, np.newaxis])["result"].shape == (90, 60, 1)
+
+
 def test_letter_box_keeps_the_aspect_and_centres(run, picture):
     request = run("LetterBoxMat", {**SIZE, "pad": 9}, data=picture)
     result, box = request["result"], request["letter_box"]
@@ -62,6 +70,18 @@ def test_a_border_has_a_value_that_the_picture_can_hold(run, picture, backend):
     for dtype, value in ((np.uint8, 255), (np.uint16, 65535), (np.float32, -3)):
         result = run(backend, {**SIZE, "pad": value}, data=picture.astype(dtype))["result"]
         assert (result[-1] == value).all()
+
+
+@pytest.mark.parametrize("backend", ["LetterBoxMat", "TopLeftResizeMat"])
+@pytest.mark.parametrize("shape", [(1, 5000, 3), (5000, 1, 3), (1, 1)])
+def test_extreme_aspects_map_back_once_cut_at_the_edges(run, backend, shape):
+    request = run(backend, {**SIZE, "pad": 0}, data=np.ones(shape, np.uint8))
+    box = request.get("letter_box") or {"scale": request["scale"], "left": 0, "top": 0}
+    rows, columns = np.nonzero(request["result"].reshape(90, 60, -1)[:, :, 0])
+    assert (rows.min() - box["top"], columns.min() - box["left"]) == (0, 0)
+    height, width = shape[:2]
+    assert min((rows.max() + 1 - box["top"]) / box["scale"], height) == pytest.approx(height)
+    assert min((columns.max() + 1 - box["left"]) / box["scale"], width) == pytest.approx(width)
 
 
 @pytest.mark.parametrize("backend", ["LetterBoxMat", "TopLeftResizeMat"])
@@ -97,6 +117,15 @@ def test_a_box_outside_the_picture_is_refused(run, picture):
     )
 
 
+@pytest.mark.parametrize("box", [[0.4, 0.4, 0.5, 9.0], [1.0, 7.6, 9.0, 8.4], [39.6, 0.0, 39.9, 9.0]])
+def test_a_box_that_rounds_to_no_pixel_is_refused(run, picture, box):
+    with pytest.raises(hami.RequestError) as error:
+        run("CropMat", data=picture, box=box)
+    assert str(error.value).splitlines()[0] == (
+        f"CropMat: the box {box} holds no pixel once it is rounded to whole ones; give a larger one"
+    )
+
+
 def test_a_missing_box_is_named(run, picture):
     with pytest.raises(hami.RequestError) as error:
         run("CropMat", data=picture)
@@ -105,7 +134,21 @@ def test_a_missing_box_is_named(run, picture):
     )
 
 
-@pytest.mark.parametrize("box", [[1, 2, 3], "left", 5, [1, 2, 3, float("nan")], [1, 2, 3, "x"], [0, 0, 1, 10**400]])
+@pytest.mark.parametrize(
+    "box",
+    [
+        [1, 2, 3],
+        "left",
+        "1234",
+        b"1234",
+        {1: 0, 2: 0, 3: 0, 4: 0},
+        {1, 2, 3, 4},
+        5,
+        [1, 2, 3, float("nan")],
+        [1, 2, 3, "x"],
+        [0, 0, 1, 10**400],
+    ],
+)
 def test_a_box_that_is_none_is_refused(run, picture, box):
     with pytest.raises(hami.RequestError) as error:
         run("CropMat", data=picture, box=box)

@@ -51,6 +51,50 @@ def test_mat_to_tensor_layout_and_dtype_are_chosen(run, picture):
     assert np.array_equal(tensor[0], picture[:, :, 1])
 
 
+@pytest.mark.parametrize(
+    ("values", "dtype", "told"),
+    [
+        (np.uint16([1000, 255]), "uint8", "uint8 holds 0 to 255, got a picture of uint16 with values from 255 to 1000"),
+        (np.float32([0, 300]), "uint8", "uint8 holds 0 to 255, got a picture of float32 with values from 0.0 to 300.0"),
+        (np.float32([-1, 3]), "uint8", "uint8 holds 0 to 255, got a picture of float32 with values from -1.0 to 3.0"),
+        (
+            np.float32([0, np.nan]),
+            "uint8",
+            "uint8 holds 0 to 255, got a picture of float32 with values from nan to nan",
+        ),
+        (
+            np.float32([0, 1e6]),
+            "float16",
+            "float16 holds -65504 to 65504, got a picture of float32 with values from 0.0 to 1000000.0",
+        ),
+        (
+            np.uint16([0, 65535]),
+            "float16",
+            "float16 holds -65504 to 65504, got a picture of uint16 with values from 0 to 65535",
+        ),
+    ],
+)
+def test_mat_to_tensor_refuses_values_that_the_type_cannot_hold(run, values, dtype, told):
+    with pytest.raises(hami.RequestError) as error:
+        run("Mat2Tensor", {"dtype": dtype}, data=values.reshape(1, -1))
+    assert str(error.value).splitlines()[0] == f'Mat2Tensor: "dtype" = {told}; scale it before, or take float32'
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (np.uint16([0, 255]), "uint8"),
+        (np.float32([0, 255]), "uint8"),
+        (np.float32([-65504, 65504]), "float16"),
+        (np.uint16([0, 65535]), "float32"),
+        (np.float32([np.nan, np.inf]), "float32"),
+    ],
+)
+def test_mat_to_tensor_keeps_values_that_the_type_can_hold(run, values, dtype):
+    tensor = run("Mat2Tensor", {"dtype": dtype}, data=values.reshape(1, -1))["result"]
+    assert np.array_equal(tensor.ravel(), values, equal_nan=dtype == "float32")
+
+
 @pytest.mark.parametrize("layout", ["nchw", "chw"])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
 def test_tensor_to_mat_undoes_mat_to_tensor(run, picture, layout, dtype):

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import NamedTuple
 
 FORMATS = "JPEG, PNG, WebP, BMP, GIF or TIFF"
 
-_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+_MOST_PARTS = 10_000  # segments or chunks before the pixels; each costs us time in Python
+_MOST_JUNK = 65_536  # bytes between the segments of a JPEG file
+# Between segments libjpeg skips what is no marker (stuffed zeros, fill bytes) and markers that stand alone.
+_JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
+_TIFF_SIDES = _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT = 256, 257, 322, 323
 _TIFF_INTEGERS = {3: 2, 4: 4, 16: 8}  # type -> bytes: SHORT, LONG, LONG8
 
 
 class ImageHeader(NamedTuple):
-    """What the header says: (width, height) as stored, None if the file ends before it or makes no sense."""
+    """What the header says: (width, height) as stored, None if the file ends before it or can be read in two ways."""
 
     format: str
     size: tuple[int, int] | None
     alpha: bool = False
+    tile: tuple[int, int] = (0, 0)  # of a TIFF file: one is decoded as a whole, however small the picture
 
 
 def read_header(data: memoryview) -> ImageHeader | None:
@@ -26,49 +32,52 @@ def read_header(data: memoryview) -> ImageHeader | None:
         if matches(start):
             try:
                 return read(name, data)
-            except (struct.error, IndexError):  # the header is longer than the file
+            except (struct.error, IndexError, OverflowError):  # longer than the file, or than we read
                 return ImageHeader(name, None)
     return None
 
 
 def _jpeg(name: str, data: memoryview) -> ImageHeader:
-    at = 2
-    while True:
-        if data[at] != 0xFF:
-            return ImageHeader(name, None)
-        while data[at] == 0xFF:  # any number of fill bytes before a marker
-            at += 1
-        marker = data[at]
-        at += 1
-        if marker == 0x01 or 0xD0 <= marker <= 0xD8:  # stand-alone markers
-            continue
-        if marker in (0xD9, 0xDA):  # end, or pixel data before any frame
-            return ImageHeader(name, None)
+    """Go from segment to segment exactly as libjpeg does, else a file could show us another size than the decoder."""
+    at, junk = 2, 0
+    for _ in range(_MOST_PARTS):
+        found = _JPEG_MARKER.search(data, at, at + _MOST_JUNK - junk)
+        if not found:
+            break
+        junk += found.start() - at
+        at = found.end()
+        marker = data[at - 1]
+        if marker in (0xD8, 0xD9, 0xDA):  # a second start, the end, or pixel data before any frame
+            break
         (length,) = struct.unpack_from(">H", data, at)
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame, not tables
             height, width = struct.unpack_from(">HH", data, at + 3)
             return ImageHeader(name, (width, height))
         if length < 2:
-            return ImageHeader(name, None)
+            break
         at += length
+    return ImageHeader(name, None)
 
 
 def _png(name: str, data: memoryview) -> ImageHeader:
     length, kind, width, height, _, color = struct.unpack_from(">I4sIIBB", data, 8)
     if kind != b"IHDR" or length != 13:
         return ImageHeader(name, None)
-    return ImageHeader(name, (width, height), color in (4, 6) or _png_has_transparency(data))
+    # Of a gray picture (color 0) OpenCV does not read which value is transparent.
+    return ImageHeader(name, (width, height), color in (4, 6) or (color != 0 and _png_has_transparency(data)))
 
 
 def _png_has_transparency(data: memoryview) -> bool:
     """Whether a tRNS chunk comes before the pixels."""
     at = 33
-    while at + 8 <= len(data):
+    for _ in range(_MOST_PARTS):
+        if at + 8 > len(data):
+            return False
         length, kind = struct.unpack_from(">I4s", data, at)
         if kind in (b"tRNS", b"IDAT"):
             return kind == b"tRNS"
         at += 12 + length
-    return False
+    raise IndexError("too many chunks")
 
 
 def _gif(name: str, data: memoryview) -> ImageHeader:
@@ -107,15 +116,19 @@ def _tiff(name: str, data: memoryview) -> ImageHeader:
     (at,) = struct.unpack_from(order + ("Q" if big else "I"), data, 8 if big else 4)
     (count,) = struct.unpack_from(count_format, data, at)
     at += struct.calcsize(count_format)
-    size: dict[int, int] = {}
+    sides: dict[int, int] = {}
     for _ in range(min(count, 65535)):
-        tag, kind, _, value = struct.unpack_from(entry_format, data, at)
-        if tag in (_TIFF_WIDTH, _TIFF_HEIGHT) and kind in _TIFF_INTEGERS and tag not in size:
-            size[tag] = int.from_bytes(value[: _TIFF_INTEGERS[kind]], "little" if order == "<" else "big")
-        if len(size) == 2:
-            return ImageHeader(name, (size[_TIFF_WIDTH], size[_TIFF_HEIGHT]))
+        tag, kind, values, value = struct.unpack_from(entry_format, data, at)
+        if tag in _TIFF_SIDES:
+            width = _TIFF_INTEGERS.get(kind)
+            if width is None or width > len(value) or values != 1 or tag in sides:  # libtiff may take another one
+                return ImageHeader(name, None)
+            sides[tag] = int.from_bytes(value[:width], "little" if order == "<" else "big")
         at += struct.calcsize(entry_format)
-    return ImageHeader(name, None)
+    if _TIFF_WIDTH not in sides or _TIFF_HEIGHT not in sides:
+        return ImageHeader(name, None)
+    tile = (sides.get(_TIFF_TILE_WIDTH, 0), sides.get(_TIFF_TILE_HEIGHT, 0))
+    return ImageHeader(name, (sides[_TIFF_WIDTH], sides[_TIFF_HEIGHT]), tile=tile)
 
 
 _READERS = (

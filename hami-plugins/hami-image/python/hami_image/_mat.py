@@ -73,7 +73,9 @@ def array_of(data: Any, expected: str) -> np.ndarray:
 
 
 def finite_floats(values: Any) -> list[float] | None:
-    """Read a list of numbers; None if it is none, or one of them is not finite."""
+    """Read a list, tuple or array of numbers; None if it is none, or one of them is not finite."""
+    if not isinstance(values, (list, tuple)) and not hasattr(values, "__dlpack__"):
+        return None  # text, bytes, dicts and sets would be read element by element too
     try:
         numbers = [float(value) for value in values]
     except (TypeError, ValueError, OverflowError):

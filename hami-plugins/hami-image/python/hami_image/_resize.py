@@ -37,7 +37,8 @@ class Resizer(OneByOne):
     def resize(self, mat: np.ndarray, width: int, height: int) -> np.ndarray:
         if mat.shape[:2] == (height, width):
             return mat
-        return cv2.resize(mat, (width, height), interpolation=INTERPOLATIONS[self.interpolation])
+        resized = cv2.resize(mat, (width, height), interpolation=INTERPOLATIONS[self.interpolation])
+        return resized.reshape(height, width, *mat.shape[2:])  # OpenCV drops an axis of one channel
 
     def fit(self, mat: np.ndarray) -> tuple[np.ndarray, float]:
         """Resize to the largest size with the same aspect that fits; return it and the factor."""
@@ -57,4 +58,5 @@ class Resizer(OneByOne):
             raise hami.RequestError(
                 f'{type(self).__name__}: "pad" is from 0 to {most} for a picture of {mat.dtype}, got {value}'
             )
-        return cv2.copyMakeBorder(mat, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(value,) * 4)
+        bordered = cv2.copyMakeBorder(mat, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(value,) * 4)
+        return bordered.reshape(*bordered.shape[:2], *mat.shape[2:])

@@ -28,14 +28,19 @@ class CropMat(OneByOne):
         mat = mat_of(item, "CropMat")
         box = self._box_of(item)
         height, width = mat.shape[:2]
-        x1, x2 = (min(max(round(x), 0), width) for x in (box[0], box[2]))
-        y1, y2 = (min(max(round(y), 0), height) for y in (box[1], box[3]))
+        x1, x2 = (min(max(x, 0), width) for x in (box[0], box[2]))
+        y1, y2 = (min(max(y, 0), height) for y in (box[1], box[3]))
         if x1 >= x2 or y1 >= y2:
             raise hami.RequestError(
                 f"CropMat: nothing of the box {box} lies inside the picture, which is {width} x {height}; "
                 "a box is [x1, y1, x2, y2] with x1 < x2 and y1 < y2"
             )
-        return mat[y1:y2, x1:x2]
+        part = mat[round(y1) : round(y2), round(x1) : round(x2)]
+        if not part.size:
+            raise hami.RequestError(
+                f"CropMat: the box {box} holds no pixel once it is rounded to whole ones; give a larger one"
+            )
+        return part
 
     def _box_of(self, item: Any) -> list[float]:
         if "box" not in item:

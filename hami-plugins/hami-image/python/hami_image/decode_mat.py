@@ -20,6 +20,7 @@ class DecodeMat(OneByOne):
     `data` is bytes or anything with a buffer (bytearray, memoryview, a uint8 array). The picture is turned upright
     as its EXIF orientation says, unless `exif = false`. Of an animation or a file of pages the first one is taken.
     With `alpha = true` a PNG or WebP that has an alpha channel gives H x W x 4; then EXIF is not applied.
+    A gray PNG of which one value is transparent counts as one without.
     """
 
     color: Annotated[Literal["bgr", "rgb", "gray"], "order of the channels; gray gives H x W"] = "bgr"
@@ -48,6 +49,7 @@ class DecodeMat(OneByOne):
             raise _broken(header, encoded, error) from error
         if mat is None:
             raise _broken(header, encoded)
+        self._check_decoded(header, mat)
         return self._finish_alpha(mat) if keep_alpha else mat
 
     def _check(self, encoded: memoryview) -> ImageHeader:
@@ -62,8 +64,8 @@ class DecodeMat(OneByOne):
             )
         if header.size is None:
             raise hami.RequestError(
-                f'DecodeMat: "data" starts like a {header.format} file, but its {encoded.nbytes} bytes hold no size '
-                "of a picture; the file is truncated or damaged"
+                f'DecodeMat: "data" starts like a {header.format} file, but its {encoded.nbytes} bytes hold no clear '
+                "size of a picture; the file is truncated or damaged"
             )
         width, height = header.size
         if not width or not height:
@@ -73,13 +75,28 @@ class DecodeMat(OneByOne):
                 f"DecodeMat: the {header.format} picture is {width} x {height} = {width * height:,} pixels, "
                 f"more than max_pixels = {self.max_pixels:,}; make it smaller, or raise max_pixels"
             )
+        tile_width, tile_height = header.tile
+        if tile_width * tile_height > self.max_pixels:
+            raise hami.RequestError(
+                f"DecodeMat: the {header.format} picture is {width} x {height}, but a tile of it is {tile_width} x "
+                f"{tile_height} = {tile_width * tile_height:,} pixels, more than max_pixels = {self.max_pixels:,}; "
+                "make its tiles smaller, or raise max_pixels"
+            )
         return header
+
+    def _check_decoded(self, header: ImageHeader, mat: np.ndarray) -> None:
+        """Refuse a picture larger than its header said: `max_pixels` was decided from that."""
+        stored_width, stored_height = header.size or (0, 0)
+        height, width = mat.shape[:2]
+        if width * height > stored_width * stored_height:
+            raise hami.RequestError(
+                f"DecodeMat: the {header.format} picture came out as {width} x {height}, but its header says "
+                f"{stored_width} x {stored_height}; the file is damaged, or made to get around max_pixels"
+            )
 
     def _finish_alpha(self, mat: np.ndarray) -> np.ndarray:
         if mat.dtype == np.uint16:
             mat = (mat >> 8).astype(np.uint8)
-        if mat.ndim == 2:
-            mat = cv2.cvtColor(mat, cv2.COLOR_GRAY2BGR)
         if self.color == "rgb":
             mat = cv2.cvtColor(mat, cv2.COLOR_BGRA2RGBA if mat.shape[2] == 4 else cv2.COLOR_BGR2RGB)
         return mat
@@ -87,7 +104,8 @@ class DecodeMat(OneByOne):
 
 def _bytes_of(data: Any) -> memoryview:
     try:
-        return memoryview(data).cast("B")
+        view = memoryview(data)
+        encoded = view.cast("B") if view.nbytes else memoryview(b"")  # an empty one of two axes cannot be cast
     except ValueError as error:  # a memoryview that was released
         raise hami.DataTypeError(
             f"DecodeMat takes the bytes of an image file, got a buffer that is not readable: {error}"
@@ -100,6 +118,9 @@ def _bytes_of(data: Any) -> memoryview:
         raise hami.DataTypeError(
             f"DecodeMat takes the bytes of an image file, as Path.read_bytes() gives, got {type(data).__name__}"
         ) from None
+    if "O" in view.format:  # what lies there are addresses
+        raise hami.DataTypeError("DecodeMat takes the bytes of an image file, got an array of Python objects")
+    return encoded
 
 
 def _broken(header: ImageHeader, encoded: memoryview, error: Exception | None = None) -> hami.RequestError:

@@ -15,6 +15,7 @@ class LetterBoxMat(Resizer):
 
     Writes `letter_box` into the request: {"scale", "left", "top"}. A point (x, y) of the result is
     ((x - left) / scale, (y - top) / scale) in the picture that came in.
+    A side that would be less than a pixel takes one: cut what is mapped back at the edges of that picture.
     """
 
     pad: Annotated[int, "value of the border, for every channel"] = 114

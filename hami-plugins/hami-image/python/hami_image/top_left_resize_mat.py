@@ -14,6 +14,7 @@ class TopLeftResizeMat(Resizer):
     """Resize a picture into `width` x `height` with its aspect kept; `pad` fills the right and the bottom.
 
     Writes `scale` into the request: a point (x, y) of the result is (x / scale, y / scale) in what came in.
+    A side that would be less than a pixel takes one: cut what is mapped back at the edges of that picture.
     """
 
     pad: Annotated[int, "value of the border, for every channel"] = 0
