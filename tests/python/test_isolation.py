@@ -128,6 +128,34 @@ def test_a_posted_batch_fails_whole_where_the_node_or_the_class_says_so(containe
         assert seen == [[1, 5, 0]]
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        node("Once", entrypoint="S[Forward[default.0],Picky]"),
+        node("Once", entrypoint="S[Forward[node.default],Identity,Picky]"),
+        {"a": node("S[Forward[b],Picky]"), "b": node("Once"), "dag_entrypoint": "Forward[node.a]"},
+        {
+            "a": node("S[c.0,Picky]"),
+            "b": node("Once"),
+            "c": node("S[b.0,Identity]"),
+            "dag_entrypoint": "Forward[node.a]",
+        },
+    ],
+)
+def test_what_an_instance_must_not_do_twice_it_does_not_for_who_calls_it(config: Any) -> None:
+    picky()
+    once: list[Any] = []
+
+    def forward(batch: list[Any]) -> None:
+        for item in batch:
+            once.append(item["data"])
+            item["result"] = item["data"]
+
+    backend(forward, "Once", max=8, retry_safe=False)
+    assert ask(config, [1, 0, 5]) == [ZeroDivisionError] * 3
+    assert once == [1, 0, 5]
+
+
 def test_a_posted_batch_is_not_tried_again_after_an_error_that_is_final() -> None:
     sizes: list[int] = []
 
