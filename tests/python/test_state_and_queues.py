@@ -46,6 +46,19 @@ def test_as_many_requests_of_one_req_id_as_come_take_turns() -> None:
     assert [answer["result"] for answer in answers] == list(range(50_000))
 
 
+@pytest.mark.parametrize("expression", ["StateFul[AddToState]", "S[StateFul[AddToState],Identity]"])
+def test_a_stateful_backend_has_one_instance(expression: str) -> None:
+    """Several would run requests of one req_id at the same time, and lose what the other left."""
+    with hami.pipe({"backend": expression, "instance_num": 1}) as pipe:
+        answers = pipe([{"data": 1, "req_id": "a"} for _ in range(20)])
+    assert [answer["result"] for answer in answers] == list(range(1, 21))
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe({"backend": expression, "instance_num": 2})
+    told = str(caught.value).splitlines()[0]
+    assert told.startswith('StateFul is part of the backend of node "default", which has several instances; ')
+    assert told.endswith(f'node_entrypoint = "{STATEFUL}"; or set instance_num = 1')
+
+
 def test_nodes_keep_states_of_one_req_id_side_by_side() -> None:
     @hami.register
     class NowAndThen(hami.Backend):

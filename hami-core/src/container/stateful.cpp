@@ -235,11 +235,21 @@ class StateFul final : public Forwarding {
 
  private:
   void init_(Init& init) override {
+    refuse_further_instances(init);
     parts_ = make_injected(init);
     target_ = parts_.front();
     const auto ttl = init.params().get<std::optional<double>>("ttl");
     context_ = init.shared_context();
     states_ = make_counted<States>(*context_, init.node(), target_, ttl ? from_milliseconds(*ttl) : kNever);
+  }
+  // Each would keep turns of its own over states that all of them share: what one leaves, another overwrites.
+  static void refuse_further_instances(const Init& init) {
+    if (init.instance().value_or(0) == 0) return;
+    throw Error(ErrorCode::kConfig,
+                "StateFul is part of the backend of node \"" + init.node() +
+                    "\", which has several instances; they would run requests of one req_id at the same time. Take it "
+                    "out of the backend and put it before all instances: node_entrypoint = \"List[InstancesRegister["
+                    "Reflect[backend]], Register[StateFul[Batching, InstanceDispatcher]]]\"; or set instance_num = 1");
   }
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
   void post_(Batch batch, Inline how) override { states_->post(batch, how); }
@@ -257,7 +267,8 @@ void register_stateful(Registry& registry) {
   cls.doc =
       "`DI[…]` whose first item finds under `state` what the last request with the same `req_id` left there.\n"
       "`req_id` is required; requests of one run one after the other. The state ends with a request whose `finish` is true,\n"
-      "after `ttl` without a request, or when the pipe closes.";
+      "after `ttl` without a request, or when the pipe closes. It cannot be part of a backend with several instances:\n"
+      "there it stands before the dispatcher, `Register[StateFul[Batching, InstanceDispatcher]]`.";
   cls.range = "that of its first item";
   cls.params = parse_param_specs("ttl: duration? 'how long a state is kept without a request; None: as long as the pipe'");
   cls.brackets = {true, {Phase{1, Phase::kMany}}};

@@ -1,6 +1,9 @@
 // plan_pipe: every node's init expression, the entrypoint, the graph, and the keys that nobody wanted.
 #include "pipe/planner.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/near.hpp"
 #include "lang/parse.hpp"
 #include "pipe/expr_planner.hpp"
@@ -29,6 +32,7 @@ class PipePlanner {
       planning_.problems.push_back(*planning_.too_large);
       return {std::move(plan_), std::move(planning_.problems)};
     }
+    while (spread_retry_unsafe()) continue;
     for (std::size_t i = 0; i < scopes.size(); ++i) report_unused(config_.nodes[i], scopes[i]);
     report_unused_global();
     for (const GraphProblem& problem : check_graph(plan_.graph)) report_graph(problem);
@@ -109,6 +113,35 @@ class PipePlanner {
       planning_.explanation->part = &planning_.explanation->entry;
     }
     plan_.entry = ExprPlanner(planning_, scope, source, false).plan_text_of_source();
+  }
+
+  // Who passes requests on to an instance is no safer to try again than the node of that instance, which may be planned
+  // later and may do the same. True if something was not known before.
+  bool spread_retry_unsafe() {
+    bool news = false;
+    for (auto& named : plan_.nodes) news = forbid_retry(named.second) || news;
+    return forbid_retry(plan_.entry) || news;
+  }
+
+  bool forbid_retry(Plan& plan) {
+    bool news = false;
+    bool safe = plan.traits.retry_safe && retry_safe_at(plan.instance);
+    for (auto& phase : plan.phases)
+      for (PlanItem& item : phase) {
+        if (!item.plan) continue;
+        news = forbid_retry(*item.plan) || news;
+        safe = safe && item.plan->traits.retry_safe;
+      }
+    return std::exchange(plan.traits.retry_safe, safe) != safe || news;
+  }
+
+  bool retry_safe_at(const std::string& instance) const {
+    const auto is_of = [&](const std::string& node) {
+      return instance == node || instance == "node." + node || instance.rfind(node + ".", 0) == 0;
+    };
+    return std::all_of(plan_.nodes.begin(), plan_.nodes.end(), [&](const auto& named) {
+      return instance.empty() || !is_of(named.first) || named.second.traits.retry_safe;
+    });
   }
 
   // Not where a backend of the node is unknown: the keys may be its.

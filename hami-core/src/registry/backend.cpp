@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/blocking.hpp"
+#include "registry/isolate.hpp"
 #include "registry/waits.hpp"
 
 namespace hami {
@@ -98,7 +99,7 @@ void Backend::inject_dependency_(const BackendPtr&) {
 }
 
 void Backend::post_(Batch batch, Inline) {
-  forward(batch);
+  forward_isolated(batch, traits_.retry_safe, [this](Batch part) { forward(part); });
   finish(batch);
 }
 

@@ -93,7 +93,8 @@ class Backend {
  private:
   virtual void init_(Init&) {}
   virtual void forward_(Batch batch) = 0;
-  // May throw only before the first request has reached its sink.
+  // May throw only before the first request has reached its sink. This one runs forward, and if that throws tries each
+  // request again alone: nobody who posts can, for all he is told is what became of each.
   virtual void post_(Batch batch, Inline how);
   virtual Range range_() const { return {}; }
 

@@ -17,6 +17,7 @@ Ref<Request> Request::branch(Ref<Sink> branch_sink, std::size_t branch_index) {
   child->items = items;
   child->deadline = deadline;
   child->priority = priority;
+  child->isolates = isolates;
   return child;
 }
 

@@ -38,6 +38,7 @@ class Request : public Counted {
   std::size_t items = 1;      // request_size
   Nanoseconds deadline = kNever;
   std::uint8_t priority = 0;
+  bool isolates = true;       // its node wants it tried again, alone, if a batch that it is in fails as a whole
   std::vector<Ref<Request>> stands_for;  // those it was gathered from, each with a caller of its own; empty: itself alone
 
   bool alive() const noexcept { return !error; }

@@ -1,9 +1,12 @@
 // BatchRunner: what happens around the forward of an instance.
 #include "schedule/batch_runner.hpp"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/blocking.hpp"
+#include "registry/isolate.hpp"
 
 namespace hami {
 namespace {
@@ -14,6 +17,26 @@ void run_hook(Backend& hook, Batch batch) {
   for (Request* request : batch)
     if (request->alive() && request->dict.contains(kResult)) promote_result(*request, hook.label());
 }
+
+// While it stands, what the node says of failed batches holds for its requests, wherever inside the instance they are
+// posted on; afterwards what held where they came from. Most often that is the same.
+class Isolating {
+ public:
+  Isolating(Batch batch, bool isolates) : batch_(batch) {
+    const auto agrees = [&](const Request* request) { return request->isolates == isolates; };
+    if (std::all_of(batch.begin(), batch.end(), agrees)) return;
+    for (Request* request : batch) before_.push_back(std::exchange(request->isolates, isolates));
+  }
+  ~Isolating() {
+    for (std::size_t i = 0; i < before_.size(); ++i) batch_[i].isolates = before_[i];
+  }
+  Isolating(const Isolating&) = delete;
+  Isolating& operator=(const Isolating&) = delete;
+
+ private:
+  Batch batch_;
+  std::vector<bool> before_;
+};
 
 }  // namespace
 
@@ -46,24 +69,9 @@ void BatchRunner::forward(Backend& instance, Batch batch) {
 }
 
 Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
-  const bool may_isolate = batch.size() > 1 && isolate_;
-  std::vector<Dict> as_it_came;
-  if (may_isolate)
-    for (Request* request : batch) as_it_came.push_back(request->dict);
+  const Isolating isolating(batch, isolate_);
   const Nanoseconds start = now();
-  try {
-    forward(instance, batch);
-  } catch (...) {
-    const Error failure = current_error();
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      if (!may_isolate || failure.is_final()) {
-        batch[i].fail(failure);
-      } else if (batch[i].alive()) {
-        batch[i].dict = std::move(as_it_came[i]);
-        retry_alone(instance, batch[i]);
-      }
-    }
-  }
+  stats_.retried += forward_isolated(batch, isolate_, [&](Batch part) { forward(instance, part); });
   const Nanoseconds took = now() - start;
   stats_.busy_ns += static_cast<std::uint64_t>(took);
   ++stats_.batches;
@@ -75,16 +83,6 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
     ++stats_.failed;
   }
   return took;
-}
-
-void BatchRunner::retry_alone(Backend& instance, Request& request) noexcept {
-  ++stats_.retried;
-  Request* one = &request;
-  try {
-    forward(instance, Batch(&one, 1));
-  } catch (...) {
-    request.fail(current_error());
-  }
 }
 
 void BatchRunner::finish_unrun(Batch batch) noexcept {

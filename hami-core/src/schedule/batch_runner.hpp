@@ -26,7 +26,6 @@ class BatchRunner {
 
  private:
   void forward(Backend& instance, Batch batch);
-  void retry_alone(Backend& instance, Request& request) noexcept;
 
   std::string node_;
   NodeStats& stats_;
