@@ -12,6 +12,7 @@ from typing import Any
 import hami
 import pytest
 from conftest import Run, Site
+from fake_site import write_plugin
 from hami._cli import main
 
 Output = tuple[int, str, str]
@@ -266,6 +267,11 @@ def test_backends_tells_all_that_a_class_says(hami_command: Run) -> None:
     )
 
 
+def test_backends_knows_aliases(hami_command: Run) -> None:
+    for alias, name in {"S": "Sequential", "Aspect": "DI", "ModelLoadder": "ModelLoader"}.items():
+        assert [info["name"] for info in json.loads(hami_command("backends", alias, "--json").stdout)] == [name]
+
+
 def test_backends_describes_what_matches(hami_command: Run, site: Site) -> None:
     site.install("acme-good")
     done = hami_command("backends", "AcmeAdd", site=site.folder)
@@ -303,6 +309,18 @@ def test_plugins_may_add_commands(hami_command: Run, site: Site) -> None:
     site.install("acme-good", "acme-exits")
     done = hami_command("acme", "world", site=site.folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello world\n", "")
+
+
+def test_a_hook_that_exits_fails_like_any_other(hami_command: Run, site: Site) -> None:
+    write_plugin(site.folder, "acme-hook", "1.0", "AcmeHook")
+    with (site.folder / "acme_hook_plugin.py").open("a") as file:
+        for hook in ("hami_report()", "hami_commands(subparsers)"):
+            file.write(f"@pluggy.HookimplMarker('hami')\ndef {hook}:\n    raise SystemExit(3)\n")
+    told = json.loads(hami_command("doctor", "--json", site=site.folder).stdout)
+    assert "hami_report of acme-hook 1.0: it called sys.exit(3)" in told["problems"]
+    done = hami_command("acme", site=site.folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: commands of acme-hook 1.0: it called sys.exit(3)\nusage: ")
 
 
 def test_doctor_tells_facts_and_problems(hami_command: Run, site: Site) -> None:

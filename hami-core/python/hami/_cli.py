@@ -161,10 +161,14 @@ def _without_command(parser: argparse.ArgumentParser, parsed: argparse.Namespace
 
 
 def _add_commands_of_plugins(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from hami._errors import PluginError
+    from hami._plugin_messages import describe_exception
     from hami._plugins import installed
 
     for plugin, add in installed.hook("hami_commands"):
         try:
             add(subparsers=commands)
-        except Exception as error:
-            report(error, f"commands of {plugin.distribution} {plugin.version}")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin may even call sys.exit
+            report(PluginError(describe_exception(error)), f"commands of {plugin.distribution} {plugin.version}")

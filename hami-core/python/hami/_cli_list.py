@@ -24,7 +24,7 @@ def backends(arguments: argparse.Namespace) -> int:
             rows = [[info.name, info.owner or "(this process)", _first_line(info.doc)] for info in infos.values()]
             print_table(rows)
         return 0
-    names = fnmatch.filter(infos, arguments.pattern)
+    names = [name for name, info in infos.items() if fnmatch.filter([name, *(info.aliases or [])], arguments.pattern)]
     if not names:
         if arguments.pattern not in infos:
             installed.find(arguments.pattern)  # says which names are near, or what to install
