@@ -192,6 +192,27 @@ def test_run_imports_a_file_of_the_users_first(hami_command: Run, tmp_path: Path
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("exits.py", "it called sys.exit(3)"),
+        ("fails.py", "ValueError: no anvil"),
+        ("no_such_module", "No module named 'no_such_module'"),
+        ("", "ValueError: Empty module name"),
+    ],
+)
+def test_what_cannot_be_imported_is_told(call: Any, tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit(3)\n")
+    (tmp_path / "fails.py").write_text("raise ValueError('no anvil')\n")
+    told = f"--import {name}: {reason}"
+    assert call("run", "Identity", "--text", "a", "--import", name) == (1, "", f"error: {told}\n")
+    status, out, err = call("check", "Identity", "--json", "--import", name)
+    assert (status, err) == (1, "")
+    assert json.loads(out)["problems"] == [{"type": "ConfigError", "message": told}]
+    with pytest.raises(hami.ConfigError):
+        call("check", "Identity", "--traceback", "--import", name)
+
+
 def test_run_reads_standard_input(hami_command: Run) -> None:
     done = hami_command("run", "Identity", "-", given="abc")
     assert (done.returncode, done.stdout, done.stderr) == (0, "3 bytes\n", "")
