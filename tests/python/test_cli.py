@@ -85,8 +85,8 @@ def test_run_on_text(call: Any) -> None:
 def test_run_on_json(call: Any) -> None:
     assert call("run", "Identity", "--data", '[{"text": "a", "score": 0.5}]') == (0, "score  text\n0.500  a\n", "")
     status, out, err = call("run", "Identity", "--data", "[1", "--json")
-    assert (status, out) == (1, "")
-    assert err == "error: --data takes JSON, --text any text: Expecting ',' delimiter: line 1 column 3 (char 2)\n"
+    told = "--data takes JSON, --text any text: Expecting ',' delimiter: line 1 column 3 (char 2)"
+    assert (status, json.loads(out), err) == (1, {"error": told, "type": "ConfigError"}, f"error: {told}\n")
 
 
 def test_run_on_files_and_folders_goes_on_after_a_failure(call: Any, tmp_path: Path) -> None:
@@ -113,6 +113,64 @@ def test_run_prints_one_json_document_a_line(call: Any, tmp_path: Path) -> None:
     assert documents[1]["input"] == "b.txt"
     assert documents[1]["type"] == "RequestError"
     assert err.startswith("error: b.txt: nothing to write")
+
+
+@hami.register("TestStrange")
+class Strange(hami.Backend):
+    """Answers with what cannot be shown, or not without care; ends with an exception that is no Exception."""
+
+    def forward(self, batch: list[Any]) -> None:
+        around: list[Any] = []
+        around.append(around)
+        answers = {"around": around, "nan": float("nan"), "tuple": {(1, 2): 3}, "half": "\ud800", "plain": 1}
+        for item in batch:
+            if item["data"] == "exit":
+                raise GeneratorExit("enough")
+            item["result"] = answers[item["data"]]
+
+
+STRANGE = [word for name in ("around", "nan", "exit", "tuple", "half", "plain") for word in ("--text", name)]
+
+
+def test_a_result_that_cannot_be_shown_ends_nothing_else(call: Any) -> None:
+    status, out, err = call("run", "TestStrange", "--json", *STRANGE)
+    around, nan, ended, *rest = (json.loads(line) for line in out.splitlines())
+    assert status == 1
+    assert around["type"] == "RequestError"
+    assert around["error"].startswith("its result cannot be shown: RecursionError: ")
+    assert nan == {"input": "--text", "result": None}
+    assert (ended["error"], ended["type"]) == ("enough", "GeneratorExit")
+    assert [one["result"] for one in rest] == [{"(1, 2)": 3}, "\ud800", 1]
+    assert "Traceback" not in err
+    status, out, err = call("run", "TestStrange", "--text", "around", "--text", "plain")
+    assert (status, out) == (1, "--text:\n  1\n")
+    assert err.startswith("error: --text: its result cannot be shown: RecursionError: ")
+
+
+def test_an_error_of_a_whole_command_is_json_too(call: Any) -> None:
+    status, out, err = call("run", "Idntity", "--json", "--text", "a")
+    told = json.loads(out)
+    assert (status, told["type"], err) == (1, "BackendNotFound", f"error: {told['error']}\n")
+    assert call("run", "Identity", "--text", "a", "--text", "b")[1] == "--text:\n  a\n--text:\n  b\n"
+
+
+def test_output_that_cannot_take_a_character_gets_it_escaped(hami_command: Run) -> None:
+    done = hami_command("run", "Identity", "--data", '"\\u00e9\\ud800"', PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\\xe9\\ud800\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        ("version >&-", 0, ""),
+        ("backends >&-", 0, ""),
+        ("run Identity --text a >&- 2>&-", 0, ""),
+        ("run Identity - <&-", 1, "error: standard input, which - stands for, is closed\n"),
+    ],
+)
+def test_closed_streams_are_no_reason_to_fail(arguments: str, status: int, told: str) -> None:
+    done = subprocess.run(f"{sys.executable} -m hami {arguments}", shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", told)
 
 
 def test_run_prints_the_counters_of_each_node(call: Any) -> None:
