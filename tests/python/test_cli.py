@@ -12,6 +12,7 @@ from typing import Any
 import hami
 import pytest
 from conftest import Run, Site
+from fake_site import write_plugin
 from hami._cli import main
 
 Output = tuple[int, str, str]
@@ -84,8 +85,8 @@ def test_run_on_text(call: Any) -> None:
 def test_run_on_json(call: Any) -> None:
     assert call("run", "Identity", "--data", '[{"text": "a", "score": 0.5}]') == (0, "score  text\n0.500  a\n", "")
     status, out, err = call("run", "Identity", "--data", "[1", "--json")
-    assert (status, out) == (1, "")
-    assert err == "error: --data takes JSON, --text any text: Expecting ',' delimiter: line 1 column 3 (char 2)\n"
+    told = "--data takes JSON, --text any text: Expecting ',' delimiter: line 1 column 3 (char 2)"
+    assert (status, json.loads(out), err) == (1, {"error": told, "type": "ConfigError"}, f"error: {told}\n")
 
 
 def test_run_on_files_and_folders_goes_on_after_a_failure(call: Any, tmp_path: Path) -> None:
@@ -112,6 +113,64 @@ def test_run_prints_one_json_document_a_line(call: Any, tmp_path: Path) -> None:
     assert documents[1]["input"] == "b.txt"
     assert documents[1]["type"] == "RequestError"
     assert err.startswith("error: b.txt: nothing to write")
+
+
+@hami.register("TestStrange")
+class Strange(hami.Backend):
+    """Answers with what cannot be shown, or not without care; ends with an exception that is no Exception."""
+
+    def forward(self, batch: list[Any]) -> None:
+        around: list[Any] = []
+        around.append(around)
+        answers = {"around": around, "nan": float("nan"), "tuple": {(1, 2): 3}, "half": "\ud800", "plain": 1}
+        for item in batch:
+            if item["data"] == "exit":
+                raise GeneratorExit("enough")
+            item["result"] = answers[item["data"]]
+
+
+STRANGE = [word for name in ("around", "nan", "exit", "tuple", "half", "plain") for word in ("--text", name)]
+
+
+def test_a_result_that_cannot_be_shown_ends_nothing_else(call: Any) -> None:
+    status, out, err = call("run", "TestStrange", "--json", *STRANGE)
+    around, nan, ended, *rest = (json.loads(line) for line in out.splitlines())
+    assert status == 1
+    assert around["type"] == "RequestError"
+    assert around["error"].startswith("its result cannot be shown: RecursionError: ")
+    assert nan == {"input": "--text", "result": None}
+    assert (ended["error"], ended["type"]) == ("enough", "GeneratorExit")
+    assert [one["result"] for one in rest] == [{"(1, 2)": 3}, "\ud800", 1]
+    assert "Traceback" not in err
+    status, out, err = call("run", "TestStrange", "--text", "around", "--text", "plain")
+    assert (status, out) == (1, "--text:\n  1\n")
+    assert err.startswith("error: --text: its result cannot be shown: RecursionError: ")
+
+
+def test_an_error_of_a_whole_command_is_json_too(call: Any) -> None:
+    status, out, err = call("run", "Idntity", "--json", "--text", "a")
+    told = json.loads(out)
+    assert (status, told["type"], err) == (1, "BackendNotFound", f"error: {told['error']}\n")
+    assert call("run", "Identity", "--text", "a", "--text", "b")[1] == "--text:\n  a\n--text:\n  b\n"
+
+
+def test_output_that_cannot_take_a_character_gets_it_escaped(hami_command: Run) -> None:
+    done = hami_command("run", "Identity", "--data", '"\\u00e9\\ud800"', PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\\xe9\\ud800\n", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        ("version >&-", 0, ""),
+        ("backends >&-", 0, ""),
+        ("run Identity --text a >&- 2>&-", 0, ""),
+        ("run Identity - <&-", 1, "error: standard input, which - stands for, is closed\n"),
+    ],
+)
+def test_closed_streams_are_no_reason_to_fail(arguments: str, status: int, told: str) -> None:
+    done = subprocess.run(f"{sys.executable} -m hami {arguments}", shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", told)
 
 
 def test_run_prints_the_counters_of_each_node(call: Any) -> None:
@@ -191,6 +250,27 @@ def test_run_imports_a_file_of_the_users_first(hami_command: Run, tmp_path: Path
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("exits.py", "it called sys.exit(3)"),
+        ("fails.py", "ValueError: no anvil"),
+        ("no_such_module", "No module named 'no_such_module'"),
+        ("", "ValueError: Empty module name"),
+    ],
+)
+def test_what_cannot_be_imported_is_told(call: Any, tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit(3)\n")
+    (tmp_path / "fails.py").write_text("raise ValueError('no anvil')\n")
+    told = f"--import {name}: {reason}"
+    assert call("run", "Identity", "--text", "a", "--import", name) == (1, "", f"error: {told}\n")
+    status, out, err = call("check", "Identity", "--json", "--import", name)
+    assert (status, err) == (1, "")
+    assert json.loads(out)["problems"] == [{"type": "ConfigError", "message": told}]
+    with pytest.raises(hami.ConfigError):
+        call("check", "Identity", "--traceback", "--import", name)
+
+
 def test_run_reads_standard_input(hami_command: Run) -> None:
     done = hami_command("run", "Identity", "-", given="abc")
     assert (done.returncode, done.stdout, done.stderr) == (0, "3 bytes\n", "")
@@ -266,6 +346,11 @@ def test_backends_tells_all_that_a_class_says(hami_command: Run) -> None:
     )
 
 
+def test_backends_knows_aliases(hami_command: Run) -> None:
+    for alias, name in {"S": "Sequential", "Aspect": "DI", "ModelLoadder": "ModelLoader"}.items():
+        assert [info["name"] for info in json.loads(hami_command("backends", alias, "--json").stdout)] == [name]
+
+
 def test_backends_describes_what_matches(hami_command: Run, site: Site) -> None:
     site.install("acme-good")
     done = hami_command("backends", "AcmeAdd", site=site.folder)
@@ -303,6 +388,18 @@ def test_plugins_may_add_commands(hami_command: Run, site: Site) -> None:
     site.install("acme-good", "acme-exits")
     done = hami_command("acme", "world", site=site.folder)
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello world\n", "")
+
+
+def test_a_hook_that_exits_fails_like_any_other(hami_command: Run, site: Site) -> None:
+    write_plugin(site.folder, "acme-hook", "1.0", "AcmeHook")
+    with (site.folder / "acme_hook_plugin.py").open("a") as file:
+        for hook in ("hami_report()", "hami_commands(subparsers)"):
+            file.write(f"@pluggy.HookimplMarker('hami')\ndef {hook}:\n    raise SystemExit(3)\n")
+    told = json.loads(hami_command("doctor", "--json", site=site.folder).stdout)
+    assert "hami_report of acme-hook 1.0: it called sys.exit(3)" in told["problems"]
+    done = hami_command("acme", site=site.folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: commands of acme-hook 1.0: it called sys.exit(3)\nusage: ")
 
 
 def test_doctor_tells_facts_and_problems(hami_command: Run, site: Site) -> None:

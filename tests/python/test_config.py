@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import hami
 import pytest
 from conftest import Site
 from hami import _config, _plugins
@@ -170,9 +171,37 @@ def test_what_was_loaded_can_be_loaded_again() -> None:
 
 def test_numbers_of_numpy_are_numbers() -> None:
     numpy = pytest.importorskip("numpy")
-    loaded = load({"backend": "X", "a": numpy.int64(3), "b": numpy.float64(0.5)})
-    assert loaded.nodes["default"] == {"backend": "X", "a": 3, "b": 0.5}
-    assert type(loaded.nodes["default"]["a"]) is int
+    given = {"a": numpy.int64(3), "b": numpy.float64(0.5), "c": numpy.array(2.5), "d": numpy.array(2), "e": numpy.True_}
+    loaded = load({"backend": "X", **given})
+    assert loaded.nodes["default"] == {"backend": "X", "a": 3, "b": 0.5, "c": 2.5, "d": 2, "e": True}
+    assert [type(loaded.nodes["default"][key]) for key in "acde"] == [int, float, int, bool]
+
+
+class Several:
+    """As an array of several numbers, which has an __index__ and neither is a number nor has a truth value."""
+
+    shape = (2,)
+
+    def __index__(self) -> int:
+        raise TypeError("only integer scalar arrays can be converted to a scalar index")
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth value of an array is ambiguous")
+
+    def __repr__(self) -> str:
+        return "several"
+
+
+@pytest.mark.parametrize(("value", "shown"), [(Several(), "Several several"), (int, "type <class 'int'>")])
+def test_what_only_looks_like_a_number_is_refused(value: object, shown: str) -> None:
+    with pytest.raises(hami.ConfigError) as caught:
+        load({"backend": "X", "a": value, "requires": value})
+    first, second = (str(problem).partition("\n")[0] for problem in caught.value.problems)
+    assert first == f'requires is a list, as ["hami-trt>=0.3"], got {shown}'
+    assert second == f'"a" of node "default" takes text, numbers, booleans or lists of them, got {shown}'
 
 
 def test_a_name_known_to_the_core_needs_no_look_at_plugins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def test_nothing_near_says_how_to_list(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("letterboxmat", "LetterBoxMat (hami-image)"), ("identity", "Identity (hami-core)")],
+    [("letterboxmat", "LetterBoxMat (hami-image)"), ("identity", "Identity (hami-core)"), ("s", "S (hami-core)")],
 )
 def test_case_matters(site: Site, name: str, meant: str) -> None:
     with pytest.raises(hami.BackendNotFound) as caught:
@@ -174,6 +174,15 @@ def test_a_distribution_that_is_not_there(site: Site) -> None:
         with pytest.raises(hami.BackendNotFound) as caught:
             plugins.find("ResizeMat", distribution)
         assert (caught.value.headline, caught.value.hint) == (headline, hint)
+
+
+@pytest.mark.parametrize("end", ["sys.exit(3)", "raise GeneratorExit"])
+def test_a_hook_that_fails_hides_no_name(site: Site, end: str) -> None:
+    write_plugin(site.folder, "acme-hook", "1.0", "AcmeHook")
+    with (site.folder / "acme_hook_plugin.py").open("a") as file:
+        file.write(f"import sys\n@pluggy.HookimplMarker('hami')\ndef hami_missing_backend(name):\n    {end}\n")
+    with pytest.raises(hami.BackendNotFound, match='backend "Qwertyuiop" not found'):
+        site.plugins().find("Qwertyuiop")
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def test_a_distribution_can_be_asked_for(site: Site) -> None:
     assert plugins.find("AcmeAdd", "", {"AcmeAdd": "acme-cv"}).owner == "acme-cv"
     assert plugins.find("AcmeExtra", "acme-good").owner == "acme-good"
     assert plugins.find("Identity", "hami-core").owner == "hami-core"
+    assert plugins.find("S", "hami-core").name == "Sequential"
 
 
 def test_one_broken_plugin_hides_no_other(site: Site) -> None:
@@ -285,6 +286,14 @@ def test_a_plugin_does_not_shadow_a_core_name(site: Site) -> None:
     plugins = site.plugins()
     assert plugins.backends()["Identity"].owner == "hami-core"
     assert plugins.find("Identity", "acme-shadow").owner == "acme-shadow"
+
+
+def test_a_plugin_does_not_shadow_an_alias_of_the_core(site: Site) -> None:
+    write_plugin(site.folder, "acme-shadow", "1.0", "S")
+    plugins = site.plugins()
+    assert "S" not in plugins.backends()
+    assert plugins.names()["S"] == "hami-core"
+    assert plugins.find("S", "acme-shadow").owner == "acme-shadow"
 
 
 def test_a_keyboard_interrupt_while_loading_is_not_swallowed(site: Site) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hami._show import aligned, lines_of, to_json
+from hami._show import aligned, json_of, lines_of
 
 
 class FakeArray:
@@ -65,9 +65,20 @@ def test_columns_are_aligned() -> None:
 
 def test_json_holds_arrays_bytes_and_the_rest() -> None:
     value = {"a": FakeArray([1.0], (1,)), "b": b"\x00\xff", "c": {2, 1}, "d": 1j}
-    assert json.loads(json.dumps(value, default=to_json)) == {
+    assert json.loads(json_of(value)) == {
         "a": [1.0],
         "b": {"base64": "AP8="},
         "c": [1, 2],
         "d": "1j",
     }
+
+
+def test_json_has_neither_nan_nor_keys_that_are_no_text() -> None:
+    values = {(1, 2): float("nan"), 3: [float("inf"), 0.5], None: ("a", {float("nan"): True}), b"k": {1j: b""}}
+    assert json.loads(json_of(values)) == {
+        "(1, 2)": None,
+        "3": [None, 0.5],
+        "null": ["a", {"nan": True}],
+        "b'k'": {"1j": {"base64": ""}},
+    }
+    assert json_of([float("nan")], indent=1) == "[\n null\n]"

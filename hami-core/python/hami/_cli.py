@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ Command = Callable[[argparse.Namespace], int]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return what the process should exit with: 0, 1 after an error, 2 if called wrongly."""
+    _take_any_output()
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser, commands = _parser()
     wanted = next((word for word in given if not word.startswith("-")), None)
@@ -33,10 +35,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
+        if getattr(parsed, "json", False):
+            from hami._show import json_of
+
+            print(json_of({"error": str(error), "type": type(error).__name__}))
         if getattr(parsed, "traceback", False):
             raise
         report(error)
         return 1
+
+
+def _take_any_output() -> None:
+    """Keep what is printed from ending the command: what the encoding lacks is escaped, a closed stream takes all."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (stays open)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (stays open)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def report(error: BaseException, about: str = "") -> None:
@@ -66,8 +80,8 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     run.add_argument(
         "inputs", nargs="*", default=[], metavar="INPUT", help="file, folder of files, or - for standard input: `data`"
     )
-    run.add_argument("--text", metavar="TEXT", help="use this text as `data`")
-    run.add_argument("--data", metavar="JSON", help="use this JSON value as `data`")
+    run.add_argument("--text", action="append", default=[], metavar="TEXT", help="use this text as `data`")
+    run.add_argument("--data", action="append", default=[], metavar="JSON", help="use this JSON value as `data`")
     run.add_argument("--stats", action="store_true", help="print what each node did, and how long it took")
 
     check = _add(commands, "check", "hami._cli_check:check", "list everything that is wrong with a configuration")
@@ -161,10 +175,14 @@ def _without_command(parser: argparse.ArgumentParser, parsed: argparse.Namespace
 
 
 def _add_commands_of_plugins(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from hami._errors import PluginError
+    from hami._plugin_messages import describe_exception
     from hami._plugins import installed
 
     for plugin, add in installed.hook("hami_commands"):
         try:
             add(subparsers=commands)
-        except Exception as error:
-            report(error, f"commands of {plugin.distribution} {plugin.version}")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin may even call sys.exit
+            report(PluginError(describe_exception(error)), f"commands of {plugin.distribution} {plugin.version}")

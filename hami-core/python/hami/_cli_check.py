@@ -18,6 +18,8 @@ def check(arguments: argparse.Namespace) -> int:
         nodes = len(config.nodes)
         problems += check_all(config)
     except Error as error:
+        if arguments.traceback:
+            raise
         problems += error.problems if isinstance(error, ConfigError) else [error]
     if arguments.json:
         found = [{"type": type(problem).__name__, "message": str(problem)} for problem in problems]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 
 from hami import _core
 from hami._cli import report
 from hami._errors import Error
 from hami._plugins import BackendInfo, PluginRecord, installed
-from hami._show import aligned
+from hami._show import aligned, json_of
 from hami._terminal import print_table
 
 
@@ -19,19 +18,19 @@ def backends(arguments: argparse.Namespace) -> int:
     infos = installed.backends()
     if arguments.pattern is None:
         if arguments.json:
-            print(json.dumps([info._asdict() for info in infos.values()]))
+            print(json_of([info._asdict() for info in infos.values()]))
         else:
             rows = [[info.name, info.owner or "(this process)", _first_line(info.doc)] for info in infos.values()]
             print_table(rows)
         return 0
-    names = fnmatch.filter(infos, arguments.pattern)
+    names = [name for name, info in infos.items() if fnmatch.filter([name, *(info.aliases or [])], arguments.pattern)]
     if not names:
         if arguments.pattern not in infos:
             installed.find(arguments.pattern)  # says which names are near, or what to install
         names = [arguments.pattern]
     found, failed = _describe(names, infos)
     if arguments.json:
-        print(json.dumps([info._asdict() for info in found]))
+        print(json_of([info._asdict() for info in found]))
     else:
         print("\n\n".join(_description(info) for info in found))
     return 1 if failed else 0
@@ -69,7 +68,7 @@ def plugins(arguments: argparse.Namespace) -> int:
     """List every plugin; return 1 if one is broken or refused."""
     records = installed.records(load=arguments.load)
     if arguments.json:
-        print(json.dumps([record._asdict() for record in records]))
+        print(json_of([record._asdict() for record in records]))
     elif records:
         print_table([_row(record) for record in records], ["plugin", "package", "version", "abi", "state", "time", ""])
         for name, owners in installed.pipelines().items():
@@ -89,7 +88,7 @@ def _row(record: PluginRecord) -> list[str]:
 def version(arguments: argparse.Namespace) -> int:
     """Print the version of the core that runs."""
     if arguments.json:
-        print(json.dumps({"hami-core": _core.__version__}))
+        print(json_of({"hami-core": _core.__version__}))
     else:
         print(f"hami-core {_core.__version__}")
     return 0

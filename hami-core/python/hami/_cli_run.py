@@ -15,7 +15,8 @@ import hami
 from hami._cli import report
 from hami._cli_source import read_source
 from hami._errors import ConfigError, RequestError
-from hami._show import lines_of, to_json
+from hami._plugin_messages import describe_exception
+from hami._show import json_of, lines_of
 from hami._terminal import Progress, print_table
 
 AHEAD = 4 * (os.cpu_count() or 1)  # requests under way at once: every instance has work, few files lie in memory
@@ -49,11 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
     with hami.pipe(config) as pipe, Progress(len(inputs)) as progress:
         for entry, outcome in _outcomes(pipe, inputs):
             progress.clear()
+            if not isinstance(outcome, BaseException):
+                outcome = _shown(entry, outcome, arguments, several=len(inputs) > 1)
             if isinstance(outcome, BaseException):
                 failed += 1
                 _show_failure(entry, outcome, arguments)
             else:
-                _show_result(entry, outcome, arguments, several=len(inputs) > 1)
+                print(outcome)
             progress.advance()
         if arguments.stats:
             counted = pipe.stats()
@@ -62,16 +65,18 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _inputs(arguments: argparse.Namespace) -> Iterator[Input]:
-    if arguments.text is not None:
-        yield Input("--text", arguments.text)
-    if arguments.data is not None:
+    for text in arguments.text:
+        yield Input("--text", text)
+    for data in arguments.data:
         try:
-            yield Input("--data", json.loads(arguments.data))
+            yield Input("--data", json.loads(data))
         except ValueError as error:
             raise ConfigError(f"--data takes JSON, --text any text: {error}") from None
     for name in arguments.inputs:
         path = Path(name)
         if name == "-":
+            if sys.stdin is None:
+                raise ConfigError("standard input, which - stands for, is closed")
             yield Input("standard input", sys.stdin.buffer.read())
         elif path.is_dir():
             files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
@@ -80,7 +85,7 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[Input]:
             yield from (Input(str(file), path=file) for file in files)
         else:
             yield Input(name, path=path)
-    if arguments.text is None and arguments.data is None and not arguments.inputs:
+    if not (arguments.text or arguments.data or arguments.inputs):
         raise ConfigError("nothing to run on: give a file, a folder, - for standard input, --text or --data")
 
 
@@ -94,20 +99,24 @@ def _outcomes(pipe: Any, inputs: list[Input]) -> Iterator[tuple[Input, Any]]:
         if not running:
             return
         entry, started = running.popleft()
-        yield entry, started if isinstance(started, Exception) else _wait(started)
+        yield entry, started if isinstance(started, BaseException) else _wait(started)
 
 
 def _start(pipe: Any, entry: Input) -> Any:
     try:
         return pipe.submit(entry.request())
-    except Exception as error:  # a file that cannot be read, a queue that is full
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a file that cannot be read, a queue that is full
         return error
 
 
 def _wait(future: Any) -> Any:
     try:
         return future.result()
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a backend may raise anything
         return error
 
 
@@ -116,24 +125,27 @@ def _show_failure(entry: Input, error: BaseException, arguments: argparse.Namesp
         import traceback
 
         traceback.print_exception(error)
-    elif arguments.json:
-        print(json.dumps({"input": entry.label, "error": str(error), "type": type(error).__name__}))
+    if arguments.json:
+        print(json_of({"input": entry.label, "error": str(error), "type": type(error).__name__}))
     report(error, entry.label)
 
 
-def _show_result(entry: Input, request: dict[str, Any], arguments: argparse.Namespace, *, several: bool) -> None:
-    if arguments.json:
-        print(json.dumps({"input": entry.label, "result": request["result"]}, default=to_json))
-        return
-    if several:
-        print(f"{entry.label}:")
-    indent = "  " if several else ""
-    print("\n".join(f"{indent}{line}" for line in lines_of(request["result"])))
+def _shown(entry: Input, request: dict[str, Any], arguments: argparse.Namespace, *, several: bool) -> str | Exception:
+    """Return the text of a result, or why it has none."""
+    try:
+        if arguments.json:
+            return json_of({"input": entry.label, "result": request["result"]})
+        lines = lines_of(request["result"])
+    except Exception as error:  # a list that holds itself
+        failure = RequestError(f"its result cannot be shown: {describe_exception(error)}")
+        failure.__cause__ = error
+        return failure
+    return "\n".join([f"{entry.label}:", *(f"  {line}" for line in lines)] if several else lines)
 
 
 def _show_stats(stats: dict[str, dict[str, Any]], arguments: argparse.Namespace) -> None:
     if arguments.json:
-        print(json.dumps({"stats": stats}))
+        print(json_of({"stats": stats}))
         return
     columns = list(dict.fromkeys(key for counters in stats.values() for key in counters))
     rows = [[node, *(_number(counters.get(column, "")) for column in columns)] for node, counters in stats.items()]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from hami._plugins import installed
 from hami._schema import schema_of
+from hami._show import json_of
 
 
 def schema(arguments: argparse.Namespace) -> int:
     """Load every plugin and print the schema, or write it to a file; return 1 if a plugin could not be loaded."""
     backends = installed.backends(load=True).values()
-    text = json.dumps(schema_of(backends), indent=2) + "\n"
+    text = json_of(schema_of(backends), indent=2) + "\n"
     if arguments.output:
         Path(arguments.output).write_text(text, "utf-8")
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,7 +11,7 @@ from hami._cli import report
 from hami._cli_source import check_all, read_source
 from hami._config_problems import show
 from hami._config_reader import LoadedConfig
-from hami._show import to_json
+from hami._show import json_of
 
 WIDEST = 60  # column of the sources
 
@@ -26,7 +25,7 @@ def show_config(arguments: argparse.Namespace) -> int:
     if config.nodes:
         effective = describe(config)
         if arguments.json:
-            print(json.dumps(effective, default=to_json))
+            print(json_of(effective))
         else:
             print("\n".join(_page(effective)))
     for problem in problems:

@@ -13,12 +13,18 @@ from hami._config import read
 from hami._config_document import Document, Entry, Section
 from hami._config_reader import LoadedConfig
 from hami._errors import ConfigError
+from hami._plugin_messages import describe_exception
 
 
 def read_source(source: str, settings: Sequence[str], imports: Sequence[str]) -> tuple[LoadedConfig, list[Exception]]:
     """Return the configuration with the settings in it, and what is wrong."""
     for name in imports:
-        _import(name)
+        try:
+            _import(name)
+        except (ConfigError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a script may even end in sys.exit
+            raise ConfigError(f"--import {name}: {describe_exception(error)}") from error
 
     def change(document: Document) -> None:
         for setting in settings:

@@ -144,11 +144,12 @@ class _Reader:
 
     def requires(self) -> list[str]:
         entry = self.entries[""].get("requires")
-        if entry is None or entry.value == []:
+        listed = entry is not None and isinstance(entry.value, (list, tuple))
+        if entry is None or (listed and not entry.value):
             return []
         from hami._requires import problem_with
 
-        entries = self.value("", "requires", entry) if isinstance(entry.value, (list, tuple)) else None
+        entries = self.value("", "requires", entry) if listed else None
         if entries is None:
             if ("", "requires") not in self.values.unknown:
                 self.wrong_type("requires", 'is a list, as ["hami-trt>=0.3"]')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -183,8 +185,14 @@ class Values:
 
 
 def _plain(value: Any) -> Any:
-    """Return a path as text, a number of numpy as a number; None for what is neither."""
-    if hasattr(value, "__fspath__"):
-        path = value.__fspath__()
+    """Return a path as text, a single value of numpy or torch as Python's own; None for what is neither."""
+    if isinstance(value, os.PathLike):
+        path = os.fspath(value)
         return path if isinstance(path, str) else None
-    return int(value) if hasattr(value, "__index__") else None
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        single = value.item()
+        return single if isinstance(single, (bool, int, float)) else None
+    try:
+        return operator.index(value)
+    except TypeError:  # a class, or an array, which have an __index__ all the same
+        return None

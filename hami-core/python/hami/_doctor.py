@@ -65,7 +65,9 @@ def _reports() -> tuple[dict[str, str], list[str]]:
         try:
             for answer in report():
                 lines.update({f"{plugin.distribution}: {name}": _one_line(value) for name, value in answer.items()})
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a plugin may even call sys.exit
             failures.append(f"hami_report of {plugin.distribution} {plugin.version}: {describe_exception(error)}")
     return lines, failures
 

@@ -107,10 +107,10 @@ class Plugins:
 
     def _find_in(self, name: str, distribution: str) -> _core.BackendClass:
         if normalised(distribution) == CORE:
-            for known in _core.defined():
-                if known.name == name and known.owner == CORE:
-                    return known
-            raise messages.unknown_in(name, CORE, [known.name for known in _core.defined() if known.owner == CORE])
+            own = {known: handle for known, handle in _defined().items() if handle.owner == CORE}
+            if name in own:
+                return own[name]
+            raise messages.unknown_in(name, CORE, [known for known, handle in own.items() if known == handle.name])
         index = self.index()
         plugins = index.of(distribution)
         if not plugins:
@@ -151,7 +151,9 @@ class Plugins:
                 continue
             try:
                 answer = self._loader.ask("hami_missing_backend", plugin, name=name)
-            except Exception:  # a hook that fails must not hide which name is wrong
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # a hook that fails must not hide which name is wrong
                 continue
             if answer:
                 return messages.missing_hook_answer(name, str(answer))
@@ -175,7 +177,7 @@ class Plugins:
         names = dict(_first_party.BACKENDS)
         for plugin in index.plugins:
             names.update(dict.fromkeys((*plugin.promised, *plugin.classes), plugin.distribution))
-        names.update({known.name: known.owner for known in _core.defined()})
+        names.update({known: handle.owner for known, handle in _defined().items()})
         return names
 
     def knows(self, name: str) -> bool:
@@ -230,18 +232,18 @@ class Plugins:
     def backends(self, *, load: bool = False) -> dict[str, BackendInfo]:
         """Return what every name stands for; nothing is imported unless `load` is set."""
         self.records(load=load)
-        infos: dict[str, BackendInfo] = {}
+        defined = _defined()
+        infos = {handle.name: _info(handle) for handle in defined.values()}
         for plugin in self.index().plugins:
             if plugin.state == "blocked":
                 continue
             for name in dict.fromkeys((*plugin.promised, *plugin.classes)):
-                if name in infos and name not in plugin.promised:
-                    continue  # the bare name means the one that promises it
+                if name in defined or (name in infos and name not in plugin.promised):
+                    continue  # the bare name means the core's, then the one that promises it
                 handle = plugin.classes.get(name)
                 infos[name] = BackendInfo(name, plugin.distribution)
                 if handle is not None and not isinstance(handle, str):
                     infos[name] = _info(handle)
-        infos.update({known.name: _info(known) for known in _core.defined()})
         return dict(sorted(infos.items(), key=lambda pair: (pair[0].lower(), pair[0])))
 
     def pipelines(self) -> dict[str, list[Pipeline]]:
@@ -254,6 +256,11 @@ class Plugins:
             self._loader.load(plugin)
             if plugin.object is not None and hasattr(plugin.object, name):
                 yield self._record(plugin), lambda plugin=plugin, **given: self._loader.ask(name, plugin, **given)
+
+
+def _defined() -> dict[str, _core.BackendClass]:
+    """Return what the core and this process have, by each name that it goes by: S is Sequential."""
+    return {name: known for known in _core.defined() for name in (known.name, *known.aliases)}
 
 
 def _first_party_first(distribution: str) -> tuple[bool, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -94,8 +96,29 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
-def to_json(value: Any) -> Any:
-    """Return what stands for a value in JSON; the `default` of json.dumps."""
+def json_of(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON that every reader takes."""
+    try:
+        return json.dumps(value, default=_for_json, allow_nan=False, indent=indent)
+    except (TypeError, ValueError):  # a key that is no text, or a number that JSON has not: rare, and slow to look for
+        return json.dumps(_plain(value), indent=indent)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with text for keys, and None for NaN and infinities."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key if key is None or isinstance(key, int) else str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return _plain(_for_json(value))
+
+
+def _for_json(value: Any) -> Any:
+    """Return what stands for a value that JSON has not."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, (bytes, bytearray, memoryview)):
