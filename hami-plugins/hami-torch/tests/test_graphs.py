@@ -5,9 +5,10 @@ from __future__ import annotations
 import hami
 import pytest
 import torch
+from fake_cuda import DEVICE
 from helpers import message
 
-from hami_torch import _streams
+from hami_torch import _device, _program, _streams
 from hami_torch._graphs import Graphs, next_size
 
 
@@ -96,6 +97,31 @@ def test_a_capture_that_fails_is_ended_for_torch_too(cuda, monkeypatch):
     )
     assert ended == [(None, "pool")]
     assert cuda.captured == 2  # the one that failed, and an empty one after which random numbers can be made again
+    assert not any(_streams._lent.values())
+
+
+def test_nobody_waits_for_the_device_or_gives_memory_back_while_another_captures(cuda, monkeypatch):
+    """The capture would be broken by it."""
+    held = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: held.append(_device.capturing.locked()))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.append(_device.capturing.locked()))
+    monkeypatch.setattr(_program, "_check", lambda source, owner: None)
+    monkeypatch.setattr(_program, "_make", lambda source, owner: _program.Program(None))
+    Graphs(lambda x: x, [2], torch.zeros(2, 2), "TorchModel").close()
+    _program.open_program(_program.Source("", "m:f", (), "", DEVICE, None, False), "TorchModel")
+    _device.out_of_memory(DEVICE, "TorchModel", "")
+    assert held == [True] * 4
+
+
+def test_a_close_that_fails_frees_what_it_holds(cuda, monkeypatch):
+    def synchronize(device):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    made = Graphs(lambda x: x, [2], torch.zeros(2, 2), "TorchModel")
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        made.close()
+    assert not made._graphs
     assert not any(_streams._lent.values())
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import hami
 import numpy as np
 import pytest
@@ -19,12 +22,26 @@ def test_arrays_and_tensors_become_torch_tensors_in_their_form(run):
     assert [part.shape for part in run("GpuTensor", data=[array, array])["result"]] == [(2, 3), (2, 3)]
 
 
-def test_an_array_that_is_read_only_is_copied(run):
+@pytest.mark.parametrize("backend", ["GpuTensor", "S[FixTensor,GpuTensor]"])  # the second gets it as a hami.Tensor
+def test_an_array_that_is_read_only_is_copied(run, backend):
     array = np.ones(3)
     array.flags.writeable = False
-    result = run("GpuTensor", data=array)["result"]
+    result = run(backend, data=array)["result"]
     result += 1
     assert array.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("backend", ["GpuTensor", "S[FixTensor,GpuTensor]"])
+def test_an_array_that_runs_backwards_is_copied(backend):
+    """In a process of its own: torch ends the one in which it is given such an array."""
+    program = (
+        "import hami, numpy as np\n"
+        "array = np.arange(6.0).reshape(2, 3)[::-1, ::-1]\n"
+        f"with hami.pipe({{'backend': {backend!r}, 'device': 'cpu'}}) as pipe:\n"
+        "    print(pipe({'data': array})['result'].tolist() == array.tolist())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert ran.stdout == "True\n", ran.stderr
 
 
 def test_what_the_core_makes_is_taken(run):

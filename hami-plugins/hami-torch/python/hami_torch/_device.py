@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import hami
 
 from hami_torch._torch import torch
+
+# Held while a CUDA graph is captured, and by whoever waits for a whole device or gives memory back: either would break
+# the capture of another thread. Of two captures at once, one would see the other's allocations.
+capturing = threading.Lock()
 
 _WRITTEN = {"cuda": ("cuda", "cuda:N"), "cpu": ("cpu",)}
 
@@ -62,10 +67,22 @@ def cuda_devices() -> list[str]:
     return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait for all work on a device."""
+    with capturing:
+        torch.cuda.synchronize(device)
+
+
+def empty_cache() -> None:
+    """Give the memory that torch has freed and keeps back to the device, for others."""
+    with capturing:
+        torch.cuda.empty_cache()
+
+
 def out_of_memory(device: torch.device, owner: str, reason: str) -> MemoryError:
     """Give freed memory back to the device and return what is raised then: it fails the batch without another try."""
     if device.type == "cuda":
-        torch.cuda.empty_cache()
+        empty_cache()
     return MemoryError(
         f"{owner}: out of memory on {device}: {reason}; the batch failed and its memory was returned. "
         "Lower `max` or `instance_num`, or use a smaller dtype"

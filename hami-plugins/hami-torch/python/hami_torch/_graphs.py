@@ -11,14 +11,13 @@ from typing import Any
 import hami
 
 from hami_torch import _streams
+from hami_torch._device import capturing, synchronize
 from hami_torch._program import first_line
 from hami_torch._rows import whole_of
 from hami_torch._tensor import each_tensor
 from hami_torch._torch import torch
 
 _WARM_UPS = 3  # runs before a capture: libraries choose their algorithms and take their workspaces there
-
-_capturing = threading.Lock()  # of two captures at once, one would see the other's allocations
 
 
 def next_size(sizes: Sequence[int], rows: int) -> int | None:
@@ -48,7 +47,7 @@ class Graphs:
         self._stream = _streams.lease(example.device)
         self._pool = torch.cuda.graph_pool_handle()
         self._last: torch.cuda.Stream | None = None  # where the buffers were used last
-        torch.cuda.synchronize(example.device)
+        synchronize(example.device)
         for size in reversed(self.sizes):  # the largest first, the others fit into its memory
             try:
                 self._graphs[size] = self._capture(call, size)
@@ -64,7 +63,7 @@ class Graphs:
 
     def _capture(self, call: Callable[..., Any], size: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor, Any]:
         given = self._input[:size]
-        with _capturing, torch.cuda.stream(self._stream):
+        with capturing, torch.cuda.stream(self._stream):
             for _ in range(_WARM_UPS):
                 call(given)
             self._stream.synchronize()
@@ -83,7 +82,7 @@ class Graphs:
                 with contextlib.suppress(RuntimeError):
                     getattr(torch._C, name)(self._input.device.index, self._pool)
                 break
-        with contextlib.suppress(RuntimeError), _capturing, torch.cuda.stream(self._stream):
+        with contextlib.suppress(RuntimeError), capturing, torch.cuda.stream(self._stream):
             empty = torch.cuda.CUDAGraph()
             with torch.cuda.graph(empty, stream=self._stream, capture_error_mode="thread_local"):
                 self._input[:1].zero_()
@@ -115,12 +114,15 @@ class Graphs:
             return each_tensor(output, lambda tensor: _own(tensor, rows, size))
 
     def close(self) -> None:
-        if self._stream is not None:
-            torch.cuda.synchronize(self._input.device)
+        stream, self._stream = self._stream, None
+        if stream is None:
+            return
+        try:
+            synchronize(self._input.device)
+        finally:
             self._graphs.clear()
             self._input = None
-            _streams.give_back(self._stream)
-            self._stream = None
+            _streams.give_back(stream)
 
 
 def _own(tensor: torch.Tensor, rows: int, size: int) -> torch.Tensor:

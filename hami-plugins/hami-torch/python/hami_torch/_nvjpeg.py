@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from hami_torch import _nvjpeg_library as nvjpeg
 from hami_torch import _streams
-from hami_torch._device import out_of_memory
+from hami_torch._device import empty_cache, out_of_memory
 from hami_torch._torch import torch
 
 
@@ -189,7 +189,7 @@ class Decoder:
     def _succeeds(self, decode: Callable[..., int], arguments: tuple[Any, ...]) -> bool:
         status = decode(*arguments)
         if status == nvjpeg.ALLOCATOR_FAILURE:
-            torch.cuda.empty_cache()  # what torch has freed is not free for others
+            empty_cache()  # what torch has freed is not free for others
             status = decode(*arguments)
         if status not in nvjpeg.OF_THE_FILE:
             warnings.warn(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import hami
 
+from hami_torch._device import synchronize
 from hami_torch._torch import torch
 
 
@@ -55,7 +56,7 @@ def open_program(source: Source, owner: str) -> Program:
         if program is None:
             program = _open[source, stamps] = _make(source, owner)
             if source.device.type == "cuda":
-                torch.cuda.synchronize(source.device)  # other streams than this one will read the weights
+                synchronize(source.device)  # other streams than this one will read the weights
     return program
 
 

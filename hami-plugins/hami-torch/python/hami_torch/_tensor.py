@@ -141,13 +141,19 @@ def as_tensor(data: Any, owner: str) -> torch.Tensor:
         raise hami.DataTypeError(
             f"{owner} takes a tensor (torch's, or anything with DLPack), got {type(data).__name__}"
         )
-    flags = getattr(data, "flags", None)
-    if getattr(flags, "writeable", True) is False:
-        data = data.copy()  # a tensor cannot say that its memory is read-only
     try:
-        return torch.from_dlpack(data)
+        return torch.from_dlpack(hami.to_numpy(data).copy() if _is_to_be_copied(data) else data)
     except (BufferError, RuntimeError, TypeError) as error:
         raise hami.DataTypeError(f"{owner}: torch cannot read this {type(data).__name__}: {error}") from error
+
+
+def _is_to_be_copied(data: Any) -> bool:
+    """Whether memory is read-only, which a tensor cannot say, or runs backwards, over which torch ends the process."""
+    try:
+        view = memoryview(data)
+    except (BufferError, TypeError, ValueError):  # not in CPU memory, or of a type that only torch knows
+        return False
+    return view.readonly or min(view.strides, default=0) < 0
 
 
 def size_of(item: Any) -> int:

@@ -7,7 +7,7 @@ with MemoryError, and what it held is given back. Other files of this package ar
 
 from __future__ import annotations
 
-from hami_torch._device import device_of
+from hami_torch._device import device_of, empty_cache
 from hami_torch._tensor import (
     TensorBackend,
     as_tensor,
@@ -29,6 +29,7 @@ __all__ = [
     "device_of",
     "dtype_name",
     "each_tensor",
+    "empty_cache",
     "flat",
     "form_of",
     "named_parts",

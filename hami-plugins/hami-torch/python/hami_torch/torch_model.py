@@ -173,9 +173,11 @@ class TorchModel(TensorBackend):
         return tensor
 
     def close(self) -> None:
-        if self._graphs is not None:
-            self._graphs.close()
-        self._graphs = self._program = None
+        try:
+            if self._graphs is not None:
+                self._graphs.close()
+        finally:
+            self._graphs = self._program = None
 
 
 def _numbers(values: list[Any], name: str) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import hami
-from hami_torch.backend import show, torch
+from hami_torch.backend import empty_cache, show, torch
 
 from hami_trt._tensorrt import first_of
 
@@ -69,7 +69,7 @@ class Context:
         with engine.library.errors() as told:
             handle = engine.handle.create_execution_context()
             if handle is None and engine.device.type == "cuda":
-                torch.cuda.empty_cache()
+                empty_cache()
                 handle = engine.handle.create_execution_context()
         if handle is None:
             raise hami.ConfigError(
