@@ -65,17 +65,17 @@ def test_a_model_that_onnxruntime_cannot_run_says_why(tmp_path):
     assert "NoSuchOperator" in text
 
 
-@pytest.mark.parametrize("kinds", ["FLOAT BFLOAT16", "BFLOAT16 FLOAT"])
+@pytest.mark.parametrize("kinds", ["FLOAT BFLOAT16", "BFLOAT16 FLOAT", "FLOAT FLOAT8E5M2", "FLOAT8E5M2 FLOAT"])
 def test_a_type_that_numpy_does_not_have_is_told_when_the_model_is_opened(tmp_path, kinds):
     from conftest import save
     from onnx import TensorProto, helper
 
     taken, given = (getattr(TensorProto, kind) for kind in kinds.split())
     cast = helper.make_node("Cast", ["x"], ["y"], to=given)
-    path = save(tmp_path / "bfloat16.onnx", [cast], {"x": (taken, ["n"])}, {"y": (given, ["n"])})
-    name = "x" if taken == TensorProto.BFLOAT16 else "y"
+    path = save(tmp_path / "cast.onnx", [cast], {"x": (taken, ["n"])}, {"y": (given, ["n"])}, opset=19)
+    name, kind = ("y", kinds.split()[1]) if taken == TensorProto.FLOAT else ("x", kinds.split()[0])
     assert (
-        f'OnnxTensor: "{name}" of the model is tensor(bfloat16), which NumPy does not have; '
+        f'OnnxTensor: "{name}" of the model is tensor({kind.lower()}), which NumPy does not have; '
         "give the model float32 there, with a Cast behind its inputs or before its outputs"
     ) in refused(model=str(path))
 

@@ -113,6 +113,17 @@ def test_a_free_axis_without_a_name_is_a_batch_only_if_that_is_said(pipe, models
     assert [request["result"].tolist() for request in requests] == [[[2 * i, 2 * i]] for i in range(5)]
 
 
+@pytest.mark.parametrize(("columns", "width"), [("n", "n"), (2, "n"), (2, "2*n"), ("rows of n", "w")])
+def test_an_axis_that_grows_with_the_rows_is_computed_for_each_alone(pipe, models, columns, width):
+    """The rows of one request would meet those of the others."""
+    path = str(models.products(columns, width))
+    with pytest.raises(hami.ConfigError):
+        pipe(model=path, max=8)
+    requests = [{"data": np.full((rows, 2), rows, np.float32)} for rows in (2, 1, 2)]
+    pipe(model=path)([request for request in requests if columns == 2 or len(request["data"]) == 2])
+    assert requests[2]["result"].tolist() == [[8, 8], [8, 8]]
+
+
 def test_a_model_that_cannot_be_batched_says_so(models):
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe({"backend": "OnnxTensor", "model": str(models.add_scalar()), "batched": True})
@@ -181,7 +192,7 @@ def test_a_model_without_inputs_takes_no_data(pipe, models):
     assert message(error) == "OnnxTensor takes a dict by input name or a list in this order: [], got ndarray"
 
 
-def test_an_input_that_is_no_tensor_is_called_what_it_is(pipe, tmp_path):
+def test_an_input_that_is_no_array_is_told_when_the_model_is_opened(pipe, tmp_path):
     from onnx import helper, save
 
     parts = helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None)
@@ -190,9 +201,12 @@ def test_an_input_that_is_no_tensor_is_called_what_it_is(pipe, tmp_path):
         [helper.make_node("ConcatFromSequence", ["parts"], ["whole"], axis=0)], "test", [parts], [whole]
     )
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "join.onnx")
-    with pytest.raises(hami.DataTypeError) as error:
-        pipe(model=str(tmp_path / "join.onnx"))({"data": {"parts": "many"}})
-    assert message(error) == 'OnnxTensor: input "parts" takes an array (seq(tensor(float))), got str'
+    with pytest.raises(hami.ConfigError) as error:
+        pipe(model=str(tmp_path / "join.onnx"))
+    assert (
+        'OnnxTensor: input "parts" of the model is seq(tensor(float)), and only arrays are taken; '
+        "give the model an input for each array"
+    ) in str(error.value)
 
 
 def test_arrays_that_are_not_contiguous_are_taken(pipe, models):
