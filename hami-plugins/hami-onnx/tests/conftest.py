@@ -29,10 +29,11 @@ def models(tmp_path):
     """models.<kind>() writes a model file and returns its path."""
 
     class Models:
-        def double(self, rows="n", width="w", kind=TensorProto.FLOAT) -> Path:
+        def double(self, rows="n", width="w", kind=TensorProto.FLOAT, shape=None) -> Path:
             """y = x + x"""
             node = helper.make_node("Add", ["x", "x"], ["y"])
-            return save(tmp_path / "double.onnx", [node], {"x": (kind, [rows, width])}, {"y": (kind, [rows, width])})
+            port = (kind, shape or [rows, width])
+            return save(tmp_path / "double.onnx", [node], {"x": port}, {"y": port})
 
         def sum_and_difference(self) -> Path:
             """total = a + b, rest = a - b"""

@@ -170,6 +170,20 @@ def test_a_type_that_would_lose_is_refused_by_name(pipe, models):
     )
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_that_a_float_cannot_hold_are_refused(pipe, models, dtype):
+    with pytest.raises(hami.DataTypeError) as error:
+        pipe(model=str(models.double(kind=TensorProto.DOUBLE)))({"data": np.array([[2**53 + 1]], dtype)})
+    assert message(error).startswith(f'OnnxTensor: input "x" takes float64, got {np.dtype(dtype)}, which does not fit')
+
+
+def test_the_result_of_a_row_without_axes_is_an_array_still(pipe, models):
+    number = pipe(model=str(models.double(shape=["n"])))({"data": np.array(2, np.float32)})["result"]
+    assert (type(number), number.dtype, number.tolist()) == (np.ndarray, np.float32, 4)
+    word = pipe(model=str(models.words()))({"data": np.array("a")})["result"]
+    assert (type(word), word.dtype, word.tolist()) == (np.ndarray, np.dtype(object), "a")
+
+
 def test_strings_are_taken(pipe, models):
     assert pipe(model=str(models.words()))({"data": np.array(["a", "bc"])})["result"].tolist() == ["a", "bc"]
 

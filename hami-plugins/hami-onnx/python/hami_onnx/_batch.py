@@ -94,7 +94,7 @@ def _fail(members: list[tuple[Any, Feed]], error: Exception, owner: str) -> None
 
 def _result(outputs: list[Any], feed: Feed, model: Model) -> Any:
     if feed.alone:
-        outputs = [output[0] if np.shape(output)[:1] == (1,) else output for output in outputs]
+        outputs = [output[0, ...] if np.shape(output)[:1] == (1,) else output for output in outputs]
     if len(outputs) == 1:
         return outputs[0]
     return {port.name: output for port, output in zip(model.outputs, outputs, strict=True)}
