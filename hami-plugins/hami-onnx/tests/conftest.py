@@ -54,11 +54,11 @@ def models(tmp_path):
             ports = {"x": (TensorProto.FLOAT, ["n", columns])}, {"y": (TensorProto.FLOAT, ["n", width])}
             return save(tmp_path / "products.onnx", [turn, node], *ports)
 
-        def pick(self) -> Path:
+        def pick(self, rows="n") -> Path:
             """y = row `index` of a table of 3: an index of 3 makes the whole run fail"""
             node = helper.make_node("Gather", ["table", "index"], ["y"])
             table = {"table": np.arange(6, dtype=np.float32).reshape(3, 2)}
-            ports = {"index": (TensorProto.INT64, ["n"])}, {"y": (TensorProto.FLOAT, ["n", 2])}
+            ports = {"index": (TensorProto.INT64, [rows])}, {"y": (TensorProto.FLOAT, [rows, 2])}
             return save(tmp_path / "pick.onnx", [node], *ports, table)
 
         def positives(self) -> Path:

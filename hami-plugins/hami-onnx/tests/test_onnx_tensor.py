@@ -73,6 +73,47 @@ def test_a_fixed_batch_axis_takes_exactly_its_rows(pipe, models):
     assert whole.tolist() == [[2, 2], [4, 4], [6, 6]]
 
 
+def outcomes(pipe, requests):
+    """The result of each request, or the kind of error it got."""
+    errors = {}
+    try:
+        pipe(requests)
+    except hami.BatchError as error:
+        errors = dict(error.errors)
+    return [type(errors[i]) if i in errors else request["result"].tolist() for i, request in enumerate(requests)]
+
+
+def test_a_fixed_batch_axis_answers_the_neighbours_of_a_bad_request(pipe, models):
+    fixed = pipe(model=str(models.double(rows=3, width=2)), batching_timeout=1000)
+    requests = [{"data": floats([i, i])} for i in range(6)]
+    requests[1] = {"data": "text"}
+    requests[5] = {"data": floats(5, 5)}
+    expected = [[[2 * i, 2 * i]] for i in range(6)]
+    expected[1], expected[5] = hami.DataTypeError, [10, 10]
+    assert outcomes(fixed, requests) == expected
+
+
+def test_a_fixed_batch_axis_runs_each_shape_by_itself(pipe, models):
+    fixed = pipe(model=str(models.double(rows=4)), batching_timeout=1000)
+    requests = [{"data": np.full((1, width), width, np.float32)} for width in (3, 4, 3, 5)]
+    assert outcomes(fixed, requests) == [[[2.0 * w] * w] for w in (3, 4, 3, 5)]
+
+
+def test_a_fixed_batch_axis_runs_each_alone_where_one_makes_the_run_fail(pipe, models):
+    fixed = pipe(model=str(models.pick(rows=3)), batching_timeout=1000)
+    requests = [{"data": np.array([index])} for index in (0, 3, 2)]
+    assert outcomes(fixed, requests) == [[[0, 1]], hami.RequestError, [[4, 5]]]
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_fixed_batch_axis_refuses_another_number_of_rows(pipe, models, rows):
+    requests = [{"data": np.ones((rows if i == 1 else 1, 2), np.float32)} for i in range(3)]
+    with pytest.raises(hami.BatchError) as error:
+        pipe(model=str(models.double(rows=3)), batching_timeout=1000)(requests)
+    expected = f"OnnxTensor: the model takes exactly 3 rows (its axis 0), this batch has {rows + 2}"
+    assert [(index, str(reason)) for index, reason in error.value.errors] == [(i, expected) for i in range(3)]
+
+
 def test_a_fixed_batch_axis_of_one_runs_one_by_one(pipe, models):
     single = pipe(model=str(models.double(rows=1)))
     requests = [{"data": floats([i, i])} for i in range(4)]
