@@ -13,6 +13,11 @@ namespace {
 
 constexpr std::size_t kMostProperties = 16;
 
+// What is tried to find out what axes mean: sizes that no model has for other reasons, and a length that can be halved.
+constexpr std::int64_t kSomeRows = 7;
+constexpr std::int64_t kOtherRows = 11;
+constexpr std::int64_t kLength = 64;
+
 [[noreturn]] void refuse(const std::string& text) {
   throw hami::Error(HAMI_FAILED_PRECONDITION, "OpenvinoTensor: " + text);
 }
@@ -161,7 +166,8 @@ Port Model::port(const ov_output_const_port_t* port, const std::string& fallback
 }
 
 // All inputs and outputs must have it, with one size. A free axis 0 of an output may be anything, found boxes for
-// example: it is a batch if, by the model's own rules of shapes, it has as many rows as the inputs have.
+// example: it is a batch if, by the model's own rules of shapes, it has as many rows as the inputs have, these cannot
+// differ in theirs, and no other axis depends on them: requests that run together would see each other.
 std::int64_t Model::find_rows(std::optional<bool> batched) const {
   if (batched == false) return 0;
   std::vector<Port> all = inputs_;
@@ -176,23 +182,63 @@ std::int64_t Model::find_rows(std::optional<bool> batched) const {
     refuse("batched = true, but not all have the same axis 0: " + shown);
   }
   if (all[0].shape[0] != kFree || batched) return all[0].shape[0];
-  const bool follows = outputs_follow(7) && outputs_follow(11);
-  std::vector<Shape> as_they_were;
-  for (const Port& input : inputs_) as_they_were.push_back(input.shape);
-  if (!reshape(as_they_were)) refuse("the shapes of the model cannot be set: " + library_.reason());
+  const bool follows = outputs_follow() && inputs_are_tied() && other_axes_are_free();
+  if (!reshape(with_rows(kFree))) refuse("the shapes of the model cannot be set: " + library_.reason());
   return follows ? kFree : 0;
 }
 
-bool Model::outputs_follow(std::int64_t rows) const {
+// Whether the outputs have the rows of the inputs, and are as they are otherwise, whatever these rows are.
+bool Model::outputs_follow() const {
+  if (!reshape(with_rows(kSomeRows))) return false;
+  const std::vector<Port> some = ports(false);
+  if (!reshape(with_rows(kOtherRows))) return false;
+  const std::vector<Port> other = ports(false);
+  return std::equal(some.begin(), some.end(), other.begin(), [](const Port& a, const Port& b) {
+    return a.ranked && b.ranked && !a.shape.empty() && a.shape.size() == b.shape.size() && a.shape[0] == kSomeRows &&
+           b.shape[0] == kOtherRows && std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+  });
+}
+
+// Whether all must have the rows of the first. One is tied to it if it may not have others while the rest may have any,
+// or so to one that is.
+bool Model::inputs_are_tied() const {
+  std::vector<Shape> shapes = with_rows(kFree);
+  shapes[0][0] = kSomeRows;
+  for (bool found = true; found;) {
+    found = false;
+    for (Shape& shape : shapes) {
+      if (shape[0] != kFree) continue;
+      shape[0] = kOtherRows;
+      const bool tied = !reshape(shapes);
+      shape[0] = tied ? kSomeRows : kFree;
+      found = found || tied;
+    }
+  }
+  return std::all_of(shapes.begin(), shapes.end(), [](const Shape& shape) { return shape[0] != kFree; });
+}
+
+// Whether no other axis of an input must be as long as there are rows.
+bool Model::other_axes_are_free() const {
+  for (std::size_t input = 0; input < inputs_.size(); ++input)
+    for (std::size_t axis = 1; axis < inputs_[input].shape.size(); ++axis) {
+      if (inputs_[input].shape[axis] != kFree) continue;
+      const auto takes = [&](std::int64_t rows) {
+        std::vector<Shape> shapes = with_rows(rows);
+        shapes[input][axis] = kLength;
+        return reshape(shapes);
+      };
+      if (!takes(kSomeRows) && takes(kLength)) return false;
+    }
+  return true;
+}
+
+std::vector<Shape> Model::with_rows(std::int64_t rows) const {
   std::vector<Shape> shapes;
   for (const Port& input : inputs_) {
     shapes.push_back(input.shape);
     shapes.back()[0] = rows;
   }
-  if (!reshape(shapes)) return false;
-  const std::vector<Port> now = ports(false);
-  return std::all_of(now.begin(), now.end(),
-                     [&](const Port& port) { return port.ranked && !port.shape.empty() && port.shape[0] == rows; });
+  return shapes;
 }
 
 bool Model::reshape(const std::vector<Shape>& shapes) const {

@@ -58,7 +58,10 @@ class Model {
   std::vector<Port> ports(bool of_inputs) const;
   Port port(const ov_output_const_port_t* port, const std::string& fallback_name) const;
   std::int64_t find_rows(std::optional<bool> batched) const;
-  bool outputs_follow(std::int64_t rows) const;
+  bool outputs_follow() const;
+  bool inputs_are_tied() const;
+  bool other_axes_are_free() const;
+  std::vector<Shape> with_rows(std::int64_t rows) const;
   bool reshape(const std::vector<Shape>& shapes) const;
 
   Library& library_;

@@ -135,6 +135,39 @@ def test_rows_that_follow_from_the_shapes_are_a_batch_without_being_named(pipe, 
     assert [values(request) for request in requests] == [[[2 * i, 2 * i]] for i in range(5)]
 
 
+def is_batched(pipe, path) -> bool:
+    try:
+        pipe(model=str(path), max=8)
+    except hami.ConfigError:
+        return False
+    return True
+
+
+def test_inputs_whose_rows_may_differ_are_computed_for_each_alone(pipe, models):
+    assert not is_batched(pipe, models.times_mean())
+    requests = [{"data": [floats([1, 1]), np.full((rows, 2), rows, np.float32)]} for rows in (1, 2, 3)]
+    pipe(model=str(models.times_mean()))(requests)
+    assert [values(request) for request in requests] == [[[1, 1]], [[2, 2]], [[3, 3]]]
+
+
+def test_inputs_are_a_batch_where_each_is_tied_to_each(pipe, models):
+    assert not is_batched(pipe, models.two_pairs(tied=False))
+    assert is_batched(pipe, models.two_pairs(tied=True))
+
+
+def test_an_axis_that_grows_with_the_rows_is_computed_for_each_alone(pipe, models):
+    """The rows of one request would meet those of the others."""
+    assert not is_batched(pipe, models.products())
+    assert not is_batched(pipe, models.symmetric_sums())
+    requests = [{"data": np.full((rows, 2), rows, np.float32)} for rows in (2, 1)]
+    pipe(model=str(models.products()))(requests)
+    assert [values(request) for request in requests] == [[[8, 8], [8, 8]], [[2]]]
+
+
+def test_a_free_width_with_rules_of_its_own_leaves_the_rows_a_batch(pipe, models):
+    assert is_batched(pipe, models.pooled_and_back())
+
+
 def test_max_is_refused_where_rows_are_no_batch(pipe, models):
     with pytest.raises(hami.ConfigError):
         pipe(model=str(models.positives()), max=8)
