@@ -88,6 +88,22 @@ Model::Model(Library& library, const Settings& settings, const std::string& path
   graph_ = {};
 }
 
+// OpenVINO lists no names, but finds an input by any of them.
+std::optional<std::size_t> Model::input_called(const std::string& name) const {
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i].name == name) return i;
+  const Api& api = library_.api();
+  Owned<ov_output_const_port_t> wanted(api.ov_output_const_port_free);
+  if (api.ov_compiled_model_input_by_name(compiled_.get(), name.c_str(), wanted.out()) != 0) return std::nullopt;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    Owned<ov_output_const_port_t> input(api.ov_output_const_port_free);
+    if (api.ov_compiled_model_input_by_index(compiled_.get(), i, input.out()) == 0 &&
+        any_name(input.get()) == any_name(wanted.get()))
+      return i;
+  }
+  return std::nullopt;
+}
+
 Owned<ov_infer_request_t> Model::request() const {
   Owned<ov_infer_request_t> request(library_.api().ov_infer_request_free);
   library_.check(library_.api().ov_compiled_model_create_infer_request(compiled_.get(), request.out()),
@@ -140,17 +156,28 @@ std::vector<Port> Model::ports(bool of_inputs) const {
     Owned<ov_output_const_port_t> port(api.ov_output_const_port_free);
     const auto at = of_inputs ? api.ov_model_const_input_by_index : api.ov_model_const_output_by_index;
     library_.check(at(graph_.get(), i, port.out()), failure);
-    found.push_back(this->port(port.get(), what + std::to_string(i)));
+    Port next = this->port(port.get(), what + std::to_string(i));
+    const auto is_taken = [&](const Port& other) { return other.name == next.name; };
+    while (std::any_of(found.begin(), found.end(), is_taken)) next.name += '_' + std::to_string(i);
+    found.push_back(std::move(next));
   }
   return found;
+}
+
+// Always the same one; "": it has none.
+std::string Model::any_name(const ov_output_const_port_t* port) const {
+  char* name = nullptr;
+  if (library_.api().ov_port_get_any_name(port, &name) != 0 || !name) return "";
+  const std::string text = name;
+  library_.api().ov_free(name);
+  return text;
 }
 
 Port Model::port(const ov_output_const_port_t* port, const std::string& fallback_name) const {
   const Api& api = library_.api();
   Port read;
-  char* name = nullptr;
-  read.name = api.ov_port_get_any_name(port, &name) == 0 && name && *name ? name : fallback_name;
-  if (name) api.ov_free(name);
+  read.name = any_name(port);
+  if (read.name.empty()) read.name = fallback_name;
   const std::string failure = "OpenvinoTensor: the model does not tell the type of \"" + read.name + "\"";
   ov_element_type_e number = 0;
   library_.check(api.ov_port_get_element_type(port, &number), failure);

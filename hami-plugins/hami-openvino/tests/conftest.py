@@ -141,6 +141,19 @@ def models(tmp_path):
             port = (TensorProto.STRING, ["n"])
             return save(tmp_path / "words.onnx", [node], {"x": port}, {"y": port})
 
+        def shared_names(self) -> Path:
+            """An input of two names, and two outputs that are one tensor"""
+            import openvino
+            from openvino import opset8
+
+            x = opset8.parameter([-1, 2], np.float32, name="x")
+            x.output(0).set_names({"x", "also_x"})
+            y = opset8.relu(x)
+            y.output(0).set_names({"y"})
+            model = openvino.Model([opset8.result(y), opset8.result(y)], [x], "shared")
+            openvino.save_model(model, tmp_path / "shared.xml", compress_to_fp16=False)
+            return tmp_path / "shared.xml"
+
         def intermediate(self) -> Path:
             """y = x + x, in OpenVINO's own format"""
             import openvino
