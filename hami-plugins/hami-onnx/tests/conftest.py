@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 
-def save(path: Path, nodes, inputs, outputs, constants=None) -> Path:
+def save(path: Path, nodes, inputs, outputs, constants=None, opset=17) -> Path:
     """Write a model; inputs and outputs are {name: (element type, shape)}."""
     graph = helper.make_graph(
         nodes,
@@ -20,7 +20,7 @@ def save(path: Path, nodes, inputs, outputs, constants=None) -> Path:
         [helper.make_tensor_value_info(name, *port) for name, port in outputs.items()],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9), path)
     return path
 
 
@@ -29,10 +29,11 @@ def models(tmp_path):
     """models.<kind>() writes a model file and returns its path."""
 
     class Models:
-        def double(self, rows="n", width="w", kind=TensorProto.FLOAT) -> Path:
+        def double(self, rows="n", width="w", kind=TensorProto.FLOAT, shape=None) -> Path:
             """y = x + x"""
             node = helper.make_node("Add", ["x", "x"], ["y"])
-            return save(tmp_path / "double.onnx", [node], {"x": (kind, [rows, width])}, {"y": (kind, [rows, width])})
+            port = (kind, shape or [rows, width])
+            return save(tmp_path / "double.onnx", [node], {"x": port}, {"y": port})
 
         def sum_and_difference(self) -> Path:
             """total = a + b, rest = a - b"""
@@ -46,11 +47,18 @@ def models(tmp_path):
             port = (TensorProto.FLOAT, ["n", 2])
             return save(tmp_path / "scalar.onnx", [node], {"x": port, "s": (TensorProto.FLOAT, [])}, {"y": port})
 
-        def pick(self) -> Path:
+        def products(self, columns, width) -> Path:
+            """y = the products of each row with each: its width is how many rows there are"""
+            turn = helper.make_node("Transpose", ["x"], ["t"])
+            node = helper.make_node("MatMul", ["x", "t"], ["y"])
+            ports = {"x": (TensorProto.FLOAT, ["n", columns])}, {"y": (TensorProto.FLOAT, ["n", width])}
+            return save(tmp_path / "products.onnx", [turn, node], *ports)
+
+        def pick(self, rows="n") -> Path:
             """y = row `index` of a table of 3: an index of 3 makes the whole run fail"""
             node = helper.make_node("Gather", ["table", "index"], ["y"])
             table = {"table": np.arange(6, dtype=np.float32).reshape(3, 2)}
-            ports = {"index": (TensorProto.INT64, ["n"])}, {"y": (TensorProto.FLOAT, ["n", 2])}
+            ports = {"index": (TensorProto.INT64, [rows])}, {"y": (TensorProto.FLOAT, [rows, 2])}
             return save(tmp_path / "pick.onnx", [node], *ports, table)
 
         def positives(self) -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import weakref
 
 import hami
@@ -10,7 +12,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from hami_onnx import _threads
+from hami_onnx import _threads, session
+from hami_onnx._files import path_and_stamps
 from hami_onnx.session import open_session
 
 
@@ -62,17 +65,17 @@ def test_a_model_that_onnxruntime_cannot_run_says_why(tmp_path):
     assert "NoSuchOperator" in text
 
 
-@pytest.mark.parametrize("kinds", ["FLOAT BFLOAT16", "BFLOAT16 FLOAT"])
+@pytest.mark.parametrize("kinds", ["FLOAT BFLOAT16", "BFLOAT16 FLOAT", "FLOAT FLOAT8E5M2", "FLOAT8E5M2 FLOAT"])
 def test_a_type_that_numpy_does_not_have_is_told_when_the_model_is_opened(tmp_path, kinds):
     from conftest import save
     from onnx import TensorProto, helper
 
     taken, given = (getattr(TensorProto, kind) for kind in kinds.split())
     cast = helper.make_node("Cast", ["x"], ["y"], to=given)
-    path = save(tmp_path / "bfloat16.onnx", [cast], {"x": (taken, ["n"])}, {"y": (given, ["n"])})
-    name = "x" if taken == TensorProto.BFLOAT16 else "y"
+    path = save(tmp_path / "cast.onnx", [cast], {"x": (taken, ["n"])}, {"y": (given, ["n"])}, opset=19)
+    name, kind = ("y", kinds.split()[1]) if taken == TensorProto.FLOAT else ("x", kinds.split()[0])
     assert (
-        f'OnnxTensor: "{name}" of the model is tensor(bfloat16), which NumPy does not have; '
+        f'OnnxTensor: "{name}" of the model is tensor({kind.lower()}), which NumPy does not have; '
         "give the model float32 there, with a Cast behind its inputs or before its outputs"
     ) in refused(model=str(path))
 
@@ -96,8 +99,6 @@ def test_a_provider_that_does_not_exist_is_named(models):
 
 def test_a_provider_that_onnxruntime_gave_up_is_an_error(models, monkeypatch):
     """onnxruntime drops a provider whose libraries are missing and goes on with the CPU: seen in get_providers()."""
-    from hami_onnx import session
-
     monkeypatch.setattr(session, "full_name", lambda provider, owner: "CUDAExecutionProvider")
     opened = onnxruntime.InferenceSession(str(models.double()), providers=["CPUExecutionProvider"])
     monkeypatch.setattr(session.onnxruntime, "InferenceSession", lambda *args, **options: opened)
@@ -168,3 +169,77 @@ def test_threads_are_what_the_process_may_use(models, monkeypatch, tmp_path):
 def test_threads_reach_the_session(models):
     assert open_session(models.double(), threads=3).get_session_options().intra_op_num_threads == 3
     assert open_session(models.double()).get_session_options().intra_op_num_threads == _threads.usable_cores()
+
+
+def with_weights_outside(folder, factor, name="weights.bin"):
+    """y = x times `factor`, which lies in a file beside the model."""
+    from conftest import save as write
+    from onnx import TensorProto, helper, load, save
+
+    folder.mkdir(exist_ok=True)
+    port = (TensorProto.FLOAT, ["n", 2])
+    node = helper.make_node("Mul", ["x", "w"], ["y"])
+    path = write(folder / "model.onnx", [node], {"x": port}, {"y": port}, {"w": np.float32([factor] * 2)})
+    model = load(path)
+    (folder / name).unlink(missing_ok=True)
+    save(model, path, save_as_external_data=True, location=name, size_threshold=0)
+    return path
+
+
+def answer(model) -> list[list[float]]:
+    with hami.pipe({"backend": "OnnxTensor", "model": str(model)}) as pipe:
+        return pipe({"data": np.ones((1, 2), np.float32)})["result"].tolist()
+
+
+def test_a_model_of_links_finds_its_weights_beside_the_link(tmp_path):
+    path = with_weights_outside(tmp_path / "blobs", 3)
+    links = tmp_path / "links"
+    links.mkdir()
+    for file, blob in ((path, "aaa"), (path.with_name("weights.bin"), "bbb")):
+        (links / file.name).symlink_to(file.rename(file.with_name(blob)))
+    assert answer(links / "model.onnx") == [[3, 3]]
+
+
+def test_a_link_to_a_model_finds_the_weights_beside_the_model(tmp_path):
+    link = tmp_path / "latest.onnx"
+    link.symlink_to(with_weights_outside(tmp_path / "v3", 3))
+    assert answer(link) == [[3, 3]]
+    assert open_session(link) is open_session(tmp_path / "v3" / "model.onnx")
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "w" * 200])
+def test_weights_that_were_replaced_are_read_anew(tmp_path, name):
+    path = with_weights_outside(tmp_path, 3, name)
+    opened = open_session(path)
+    assert answer(path) == [[3, 3]]
+    assert open_session(path) is opened
+    other = with_weights_outside(tmp_path / "other", 5, name)
+    other.with_name(name).replace(path.with_name(name))
+    assert answer(path) == [[5, 5]]
+
+
+def test_weights_are_found_wherever_the_model_names_them(tmp_path):
+    pair = b"\n\x08location\x12\x05w.bin"
+    model = tmp_path / "model"
+    (tmp_path / "w.bin").touch()
+    for start in (2**20 - 12, 2**20 - len(pair), 2**20 + 5):
+        model.write_bytes(b"0" * start + pair)
+        assert [stamp.path for stamp in path_and_stamps(str(model))[1]] == [str(model), str(tmp_path / "w.bin")]
+
+
+def test_names_that_are_no_text_are_told_with_the_file(models):
+    path = models.double()
+    path.write_bytes(path.read_bytes().replace(b"\x0a\x01x", b"\x0a\x01\xff"))
+    assert f"cannot load \"{path}\" ({path.stat().st_size} bytes): 'utf-8' codec can't decode byte 0xff" in refused(
+        model=str(path)
+    )
+
+
+def test_a_file_that_may_not_be_read_is_told_so(models, monkeypatch):
+    path = models.double()
+
+    def denied(file):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), file)
+
+    monkeypatch.setattr(session, "path_and_stamps", denied)
+    assert f'OnnxTensor: "{path}" cannot be read: Permission denied' in refused(model=str(path))

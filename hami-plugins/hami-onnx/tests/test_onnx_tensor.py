@@ -73,6 +73,47 @@ def test_a_fixed_batch_axis_takes_exactly_its_rows(pipe, models):
     assert whole.tolist() == [[2, 2], [4, 4], [6, 6]]
 
 
+def outcomes(pipe, requests):
+    """The result of each request, or the kind of error it got."""
+    errors = {}
+    try:
+        pipe(requests)
+    except hami.BatchError as error:
+        errors = dict(error.errors)
+    return [type(errors[i]) if i in errors else request["result"].tolist() for i, request in enumerate(requests)]
+
+
+def test_a_fixed_batch_axis_answers_the_neighbours_of_a_bad_request(pipe, models):
+    fixed = pipe(model=str(models.double(rows=3, width=2)), batching_timeout=1000)
+    requests = [{"data": floats([i, i])} for i in range(6)]
+    requests[1] = {"data": "text"}
+    requests[5] = {"data": floats(5, 5)}
+    expected = [[[2 * i, 2 * i]] for i in range(6)]
+    expected[1], expected[5] = hami.DataTypeError, [10, 10]
+    assert outcomes(fixed, requests) == expected
+
+
+def test_a_fixed_batch_axis_runs_each_shape_by_itself(pipe, models):
+    fixed = pipe(model=str(models.double(rows=4)), batching_timeout=1000)
+    requests = [{"data": np.full((1, width), width, np.float32)} for width in (3, 4, 3, 5)]
+    assert outcomes(fixed, requests) == [[[2.0 * w] * w] for w in (3, 4, 3, 5)]
+
+
+def test_a_fixed_batch_axis_runs_each_alone_where_one_makes_the_run_fail(pipe, models):
+    fixed = pipe(model=str(models.pick(rows=3)), batching_timeout=1000)
+    requests = [{"data": np.array([index])} for index in (0, 3, 2)]
+    assert outcomes(fixed, requests) == [[[0, 1]], hami.RequestError, [[4, 5]]]
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_fixed_batch_axis_refuses_another_number_of_rows(pipe, models, rows):
+    requests = [{"data": np.ones((rows if i == 1 else 1, 2), np.float32)} for i in range(3)]
+    with pytest.raises(hami.BatchError) as error:
+        pipe(model=str(models.double(rows=3)), batching_timeout=1000)(requests)
+    expected = f"OnnxTensor: the model takes exactly 3 rows (its axis 0), this batch has {rows + 2}"
+    assert [(index, str(reason)) for index, reason in error.value.errors] == [(i, expected) for i in range(3)]
+
+
 def test_a_fixed_batch_axis_of_one_runs_one_by_one(pipe, models):
     single = pipe(model=str(models.double(rows=1)))
     requests = [{"data": floats([i, i])} for i in range(4)]
@@ -111,6 +152,17 @@ def test_a_free_axis_without_a_name_is_a_batch_only_if_that_is_said(pipe, models
     requests = [{"data": floats([i, i])} for i in range(5)]
     pipe(model=str(path), max=8, batched=True)(requests)
     assert [request["result"].tolist() for request in requests] == [[[2 * i, 2 * i]] for i in range(5)]
+
+
+@pytest.mark.parametrize(("columns", "width"), [("n", "n"), (2, "n"), (2, "2*n"), ("rows of n", "w")])
+def test_an_axis_that_grows_with_the_rows_is_computed_for_each_alone(pipe, models, columns, width):
+    """The rows of one request would meet those of the others."""
+    path = str(models.products(columns, width))
+    with pytest.raises(hami.ConfigError):
+        pipe(model=path, max=8)
+    requests = [{"data": np.full((rows, 2), rows, np.float32)} for rows in (2, 1, 2)]
+    pipe(model=path)([request for request in requests if columns == 2 or len(request["data"]) == 2])
+    assert requests[2]["result"].tolist() == [[8, 8], [8, 8]]
 
 
 def test_a_model_that_cannot_be_batched_says_so(models):
@@ -159,6 +211,20 @@ def test_a_type_that_would_lose_is_refused_by_name(pipe, models):
     )
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_that_a_float_cannot_hold_are_refused(pipe, models, dtype):
+    with pytest.raises(hami.DataTypeError) as error:
+        pipe(model=str(models.double(kind=TensorProto.DOUBLE)))({"data": np.array([[2**53 + 1]], dtype)})
+    assert message(error).startswith(f'OnnxTensor: input "x" takes float64, got {np.dtype(dtype)}, which does not fit')
+
+
+def test_the_result_of_a_row_without_axes_is_an_array_still(pipe, models):
+    number = pipe(model=str(models.double(shape=["n"])))({"data": np.array(2, np.float32)})["result"]
+    assert (type(number), number.dtype, number.tolist()) == (np.ndarray, np.float32, 4)
+    word = pipe(model=str(models.words()))({"data": np.array("a")})["result"]
+    assert (type(word), word.dtype, word.tolist()) == (np.ndarray, np.dtype(object), "a")
+
+
 def test_strings_are_taken(pipe, models):
     assert pipe(model=str(models.words()))({"data": np.array(["a", "bc"])})["result"].tolist() == ["a", "bc"]
 
@@ -181,7 +247,7 @@ def test_a_model_without_inputs_takes_no_data(pipe, models):
     assert message(error) == "OnnxTensor takes a dict by input name or a list in this order: [], got ndarray"
 
 
-def test_an_input_that_is_no_tensor_is_called_what_it_is(pipe, tmp_path):
+def test_an_input_that_is_no_array_is_told_when_the_model_is_opened(pipe, tmp_path):
     from onnx import helper, save
 
     parts = helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None)
@@ -190,9 +256,12 @@ def test_an_input_that_is_no_tensor_is_called_what_it_is(pipe, tmp_path):
         [helper.make_node("ConcatFromSequence", ["parts"], ["whole"], axis=0)], "test", [parts], [whole]
     )
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "join.onnx")
-    with pytest.raises(hami.DataTypeError) as error:
-        pipe(model=str(tmp_path / "join.onnx"))({"data": {"parts": "many"}})
-    assert message(error) == 'OnnxTensor: input "parts" takes an array (seq(tensor(float))), got str'
+    with pytest.raises(hami.ConfigError) as error:
+        pipe(model=str(tmp_path / "join.onnx"))
+    assert (
+        'OnnxTensor: input "parts" of the model is seq(tensor(float)), and only arrays are taken; '
+        "give the model an input for each array"
+    ) in str(error.value)
 
 
 def test_arrays_that_are_not_contiguous_are_taken(pipe, models):

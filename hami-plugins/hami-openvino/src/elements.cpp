@@ -44,6 +44,15 @@ float widened(Float16 value) noexcept {
   return wide;
 }
 
+// Of an integer of 8 bits; each is a half, and none is one of the very small ones.
+template <class Half>
+Half narrowed(float value) noexcept {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (std::is_same_v<Half, Bfloat16> || value == 0) return {static_cast<std::uint16_t>(bits >> 16)};
+  return {static_cast<std::uint16_t>((bits >> 16 & 0x8000u) | ((bits >> 13 & 0x3ffffu) - (112u << 10)))};
+}
+
 template <class T>
 constexpr bool is_half = std::is_same_v<T, Float16> || std::is_same_v<T, Bfloat16>;
 
@@ -51,8 +60,10 @@ template <class From, class To>
 constexpr bool is_lossless() {
   if constexpr (std::is_same_v<From, To>) {
     return true;
-  } else if constexpr (is_half<To> || std::is_same_v<To, bool>) {
+  } else if constexpr (std::is_same_v<To, bool>) {
     return false;
+  } else if constexpr (is_half<To>) {
+    return std::is_integral_v<From> && sizeof(From) == 1;
   } else if constexpr (is_half<From>) {
     return std::is_floating_point_v<To>;
   } else {
@@ -66,6 +77,8 @@ template <class From, class To>
 To convert(From value) noexcept {
   if constexpr (std::is_same_v<From, To>)
     return value;
+  else if constexpr (is_half<To> && std::is_integral_v<From>)
+    return narrowed<To>(static_cast<float>(value));
   else if constexpr (is_half<From>)
     return static_cast<To>(widened(value));
   else

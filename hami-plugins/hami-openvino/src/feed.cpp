@@ -28,13 +28,16 @@ std::string show_one(const hami::Value& data) {
 }
 
 // By name from a dict, in order from a list, the data itself if there is one input.
-std::vector<hami::Value> values_of(const hami::Value& data, const std::vector<Port>& inputs) {
+std::vector<hami::Value> values_of(const hami::Value& data, const Model& model) {
+  const std::vector<Port>& inputs = model.inputs();
   if (data.kind() == HAMI_DICT) {
     const auto entries = data.as_dict();
+    std::vector<std::optional<hami::Value>> named(inputs.size());
     std::vector<hami::Value> values;
-    for (const Port& input : inputs)
-      for (const auto& [key, value] : entries)
-        if (key == input.name) values.push_back(value);
+    for (const auto& [key, value] : entries)
+      if (const std::optional<std::size_t> index = model.input_called(key)) named[*index] = value;
+    for (const std::optional<hami::Value>& value : named)
+      if (value) values.push_back(*value);
     if (values.size() == inputs.size() && entries.size() == inputs.size()) return values;
     std::vector<std::string> keys;
     for (const auto& [key, value] : entries) keys.push_back(key);
@@ -82,7 +85,7 @@ Feed read_feed(const hami::Dict& item, const Model& model) {
   const std::optional<hami::Value> data = item.find("data");
   if (!data) refuse(HAMI_REQUEST, "the request has no \"data\"; its keys are " + show_keys(item.keys()));
   Feed feed{item, {}, {}};
-  const std::vector<hami::Value> values = values_of(*data, inputs);
+  const std::vector<hami::Value> values = values_of(*data, model);
   feed.alone = model.is_batched();
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     feed.tensors.push_back(tensor_of(values[i], inputs[i]));

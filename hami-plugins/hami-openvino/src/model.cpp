@@ -13,6 +13,11 @@ namespace {
 
 constexpr std::size_t kMostProperties = 16;
 
+// What is tried to find out what axes mean: sizes that no model has for other reasons, and a length that can be halved.
+constexpr std::int64_t kSomeRows = 7;
+constexpr std::int64_t kOtherRows = 11;
+constexpr std::int64_t kLength = 64;
+
 [[noreturn]] void refuse(const std::string& text) {
   throw hami::Error(HAMI_FAILED_PRECONDITION, "OpenvinoTensor: " + text);
 }
@@ -83,6 +88,22 @@ Model::Model(Library& library, const Settings& settings, const std::string& path
   graph_ = {};
 }
 
+// OpenVINO lists no names, but finds an input by any of them.
+std::optional<std::size_t> Model::input_called(const std::string& name) const {
+  for (std::size_t i = 0; i < inputs_.size(); ++i)
+    if (inputs_[i].name == name) return i;
+  const Api& api = library_.api();
+  Owned<ov_output_const_port_t> wanted(api.ov_output_const_port_free);
+  if (api.ov_compiled_model_input_by_name(compiled_.get(), name.c_str(), wanted.out()) != 0) return std::nullopt;
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    Owned<ov_output_const_port_t> input(api.ov_output_const_port_free);
+    if (api.ov_compiled_model_input_by_index(compiled_.get(), i, input.out()) == 0 &&
+        any_name(input.get()) == any_name(wanted.get()))
+      return i;
+  }
+  return std::nullopt;
+}
+
 Owned<ov_infer_request_t> Model::request() const {
   Owned<ov_infer_request_t> request(library_.api().ov_infer_request_free);
   library_.check(library_.api().ov_compiled_model_create_infer_request(compiled_.get(), request.out()),
@@ -135,17 +156,28 @@ std::vector<Port> Model::ports(bool of_inputs) const {
     Owned<ov_output_const_port_t> port(api.ov_output_const_port_free);
     const auto at = of_inputs ? api.ov_model_const_input_by_index : api.ov_model_const_output_by_index;
     library_.check(at(graph_.get(), i, port.out()), failure);
-    found.push_back(this->port(port.get(), what + std::to_string(i)));
+    Port next = this->port(port.get(), what + std::to_string(i));
+    const auto is_taken = [&](const Port& other) { return other.name == next.name; };
+    while (std::any_of(found.begin(), found.end(), is_taken)) next.name += '_' + std::to_string(i);
+    found.push_back(std::move(next));
   }
   return found;
+}
+
+// Always the same one; "": it has none.
+std::string Model::any_name(const ov_output_const_port_t* port) const {
+  char* name = nullptr;
+  if (library_.api().ov_port_get_any_name(port, &name) != 0 || !name) return "";
+  const std::string text = name;
+  library_.api().ov_free(name);
+  return text;
 }
 
 Port Model::port(const ov_output_const_port_t* port, const std::string& fallback_name) const {
   const Api& api = library_.api();
   Port read;
-  char* name = nullptr;
-  read.name = api.ov_port_get_any_name(port, &name) == 0 && name && *name ? name : fallback_name;
-  if (name) api.ov_free(name);
+  read.name = any_name(port);
+  if (read.name.empty()) read.name = fallback_name;
   const std::string failure = "OpenvinoTensor: the model does not tell the type of \"" + read.name + "\"";
   ov_element_type_e number = 0;
   library_.check(api.ov_port_get_element_type(port, &number), failure);
@@ -161,7 +193,8 @@ Port Model::port(const ov_output_const_port_t* port, const std::string& fallback
 }
 
 // All inputs and outputs must have it, with one size. A free axis 0 of an output may be anything, found boxes for
-// example: it is a batch if, by the model's own rules of shapes, it has as many rows as the inputs have.
+// example: it is a batch if, by the model's own rules of shapes, it has as many rows as the inputs have, these cannot
+// differ in theirs, and no other axis depends on them: requests that run together would see each other.
 std::int64_t Model::find_rows(std::optional<bool> batched) const {
   if (batched == false) return 0;
   std::vector<Port> all = inputs_;
@@ -176,23 +209,63 @@ std::int64_t Model::find_rows(std::optional<bool> batched) const {
     refuse("batched = true, but not all have the same axis 0: " + shown);
   }
   if (all[0].shape[0] != kFree || batched) return all[0].shape[0];
-  const bool follows = outputs_follow(7) && outputs_follow(11);
-  std::vector<Shape> as_they_were;
-  for (const Port& input : inputs_) as_they_were.push_back(input.shape);
-  if (!reshape(as_they_were)) refuse("the shapes of the model cannot be set: " + library_.reason());
+  const bool follows = outputs_follow() && inputs_are_tied() && other_axes_are_free();
+  if (!reshape(with_rows(kFree))) refuse("the shapes of the model cannot be set: " + library_.reason());
   return follows ? kFree : 0;
 }
 
-bool Model::outputs_follow(std::int64_t rows) const {
+// Whether the outputs have the rows of the inputs, and are as they are otherwise, whatever these rows are.
+bool Model::outputs_follow() const {
+  if (!reshape(with_rows(kSomeRows))) return false;
+  const std::vector<Port> some = ports(false);
+  if (!reshape(with_rows(kOtherRows))) return false;
+  const std::vector<Port> other = ports(false);
+  return std::equal(some.begin(), some.end(), other.begin(), [](const Port& a, const Port& b) {
+    return a.ranked && b.ranked && !a.shape.empty() && a.shape.size() == b.shape.size() && a.shape[0] == kSomeRows &&
+           b.shape[0] == kOtherRows && std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+  });
+}
+
+// Whether all must have the rows of the first. One is tied to it if it may not have others while the rest may have any,
+// or so to one that is.
+bool Model::inputs_are_tied() const {
+  std::vector<Shape> shapes = with_rows(kFree);
+  shapes[0][0] = kSomeRows;
+  for (bool found = true; found;) {
+    found = false;
+    for (Shape& shape : shapes) {
+      if (shape[0] != kFree) continue;
+      shape[0] = kOtherRows;
+      const bool tied = !reshape(shapes);
+      shape[0] = tied ? kSomeRows : kFree;
+      found = found || tied;
+    }
+  }
+  return std::all_of(shapes.begin(), shapes.end(), [](const Shape& shape) { return shape[0] != kFree; });
+}
+
+// Whether no other axis of an input must be as long as there are rows.
+bool Model::other_axes_are_free() const {
+  for (std::size_t input = 0; input < inputs_.size(); ++input)
+    for (std::size_t axis = 1; axis < inputs_[input].shape.size(); ++axis) {
+      if (inputs_[input].shape[axis] != kFree) continue;
+      const auto takes = [&](std::int64_t rows) {
+        std::vector<Shape> shapes = with_rows(rows);
+        shapes[input][axis] = kLength;
+        return reshape(shapes);
+      };
+      if (!takes(kSomeRows) && takes(kLength)) return false;
+    }
+  return true;
+}
+
+std::vector<Shape> Model::with_rows(std::int64_t rows) const {
   std::vector<Shape> shapes;
   for (const Port& input : inputs_) {
     shapes.push_back(input.shape);
     shapes.back()[0] = rows;
   }
-  if (!reshape(shapes)) return false;
-  const std::vector<Port> now = ports(false);
-  return std::all_of(now.begin(), now.end(),
-                     [&](const Port& port) { return port.ranked && !port.shape.empty() && port.shape[0] == rows; });
+  return shapes;
 }
 
 bool Model::reshape(const std::vector<Shape>& shapes) const {

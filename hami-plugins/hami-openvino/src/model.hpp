@@ -48,6 +48,9 @@ class Model {
   std::int64_t rows() const noexcept { return rows_; }
   bool is_batched() const noexcept { return rows_ != 0; }
 
+  // The index of the input that has this name, be it one of several; none if there is no such input.
+  std::optional<std::size_t> input_called(const std::string& name) const;
+
   // A request of its own: one run at a time.
   Owned<ov_infer_request_t> request() const;
 
@@ -56,9 +59,13 @@ class Model {
   void read(const std::string& path);
   void compile(const Settings& settings, const std::string& path);
   std::vector<Port> ports(bool of_inputs) const;
+  std::string any_name(const ov_output_const_port_t* port) const;
   Port port(const ov_output_const_port_t* port, const std::string& fallback_name) const;
   std::int64_t find_rows(std::optional<bool> batched) const;
-  bool outputs_follow(std::int64_t rows) const;
+  bool outputs_follow() const;
+  bool inputs_are_tied() const;
+  bool other_axes_are_free() const;
+  std::vector<Shape> with_rows(std::int64_t rows) const;
   bool reshape(const std::vector<Shape>& shapes) const;
 
   Library& library_;

@@ -21,53 +21,59 @@ class Run {
   Run(const Model& model, ov_infer_request_t* request)
       : model_(model), api_(model.library().api()), request_(request) {}
 
-  // The outcome of each member, together or, where that fails, each alone.
-  void group(const std::vector<Feed*>& members) {
+  // The outcome of each member, together or, where that fails, each alone. `fill`: rows that the model wants beyond
+  // theirs are made up, and their results dropped.
+  void group(const std::vector<Feed*>& members, bool fill) {
+    std::int64_t rows = 0;
+    for (const Feed* member : members) rows += member->rows;
+    const std::int64_t total = fill && rows > 0 ? std::max(rows, model_.rows()) : rows;
     try {
-      together(members);
+      if (model_.rows() > 0 && total != model_.rows()) throw wrong_rows(rows);
+      together(members, rows, total);
     } catch (const hami::Error& error) {
       // What is wrong with one (an index out of range, say) must not fail the others.
-      if (members.size() > 1 && model_.rows() == kFree) return singly(members);
+      const bool alone_is_better = members.size() > 1 && (model_.rows() == kFree || total == model_.rows());
+      if (alone_is_better) return singly(members);
       for (const Feed* member : members) member->item.fail(error);
     }
   }
 
  private:
   void singly(const std::vector<Feed*>& members) {
-    for (Feed* member : members) group({member});
+    for (Feed* member : members) group({member}, true);
   }
 
-  void together(const std::vector<Feed*>& members) {
-    std::int64_t rows = 0;
-    for (const Feed* member : members) rows += member->rows;
-    if (model_.rows() > 0 && rows != model_.rows())
-      throw hami::Error(HAMI_REQUEST, "OpenvinoTensor: the model takes exactly " + std::to_string(model_.rows()) +
-                                          " rows (its axis 0), this batch has " + std::to_string(rows));
+  hami::Error wrong_rows(std::int64_t rows) const {
+    return {HAMI_REQUEST, "OpenvinoTensor: the model takes exactly " + std::to_string(model_.rows()) +
+                              " rows (its axis 0), this batch has " + std::to_string(rows)};
+  }
+
+  void together(const std::vector<Feed*>& members, std::int64_t rows, std::int64_t total) {
     std::vector<hami::Tensor> held;  // until it has run
-    for (std::size_t i = 0; i < model_.inputs().size(); ++i) set_input(i, members, rows, held);
+    for (std::size_t i = 0; i < model_.inputs().size(); ++i) set_input(i, members, rows, total, held);
     // On a stream's own thread: run at once it would be on this one, beside the streams that were asked for.
     if (api_.ov_infer_request_start_async(request_) != 0 || api_.ov_infer_request_wait(request_) != 0)
       throw failure(members);
     std::vector<Output> outputs;
     for (std::size_t i = 0; i < model_.outputs().size(); ++i) outputs.push_back(output(i));
-    const auto is_per_row = [&](const Output& output) { return !output.shape.empty() && output.shape[0] == rows; };
+    const auto is_per_row = [&](const Output& output) { return !output.shape.empty() && output.shape[0] == total; };
     if (members.size() > 1 && !std::all_of(outputs.begin(), outputs.end(), is_per_row))
       return singly(members);  // it cannot be told whose is what
     std::int64_t start = 0;
     for (const Feed* member : members) {
-      member->item["result"] = result(*member, outputs, members.size() == 1 ? kFree : start);
+      member->item["result"] = result(*member, outputs, member->rows == total ? kFree : start);
       start += member->rows;
     }
   }
 
   // The memory of the one that asks as it is, if it is as the model wants it; else gathered.
-  void set_input(std::size_t index, const std::vector<Feed*>& members, std::int64_t rows,
+  void set_input(std::size_t index, const std::vector<Feed*>& members, std::int64_t rows, std::int64_t total,
                  std::vector<hami::Tensor>& held) {
     const DLDataType dtype = model_.inputs()[index].element->dtype;
     Shape shape = members[0]->shapes[index];
-    if (model_.is_batched()) shape[0] = rows;
+    if (model_.is_batched()) shape[0] = total;
     const hami::Tensor& first = members[0]->tensors[index];
-    if (members.size() == 1 && is_usable(first, dtype)) {
+    if (members.size() == 1 && rows == total && is_usable(first, dtype)) {
       held.push_back(first);
     } else {
       held.push_back(hami::Tensor::make(dtype, shape));
@@ -76,6 +82,9 @@ class Run {
         copy_elements(member->tensors[index], dtype, to);
         to += member->tensors[index].count() * (dtype.bits / 8u);
       }
+      const auto* row = static_cast<const unsigned char*>(held.back().view().data);
+      const std::size_t size = rows < total ? held.back().nbytes() / static_cast<std::size_t>(total) : 0;
+      for (; rows < total; ++rows, to += size) std::memcpy(to, row, size);
     }
     const DLTensor& view = held.back().view();
     Owned<ov_tensor_t> tensor(api_.ov_tensor_free);
@@ -177,8 +186,10 @@ void run_batch(hami::Batch batch, const Model& model, ov_infer_request_t* reques
     else
       groups.push_back({&feed});
   }
+  // Those who came with the rows that the model takes get their results, whatever became of the others.
+  const bool parted = feeds.size() < batch.size() || groups.size() > 1;
   Run run(model, request);
-  for (const std::vector<Feed*>& group : groups) run.group(group);
+  for (const std::vector<Feed*>& group : groups) run.group(group, parted);
 }
 
 }  // namespace hami_openvino

@@ -74,6 +74,49 @@ def models(tmp_path):
             outputs = {"y": (TensorProto.FLOAT, []), "size": (TensorProto.INT64, [1])}
             return save(tmp_path / "total.onnx", nodes, {"x": (TensorProto.FLOAT, ["n", 2])}, outputs)
 
+        def times_mean(self) -> Path:
+            """y = x * the mean of the rows of s, which need not be as many as those of x"""
+            mean = helper.make_node("ReduceMean", ["s"], ["mean"], axes=[0], keepdims=1)
+            port = (TensorProto.FLOAT, ["n", 2])
+            inputs = {"x": port, "s": (TensorProto.FLOAT, ["k", 2])}
+            return save(
+                tmp_path / "mean.onnx", [mean, helper.make_node("Mul", ["x", "mean"], ["y"])], inputs, {"y": port}
+            )
+
+        def two_pairs(self, tied) -> Path:
+            """y = (a + b), z = (c + d); `tied`: z = (a + b) + (c + d)"""
+            nodes = [helper.make_node("Add", ["a", "b"], ["y"]), helper.make_node("Add", ["c", "d"], ["cd"])]
+            nodes.append(helper.make_node(*(("Add", ["y", "cd"]) if tied else ("Identity", ["cd"])), ["z"]))
+            port = (TensorProto.FLOAT, [None, 2])
+            return save(tmp_path / "pairs.onnx", nodes, dict.fromkeys("acbd", port), dict.fromkeys("yz", port))
+
+        def products(self) -> Path:
+            """y = the products of each row with each: its width is how many rows there are"""
+            turn = helper.make_node("Transpose", ["x"], ["t"])
+            ports = {"x": (TensorProto.FLOAT, ["n", 2])}, {"y": (TensorProto.FLOAT, ["n", "n"])}
+            return save(tmp_path / "products.onnx", [turn, helper.make_node("MatMul", ["x", "t"], ["y"])], *ports)
+
+        def symmetric_sums(self) -> Path:
+            """y = the sums of the rows of x + x turned: x has as many columns as rows"""
+            nodes = [
+                helper.make_node("Transpose", ["x"], ["t"]),
+                helper.make_node("Add", ["x", "t"], ["s"]),
+                helper.make_node("ReduceMean", ["s"], ["y"], axes=[1], keepdims=0),
+            ]
+            ports = {"x": (TensorProto.FLOAT, ["n", "n"])}, {"y": (TensorProto.FLOAT, ["n"])}
+            return save(tmp_path / "symmetric.onnx", nodes, *ports)
+
+        def pooled_and_back(self) -> Path:
+            """y = x + x halved and doubled: its free width must be even, and has nothing to do with the rows"""
+            nodes = [
+                helper.make_node("MaxPool", ["x"], ["half"], kernel_shape=[2], strides=[2]),
+                helper.make_node("Resize", ["half", "", "scales"], ["whole"], mode="nearest"),
+                helper.make_node("Add", ["x", "whole"], ["y"]),
+            ]
+            port = (TensorProto.FLOAT, ["n", 3, "w"])
+            path = tmp_path / "pooled.onnx"
+            return save(path, nodes, {"x": port}, {"y": port}, {"scales": np.float32([1, 1, 2])})
+
         def folded(self) -> Path:
             """y = x in rows of the largest `width`: a width that x cannot be divided into makes the whole run fail"""
             nodes = [
@@ -97,6 +140,19 @@ def models(tmp_path):
             node = helper.make_node("Identity", ["x"], ["y"])
             port = (TensorProto.STRING, ["n"])
             return save(tmp_path / "words.onnx", [node], {"x": port}, {"y": port})
+
+        def shared_names(self) -> Path:
+            """An input of two names, and two outputs that are one tensor"""
+            import openvino
+            from openvino import opset8
+
+            x = opset8.parameter([-1, 2], np.float32, name="x")
+            x.output(0).set_names({"x", "also_x"})
+            y = opset8.relu(x)
+            y.output(0).set_names({"y"})
+            model = openvino.Model([opset8.result(y), opset8.result(y)], [x], "shared")
+            openvino.save_model(model, tmp_path / "shared.xml", compress_to_fp16=False)
+            return tmp_path / "shared.xml"
 
         def intermediate(self) -> Path:
             """y = x + x, in OpenVINO's own format"""

@@ -82,12 +82,18 @@ def _array(value: Any, port: Port, owner: str) -> np.ndarray:
         return _texts(array, port, owner)
     if port.dtype is None or array.dtype == port.dtype:
         return np.asarray(array, order="C")
-    if not np.can_cast(array.dtype, port.dtype, "safe"):
+    if not _fits(array.dtype, port.dtype):
         raise hami.DataTypeError(
             f'{owner}: input "{port.name}" takes {port.dtype}, got {array.dtype}, which does not fit without loss; '
             f"convert it with .astype({port.dtype.name!r}) if that is what you want"
         )
     return array.astype(port.dtype, order="C")
+
+
+def _fits(given: np.dtype[Any], taken: np.dtype[Any]) -> bool:
+    """Tell whether no value is lost; NumPy calls it safe to make integers of 64 bits floats of 53."""
+    wide = given.kind in "iu" and given.itemsize == 8 and taken.kind == "f"
+    return np.can_cast(given, taken, "safe") and not wide
 
 
 def _texts(array: np.ndarray, port: Port, owner: str) -> np.ndarray:

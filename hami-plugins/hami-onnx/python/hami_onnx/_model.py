@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ class Port(NamedTuple):
     type: str  # as onnxruntime has it
     dtype: np.dtype[Any] | None
     shape: tuple[int | None, ...]
-    first_axis: str | None  # what the model calls axis 0, if that is free and has a name
+    axes: tuple[str | None, ...]  # what the model calls them, where they are free and have a name
 
     def __str__(self) -> str:
         if self.dtype is None:
@@ -49,7 +50,7 @@ class Model:
         self._session = session
         self.inputs = [_port(node) for node in session.get_inputs()]
         self.outputs = [_port(node) for node in session.get_outputs()]
-        _check_types([*self.inputs, *self.outputs], owner)
+        _check_types(self.inputs, self.outputs, owner)
         self.rows = _rows(self.inputs, self.outputs, batched, owner)
         self._output_names = [port.name for port in self.outputs]
 
@@ -66,17 +67,23 @@ class Model:
 def _port(node: Any) -> Port:
     axes = tuple(node.shape or ())
     shape = tuple(size if isinstance(size, int) and size >= 0 else None for size in axes)
-    first_axis = axes[0] if axes and isinstance(axes[0], str) else None
-    return Port(node.name, node.type, _DTYPES.get(node.type), shape, first_axis)
+    names = tuple(size if isinstance(size, str) else None for size in axes)
+    return Port(node.name, node.type, _DTYPES.get(node.type), shape, names)
 
 
-def _check_types(ports: list[Port], owner: str) -> None:
-    """Refuse what no run could ever be given or give: onnxruntime hands no bfloat16 from or to NumPy."""
-    for port in ports:
-        if port.type == "tensor(bfloat16)":
+def _check_types(inputs: list[Port], outputs: list[Port], owner: str) -> None:
+    """Refuse what no run could ever be given or give: onnxruntime hands no bfloat16 from or to NumPy, nor int4."""
+    for port in (*inputs, *outputs):
+        if port.dtype is None and port.type.startswith("tensor("):
             raise hami.ConfigError(
                 f'{owner}: "{port.name}" of the model is {port.type}, which NumPy does not have; '
                 "give the model float32 there, with a Cast behind its inputs or before its outputs"
+            )
+    for port in inputs:
+        if port.type.startswith(("seq(", "map(")):
+            raise hami.ConfigError(
+                f'{owner}: input "{port.name}" of the model is {port.type}, and only arrays are taken; '
+                "give the model an input for each array"
             )
 
 
@@ -95,5 +102,12 @@ def _rows(inputs: list[Port], outputs: list[Port], batched: bool | None, owner: 
             raise hami.ConfigError(f"{owner}: batched = true, but not all have the same axis 0: {shown}")
         return 0
     (size,) = sizes
-    names = {port.first_axis for port in ports}
-    return size if size or batched or (len(names) == 1 and None not in names) else 0
+    return size if size or batched or _is_one_axis(ports) else 0
+
+
+def _is_one_axis(ports: list[Port]) -> bool:
+    """Tell whether axis 0 has one name in all, and no other axis depends on it: each request would see the others."""
+    names = {port.axes[0] for port in ports}
+    others = [axis for port in ports for axis in port.axes[1:] if axis]
+    terms = re.findall(r"\w+", " ".join(others))  # an axis may be called "2*batch"
+    return len(names) == 1 and None not in names and names.isdisjoint([*others, *terms])

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import hami
 import onnxruntime
 
+from hami_onnx._files import Stamp, path_and_stamps
 from hami_onnx._providers import check_used, full_name, parse_options
 from hami_onnx._threads import usable_cores
 
@@ -50,8 +51,8 @@ def open_session(
         )
     name = full_name(provider, owner)
     options = parse_options(provider_options, owner)
-    status = os.stat(path)
-    key = (path, status.st_mtime_ns, status.st_size, name, tuple(sorted(options.items())), threads or usable_cores())
+    path, stamps = _readable(path, owner)
+    key = (stamps, name, tuple(sorted(options.items())), threads or usable_cores())
     with _lock:
         session = _open.get(key)
         if session is None:
@@ -62,12 +63,19 @@ def open_session(
 def _existing_file(model: str | os.PathLike[str], owner: str) -> str:
     if "\0" in os.fspath(model):
         raise hami.ConfigError(f'{owner}: "model" is the path of an ONNX file, {os.fspath(model)!r} holds a NUL')
-    path = os.path.realpath(model)
+    path = os.path.join(os.getcwd(), os.fspath(model))
     if os.path.isdir(path):
         raise hami.ConfigError(f'{owner}: "model" is the path of an ONNX file, "{model}" is a folder')
     if not os.path.isfile(path):
         raise hami.ConfigError(f'{owner}: there is no model file "{model}" (looked for {path})')
     return path
+
+
+def _readable(path: str, owner: str) -> tuple[str, tuple[Stamp, ...]]:
+    try:
+        return path_and_stamps(path)
+    except OSError as error:
+        raise hami.ConfigError(f'{owner}: "{path}" cannot be read: {error.strerror}') from error
 
 
 def _start(path: str, provider: str, options: dict[str, str], threads: int, owner: str) -> onnxruntime.InferenceSession:
@@ -78,6 +86,8 @@ def _start(path: str, provider: str, options: dict[str, str], threads: int, owne
     settings.log_severity_level = 3  # errors; warnings about a model's graph are not for its users
     try:
         session = onnxruntime.InferenceSession(path, settings, providers=[(provider, options)], enable_fallback=0)
+        for node in (*session.get_inputs(), *session.get_outputs()):
+            _ = node.name, node.shape  # a model may call them what is no text: it raises here, where the file is known
     except Exception as error:  # onnxruntime's exceptions have no common base but Exception
         raise hami.ConfigError(_unreadable(path, error, owner)) from error
     session.disable_fallback()
