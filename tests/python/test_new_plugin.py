@@ -73,6 +73,13 @@ def test_the_tests_of_a_python_project_pass(tmp_path: Path) -> None:
         ),
         (["acme", "--backend=1"], "'1' is no name for a backend: letters, digits and _, not starting with a digit"),
         (["identity"], '"Identity" is a backend of the core; choose another name with --backend'),
+        (["hami"], '"hami" is a package of HAMi itself; choose another name, as in acme-resize'),
+        (["hami-core"], '"hami-core" is a package of HAMi itself; choose another name, as in acme-resize'),
+        (["hami-image"], '"hami-image" is a package of HAMi itself; choose another name, as in acme-resize'),
+        (["class"], '"class" means something in Python; choose another name, as in acme-class'),
+        (["none"], '"None" means something in Python; choose another name with --backend'),
+        (["acme", "--backend=class"], '"class" means something in Python; choose another name with --backend'),
+        (["acme", "--cpp", "--backend=int"], '"int" means something in C++; choose another name with --backend'),
         (["acme-add", "--folder", "there"], "there exists already; choose another place with --folder"),
     ],
 )
@@ -87,8 +94,10 @@ def test_it_says_what_to_do_next(hami_command: Run) -> None:
     done = hami_command("new-plugin", "acme-next")
     assert done.stdout.splitlines()[-2:] == [
         "",
-        'to try it:  pip install "acme-next/[test]" && pytest acme-next/tests',
+        "to try it:  pip install 'acme-next/[test]' && pytest acme-next/tests",
     ]
+    done = hami_command("new-plugin", "acme-next", "--folder", "a b/c")
+    assert done.stdout.endswith("\nto try it:  pip install 'a b/c/[test]' && pytest 'a b/c/tests'\n")
 
 
 @pytest.mark.parametrize("kind", ["cpp", "python"])

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import keyword
 import re
+import shlex
 from pathlib import Path
 
-from hami import _core
+from hami import _core, _first_party
 from hami._describe import check_name
 from hami._errors import PluginError
 
 TEMPLATES = Path(__file__).with_name("templates")
+TAKEN = {"hami", "hami-core", *_first_party.DISTRIBUTIONS}
+# What no class of C++ can be called, here also std and hami, which the source names.
+CPP_WORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await
+co_return co_yield compl concept const consteval constexpr constinit const_cast continue decltype default delete do
+double dynamic_cast else enum explicit export extern false float for friend goto hami if inline int long mutable
+namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
+requires return short signed sizeof static static_assert static_cast std struct switch template this thread_local
+throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq
+"""
 
 
 def new_plugin(arguments: argparse.Namespace) -> int:
@@ -22,7 +34,7 @@ def new_plugin(arguments: argparse.Namespace) -> int:
         print(json.dumps([str(path) for path in files]))
     else:
         print("\n".join(map(str, files)))
-        print(f'\nto try it:  pip install "{folder}/[test]" && pytest {folder}/tests')
+        print(f"\nto try it:  pip install {shlex.quote(f'{folder}/[test]')} && pytest {shlex.quote(f'{folder}/tests')}")
     return 0
 
 
@@ -30,8 +42,15 @@ def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list
     """Write a project of `kind` ("cpp" or "python") into the new folder; return its files."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise PluginError(f'"{name}" is no name for a plugin: small letters, digits and single -, as in acme-resize')
+    if name in TAKEN:
+        raise PluginError(f'"{name}" is a package of HAMi itself; choose another name, as in acme-resize')
+    if keyword.iskeyword(name):
+        raise PluginError(f'"{name}" means something in Python; choose another name, as in acme-{name}')
     backend = backend or "".join(part.capitalize() for part in name.split("-"))
     check_name(backend)
+    if keyword.iskeyword(backend) or (kind == "cpp" and backend in CPP_WORDS.split()):
+        language = "Python" if keyword.iskeyword(backend) else "C++"
+        raise PluginError(f'"{backend}" means something in {language}; choose another name with --backend')
     if _core.is_defined(backend):
         raise PluginError(f'"{backend}" is a backend of the core; choose another name with --backend')
     if folder.exists():
