@@ -45,9 +45,7 @@ def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list
     if name in TAKEN:
         raise PluginError(f'"{name}" is a package of HAMi itself; choose another name, as in acme-resize')
     if keyword.iskeyword(name):
-        raise PluginError(
-            f'"{name}" is a keyword of Python, and no name for a package; choose another, as in acme-{name}'
-        )
+        raise PluginError(f'"{name}" means something in Python; choose another name, as in acme-{name}')
     backend = backend or "".join(part.capitalize() for part in name.split("-"))
     check_name(backend)
     if keyword.iskeyword(backend) or (kind == "cpp" and backend in CPP_WORDS.split()):
