@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import hami
 import pytest
 import torch
-from fake_cuda import DEVICE
+from fake_cuda import DEVICE, FakeTensor
 from helpers import message
 
 from hami_torch import _device, _program, _streams
@@ -31,7 +34,7 @@ def graphs(cuda):
 
         if cuda.capturing:
             cuda.capturing.steps.append(step)
-        return {"double": output, "count": torch.tensor(len(x))}
+        return {"double": output}
 
     made = Graphs(model, [4, 1, 2], torch.full((4, 2), 9.0), "TorchModel")
     made.seen, made.log = seen, cuda.log
@@ -68,7 +71,41 @@ def test_outputs_belong_to_the_caller_and_have_his_rows_only(graphs):
     first = graphs.run([row(1), row(2, 3)], 3)
     graphs.run([row(7, 8, 9, 10)], 4)
     assert first["double"][:, 0].tolist() == [2, 4, 6]
-    assert first["count"].item() == 4  # what is not per row stays, so that the caller sees it
+
+
+@pytest.mark.parametrize("other", [lambda x: x.mean(), lambda x: torch.arange(4.0)])
+def test_a_batch_is_not_padded_where_an_output_is_not_per_row(cuda, other):
+    """It would be computed over the padding too; four classes are four rows of the largest size by chance."""
+    made = Graphs(lambda x: [x, other(x)], [2, 4], torch.zeros(4, 2), "TorchModel")
+    assert [made.fits(torch.Size([2]), torch.float32, rows) for rows in (1, 2, 3, 4)] == [False, True, False, True]
+    made.close()
+
+
+class Positions(torch.nn.Module):
+    """Keeps a tensor for each shape, the batch included, as some detectors keep their anchors."""
+
+    def forward(self, x):
+        if getattr(self, "shape", None) != x.shape:
+            self.shape = x.shape
+            self.positions = torch.arange(float(len(x)))[:, None].as_subclass(FakeTensor)
+        return x + self.positions
+
+
+def test_what_a_graph_reads_lives_as_long_as_the_graph(cuda):
+    module, read = torch.nn.Sequential(Positions()), {}
+
+    def call(x):
+        output = module(x)
+        if cuda.capturing:
+            read[len(x)] = weakref.ref(module[0].positions)
+        return output
+
+    made = Graphs(call, [2, 4], torch.zeros(4, 2), "TorchModel", module)
+    gc.collect()
+    assert all(tensor() is not None for tensor in read.values())
+    made.close()
+    gc.collect()
+    assert [size for size, tensor in read.items() if tensor() is not None] == [2]  # the module's own now
 
 
 def test_who_replays_on_another_stream_waits_for_the_one_before(graphs, cuda):
@@ -80,13 +117,14 @@ def test_who_replays_on_another_stream_waits_for_the_one_before(graphs, cuda):
     assert graphs.log == ["2 waits for 0"]
 
 
-def test_a_capture_that_fails_is_ended_for_torch_too(cuda, monkeypatch):
+@pytest.mark.parametrize("kind", [RuntimeError, AssertionError, ValueError])
+def test_a_capture_that_fails_is_ended_for_torch_too(cuda, monkeypatch, kind):
     ended = []
     monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *which: ended.append(which), raising=False)
 
     def model(x):
         if cuda.capturing:
-            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+            raise kind("operation not permitted when stream is capturing\nmore")
         return x
 
     with pytest.raises(hami.ConfigError) as raised:

@@ -14,7 +14,7 @@ from hami_torch import _streams
 from hami_torch._device import capturing, synchronize
 from hami_torch._program import first_line
 from hami_torch._rows import whole_of
-from hami_torch._tensor import each_tensor
+from hami_torch._tensor import each_tensor, flat
 from hami_torch._torch import torch
 
 _WARM_UPS = 3  # runs before a capture: libraries choose their algorithms and take their workspaces there
@@ -29,8 +29,10 @@ def next_size(sizes: Sequence[int], rows: int) -> int | None:
 class Graphs:
     """The captured program of one instance: a buffer for the input, and a graph for each size that reads its start."""
 
-    def __init__(self, call: Callable[..., Any], sizes: Sequence[int], example: torch.Tensor, owner: str) -> None:
-        """`example` has as many rows as the largest size; its values do not matter."""
+    def __init__(
+        self, call: Callable[..., Any], sizes: Sequence[int], example: torch.Tensor, owner: str, module: Any = None
+    ) -> None:
+        """`example` has as many rows as the largest size, its values do not matter; `call` runs the `module`."""
         allocator = torch.cuda.memory.get_allocator_backend()
         if allocator != "native":
             # torch 2.11 ends the process when a capture fails, and at times when graphs are freed.
@@ -48,10 +50,11 @@ class Graphs:
         self._pool = torch.cuda.graph_pool_handle()
         self._last: torch.cuda.Stream | None = None  # where the buffers were used last
         synchronize(example.device)
+        self._kept: list[torch.Tensor] = []
         for size in reversed(self.sizes):  # the largest first, the others fit into its memory
             try:
-                self._graphs[size] = self._capture(call, size)
-            except (RuntimeError, hami.Error) as error:
+                self._graphs[size] = self._capture(call, size, module)
+            except Exception as error:
                 self._end_broken_capture()
                 self.close()
                 if isinstance(error, torch.cuda.OutOfMemoryError):
@@ -60,8 +63,15 @@ class Graphs:
                     f"{owner}: the model cannot be captured as a CUDA graph of {size} rows: {first_line(error)}; "
                     'leave "graphs" out to run it without'
                 ) from error
+        self._pads = all(
+            tensor.ndim and tensor.shape[0] == size
+            for size, (_, _, output) in self._graphs.items()
+            for tensor in flat(output)
+        )
 
-    def _capture(self, call: Callable[..., Any], size: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor, Any]:
+    def _capture(
+        self, call: Callable[..., Any], size: int, module: Any
+    ) -> tuple[torch.cuda.CUDAGraph, torch.Tensor, Any]:
         given = self._input[:size]
         with capturing, torch.cuda.stream(self._stream):
             for _ in range(_WARM_UPS):
@@ -70,6 +80,7 @@ class Graphs:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                 output = call(given)
+            self._kept += _tensors_of(module)
         return graph, given, output
 
     def _end_broken_capture(self) -> None:
@@ -88,9 +99,16 @@ class Graphs:
                 self._input[:1].zero_()
 
     def fits(self, row_shape: torch.Size, dtype: torch.dtype, rows: int) -> bool:
-        """Whether there is a graph for so many rows of that shape and dtype."""
+        """Whether there is a graph for so many rows of that shape and dtype.
+
+        Where an output is not per row a batch is not padded: the output would be one of the padding too.
+        """
         buffer = self._input
-        return rows <= self.sizes[-1] and row_shape == buffer.shape[1:] and dtype == buffer.dtype
+        return (
+            (rows <= self.sizes[-1] if self._pads else rows in self._graphs)
+            and row_shape == buffer.shape[1:]
+            and dtype == buffer.dtype
+        )
 
     def run(self, parts: Sequence[torch.Tensor], rows: int) -> Any:
         """Gather the parts and run the graph of the next size; the outputs have `rows` rows and are the caller's."""
@@ -111,7 +129,7 @@ class Graphs:
             else:
                 given.copy_(torch.cat(list(parts)) if whole is None else whole)  # cast on the way
             graph.replay()
-            return each_tensor(output, lambda tensor: _own(tensor, rows, size))
+            return each_tensor(output, lambda tensor: (tensor[:rows] if rows < size else tensor).clone())
 
     def close(self) -> None:
         stream, self._stream = self._stream, None
@@ -121,10 +139,12 @@ class Graphs:
             synchronize(self._input.device)
         finally:
             self._graphs.clear()
+            self._kept.clear()
             self._input = None
             _streams.give_back(stream)
 
 
-def _own(tensor: torch.Tensor, rows: int, size: int) -> torch.Tensor:
-    # What is not per row is left as it is: the caller sees that and says so.
-    return (tensor[:rows] if rows < size and tensor.ndim and tensor.shape[0] == size else tensor).clone()
+def _tensors_of(module: Any) -> list[torch.Tensor]:
+    """Return what a module holds now: a graph reads it, and a module may put others there for the next shape."""
+    parts = module.modules() if isinstance(module, torch.nn.Module) else ()
+    return [tensor for part in parts for tensor in _streams.tensors_in(vars(part))]

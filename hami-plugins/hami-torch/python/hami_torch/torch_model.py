@@ -109,7 +109,7 @@ class TorchModel(TensorBackend):
                     f'TorchModel: the model does not take {show(example)}, as "row_shape" says: {first_line(error)}'
                 ) from error
             if sizes:
-                self._graphs = Graphs(self._run_program, sizes, example, "TorchModel")
+                self._graphs = Graphs(self._run_program, sizes, example, "TorchModel", self._program.call)
 
     def min(self) -> int | None:
         return self._program.rows if self._program else None
