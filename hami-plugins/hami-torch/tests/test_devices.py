@@ -116,6 +116,7 @@ def test_what_a_backend_runs_finds_its_device_current_and_the_thread_has_its_own
 
     monkeypatch.setattr(torch.cuda, "device", Device)
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: current[0], raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, raising=False)
 
     class Tells(TensorBackend):
         def run(self, batch):

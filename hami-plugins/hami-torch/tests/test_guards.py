@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import hami
+import helpers
 import pytest
 import torch
 from fake_cuda import DEVICE
@@ -152,10 +153,34 @@ def test_what_a_failed_batch_left_behind_is_recorded_and_not_held_for_ever(cuda,
     assert held == [[later]]
 
 
-def test_without_a_guard_memory_is_recorded_since_nobody_hands_over(cuda):
+@pytest.fixture
+def cuda_everywhere(cuda, monkeypatch):
+    """The fake's current stream counts for backends on the CPU too."""
+    for module in ("_streams", "_tensor"):
+        monkeypatch.setattr(f"hami_torch.{module}.current_handle", lambda device: cuda.current.cuda_stream)
+    return cuda
+
+
+def test_without_a_guard_a_stream_of_the_callers_is_left_alone(pipe, cuda_everywhere, monkeypatch):
+    cuda, seen = cuda_everywhere, []
+    monkeypatch.setattr(helpers.Double, "forward", lambda self, x: seen.append(cuda.current.cuda_stream) or x * 2)
     with torch.cuda.stream(torch.cuda.Stream(DEVICE)):
-        _streams.arrive([cuda.tensor(), cuda.tensor()], DEVICE)
-    assert cuda.log == ["1 waits for 0", "memory kept for 1", "memory kept for 1"]
+        pipe("TorchModel", factory="helpers:Double")({"data": torch.ones(1, 1)})
+        run_on(_streams.lease(DEVICE), [{"data": cuda.tensor()}], Makes(cuda))
+        assert cuda.current.cuda_stream == 1
+    assert seen == [0]
+    assert cuda.log == ["2 waits for 0", "memory kept for 0", "0 waits for 2"]
+
+
+def test_a_box_on_the_gpu_is_waited_for(pipe, cuda_everywhere, held):
+    cuda = cuda_everywhere
+    stream = _streams.lease(DEVICE)
+    picture = torch.zeros(1, 3, 4, 4).as_subclass(type(cuda.tensor()))
+    _streams.made(picture, stream.cuda_stream)
+    box = torch.tensor([0.0, 0.0, 2.0, 2.0]).as_subclass(type(picture))
+    with torch.cuda.stream(stream):
+        pipe("CropTensor")({"data": picture, "box": box})
+    assert cuda.log == ["1 waits for 0"]
 
 
 NESTED = {
@@ -178,9 +203,8 @@ TAKING = NESTED | {
     ("backend", "form"),
     [(each, "alone") for each in TAKING] + [(each, form) for each in NESTED for form in ("list", "dict")],
 )
-def test_every_backend_waits_for_what_was_made_outside_its_guard(pipe, cuda, held, monkeypatch, backend, form):
-    for module in ("_streams", "_tensor"):
-        monkeypatch.setattr(f"hami_torch.{module}.current_handle", lambda device: cuda.current.cuda_stream)
+def test_every_backend_waits_for_what_was_made_outside_its_guard(pipe, cuda_everywhere, held, backend, form):
+    cuda = cuda_everywhere
     tensor = torch.zeros(1, 3, 4, 4).as_subclass(type(cuda.tensor()))
     tensor.log = cuda.log
     node = pipe(backend, **TAKING[backend])
@@ -274,7 +298,7 @@ def test_rows_of_one_tensor_come_and_leave_as_one(cuda, wait, handed, looked):
     assert not any(hasattr(view, _streams._MADE_ON) for view in seen[0])
 
 
-def test_inside_another_guard_the_outer_stream_is_waited_for(cuda):
+def test_inside_another_guard_the_outer_stream_is_waited_for(cuda, held):
     outer, inner = _streams.lease(DEVICE), _streams.lease(DEVICE)
     outer.idle = False
     with torch.cuda.stream(outer):

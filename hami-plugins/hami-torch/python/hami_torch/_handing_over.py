@@ -6,7 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from hami_torch._rows import rows_of_batch
-from hami_torch._streams import arrive, current, follow, forget, hold, keep, let_go, tensors_in, using
+from hami_torch._streams import (
+    arrive,
+    current,
+    follow,
+    forget,
+    hold,
+    keep,
+    let_go,
+    on_callers_own,
+    tensors_in,
+    using,
+)
 from hami_torch._torch import torch
 
 Wait = Callable[[torch.cuda.Stream], None]  # returns when the work on a stream is done
@@ -14,6 +25,10 @@ Wait = Callable[[torch.cuda.Stream], None]  # returns when the work on a stream 
 
 def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, wait: Wait | None = None) -> None:
     """Run a backend on `stream`, in order with the stream that is current; `wait` is how to wait for the work."""
+    if on_callers_own(stream.device):
+        with using(torch.cuda.default_stream(stream.device)):
+            run_on(stream, batch, backend, wait)
+        return
     outer = current(stream.device)
     rows = rows_of_batch(batch, "data")
     if rows is None:

@@ -71,6 +71,11 @@ def current(device: torch.device) -> torch.cuda.Stream:
     return stream
 
 
+def on_callers_own(device: torch.device) -> bool:
+    """Whether this thread works on a stream that no guard lent: nothing that comes or leaves is in order with it."""
+    return _this.held is None and current_handle(device) != 0
+
+
 class using:
     """with using(stream): work on that stream, as torch.cuda.stream does with more ado."""
 
@@ -138,9 +143,7 @@ def arrive(value: Any, device: torch.device) -> None:
         return
     stream = current(device)
     follow(stream, torch.cuda.default_stream(device))
-    if _this.held is None:
-        keep(value, stream)
-    else:
+    if _this.held is not None:  # else this is CpuTensor, which waits
         if len(_this.held) >= _OFTEN:
             let_go(stream)
         _this.held.append(value)

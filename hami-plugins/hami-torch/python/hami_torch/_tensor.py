@@ -9,7 +9,7 @@ import hami
 
 from hami_torch._device import as_current, device_of, is_current, out_of_memory
 from hami_torch._rows import Rows, rows_of_batch, whole_of
-from hami_torch._streams import arrive, current, current_handle, let_go, made
+from hami_torch._streams import arrive, current, current_handle, let_go, made, on_callers_own, using
 from hami_torch._torch import torch
 
 _NOTHING = object()
@@ -28,11 +28,15 @@ class TensorBackend(hami.Backend):
         self.torch_device = device_of(self.device, type(self).__name__, self.devices)
 
     def forward(self, batch: list[Any]) -> None:
-        if is_current(self.torch_device):
-            self._forward(batch)
-        else:
-            with as_current(self.torch_device):
+        device = self.torch_device
+        if not is_current(device):
+            with as_current(device):
+                self.forward(batch)
+        elif on_callers_own(device):
+            with using(torch.cuda.default_stream(device)):
                 self._forward(batch)
+        else:
+            self._forward(batch)
 
     def _forward(self, batch: list[Any]) -> None:
         keeps_grad = torch.is_grad_enabled()

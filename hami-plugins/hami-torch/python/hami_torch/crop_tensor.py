@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import hami
 
 from hami_torch._image import ImageBackend
+from hami_torch._streams import arrive
 
 
 class CropTensor(ImageBackend):
@@ -42,6 +43,7 @@ class CropTensor(ImageBackend):
                     "give [x1, y1, x2, y2] in one of them"
                 )
             return self._box
+        arrive(item["box"], self.torch_device)
         box = _numbers(item["box"])
         if box is None:
             raise hami.RequestError(f'CropTensor: "box" is [x1, y1, x2, y2] in pixels, got {item["box"]!r}')
