@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -22,6 +24,8 @@ constexpr std::int64_t kLength = 64;
   throw hami::Error(HAMI_FAILED_PRECONDITION, "OpenvinoTensor: " + text);
 }
 
+std::filesystem::path weights_of(std::filesystem::path ir) { return ir.replace_extension("bin"); }
+
 std::string existing_file(const std::string& model) {
   std::error_code ignored;
   const std::filesystem::path path = std::filesystem::absolute(model, ignored);
@@ -29,7 +33,19 @@ std::string existing_file(const std::string& model) {
     refuse("\"model\" is the path of an ONNX file or of an IR's .xml, \"" + model + "\" is a folder");
   if (!std::filesystem::is_regular_file(path, ignored))
     refuse("there is no model file \"" + model + "\" (looked for " + path.string() + ")");
+  // An IR's weights lie beside the path as given, as in the cache of Hugging Face, where both are links; or beside its target.
+  if (path.extension() == ".xml" && std::filesystem::is_regular_file(weights_of(path), ignored)) return path.string();
   return std::filesystem::canonical(path).string();
+}
+
+// What a variable of the model holds would go from one caller's request to the next one's.
+void refuse_state(const std::string& path) {
+  if (std::filesystem::path(path).extension() != ".xml") return;
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (text.find("type=\"ReadValue\"") == std::string::npos) return;
+  refuse("\"" + path + "\" keeps values from one run to the next (ReadValue), and OpenVINO's C library cannot reset them "
+         "between callers; export the model without state");
 }
 
 // What tells one opened model from another; a file that was replaced is opened anew.
@@ -37,14 +53,13 @@ std::string key_of(const Settings& settings, const std::string& path) {
   std::string key = settings.library + '\n' + settings.device + '\n';
   key += settings.batched ? (*settings.batched ? "batched" : "not batched") : "";
   for (const auto& [name, value] : settings.properties) key += '\n' + name + '=' + value;
-  for (const std::filesystem::path& file :
-       {std::filesystem::path(path), std::filesystem::path(path).replace_extension("bin")}) {
+  for (const std::filesystem::path& file : {std::filesystem::path(path), weights_of(path)}) {
     std::error_code absent;
     const auto size = std::filesystem::file_size(file, absent);
     if (absent) continue;
     const auto time =
         static_cast<std::int64_t>(std::filesystem::last_write_time(file, absent).time_since_epoch().count());
-    key += '\n' + file.string() + '\n' + std::to_string(size) + '\n' + std::to_string(time);
+    key += '\n' + std::filesystem::canonical(file, absent).string() + '\n' + std::to_string(size) + '\n' + std::to_string(time);
   }
   return key;
 }
@@ -80,6 +95,7 @@ std::shared_ptr<const Model> Model::open(const Settings& settings) {
 }
 
 Model::Model(Library& library, const Settings& settings, const std::string& path) : library_(library) {
+  refuse_state(path);
   read(path);
   inputs_ = ports(true);
   outputs_ = ports(false);

@@ -116,6 +116,35 @@ def test_a_model_in_use_is_not_opened_again_and_goes_with_its_last_user(pipe, mo
     assert "cannot read" in refused(pipe, model=str(path))
 
 
+def add_state(path: Path) -> Path:
+    """An IR: y = x + the sum of all x before."""
+    from openvino import opset6
+
+    x = opset6.parameter([1, 2], np.float32, name="x")
+    state = opset6.read_value(opset6.constant(np.zeros((1, 2), np.float32)), "v", openvino.Type.f32, [1, 2])
+    total = opset6.add(state, x)
+    openvino.save_model(openvino.Model([opset6.result(total)], [opset6.assign(total, "v")], [x], "m"), path)
+    return path
+
+
+def test_a_model_that_keeps_state_between_callers_is_refused(pipe, tmp_path):
+    path = add_state(tmp_path / "state.xml")
+    assert f'"{path}" keeps values from one run to the next (ReadValue)' in refused(pipe, model=str(path))
+
+
+def test_an_ir_of_links_is_read_as_in_the_cache_of_hugging_face(pipe, models, tmp_path):
+    """Both files are links of the right names; what they lead to has others."""
+    openvino.save_model(openvino.Core().read_model(models.layers()[0]), tmp_path / "m.xml")
+    (tmp_path / "snapshot").mkdir()
+    for suffix in ("xml", "bin"):
+        (tmp_path / f"m.{suffix}").rename(tmp_path / f"blob_{suffix}")
+        (tmp_path / "snapshot" / f"m.{suffix}").symlink_to(tmp_path / f"blob_{suffix}")
+    data = np.ones((1, 8), np.float32)
+    expected = array(pipe(model=str(models.layers()[0]))({"data": data}))
+    result = array(pipe(model=str(tmp_path / "snapshot" / "m.xml"))({"data": data}))
+    np.testing.assert_allclose(result, expected, rtol=1e-2, atol=1e-2)
+
+
 def test_another_library_is_told_that_it_is_none(pipe, models):
     text = refused(pipe, hami.PluginError, model=str(models.double()), library="/absent/libopenvino_c.so")
     assert "OpenVINO's C library cannot be loaded: /absent/libopenvino_c.so: cannot open shared object file" in text
