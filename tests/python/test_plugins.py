@@ -281,6 +281,17 @@ def test_a_blocked_owner_is_no_conflict(site: Site) -> None:
     assert site.plugins("no:cv").backends()["AcmeAdd"].owner == "acme-good"
 
 
+def test_what_registers_a_name_stands_in_for_a_blocked_owner(site: Site) -> None:
+    """As a library of HAMI_PLUGIN_PATH, which promises nothing."""
+    site.install("acme-good")
+    write_plugin(site.folder, "acme-owner", "1.0", "AcmeExtra")
+    plugins = site.plugins("no:owner")
+    assert plugins.find("AcmeExtra").owner == "acme-good"
+    assert plugins.backends()["AcmeExtra"].owner == "acme-good"
+    with pytest.raises(hami.PluginError, match="is blocked by HAMI_PLUGINS=no:owner,good"):
+        site.plugins("no:owner,good").find("AcmeExtra")
+
+
 def test_a_plugin_does_not_shadow_a_core_name(site: Site) -> None:
     write_plugin(site.folder, "acme-shadow", "1.0", "Identity")
     plugins = site.plugins()

@@ -146,8 +146,8 @@ class Index:
         self.plugins.append(plugin)
 
     def owners(self, name: str) -> list[Plugin]:
-        """Return the plugins that promise `name`; where none does, those that have registered it."""
-        promise = [plugin for plugin in self.plugins if name in plugin.promised]
+        """Return the plugins that promise `name` and are not blocked; where none is, those that have registered it."""
+        promise = [plugin for plugin in self.plugins if name in plugin.promised and plugin.state != "blocked"]
         return promise or [plugin for plugin in self.plugins if name in plugin.classes]
 
     def of(self, distribution: str) -> list[Plugin]:

@@ -83,7 +83,9 @@ class Plugins:
         if found is None:
             for plugin in index.plugins:
                 self._loader.load(plugin)
-            found = self._of_owners(name, [plugin for plugin in index.plugins if name in plugin.classes])
+            found = self._of_owners(name, index.owners(name))
+        if found is None:  # who promises it is blocked, and nobody stands in
+            found = self._of_owners(name, [plugin for plugin in index.plugins if name in plugin.promised])
         if found is None:
             raise self._not_found(name, index)
         return found
