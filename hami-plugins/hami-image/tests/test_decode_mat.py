@@ -237,6 +237,42 @@ def test_a_tile_over_max_pixels_is_refused_however_small_the_picture(run):
     )
 
 
+def two_headers_in_a_png(picture: np.ndarray) -> bytes:
+    return png_of(5, 5)[:33] + cv2.imencode(".png", picture)[1].tobytes()[8:]
+
+
+def a_canvas_smaller_than_the_frame_in_a_webp(picture: np.ndarray) -> bytes:
+    frame = cv2.imencode(".webp", picture)[1].tobytes()[12:]
+    canvas = b"VP8X" + struct.pack("<IIHBHB", 10, 0, 4, 0, 4, 0)
+    return b"RIFF" + struct.pack("<I", 4 + len(canvas + frame)) + b"WEBP" + canvas + frame
+
+
+def a_screen_smaller_than_the_frame_in_a_gif(picture: np.ndarray) -> bytes:
+    whole = cv2.imencode(".gif", picture)[1].tobytes()
+    return whole[:6] + struct.pack("<HH", 5, 5) + whole[10:]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        two_headers_in_a_png,
+        a_canvas_smaller_than_the_frame_in_a_webp,
+        a_screen_smaller_than_the_frame_in_a_gif,
+    ],
+)
+def test_a_file_that_says_two_sizes_is_not_decoded(run, picture, made):
+    data = made(picture)
+    assert read_header(memoryview(data)).size == (5, 5)
+    assert ", 5 x 5 in " in refused(run, data, max_pixels=25)
+
+
+def test_the_height_of_a_bmp_may_be_negative(run, encode, picture):
+    whole = encode(".bmp")
+    data = whole[:22] + struct.pack("<i", -30) + whole[26:]
+    assert np.array_equal(run("DecodeMat", {"max_pixels": 1200}, data=data)["result"], picture[::-1])
+    assert "is 40 x 30 = 1,200 pixels" in refused(run, data, max_pixels=1199)
+
+
 def test_a_picture_that_comes_out_larger_than_its_header_said_is_refused(run, encode, monkeypatch):
     monkeypatch.setattr("hami_image.decode_mat.read_header", lambda data: ImageHeader("JPEG", (5, 5)))
     assert refused(run, encode(".jpg"), max_pixels=25) == (
