@@ -8,6 +8,7 @@ import torch
 from hami_torch._rows import gathered, whole_of
 
 WHOLE = torch.arange(24.0).reshape(4, 3, 2)
+COMPLEX = torch.tensor([[1 + 2j], [3 + 4j]])
 
 
 @pytest.mark.parametrize("sizes", [[1, 1, 1, 1], [2, 2], [1, 3], [4]])
@@ -37,6 +38,10 @@ def test_a_part_of_the_rows_is_too():
         [WHOLE[0:1, :, 0], WHOLE[1:2, :, 1]],
         [WHOLE[0:2], WHOLE[2:4].transpose(1, 2).contiguous().transpose(1, 2)],  # another layout
         [torch.zeros(1, 2), torch.zeros(1, 2)],  # tensors of their own
+        COMPLEX.conj().split(1),
+        [COMPLEX[0:1], COMPLEX.conj()[1:2]],
+        torch.view_as_complex(WHOLE).conj().split(1),
+        COMPLEX.conj().imag.split(1),
     ],
 )
 def test_others_are_copied(parts):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import hami
 import numpy as np
 import pytest
@@ -67,6 +70,24 @@ def test_what_fails_a_run_fails_alone(pipe):
     assert str(error).splitlines()[0].startswith("TorchModel: the model failed on int64 [1]: ")
     assert isinstance(error.__cause__, (IndexError, RuntimeError))
     assert [requests[at]["result"].tolist() for at in (0, 2)] == [[[0, 1]], [[4, 5]]]
+
+
+@pytest.mark.parametrize("wrong", [3, None])
+def test_who_keeps_the_error_of_a_request_does_not_keep_the_tensors_of_its_batch(pipe, wrong):
+    """One that the model fails on, and one of two rows where request_size says one."""
+    alive = model(pipe, "Picks", max=8, batching="max")
+    whole = torch.tensor([[0], [3 if wrong else 2], [2]])
+    kept = weakref.ref(whole)
+    parts = list(whole.split(1))
+    if wrong is None:
+        parts[1] = whole[:2]
+    calls = [alive.submit({"data": part}) for part in parts]
+    errors = [call.exception() for call in calls]
+    assert [error is None for error in errors] == [True, False, True]
+    alive.close()
+    del whole, parts, calls
+    gc.collect()
+    assert kept() is None
 
 
 def test_an_output_that_is_not_per_row_makes_requests_run_alone(pipe):

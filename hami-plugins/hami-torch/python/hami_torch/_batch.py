@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from hami_torch._tensor import (
     rows_of,
     show,
     size_of,
+    without_frames,
 )
 from hami_torch._torch import torch
 
@@ -71,11 +71,10 @@ def _run(items: list[Any], feeds: list[Feed], rows: list[int], call: Call, backe
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
-        traceback.clear_frames(error.__traceback__)  # whoever keeps the exception does not keep the tensors
         if len(items) > 1:
             _run_singly(items, feeds, rows, call, backend)
         else:
-            items[0].fail(_told(error, feeds[0]))
+            items[0].fail(without_frames(_told(error, feeds[0])))
         return
     if len(items) == 1:
         backend.give(items[0], output)

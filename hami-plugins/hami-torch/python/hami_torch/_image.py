@@ -7,7 +7,7 @@ from typing import Any
 import hami
 
 from hami_torch._rows import gathered
-from hami_torch._tensor import TensorBackend, dtype_name, show
+from hami_torch._tensor import TensorBackend, dtype_name, show, without_frames
 from hami_torch._torch import torch
 
 _DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -42,7 +42,7 @@ class ImageBackend(TensorBackend):
             try:
                 key = (image.shape[-3:], image.dtype, self.setting(item))
             except hami.Error as error:
-                item.fail(error)
+                item.fail(without_frames(error))
                 continue
             groups.setdefault(key, []).append((item, image))
         for (_, _, setting), members in groups.items():

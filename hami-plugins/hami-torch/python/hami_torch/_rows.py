@@ -68,8 +68,8 @@ def whole_of(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
     if len(parts) == 1:
         return first
     base, shape, strides, dtype = first._base, first.shape, first.stride(), first.dtype
-    if base is None or not shape:
-        return None
+    if base is None or not shape or dtype.is_complex or base.dtype.is_complex:
+        return None  # complex ones may be conjugated, each by itself, which as_strided and the base do not know
     start = at = first.storage_offset()
     rows = 0
     for part in parts:  # of each request of each batch: the order of the questions is that of their price

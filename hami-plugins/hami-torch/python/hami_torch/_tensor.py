@@ -66,7 +66,7 @@ class TensorBackend(hami.Backend):
             try:
                 found.append((item, take(item)))
             except hami.Error as error:
-                item.fail(error)
+                item.fail(without_frames(error))
         arrive([value for _, value in found], self.torch_device)
         return found
 
@@ -127,6 +127,15 @@ class TensorBackend(hami.Backend):
                 if id(tensor) not in given:
                     made(tensor, handle)
         item["result"] = value
+
+
+def without_frames(error: hami.Error) -> hami.Error:
+    """Return an exception for a request to fail with: who keeps it does not keep the tensors of the whole batch."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
 
 
 def data_of(item: Any, owner: str) -> Any:

@@ -8,7 +8,7 @@ import hami
 
 from hami_torch._rows import Rows, rows_of_batch
 from hami_torch._streams import arrive, current
-from hami_torch._tensor import as_tensor, data_of, each_tensor, flat
+from hami_torch._tensor import as_tensor, data_of, each_tensor, flat, without_frames
 from hami_torch._torch import torch
 
 
@@ -40,7 +40,7 @@ class CpuTensor(hami.Backend):
             try:
                 found.append((item, each_tensor(data_of(item, "CpuTensor"), lambda part: as_tensor(part, "CpuTensor"))))
             except hami.Error as error:
-                item.fail(error)
+                item.fail(without_frames(error))
         tensors = [tensor for _, value in found for tensor in flat(value)]
         devices = {tensor.device for tensor in tensors if tensor.is_cuda}
         for device in devices:

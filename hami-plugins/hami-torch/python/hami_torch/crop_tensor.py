@@ -9,6 +9,7 @@ import hami
 
 from hami_torch._image import ImageBackend
 from hami_torch._streams import arrive
+from hami_torch._tensor import without_frames
 
 
 class CropTensor(ImageBackend):
@@ -31,7 +32,7 @@ class CropTensor(ImageBackend):
             try:
                 x1, y1, x2, y2 = self._inside(self._box_of(item), *image.shape[-2:])
             except hami.Error as error:
-                item.fail(error)
+                item.fail(without_frames(error))
             else:
                 self.give(item, image[..., y1:y2, x1:x2])
 

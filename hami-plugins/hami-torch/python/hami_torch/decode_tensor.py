@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from hami_torch._nvjpeg import Decoders, Header, decoders_of
-from hami_torch._tensor import TensorBackend, data_of
+from hami_torch._tensor import TensorBackend, data_of, without_frames
 from hami_torch._torch import torch
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
@@ -62,7 +62,7 @@ class DecodeTensor(TensorBackend):
             try:
                 picture = self._decode_on_cpu(encoded)[None]
             except hami.Error as error:
-                item.fail(error)
+                item.fail(without_frames(error))
             else:
                 item["color"] = self.color
                 self.give(item, picture)
