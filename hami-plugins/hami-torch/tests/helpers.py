@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import hami
 import torch
 
 
@@ -71,6 +72,27 @@ class CountsRows(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.full_like(x, len(x))
+
+
+class GivesItsWeight(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight
+
+
+class Opens(torch.nn.Module):
+    """Runs another program while it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with hami.pipe({"backend": "TorchModel", "factory": "helpers:Double", "device": "cpu"}) as pipe:
+            self.factor = pipe({"data": torch.ones(1, 1)})["result"].item()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
 
 
 def no_module() -> str:

@@ -29,6 +29,15 @@ def test_the_result_may_be_changed_in_place(pipe):
     assert not result.requires_grad
 
 
+def test_the_weights_are_not_given_away(pipe):
+    gives = model(pipe, "GivesItsWeight")
+    for _ in range(2):
+        result = gives({"data": torch.ones(1, 2)})["result"]
+        assert result.tolist() == [[1, 1]]
+        result += 1
+        assert not result.requires_grad
+
+
 def test_requests_gathered_into_one_run_get_their_own_rows(pipe):
     requests = [{"data": torch.full((1, 2), float(i))} for i in range(7)]
     requests.append({"data": torch.tensor([[50.0, 50.0], [60.0, 60.0]]), "request_size": 2})

@@ -116,7 +116,7 @@ def _each_part(parts: Any, index: int) -> Any:
 def _formed(output: Any) -> Any:
     """Check that the output is tensors in a form that can be given on; a subclass of dict becomes a dict."""
     if isinstance(output, torch.Tensor):
-        return output
+        return _no_weight(output)
     parts = list(output.values()) if isinstance(output, Mapping) else output
     parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
     for part in parts:
@@ -124,4 +124,8 @@ def _formed(output: Any) -> Any:
             raise hami.RequestError(
                 f"TorchModel: a model gives a tensor, a list or a dict of them; this one gave {type(part).__name__}"
             )
-    return each_tensor(output, lambda tensor: tensor)
+    return each_tensor(output, _no_weight)
+
+
+def _no_weight(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone() if tensor.requires_grad else tensor  # a caller may change what it gets
