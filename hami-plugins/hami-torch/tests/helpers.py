@@ -67,6 +67,17 @@ class OutOfMemory(torch.nn.Module):
         return x
 
 
+class AddsInPlace(torch.nn.Module):
+    """Writes to its input, and fails where a row is 13; where the first is 7 it gives a sum for all."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = x[0].item()
+        x.add_(1)
+        if (x == 14).any():
+            raise RuntimeError("13 is wrong")
+        return x.sum() if first == 7 else x * 2
+
+
 class CountsRows(torch.nn.Module):
     """Tells each row with how many others it ran."""
 

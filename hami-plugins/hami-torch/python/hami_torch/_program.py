@@ -35,7 +35,12 @@ class Source(NamedTuple):
 
 
 class Program:
-    """Something to call with tensors; `rows` is the number of rows it takes if that is fixed, `max` the most."""
+    """Something to call with tensors; `rows` is the number of rows it takes if that is fixed, `most` the most.
+
+    `writes`: it was seen to write to its input, so it is given copies.
+    """
+
+    writes = False
 
     def __init__(self, call: Callable[..., Any], rows: int | None = None, most: int | None = None) -> None:
         self.call = call
