@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import hami
 import torch
 
 
@@ -66,11 +67,43 @@ class OutOfMemory(torch.nn.Module):
         return x
 
 
+class AddsInPlace(torch.nn.Module):
+    """Writes to its input, and fails where a row is 13; where the first is 7 it gives a sum for all."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = x[0].item()
+        x.add_(1)
+        if (x == 14).any():
+            raise RuntimeError("13 is wrong")
+        return x.sum() if first == 7 else x * 2
+
+
 class CountsRows(torch.nn.Module):
     """Tells each row with how many others it ran."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.full_like(x, len(x))
+
+
+class GivesItsWeight(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight
+
+
+class Opens(torch.nn.Module):
+    """Runs another program while it is made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with hami.pipe({"backend": "TorchModel", "factory": "helpers:Double", "device": "cpu"}) as pipe:
+            self.factor = pipe({"data": torch.ones(1, 1)})["result"].item()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
 
 
 def no_module() -> str:

@@ -40,6 +40,24 @@ def test_alpha_and_palettes_become_rgb(run, encode):
     assert run("DecodeTensor", data=encode("PNG", pixels=rgba))["result"].shape == (1, 3, 4, 5)
 
 
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+@pytest.mark.parametrize("format", ["PNG", "TIFF"])
+def test_of_16_bits_the_upper_eight_are_taken(run, encode, format, color):
+    pixels = np.array([[0, 255, 256], [1000, 40000, 65535]], np.uint16)
+    result = run("DecodeTensor", {"color": color}, data=encode(format, pixels=pixels))["result"]
+    assert result[0, 0].tolist() == [[0, 0, 1], [3, 156, 255]]
+
+
+@pytest.mark.parametrize(("dtype", "mode"), [(np.int32, "I"), (np.float32, "F")])
+def test_pictures_of_32_bits_are_refused(run, encode, dtype, mode):
+    with pytest.raises(hami.RequestError) as raised:
+        run("DecodeTensor", data=encode("TIFF", pixels=np.ones((2, 3), dtype)))
+    assert message(raised) == (
+        f"DecodeTensor takes pictures of 8 or 16 bits, got a TIFF file of 32 bits a pixel (Pillow's mode {mode}), "
+        "of which nobody knows what is white; store it in 8 or 16 bits"
+    )
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_picture_is_turned_upright_as_exif_says(run, encode, picture, orientation):
     exif = Image.Exif()

@@ -251,6 +251,12 @@ def test_what_a_backend_leaves_behind_that_fails_in_a_guard_is_recorded(cuda):
     assert _streams.hold(None) is None
 
 
+def test_a_note_that_another_instance_has_taken_away_is_no_error(cuda):
+    tensor = cuda.made(_streams.lease(DEVICE))
+    _streams.forget(tensor)
+    _streams.forget(tensor)
+
+
 def test_what_came_in_is_handed_back_where_nothing_is_left_on_the_gpu(cuda):
     class Counts:
         def forward(self, batch):

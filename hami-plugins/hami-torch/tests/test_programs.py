@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import hami
 import pytest
@@ -112,6 +113,12 @@ def test_a_factory_gets_its_arguments_and_its_weights(pipe, tmp_path):
     torch.save({"weight": torch.tensor(5.0)}, weights)
     program = pipe("TorchModel", factory="helpers:Scaled", arguments=["bias=1.5"], weights=str(weights))
     assert program({"data": X})["result"].tolist() == [[6.5, 11.5]]
+
+
+def test_a_factory_may_open_another_program(pipe):
+    with ThreadPoolExecutor(1) as thread:
+        program = thread.submit(pipe, "TorchModel", factory="helpers:Opens").result(60)
+    assert program({"data": X})["result"].tolist() == [[2, 4]]
 
 
 class Evil:

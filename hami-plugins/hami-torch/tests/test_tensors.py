@@ -125,6 +125,16 @@ def test_with_stack_the_axis_is_made_and_taken_away(pipe):
             {"data": torch.zeros(2)},
             "FixTensor: uint8 cannot hold every value of float32 [2]",
         ),
+        (
+            "hami-torch::FixTensor(dtype=float16)",
+            {"data": torch.tensor([70000])},
+            "FixTensor: float16 cannot hold every value of int64 [1]",
+        ),
+        (
+            "hami-torch::SplitTensor(stack=true)",
+            {"data": torch.arange(2.0), "request_size": 2},
+            "SplitTensor(stack=true) takes requests of one item; request_size is 2",
+        ),
         ("GpuTensor", {"data": "text"}, "GpuTensor takes a tensor (torch's, or anything with DLPack), got str"),
         ("CpuTensor", {"data": None}, "CpuTensor takes a tensor (torch's, or anything with DLPack), got NoneType"),
     ],
@@ -147,6 +157,21 @@ def test_one_shape_and_dtype_pass_and_are_cast(run):
     assert (
         run("hami-torch::FixTensor", params, data=torch.ones(3, 2, dtype=torch.uint8))["result"].dtype == torch.float32
     )
+
+
+NUMBERS = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("wanted", [*NUMBERS, "uint16"])
+def test_a_cast_is_refused_where_the_core_refuses_it(wanted):
+    def taken(config):
+        with hami.pipe({"dtype": wanted, **config}) as pipe:
+            calls = {given: pipe.submit({"data": torch.ones(1).to(getattr(torch, given))}) for given in NUMBERS}
+            errors = {given: call.exception() for given, call in calls.items()}
+        assert all(error is None or isinstance(error, hami.DataTypeError) for error in errors.values())
+        return [given for given, error in errors.items() if error is None]
+
+    assert taken({"backend": "hami-torch::FixTensor", "device": "cpu"}) == taken({"backend": "FixTensor"})
 
 
 def test_a_dtype_that_torch_does_not_have_is_refused(pipe):

@@ -29,6 +29,15 @@ def test_the_result_may_be_changed_in_place(pipe):
     assert not result.requires_grad
 
 
+def test_the_weights_are_not_given_away(pipe):
+    gives = model(pipe, "GivesItsWeight")
+    for _ in range(2):
+        result = gives({"data": torch.ones(1, 2)})["result"]
+        assert result.tolist() == [[1, 1]]
+        result += 1
+        assert not result.requires_grad
+
+
 def test_requests_gathered_into_one_run_get_their_own_rows(pipe):
     requests = [{"data": torch.full((1, 2), float(i))} for i in range(7)]
     requests.append({"data": torch.tensor([[50.0, 50.0], [60.0, 60.0]]), "request_size": 2})
@@ -88,6 +97,49 @@ def test_who_keeps_the_error_of_a_request_does_not_keep_the_tensors_of_its_batch
     del whole, parts, calls
     gc.collect()
     assert kept() is None
+
+
+def ask(adds, values):
+    """Send rows of one tensor; return what each request has become, and the data afterwards."""
+    whole = torch.tensor(values)[:, None]
+    calls = [adds.submit({"data": row}) for row in whole.split(1)]
+    errors = [call.exception() for call in calls]
+    results = [
+        call.result()["result"].item() if error is None else error for call, error in zip(calls, errors, strict=True)
+    ]
+    return results, whole.flatten().tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "why"), [([1.0, 13.0, 5.0], "13 is wrong"), ([7.0, 1.0], "it gave an output that is not per row")]
+)
+def test_a_batch_that_the_model_has_written_to_is_not_tried_again(pipe, values, why):
+    adds = model(pipe, "AddsInPlace", max=4, batching="max", batching_timeout="1s")
+    errors, _ = ask(adds, values)
+    assert [str(error).splitlines()[0] for error in errors] == [
+        f"TorchModel: the model failed on a batch ({why}), whose requests cannot run alone: it has written to its "
+        "input. From now on it gets copies; begin its forward with a copy, or say `row_shape`, so that it is seen at "
+        "the start"
+    ] * len(values)
+    check_copies(adds)
+
+
+def test_a_model_that_writes_to_its_input_is_seen_at_the_start(pipe):
+    check_copies(model(pipe, "AddsInPlace", row_shape=[1], max=4, batching="max", batching_timeout="1s"))
+
+
+def check_copies(adds):
+    results, data = ask(adds, [1.0, 13.0, 5.0])
+    assert [results[0], results[2]] == [4, 12]
+    assert str(results[1]).startswith("TorchModel: the model failed on float32 [1, 1]: 13 is wrong")
+    assert data == [1, 13, 5]
+    assert ask(adds, [7.0, 1.0]) == ([8, 4], [7, 1])
+
+
+def test_what_was_made_in_inference_mode_is_taken(pipe):
+    with torch.inference_mode():
+        data = torch.ones(1, 2)
+    assert model(pipe)({"data": data})["result"].tolist() == [[2, 2]]
 
 
 def test_an_output_that_is_not_per_row_makes_requests_run_alone(pipe):

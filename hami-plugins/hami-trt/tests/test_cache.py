@@ -56,6 +56,27 @@ def test_the_second_start_reads_without_building(path, build):
     assert build.count == 1
 
 
+def test_an_engine_that_is_replaced_while_it_is_read_is_read_again(path, build, monkeypatch):
+    got(path, build)
+    read_bytes = Path.read_bytes
+
+    def slow(file):
+        content = read_bytes(file)
+        monkeypatch.undo()
+        _cache.write(path, Stored(b"the new engine", OTHER, {}))
+        return content
+
+    monkeypatch.setattr(Path, "read_bytes", slow)
+    assert read(path) == Stored(b"the new engine", OTHER, {})
+
+
+def test_brackets_in_a_name_are_brackets(tmp_path, build):
+    half = tmp_path / ".net[1].trt.abc.part"
+    half.write_bytes(b"half an engine")
+    got(tmp_path / "net[1].trt", build)
+    assert not half.exists()
+
+
 def test_what_is_there_is_read_without_the_lock(path, build, monkeypatch):
     got(path, build)
     monkeypatch.setattr(_cache, "_locked", None)  # as where nothing can be written

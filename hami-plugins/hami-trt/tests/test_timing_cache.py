@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -62,6 +63,18 @@ def test_a_file_that_cannot_be_written_does_not_spoil_the_build(tmp_path, caplog
     with caplog.at_level(logging.WARNING, "hami.trt"):
         built_with(tmp_path / "file" / "timing.cache")
     assert "cannot be written" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_does_not_spoil_the_build(tmp_path, caplog, monkeypatch):
+    def read_bytes(path):
+        raise PermissionError(13, "Permission denied")
+
+    path = tmp_path / "timing.cache"
+    path.write_bytes(b"v1.")
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    with caplog.at_level(logging.WARNING, "hami.trt"):
+        assert built_with(path).given == b""
+    assert f'Owner: the timing cache "{path}" cannot be read, it begins anew: [Errno 13]' in caplog.text
 
 
 @pytest.mark.parametrize("times_tactics", [True, False])

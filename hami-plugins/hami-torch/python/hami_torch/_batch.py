@@ -66,20 +66,27 @@ def run_alike(items: list[Any], parts: list[torch.Tensor], rows: list[int], call
 
 def _run(items: list[Any], feeds: list[Feed], rows: list[int], call: Call, backend: TensorBackend) -> None:
     total = sum(rows)
+    before = versions(feeds[0].tensors)
     try:
         output = _formed(call(feeds, total))
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
-        if len(items) > 1:
+        if len(items) == 1:
+            items[0].fail(without_frames(_told(error, feeds[0])))
+        elif versions(feeds[0].tensors) == before:
             _run_singly(items, feeds, rows, call, backend)
         else:
-            items[0].fail(without_frames(_told(error, feeds[0])))
+            _fail_as_changed(items, first_line(error))
         return
     if len(items) == 1:
         backend.give(items[0], output)
     elif any(tensor.ndim == 0 or tensor.shape[0] != total for tensor in flat(output)):
-        _run_singly(items, feeds, rows, call, backend)  # an output is not per row: it cannot be told whose is what
+        # An output is not per row: it cannot be told whose is what.
+        if versions(feeds[0].tensors) == before:
+            _run_singly(items, feeds, rows, call, backend)
+        else:
+            _fail_as_changed(items, "it gave an output that is not per row")
     elif isinstance(output, torch.Tensor):
         backend.give_rows(items, output, rows)
     else:
@@ -95,6 +102,22 @@ def _run_singly(items: list[Any], feeds: list[Feed], rows: list[int], call: Call
         feeds = [Feed([part], len(part), None) for part in feeds[0].tensors[0].split(rows)]
     for item, feed in zip(items, feeds, strict=True):
         _run([item], [feed], [feed.rows], call, backend)
+
+
+def versions(tensors: list[torch.Tensor]) -> list[int]:
+    """Return what changes when somebody writes to one of these tensors, or to another over the same memory."""
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
+def _fail_as_changed(items: list[Any], why: str) -> None:
+    for item in items:
+        item.fail(
+            hami.RequestError(
+                f"TorchModel: the model failed on a batch ({why}), whose requests cannot run alone: it has written to "
+                "its input. From now on it gets copies; begin its forward with a copy, or say `row_shape`, so that it "
+                "is seen at the start"
+            )
+        )
 
 
 def _told(error: Exception, feed: Feed) -> hami.Error:
@@ -116,7 +139,7 @@ def _each_part(parts: Any, index: int) -> Any:
 def _formed(output: Any) -> Any:
     """Check that the output is tensors in a form that can be given on; a subclass of dict becomes a dict."""
     if isinstance(output, torch.Tensor):
-        return output
+        return _no_weight(output)
     parts = list(output.values()) if isinstance(output, Mapping) else output
     parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
     for part in parts:
@@ -124,4 +147,8 @@ def _formed(output: Any) -> Any:
             raise hami.RequestError(
                 f"TorchModel: a model gives a tensor, a list or a dict of them; this one gave {type(part).__name__}"
             )
-    return each_tensor(output, lambda tensor: tensor)
+    return each_tensor(output, _no_weight)
+
+
+def _no_weight(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().clone() if tensor.requires_grad else tensor  # a caller may change what it gets

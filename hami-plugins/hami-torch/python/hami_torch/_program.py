@@ -35,7 +35,12 @@ class Source(NamedTuple):
 
 
 class Program:
-    """Something to call with tensors; `rows` is the number of rows it takes if that is fixed, `max` the most."""
+    """Something to call with tensors; `rows` is the number of rows it takes if that is fixed, `most` the most.
+
+    `writes`: it was seen to write to its input, so it is given copies.
+    """
+
+    writes = False
 
     def __init__(self, call: Callable[..., Any], rows: int | None = None, most: int | None = None) -> None:
         self.call = call
@@ -43,18 +48,21 @@ class Program:
         self.most = most
 
 
-_lock = threading.Lock()  # guards _open, and lets a program be made once
+_lock = threading.Lock()  # guards _making
+_making: weakref.WeakValueDictionary[tuple[object, ...], threading.Lock] = weakref.WeakValueDictionary()
 _open: weakref.WeakValueDictionary[tuple[object, ...], Program] = weakref.WeakValueDictionary()
 
 
 def open_program(source: Source, owner: str) -> Program:
     """Return the program, the one in use if there is one; it is freed with its last user. Errors are ConfigError."""
     _check(source, owner)
-    stamps = tuple(_stamp(path) for path in (source.model, source.weights) if path)
+    key = (source, tuple(_stamp(path) for path in (source.model, source.weights) if path))
     with _lock:
-        program = _open.get((source, stamps))
+        making = _making.setdefault(key, threading.Lock())
+    with making:  # it is made once; one lock for each, since a factory may open others
+        program = _open.get(key)
         if program is None:
-            program = _open[source, stamps] = _make(source, owner)
+            program = _open[key] = _make(source, owner)
             if source.device.type == "cuda":
                 synchronize(source.device)  # other streams than this one will read the weights
     return program

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from hami_torch._torch import torch
@@ -193,5 +194,5 @@ def made(tensor: torch.Tensor, handle: int) -> None:
 
 def forget(tensor: torch.Tensor) -> None:
     """Take the note away: outside its guard a tensor may be worked on by anyone."""
-    if hasattr(tensor, _MADE_ON):
+    with suppress(AttributeError):  # of a tensor that two instances give, the other may have taken it away just now
         delattr(tensor, _MADE_ON)

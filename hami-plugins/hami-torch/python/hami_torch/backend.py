@@ -7,7 +7,7 @@ with MemoryError, and what it held is given back. Other files of this package ar
 
 from __future__ import annotations
 
-from hami_torch._device import device_of, empty_cache
+from hami_torch._device import as_current, device_of, empty_cache
 from hami_torch._tensor import (
     TensorBackend,
     as_tensor,
@@ -24,6 +24,7 @@ from hami_torch._torch import torch
 
 __all__ = [
     "TensorBackend",
+    "as_current",
     "as_tensor",
     "data_of",
     "device_of",

@@ -122,9 +122,16 @@ class DecodeTensor(TensorBackend):
         name = picture.format or "image"
         if not 0 < picture.width * picture.height <= self.max_pixels:
             raise self._too_large(name, *picture.size)
+        if picture.mode == "F" or (picture.mode == "I" and name != "PNG"):
+            raise hami.RequestError(
+                f"DecodeTensor takes pictures of 8 or 16 bits, got a {name} file of 32 bits a pixel "
+                f"(Pillow's mode {picture.mode}), of which nobody knows what is white; store it in 8 or 16 bits"
+            )
         try:
             if self.exif:
                 ImageOps.exif_transpose(picture, in_place=True)
+            if picture.mode.startswith("I"):  # 16 bits, of which Pillow would cut off all above 255
+                picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
             mode = "L" if self.color == "gray" else "RGB"
             pixels = np.array(picture if picture.mode == mode else picture.convert(mode))
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
 import hami
@@ -47,9 +48,41 @@ class FixTensor(TensorBackend):
             or any(wanted not in (-1, size) for wanted, size in zip(shape, tensor.shape, strict=True))
         ):
             raise hami.RequestError(f"FixTensor takes {shape}, got {show(tensor)}")
-        if self._dtype is not None and torch.promote_types(tensor.dtype, self._dtype) != self._dtype:
+        if self._dtype is not None and not _casts_safely(tensor.dtype, self._dtype):
             raise hami.DataTypeError(f"FixTensor: {self.dtype} cannot hold every value of {show(tensor)}")
         return tensor
 
     def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._dtype is None else tensor.to(self._dtype)
+
+
+def _casts_safely(given: torch.dtype, wanted: torch.dtype) -> bool:
+    """Whether every value of one dtype has its equal in the other, as the core's FixTensor has it."""
+    if given == wanted:
+        return True
+    if wanted == torch.bool or (given.is_complex and not wanted.is_complex):
+        return False
+    if _has_fractions(given):
+        return (
+            _has_fractions(wanted)
+            and torch.finfo(given).eps >= torch.finfo(wanted).eps
+            and torch.finfo(given).max <= torch.finfo(wanted).max
+        )
+    if _has_sign(given) and not _has_sign(wanted):
+        return False
+    return _whole_bits(given) <= _whole_bits(wanted)
+
+
+def _has_fractions(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _has_sign(dtype: torch.dtype) -> bool:
+    return _has_fractions(dtype) or (dtype != torch.bool and torch.iinfo(dtype).min < 0)
+
+
+def _whole_bits(dtype: torch.dtype) -> int:
+    """Return with how many bits whole numbers are told apart."""
+    if _has_fractions(dtype):
+        return 1 - round(math.log2(torch.finfo(dtype).eps))
+    return 1 if dtype == torch.bool else torch.iinfo(dtype).max.bit_length()

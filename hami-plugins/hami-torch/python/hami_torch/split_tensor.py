@@ -29,6 +29,10 @@ class SplitTensor(TensorBackend):
             start = stop
 
     def _whole(self, item: Any, total: int) -> Any:
+        if self.stack and size_of(item) != 1:
+            raise hami.RequestError(
+                f"SplitTensor(stack=true) takes requests of one item; request_size is {size_of(item)}"
+            )
         value = each_tensor(data_of(item, "SplitTensor"), lambda part: self.check(as_tensor(part, "SplitTensor")))
         for tensor in flat(value):
             if tensor.ndim == 0 or len(tensor) != total:

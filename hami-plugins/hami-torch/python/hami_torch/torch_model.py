@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import hami
 
-from hami_torch._batch import Feed, feed_of, run_alike, run_groups
+from hami_torch._batch import Feed, feed_of, run_alike, run_groups, versions
 from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
@@ -142,10 +142,19 @@ class TorchModel(TensorBackend):
         return feed
 
     def _run_program(self, *given: torch.Tensor, **named: torch.Tensor) -> Any:
-        assert self._program is not None
+        program = self._program
+        assert program is not None
         if self._scaling is not None:
             given = (self._scaling(*given),)
-        return self._program.call(*given, **named)
+        elif program.writes:
+            given, named = tuple(map(torch.clone, given)), {name: part.clone() for name, part in named.items()}
+        tensors = [*given, *named.values()]
+        before = versions(tensors)
+        try:
+            return program.call(*given, **named)
+        finally:
+            if versions(tensors) != before:
+                program.writes = True
 
     def _call(self, feeds: list[Feed], rows: int) -> Any:
         first = feeds[0]

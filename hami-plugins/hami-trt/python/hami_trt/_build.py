@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import hami
@@ -20,7 +21,7 @@ _MOST = 3  # errors of the parser that a message tells
 def build(options: Options) -> tuple[bytes, dict[str, Range]]:
     """Return the serialized engine and the shapes of its inputs. Errors are hami.ConfigError, named after the owner."""
     library = options.library
-    with library.errors() as said:
+    with _on_device(options), library.errors() as said:
         try:
             builder = library.module.Builder(library.logger)
         except TypeError:  # what the bindings raise when the library gave no builder
@@ -40,8 +41,17 @@ def build(options: Options) -> tuple[bytes, dict[str, Range]]:
         return engine, ranges
 
 
+def _on_device(options: Options) -> AbstractContextManager[Any]:
+    """Make the device current on this thread: the library builds for that one."""
+    if options.device is None:
+        return nullcontext()
+    from hami_torch.backend import as_current
+
+    return as_current(options.device)
+
+
 def _serialized(builder: Any, network: Any, config: Any, options: Options) -> bytes:
-    with options.library.errors() as said:
+    with _on_device(options), options.library.errors() as said:
         engine = builder.build_serialized_network(network, config)
     if engine is None:
         raise hami.ConfigError(f'{options.owner}: {options.library} cannot build "{options.model}": {first_of(said)}')

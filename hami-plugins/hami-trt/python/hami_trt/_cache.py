@@ -7,6 +7,7 @@ that file last, each under another name until it is complete: a build that was i
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import logging
@@ -51,7 +52,7 @@ def find_or_build(path: Path, recipe: Recipe, build: Callable[[], Stored], owner
             return found, False
         if path.exists():
             _log.warning('%s: "%s" is built anew: %s', owner, path, why_not(path, recipe))
-        for rest in path.parent.glob(f".{path.name}.*.part"):
+        for rest in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
             rest.unlink(missing_ok=True)  # of a build that was interrupted
         built = build()
         with _explained(path, owner):
@@ -74,6 +75,24 @@ def write(path: Path, built: Stored) -> None:
 
 def read(path: Path) -> Stored:
     """Return an engine and what is written of it. ValueError: it is not what the file beside it says."""
+    before = _stamp(sidecar_of(path))
+    try:
+        return _read(path)
+    except ValueError:
+        if _stamp(sidecar_of(path)) == before:
+            raise
+    return _read(path)  # another process replaced both meanwhile
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _read(path: Path) -> Stored:
     blob = path.read_bytes()
     sidecar = sidecar_of(path)
     if not sidecar.is_file():

@@ -50,6 +50,7 @@ def compile_model(arguments: argparse.Namespace) -> int:
     from hami_trt._tensorrt import find_library
 
     library = find_library(arguments.library, OWNER)
+    device, gpu = (None, None) if library.builds_for_any else _gpu(arguments.device)
     options = Options(
         model=arguments.model,
         library=library,
@@ -67,9 +68,9 @@ def compile_model(arguments: argparse.Namespace) -> int:
         hardware_compatible=arguments.hardware_compatible,
         compute_capability=_parts(arguments.compute_capability),
         timing_cache=arguments.timing_cache,
+        device=device,
     )
     started = time.monotonic()
-    gpu = None if library.builds_for_any else _gpu(arguments.device)
     engine, path, new = engine_of(
         options, recipe_of(options, gpu), arguments.output or arguments.model.with_suffix(".trt")
     )
@@ -88,9 +89,10 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _gpu(device: str) -> Any:
+def _gpu(name: str) -> tuple[Any, Any]:
     from hami_torch.backend import device_of
 
     from hami_trt._gpu import gpu_of
 
-    return gpu_of(device_of(device, OWNER, ("cuda",)))
+    device = device_of(name, OWNER, ("cuda",))
+    return device, gpu_of(device)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import hami
-from hami_torch.backend import dtype_name, torch
+from hami_torch.backend import as_current, dtype_name, torch
 
 from hami_trt._context import Context
 from hami_trt._tensorrt import Library
@@ -87,7 +87,7 @@ class Engine:
 
     def on_device(self) -> contextlib.AbstractContextManager[Any]:
         """Make the device the current one of this thread, as the library wants it."""
-        return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+        return as_current(self.device)
 
     def context(self, number: int, owner: str) -> Context:
         """Make the execution context of instance `number`: it has the profile of its number, or shares the first."""

@@ -6,8 +6,11 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
+import hami
+
 from hami_trt._build import build
 from hami_trt._cache import Stored, find_or_build, place_of
+from hami_trt._onnx_files import hash_of
 from hami_trt._options import Options
 from hami_trt._recipe import Recipe
 from hami_trt._shapes import text_of
@@ -35,5 +38,10 @@ def engine_of(options: Options, recipe: Recipe, cache: Path | None) -> Found:
 
 def _built(options: Options, recipe: Recipe) -> Stored:
     blob, ranges = build(options)
+    if hash_of(options.model, options.owner) != recipe["model"]:
+        raise hami.ConfigError(
+            f'{options.owner}: "{options.model}" was replaced while its engine was built, which may be of either; '
+            "start again"
+        )
     shapes = {name: {which: text_of(shape) for which, shape in each._asdict().items()} for name, each in ranges.items()}
     return Stored(blob, recipe, {"model": options.model.name, "shapes": shapes})

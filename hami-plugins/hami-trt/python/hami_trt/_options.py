@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hami
 
@@ -33,6 +35,7 @@ class Options:
     hardware_compatible: str | None = None
     compute_capability: Sequence[str] = ()
     timing_cache: Path | None = None
+    device: Any = None  # torch's, which the library builds on; None where it needs none
 
     def __post_init__(self) -> None:
         if not self.model.is_file():
@@ -61,6 +64,9 @@ class Options:
     def _numbers(self, name: str) -> tuple[float, ...]:
         values = getattr(self, name)
         try:
-            return tuple(float(value) for value in values)
-        except ValueError:
-            raise hami.ConfigError(f'{self.owner}: "{name}" is a list of numbers, got {list(values)}') from None
+            numbers = tuple(float(value) for value in values)
+        except (TypeError, ValueError):
+            numbers = (math.nan,)
+        if not all(map(math.isfinite, numbers)):
+            raise hami.ConfigError(f'{self.owner}: "{name}" is a list of numbers, got {list(values)}')
+        return numbers

@@ -25,7 +25,12 @@ class TimingCache:
         """Let a build use what is in the file, and add to it."""
         if self._path is None:
             return
-        cache = config.create_timing_cache(self._path.read_bytes() if self._path.is_file() else b"")
+        try:
+            content = self._path.read_bytes() if self._path.is_file() else b""
+        except OSError as error:
+            _log.warning('%s: the timing cache "%s" cannot be read, it begins anew: %s', *self._shown(), error)
+            content = b""
+        cache = config.create_timing_cache(content)
         if cache is None or not config.set_timing_cache(cache, False):
             _log.warning('%s: the timing cache "%s" is of another version or damaged; it begins anew', *self._shown())
             config.set_timing_cache(config.create_timing_cache(b""), False)

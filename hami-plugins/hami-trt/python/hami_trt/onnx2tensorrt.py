@@ -68,6 +68,7 @@ class Onnx2Tensorrt(OpensEngine):
             hardware_compatible=self.hardware_compatible,
             compute_capability=self.compute_capability,
             timing_cache=self.timing_cache,
+            device=device,
         )
         with _lock:
             recipe = recipe_of(given, gpu_of(device))
