@@ -161,7 +161,9 @@ def cuda_everywhere(cuda, monkeypatch):
     return cuda
 
 
-def test_without_a_guard_a_stream_of_the_callers_is_left_alone(pipe, cuda_everywhere, monkeypatch):
+def test_without_a_guard_work_is_on_the_default_stream_and_in_order_with_the_callers(
+    pipe, cuda_everywhere, monkeypatch
+):
     cuda, seen = cuda_everywhere, []
     monkeypatch.setattr(helpers.Double, "forward", lambda self, x: seen.append(cuda.current.cuda_stream) or x * 2)
     with torch.cuda.stream(torch.cuda.Stream(DEVICE)):
@@ -169,7 +171,8 @@ def test_without_a_guard_a_stream_of_the_callers_is_left_alone(pipe, cuda_everyw
         run_on(_streams.lease(DEVICE), [{"data": cuda.tensor()}], Makes(cuda))
         assert cuda.current.cuda_stream == 1
     assert seen == [0]
-    assert cuda.log == ["2 waits for 0", "memory kept for 0", "0 waits for 2"]
+    inside = ["2 waits for 0", "memory kept for 0", "0 waits for 2"]
+    assert cuda.log == ["0 waits for 1", "1 waits for 0", "0 waits for 1", *inside, "1 waits for 0"]
 
 
 def test_a_box_on_the_gpu_is_waited_for(pipe, cuda_everywhere, held):

@@ -15,6 +15,7 @@ from hami_torch._streams import (
     keep,
     let_go,
     on_callers_own,
+    on_default,
     tensors_in,
     using,
 )
@@ -26,7 +27,7 @@ Wait = Callable[[torch.cuda.Stream], None]  # returns when the work on a stream 
 def run_on(stream: torch.cuda.Stream, batch: list[Any], backend: Any, wait: Wait | None = None) -> None:
     """Run a backend on `stream`, in order with the stream that is current; `wait` is how to wait for the work."""
     if on_callers_own(stream.device):
-        with using(torch.cuda.default_stream(stream.device)):
+        with on_default(stream.device):
             run_on(stream, batch, backend, wait)
         return
     outer = current(stream.device)

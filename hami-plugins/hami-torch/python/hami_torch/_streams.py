@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from hami_torch._torch import torch
@@ -94,6 +94,16 @@ class using:
         torch.cuda.set_stream(self._outer)
         if self._device != self._stream.device.index:
             torch.cuda.set_device(self._device)
+
+
+@contextmanager
+def on_default(device: torch.device) -> Iterator[None]:
+    """Work on the default stream for a caller on a stream of its own: after what is on that now, before what comes."""
+    callers, default = current(device), torch.cuda.default_stream(device)
+    default.wait_stream(callers)
+    with using(default):
+        yield
+    callers.wait_stream(default)
 
 
 def spin(stream: torch.cuda.Stream) -> None:

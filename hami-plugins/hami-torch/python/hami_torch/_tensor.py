@@ -9,7 +9,7 @@ import hami
 
 from hami_torch._device import as_current, device_of, is_current, out_of_memory
 from hami_torch._rows import Rows, rows_of_batch, whole_of
-from hami_torch._streams import arrive, current, current_handle, let_go, made, on_callers_own, using
+from hami_torch._streams import arrive, current, current_handle, let_go, made, on_callers_own, on_default
 from hami_torch._torch import torch
 
 _NOTHING = object()
@@ -33,7 +33,7 @@ class TensorBackend(hami.Backend):
             with as_current(device):
                 self.forward(batch)
         elif on_callers_own(device):
-            with using(torch.cuda.default_stream(device)):
+            with on_default(device):
                 self._forward(batch)
         else:
             self._forward(batch)
