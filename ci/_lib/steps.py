@@ -121,9 +121,11 @@ def guarded(main: Callable[[], int]) -> int:
         return main()
     except (Failure, OSError) as error:
         told = str(error.args[0][0][-1] if isinstance(error, shutil.Error) else error)  # of many files, the first
-        disk_is_full = any(text in told for text in DISK_IS_FULL)
+        of_full_disk = [line for line in told.splitlines() if any(text in line for text in DISK_IS_FULL)]
+        disk_is_full = bool(of_full_disk)
         if not isinstance(error, Failure) and not disk_is_full:
             raise
+        told = of_full_disk[-1] if disk_is_full else told  # a command that we ran may have a traceback around it
         print(f"\n{told}", file=sys.stderr)
         if disk_is_full:
             print("Make room; the next run goes on from what is finished.", file=sys.stderr)
