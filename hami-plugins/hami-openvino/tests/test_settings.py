@@ -9,7 +9,7 @@ import hami
 import numpy as np
 import openvino
 import pytest
-from conftest import array
+from conftest import array, opset
 
 VERSION = openvino.get_version().partition("-")[0]
 
@@ -118,8 +118,7 @@ def test_a_model_in_use_is_not_opened_again_and_goes_with_its_last_user(pipe, mo
 
 def add_state(path: Path) -> Path:
     """An IR: y = x + the sum of all x before."""
-    from openvino import opset6
-
+    opset6 = opset(6)
     x = opset6.parameter([1, 2], np.float32, name="x")
     state = opset6.read_value(opset6.constant(np.zeros((1, 2), np.float32)), "v", openvino.Type.f32, [1, 2])
     total = opset6.add(state, x)
