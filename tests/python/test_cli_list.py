@@ -1,0 +1,137 @@
+"""hami backends, plugins and doctor: what is there, what it says of itself, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import hami
+from conftest import Run, Site
+from fake_site import write_plugin
+
+
+def test_backends_lists_names_and_owners(hami_command: Run, site: Site) -> None:
+    site.install("acme-good", "acme-broken")
+    done = hami_command("backends", site=site.folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    owners = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()}
+    assert owners["AcmeAdd"] == "acme-good"
+    assert owners["AcmeEngine"] == "acme-broken"
+    assert owners["Identity"] == "hami-core"
+    listed = json.loads(hami_command("backends", "--json", site=site.folder).stdout)
+    assert {
+        "name": "AcmeAdd",
+        "owner": "acme-good",
+        **dict.fromkeys(("doc", "params", "brackets", "thread", "quick", "range", "aliases")),
+    } in listed
+
+
+def test_backends_tells_all_that_a_class_says(hami_command: Run) -> None:
+    assert hami_command("backends", "HasKey").stdout == (
+        "HasKey[backend, backend?]"
+        "  (hami-core, thread concurrent, quick, range that of the item with the smallest declared `max` above 1)\n"
+        "  Runs its first item on requests that have the key, its second on the others.\n"
+        "  Without a second `result` is `data` for these.\n"
+        "  key: str  the key that decides\n"
+    )
+    assert hami_command("backends", "DI").stdout == (
+        "DI[backend, …]  (hami-core, thread concurrent, range that of its first item, also Aspect and Block)\n"
+        "  Injects each item into the one before it and runs the first.\n"
+    )
+
+
+def test_backends_knows_aliases(hami_command: Run) -> None:
+    for alias, name in {"S": "Sequential", "Aspect": "DI", "ModelLoadder": "ModelLoader"}.items():
+        assert [info["name"] for info in json.loads(hami_command("backends", alias, "--json").stdout)] == [name]
+
+
+def test_backends_describes_what_matches(hami_command: Run, site: Site) -> None:
+    site.install("acme-good")
+    done = hami_command("backends", "AcmeAdd", site=site.folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "AcmeAdd  (acme-good, thread own)\n  Adds `step` to a number.\n  step: int = 1\n"
+    done = hami_command("backends", "Acme*", "--json", site=site.folder)
+    assert [info["name"] for info in json.loads(done.stdout)] == ["AcmeAdd", "AcmeEcho"]
+    done = hami_command("backends", "AcmeEcko", site=site.folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith('error: backend "AcmeEcko" not found; did you mean AcmeEcho')
+
+
+def test_plugins_lists_states_and_fails_if_one_is_broken(hami_command: Run, site: Site) -> None:
+    site.install("acme-good", "acme-broken", "acme-native")
+    done = hami_command("plugins", site=site.folder, HAMI_PLUGINS="good,broken,native")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = {line.split()[0]: line.split()[1:4] for line in done.stdout.splitlines()}
+    assert rows["plugin"] == ["package", "version", "abi"]
+    assert rows["good"] == ["acme-good", "1.2.0", "unused"]
+    assert "pipeline acme-twice from acme-good\n" in done.stdout
+    done = hami_command("plugins", "--load", "--json", site=site.folder, HAMI_PLUGINS="good,broken,native")
+    assert done.returncode == 1
+    states = {record["plugin"]: record["state"] for record in json.loads(done.stdout)}
+    assert (states["good"], states["broken"], states["native"]) == ("ok", "broken", "broken")
+    done = hami_command("plugins", "--load", site=site.folder, HAMI_PLUGINS="good,broken,native")
+    assert done.returncode == 1
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert re.fullmatch(
+        r"broken +acme-broken +0\.3\.1 +broken +\d+ ms +No module named 'acme_engine_runtime'", rows["broken"]
+    )
+    assert rows["native"].endswith("/libacme_native.so: cannot open shared object file: No such file or directory")
+
+
+def test_plugins_may_add_commands(hami_command: Run, site: Site) -> None:
+    site.install("acme-good", "acme-exits")
+    done = hami_command("acme", "world", site=site.folder)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello world\n", "")
+
+
+def test_a_hook_that_exits_fails_like_any_other(hami_command: Run, site: Site) -> None:
+    write_plugin(site.folder, "acme-hook", "1.0", "AcmeHook")
+    with (site.folder / "acme_hook_plugin.py").open("a") as file:
+        for hook in ("hami_report()", "hami_commands(subparsers)"):
+            file.write(f"@pluggy.HookimplMarker('hami')\ndef {hook}:\n    raise SystemExit(3)\n")
+    told = json.loads(hami_command("doctor", "--json", site=site.folder).stdout)
+    assert "hami_report of acme-hook 1.0: it called sys.exit(3)" in told["problems"]
+    done = hami_command("acme", site=site.folder)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: commands of acme-hook 1.0: it called sys.exit(3)\nusage: ")
+
+
+def test_doctor_tells_facts_and_problems(hami_command: Run, site: Site) -> None:
+    site.install("acme-good")
+    done = hami_command("doctor", "--json", site=site.folder, HAMI_PLUGINS="good")
+    told = json.loads(done.stdout)
+    # A checkout that was copied over an installation is not whole, and that is no matter here.
+    problems = [problem for problem in told["problems"] if " is not whole: " not in problem]
+    assert (problems, done.stderr) == ([], "")
+    assert done.returncode == (1 if told["problems"] else 0)
+    facts = told["facts"]
+    assert facts["hami-core"].startswith(f"{hami.__version__}, ")
+    assert facts["acme-good 1.2.0"] == "ok"
+    assert facts["acme-good: anvils"] == "17"
+    assert facts["HAMI_PLUGINS"] == "good"
+    assert {"python", "system", "libc", "CPUs"} < set(facts)
+
+
+def test_doctor_tells_what_a_plugin_needs_and_what_is_there(hami_command: Run, site: Site) -> None:
+    site.install("acme-good")
+    (info,) = site.folder.glob("acme_good-*.dist-info")
+    needs = ("hami-core>=0.1", "acme-engine[fast] >=2,<3", "pytest>=8; extra == 'test'")
+    with (info / "METADATA").open("a") as file:
+        file.writelines(f"Requires-Dist: {need}\n" for need in needs)
+    facts = json.loads(hami_command("doctor", "--json", site=site.folder).stdout)["facts"]
+    assert facts["acme-good: needs"] == f"hami-core>=0.1 ({hami.__version__}), acme-engine>=2,<3 (not installed)"
+
+
+def test_doctor_finds_what_is_wrong(hami_command: Run, site: Site) -> None:
+    site.install("acme-good", "acme-broken")
+    settings = {"HAMI_PLUGINS": "good,broken,goood", "HAMI_PLUGIN_PATH": "/opt/plugins"}
+    done = hami_command("doctor", "--json", site=site.folder, **settings)
+    assert done.returncode == 1
+    problems = json.loads(done.stdout)["problems"]
+    assert [problem for problem in problems if not problem.startswith(("acme-good", "hami-core"))] == [
+        "acme-broken 0.3.1 is broken: No module named 'acme_engine_runtime'",
+        "HAMI_PLUGINS=good,broken,goood names goood, which is no plugin here; did you mean good?",
+        "HAMI_PLUGIN_PATH names /opt/plugins, which is no folder",
+    ]
+    done = hami_command("doctor", site=site.folder, HAMI_PLUGINS="good,broken,goood")
+    assert done.stdout.endswith("which is no plugin here; did you mean good?\n")
