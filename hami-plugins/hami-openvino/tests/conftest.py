@@ -189,3 +189,15 @@ def pipe():
 def array(request, key="result"):
     """The result of a request as numpy has it."""
     return hami.to_numpy(request[key])
+
+
+def floats(*values):
+    return np.array(values, np.float32)
+
+
+def values(request):
+    return array(request).tolist()
+
+
+def message(error) -> str:
+    return str(error.value).splitlines()[0]
