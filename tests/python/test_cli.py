@@ -138,7 +138,7 @@ def test_a_result_that_cannot_be_shown_ends_nothing_else(call: Any) -> None:
     assert around["type"] == "RequestError"
     assert around["error"].startswith("its result cannot be shown: RecursionError: ")
     assert nan == {"input": "--text", "result": None}
-    assert (ended["error"], ended["type"]) == ("enough", "GeneratorExit")
+    assert (ended["error"].splitlines()[0], ended["type"]) == ("enough", "GeneratorExit")  # notes follow before 3.11
     assert [one["result"] for one in rest] == [{"(1, 2)": 3}, "\ud800", 1]
     assert "Traceback" not in err
     status, out, err = call("run", "TestStrange", "--text", "around", "--text", "plain")

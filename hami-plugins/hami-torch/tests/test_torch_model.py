@@ -100,13 +100,15 @@ def test_who_keeps_the_error_of_a_request_does_not_keep_the_tensors_of_its_batch
 
 
 def ask(adds, values):
-    """Send rows of one tensor; return what each request has become, and the data afterwards."""
+    """Run rows of one tensor as one batch; return what each request has become, and the data afterwards."""
     whole = torch.tensor(values)[:, None]
-    calls = [adds.submit({"data": row}) for row in whole.split(1)]
-    errors = [call.exception() for call in calls]
-    results = [
-        call.result()["result"].item() if error is None else error for call, error in zip(calls, errors, strict=True)
-    ]
+    requests = [{"data": row} for row in whole.split(1)]
+    try:
+        adds(requests)
+        errors = {}
+    except hami.BatchError as failed:
+        errors = dict(failed.errors)
+    results = [errors.get(index) or request["result"].item() for index, request in enumerate(requests)]
     return results, whole.flatten().tolist()
 
 
@@ -114,7 +116,7 @@ def ask(adds, values):
     ("values", "why"), [([1.0, 13.0, 5.0], "13 is wrong"), ([7.0, 1.0], "it gave an output that is not per row")]
 )
 def test_a_batch_that_the_model_has_written_to_is_not_tried_again(pipe, values, why):
-    adds = model(pipe, "AddsInPlace", max=4, batching="max", batching_timeout="1s")
+    adds = model(pipe, "AddsInPlace", max=4, batching="max")
     errors, _ = ask(adds, values)
     assert [str(error).splitlines()[0] for error in errors] == [
         f"TorchModel: the model failed on a batch ({why}), whose requests cannot run alone: it has written to its "
@@ -125,7 +127,7 @@ def test_a_batch_that_the_model_has_written_to_is_not_tried_again(pipe, values, 
 
 
 def test_a_model_that_writes_to_its_input_is_seen_at_the_start(pipe):
-    check_copies(model(pipe, "AddsInPlace", row_shape=[1], max=4, batching="max", batching_timeout="1s"))
+    check_copies(model(pipe, "AddsInPlace", row_shape=[1], max=4, batching="max"))
 
 
 def check_copies(adds):
