@@ -7,6 +7,8 @@ from pathlib import Path
 
 from .steps import Failure, environment, run
 
+RETRIES = 8  # each waits longer than the last: a mirror may be away for a minute
+
 
 def private(work: Path, *sources: str) -> list[str | Path]:
     """The start of an apt-get command that keeps all it fetches in the new folder `work`; `sources` replace those of
@@ -17,6 +19,7 @@ def private(work: Path, *sources: str) -> list[str | Path]:
     (work / "state" / "lists" / "partial").mkdir(parents=True)
     (work / "cache" / "archives" / "partial").mkdir(parents=True)
     options: dict[str, object] = {
+        "Acquire::Retries": RETRIES,
         "Dir::State": work / "state",
         "Dir::State::status": "/var/lib/dpkg/status",
         "Dir::Cache": work / "cache",

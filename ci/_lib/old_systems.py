@@ -20,6 +20,7 @@ COMPILERS = "gcc,libc6-dev,make,zlib1g-dev"
 PYTHON = "3.11"
 SOURCE = ("bookworm", f"python{PYTHON}")  # that Debian's source package, built on the older one
 PYTHON_PREFIX = "/opt/python"
+MMDEBSTRAP = ["mmdebstrap", f'--aptopt=Acquire::Retries "{apt.RETRIES}"']
 # Neither manuals nor waiting for the disk: what goes wrong is thrown away.
 LEAN = [
     "--dpkgopt=path-exclude=/usr/share/doc/*",
@@ -85,7 +86,7 @@ def old_debian() -> Path:
 
     def make(root: Path) -> None:
         packages = f"python3,python3-pip,ca-certificates,{COMPILERS}"
-        command = ["mmdebstrap", "--variant=minbase", *LEAN, f"--include={packages}", OLD_SUITE, root, apt.mirror()]
+        command = [*MMDEBSTRAP, "--variant=minbase", *LEAN, f"--include={packages}", OLD_SUITE, root, apt.mirror()]
         with step(f"making a {OLD_SUITE} (once, one to three minutes)"):
             run(command, log=f"root-{OLD_SUITE}", env=environment())
         with step(f"building {SOURCE[1]} on {OLD_SUITE} (once, one to three minutes)"):
@@ -117,7 +118,7 @@ def foreign_python() -> list[str | Path]:
 
     def make(root: Path) -> None:
         packages = f"python{PYTHON}-minimal,libpython{PYTHON}-stdlib"
-        command = ["mmdebstrap", "--variant=extract", "--architectures=arm64", f"--include={packages}"]
+        command = [*MMDEBSTRAP, "--variant=extract", "--architectures=arm64", f"--include={packages}"]
         with step("unpacking Python for aarch64 (once)"):
             run([*command, SOURCE[0], root, apt.mirror()], log="root-aarch64", env=environment())
 

@@ -91,12 +91,13 @@ def run(command: Sequence[object], log: str, env: Mapping[str, str] | None = Non
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """What the commands we start inherit: our environment less another Python's settings, and pip's cache in ours."""
+    """What the commands we start inherit: our environment less another Python's settings, and pip's in ours."""
     inherited = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     defaults = {
         "PIP_CACHE_DIR": str(CACHE / "pip"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_NO_INPUT": "1",
+        "PIP_RETRIES": "8",  # each waits twice as long: an index may be away for a minute
         "PYTHONNOUSERSITE": "1",
     }
     return {**defaults, **inherited, **extra}

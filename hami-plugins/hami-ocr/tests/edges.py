@@ -35,6 +35,7 @@ def passes(edge: str, requirement: str, pip_arguments: list[str], tested: dict[s
         print(f"{edge}: installing {requirement}", flush=True)
         install = [python, "-m", "pip", "install", "--quiet", *pip_arguments, "hami-ocr[test]", requirement]
         if subprocess.run(install).returncode:
+            print(f"{edge}: {requirement} cannot be installed", flush=True)
             return False
         show = "from importlib.metadata import version; print(version('rapidocr'))"
         used = subprocess.run([python, "-c", show], capture_output=True, text=True, check=True).stdout.strip()

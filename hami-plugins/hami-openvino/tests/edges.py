@@ -39,6 +39,7 @@ def passes(edge: str, requirement: str, pip_arguments: list[str]) -> bool:
         print(f"{edge}: installing and testing {requirement}", flush=True)
         install = [python, "-m", "pip", "install", "--quiet", *pip_arguments, "hami-openvino[test]", requirement]
         if subprocess.run(install).returncode:
+            print(f"{edge}: {requirement} cannot be installed", flush=True)
             return False
         return subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE)]).returncode == 0
 
