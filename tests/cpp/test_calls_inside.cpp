@@ -114,6 +114,35 @@ TEST_CASE("calls of several requests may be made inside each other as deep as a 
   state = nullptr;
 }
 
+// Each of the threads that a pipe has for such calls waits for a backend, which waits for one more of them.
+TEST_CASE("as many backends as a pipe has threads may wait for what they submit to it") {
+  constexpr std::int64_t kThreads = 64;
+  std::shared_ptr<PipeState> state;
+  Latch all, submitted;
+  define("TestSubmits", [&](Batch batch, const Params&) {
+    if (number(batch[0]) == 100) return add(batch, 1);
+    all.add();
+    all.wait_for(kThreads);
+    const Ref<Call> inner = state->start(requests_of({100}), kNever, Inline::kQuick);
+    submitted.add();
+    inner->wait_inside();
+    CHECK_EQ(outcome(*inner).number(), 101);
+    add(batch, 0);
+  }, {{Threads::kConcurrent}, {1, 1}, ""});
+  PipeConfig config = one_node({{"backend", "TestSubmits"}, {"instance_num", kThreads + 1}});
+  config.entrypoint = "S[Forward[node.n],Identity]";
+  for (const std::size_t round : {1, 2}) {
+    TestPipe pipe(config);
+    state = pipe->shared_from_this();
+    std::vector<TestPipe::Pending> pending;
+    for (std::int64_t i = 0; i < kThreads; ++i) pending.push_back(pipe.submit(i));
+    submitted.wait_for(round * kThreads);
+    if (round == 2) pipe.close();  // finishes what is open
+    for (std::int64_t i = 0; i < kThreads; ++i) CHECK_EQ(pending[i].wait().number(), i);
+    state = nullptr;
+  }
+}
+
 TEST_CASE("what a backend asks of a pipe has no more time than those for whom it asks") {
   std::shared_ptr<PipeState> state;
   std::atomic<Nanoseconds> inner{0};

@@ -94,6 +94,25 @@ def test_a_backend_may_wait_for_what_it_submitted_to_another_node() -> None:
         assert pipe({"data": 1, "node_name": "a"})["result"] == 2
 
 
+def test_backends_may_wait_for_what_they_submit_where_no_thread_is_left_to_run_it() -> None:
+    threads = 64  # those a pipe has for requests of an entrypoint that waits itself
+    pipes: list[hami.Pipe] = []
+    all_hold = threading.Barrier(threads)
+
+    def ask(data: Any) -> Any:
+        if data == "asked":
+            return "good"
+        all_hold.wait(PATIENCE)
+        return pipes[0].submit({"data": "asked"}).result()["result"]
+
+    each(ask, "TestAsksNext", thread="concurrent")
+    node = {"backend": "TestAsksNext", "instance_num": threads + 1}
+    with hami.pipe({"n": node, "dag_entrypoint": "S[Forward[node.n],Identity]"}) as pipe:
+        pipes.append(pipe)
+        futures = [pipe.submit({"data": "asks"}) for _ in range(threads)]
+        assert [future.result(PATIENCE)["result"] for future in futures] == ["good"] * threads
+
+
 def test_backends_that_pass_requests_on_to_each_others_nodes_are_seen() -> None:
     all_hold = threading.Barrier(2)
 

@@ -113,6 +113,23 @@ def test_a_pipe_may_be_closed_by_a_callback() -> None:
     pipe.close()
 
 
+@pytest.mark.parametrize(
+    "how", ["TestCloses", "BackgroundThread[TestCloses]", "S[Identity,BackgroundThread[TestCloses]]"]
+)
+@pytest.mark.parametrize("thread", ["own", "any"])
+def test_a_pipe_may_be_closed_by_a_backend_while_it_runs(how: str, thread: str) -> None:
+    pipes: list[hami.Pipe] = []
+
+    def close(data: Any) -> Any:
+        pipes[0].close()
+        return data
+
+    each(close, "TestCloses", thread=thread)
+    with hami.pipe(how) as pipe:
+        pipes.append(pipe)
+        assert pipe.submit({"data": 1}).result(PATIENCE)["result"] == 1  # the close finishes what is open
+
+
 def test_a_future_and_its_request_are_freed_together() -> None:
     class Thing:
         pass

@@ -7,7 +7,7 @@
 
 namespace hami {
 
-void WorkerPool::post(std::function<void()> job) {
+bool WorkerPool::post(std::function<void()> job) {
   std::lock_guard lock(mutex_);
   if (stopping_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
   Worker* worker = nullptr;
@@ -19,9 +19,10 @@ void WorkerPool::post(std::function<void()> job) {
     worker = workers_.back().get();
   } else {
     waiting_.push_back(std::move(job));
-    return;
+    return false;
   }
   worker->post([this, worker, job = std::move(job)]() mutable { work(*worker, std::move(job)); });
+  return true;
 }
 
 void WorkerPool::work(Worker& worker, std::function<void()> job) {

@@ -16,8 +16,8 @@ class WorkerPool {
  public:
   WorkerPool(std::string name, std::size_t limit) : name_(std::move(name)), limit_(limit) {}
 
-  // Jobs must not throw. Error(kPipeClosed) once the pool is stopped.
-  void post(std::function<void()> job);
+  // Jobs must not throw. Error(kPipeClosed) once the pool is stopped. False: all are at work, and the job has to wait.
+  bool post(std::function<void()> job);
   bool stop(Nanoseconds until);  // as Worker::stop, for each
   bool owns_this_thread();
 

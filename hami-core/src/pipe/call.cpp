@@ -166,6 +166,8 @@ void Call::wait_inside() {
     give_up(circle);
     return;
   }
+  // The pool's threads may all wait for what the instances do that wait for this. Who may leave early waits for a thread.
+  if (next_deadline_ == kNever) pipe_->help(*this);
   wait_for(mutex_, changed_, kNever, [&] { return remaining_ == 0; });
 }
 

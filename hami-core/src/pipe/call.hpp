@@ -66,6 +66,8 @@ class Call final : public Sink {
   mutable std::mutex mutex_;  // guards the outcomes in slots_, and remaining_
   std::condition_variable changed_;
   std::size_t remaining_;
+  std::atomic<bool> launched_{false};     // a thread runs it that can wait
+  std::atomic<bool> has_to_wait_{false};  // for such a thread
   std::atomic<bool> told_{false};  // remaining_ is 0, for a look without the mutex
 
   Call* previous_ = nullptr;  // in the pipe's list of open calls; guarded by the pipe

@@ -189,12 +189,27 @@ void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& reque
   // calls its own pipe stays on its thread, where a node sees that it is called by itself.
   const bool may_wait_here = entry_->traits().quick || Running::on_this_thread();
   if (entry_->is_asynchronous() || (how == Inline::kAny && may_wait_here)) return entry_->post(Batch(requests), how);
-  pool_.post([entry = entry_, call] {
-    std::vector<Request*> good;
-    for (const Call::Slot& slot : call->slots_)
-      if (slot.request->alive()) good.push_back(slot.request.get());
-    entry->post(Batch(good), Inline::kAny);
-  });
+  if (!pool_.post([call] { call->pipe_->run_launched(*call); })) call->has_to_wait_ = true;
+}
+
+void PipeState::run_launched(Call& call) noexcept {
+  if (call.launched_.exchange(true)) return;
+  std::vector<Request*> good;
+  for (const Call::Slot& slot : call.slots_)
+    if (slot.request->alive()) good.push_back(slot.request.get());
+  entry_->post(Batch(good), Inline::kAny);
+}
+
+void PipeState::help(Call& call) {
+  if (!call.has_to_wait_) return;
+  const Starting starting(*this);
+  {
+    std::lock_guard lock(mutex_);
+    if (call.complete()) return;
+    ++starting_;  // while the call is open, so the pipe's end waits for this
+  }
+  run_launched(call);
+  left_start();
 }
 
 std::vector<Ref<Call>> PipeState::open_calls() {

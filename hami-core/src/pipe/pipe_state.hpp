@@ -58,6 +58,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   bool owns_this_thread() noexcept;
   Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete, Ref<Ask> ask);
   void launch(const Ref<Call>& call, const std::vector<Request*>& requests, Inline how);
+  void run_launched(Call& call) noexcept;  // unless another thread does, or has
+  void help(Call& call);                   // runs it here if it waits for a thread of the pool
   template <class Condition>
   bool wait_until(Nanoseconds until, Condition condition);  // of what mutex_ guards
   bool read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const;

@@ -20,6 +20,12 @@ class Running {
   Running& operator=(const Running&) = delete;
 
   static Running* on_this_thread() noexcept { return innermost_; }
+  static bool inside(const Place& place) noexcept { return inside(place, innermost_); }
+  static bool inside(const Place& place, const Running* innermost) noexcept {
+    for (const Running* frame = innermost; frame; frame = frame->outer_)
+      if (&frame->place_ == &place) return true;
+    return false;
+  }
   // When nobody waits any more for what the batch here is run for, so neither for what is made here; kNever: there is none.
   static Nanoseconds deadline() noexcept;
 

@@ -37,12 +37,6 @@ bool has(const std::vector<const Ask*>& sorted, const Ask* ask) {
   return std::binary_search(sorted.begin(), sorted.end(), ask, std::less<>());
 }
 
-bool stands_in(const Wait& wait, const Place& place) {
-  for (const Running* frame = wait.inside(); frame; frame = frame->outer())
-    if (&frame->place() == &place) return true;
-  return false;
-}
-
 // The largest set of waits of which none can end before a moment unless another one of them does: each is for a request that
 // runs in an instance that is held by such a wait, or that is queued where all instances that could run it are.
 class Knot {
@@ -176,7 +170,8 @@ WaitsStandStill::WaitsStandStill() : lock_(waits().mutex) {}
 
 void WaitsStandStill::check_circle(const Request& arrived, const Place& at) const {
   const std::vector<const Wait*>& standing = waits().standing;
-  if (std::none_of(standing.begin(), standing.end(), [&](const Wait* wait) { return stands_in(*wait, at); })) return;
+  if (std::none_of(standing.begin(), standing.end(), [&](const Wait* wait) { return Running::inside(at, wait->inside()); }))
+    return;
   const Need need = need_of(arrived);
   Knot(standing, need.until).check_circle(need.ask.get());
 }

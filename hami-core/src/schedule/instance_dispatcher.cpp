@@ -144,6 +144,7 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
 }
 
 bool InstanceDispatcher::owns_this_thread() noexcept {
+  if (Running::inside(*this)) return true;  // a thread that an instance waits for
   std::lock_guard lock(mutex_);
   return std::any_of(instances_.begin(), instances_.end(), [](const std::unique_ptr<Instance>& instance) {
     return instance->worker && instance->worker->is_current();
