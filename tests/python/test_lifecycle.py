@@ -220,15 +220,25 @@ def test_ctrl_c_in_a_waiting_call_raises_soon(entry: str, call: str) -> None:
     assert (raised - sent) / 1e9 < 2.0  # 0.1 s on a machine with nothing else to do
 
 
-def test_ctrl_c_in_a_caller_held_up_by_a_full_queue() -> None:
-    script = """
-        pipe = hami.pipe({"backend": "Slow", "queue_max": 1})
-        pipe.submit({"data": 1})
+@pytest.mark.parametrize(
+    "call",
+    [
+        "pipe({'data': 3})",
+        "pipe([{'data': 3}, {'data': 4}])",
+        "pipe.submit({'data': 3})",
+        "pipe({'data': 3, 'event': hami.Event()})",
+        "list(pipe.map([{'data': 3}, {'data': 4}]))",
+    ],
+)
+def test_ctrl_c_in_a_caller_held_up_by_a_full_queue(call: str) -> None:
+    script = f"""
+        pipe = hami.pipe({{"backend": "Slow", "queue_max": 1}})
+        pipe.submit({{"data": 1}})
         started.wait()
-        pipe.submit({"data": 2})
+        pipe.submit({{"data": 2}})
         try:
             print("waiting", flush=True)
-            pipe({"data": 3})
+            {call}
         except KeyboardInterrupt:
             print("interrupted", flush=True)
         pipe.close(0)
@@ -242,6 +252,15 @@ def test_ctrl_c_in_a_caller_held_up_by_a_full_queue() -> None:
     assert process.stdout.readline() == "interrupted\n"
     assert process.wait(PATIENCE) == 0
     process.stdout.close()
+
+
+def test_ctrl_c_in_a_batch_on_the_callers_thread_is_for_the_caller() -> None:
+    def interrupt(batch: list[Any]) -> None:
+        raise KeyboardInterrupt
+
+    backend(interrupt, "TestInterrupts", thread="any", max=2)
+    with hami.pipe("TestInterrupts") as pipe, pytest.raises(KeyboardInterrupt):
+        pipe([{"data": 1}, {"data": 2}])
 
 
 def test_a_value_that_runs_code_when_it_goes_may_use_the_pipe() -> None:

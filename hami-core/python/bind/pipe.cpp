@@ -85,6 +85,8 @@ class PyPipe {
           dicts.push_back(std::move(entered.dict));
           waiting.push_back(i);
         }
+      } catch (const Interrupted&) {
+        throw;
       } catch (const Error& error) {
         outcomes[i] = to_exception(error);
       }
@@ -191,6 +193,8 @@ class PyPipe {
     const ReleaseGil released;
     try {
       post(std::move(entered.dict), limit, listener, Inline::kQuick);
+    } catch (const Interrupted&) {  // of which the event has been told already
+      throw;
     } catch (...) {
       listener->fail_event(current_error());
     }

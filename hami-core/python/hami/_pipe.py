@@ -63,6 +63,9 @@ class Pipe:
             raise DataTypeError("one dict stands twice in the list; each request needs a dict of its own")
         outcomes = self._core.call_many(requests, timeout)
         errors = [(index, outcome) for index, outcome in enumerate(outcomes) if outcome is not None]
+        for _, error in errors:
+            if isinstance(error, KeyboardInterrupt):
+                raise error
         if errors:
             raise BatchError(errors)
         return requests

@@ -3,12 +3,11 @@
 
 #include <utility>
 
-#include "base/error.hpp"
-
 namespace hami {
 namespace {
 BlockingHooks hooks_in_force;
-}
+thread_local std::optional<Interrupted> kept_interrupt;
+}  // namespace
 
 BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept { return std::exchange(hooks_in_force, hooks); }
 
@@ -17,6 +16,10 @@ bool may_be_interrupted() noexcept { return hooks_in_force.may_be_interrupted();
 void check_interrupt() {
   if (may_be_interrupted()) hooks_in_force.check_interrupt();
 }
+
+void keep_interrupt(const Error& error) { kept_interrupt.emplace(error); }
+
+std::optional<Interrupted> take_kept_interrupt() noexcept { return std::exchange(kept_interrupt, std::nullopt); }
 
 void LockAhead::take() noexcept {
   hooks_in_force.take_ahead();

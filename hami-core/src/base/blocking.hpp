@@ -1,7 +1,10 @@
 // Every wait of the core passes here, so that a language with a global lock can let it go for the time of the wait.
 #pragma once
 
+#include <optional>
 #include <string>
+
+#include "base/error.hpp"
 
 namespace hami {
 
@@ -42,6 +45,15 @@ class GlobalLock {
 // Waits that can be given up are, by threads that may be interrupted, asked every 50 ms or so.
 bool may_be_interrupted() noexcept;
 void check_interrupt();
+
+// The user wants the thread back: this is for who called, and no outcome of a request.
+class Interrupted final : public Error {
+ public:
+  explicit Interrupted(const Error& error) : Error(error) {}
+};
+// Of a thread that was interrupted where it could not leave; its call throws it once it can. `take` ends the keeping.
+void keep_interrupt(const Error& error);
+std::optional<Interrupted> take_kept_interrupt() noexcept;
 
 // Of a thread that runs one batch after the other in a language with a global lock. Whoever is woken wants that lock, so
 // the thread takes it first: the next batch would else begin after everybody who got an answer of the last.

@@ -180,6 +180,10 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
     }
   }
   left_start();
+  if (const std::optional<Interrupted> interrupted = take_kept_interrupt()) {
+    call->give_up(*interrupted);
+    throw Interrupted(*interrupted);
+  }
   return call;
 }
 

@@ -32,8 +32,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   static std::shared_ptr<PipeState> build(const PipeConfig& config);
   ~PipeState();
 
-  // Runs the requests and waits for their outcomes. Throws Error(kPipeClosed), or if the process was forked; whatever is
-  // wrong with a single request becomes its outcome.
+  // Runs the requests and waits for their outcomes. Throws Error(kPipeClosed), if the process was forked, or, leaving all
+  // requests, Interrupted; whatever is wrong with a single request becomes its outcome.
   Ref<Call> run(std::vector<Dict> dicts, Nanoseconds timeout);
   // Starts the requests, for a caller that will not wait inside a backend. `how` is kAny if it will wait at all.
   Ref<Call> start(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete = {});

@@ -341,6 +341,7 @@ void InstanceDispatcher::make_room(std::unique_lock<std::mutex>& lock, Nanosecon
       check_interrupt();
     } catch (...) {
       interrupted = current_error();
+      keep_interrupt(*interrupted);
     }
     lock.lock();
     if (interrupted) {
