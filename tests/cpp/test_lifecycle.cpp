@@ -286,9 +286,13 @@ TEST_CASE("a caller who is interrupted while a full queue holds him up leaves wi
   gated.gate->arrived.wait_for(1);
   TestPipe::Pending waiting = pipe.submit(Value(2));
   interrupts = 1;
-  const Ref<Call> call = pipe->start(requests_of({3, 4, 5}), kNever, Inline::kAny);
-  call->wait();
-  for (std::size_t i = 0; i < 3; ++i) CHECK_EQ(outcome(*call, i).message, "interrupted");
+  int told = 0;
+  const auto tell = [&](Call& call) {
+    for (std::size_t i = 0; i < 3; ++i) CHECK_EQ(outcome(call, i).message, "interrupted");
+    ++told;
+  };
+  CHECK_THROWS_WITH_AS(pipe->start(requests_of({3, 4, 5}), kNever, Inline::kAny, tell), "interrupted", Interrupted);
+  CHECK_EQ(told, 1);
   gated.gate->open();
   CHECK(running.wait().good);
   CHECK(waiting.wait().good);

@@ -63,6 +63,29 @@ def test_errors_are_raised_in_the_task_and_the_next_one_is_served() -> None:
     asyncio.run(main())
 
 
+HOOKED = "List[InstancesRegister[Reflect[backend]], Register[DI[Batching, InstanceDispatcher[TestGated]]]]"
+FIRST = "List[InstancesRegister[Reflect[backend]], Register[S[TestGated,DI[Batching, InstanceDispatcher]]]]"
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize("entry", [HOOKED, FIRST])
+def test_the_loop_runs_on_while_something_before_the_queue_takes_its_time(entry: str, graph: bool) -> None:
+    cls = gated()
+    nodes: dict[str, Any] = {"first": {"backend": "Identity", "node_entrypoint": entry}}
+    if graph:
+        nodes["first"]["next"] = "last"
+        nodes["last"] = {"backend": "Identity"}
+
+    async def main() -> None:
+        with hami.pipe(nodes) as pipe:
+            task = asyncio.create_task(pipe.acall({"data": 1}))
+            await asyncio.get_running_loop().run_in_executor(None, cls.gate.wait_for_arrival)
+            cls.gate.open()
+            assert (await task)["result"] == 101
+
+    asyncio.run(main())
+
+
 def test_the_loop_runs_on_while_a_queue_is_full_and_cancelling_the_task_cancels_the_request() -> None:
     """`acall` awaits room, it never blocks the loop."""
     cls = gated()

@@ -50,6 +50,14 @@ def together(pipe: hami.Pipe, bad: dict[str, Any], way: str) -> tuple[BaseExcept
     return errors[1], [requests[0]["result"], requests[2]["result"]]
 
 
+@pytest.mark.parametrize("key", [1, "\ud800"])
+def test_a_request_that_is_refused_keeps_no_stale_result(key: Any) -> None:
+    request = {"data": 1, "result": "stale", key: 2}
+    with hami.pipe("Identity") as pipe, pytest.raises(hami.DataTypeError, match=r"^the keys of a request are str"):
+        pipe(request)
+    assert "result" not in request
+
+
 def submitted(pipe: hami.Pipe, request: dict[str, Any]) -> Future[Any]:
     """Submit; what submit itself refuses is told like what the future says."""
     try:

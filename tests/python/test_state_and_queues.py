@@ -59,6 +59,12 @@ def test_a_stateful_backend_has_one_instance(expression: str) -> None:
     assert told.endswith(f'node_entrypoint = "{STATEFUL}"; or set instance_num = 1')
 
 
+def test_stateful_backends_of_one_node_keep_states_of_their_own() -> None:
+    with hami.pipe("S[StateFul[AddToState],StateFul[AddToState]]") as pipe:
+        answers = pipe([{"data": 1, "req_id": "a"} for _ in range(4)])
+    assert [answer["result"] for answer in answers] == [1, 3, 6, 10]  # sums of 1, 2, 3 and 4
+
+
 def test_nodes_keep_states_of_one_req_id_side_by_side() -> None:
     @hami.register
     class NowAndThen(hami.Backend):

@@ -166,7 +166,13 @@ class PyPipe {
 
   // A snapshot; and nothing stale stays in the caller's dict.
   static Entered enter(py::dict& request) {
-    Entered made{snapshot(request), {}};
+    Entered made;
+    try {
+      made.dict = snapshot(request);
+    } catch (...) {
+      forget_result(request);
+      throw;
+    }
     if (made.dict.contains(kResult)) forget_result(request);
     if (const Value* given = made.dict.find(kEvent)) made.event = claimed_event(*given);
     return made;

@@ -48,7 +48,7 @@ class States final : public Sink {
   States(PipeContext& context, const std::string& node, BackendPtr target, Nanoseconds ttl)
       : store_(context.store()),
         store_ids_(context.store_ids()),
-        key_("state of node \"" + node + "\""),
+        key_(context.unique("state of node \"" + node + "\"")),
         target_(std::move(target)),
         ttl_(ttl) {}
 

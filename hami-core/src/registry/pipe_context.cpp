@@ -40,6 +40,12 @@ void PipeContext::clear_names() noexcept {
   while (!names_.empty()) names_.pop_back();
 }
 
+std::string PipeContext::unique(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  const std::size_t number = ++given_away_[name];
+  return number == 1 ? name : name + " (" + std::to_string(number) + ")";
+}
+
 Ref<Queue> PipeContext::queue(const std::string& name, std::optional<std::size_t> max) {
   std::lock_guard lock(mutex_);
   Ref<Queue>& queue = queues_[name];

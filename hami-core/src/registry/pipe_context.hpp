@@ -52,6 +52,8 @@ class PipeContext {
   RequestStore& store() noexcept { return store_; }
   // Held by backends that begin an id there for a value of theirs, or end one that holds nothing more: several may do so.
   std::mutex& store_ids() noexcept { return store_ids_; }
+  // `name`, or with a number behind it if it was given away before.
+  std::string unique(const std::string& name);
   // The pipe's queue of that name, made when it is first asked for. `max`, said once, is its room.
   Ref<Queue> queue(const std::string& name, std::optional<std::size_t> max = {});
 
@@ -117,6 +119,7 @@ class PipeContext {
   RequestStore store_;
   std::mutex store_ids_;
   std::mutex mutex_;  // guards all below
+  std::map<std::string, std::size_t> given_away_;
   std::map<std::string, Ref<Queue>> queues_;
   std::set<std::string> declared_queues_;  // whose room was said
   std::vector<std::string> abandoned_;

@@ -17,6 +17,8 @@ class BatchRunner {
   // Whether the requests of a batch that failed as a whole are tried again, each alone.
   void set_isolate(bool isolate) noexcept { isolate_ = isolate; }
 
+  // Whether `admit` takes microseconds and never blocks.
+  bool admits_quickly() const noexcept { return !before_gathering_ || before_gathering_->traits().quick; }
   // Everything that can be refused is refused before anything is queued. False: it has failed.
   bool admit(Request& request, std::size_t most) noexcept;
   // Returns what it took. Never throws: what the backend throws becomes the outcome.

@@ -9,7 +9,7 @@ namespace {
 
 class Batching final : public Backend {
  public:
-  bool is_asynchronous() const noexcept override { return true; }
+  bool is_asynchronous() const noexcept override { return dispatcher_ && dispatcher_->is_asynchronous(); }
 
  private:
   void init_(Init& init) override {

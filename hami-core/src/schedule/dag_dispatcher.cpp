@@ -222,13 +222,14 @@ class Router final : public Sink {
 
 class DagDispatcher final : public Backend {
  public:
-  bool is_asynchronous() const noexcept override { return true; }
+  bool is_asynchronous() const noexcept override { return asynchronous_; }
 
  private:
   void init_(Init& init) override {
     const GraphSpec& spec = init.context().graph;
     std::vector<Backend*> targets;
     for (const GraphNode& node : spec) targets.push_back(&init.context().get("node." + node.name));
+    asynchronous_ = std::all_of(targets.begin(), targets.end(), [](Backend* node) { return node->is_asynchronous(); });
     router_ = make_counted<Router>(spec, std::move(targets));
   }
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
@@ -238,6 +239,7 @@ class DagDispatcher final : public Backend {
   }
 
   Ref<Router> router_;
+  bool asynchronous_ = false;
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ class InstanceDispatcher final : public Backend,
   void stop() noexcept override;
   bool join(Nanoseconds until) noexcept override;
   bool owns_this_thread() noexcept override;
-  bool is_asynchronous() const noexcept override { return true; }
+  bool is_asynchronous() const noexcept override { return runner_->admits_quickly(); }
 
   // Before the first request.
   void set_policy(const FillPolicy& policy) { scheduler_->set_policy(policy); }
