@@ -43,7 +43,11 @@ class ExprPlanner final : public PlanContext {
  public:
   // `is_init`: scheduling names may stand in it.
   ExprPlanner(Planning& planning, NodeScope& node, Source source, bool is_init, ExprPlanner* asked_by = nullptr)
-      : planning_(planning), node_(node), source_(std::make_shared<const Source>(std::move(source))), is_init_(is_init), asked_by_(asked_by) {}
+      : planning_(planning),
+        node_(node),
+        source_(std::make_shared<const Source>(std::move(source))),
+        is_init_(is_init),
+        asked_by_(asked_by) {}
 
   Plan plan_text_of_source();
 

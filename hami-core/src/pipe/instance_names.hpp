@@ -42,8 +42,8 @@ class InstanceNames {
   bool is_registered(const std::string& name) const;
   std::vector<std::string> examples() const;
 
-  std::set<std::string> nodes_;                   // node.<name>
-  std::map<std::string, std::int64_t> counts_;    // of <name>.<i>
+  std::set<std::string> nodes_;                 // node.<name>
+  std::map<std::string, std::int64_t> counts_;  // of <name>.<i>
   std::vector<Call> calls_;
 };
 
