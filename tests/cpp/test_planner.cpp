@@ -191,6 +191,62 @@ TEST_CASE("brackets are checked by what the class declares") {
            "      ^^^^^^^^^^^^^^^^");
 }
 
+TEST_CASE("an instance that nobody registers is found before anything is made") {
+  const auto missing = [](const char* backend) {
+    const std::string text = problem_of({{"backend", backend}, {"instance_num", 3}});
+    return text.substr(text.find("instance \""), text.find("\n  in  ", text.find("instance \"")) - text.find("instance \""));
+  };
+  CHECK_EQ(problem_of({{"backend", "S[Identity,node.m]"}}),
+           "instance \"node.m\" not found; did you mean node.n?\n  in  S[Identity,node.m]   (node \"n\")\n"
+           "                 ^^^^^^");
+  CHECK_EQ(missing("Forward[n.3]"), "instance \"n.3\" not found; did you mean n.0 or n.2?");
+  CHECK_EQ(missing("Repost[n.03,n.9]"), "instance \"n.03\" not found; did you mean n.0?");
+  CHECK_EQ(missing("Observer(m.queue)"), "instance \"node.m\" not found; did you mean node.n?");
+  CHECK_EQ(missing("Send(n.queue.3)"), "instance \"n.3\" not found; did you mean n.0 or n.2?");
+  CHECK_EQ(problem_of({{"backend", "InstanceFromParam[next_one]"}, {"next_one", "somebody"}}),
+           "instance \"somebody\" not found\n  in  InstanceFromParam[next_one]   (node \"n\")\n"
+           "                        ^^^^^^^^");
+  // Not what is not built, nor what is known only when it is.
+  for (const char* good : {"S[n.0,n.2,node.n,Forward[n]]", "ModelLoader[(.onnx)Identity,(.trt)node.m]", "S[Recv(n.queue)[Identity],n.7]",
+                           "S[Send(n.queue.1),Forward[n.queue.1]]"})
+    CHECK_EQ(problem_of({{"backend", good}, {"instance_num", 3}, {"model", "a.onnx"}}).find("instance \""), std::string::npos);
+  PipeConfig config;
+  config.nodes = {{"a", {{"backend", "Identity"}, {"next", "b"}}}, {"b", {{"node_entrypoint", "List[Identity]"}}}};
+  CHECK(problems_of(config) == std::vector<std::string>{"instance \"node.b\" not found; did you mean node.a?\n"
+                                                        "  in  DagDispatcher\n      ^^^^^^^^^^^^^"});
+  config.nodes[0].keys[0].second = Value("Nobody");  // who may register what he likes
+  CHECK_EQ(problems_of(config).size(), 1u);
+}
+
+TEST_CASE("StateFul is refused in a backend of which copies are made") {
+  const std::string told = problem_of({{"backend", "S[StateFul[Identity],Identity]"}, {"instance_num", 2}});
+  CHECK_EQ(told.substr(0, told.find("\n  they")),
+           "StateFul is part of the backend of node \"n\", which has several instances\n"
+           "  in  S[StateFul[Identity],Identity]   (node \"n\")\n        ^^^^^^^^");
+  CHECK_EQ(problem_of({{"backend", "StateFul[Identity]"}}), "none");
+  CHECK_EQ(problem_of({{"backend", "Identity"}, {"instance_num", 2}, {"node_entrypoint",
+           "List[InstancesRegister[Reflect[backend]],Register[StateFul[Batching,InstanceDispatcher]]]"}}), "none");
+}
+
+TEST_CASE("what next and map take, and where keys belong") {
+  const auto headline = [](Keys keys, Keys global = {}) {
+    const std::string text = problem_of(std::move(keys), std::move(global));
+    return text.substr(0, text.find('\n'));
+  };
+  CHECK_EQ(headline({{"backend", "Identity"}, {"next", 5}}), "next takes names of nodes, as \"b,c\" or [\"b\", \"c\"], got 5");
+  CHECK_EQ(headline({{"backend", "Identity"}, {"next", make_list({Value(5)})}}),
+           "next takes names of nodes, as \"b,c\" or [\"b\", \"c\"], got 5");
+  CHECK_EQ(headline({{"backend", "Identity"}, {"map", make_list({Value("a[b:c]")})}}),
+           "map is one text, as \"det[result:data],src[data:image]\", got [\"a[b:c]\"]");
+  for (const char* key : {"next", "map", "or", "filter", "InstanceDispatcher.max"})
+    CHECK_EQ(problem_of({{"backend", "Identity"}}, {{key, "x"}}),
+             std::string("nothing uses the key \"") + key + "\"\n  in  " + key + " = \"x\"   ([global])\n      " +
+                 std::string(std::string(key).size(), '^') + "\n  it is read in a node only, not from [global]");
+  CHECK_EQ(problem_of({{"backend", "Identity"}, {"entrypoint", "E"}}),
+           "nothing uses the key \"entrypoint\"\n  in  entrypoint = \"E\"   (node \"n\")\n      ^^^^^^^^^^\n"
+           "  it stands at the top of the file, before the first table");
+}
+
 TEST_CASE("scheduling names stand in init expressions only") {
   for (const char* name : {"Batching", "InstanceDispatcher", "Register[Identity]", "InstancesRegister[Identity]"}) {
     const std::string bare = std::string(name).substr(0, std::string(name).find('['));

@@ -80,6 +80,11 @@ def first_line(error: BaseException | None) -> str:
         ({"request_size": 9}, hami.RequestError, 'request_size is 9; node "default" takes at most 4'),
         ({"request_size": 0}, hami.RequestError, "request_size is 0; it must be at least 1"),
         ({"request_size": "2"}, hami.RequestError, "request_size must be an int of at least 1, got str"),
+        (
+            {"request_size": 1 << 70},
+            hami.RequestError,
+            "request_size must be an int of at least 1, got int of more than 64 bits",
+        ),
         ({"priority": 256}, hami.RequestError, "priority is 256; it must be 0 to 255"),
         ({"deadline": "now"}, hami.DataTypeError, "timeout or deadline of the request: expected float, got str"),
         ({1: 2}, hami.DataTypeError, "the keys of a request are str, got 1"),

@@ -207,6 +207,19 @@ def test_run_shows_configuration_errors_without_a_traceback(call: Any) -> None:
     assert call("run", "TestUpper", "--text", "a", "--set", "x") == (1, "", 'error: --set takes KEY=VALUE, got "x"\n')
 
 
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [
+        ("global.sign", "--set sign=x sets it for all nodes"),
+        ("entrypoint", "write it into a file"),
+        ("providers.TestUpper", "write it into a file"),
+    ],
+)
+def test_what_is_no_key_of_a_node_cannot_be_set(call: Any, key: str, instead: str) -> None:
+    told = f'--set takes keys of nodes, got "{key}"; {instead}'
+    assert call("run", "TestUpper", "--text", "a", "--set", f"{key}=x") == (1, "", f"error: {told}\n")
+
+
 def test_run_shows_a_traceback_on_request(call: Any) -> None:
     with pytest.raises(hami.ConfigError):
         call("run", "none.toml", "--text", "a", "--traceback")

@@ -78,6 +78,25 @@ def test_plugins_lists_states_and_fails_if_one_is_broken(hami_command: Run, site
     assert rows["native"].endswith("/libacme_native.so: cannot open shared object file: No such file or directory")
 
 
+def test_plugins_tells_of_a_name_that_the_core_has(hami_command: Run, site: Site) -> None:
+    write_plugin(site.folder, "acme-same", "1.0", "Identity", "AcmeSame")
+    done = hami_command("plugins", site=site.folder, HAMI_PLUGINS="same")
+    assert done.returncode == 0
+    assert '  backend "Identity" is one of the core; that of acme-same is acme-same::Identity\n' in done.stdout
+
+
+def test_damaged_metadata_is_a_problem(hami_command: Run, site: Site) -> None:
+    info = write_plugin(site.folder, "acme-torn", "1.0", "AcmeTorn")
+    (info / "METADATA").unlink()
+    told = f"its metadata in {info} is damaged: it has no METADATA with a name; remove it, or install acme_torn again"
+    done = hami_command("plugins", site=site.folder)
+    assert done.returncode == 1
+    assert told in done.stdout
+    done = hami_command("doctor", site=site.folder)
+    assert done.returncode == 1
+    assert f"problem: acme_torn (unknown version) is broken: {told}\n" in done.stdout
+
+
 def test_plugins_may_add_commands(hami_command: Run, site: Site) -> None:
     site.install("acme-good", "acme-exits")
     done = hami_command("acme", "world", site=site.folder)

@@ -78,6 +78,14 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
       ^^^^^^^^^^""",
         ),
         (
+            {"a": [{"backend": "Identity"}, {}]},
+            """[[a]] is a list of tables, and a node is one table
+  in  a = [{…}, {…}]
+      ^
+  write [a]""",
+        ),
+        ("two.toml ", '"two.toml " ends in white space; did you mean "two.toml"?'),
+        (
             {"a": {}, "providers": "x"},
             """providers is a table, as ResizeMat = "hami-image", got "x"
   in  providers = "x"

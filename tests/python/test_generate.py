@@ -151,11 +151,29 @@ def test_a_parameter_that_nobody_declares_is_an_error() -> None:
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe("Z(stp=1)")
     assert str(caught.value) == (
-        'unknown parameter "stp" for Z; no backend of its body declares it\n'
+        'unknown parameter "stp" for Z; did you mean "step"?\n'
         '  in  Z(stp=1)   (node "default")\n'
         "        ^^^\n"
         "  its body is  A[B]"
     )
+
+
+def test_a_default_that_nobody_declares_is_an_error() -> None:
+    hami.generate("Z", "S[A,Reflect[post]]", step="d", post="B", colour="red")
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe({"backend": "Z(step=u)", "post": "C"})
+    assert str(caught.value) == (
+        'unknown parameter "colour" in the defaults of Z; no backend of its body declares it\n'
+        '  in  Z(step=u)   (node "default")\n'
+        "      ^\n"
+        "  its body is  S[A,Reflect[post]]"
+    )
+
+
+@pytest.mark.parametrize("expression", [5, None, b"A", ["A"], Trace])
+def test_a_body_is_text(expression: Any) -> None:
+    with pytest.raises(hami.ConfigError, match='"Z" is generated from an expression in quotes, as "S\\[A,B\\]", got '):
+        hami.generate("Z", expression)
 
 
 def test_a_body_that_is_no_expression_is_refused_at_once() -> None:

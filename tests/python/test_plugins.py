@@ -222,7 +222,7 @@ def test_metadata_whose_files_are_gone_hide_nothing(site: Site) -> None:
     assert plugins.find("AcmeMoved").owner == "acme-moved"
 
 
-def test_leftover_metadata_breaks_nothing(site: Site) -> None:
+def test_damaged_metadata_is_told_and_breaks_nothing_else(site: Site) -> None:
     site.install("acme-good")
     (site.folder / "empty-1.0.dist-info").mkdir()
     bare = site.folder / "bare-1.0.dist-info"
@@ -232,9 +232,21 @@ def test_leftover_metadata_breaks_nothing(site: Site) -> None:
     (torn / "entry_points.txt").write_bytes(b"[hami.backends]\nTorn = \xff\xfe\n")
     senseless = write_metadata(site.folder, "acme-senseless", "1.0")
     (senseless / "entry_points.txt").write_text("hami hami\n[hami\n= =")
+    half = write_metadata(site.folder, "acme-half", "1.0")
+    (half / "entry_points.txt").write_text("[hami.backends]\nHalf\n")
     gone = write_metadata(site.folder, "acme-gone", "1.0", {"hami.backends": {"Gone": "acme_gone"}})
     plugins = site.plugins()
-    assert [record.distribution for record in plugins.records()] == ["acme-gone", "acme-good"]
+    records = plugins.records()
+    assert [record.distribution for record in records if record.state == "unused"] == ["acme-gone", "acme-good"]
+    told = {record.distribution: record.error for record in records if record.state == "broken"}
+    assert told == {
+        name: f"its metadata in {folder} is damaged: {reason}; remove it, or install {name} again"
+        for name, folder, reason in (
+            ("bare", bare, "it has no METADATA with a name"),
+            ("acme-torn", torn, "its entry_points.txt is no UTF-8 text"),
+            ("acme-half", half, "its entry_points.txt is no list of entry points"),
+        )
+    }
     assert plugins.find("AcmeEcho").owner == "acme-good"
     with pytest.raises(hami.PluginError) as caught:
         plugins.find("Gone")
@@ -242,6 +254,13 @@ def test_leftover_metadata_breaks_nothing(site: Site) -> None:
     assert str(caught.value) == (
         "backend \"Gone\" is provided by acme-gone 1.0, which failed to load: No module named 'acme_gone'"
     )
+
+
+def test_an_entry_point_may_have_extras(site: Site) -> None:
+    info = write_plugin(site.folder, "acme-fast", "1.0", "AcmeFast")
+    file = info / "entry_points.txt"
+    file.write_text(file.read_text().replace("acme_fast_plugin", "acme_fast_plugin [gpu,cpu]"))
+    assert site.plugins().find("AcmeFast").owner == "acme-fast"
 
 
 def test_metadata_without_the_pluggy_group_uses_the_distribution_as_plugin_name(site: Site) -> None:

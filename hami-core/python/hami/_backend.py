@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hami._errors import PluginError
+from hami._errors import ConfigError, PluginError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ def make_generated(name: str, expression: str, defaults: Mapping[str, Any], *, o
     from hami._describe import check_name
 
     check_name(name)
+    if not isinstance(expression, str):
+        raise ConfigError(f'"{name}" is generated from an expression in quotes, as "S[A,B]", got {expression!r}')
     _core.print_expression(expression, f'the expression of "{name}"')
     return _core.generated_class(name, expression, owner=owner, defaults=dict(defaults))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hami import _core
 from hami._config import read
-from hami._config_document import Document, Entry, Section
+from hami._config_document import RESERVED, Document, Entry, Section
 from hami._config_reader import LoadedConfig
 from hami._errors import ConfigError
 from hami._plugin_messages import describe_exception
@@ -39,6 +39,9 @@ def _apply(document: Document, setting: str) -> None:
         raise ConfigError(f'--set takes KEY=VALUE, got "{setting}"')
     nodes = document.nodes
     node, dot, rest = key.partition(".")
+    if node in RESERVED:
+        instead = f"--set {rest}={value} sets it for all nodes" if node == "global" and dot else "write it into a file"
+        raise ConfigError(f'--set takes keys of nodes, got "{key}"; {instead}')
     if dot and node in nodes:
         section, key = nodes[node], rest
     elif len(nodes) == 1:

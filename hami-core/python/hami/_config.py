@@ -57,6 +57,8 @@ def _document(source: Any, known_backend: KnownBackend, problems: Problems) -> D
         path = os.fspath(source)
         return _from_file(on_disk(os.fsdecode(path)), None, problems)
     if isinstance(source, str):
+        if source.rstrip().endswith(".toml"):
+            raise ConfigError(f'"{source}" ends in white space; did you mean "{source.rstrip()}"?')
         pipeline = _pipeline_named(source, known_backend)
         if pipeline is None:
             return document_of({"backend": source}, problems)

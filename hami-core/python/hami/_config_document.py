@@ -76,6 +76,10 @@ def document_of(
     return _Taking(problems, label, lines or {}).document(data)
 
 
+def _is_array_of_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
+
+
 class _Taking:
     def __init__(self, problems: Problems, label: str, lines: Mapping[Path, int]) -> None:
         self.problems = problems
@@ -89,6 +93,10 @@ class _Taking:
             path = (key,)
             if not isinstance(value, Mapping) and not (isinstance(key, str) and is_text(key)):
                 self.problems.add(f"a key is not text: {got(key)}", place=self.place(path))
+            elif _is_array_of_tables(value) and key not in RESERVED:
+                headline = f"[[{key}]] is a list of tables, and a node is one table"
+                self.problems.add(headline, key, value, place=self.place(path), hint=f"write [{key}]")
+                made.sections[key] = Section(self.header(path), self.keys(key, value[0]))
             elif not isinstance(value, Mapping) or key in SETTINGS:
                 made.top[key] = Entry(value, self.place(path))
             elif key == "providers":

@@ -167,8 +167,8 @@ def pipe(source: Any) -> Pipe:
         hami.pipe("S[DecodeMat,ResizeMat(224,224)]")    # an expression
         hami.pipe("ocr")                                # a pipeline that a plugin packages
 
-    Raises ConfigError, BackendNotFound or PluginError, with all that is wrong, before anything is loaded; and whatever
-    a backend's init raises.
+    Raises ConfigError, BackendNotFound, PluginError, or NotFound for an instance that nobody registers, with all that
+    is wrong, before anything is loaded; and whatever a backend's init raises.
     """
     return Pipe(source)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hami._errors import PluginError
 from hami._native_loading import Refused
 from hami._plugin_messages import describe_exception
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hami._core import BackendClass
 
 GROUPS = {"hami", "hami.backends", "hami.pipelines"}
+_OURS = re.compile(r"^\[hami[.\]]", re.M)  # in an entry_points.txt
 
 
 def normalised(distribution: str) -> str:
@@ -118,8 +120,11 @@ class Index:
         self.plugins: list[Plugin] = []
         self.pipelines: dict[str, list[Pipeline]] = {}
         self.path_state = path_state(folders)
-        for distribution, version, entry_points in _distributions():
+        damaged: list[Plugin] = []
+        for distribution, version, entry_points in _distributions(damaged):
             self._add(distribution, version, entry_points)
+        for plugin in damaged:
+            self._keep(plugin)
         for plugin in _bare_libraries(folders):
             self._keep(plugin)
 
@@ -127,15 +132,16 @@ class Index:
         by_module: dict[str, Plugin] = {}
         for entry in entry_points:
             if entry.group == "hami":
-                by_module[entry.value] = Plugin(entry.name, distribution, version, entry.value)
+                by_module[_place(entry)] = Plugin(entry.name, distribution, version, _place(entry))
         for entry in entry_points:
             if entry.group == "hami.backends":
                 # Without an entry in the group `hami` the distribution's name serves as the plugin's.
-                owner = by_module.setdefault(entry.value, Plugin(distribution, distribution, version, entry.value))
+                place = _place(entry)
+                owner = by_module.setdefault(place, Plugin(distribution, distribution, version, place))
                 if entry.name not in owner.promised:
                     owner.promised.append(entry.name)
             elif entry.group == "hami.pipelines":
-                pipeline = Pipeline(entry.name, distribution, version, entry.value)
+                pipeline = Pipeline(entry.name, distribution, version, _place(entry))
                 self.pipelines.setdefault(entry.name, []).append(pipeline)
         for plugin in by_module.values():
             self._keep(plugin)
@@ -160,6 +166,11 @@ class Index:
         self.plugins = [loaded.get(plugin.identity, plugin) for plugin in self.plugins]
 
 
+def _place(entry: metadata.EntryPoint) -> str:
+    """Return what an entry point names, without the extras that may stand behind it: "package.module [gpu]"."""
+    return entry.value.partition("[")[0].strip()
+
+
 def _bare_libraries(folders: str) -> Iterator[Plugin]:
     """Yield a plugin for each library in the folders of HAMI_PLUGIN_PATH: libacme.so is the plugin acme."""
     for folder in filter(None, folders.split(os.pathsep)):
@@ -180,25 +191,52 @@ def path_state(folders: str = "") -> list[tuple[str, int]]:
     return state
 
 
-def _distributions() -> Iterator[tuple[str, str, list[metadata.EntryPoint]]]:
-    """Yield name, version and entry points of every distribution with any in our groups, sorted by name."""
+def _distributions(damaged: list[Plugin]) -> Iterator[tuple[str, str, list[metadata.EntryPoint]]]:
+    """Yield name, version and entry points of every distribution with any in our groups, sorted by name.
+
+    Those that would have some, but whose metadata nobody can read, are added to `damaged`.
+    """
     importlib.invalidate_caches()
     names: dict[str, str] = {}
     for found in metadata.distributions():
         # Most distributions have nothing for us, a leftover folder may lack any file: neither may cost or break much.
         try:
-            if "hami" in (found.read_text("entry_points.txt") or "") and (name := _name_of(found)):
-                names.setdefault(normalised(name), name)
+            text = found.read_text("entry_points.txt") or ""
+        except UnicodeDecodeError as error:
+            if _OURS.search(error.object.decode(errors="replace")):
+                damaged.append(_damaged(found, "its entry_points.txt is no UTF-8 text"))
+            continue
         except Exception:
             continue
+        if "hami" not in text:
+            continue
+        if name := _name_of(found):
+            names.setdefault(normalised(name), name)
+        elif _OURS.search(text):
+            damaged.append(_damaged(found, "it has no METADATA with a name"))
     for _, name in sorted(names.items()):
         try:
             used = _in_use(list(metadata.distributions(name=name)))
+        except Exception:
+            continue
+        try:
             entry_points = [entry for entry in used.entry_points if entry.group in GROUPS]
         except Exception:
+            if _OURS.search(used.read_text("entry_points.txt") or ""):
+                damaged.append(_damaged(used, "its entry_points.txt is no list of entry points"))
             continue
         if entry_points:
             yield name, _version_of(used), entry_points
+
+
+def _damaged(found: metadata.Distribution, reason: str) -> Plugin:
+    """Return a plugin that stands for a distribution of which no more is known than that it is one."""
+    folder = str(getattr(found, "_path", ""))
+    name = _name_of(found) or os.path.basename(folder).partition("-")[0] or "(no name)"
+    plugin = Plugin(name, name, _version_of(found), "")
+    where = f" in {folder}" if folder else ""
+    plugin.fail(PluginError(f"its metadata{where} is damaged: {reason}; remove it, or install {name} again"))
+    return plugin
 
 
 def _in_use(copies: list[metadata.Distribution]) -> metadata.Distribution:

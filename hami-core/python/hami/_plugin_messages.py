@@ -76,6 +76,10 @@ def conflict(name: str, owners: Sequence[str]) -> PluginError:
     )
 
 
+def name_of_the_core(name: str, distribution: str) -> str:
+    return f'backend "{name}" is one of the core; that of {distribution} is {distribution}::{name}'
+
+
 def blocked(name: str, distribution: str, setting: str) -> PluginError:
     return _unusable(name, distribution, f"is blocked by HAMI_PLUGINS={setting}")
 

@@ -216,7 +216,11 @@ class Plugins:
     def _remarks(self, plugin: Plugin) -> Iterator[str]:
         if plugin.seconds is not None and plugin.seconds >= SLOW:
             yield messages.slow(plugin.seconds)
+        core = {name for name, handle in _defined().items() if handle.owner == CORE}
         for name in dict.fromkeys((*plugin.promised, *plugin.classes)):
+            if name in core:
+                yield messages.name_of_the_core(name, plugin.distribution)
+                continue
             owners = self._distributions(self.index().owners(name))
             if plugin.distribution in owners and len(owners) > 1:
                 yield messages.conflict(name, owners).headline

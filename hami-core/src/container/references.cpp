@@ -56,12 +56,15 @@ Plan plan_instance_from_param(PlanContext& context, const Expr& expr) {
   if (plan.instance.empty())
     context.problem(expr.phases[0][0].span, "the node has no `" + key + "` that names an instance",
                     "give  " + key + " = \"node.…\"  in the node");
+  else
+    context.call_instance(expr.phases[0][0].span, plan.instance);
   return plan;
 }
 
-Plan plan_forward(PlanContext&, const Expr& expr) {
+Plan plan_forward(PlanContext& context, const Expr& expr) {
   Plan plan;
   plan.instance = expr.phases[0][0].expr->name;
+  context.call_instance(expr.phases[0][0].span, plan.instance);
   plan.label = "Forward[" + plan.instance + "]";
   return plan;
 }

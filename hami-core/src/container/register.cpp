@@ -54,6 +54,7 @@ void register_registers(Registry& registry) {
   instances.brackets = {true, {Phase{}}};
   instances.schedules = true;
   instances.owns_threads = true;
+  instances.makes_copies = true;
   instances.create = [] { return std::make_shared<InstancesRegister>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(instances)));
 }

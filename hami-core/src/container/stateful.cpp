@@ -225,6 +225,11 @@ class States final : public Sink {
 
 thread_local States::Starting* States::Starting::innermost = nullptr;
 
+constexpr const char* kRefusesCopies =
+    "they would run requests of one req_id at the same time. Take it out of the backend and put it before all instances: "
+    "node_entrypoint = \"List[InstancesRegister[Reflect[backend]], Register[StateFul[Batching, InstanceDispatcher]]]\"; "
+    "or set instance_num = 1";
+
 class StateFul final : public Forwarding {
  public:
   ~StateFul() override {
@@ -242,14 +247,13 @@ class StateFul final : public Forwarding {
     context_ = init.shared_context();
     states_ = make_counted<States>(*context_, init.node(), target_, ttl ? from_milliseconds(*ttl) : kNever);
   }
-  // Each would keep turns of its own over states that all of them share: what one leaves, another overwrites.
+  // Each would keep turns of its own over states that all of them share: what one leaves, another overwrites. What else
+  // serves the queue of a node is not known before.
   static void refuse_further_instances(const Init& init) {
     if (init.instance().value_or(0) == 0) return;
     throw Error(ErrorCode::kConfig,
                 "StateFul is part of the backend of node \"" + init.node() +
-                    "\", which has several instances; they would run requests of one req_id at the same time. Take it "
-                    "out of the backend and put it before all instances: node_entrypoint = \"List[InstancesRegister["
-                    "Reflect[backend]], Register[StateFul[Batching, InstanceDispatcher]]]\"; or set instance_num = 1");
+                    "\", which has several instances; " + kRefusesCopies);
   }
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
   void post_(Batch batch, Inline how) override { states_->post(batch, how); }
@@ -272,6 +276,7 @@ void register_stateful(Registry& registry) {
   cls.range = "that of its first item";
   cls.params = parse_param_specs("ttl: duration? 'how long a state is kept without a request; None: as long as the pipe'");
   cls.brackets = {true, {Phase{1, Phase::kMany}}};
+  cls.refuses_copies = kRefusesCopies;
   cls.create = [] { return std::make_shared<StateFul>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
 }

@@ -37,13 +37,13 @@ bool ExprPlanner::within_limits(Span span) {
                                                                  : nullptr;
   if (!too_much) return true;
   planning_.too_large = Error(ErrorCode::kConfig,
-                              message_with_caret(std::string("the pipeline ") + too_much, source_.text, span, source_.where,
+                              message_with_caret(std::string("the pipeline ") + too_much, source_->text, span, source_->where,
                                                  "every use of a key or of a generated backend counts"));
   return false;
 }
 
 Expr ExprPlanner::parse_source() {
-  planning_.text_bytes += source_.text.size();
+  planning_.text_bytes += source_->text.size();
   if (!within_limits({0, 1})) throw SyntaxError({}, "");
   std::string text;
   const auto lookup = [&](const std::string& key) -> const std::string* {
@@ -53,7 +53,7 @@ Expr ExprPlanner::parse_source() {
     text = found.value->kind() == Kind::kStr ? std::string(found.value->as_text()) : show_value(*found.value);
     return &text;
   };
-  return substitute(parse(source_.text), lookup);
+  return substitute(parse(source_->text), lookup);
 }
 
 Plan ExprPlanner::plan_text_of_source() {
@@ -119,7 +119,7 @@ Plan ExprPlanner::filtered(Plan backend) {
 
 // It stands where this planner's own text does: the same uses of generated backends and of keys are around it.
 Plan ExprPlanner::plan_text(const std::string& text) {
-  ExprPlanner planner(planning_, node_, {text, source_.where}, false, asked_by_);
+  ExprPlanner planner(planning_, node_, {text, source_->where}, false, asked_by_);
   planner.generation_ = generation_;
   planner.key_ = key_;
   return planner.plan_text_of_source();
@@ -130,15 +130,19 @@ void ExprPlanner::skip_expr(const Expr& expr) {
   const std::size_t before = planning_.problems.size();
   Explanation* const explanation = std::exchange(planning_.explanation, nullptr);
   std::set<std::string> causes = planning_.causes;
+  InstanceNames instances = std::exchange(planning_.instances, {});
   plan_expr(expr);
+  planning_.instances = std::move(instances);
   planning_.causes = std::move(causes);
   planning_.explanation = explanation;
   planning_.problems.erase(planning_.problems.begin() + static_cast<std::ptrdiff_t>(before), planning_.problems.end());
 }
 
 void ExprPlanner::add(ErrorCode code, Span span, const std::string& headline, const std::string& hint) {
-  planning_.problems.emplace_back(code, message_with_caret(headline, source_.text, span, source_.where, hint));
+  planning_.problems.emplace_back(code, message_with_caret(headline, source_->text, span, source_->where, hint));
 }
+
+void ExprPlanner::call_instance(Span span, const std::string& name) { planning_.instances.call(name, {span, source_}); }
 
 void ExprPlanner::problem(Span span, const std::string& headline, const std::string& hint) {
   if (headline.empty()) return;  // of an unknown value, which the user has been told of
@@ -159,13 +163,17 @@ Plan ExprPlanner::plan_existing(const Expr& expr) {
     }
   }
   if (expr.distribution.empty() && expr.name.find('.') != std::string::npos) {
-    if (!bare) problem(expr.span, "\"" + expr.name + "\" is an instance; it takes no parameters and no brackets", "");
     plan.instance = expr.name;
+    if (bare)
+      call_instance(expr.span, expr.name);
+    else
+      problem(expr.span, "\"" + expr.name + "\" is an instance; it takes no parameters and no brackets", "");
   }
   return plan;
 }
 
 ClassPtr ExprPlanner::find_class(const Expr& expr) {
+  if (expr.distribution.empty()) planning_.names.insert(expr.name);
   try {
     return Registry::instance().find(expr.name, expr.distribution, node_.config().providers);
   } catch (const MissingBackend& missing) {
@@ -201,6 +209,10 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
   if (cls.expand) return cls.expand(*this, expr);
   plan.traits = cls.traits;
   read_params(expr, cls, plan);
+  if (!cls.refuses_copies.empty() && planning_.copies > 1)
+    problem(expr.name_span, expr.name + " is part of the backend of node \"" + node_.name() + "\", which has several instances",
+            cls.refuses_copies);
+  planning_.instances.note(plan, node_, {expr.name_span, source_});
   plan_items(expr, cls, plan);
   return plan;
 }
@@ -264,6 +276,8 @@ void ExprPlanner::check_when(const Item& item, const Phase& phase, const Backend
 
 void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& plan) {
   const std::size_t outer_scope = scope_.size();
+  const std::int64_t copies = planning_.copies;
+  if (const Value* count = cls.makes_copies ? plan.params.find("instance_num") : nullptr) planning_.copies = count->as_int();
   for (std::size_t i = 0; i < expr.phases.size(); ++i) {
     const Phase& phase = cls.brackets.phases[i];
     plan.phases.emplace_back();
@@ -277,6 +291,7 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
         add_traits(plan.traits, planned.plan->traits);
       } else {
         planned.text = item.expr->name;
+        if (phase.kind == ItemKind::kInstance && plan.phases.back().empty()) call_instance(item.span, planned.text);
       }
       if (!item.alias.empty() && !(cls.binds_names && i == 0))
         problem(item.alias_span, "an alias means nothing to " + cls.name, "aliases name the items of IoC before its `;`");
@@ -287,6 +302,7 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
       plan.phases.back().push_back(std::move(planned));
     }
   }
+  planning_.copies = copies;
   scope_.resize(outer_scope);
   if (cls.owns_threads) plan.traits.threads = Threads::kConcurrent;
 }

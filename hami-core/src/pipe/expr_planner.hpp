@@ -1,6 +1,7 @@
 // Plans one expression text of one node: names to classes, brackets and parameters checked, children planned.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "base/error.hpp"
 #include "pipe/explanation.hpp"
+#include "pipe/instance_names.hpp"
 #include "pipe/node_scope.hpp"
 #include "registry/generated.hpp"
 #include "registry/plan.hpp"
@@ -25,6 +27,9 @@ inline constexpr std::size_t kMaxNested = 1000;
 struct Planning {
   std::vector<Error> problems;
   std::set<std::string> causes;    // why names could not be found, of those that were told
+  std::set<std::string> names;     // of backends, without a distribution, that were looked for
+  InstanceNames instances;
+  std::int64_t copies = 1;         // that are made of what is being planned
   std::size_t last_binding = 0;
   std::size_t backends = 0;        // planned so far
   std::size_t text_bytes = 0;      // read so far
@@ -34,17 +39,15 @@ struct Planning {
   Explanation* explanation = nullptr;   // null: nobody asks for one
 };
 
-// Where a text was found.
-struct Source {
-  std::string text;
-  std::string where;
-};
-
 class ExprPlanner final : public PlanContext {
  public:
   // `is_init`: scheduling names may stand in it.
   ExprPlanner(Planning& planning, NodeScope& node, Source source, bool is_init, ExprPlanner* asked_by = nullptr)
-      : planning_(planning), node_(node), source_(std::move(source)), is_init_(is_init), asked_by_(asked_by) {}
+      : planning_(planning),
+        node_(node),
+        source_(std::make_shared<const Source>(std::move(source))),
+        is_init_(is_init),
+        asked_by_(asked_by) {}
 
   Plan plan_text_of_source();
 
@@ -55,6 +58,7 @@ class ExprPlanner final : public PlanContext {
   Plan plan_text(const std::string& text) override;
   Plan plan_generated(const GeneratedBody& body, const Expr& use) override;
   void skip_expr(const Expr& expr) override;
+  void call_instance(Span span, const std::string& name) override;
   void problem(Span span, const std::string& headline, const std::string& hint) override;
 
  private:
@@ -68,7 +72,7 @@ class ExprPlanner final : public PlanContext {
   struct Generation {
     const GeneratedBody* body;
     std::vector<Arg> args;        // of the use
-    std::set<std::string> used;
+    std::set<std::string> asked;  // parameters that the body would take
     const Expr* foreign;          // the piece of the tree that stands in the text of who asks, …
     const Expr* original;         // … as it stands there
   };
@@ -99,7 +103,7 @@ class ExprPlanner final : public PlanContext {
 
   Planning& planning_;
   NodeScope& node_;
-  Source source_;
+  std::shared_ptr<const Source> source_;
   bool is_init_;
   ExprPlanner* asked_by_;
   Generation* generation_ = nullptr;

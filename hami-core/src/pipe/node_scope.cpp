@@ -13,7 +13,8 @@ bool NodeScope::is_unknown(const std::string& section, const std::string& key) c
 }
 
 NodeScope::Found NodeScope::find_own(const std::string& key) {
-  know(key);
+  known_.insert(key);
+  global_.own.insert(key);
   if (section_ && key == "node_name") return {&node_name_, name(), key};
   if (is_unknown(name(), key)) return {&kUnknown, name(), key, true};
   const auto found = values_.find(key);
@@ -24,6 +25,7 @@ NodeScope::Found NodeScope::find_own(const std::string& key) {
 
 NodeScope::Found NodeScope::find(const std::string& key) {
   const Found own = find_own(key);
+  global_.known.insert(key);
   const auto found = global_.values.find(key);
   if (found != global_.values.end()) global_.used.insert(key);  // also where the node's own hides it
   if (own.value) return own;

@@ -20,6 +20,7 @@ struct GlobalScope {
   std::map<std::string, const Value*> values;
   std::set<std::string> used;
   std::set<std::string> known;  // keys that something would have used, for suggestions
+  std::set<std::string> own;    // keys that a node alone may have
   bool complete = true;         // of every node
 };
 
@@ -52,10 +53,6 @@ class NodeScope {
   void give_up() noexcept { complete_ = global_.complete = false; }
   bool complete() const noexcept { return complete_; }
   const std::set<std::string>& known() const noexcept { return known_; }
-  void know(const std::string& key) {
-    known_.insert(key);
-    global_.known.insert(key);
-  }
 
  private:
   static const std::string kNowhere;

@@ -1,4 +1,5 @@
 // ExprPlanner: the body of a generated backend in the place of its name.
+#include "base/near.hpp"
 #include "base/visible.hpp"
 #include "lang/parse.hpp"
 #include "pipe/expr_planner.hpp"
@@ -28,14 +29,22 @@ Plan ExprPlanner::plan_generated(const GeneratedBody& body, const Expr& use) {
   Generation generation{&body, use.args, {}, nullptr, nullptr};
   for (const Arg& arg : use.args)
     if (arg.key.empty()) problem(arg.value_span, "a generated backend takes named parameters, got " + in_quotes(arg.value), "");
-  Source source{body.text, "generated backend " + body.name + (source_.where.empty() ? "" : ", " + source_.where)};
+  Source source{body.text, "generated backend " + body.name + (source_->where.empty() ? "" : ", " + source_->where)};
   ExprPlanner planner(planning_, node_, std::move(source), is_init_, this);
   planner.generation_ = &generation;
   Plan plan = planner.plan_body(use);
+  const std::vector<std::string> asked(generation.asked.begin(), generation.asked.end());
+  const auto report = [&](Span span, const std::string& key, const std::string& where) {
+    if (generation.asked.count(key)) return;
+    const std::string near = did_you_mean(near_names(key, asked), true);
+    problem(span, "unknown parameter \"" + key + "\" " + where + body.name +
+                      (near.empty() ? "; no backend of its body declares it" : near),
+            "its body is  " + body.text);
+  };
   for (const Arg& arg : use.args)
-    if (!arg.key.empty() && !generation.used.count(arg.key))
-      problem(arg.key_span, "unknown parameter \"" + arg.key + "\" for " + body.name + "; no backend of its body declares it",
-              "its body is  " + body.text);
+    if (!arg.key.empty()) report(arg.key_span, arg.key, "for ");
+  if (node_.complete())  // else it may be one of a backend that is not known
+    for (const auto& [key, value] : body.defaults) report(use.name_span, key, "in the defaults of ");
   plan.label = use.name;
   return plan;
 }
@@ -56,12 +65,11 @@ Plan ExprPlanner::plan_body(const Expr& use) {
 
 // The innermost use that names it.
 ExprPlanner::Given ExprPlanner::given(const std::string& name) {
-  for (const ExprPlanner* planner = this; planner && planner->generation_; planner = planner->asked_by_)
-    for (const Arg& arg : planner->generation_->args) {
-      if (arg.key != name) continue;
-      planner->generation_->used.insert(name);
-      return {&arg, planner->asked_by_};
-    }
+  for (const ExprPlanner* planner = this; planner && planner->generation_; planner = planner->asked_by_) {
+    planner->generation_->asked.insert(name);
+    for (const Arg& arg : planner->generation_->args)
+      if (arg.key == name) return {&arg, planner->asked_by_};
+  }
   return {};
 }
 

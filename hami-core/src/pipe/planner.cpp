@@ -35,7 +35,10 @@ class PipePlanner {
     while (spread_retry_unsafe()) continue;
     for (std::size_t i = 0; i < scopes.size(); ++i) report_unused(config_.nodes[i], scopes[i]);
     report_unused_global();
+    report_unused_providers();
     for (const GraphProblem& problem : check_graph(plan_.graph)) report_graph(problem);
+    if (global_.complete)  // else who registers what is not known
+      for (const Error& error : planning_.instances.missing()) planning_.problems.push_back(error);
     return {std::move(plan_), std::move(planning_.problems)};
   }
 
@@ -83,15 +86,22 @@ class PipePlanner {
         report(error.message(), key, *found.value, "", scope.where(node.name, key));
       }
     };
+    const auto text_of = [](const Value& value, const char* expected) {
+      if (value.kind() == Kind::kStr) return std::string(value.as_text());
+      throw Error(ErrorCode::kConfig, std::string(expected) + ", got " + show_value(value));
+    };
     read("next", [&](const Value& value) {
+      constexpr const char* kExpected = "next takes names of nodes, as \"b,c\" or [\"b\", \"c\"]";
       if (value.kind() == Kind::kList) {
         const ListObject& names = value.as_list();
-        for (std::size_t i = 0; i < names.size(); ++i) node.next.emplace_back(names.at(i).as_text());
+        for (std::size_t i = 0; i < names.size(); ++i) node.next.push_back(text_of(names.at(i), kExpected));
       } else {
-        node.next = parse_next(std::string(value.as_text()));
+        node.next = parse_next(text_of(value, kExpected));
       }
     });
-    read("map", [&](const Value& value) { node.map = parse_map(std::string(value.as_text())); });
+    read("map", [&](const Value& value) {
+      node.map = parse_map(text_of(value, "map is one text, as \"det[result:data],src[data:image]\""));
+    });
     read("or", [&](const Value& value) {
       ParamSpec spec;
       spec.name = "or";
@@ -159,15 +169,29 @@ class PipePlanner {
         report_unused_key(config_.global, entry.first, global_.known, scope.where("global", entry.first));
   }
 
+  void report_unused_providers() {
+    if (!global_.complete) return;
+    const std::vector<std::string> names(planning_.names.begin(), planning_.names.end());
+    for (const auto& [name, distribution] : config_.providers)
+      if (!planning_.names.count(name))
+        report("no expression uses the backend \"" + name + "\" of [providers]" + did_you_mean(near_names(name, names), true),
+               "providers." + name, Value(distribution), "", NodeScope(global_, nullptr).where("", "providers." + name));
+  }
+
   void report_unused_key(const PipeConfig::Section& section, const std::string& key, const std::set<std::string>& known,
                          const std::string& where) {
     const bool is_qualified = key.find('.') != std::string::npos;
     std::vector<std::string> candidates;
     for (const std::string& name : known)
       if (is_qualified || name.find('.') == std::string::npos) candidates.push_back(name);
-    const std::vector<std::string> near = near_names(key, candidates);
+    const bool of_nodes = &section == &config_.global && global_.own.count(key) && !global_.known.count(key);
+    const bool of_file = key == "entrypoint" || key == "dag_entrypoint";
+    const bool elsewhere = of_nodes || of_file;
+    const std::vector<std::string> near = elsewhere ? std::vector<std::string>() : near_names(key, candidates);
     std::string all;  // for a key that somebody knows from elsewhere, as batch_size
-    if (near.empty() && !is_qualified)
+    if (of_nodes) all = "it is read in a node only, not from [global]";
+    if (of_file) all = "it stands at the top of the file, before the first table";
+    if (near.empty() && !is_qualified && !elsewhere)
       for (const std::string& name : candidates)
         if (name != "node_name") all += (all.empty() ? "the keys here are " : ", ") + name;
     for (const auto& [name, value] : section.keys)

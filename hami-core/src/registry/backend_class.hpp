@@ -56,7 +56,10 @@ struct BackendClass {
   bool reads_settings = false;    // may have key=value among its bracket items
   bool schedules = false;         // has a meaning only in a node's init expression
   bool owns_threads = false;      // what is inside runs on threads that this class provides
+  bool makes_copies = false;      // makes `instance_num` of its item
   bool binds_names = false;       // the items of its first phase are visible in all later ones
+  // What to do where several copies of a backend would each have one; empty: they may.
+  std::string refuses_copies = {};
   // Replaces the expression by another one when the pipe is planned (Reflect).
   std::function<Plan(PlanContext& context, const Expr& expr)> expand = {};
 };

@@ -56,6 +56,8 @@ class PlanContext {
   virtual Plan plan_generated(const GeneratedBody& body, const Expr& use) = 0;
   // Counts the keys that a piece would use, without building it or complaining about it.
   virtual void skip_expr(const Expr& expr) = 0;
+  // Notes that what is planned calls an instance of the pipe.
+  virtual void call_instance(Span span, const std::string& name) = 0;
   // Notes a mistake at `span` of the asking expression's text and goes on.
   virtual void problem(Span span, const std::string& headline, const std::string& hint) = 0;
 };

@@ -34,6 +34,15 @@ std::size_t Batch::items() const noexcept {
   return sum;
 }
 
+namespace {
+
+std::string got(const Value& value) {
+  const std::string type = type_name(value);
+  return ", got " + type + (type == "int" ? " of more than 64 bits" : "");
+}
+
+}  // namespace
+
 bool promote_result(Request& request, const std::string& step) {
   Value* result = request.dict.find(kResult);
   if (!result) {
@@ -52,7 +61,7 @@ std::size_t declared_items(const Dict& dict) {
     throw Error(ErrorCode::kRequest,
                 given->kind() == Kind::kInt
                     ? "request_size is " + std::to_string(given->as_int()) + "; it must be at least 1"
-                    : std::string("request_size must be an int of at least 1, got ") + kind_name(given->kind()));
+                    : "request_size must be an int of at least 1" + got(*given));
   return static_cast<std::size_t>(given->as_int());
 }
 
@@ -60,7 +69,7 @@ std::uint8_t declared_priority(const Dict& dict) {
   const Value* given = dict.find(kPriority);
   if (!given || given->is_none()) return 0;
   if (given->kind() != Kind::kInt)
-    throw Error(ErrorCode::kDataType, std::string("priority must be an int of 0 to 255, got ") + kind_name(given->kind()));
+    throw Error(ErrorCode::kDataType, "priority must be an int of 0 to 255" + got(*given));
   const std::int64_t priority = given->as_int();
   if (priority < 0 || priority > UINT8_MAX)
     throw Error(ErrorCode::kRequest, "priority is " + std::to_string(priority) + "; it must be 0 to 255");
