@@ -254,6 +254,25 @@ def test_ctrl_c_in_a_caller_held_up_by_a_full_queue(call: str) -> None:
     process.stdout.close()
 
 
+def test_ctrl_c_while_an_instance_is_initialised_begins_no_other() -> None:
+    begun: list[str] = []
+
+    class Interrupted(hami.Backend):
+        def init(self, options: Any) -> None:
+            begun.append("init")
+            signal.raise_signal(signal.SIGINT)  # handled by the main thread, which waits for this one
+
+        def forward(self, batch: list[Any]) -> None: ...
+
+        def close(self) -> None:
+            begun.append("close")
+
+    hami.register("TestInterrupted")(Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hami.pipe({"backend": "TestInterrupted", "instance_num": 3})
+    assert begun == ["init", "close"]
+
+
 def test_ctrl_c_in_a_batch_on_the_callers_thread_is_for_the_caller() -> None:
     def interrupt(batch: list[Any]) -> None:
         raise KeyboardInterrupt

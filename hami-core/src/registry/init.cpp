@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/blocking.hpp"
 #include "registry/background_thread.hpp"
 #include "registry/one_at_a_time.hpp"
 
@@ -116,6 +117,7 @@ BackendPtr Init::make(const Plan& plan) {
     return std::make_shared<InstanceProxy>(context_, plan.instance);
   }
   if (!plan.cls) throw Error(ErrorCode::kInternal, "\"" + plan.label + "\" was planned without a class");
+  check_interrupt();  // the next instance is not begun
   if (plan.traits.threads == Threads::kOwn && !on_own_thread_) return BackgroundThread::around(plan, *this);
   BackendPtr backend = plan.cls->create();
   const bool takes_turns = plan.cls->traits.threads == Threads::kAny && !is_called_in_turn_;
