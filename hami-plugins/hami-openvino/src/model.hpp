@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "files.hpp"
 #include "library.hpp"
 
 namespace hami_openvino {
@@ -55,8 +56,8 @@ class Model {
   Owned<ov_infer_request_t> request() const;
 
  private:
-  Model(Library& library, const Settings& settings, const std::string& path);
-  void read(const std::string& path);
+  Model(Library& library, const Settings& settings, const Files& files);
+  void read(const Files& files);
   void compile(const Settings& settings, const std::string& path);
   std::vector<Port> ports(bool of_inputs) const;
   std::string any_name(const ov_output_const_port_t* port) const;
