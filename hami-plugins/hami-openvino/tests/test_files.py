@@ -29,9 +29,7 @@ def save(folder: Path, nodes, weights=(), inputs=None) -> Path:
     graph = helper.make_graph(nodes, "test", ports, [helper.make_tensor_value_info("y", *PORT)], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     path = folder / "model.onnx"
-    onnx.save(
-        model, path, save_as_external_data=True, location="model.w", size_threshold=0, convert_attribute=True
-    )
+    onnx.save(model, path, save_as_external_data=True, location="model.w", size_threshold=0, convert_attribute=True)
     return path
 
 
