@@ -18,7 +18,7 @@ PORT = (TensorProto.FLOAT, ["n", 2])
 
 
 def times(folder: Path, factor: float) -> Path:
-    """y = x * factor, which lies in a file beside the model; whatever the factor, the model's own bytes are the same."""
+    """y = x * factor, which lies in a file beside the model; the bytes of the model are the same for every factor."""
     folder.mkdir()
     weights = numpy_helper.from_array(np.full((1, 2), factor, np.float32), "w")
     return save(folder, [helper.make_node("Mul", ["x", "w"], ["y"])], [weights])
