@@ -114,8 +114,7 @@ def _fail_as_changed(items: list[Any], why: str) -> None:
         item.fail(
             hami.RequestError(
                 f"TorchModel: the model failed on a batch ({why}), whose requests cannot run alone: it has written to "
-                "its input. From now on it gets copies; begin its forward with a copy, or say `row_shape`, so that it "
-                "is seen at the start"
+                "its input, for the first time. From now on it gets copies; begin its forward with a copy"
             )
         )
 

@@ -37,9 +37,11 @@ class Source(NamedTuple):
 class Program:
     """Something to call with tensors; `rows` is the number of rows it takes if that is fixed, `most` the most.
 
-    `writes`: it was seen to write to its input, so it is given copies.
+    `ran`: it ran to its end once; `writes`: it was seen to write to its input. It is given copies before the one, and
+    from the other on.
     """
 
+    ran = False
     writes = False
 
     def __init__(self, call: Callable[..., Any], rows: int | None = None, most: int | None = None) -> None:
