@@ -124,8 +124,8 @@ class DecodeTensor(TensorBackend):
             picture = Image.open(io.BytesIO(encoded), formats=_FORMATS)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
             raise hami.RequestError(
-                f'DecodeTensor: the picture is too large for Pillow, whatever "max_pixels" says: {error}; it takes more '
-                "where the program sets PIL.Image.MAX_IMAGE_PIXELS"
+                f'DecodeTensor: the picture is too large for Pillow, whatever "max_pixels" says: {error}; '
+                "it takes more where the program sets PIL.Image.MAX_IMAGE_PIXELS"
             ) from None
         except Exception as error:  # Pillow's readers raise what they like on broken headers
             start = encoded[:8].hex(" ")
