@@ -93,12 +93,16 @@ class CountsRows(torch.nn.Module):
 
 
 class GivesItsWeight(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "parameter") -> None:
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1, 2))
+        weight = torch.ones(2, 2)
+        if kind == "buffer":
+            self.register_buffer("weight", weight)
+        else:
+            self.weight = torch.nn.Parameter(weight, requires_grad=kind != "frozen")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.weight
+        return self.weight[1:]
 
 
 class Opens(torch.nn.Module):

@@ -29,8 +29,9 @@ def test_the_result_may_be_changed_in_place(pipe):
     assert not result.requires_grad
 
 
-def test_the_weights_are_not_given_away(pipe):
-    gives = model(pipe, "GivesItsWeight")
+@pytest.mark.parametrize("kind", ["parameter", "frozen", "buffer"])
+def test_the_weights_are_not_given_away(pipe, kind):
+    gives = model(pipe, "GivesItsWeight", arguments=[f"kind={kind}"])
     for _ in range(2):
         result = gives({"data": torch.ones(1, 2)})["result"]
         assert result.tolist() == [[1, 1]]
