@@ -24,20 +24,6 @@ constexpr std::int64_t kLength = 64;
   throw hami::Error(HAMI_FAILED_PRECONDITION, "OpenvinoTensor: " + text);
 }
 
-std::filesystem::path weights_of(std::filesystem::path ir) { return ir.replace_extension("bin"); }
-
-std::string existing_file(const std::string& model) {
-  std::error_code ignored;
-  const std::filesystem::path path = std::filesystem::absolute(model, ignored);
-  if (std::filesystem::is_directory(path, ignored))
-    refuse("\"model\" is the path of an ONNX file or of an IR's .xml, \"" + model + "\" is a folder");
-  if (!std::filesystem::is_regular_file(path, ignored))
-    refuse("there is no model file \"" + model + "\" (looked for " + path.string() + ")");
-  // An IR's weights lie beside the path as given, as in the cache of Hugging Face, where both are links; or beside its target.
-  if (path.extension() == ".xml" && std::filesystem::is_regular_file(weights_of(path), ignored)) return path.string();
-  return std::filesystem::canonical(path).string();
-}
-
 // What a variable of the model holds would go from one caller's request to the next one's.
 void refuse_state(const std::string& path) {
   if (std::filesystem::path(path).extension() != ".xml") return;
@@ -48,20 +34,12 @@ void refuse_state(const std::string& path) {
          "between callers; export the model without state");
 }
 
-// What tells one opened model from another; a file that was replaced is opened anew.
-std::string key_of(const Settings& settings, const std::string& path) {
+// What tells one opened model from another; one of which a file was replaced is opened anew.
+std::string key_of(const Settings& settings, const Files& files) {
   std::string key = settings.library + '\n' + settings.device + '\n';
   key += settings.batched ? (*settings.batched ? "batched" : "not batched") : "";
   for (const auto& [name, value] : settings.properties) key += '\n' + name + '=' + value;
-  for (const std::filesystem::path& file : {std::filesystem::path(path), weights_of(path)}) {
-    std::error_code absent;
-    const auto size = std::filesystem::file_size(file, absent);
-    if (absent) continue;
-    const auto time =
-        static_cast<std::int64_t>(std::filesystem::last_write_time(file, absent).time_since_epoch().count());
-    key += '\n' + std::filesystem::canonical(file, absent).string() + '\n' + std::to_string(size) + '\n' + std::to_string(time);
-  }
-  return key;
+  return key + files.stamp();
 }
 
 }  // namespace
@@ -84,24 +62,24 @@ std::string Port::show() const { return std::string(element->name) + " " + (rank
 std::shared_ptr<const Model> Model::open(const Settings& settings) {
   static std::mutex mutex;  // guards `open`; held while one is opened, so that many instances open it once
   static auto& opened = *new std::map<std::string, std::weak_ptr<const Model>>;
-  const std::string path = existing_file(settings.model);
-  const std::string key = key_of(settings, path);
+  const Files files = files_of(settings.model);
+  const std::string key = key_of(settings, files);
   const std::lock_guard lock(mutex);
   std::weak_ptr<const Model>& known = opened[key];
   if (std::shared_ptr<const Model> model = known.lock()) return model;
-  std::shared_ptr<const Model> model(new Model(Library::of(settings.library), settings, path));
+  std::shared_ptr<const Model> model(new Model(Library::of(settings.library), settings, files));
   known = model;
   return model;
 }
 
-Model::Model(Library& library, const Settings& settings, const std::string& path) : library_(library) {
-  refuse_state(path);
-  read(path);
+Model::Model(Library& library, const Settings& settings, const Files& files)
+    : library_(library), settings_(settings), path_(files.model.string()) {
+  refuse_state(path_);
+  read(files);
   inputs_ = ports(true);
   outputs_ = ports(false);
   rows_ = find_rows(settings.batched);
-  compile(settings, path);
-  graph_ = {};
+  compiled_ = compile();
 }
 
 // OpenVINO lists no names, but finds an input by any of them.
@@ -110,54 +88,61 @@ std::optional<std::size_t> Model::input_called(const std::string& name) const {
     if (inputs_[i].name == name) return i;
   const Api& api = library_.api();
   Owned<ov_output_const_port_t> wanted(api.ov_output_const_port_free);
-  if (api.ov_compiled_model_input_by_name(compiled_.get(), name.c_str(), wanted.out()) != 0) return std::nullopt;
+  if (api.ov_model_const_input_by_name(graph_.get(), name.c_str(), wanted.out()) != 0) return std::nullopt;
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     Owned<ov_output_const_port_t> input(api.ov_output_const_port_free);
-    if (api.ov_compiled_model_input_by_index(compiled_.get(), i, input.out()) == 0 &&
+    if (api.ov_model_const_input_by_index(graph_.get(), i, input.out()) == 0 &&
         any_name(input.get()) == any_name(wanted.get()))
       return i;
   }
   return std::nullopt;
 }
 
-Owned<ov_infer_request_t> Model::request() const {
+std::shared_ptr<Compiled> Model::compiled() const {
+  const std::lock_guard lock(compiling_);
+  if (compiled_->spoiled) compiled_ = compile();
+  return compiled_;
+}
+
+Owned<ov_infer_request_t> Model::request(const Compiled& compiled) const {
   Owned<ov_infer_request_t> request(library_.api().ov_infer_request_free);
-  library_.check(library_.api().ov_compiled_model_create_infer_request(compiled_.get(), request.out()),
+  library_.check(library_.api().ov_compiled_model_create_infer_request(compiled.handle.get(), request.out()),
                  "OpenvinoTensor: there is no further infer request to be had");
   return request;
 }
 
-void Model::read(const std::string& path) {
+void Model::read(const Files& files) {
   graph_ = Owned<ov_model_t>(library_.api().ov_model_free);
-  const auto size = std::filesystem::file_size(path);
-  if (size == 0) refuse("\"" + path + "\" is empty, and is no model");
-  library_.check(library_.api().ov_core_read_model(library_.core(), path.c_str(), nullptr, graph_.out()),
-                 "OpenvinoTensor: OpenVINO " + library_.version() + " cannot read \"" + path + "\" (" +
-                     std::to_string(size) + " bytes)");
+  const auto size = std::filesystem::file_size(path_);
+  if (size == 0) refuse("\"" + path_ + "\" is empty, and is no model");
+  if (library_.api().ov_core_read_model(library_.core(), path_.c_str(), nullptr, graph_.out()) != 0)
+    refuse("OpenVINO " + library_.version() + " cannot read \"" + path_ + "\" (" + std::to_string(size) +
+           " bytes): " + library_.reason() + files.show_missing());
 }
 
-void Model::compile(const Settings& settings, const std::string& path) {
-  if (settings.properties.size() > kMostProperties)
+std::shared_ptr<Compiled> Model::compile() const {
+  if (settings_.properties.size() > kMostProperties)
     refuse("at most " + std::to_string(kMostProperties) + " properties are taken, got " +
-           std::to_string(settings.properties.size()));
+           std::to_string(settings_.properties.size()));
   std::array<const char*, 2 * kMostProperties> texts{};
   std::size_t count = 0;
-  for (const auto& [name, value] : settings.properties) {
+  for (const auto& [name, value] : settings_.properties) {
     texts[count++] = name.c_str();
     texts[count++] = value.c_str();
   }
-  compiled_ = Owned<ov_compiled_model_t>(library_.api().ov_compiled_model_free);
+  auto compiled = std::make_shared<Compiled>();
+  compiled->handle = Owned<ov_compiled_model_t>(library_.api().ov_compiled_model_free);
   const ov_status_e status = std::apply(
       [&](auto... all) {  // it takes them one by one, and looks at the first `count`
-        return library_.api().ov_core_compile_model(library_.core(), graph_.get(), settings.device.c_str(), count,
-                                                    compiled_.out(), all...);
+        return library_.api().ov_core_compile_model(library_.core(), graph_.get(), settings_.device.c_str(), count,
+                                                    compiled->handle.out(), all...);
       },
       texts);
-  if (status == 0) return;
+  if (status == 0) return compiled;
   const std::string reason = library_.reason();
   std::string devices;
   for (const std::string& device : library_.devices()) devices += (devices.empty() ? "" : ", ") + device;
-  refuse("OpenVINO " + library_.version() + " cannot compile \"" + path + "\" for device \"" + settings.device +
+  refuse("OpenVINO " + library_.version() + " cannot compile \"" + path_ + "\" for device \"" + settings_.device +
          "\"; there are " + devices + " here, and AUTO and HETERO over them: " + reason);
 }
 

@@ -1,13 +1,16 @@
 // A compiled model: opened once per process and settings, shared by all instances that use it, freed with the last.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "files.hpp"
 #include "library.hpp"
 
 namespace hami_openvino {
@@ -36,6 +39,14 @@ struct Port {
 std::string show_shape(const Shape& shape);
 std::string show_names(const std::vector<Port>& ports);
 
+// What a model was compiled to, and what is going on there (session.hpp).
+struct Compiled {
+  Owned<ov_compiled_model_t> handle;
+  std::atomic<bool> spoiled{false};  // a run failed
+  std::atomic<unsigned> begun{0};
+  std::atomic<unsigned> running{0};
+};
+
 class Model {
  public:
   // hami::Error(HAMI_FAILED_PRECONDITION) says what is wrong with the file or the settings.
@@ -51,13 +62,15 @@ class Model {
   // The index of the input that has this name, be it one of several; none if there is no such input.
   std::optional<std::size_t> input_called(const std::string& name) const;
 
+  // As it is compiled now: anew if it is spoiled.
+  std::shared_ptr<Compiled> compiled() const;
+  std::shared_ptr<Compiled> compile() const;
   // A request of its own: one run at a time.
-  Owned<ov_infer_request_t> request() const;
+  Owned<ov_infer_request_t> request(const Compiled& compiled) const;
 
  private:
-  Model(Library& library, const Settings& settings, const std::string& path);
-  void read(const std::string& path);
-  void compile(const Settings& settings, const std::string& path);
+  Model(Library& library, const Settings& settings, const Files& files);
+  void read(const Files& files);
   std::vector<Port> ports(bool of_inputs) const;
   std::string any_name(const ov_output_const_port_t* port) const;
   Port port(const ov_output_const_port_t* port, const std::string& fallback_name) const;
@@ -69,11 +82,14 @@ class Model {
   bool reshape(const std::vector<Shape>& shapes) const;
 
   Library& library_;
-  Owned<ov_model_t> graph_;  // until it is compiled
-  Owned<ov_compiled_model_t> compiled_;
+  Settings settings_;
+  std::string path_;
+  Owned<ov_model_t> graph_;
   std::vector<Port> inputs_;
   std::vector<Port> outputs_;
   std::int64_t rows_ = 0;
+  mutable std::mutex compiling_;  // guards compiled_
+  mutable std::shared_ptr<Compiled> compiled_;
 };
 
 }  // namespace hami_openvino

@@ -59,6 +59,8 @@ struct ov_partial_shape_t {
   F(ov_status_e, ov_model_outputs_size, (const ov_model_t*, size_t*))                                                 \
   F(ov_status_e, ov_model_const_input_by_index, (const ov_model_t*, const size_t, ov_output_const_port_t**))          \
   F(ov_status_e, ov_model_const_output_by_index, (const ov_model_t*, const size_t, ov_output_const_port_t**))         \
+  F(ov_status_e, ov_model_const_input_by_name,                                                                        \
+    (const ov_model_t*, const char*, ov_output_const_port_t**))                                                       \
   F(ov_status_e, ov_model_reshape_by_port_indexes,                                                                    \
     (const ov_model_t*, const size_t*, const ov_partial_shape_t*, size_t))                                            \
   F(void, ov_output_const_port_free, (ov_output_const_port_t*))                                                       \
@@ -67,10 +69,6 @@ struct ov_partial_shape_t {
   F(ov_status_e, ov_port_get_element_type, (const ov_output_const_port_t*, ov_element_type_e*))                       \
   F(void, ov_partial_shape_free, (ov_partial_shape_t*))                                                               \
   F(ov_status_e, ov_compiled_model_create_infer_request, (const ov_compiled_model_t*, ov_infer_request_t**))          \
-  F(ov_status_e, ov_compiled_model_input_by_index,                                                                    \
-    (const ov_compiled_model_t*, const size_t, ov_output_const_port_t**))                                             \
-  F(ov_status_e, ov_compiled_model_input_by_name,                                                                     \
-    (const ov_compiled_model_t*, const char*, ov_output_const_port_t**))                                              \
   F(void, ov_compiled_model_free, (ov_compiled_model_t*))                                                             \
   F(ov_status_e, ov_infer_request_set_input_tensor_by_index, (ov_infer_request_t*, const size_t, const ov_tensor_t*)) \
   F(ov_status_e, ov_infer_request_get_output_tensor_by_index,                                                         \

@@ -1,6 +1,7 @@
 // OpenvinoTensor: a model of OpenVINO as a backend, and the plugin's entry.
 #include <hami/backend.hpp>
 #include <memory>
+#include <optional>
 
 #include "run.hpp"
 
@@ -40,19 +41,18 @@ class OpenvinoTensor : public hami::Backend {
 
  private:
   void init_(const hami::Params& params) override {
-    model_ = Model::open(settings_of(params));
-    request_ = model_->request();
+    session_.emplace(Model::open(settings_of(params)));
   }
-  void forward_(hami::Batch batch) override { run_batch(batch, *model_, request_.get()); }
+  void forward_(hami::Batch batch) override { run_batch(batch, *session_); }
   // A batch of N takes N, no batch one at a time; of any size is for the node to say.
   hami::Range range_() const override {
-    if (model_->rows() == kFree) return {};
-    const std::uint64_t rows = model_->is_batched() ? static_cast<std::uint64_t>(model_->rows()) : 1;
+    const Model& model = session_->model();
+    if (model.rows() == kFree) return {};
+    const std::uint64_t rows = model.is_batched() ? static_cast<std::uint64_t>(model.rows()) : 1;
     return {rows, rows};
   }
 
-  std::shared_ptr<const Model> model_;
-  Owned<ov_infer_request_t> request_;  // goes before the model
+  std::optional<Session> session_;
 };
 
 }  // namespace

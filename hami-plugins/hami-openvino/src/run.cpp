@@ -18,8 +18,7 @@ struct Output {
 
 class Run {
  public:
-  Run(const Model& model, ov_infer_request_t* request)
-      : model_(model), api_(model.library().api()), request_(request) {}
+  explicit Run(Session& session) : session_(session), model_(session.model()), api_(model_.library().api()) {}
 
   // The outcome of each member, together or, where that fails, each alone. `fill`: rows that the model wants beyond
   // theirs are made up, and their results dropped.
@@ -50,10 +49,11 @@ class Run {
 
   void together(const std::vector<Feed*>& members, std::int64_t rows, std::int64_t total) {
     std::vector<hami::Tensor> held;  // until it has run
-    for (std::size_t i = 0; i < model_.inputs().size(); ++i) set_input(i, members, rows, total, held);
-    // On a stream's own thread: run at once it would be on this one, beside the streams that were asked for.
-    if (api_.ov_infer_request_start_async(request_) != 0 || api_.ov_infer_request_wait(request_) != 0)
-      throw failure(members);
+    const auto set_inputs = [&] {
+      held.clear();
+      for (std::size_t i = 0; i < model_.inputs().size(); ++i) set_input(i, members, rows, total, held);
+    };
+    if (!session_.run(set_inputs)) throw failure(members);
     std::vector<Output> outputs;
     for (std::size_t i = 0; i < model_.outputs().size(); ++i) outputs.push_back(output(i));
     const auto is_per_row = [&](const Output& output) { return !output.shape.empty() && output.shape[0] == total; };
@@ -92,7 +92,7 @@ class Run {
     void* data = static_cast<unsigned char*>(view.data) + view.byte_offset;
     if (api_.ov_tensor_create_from_host_ptr(model_.library().number(*model_.inputs()[index].element), sizes, data,
                                             tensor.out()) != 0 ||
-        api_.ov_infer_request_set_input_tensor_by_index(request_, index, tensor.get()) != 0)
+        api_.ov_infer_request_set_input_tensor_by_index(session_.request(), index, tensor.get()) != 0)
       throw failure(members);
   }
 
@@ -110,7 +110,7 @@ class Run {
       const std::string& name = model_.outputs()[index].name;
       model_.library().check(status, "OpenvinoTensor: output \"" + name + "\" cannot be read", HAMI_REQUEST);
     };
-    check(api_.ov_infer_request_get_output_tensor_by_index(request_, index, output.tensor.out()));
+    check(api_.ov_infer_request_get_output_tensor_by_index(session_.request(), index, output.tensor.out()));
     // Of a tensor without axes, a single number, it says that there can be no such shape.
     if (const ov_status_e status = api_.ov_tensor_get_shape(output.tensor.get(), &shape); status != kInvalidCParam) {
       check(status);
@@ -154,14 +154,15 @@ class Run {
     return {HAMI_REQUEST, "OpenvinoTensor: the model failed on " + given + ": " + reason};
   }
 
+  Session& session_;
   const Model& model_;
   const Api& api_;
-  ov_infer_request_t* request_;
 };
 
 }  // namespace
 
-void run_batch(hami::Batch batch, const Model& model, ov_infer_request_t* request) {
+void run_batch(hami::Batch batch, Session& session) {
+  const Model& model = session.model();
   std::vector<Feed> feeds;
   feeds.reserve(batch.size());
   for (const hami::Dict& item : batch) {
@@ -188,7 +189,7 @@ void run_batch(hami::Batch batch, const Model& model, ov_infer_request_t* reques
   }
   // Those who came with the rows that the model takes get their results, whatever became of the others.
   const bool parted = feeds.size() < batch.size() || groups.size() > 1;
-  Run run(model, request);
+  Run run(session);
   for (const std::vector<Feed*>& group : groups) run.group(group, parted);
 }
 

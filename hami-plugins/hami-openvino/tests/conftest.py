@@ -136,6 +136,29 @@ def models(tmp_path):
             outputs = {"y": (TensorProto.FLOAT, ["n", "w"])}
             return save(tmp_path / "folded.onnx", nodes, inputs, outputs, {"any": np.array([-1])})
 
+        def widened(self, rows) -> Path:
+            """y = x + `width`, repeated as often as the largest says: the run fails unless that is 1 or 2"""
+            nodes = [
+                helper.make_node("ReduceMax", ["width"], ["most"], axes=[0], keepdims=0),
+                helper.make_node("Concat", ["once", "most"], ["times"], axis=0),
+                helper.make_node("Tile", ["width", "times"], ["wide"]),
+                helper.make_node("Cast", ["wide"], ["added"], to=TensorProto.FLOAT),
+                helper.make_node("Add", ["x", "added"], ["y"]),
+            ]
+            port = (TensorProto.FLOAT, [rows, 2])
+            inputs = {"x": port, "width": (TensorProto.INT64, [rows, 1])}
+            return save(tmp_path / "widened.onnx", nodes, inputs, {"y": port}, {"once": np.array([1])})
+
+        def of_width_two(self) -> Path:
+            """y = softmax(tanh(x)) + 0: by its declaration of any width, but runs with 2 only"""
+            nodes = [
+                helper.make_node("Tanh", ["x"], ["t"]),
+                helper.make_node("Softmax", ["t"], ["s"]),
+                helper.make_node("Add", ["s", "zeros"], ["y"]),
+            ]
+            ports = {"x": (TensorProto.FLOAT, ["n", "w"])}, {"y": (TensorProto.FLOAT, ["n", "w"])}
+            return save(tmp_path / "of_width_two.onnx", nodes, *ports, {"zeros": np.zeros((1, 2), np.float32)})
+
         def positives(self) -> Path:
             """y = where x is not zero: as many rows as there are such, which no split can tell apart"""
             node = helper.make_node("NonZero", ["x"], ["z"])

@@ -37,6 +37,17 @@ def test_a_fixed_batch_axis_answers_the_neighbours_of_a_bad_request(pipe, models
     assert outcomes(fixed, requests) == expected
 
 
+def test_a_run_of_a_fixed_batch_axis_that_fails_fails_only_those_that_fail_alone(pipe, models):
+    """Alone, the rows that the model wants beyond a request's own are made up."""
+    fixed = pipe(model=str(models.widened(rows=3)), batching_timeout=1000)
+    requests = [{"data": [floats([i, i]), np.array([[3 if i == 4 else 2]])]} for i in range(6)]
+    expected = [[[i + 2, i + 2]] for i in range(6)]
+    expected[4] = hami.RequestError
+    assert outcomes(fixed, requests) == expected
+    whole = fixed({"data": [np.ones((3, 2), np.float32), np.full((3, 1), 2)], "request_size": 3})
+    assert values(whole) == [[3, 3]] * 3
+
+
 def test_a_fixed_batch_axis_runs_each_shape_by_itself(pipe, models):
     fixed = pipe(model=str(models.double(rows=4)), batching_timeout=1000)
     requests = [{"data": np.full((1, width), width, np.float32)} for width in (3, 4, 3, 5)]

@@ -78,6 +78,13 @@ class AddsInPlace(torch.nn.Module):
         return x.sum() if first == 7 else x * 2
 
 
+class AddsInPlaceBelow(AddsInPlace):
+    """Does so where the first row is below 20, as data may decide."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) if x[0] < 20 else (x + 1) * 2
+
+
 class CountsRows(torch.nn.Module):
     """Tells each row with how many others it ran."""
 
@@ -86,12 +93,16 @@ class CountsRows(torch.nn.Module):
 
 
 class GivesItsWeight(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "parameter") -> None:
         super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(1, 2))
+        weight = torch.ones(2, 2)
+        if kind == "buffer":
+            self.register_buffer("weight", weight)
+        else:
+            self.weight = torch.nn.Parameter(weight, requires_grad=kind != "frozen")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.weight
+        return self.weight[1:]
 
 
 class Opens(torch.nn.Module):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
+
 import hami
 import numpy as np
 import pytest
@@ -98,6 +101,35 @@ def test_a_picture_over_the_limit_is_refused_from_its_header(run, encode, format
     with pytest.raises(hami.RequestError) as raised:
         run("DecodeTensor", {"max_pixels": 1199}, data=encode(format))
     assert message(raised) == (f'DecodeTensor: the {format} picture has 40 x 30 pixels, more than "max_pixels" = 1199')
+
+
+def tiled(width: int, height: int) -> bytes:
+    """A gray TIFF file of 16 x 16 pixels in one compressed tile of that size."""
+    pixels = zlib.compress(bytes(width * height))
+    entries = {256: 16, 257: 16, 258: 8, 259: 8, 262: 1, 277: 1, 322: width, 323: height, 324: 134, 325: len(pixels)}
+    table = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in entries.items())
+    return b"II*\0" + struct.pack("<IH", 8, len(entries)) + table + bytes(4) + pixels
+
+
+def test_a_tile_over_the_limit_is_refused_however_small_the_picture(run):
+    assert run("DecodeTensor", {"max_pixels": 64 * 32}, data=tiled(64, 32))["result"].shape == (1, 3, 16, 16)
+    with pytest.raises(hami.RequestError) as raised:
+        run("DecodeTensor", {"max_pixels": 64 * 32 - 1}, data=tiled(64, 32))
+    assert message(raised) == (
+        'DecodeTensor: the TIFF picture has 16 x 16 pixels, but a tile of it has 64 x 32, more than "max_pixels" = 2047'
+    )
+
+
+def test_pillows_own_limit_is_told(run, encode, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
+    with pytest.raises(hami.RequestError) as raised:
+        run("DecodeTensor", {"max_pixels": 10_000}, data=encode("PNG"))
+    text = message(raised)
+    assert text.startswith(
+        'DecodeTensor: the picture is too large for Pillow, whatever "max_pixels" says: Image size (1200 pixels) '
+        "exceeds limit of 1000 pixels"
+    )
+    assert text.endswith("; it takes more where the program sets PIL.Image.MAX_IMAGE_PIXELS")
 
 
 @pytest.mark.parametrize(

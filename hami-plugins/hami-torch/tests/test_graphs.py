@@ -81,6 +81,26 @@ def test_a_batch_is_not_padded_where_an_output_is_not_per_row(cuda, other):
     made.close()
 
 
+def of_four_rows_only(x):
+    if len(x) != 4:
+        raise ValueError("four rows")
+    return x
+
+
+@pytest.mark.parametrize(
+    ("model", "pads"),
+    [
+        (lambda x: [x, x * 2], True),
+        (lambda x: [x, torch.arange(4.0)], False),
+        (of_four_rows_only, True),
+    ],
+)
+def test_a_single_size_is_padded_where_outputs_have_the_rows_of_another_too(cuda, model, pads):
+    made = Graphs(model, [4], torch.zeros(4, 2), "TorchModel")
+    assert [made.fits(torch.Size([2]), torch.float32, rows) for rows in (1, 3, 4)] == [pads, pads, True]
+    made.close()
+
+
 class Positions(torch.nn.Module):
     """Keeps a tensor for each shape, the batch included, as some detectors keep their anchors."""
 
@@ -149,6 +169,30 @@ def test_nobody_waits_for_the_device_or_gives_memory_back_while_another_captures
     _program.open_program(_program.Source("", "m:f", (), "", DEVICE, None, False), "TorchModel")
     _device.out_of_memory(DEVICE, "TorchModel", "")
     assert held == [True] * 4
+
+
+@pytest.mark.parametrize("act", ["open", "run out of memory"])
+def test_a_model_that_waits_for_the_device_while_it_is_captured_is_refused(cuda, monkeypatch, act):
+    """It would wait for the end of its own capture."""
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(_program, "_check", lambda source, owner: None)
+    monkeypatch.setattr(_program, "_make", lambda source, owner: _program.Program(None))
+
+    def model(x):
+        if act == "open":
+            _program.open_program(_program.Source("", "m:f", (), "", DEVICE, None, False), "TorchModel")
+        else:
+            _device.out_of_memory(DEVICE, "TorchModel", "")
+        return x
+
+    with pytest.raises(hami.ConfigError) as raised:
+        Graphs(model, [2], torch.zeros(2, 2), "TorchModel")
+    assert message(raised) == (
+        "TorchModel: the model cannot be captured as a CUDA graph of 2 rows: a model that is being captured as a CUDA "
+        'graph may neither open or close a pipe nor run out of memory; leave "graphs" out to run it without'
+    )
+    assert not _device.capturing.locked()
+    model(None)  # which it may do at any other time
 
 
 def test_a_close_that_fails_frees_what_it_holds(cuda, monkeypatch):

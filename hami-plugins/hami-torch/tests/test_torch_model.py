@@ -29,8 +29,9 @@ def test_the_result_may_be_changed_in_place(pipe):
     assert not result.requires_grad
 
 
-def test_the_weights_are_not_given_away(pipe):
-    gives = model(pipe, "GivesItsWeight")
+@pytest.mark.parametrize("kind", ["parameter", "frozen", "buffer"])
+def test_the_weights_are_not_given_away(pipe, kind):
+    gives = model(pipe, "GivesItsWeight", arguments=[f"kind={kind}"])
     for _ in range(2):
         result = gives({"data": torch.ones(1, 2)})["result"]
         assert result.tolist() == [[1, 1]]
@@ -116,18 +117,30 @@ def ask(adds, values):
     ("values", "why"), [([1.0, 13.0, 5.0], "13 is wrong"), ([7.0, 1.0], "it gave an output that is not per row")]
 )
 def test_a_batch_that_the_model_has_written_to_is_not_tried_again(pipe, values, why):
-    adds = model(pipe, "AddsInPlace", max=4, batching="max")
+    adds = model(pipe, "AddsInPlaceBelow", max=4, batching="max")
+    assert ask(adds, [20.0]) == ([42], [20])
     errors, _ = ask(adds, values)
     assert [str(error).splitlines()[0] for error in errors] == [
         f"TorchModel: the model failed on a batch ({why}), whose requests cannot run alone: it has written to its "
-        "input. From now on it gets copies; begin its forward with a copy, or say `row_shape`, so that it is seen at "
-        "the start"
+        "input, for the first time. From now on it gets copies; begin its forward with a copy"
     ] * len(values)
     check_copies(adds)
 
 
-def test_a_model_that_writes_to_its_input_is_seen_at_the_start(pipe):
-    check_copies(model(pipe, "AddsInPlace", row_shape=[1], max=4, batching="max"))
+@pytest.mark.parametrize("config", [{}, {"row_shape": [1]}])
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_model_that_writes_to_its_input_does_not_change_the_callers_data(pipe, config, inference):
+    adds = model(pipe, "AddsInPlace", max=4, batching="max", **config)
+    with torch.inference_mode(inference):
+        data = torch.tensor([[1.0]])
+        for _ in range(2):
+            assert adds({"data": data})["result"].tolist() == [[4]]
+            assert data.tolist() == [[1]]
+    check_copies(adds)
+
+
+def test_a_model_that_fails_before_it_ran_once_does_not_change_the_callers_data(pipe):
+    check_copies(model(pipe, "AddsInPlace", max=4, batching="max"))
 
 
 def check_copies(adds):

@@ -68,6 +68,10 @@ def ask(pipe, expression, sizes=(1, 2, 1)):
 
 
 def test_a_batch_goes_from_model_to_model_without_a_copy(pipe, calls):
+    """Once the model has run, on a copy."""
+    model = pipe("TorchModel", factory="helpers:Double", **TOGETHER)
+    model({"data": torch.zeros(1, 1)})
+    calls.clear()
     assert ask(pipe, "S[TorchModel,TorchModel]") == [[0], [4, 8], [12]]
     assert [call[:2] for call in calls] == [(4, False), (4, True)]
 

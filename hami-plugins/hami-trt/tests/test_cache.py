@@ -77,6 +77,20 @@ def test_brackets_in_a_name_are_brackets(tmp_path, build):
     assert not half.exists()
 
 
+def test_what_an_interrupted_build_of_another_left_need_not_go(path, build, monkeypatch):
+    path.parent.mkdir()
+    path.parent.joinpath(f".{path.name}.abc.part").write_bytes(b"half an engine")
+    unlink = Path.unlink
+
+    def refused(file, **options):
+        if file.suffix == ".part":
+            raise PermissionError(1, "Operation not permitted", str(file))
+        unlink(file, **options)
+
+    monkeypatch.setattr(Path, "unlink", refused)
+    assert got(path, build) == (b"engine 1", True)
+
+
 def test_what_is_there_is_read_without_the_lock(path, build, monkeypatch):
     got(path, build)
     monkeypatch.setattr(_cache, "_locked", None)  # as where nothing can be written

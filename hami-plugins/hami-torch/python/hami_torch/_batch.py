@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import hami
@@ -68,7 +68,7 @@ def _run(items: list[Any], feeds: list[Feed], rows: list[int], call: Call, backe
     total = sum(rows)
     before = versions(feeds[0].tensors)
     try:
-        output = _formed(call(feeds, total))
+        output = _checked(call(feeds, total))
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
@@ -114,8 +114,7 @@ def _fail_as_changed(items: list[Any], why: str) -> None:
         item.fail(
             hami.RequestError(
                 f"TorchModel: the model failed on a batch ({why}), whose requests cannot run alone: it has written to "
-                "its input. From now on it gets copies; begin its forward with a copy, or say `row_shape`, so that it "
-                "is seen at the start"
+                "its input, for the first time. From now on it gets copies; begin its forward with a copy"
             )
         )
 
@@ -136,19 +135,12 @@ def _each_part(parts: Any, index: int) -> Any:
     return [part[index] for part in parts]
 
 
-def _formed(output: Any) -> Any:
-    """Check that the output is tensors in a form that can be given on; a subclass of dict becomes a dict."""
-    if isinstance(output, torch.Tensor):
-        return _no_weight(output)
-    parts = list(output.values()) if isinstance(output, Mapping) else output
-    parts = list(parts) if isinstance(parts, (list, tuple)) else [parts]
+def _checked(output: Any) -> Any:
+    """Refuse an output that holds anything but tensors."""
+    parts = output.values() if isinstance(output, dict) else output if isinstance(output, list) else [output]
     for part in parts:
         if not isinstance(part, torch.Tensor):
             raise hami.RequestError(
                 f"TorchModel: a model gives a tensor, a list or a dict of them; this one gave {type(part).__name__}"
             )
-    return each_tensor(output, _no_weight)
-
-
-def _no_weight(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().clone() if tensor.requires_grad else tensor  # a caller may change what it gets
+    return output

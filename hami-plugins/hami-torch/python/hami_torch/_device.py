@@ -11,9 +11,36 @@ import hami
 
 from hami_torch._torch import torch
 
-# Held while a CUDA graph is captured, and by whoever waits for a whole device or gives memory back: either would break
-# the capture of another thread. Of two captures at once, one would see the other's allocations.
-capturing = threading.Lock()
+
+class _Capturing:
+    """Held while a CUDA graph is captured, and by whoever waits for a whole device or gives memory back.
+
+    Either would break the capture of another thread, and of two captures at once one would see the other's
+    allocations. The thread that captures has no right to either: it would wait for itself.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder: int | None = None
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._holder == me:
+            raise hami.RequestError(
+                "a model that is being captured as a CUDA graph may neither open or close a pipe nor run out of memory"
+            )
+        self._lock.acquire()
+        self._holder = me
+
+    def __exit__(self, *_: object) -> None:
+        self._holder = None
+        self._lock.release()
+
+    def locked(self) -> bool:
+        return self._lock.locked()
+
+
+capturing = _Capturing()
 
 _WRITTEN = {"cuda": ("cuda", "cuda:N"), "cpu": ("cpu",)}
 

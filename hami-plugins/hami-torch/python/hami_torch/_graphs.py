@@ -42,6 +42,7 @@ class Graphs:
             )
         self.sizes = sorted(sizes)
         self._input = example
+        self._pads = len(set(self.sizes)) > 1 or self._follows(call)
         self._lock = threading.Lock()  # guards the buffers: concurrent callers take turns
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor, Any]] = {}  # with input and output
         # What a graph reads and writes besides, cuBLAS's workspace for one, belongs to the stream of its capture:
@@ -63,11 +64,19 @@ class Graphs:
                     f"{owner}: the model cannot be captured as a CUDA graph of {size} rows: {first_line(error)}; "
                     'leave "graphs" out to run it without'
                 ) from error
-        self._pads = all(
-            tensor.ndim and tensor.shape[0] == size
-            for size, (_, _, output) in self._graphs.items()
-            for tensor in flat(output)
-        )
+        self._pads = self._pads and all(_is_per_row(output, size) for size, (*_, output) in self._graphs.items())
+
+    def _follows(self, call: Callable[..., Any]) -> bool:
+        """Whether outputs may be per row, as far as a run with fewer rows tells: a constant has as many by chance."""
+        rows = self.sizes[0] - 1
+        if not rows:
+            return False  # and nothing to pad
+        try:
+            return _is_per_row(call(self._input[:rows]), rows)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception:  # it takes the captured size only
+            return True
 
     def _capture(
         self, call: Callable[..., Any], size: int, module: Any
@@ -142,6 +151,10 @@ class Graphs:
             self._kept.clear()
             self._input = None
             _streams.give_back(stream)
+
+
+def _is_per_row(output: Any, rows: int) -> bool:
+    return all(tensor.ndim and tensor.shape[0] == rows for tensor in flat(output))
 
 
 def _tensors_of(module: Any) -> list[torch.Tensor]:

@@ -37,15 +37,33 @@ class Source(NamedTuple):
 class Program:
     """Something to call with tensors; `rows` is the number of rows it takes if that is fixed, `most` the most.
 
-    `writes`: it was seen to write to its input, so it is given copies.
+    `ran`: it ran to its end once; `writes`: it was seen to write to its input. It is given copies before the one, and
+    from the other on.
     """
 
+    ran = False
     writes = False
 
     def __init__(self, call: Callable[..., Any], rows: int | None = None, most: int | None = None) -> None:
         self.call = call
         self.rows = rows
         self.most = most
+        held = (*call.parameters(), *call.buffers()) if isinstance(call, torch.nn.Module) else ()
+        self._held = {_address(tensor) for tensor in held} - {0}
+
+    def given_away(self, output: Any) -> Any:
+        """Return an output for a caller, who may change it: a copy if it lies in what the program goes on with."""
+        if isinstance(output, torch.Tensor) and (output.requires_grad or _address(output) in self._held):
+            return output.detach().clone()
+        return output
+
+
+def _address(tensor: torch.Tensor) -> int:
+    """Return where the memory of a tensor begins, of which it may be a part; 0 if it has none, as sparse ones."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return 0
 
 
 _lock = threading.Lock()  # guards _making

@@ -14,6 +14,7 @@ from hami_torch._tensor import TensorBackend, data_of, without_frames
 from hami_torch._torch import torch
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+_TILE_WIDTH, _TILE_HEIGHT = 322, 323  # tags of TIFF
 # How a picture stored in an EXIF orientation is turned upright: swap rows and columns first, then flip these axes.
 _UPRIGHT = {
     2: (False, [-1]),
@@ -107,12 +108,25 @@ class DecodeTensor(TensorBackend):
             f'more than "max_pixels" = {self.max_pixels}'
         )
 
+    def _check_tiles(self, picture: Any) -> None:
+        """Refuse tiles of more than `max_pixels`: one is decoded as a whole, however small the picture."""
+        width, height = (picture.tag_v2.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_HEIGHT))
+        if isinstance(width, int) and isinstance(height, int) and width * height <= self.max_pixels:
+            return
+        raise hami.RequestError(
+            f"DecodeTensor: the TIFF picture has {picture.width} x {picture.height} pixels, but a tile of it has "
+            f'{width} x {height}, more than "max_pixels" = {self.max_pixels}'
+        )
+
     def _decode_on_cpu(self, encoded: bytes) -> torch.Tensor:
         """Return C x H x W; in memory the channels of a pixel lie side by side."""
         try:
             picture = Image.open(io.BytesIO(encoded), formats=_FORMATS)
         except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-            raise hami.RequestError(f"DecodeTensor: the picture is too large: {error}") from None
+            raise hami.RequestError(
+                f'DecodeTensor: the picture is too large for Pillow, whatever "max_pixels" says: {error}; '
+                "it takes more where the program sets PIL.Image.MAX_IMAGE_PIXELS"
+            ) from None
         except Exception as error:  # Pillow's readers raise what they like on broken headers
             start = encoded[:8].hex(" ")
             raise hami.RequestError(
@@ -122,6 +136,8 @@ class DecodeTensor(TensorBackend):
         name = picture.format or "image"
         if not 0 < picture.width * picture.height <= self.max_pixels:
             raise self._too_large(name, *picture.size)
+        if name == "TIFF":
+            self._check_tiles(picture)
         if picture.mode == "F" or (picture.mode == "I" and name != "PNG"):
             raise hami.RequestError(
                 f"DecodeTensor takes pictures of 8 or 16 bits, got a {name} file of 32 bits a pixel "

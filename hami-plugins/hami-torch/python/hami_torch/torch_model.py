@@ -13,7 +13,7 @@ from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
 from hami_torch._rows import gathered
 from hami_torch._scaling import Scaling
-from hami_torch._tensor import TensorBackend, show, size_of
+from hami_torch._tensor import TensorBackend, each_tensor, show, size_of
 from hami_torch._torch import torch
 
 
@@ -146,12 +146,15 @@ class TorchModel(TensorBackend):
         assert program is not None
         if self._scaling is not None:
             given = (self._scaling(*given),)
-        elif program.writes:
-            given, named = tuple(map(torch.clone, given)), {name: part.clone() for name, part in named.items()}
+        elif program.writes or not program.ran:
+            with torch.inference_mode(False):  # what a caller who is in that mode makes has no version
+                given, named = tuple(map(torch.clone, given)), {name: part.clone() for name, part in named.items()}
         tensors = [*given, *named.values()]
         before = versions(tensors)
         try:
-            return program.call(*given, **named)
+            output = program.call(*given, **named)
+            program.ran = True
+            return each_tensor(output, program.given_away)
         finally:
             if versions(tensors) != before:
                 program.writes = True

@@ -53,7 +53,8 @@ def find_or_build(path: Path, recipe: Recipe, build: Callable[[], Stored], owner
         if path.exists():
             _log.warning('%s: "%s" is built anew: %s', owner, path, why_not(path, recipe))
         for rest in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-            rest.unlink(missing_ok=True)  # of a build that was interrupted
+            with contextlib.suppress(OSError):  # it may be another's, in a folder that is shared
+                rest.unlink()  # of a build that was interrupted
         built = build()
         with _explained(path, owner):
             write(path, built)

@@ -1,0 +1,105 @@
+"""Which files a model consists of: those with its weights count as it does, and are named where they are missing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import hami
+import numpy as np
+import onnx
+import openvino
+import pytest
+from conftest import values
+from onnx import TensorProto, helper, numpy_helper
+
+ROW = {"data": np.ones((1, 2), np.float32)}
+PORT = (TensorProto.FLOAT, ["n", 2])
+
+
+def times(folder: Path, factor: float) -> Path:
+    """y = x * factor, which lies in a file beside the model; the bytes of the model are the same for every factor."""
+    folder.mkdir()
+    weights = numpy_helper.from_array(np.full((1, 2), factor, np.float32), "w")
+    return save(folder, [helper.make_node("Mul", ["x", "w"], ["y"])], [weights])
+
+
+def save(folder: Path, nodes, weights=(), inputs=None) -> Path:
+    ports = [helper.make_tensor_value_info(name, *port) for name, port in (inputs or {"x": PORT}).items()]
+    graph = helper.make_graph(nodes, "test", ports, [helper.make_tensor_value_info("y", *PORT)], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path = folder / "model.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="model.w", size_threshold=0, convert_attribute=True)
+    return path
+
+
+def answer(pipe, path: Path):
+    return values(pipe(model=str(path))(dict(ROW)))
+
+
+def replace_weights(path: Path, other: Path) -> None:
+    assert path.read_bytes() == other.read_bytes()
+    os.replace(other.with_name("model.w"), path.with_name("model.w"))
+
+
+def test_replaced_weights_of_an_onnx_model_are_read(pipe, tmp_path):
+    path = times(tmp_path / "a", 3)
+    assert answer(pipe, path) == [[3, 3]]
+    replace_weights(path, times(tmp_path / "b", 5))
+    assert answer(pipe, path) == [[5, 5]]
+
+
+def branches(folder: Path, factor: float) -> Path:
+    """y = x * factor, or x where not all of `on` is true; the factor lies in a constant inside a branch."""
+    folder.mkdir()
+    value = numpy_helper.from_array(np.full((1, 2), factor, np.float32), "value")
+    out = [helper.make_tensor_value_info("z", *PORT)]
+    scaled = [helper.make_node("Constant", [], ["c"], value=value), helper.make_node("Mul", ["x", "c"], ["z"])]
+    then = helper.make_graph(scaled, "then", [], out)
+    other = helper.make_graph([helper.make_node("Identity", ["x"], ["z"])], "else", [], out)
+    node = helper.make_node("If", ["on"], ["y"], then_branch=then, else_branch=other)
+    return save(folder, [node], inputs={"x": PORT, "on": (TensorProto.BOOL, [])})
+
+
+def test_replaced_weights_deep_inside_an_onnx_model_are_read(pipe, tmp_path):
+    data = {"data": [np.ones((1, 2), np.float32), np.array(True)]}
+    path = branches(tmp_path / "a", 3)
+    assert values(pipe(model=str(path))(dict(data))) == [[3, 3]]
+    replace_weights(path, branches(tmp_path / "b", 5))
+    assert values(pipe(model=str(path))(dict(data))) == [[5, 5]]
+
+
+@pytest.mark.parametrize("links", [["model.onnx"], ["model.onnx", "model.w"]])
+def test_a_link_to_an_onnx_model_finds_its_weights(pipe, tmp_path, links):
+    path = times(tmp_path / "real", 3)
+    (tmp_path / "links").mkdir()
+    for name in links:
+        (tmp_path / "links" / name).symlink_to(path.with_name(name))
+    assert answer(pipe, tmp_path / "links" / "model.onnx") == [[3, 3]]
+
+
+def refused(pipe, path: Path) -> str:
+    with pytest.raises(hami.ConfigError) as error:
+        pipe(model=str(path))
+    return str(error.value)
+
+
+def test_missing_weights_of_an_onnx_model_are_named(pipe, tmp_path):
+    path = times(tmp_path / "a", 3)
+    path.with_name("model.w").unlink()
+    assert f'; there is no "{path.with_name("model.w")}", where its weights belong' in refused(pipe, path)
+
+
+def test_missing_weights_of_an_ir_are_named(pipe, models, tmp_path):
+    path = tmp_path / "layers.xml"
+    openvino.save_model(openvino.convert_model(models.layers()[0]), path)
+    path.with_suffix(".bin").unlink()
+    assert f'; there is no "{path.with_suffix(".bin")}", where its weights belong' in refused(pipe, path)
+
+
+def test_every_prefix_of_a_model_is_refused_by_openvino_or_taken(pipe, tmp_path):
+    whole = times(tmp_path / "a", 3).read_bytes()
+    path = tmp_path / "a" / "cut.onnx"
+    for length in range(1, len(whole), 7):
+        path.write_bytes(whole[:length])
+        assert "OpenVINO" in refused(pipe, path)
