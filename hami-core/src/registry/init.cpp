@@ -117,7 +117,7 @@ BackendPtr Init::make(const Plan& plan) {
     return std::make_shared<InstanceProxy>(context_, plan.instance);
   }
   if (!plan.cls) throw Error(ErrorCode::kInternal, "\"" + plan.label + "\" was planned without a class");
-  check_interrupt();  // the next instance is not begun
+  check_interrupt();  // before each: Ctrl-C need not wait for all of them
   if (plan.traits.threads == Threads::kOwn && !on_own_thread_) return BackgroundThread::around(plan, *this);
   BackendPtr backend = plan.cls->create();
   const bool takes_turns = plan.cls->traits.threads == Threads::kAny && !is_called_in_turn_;
