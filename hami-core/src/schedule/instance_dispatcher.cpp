@@ -1,30 +1,13 @@
-// InstanceDispatcher: the threads and locks around a node's scheduler, from the arrival of requests to an instance that is
-// free for the next.
+// InstanceDispatcher: a node's instances, their threads, and what they run next.
 #include "schedule/instance_dispatcher.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/waiting.hpp"
+#include "base/blocking.hpp"
 #include "registry/running.hpp"
 
 namespace hami {
-namespace {
-
-Error closed() { return Error(ErrorCode::kPipeClosed, "the pipe is closed"); }
-
-// Batches on this thread that were run inline, each while the one before it is being handed on. A stack has an end.
-constexpr int kMostInline = 64;
-thread_local int inline_depth = 0;
-
-struct OneDeeper {
-  OneDeeper() noexcept { ++inline_depth; }
-  ~OneDeeper() { --inline_depth; }
-  OneDeeper(const OneDeeper&) = delete;
-  OneDeeper& operator=(const OneDeeper&) = delete;
-};
-
-}  // namespace
 
 void InstanceDispatcher::init_(Init& init) {
   node_ = init.node();
@@ -118,7 +101,7 @@ void InstanceDispatcher::stop() noexcept {
     room_.notify_all();
     notify_company();
   }
-  fail_all(waiting, closed());
+  fail_all(waiting, Error(ErrorCode::kPipeClosed, "the pipe is closed"));
 }
 
 bool InstanceDispatcher::join(Nanoseconds until) noexcept {
@@ -149,37 +132,6 @@ bool InstanceDispatcher::owns_this_thread() noexcept {
   return std::any_of(instances_.begin(), instances_.end(), [](const std::unique_ptr<Instance>& instance) {
     return instance->worker && instance->worker->is_current();
   });
-}
-
-void InstanceDispatcher::post_(Batch batch, Inline how) {
-  std::vector<Request*> admitted;
-  admitted.reserve(batch.size());
-  for (Request* request : batch) {
-    if (runner_->admit(*request, limits_.max)) {
-      admitted.push_back(request);
-    } else {
-      *request->error = request->error->with_note("node \"" + node_ + "\"");
-      runner_->finish_unrun(Batch(&request, 1));
-    }
-  }
-  if (admitted.empty()) return;
-  const Batch ready(admitted);
-  const std::size_t items = ready.items();
-  const std::optional<Index> instance = claim_inline(items, how);
-  if (!instance) return enqueue(admitted, how);
-  const OneDeeper deeper;
-  ++stats_->inline_runs;
-  const Nanoseconds took = run(*instance, ready);
-  release(*instance, items, took);
-  finish(ready);
-}
-
-// An instance for the caller's own thread: only if nothing waits, one is idle whose class allows it, and the thread is not
-// too deep in others.
-std::optional<InstanceDispatcher::Index> InstanceDispatcher::claim_inline(std::size_t items, Inline how) {
-  if ((how != Inline::kAny && !quick_) || inline_depth >= kMostInline) return std::nullopt;
-  std::lock_guard lock(mutex_);
-  return scheduler_->claim(items);
 }
 
 Nanoseconds InstanceDispatcher::run(Index instance, Batch batch) noexcept {
@@ -247,109 +199,6 @@ void InstanceDispatcher::notify_company() {
 void InstanceDispatcher::add_stuck(const std::vector<Index>& lost, Nanoseconds moment, std::vector<const Ask*>& stuck) {
   std::lock_guard lock(mutex_);
   scheduler_->add_stuck(lost, moment, stuck);
-}
-
-// Fails each request for which a backend would wait for ever; the others of them are seen as waiting here from now on.
-void InstanceDispatcher::refuse_circles(const std::vector<Request*>& requests) {
-  for (Request* request : requests) {
-    if (!need_of(*request).ask) continue;
-    const WaitsStandStill still;
-    try {
-      bool must_wait = false;
-      {
-        std::lock_guard lock(mutex_);
-        must_wait = scheduler_->begin_arrival(*request);
-      }
-      if (must_wait) still.check_circle(*request, *this);
-    } catch (...) {
-      request->fail(current_error());
-      std::lock_guard lock(mutex_);
-      scheduler_->end_arrival(*request);
-    }
-  }
-}
-
-void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline how) {
-  refuse_circles(requests);
-  std::vector<Request*> refused;
-  std::vector<Index> woken;
-  Requests dropped;
-  {
-    std::unique_lock lock(mutex_);
-    const std::uint64_t call = ++calls_;
-    const Nanoseconds arrived = now();
-    std::size_t items = 0;
-    std::optional<Error> interrupted;  // once the user wants the thread back, nothing of this call waits any more
-    for (Request* request : requests) {
-      if (!request->alive()) {
-        refused.push_back(request);
-        continue;
-      }
-      try {
-        if (interrupted) throw Error(*interrupted);
-        if (how != Inline::kFromLoop || reject_when_full_ || scheduler_->stopping())
-          make_room(lock, request->deadline, dropped, interrupted);
-        scheduler_->push(Ref<Request>(request), arrived, call);
-        items += request->items;
-      } catch (...) {
-        request->fail(current_error());
-        refused.push_back(request);
-      }
-      scheduler_->end_arrival(*request);
-    }
-    notify_company();
-    for (std::size_t hands = scheduler_->hands_for(items); hands > 0; --hands)
-      if (const std::optional<Index> next = scheduler_->summon()) woken.push_back(*next);
-  }
-  wake(woken);
-  give_back(dropped);
-  runner_->finish_unrun(Batch(refused));
-}
-
-// Returns when one more request may be queued; throws why it may not. Lets the lock go while it waits.
-void InstanceDispatcher::make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until, Requests& dropped,
-                                   std::optional<Error>& interrupted) {
-  const auto full = [&] { return !scheduler_->stopping() && scheduler_->full(); };
-  if (full()) {
-    const std::size_t before = dropped.size();
-    scheduler_->drop_dead(now(), dropped);
-    for (std::size_t freed = dropped.size() - before; freed > 1; --freed) room_.notify_one();  // one is for this request
-  }
-  if (full() && reject_when_full_)
-    throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(scheduler_->waiting()) +
-                                           " requests waiting (queue_max = " + std::to_string(queue_max_) + ")");
-  while (full()) {
-    const Nanoseconds moment = now();
-    if (moment >= until) {
-      room_.notify_one();
-      throw Error(ErrorCode::kDeadlineExceeded,
-                  "the request's time ran out before node \"" + node_ + "\" had room for it");
-    }
-    // What is in the queue must be on its way before anyone waits for room.
-    notify_company();
-    std::vector<Index> woken;
-    while (const std::optional<Index> next = scheduler_->summon()) woken.push_back(*next);
-    lock.unlock();  // the global lock of a language is never taken while this one is held
-    wake(woken);
-    give_back(dropped);
-    {
-      BlockingScope blocking;
-      std::unique_lock inner(mutex_);
-      room_.wait_until(inner, to_time_point(std::min(until, moment + kInterruptPoll)), [&] { return !full(); });
-    }
-    try {
-      check_interrupt();
-    } catch (...) {
-      interrupted = current_error();
-      keep_interrupt(*interrupted);
-    }
-    lock.lock();
-    if (interrupted) {
-      room_.notify_one();
-      throw Error(*interrupted);
-    }
-  }
-  if (scheduler_->stopping()) throw closed();
 }
 
 // The loop of an instance while there is work: on the worker's thread.
