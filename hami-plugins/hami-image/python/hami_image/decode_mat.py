@@ -131,7 +131,7 @@ def _broken(header: ImageHeader, encoded: memoryview, error: Exception | None = 
         cause += ", or its pixels are of a type that is not taken (floating-point numbers, say)"
     if "CV_IO_MAX_IMAGE" in detail:
         cause = (
-            "OpenCV has limits of its own: OPENCV_IO_MAX_IMAGE_PIXELS, _WIDTH and _HEIGHT in the environment raise them"
+            "OpenCV has limits of its own; OPENCV_IO_MAX_IMAGE_PIXELS, _WIDTH and _HEIGHT in the environment set them"
         )
     return hami.RequestError(
         f"DecodeMat: the {header.format} picture, {width} x {height} in {encoded.nbytes} bytes, "
