@@ -156,6 +156,13 @@ def test_a_picture_over_max_pixels_is_refused_by_its_header(run):
     )
 
 
+def test_a_picture_over_the_limit_of_opencv_is_not_called_damaged(run):
+    told = refused(run, png_of(40_000, 30_000), max_pixels=2_000_000_000)
+    assert told.endswith(
+        "; OpenCV has limits of its own; OPENCV_IO_MAX_IMAGE_PIXELS, _WIDTH and _HEIGHT in the environment set them"
+    )
+
+
 @pytest.mark.parametrize("extension", EXTENSIONS)
 def test_max_pixels_is_exact_for_every_format(run, encode, extension):
     assert run("DecodeMat", {"max_pixels": 1200}, data=encode(extension))["result"].shape == (30, 40, 3)

@@ -39,6 +39,13 @@ def test_the_weights_are_not_given_away(pipe, kind):
         assert not result.requires_grad
 
 
+def test_rows_that_are_one_in_memory_are_parted(pipe):
+    requests = [{"data": torch.ones(1, 2)} for _ in range(3)]
+    model(pipe, "GivesOneRow", max=4, batching="max")(requests)
+    requests[0]["result"] += 1
+    assert [request["result"].tolist() for request in requests] == [[[3, 3]], [[2, 2]], [[2, 2]]]
+
+
 def test_requests_gathered_into_one_run_get_their_own_rows(pipe):
     requests = [{"data": torch.full((1, 2), float(i))} for i in range(7)]
     requests.append({"data": torch.tensor([[50.0, 50.0], [60.0, 60.0]]), "request_size": 2})

@@ -129,6 +129,10 @@ def _broken(header: ImageHeader, encoded: memoryview, error: Exception | None = 
     cause = "the file is truncated or damaged"
     if header.format == "TIFF":  # the one format of which OpenCV does not read every kind
         cause += ", or its pixels are of a type that is not taken (floating-point numbers, say)"
+    if "CV_IO_MAX_IMAGE" in detail:
+        cause = (
+            "OpenCV has limits of its own; OPENCV_IO_MAX_IMAGE_PIXELS, _WIDTH and _HEIGHT in the environment set them"
+        )
     return hami.RequestError(
         f"DecodeMat: the {header.format} picture, {width} x {height} in {encoded.nbytes} bytes, "
         f"cannot be decoded{detail}; {cause}"

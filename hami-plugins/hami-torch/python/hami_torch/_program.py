@@ -49,21 +49,21 @@ class Program:
         self.rows = rows
         self.most = most
         held = (*call.parameters(), *call.buffers()) if isinstance(call, torch.nn.Module) else ()
-        self._held = {_address(tensor) for tensor in held} - {0}
+        self._held = {_address(tensor) for tensor in held} - {None}
 
     def given_away(self, output: Any) -> Any:
-        """Return an output for a caller, who may change it: a copy if it lies in what the program goes on with."""
-        if isinstance(output, torch.Tensor) and (output.requires_grad or _address(output) in self._held):
+        """Return an output that callers may change: a copy if the program goes on with it, or its rows are one."""
+        if not isinstance(output, torch.Tensor) or output.layout != torch.strided:
+            return output
+        rows_are_one = output.ndim > 0 and output.shape[0] > 1 and output.stride(0) == 0
+        if output.requires_grad or rows_are_one or _address(output) in self._held:
             return output.detach().clone()
         return output
 
 
-def _address(tensor: torch.Tensor) -> int:
-    """Return where the memory of a tensor begins, of which it may be a part; 0 if it has none, as sparse ones."""
-    try:
-        return tensor.untyped_storage().data_ptr()
-    except (NotImplementedError, RuntimeError):
-        return 0
+def _address(tensor: torch.Tensor) -> int | None:
+    """Return where the memory of a tensor begins, of which it may be a part."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided and tensor.numel() else None
 
 
 _lock = threading.Lock()  # guards _making
