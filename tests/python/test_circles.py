@@ -7,7 +7,7 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, each
+from running import PATIENCE, Gate, each
 
 ADVICE = (
     "every instance waits for the next node; give one of them more instances (instance_num), the calls a timeout, or "
@@ -111,6 +111,37 @@ def test_backends_may_wait_for_what_they_submit_where_no_thread_is_left_to_run_i
         pipes.append(pipe)
         futures = [pipe.submit({"data": "asks"}) for _ in range(threads)]
         assert [future.result(PATIENCE)["result"] for future in futures] == ["good"] * threads
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize("how", ["call", "submit"])
+def test_a_callback_that_waits_for_the_instance_it_runs_on_gets_an_error(how: str, instances: int) -> None:
+    gate = Gate()
+    told: list[Any] = []
+    done = threading.Event()
+
+    def answer(number: int) -> int:
+        if number == 1:
+            gate.enter()
+        return number
+
+    def ask(_: Any) -> None:
+        try:
+            request = {"data": 2}
+            told.append((pipe(request) if how == "call" else pipe.submit(request).result())["result"])
+        except hami.Error as error:
+            told.append(type(error))
+        done.set()
+
+    each(answer, "TestAnswers")
+    with hami.pipe({"n": {"backend": "TestAnswers", "instance_num": instances}}) as pipe:
+        future = pipe.submit({"data": 1})
+        gate.wait_for_arrival()
+        future.add_done_callback(ask)
+        gate.open()
+        assert done.wait(PATIENCE)
+        assert told == [2 if instances == 2 else hami.ReentrantCall]
+        assert pipe({"data": 3})["result"] == 3
 
 
 def test_backends_that_pass_requests_on_to_each_others_nodes_are_seen() -> None:

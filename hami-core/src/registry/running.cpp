@@ -21,7 +21,7 @@ void Running::note_needs() {
 }
 
 Nanoseconds Running::deadline() noexcept {
-  if (!innermost_) return kNever;
+  if (!innermost_ || innermost_->batch_.empty()) return kNever;
   Nanoseconds last = 0;
   for (const Request* request : innermost_->batch_) last = std::max(last, request->deadline);
   return last;

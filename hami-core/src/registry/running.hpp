@@ -8,7 +8,8 @@
 
 namespace hami {
 
-// Stands on the stack of a thread that runs a batch of a node.
+// Stands on the stack of a thread that runs a batch of a node, or that tells what became of one while its instance waits
+// for it to come back: then the batch is empty.
 class Running {
  public:
   Running(Place& place, std::size_t instance, Batch batch) noexcept

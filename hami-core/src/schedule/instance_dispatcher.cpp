@@ -208,9 +208,14 @@ void InstanceDispatcher::serve(Index instance) {
   std::vector<Request*> batch;
   Ran last;
   LockAhead lock_ahead;
+  // Callers' code may run now: if it waits for this node, the instance is not there for it.
+  const auto tell = [&](const auto& outcomes) {
+    const Running here(*this, instance, Batch(nullptr, 0));
+    outcomes();
+  };
   while (next_batch(instance, last, lock_ahead, taken, dropped)) {
     if (!dropped.empty()) lock_ahead.let_go();
-    give_back(dropped);
+    tell([&] { give_back(dropped); });
     if (taken.empty()) continue;
     batch.clear();
     for (const Ref<Request>& request : taken) batch.push_back(request.get());
@@ -219,7 +224,7 @@ void InstanceDispatcher::serve(Index instance) {
     last.took = run(instance, Batch(batch));
     lock_ahead.let_go();
     if (last.more && instances_[instance]->begins_locked && only_wakes(Batch(batch))) lock_ahead.take();
-    finish(Batch(batch));
+    tell([&] { finish(Batch(batch)); });
     taken.clear();
   }
 }
