@@ -9,6 +9,7 @@ import hami
 import pytest
 from running import PATIENCE, Gate, each
 
+THREADS = 64  # those a pipe has for requests of an entrypoint that waits itself
 ADVICE = (
     "every instance waits for the next node; give one of them more instances (instance_num), the calls a timeout, or "
     "call in another order"
@@ -95,9 +96,8 @@ def test_a_backend_may_wait_for_what_it_submitted_to_another_node() -> None:
 
 
 def test_backends_may_wait_for_what_they_submit_where_no_thread_is_left_to_run_it() -> None:
-    threads = 64  # those a pipe has for requests of an entrypoint that waits itself
     pipes: list[hami.Pipe] = []
-    all_hold = threading.Barrier(threads)
+    all_hold = threading.Barrier(THREADS)
 
     def ask(data: Any) -> Any:
         if data == "asked":
@@ -106,11 +106,39 @@ def test_backends_may_wait_for_what_they_submit_where_no_thread_is_left_to_run_i
         return pipes[0].submit({"data": "asked"}).result()["result"]
 
     each(ask, "TestAsksNext", thread="concurrent")
-    node = {"backend": "TestAsksNext", "instance_num": threads + 1}
-    with hami.pipe({"n": node, "dag_entrypoint": "S[Forward[node.n],Identity]"}) as pipe:
+    node = {"backend": "TestAsksNext", "instance_num": THREADS + 1}
+    with hami.pipe({"n": node, "entrypoint": "S[Forward[node.n],Identity]"}) as pipe:
         pipes.append(pipe)
-        futures = [pipe.submit({"data": "asks"}) for _ in range(threads)]
-        assert [future.result(PATIENCE)["result"] for future in futures] == ["good"] * threads
+        futures = [pipe.submit({"data": "asks"}) for _ in range(THREADS)]
+        assert [future.result(PATIENCE)["result"] for future in futures] == ["good"] * THREADS
+
+
+@pytest.mark.parametrize("how", ["call", "submit"])
+def test_callbacks_may_wait_where_no_thread_is_left_but_theirs(how: str) -> None:
+    gate = Gate()
+    told: list[Any] = []
+    all_told = threading.Semaphore(0)
+    all_hold = threading.Barrier(THREADS)
+
+    def answer(number: int) -> int:
+        if number == 0:
+            gate.enter()
+        return number
+
+    def ask(_: Any) -> None:
+        all_hold.wait(PATIENCE)
+        request = {"data": 1}
+        told.append((pipe(request) if how == "call" else pipe.submit(request).result())["result"])
+        all_told.release()
+
+    each(answer, "TestAnswers")
+    with hami.pipe({"n": {"backend": "TestAnswers"}, "entrypoint": "S[Forward[node.n],Identity]"}) as pipe:
+        futures = [pipe.submit({"data": 0}) for _ in range(THREADS)]
+        for future in futures:
+            future.add_done_callback(ask)
+        gate.open()
+        assert all(all_told.acquire(timeout=PATIENCE) for _ in futures)
+    assert told == [1] * THREADS
 
 
 @pytest.mark.parametrize("instances", [1, 2])

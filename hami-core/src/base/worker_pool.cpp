@@ -6,6 +6,11 @@
 #include "base/error.hpp"
 
 namespace hami {
+namespace {
+thread_local bool is_pooled = false;
+}
+
+bool WorkerPool::on_some_pool() noexcept { return is_pooled; }
 
 bool WorkerPool::post(std::function<void()> job) {
   std::lock_guard lock(mutex_);
@@ -26,6 +31,7 @@ bool WorkerPool::post(std::function<void()> job) {
 }
 
 void WorkerPool::work(Worker& worker, std::function<void()> job) {
+  is_pooled = true;
   for (;;) {
     job();
     job = nullptr;

@@ -20,6 +20,8 @@ class WorkerPool {
   bool post(std::function<void()> job);
   bool stop(Nanoseconds until);  // as Worker::stop, for each
   bool owns_this_thread();
+  // True inside a job of any pool: others may wait for this thread to be free.
+  static bool on_some_pool() noexcept;
 
  private:
   void work(Worker& worker, std::function<void()> job);

@@ -156,15 +156,18 @@ void Call::wait() {
 }
 
 void Call::wait_inside() {
-  if (!ask_ || !Running::on_this_thread()) return;
-  Nanoseconds until = 0;
-  for (const Slot& slot : slots_) until = std::max(until, slot.request->deadline);
+  const bool inside = ask_ && Running::on_this_thread();
+  if (!inside && !WorkerPool::on_some_pool()) return;
   std::optional<Wait> wait;
-  try {
-    wait.emplace(Need{ask_, until});
-  } catch (const Error& circle) {
-    give_up(circle);
-    return;
+  if (inside) {
+    Nanoseconds until = 0;
+    for (const Slot& slot : slots_) until = std::max(until, slot.request->deadline);
+    try {
+      wait.emplace(Need{ask_, until});
+    } catch (const Error& circle) {
+      give_up(circle);
+      return;
+    }
   }
   // The pool's threads may all wait for what the instances do that wait for this. Who may leave early waits for a thread.
   if (next_deadline_ == kNever) pipe_->help(*this);

@@ -30,8 +30,8 @@ class Call final : public Sink {
 
   // Waits for all outcomes; requests whose deadline passes are failed. Throws, leaving all requests, if interrupted.
   void wait();
-  // For a thread inside a backend, before it waits for a submitted call in any other way: waits, unless that would close a
-  // circle of calls, for which this one is given up. Elsewhere it returns at once. Throws if interrupted.
+  // For a thread inside a backend, or of a pool, before it waits for a submitted call in any other way: waits, unless that
+  // would close a circle of calls, for which this one is given up. Elsewhere it returns at once. Throws if interrupted.
   void wait_inside();
 
   void done(Request* const* requests, std::size_t count) noexcept override;

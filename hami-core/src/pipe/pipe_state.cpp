@@ -190,8 +190,9 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
 // Throws only if nothing was started.
 void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& requests, Inline how) {
   // Who has a deadline, or may be interrupted, must be able to leave: work that waits runs elsewhere. But a backend that
-  // calls its own pipe stays on its thread, where a node sees that it is called by itself.
-  const bool may_wait_here = entry_->traits().quick || Running::on_this_thread();
+  // calls its own pipe stays on its thread, where a node sees that it is called by itself; and so does a callback on a thread
+  // of a pool, for there may be no other.
+  const bool may_wait_here = entry_->traits().quick || Running::on_this_thread() || WorkerPool::on_some_pool();
   if (entry_->is_asynchronous() || (how == Inline::kAny && may_wait_here)) return entry_->post(Batch(requests), how);
   if (!pool_.post([call] { call->pipe_->run_launched(*call); })) call->has_to_wait_ = true;
 }
