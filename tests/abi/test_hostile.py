@@ -51,6 +51,7 @@ LATER = "a value of kind 9 has no form in Python: its plugin knows more kinds th
         ("key", ValueError, 'a key is UTF-8, got "\\xff" with another byte at 0'),
         ("type key", ValueError, 'a type key is UTF-8, got "\\xff" with another byte at 0'),
         ("length", ValueError, f"a length of {2**64 - 1} is more than any memory holds"),
+        ("number", ValueError, f"an int is at most {2**63 - 1}, got {2**64 - 1}"),
         ("memory", MemoryError, "out of memory"),
     ],
 )

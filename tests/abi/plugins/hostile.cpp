@@ -44,6 +44,7 @@ class Odd : public hami::Backend {
       if (what_ == "key") item["\xff"] = 1;
       if (what_ == "type key") item["result"] = hami::Value::opaque("\xff", std::make_unique<int>(1));
       if (what_ == "length") item["result"] = hami::Value::bytes(std::string_view("a", SIZE_MAX));
+      if (what_ == "number") item["result"] = UINT64_MAX;
       if (what_ == "memory") item["result"] = hami::Tensor::make<float>({std::int64_t{1} << 50});
       if (what_ == "counter") {
         count("\xff", 2);
