@@ -39,9 +39,17 @@ TEST_CASE("keys and type keys are UTF-8, as every language must be able to show 
   CHECK(text_of_error(host_table().dict_set(&dict, "a\xff", 2, &none)) ==
         "a key is UTF-8, got \"a\\xff\" with another byte at 1");
   CHECK(keys.size() == 0);
+  hami_backend* found = nullptr;
+  CHECK(text_of_error(host_table().backend_find(nullptr, "\xff", 1, &found)) ==
+        "the name of an instance is UTF-8, got \"\\xff\" with another byte at 0");
   hami_value out;
   CHECK(text_of_error(host_table().opaque_new("\xff", nullptr, nullptr, &out)) ==
         "a type key is UTF-8, got \"\\xff\" with another byte at 0");
+}
+
+TEST_CASE("what a library gave instead of a tensor, nothing, is refused") {
+  hami_value out;
+  CHECK(text_of_error(host_table().tensor_adopt(nullptr, &out)) == "a DLPack tensor is taken over, got none");
 }
 
 TEST_CASE("a length that no memory holds is refused before anything is read") {
