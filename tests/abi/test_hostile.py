@@ -40,6 +40,52 @@ def test_what_it_throws_is_the_outcome(hostile: str, what: str, raised: type[Exc
             assert str(caught.value).splitlines()[0] == text
 
 
+LATER = "a value of kind 9 has no form in Python: its plugin knows more kinds than this hami-core"
+
+
+@pytest.mark.parametrize(
+    ("what", "raised", "text"),
+    [
+        ("kind", hami.DataTypeError, LATER),
+        ("inside", hami.DataTypeError, LATER),
+        ("key", ValueError, 'a key is UTF-8, got "\\xff" with another byte at 0'),
+        ("type key", ValueError, 'a type key is UTF-8, got "\\xff" with another byte at 0'),
+        ("length", ValueError, f"a length of {2**64 - 1} is more than any memory holds"),
+        ("number", ValueError, f"an int is at most {2**63 - 1}, got {2**64 - 1}"),
+        ("memory", MemoryError, "out of memory"),
+    ],
+)
+def test_what_has_no_form_in_python_fails_its_request(
+    hostile: str, what: str, raised: type[Exception], text: str
+) -> None:
+    with hami.pipe({"backend": f"{hostile}Odd", "what": what}) as pipe:
+        for ask in (pipe, lambda request: pipe.submit(request).result(60)):
+            with pytest.raises(raised) as caught:
+                ask({"data": 1})
+            assert type(caught.value) is raised
+            assert str(caught.value).splitlines()[0] == text
+
+
+def test_a_counter_whose_name_is_no_utf8_spoils_no_stats(hostile: str) -> None:
+    with hami.pipe(f"{hostile}Odd(what=counter)") as pipe:
+        assert pipe({"data": 1})["result"] is True
+        assert "'\\\\xff': 2" in str(pipe.stats())
+
+
+def test_an_exception_that_a_plugin_leaves_set_is_told_and_nothing_is_lost(
+    hostile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", left.append)
+    with hami.pipe(f"{hostile}LeavesException") as pipe:
+        assert pipe({"data": 1})["result"] == 1
+        assert pipe.submit({"data": 2}).result(60)["result"] == 2
+        with pytest.raises(hami.RequestError, match="a negative number"):
+            pipe.submit({"data": -1}).result(60)
+    assert [repr(one.exc_value) for one in left] == ["KeyError('left')"] * 4
+    assert {one.object for one in left} == {f"hami: the native backend {hostile}LeavesException, which left it set"}
+
+
 def test_what_init_throws_fails_the_build(hostile: str) -> None:
     with pytest.raises(hami.Error, match=r"\Ano luck"):
         hami.pipe(f"{hostile}Throws(what=init)")

@@ -78,6 +78,31 @@ def test_a_library_that_is_no_plugin_is_told(toolchain: Toolchain, tmp_path: Pat
     assert str(caught.value) == f'"{library}" exports no hami_plugin_v1: it is no plugin of hami'
 
 
+PLAIN = """#include <hami/backend.hpp>
+class Plain : public hami::Backend {
+  void forward_(hami::Batch batch) override {
+    for (hami::Dict& item : batch) item["result"] = RESULT;
+  }
+};
+HAMI_REGISTER(Plain, NAME, "", ""); HAMI_REGISTER(Plain, NAME "Too", "", "");
+HAMI_PLUGIN("plain", "0.1")
+"""
+
+
+def test_plugins_built_without_hidden_symbols_keep_apart(toolchain: Toolchain, tmp_path: Path) -> None:
+    """Also two versions of one plugin, whose classes are of the same name."""
+    source = tmp_path / "plain.cpp"
+    source.write_text(PLAIN)
+    names = [f"{toolchain.prefix}{name}" for name in ("First", "Second", "First")]
+    for number, name in enumerate(names):
+        library = tmp_path / f"plain{number}.so"
+        macros = [f'-DNAME="{name}"', f"-DRESULT={number}"]
+        toolchain.run(source, ["-fPIC", "-shared", *macros, "-o", str(library)])
+        assert hami.register_plugin(library) == [name, f"{name}Too"]
+        with hami.pipe(f"S[{name},{name}Too]") as pipe:
+            assert pipe({"data": 0})["result"] == number
+
+
 def install(site: Path, name: str, library: Path, *backends: str, defaults: str = "None") -> None:
     """Lay a native plugin's distribution out as pip would."""
     module = name.replace("-", "_")

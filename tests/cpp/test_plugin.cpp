@@ -1,6 +1,7 @@
 // Native plugins whose tables are forged, too old or too new, and what the core makes of each.
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 
 #include "pipes.hpp"
@@ -84,6 +85,8 @@ const hami_plugin* fails_without_a_text(hami_fill fill, hami_error** error) {
   *error = table.error_new(HAMI_INTERNAL, "", 0);
   return nullptr;
 }
+
+const hami_plugin* throws(hami_fill, hami_error**) { throw std::runtime_error("no luck"); }
 
 template <std::uint16_t major, std::uint16_t min_minor>
 const hami_plugin* needs(hami_fill fill, hami_error** error) {
@@ -223,6 +226,7 @@ TEST_CASE("another major, or a minor that this core lacks, is refused") {
 
 TEST_CASE("an entry that fails is told") {
   CHECK(failed(gives_nothing) == "its hami_plugin_v1 gave neither a plugin nor an error");
+  CHECK(failed(throws) == "its hami_plugin_v1 threw: no luck");
   CHECK(failed(fails_without_a_text) == "an error of code 13, without a text");
 }
 
@@ -330,6 +334,28 @@ TEST_CASE("instances are looked up during create alone") {
   const Outcome outcome = pipe.call(Value(7));
   CHECK(outcome.code == ErrorCode::kInvalidArgument);
   CHECK(outcome.message == "NativeLate is made already: instances are looked up during its create");
+}
+
+TEST_CASE("a batch in which one request stands twice is refused") {
+  static hami_backend* found;
+  hami_backend_class cls = echo_class("NativeDouble");
+  cls.create = [](hami_context* context, const hami_dict*, hami_dict*, hami_backend* const*, std::size_t, void**) {
+    return host.backend_find(context, "node.n", 6, &found);
+  };
+  cls.forward = [](void*, hami_context*, hami_dict* const* items, std::size_t) {
+    hami_dict* const twice[] = {items[0], items[0]};
+    return host.backend_forward(found, twice, 2);
+  };
+  define_native(cls);
+  define_native(echo_class());
+  PipeConfig config;
+  config.nodes = {{"m", {{"backend", text("NativeDouble")}}}, {"n", {{"backend", text("NativeEcho")}}}};
+  TestPipe pipe(config);
+  Dict request = request_of(Value(7));
+  request.enter("node_name", text("m"));
+  const Outcome outcome = pipe.call(std::move(request));
+  CHECK(outcome.code == ErrorCode::kInvalidArgument);
+  CHECK(outcome.message == "InstanceDispatcher was given one request twice in a batch");
 }
 
 TEST_CASE("a child with a thread of its own is not called on another") {

@@ -32,6 +32,54 @@ TEST_CASE("a text that is no UTF-8 is refused, in an error it is made readable")
   CHECK(text_of_error(host_table().error_new(HAMI_INTERNAL, "ab\xff", 3)) == "ab\\xff");
 }
 
+TEST_CASE("keys and type keys are UTF-8, as every language must be able to show them") {
+  Dict keys;
+  hami_dict dict{&keys, nullptr};
+  const hami_value none{};
+  CHECK(text_of_error(host_table().dict_set(&dict, "a\xff", 2, &none)) ==
+        "a key is UTF-8, got \"a\\xff\" with another byte at 1");
+  CHECK(keys.size() == 0);
+  hami_backend* found = nullptr;
+  CHECK(text_of_error(host_table().backend_find(nullptr, "\xff", 1, &found)) ==
+        "the name of an instance is UTF-8, got \"\\xff\" with another byte at 0");
+  hami_value out;
+  CHECK(text_of_error(host_table().opaque_new("\xff", nullptr, nullptr, &out)) ==
+        "a type key is UTF-8, got \"\\xff\" with another byte at 0");
+}
+
+TEST_CASE("what a library gave instead of a tensor, nothing, is refused") {
+  hami_value out;
+  CHECK(text_of_error(host_table().tensor_adopt(nullptr, &out)) == "a DLPack tensor is taken over, got none");
+}
+
+TEST_CASE("a length that no memory holds is refused before anything is read") {
+  const std::string refused = "a length of 18446744073709551615 is more than any memory holds";
+  const hami_host& core = host_table();
+  Dict keys;
+  hami_dict dict{&keys, nullptr};
+  const hami_value none{};
+  hami_value out;
+  CHECK(text_of_error(core.str_new("a", SIZE_MAX, &out)) == refused);
+  CHECK(text_of_error(core.bytes_new("a", SIZE_MAX, &out)) == refused);
+  CHECK(text_of_error(core.list_new(&none, SIZE_MAX, &out)) == refused);
+  CHECK(text_of_error(core.map_new(nullptr, &none, SIZE_MAX, &out)) == refused);
+  CHECK(text_of_error(core.dict_set(&dict, "a", SIZE_MAX, &none)) == refused);
+}
+
+TEST_CASE("an error has the code that it was made with; one that the contract does not name is unknown") {
+  const hami_host& core = host_table();
+  const auto code = [&](std::int32_t made_with) {
+    hami_error* const error = core.error_new(made_with, "a", 1);
+    hami_error* const copy = core.error_copy(error);
+    core.error_free(error);
+    const std::int32_t read = core.error_code(copy);
+    core.error_free(copy);
+    return read;
+  };
+  for (std::int32_t named : {1, 2, 3, 4, 5, 6, 8, 9, 12, 13, 14, 100, 101}) CHECK(code(named) == named);
+  for (std::int32_t other : {-77, 0, 7, 10, 1000}) CHECK(code(other) == HAMI_UNKNOWN);
+}
+
 TEST_CASE("an opaque value is let go once, also if it cannot be made") {
   int released = 0;
   const auto release = [](void* pointer) { ++*static_cast<int*>(pointer); };

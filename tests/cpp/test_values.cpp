@@ -104,6 +104,7 @@ TEST_CASE("any exception becomes an Error, and an Error stays what it is") {
   CHECK_EQ(caught([] { throw 7; }).message(), "an exception that is no std::exception");
   const Error memory = caught([] { throw std::bad_alloc(); });
   CHECK_EQ(memory.message(), "out of memory");
+  CHECK(memory.code() == ErrorCode::kOutOfMemory);
   CHECK(memory.is_final());
   const Error own = caught([] { throw Error(ErrorCode::kQueueFull, "full").with_note("node \"a\""); });
   CHECK(own.code() == ErrorCode::kQueueFull);

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -166,35 +167,36 @@ template <class Class>
 struct overrides_range<Class, std::enable_if_t<std::is_same_v<decltype(&Class::range_), Range (Backend::*)() const>>>
     : std::false_type {};
 
-inline std::vector<const hami_backend_class*>& registered_classes() {
+HAMI_SDK_OWN_ inline std::vector<const hami_backend_class*>& registered_classes() {
   static std::vector<const hami_backend_class*> classes;
   return classes;
 }
 
 template <class Class>
-bool register_class(const char* name, const char* params, const char* doc) {
+HAMI_SDK_OWN_ bool register_class(const char* name, const char* params, const char* doc) {
   using Thunk = Thunks<Class>;
-  static const hami_backend_class table{sizeof(hami_backend_class),
-                                        Class::kFlags,
-                                        name,
-                                        doc,
-                                        params,
-                                        Class::kMinChildren,
-                                        Class::kMaxChildren,
-                                        Class::kRange.min,
-                                        Class::kRange.max,
-                                        Thunk::create,
-                                        Thunk::destroy,
-                                        Thunk::forward,
-                                        overrides_range<Class>::value ? Thunk::range : nullptr,
-                                        Thunk::forward_with_dep,
-                                        Thunk::inject_dependency};
-  registered_classes().push_back(&table);
+  static std::deque<hami_backend_class> tables;  // a class may have several names
+  tables.push_back({sizeof(hami_backend_class),
+                    Class::kFlags,
+                    name,
+                    doc,
+                    params,
+                    Class::kMinChildren,
+                    Class::kMaxChildren,
+                    Class::kRange.min,
+                    Class::kRange.max,
+                    Thunk::create,
+                    Thunk::destroy,
+                    Thunk::forward,
+                    overrides_range<Class>::value ? Thunk::range : nullptr,
+                    Thunk::forward_with_dep,
+                    Thunk::inject_dependency});
+  registered_classes().push_back(&tables.back());
   return true;
 }
 
 // What hami_plugin_v1 does.
-inline const hami_plugin* enter(hami_fill fill, hami_error** error, const char* name, const char* version) {
+HAMI_SDK_OWN_ inline const hami_plugin* enter(hami_fill fill, hami_error** error, const char* name, const char* version) {
   hami_host table{};
   table.slot_count = HAMI_HOST_SLOTS;
   table.abi_major = HAMI_ABI_MAJOR;
@@ -215,12 +217,12 @@ inline const hami_plugin* enter(hami_fill fill, hami_error** error, const char* 
 }  // namespace hami
 
 #define HAMI_REGISTER_JOIN_(a, b) a##b
-#define HAMI_REGISTER_AT_(Class, line, ...)                                        \
-  [[maybe_unused]] static const bool HAMI_REGISTER_JOIN_(hami_registered_, line) = \
+#define HAMI_REGISTER_AT_(Class, number, ...)                                        \
+  [[maybe_unused]] static const bool HAMI_REGISTER_JOIN_(hami_registered_, number) = \
       ::hami::register_class<Class>(__VA_ARGS__)
 
 // Name, parameters and one sentence. "model: path; max: int = 1 {1..64}; device: str = 'cpu' {cpu,gpu}; post: str?"
-#define HAMI_REGISTER(Class, name, params, doc) HAMI_REGISTER_AT_(Class, __LINE__, name, params, doc)
+#define HAMI_REGISTER(Class, name, params, doc) HAMI_REGISTER_AT_(Class, __COUNTER__, name, params, doc)
 
 // Once in a plugin, at namespace scope.
 #define HAMI_PLUGIN(name, version)                                                                          \

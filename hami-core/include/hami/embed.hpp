@@ -22,7 +22,7 @@ namespace hami {
 inline namespace sdk {
 
 // Filled before main: values can be made from then on.
-inline const bool has_embedded_host = (host() = *hami_embedded_host(), true);
+HAMI_SDK_OWN_ inline const bool has_embedded_host = (host() = *hami_embedded_host(), true);
 
 // The keys of a request, or of a table of a configuration.
 using Keys = std::map<std::string, Value>;

@@ -13,7 +13,9 @@ namespace {
 
 const char* class_of(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInternal: return "Error";
+    case ErrorCode::kInternal:
+    case ErrorCode::kUnknown:
+    case ErrorCode::kUnimplemented: return "Error";
     case ErrorCode::kConfig: return "ConfigError";
     case ErrorCode::kBackendNotFound: return "BackendNotFound";
     case ErrorCode::kPlugin: return "PluginError";

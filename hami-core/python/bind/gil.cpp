@@ -97,9 +97,25 @@ void enter(void* token) noexcept {
   if (token) take_back(static_cast<PyThreadState*>(token));
 }
 
-void* hold() { return new HoldGil(HoldGil::ForBatch{}); }
+// Of a native plugin. An exception that it leaves set would be raised by whatever runs next: the answer would be lost.
+class HeldForPlugin {
+ public:
+  explicit HeldForPlugin(const std::string& who) noexcept : gil_(HoldGil::ForBatch{}), who_(who) {}
+  ~HeldForPlugin() {
+    if (!PyErr_Occurred()) return;
+    py::error_already_set left;
+    left.discard_as_unraisable(("hami: the native backend " + who_ + ", which left it set").c_str());
+  }
 
-void let_held_go(void* token) noexcept { delete static_cast<HoldGil*>(token); }
+ private:
+  const HoldGil gil_;
+  const py::error_scope before_;
+  const std::string& who_;
+};
+
+void* hold(const std::string& who) { return new HeldForPlugin(who); }
+
+void let_held_go(void* token) noexcept { delete static_cast<HeldForPlugin*>(token); }
 
 // Python does so on the main thread only; a fork may make another one that.
 bool runs_signal_handlers() noexcept {

@@ -181,6 +181,9 @@ py::object to_python(const Value& value) {
     case Kind::kFloat: return py::float_(value.as_float());
     default: break;
   }
+  if (!value.is_counted())
+    throw Error(ErrorCode::kDataType, "a value of kind " + std::to_string(static_cast<std::int32_t>(value.kind())) +
+                                         " has no form in Python: its plugin knows more kinds than this hami-core");
   if (void* foreign = value.object()->foreign())
     return py::reinterpret_borrow<py::object>(static_cast<PyObject*>(foreign));
   switch (value.kind()) {

@@ -7,6 +7,7 @@ import json
 import keyword
 import re
 import shlex
+import sys
 from pathlib import Path
 
 from hami import _core, _first_party
@@ -44,6 +45,8 @@ def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list
         raise PluginError(f'"{name}" is no name for a plugin: small letters, digits and single -, as in acme-resize')
     if name in TAKEN:
         raise PluginError(f'"{name}" is a package of HAMi itself; choose another name, as in acme-resize')
+    if name.replace("-", "_") in sys.stdlib_module_names:
+        raise PluginError(f'"{name}" is a module of Python itself; choose another name, as in acme-{name}')
     if keyword.iskeyword(name):
         raise PluginError(f'"{name}" means something in Python; choose another name, as in acme-{name}')
     backend = backend or "".join(part.capitalize() for part in name.split("-"))

@@ -39,7 +39,7 @@ void LockAhead::let_go() noexcept {
 GlobalLock::GlobalLock(const std::string& who, bool needed) : token_(nullptr) {
   if (!needed) return;
   if (!hooks_in_force.hold) throw Error(ErrorCode::kPlugin, who + " needs Python's global lock, and no Python runs here");
-  token_ = hooks_in_force.hold();
+  token_ = hooks_in_force.hold(who);
 }
 GlobalLock::~GlobalLock() {
   if (token_) hooks_in_force.let_held_go(token_);

@@ -22,8 +22,9 @@ struct BlockingHooks {
   // Outcomes are told to callers in the language from now on; the token goes to `end_telling`.
   void* (*begin_telling)() noexcept = []() noexcept -> void* { return nullptr; };
   void (*end_telling)(void* token) noexcept = [](void*) noexcept {};
-  // Holds the lock for foreign code; the token goes to `let_held_go`. Null: there is no such language.
-  void* (*hold)() = nullptr;
+  // Holds the lock for foreign code of `who`, which lives as long; the token goes to `let_held_go`. Null: there is no such
+  // language.
+  void* (*hold)(const std::string& who) = nullptr;
   void (*let_held_go)(void* token) noexcept = nullptr;
 };
 

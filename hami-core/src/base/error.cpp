@@ -42,7 +42,7 @@ Error current_error() {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kInternal, "out of memory", {}, true);
+    return Error(ErrorCode::kOutOfMemory, "out of memory", {}, true);
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInternal, error.what());
   } catch (...) {

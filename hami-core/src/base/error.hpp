@@ -13,6 +13,8 @@ namespace hami {
 // One code for each class of LANGUAGE.md §4's error tree; the binding maps them to Python classes.
 enum class ErrorCode {
   kInternal,          // hami.Error: a fault of the runtime itself
+  kUnknown,           // hami.Error: a plugin's, of which it says no more
+  kUnimplemented,     // hami.Error: what was called has no such function
   kConfig,            // ConfigError
   kBackendNotFound,   // BackendNotFound
   kPlugin,            // PluginError

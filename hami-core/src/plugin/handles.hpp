@@ -62,6 +62,11 @@ Value take_look(const hami_value& raw);
 inline std::string_view text_of(const char* data, std::size_t size) noexcept { return {size > 0 ? data : "", size}; }
 inline hami_text text_of(std::string_view text) noexcept { return {text.data(), text.size()}; }
 
+// Every language must be able to show what a plugin writes: bytes that are no UTF-8 as escapes.
+std::string readable(std::string_view text);
+// Error(kInvalidArgument) if it is no UTF-8; `what` and `remedy` begin and end the sentence.
+void check_utf8(const char* what, std::string_view text, const char* remedy = "");
+
 // Never null, also without memory.
 hami_error* hand_over(Error error) noexcept;
 // What a plugin gave, or null, as an exception.

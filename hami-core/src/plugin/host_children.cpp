@@ -54,6 +54,7 @@ void add_children(hami_host& host) {
   host.backend_find = [](hami_context* context, const char* name, std::size_t size, hami_backend** out) {
     return guarded([&] {
       Plan plan;
+      check_utf8("the name of an instance", text_of(name, size));
       plan.instance = std::string(text_of(name, size));
       plan.label = plan.instance;
       BackendPtr instance = init_of(*context).make(plan);

@@ -14,12 +14,14 @@ struct Pair {
 // The first of each counts where one has several.
 constexpr Pair kCodes[] = {
     {HAMI_CANCELLED, ErrorCode::kCancelled},
+    {HAMI_UNKNOWN, ErrorCode::kUnknown},
     {HAMI_INVALID_ARGUMENT, ErrorCode::kInvalidArgument},
     {HAMI_DEADLINE_EXCEEDED, ErrorCode::kDeadlineExceeded},
     {HAMI_NOT_FOUND, ErrorCode::kNotFound},
     {HAMI_NOT_FOUND, ErrorCode::kBackendNotFound},
     {HAMI_ALREADY_EXISTS, ErrorCode::kAlreadyExists},
     {HAMI_RESOURCE_EXHAUSTED, ErrorCode::kOutOfMemory},
+    {HAMI_UNIMPLEMENTED, ErrorCode::kUnimplemented},
     {HAMI_INTERNAL, ErrorCode::kInternal},
     {HAMI_FAILED_PRECONDITION, ErrorCode::kConfig},
     {HAMI_FAILED_PRECONDITION, ErrorCode::kReentrantCall},
@@ -33,31 +35,15 @@ constexpr Pair kCodes[] = {
 };
 
 ErrorCode own_code(std::int32_t code) noexcept {
-  if (code == HAMI_UNKNOWN) return ErrorCode::kInternal;  // and not another language's exception
   for (const Pair& pair : kCodes)
     if (pair.code == code) return pair.own;
-  return ErrorCode::kInternal;
+  return ErrorCode::kUnknown;
 }
 
 std::int32_t code_of(ErrorCode own) noexcept {
   for (const Pair& pair : kCodes)
     if (pair.own == own) return pair.code;
   return HAMI_INTERNAL;
-}
-
-// Bytes that are no UTF-8 as escapes: every language must be able to show the text.
-std::string readable(std::string_view text) {
-  std::string made;
-  made.reserve(text.size());
-  for (std::size_t at = 0; at < text.size();) {
-    const CodePoint point = decode_utf8(text, at);
-    if (point.valid)
-      made.append(text.substr(at, point.bytes));
-    else
-      made += show_code_point(text, at).text;
-    at += point.bytes;
-  }
-  return made;
 }
 
 hami_error* new_error(std::int32_t code, const char* data, std::size_t size) {

@@ -33,7 +33,11 @@ void add_dicts(hami_host& host) {
     return found;
   };
   host.dict_set = [](hami_dict* dict, const char* key, std::size_t size, const hami_value* value) {
-    return guarded([&] { dict->keys->set(text_of(key, size), take_look(*value)); });
+    return guarded([&] {
+      const std::string_view name = text_of(key, size);
+      check_utf8("a key", name);
+      dict->keys->set(name, take_look(*value));
+    });
   };
   host.dict_erase = [](hami_dict* dict, const char* key, std::size_t size) -> std::int32_t {
     return dict->keys->erase(text_of(key, size));

@@ -72,7 +72,7 @@ void add_surroundings(hami_host& host) {
     host_table().error_free(ignored);
   };
   host.counter_add = [](const hami_context* context, const char* name, std::size_t size, std::int64_t by) {
-    hami_error* ignored = guarded([&] { context->counters->add(text_of(name, size), by); });
+    hami_error* ignored = guarded([&] { context->counters->add(readable(text_of(name, size)), by); });
     host_table().error_free(ignored);
   };
   host.clock_now = [] { return now(); };

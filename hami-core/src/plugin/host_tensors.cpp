@@ -22,7 +22,10 @@ void add_tensors(hami_host& host) {
     });
   };
   host.tensor_adopt = [](DLManagedTensorVersioned* tensor, hami_value* out) {
-    return guarded([&] { *out = give(to_value(TensorObject::adopt(tensor))); });
+    return guarded([&] {
+      if (!tensor) throw Error(ErrorCode::kInvalidArgument, "a DLPack tensor is taken over, got none");
+      *out = give(to_value(TensorObject::adopt(tensor)));
+    });
   };
   host.tensor_of = [](const hami_value* value, hami_value* out) {
     return guarded([&] { *out = give(to_value(tensor_in(*value))); });

@@ -23,23 +23,24 @@ class NativeOpaque final : public OpaqueObject {
   void (*let_go_)(void*);
 };
 
+std::string utf8(const char* data, std::size_t size) {
+  const std::string_view text = text_of(data, size);
+  check_utf8("a str", text, "; make it bytes");
+  return std::string(text);
+}
+
+// What is longer is a length that was below 0, or not set.
+void check_length(std::size_t length) {
+  if (length > PTRDIFF_MAX / sizeof(hami_value))
+    throw Error(ErrorCode::kInvalidArgument, "a length of " + std::to_string(length) + " is more than any memory holds");
+}
+
 std::vector<Value> values_of(const hami_value* items, std::size_t n) {
+  check_length(n);
   std::vector<Value> values;
   values.reserve(n);
   for (std::size_t i = 0; i < n; ++i) values.push_back(take_look(items[i]));
   return values;
-}
-
-std::string utf8(const char* data, std::size_t size) {
-  const std::string_view text = text_of(data, size);
-  for (std::size_t at = 0; at < size;) {
-    const CodePoint point = decode_utf8(text, at);
-    if (!point.valid)
-      throw Error(ErrorCode::kInvalidArgument, "a str is UTF-8, got " + in_quotes(text) + " with another byte at " +
-                                                   std::to_string(at) + "; make it bytes");
-    at += point.bytes;
-  }
-  return std::string(text);
 }
 
 void check_index(std::size_t index, std::size_t size) {
@@ -52,6 +53,7 @@ hami_error* new_opaque(const char* type_key, void* pointer, void (*release)(void
   return guarded([&] {
     try {
       if (!type_key || !*type_key) throw Error(ErrorCode::kInvalidArgument, "an opaque value needs a type key");
+      check_utf8("a type key", type_key);
       auto key = std::make_unique<const std::string>(type_key);
       *out = give(Value::adopt(new NativeOpaque(std::move(key), pointer, release)));
     } catch (...) {
@@ -62,6 +64,31 @@ hami_error* new_opaque(const char* type_key, void* pointer, void (*release)(void
 }
 
 }  // namespace
+
+std::string readable(std::string_view text) {
+  std::string made;
+  made.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = decode_utf8(text, at);
+    if (point.valid)
+      made.append(text.substr(at, point.bytes));
+    else
+      made += show_code_point(text, at).text;
+    at += point.bytes;
+  }
+  return made;
+}
+
+void check_utf8(const char* what, std::string_view text, const char* remedy) {
+  check_length(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = decode_utf8(text, at);
+    if (!point.valid)
+      throw Error(ErrorCode::kInvalidArgument, std::string(what) + " is UTF-8, got " + in_quotes(text) +
+                                                   " with another byte at " + std::to_string(at) + remedy);
+    at += point.bytes;
+  }
+}
 
 Value take_look(const hami_value& raw) {
   Value value;
@@ -84,7 +111,10 @@ void add_values(hami_host& host) {
     return guarded([&] { *out = give(Value(utf8(text, size))); });
   };
   host.bytes_new = [](const void* bytes, std::size_t size, hami_value* out) {
-    return guarded([&] { *out = give(make_bytes(std::string(text_of(static_cast<const char*>(bytes), size)))); });
+    return guarded([&] {
+      check_length(size);
+      *out = give(make_bytes(std::string(text_of(static_cast<const char*>(bytes), size))));
+    });
   };
   host.text_view = [](const hami_value* value, hami_text* out) {
     return guarded([&] { *out = text_of(take_look(*value).as_text()); });
@@ -104,6 +134,7 @@ void add_values(hami_host& host) {
   };
   host.map_new = [](const hami_text* keys, const hami_value* values, std::size_t n, hami_value* out) {
     return guarded([&] {
+      check_length(n);
       std::vector<std::pair<std::string, Value>> entries;
       for (std::size_t i = 0; i < n; ++i) entries.emplace_back(utf8(keys[i].data, keys[i].size), take_look(values[i]));
       *out = give(make_dict(std::move(entries)));

@@ -15,11 +15,20 @@ std::string last_dl_error() {
   return text ? text : "the system gives no reason";
 }
 
+// No exception may come out of an entry; one that does is no crash of the program.
+const hami_plugin* enter(hami_entry entry, hami_error** error) {
+  try {
+    return entry(fill_host, error);
+  } catch (...) {
+    throw Error(ErrorCode::kPlugin, "its " HAMI_ENTRY_NAME " threw: " + readable(current_error().message()));
+  }
+}
+
 }  // namespace
 
 NativePlugin enter_plugin(hami_entry entry, const std::string& owner) {
   hami_error* error = nullptr;
-  const hami_plugin* plugin = entry(fill_host, &error);
+  const hami_plugin* plugin = enter(entry, &error);
   const bool is_refused = error && error->refuses_abi;
   try {
     throw_if(error);

@@ -9,6 +9,7 @@
 #include "base/error.hpp"
 #include "base/visible.hpp"
 #include "lang/chars.hpp"
+#include "plugin/handles.hpp"
 
 namespace hami {
 namespace {
@@ -65,7 +66,7 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
   BackendClass cls;
   cls.name = native.name;
   cls.owner = owner;
-  cls.doc = native.doc ? native.doc : "";
+  cls.doc = readable(native.doc ? native.doc : "");
   try {
     cls.params = parse_param_specs(native.params ? native.params : "");
   } catch (const Error& error) {
@@ -96,8 +97,8 @@ NativePlugin read_plugin(const hami_plugin& given, const std::string& owner) {
   const auto plugin = read_table(&given, offsetof(hami_plugin, n_classes) + sizeof given.n_classes, "its hami_plugin");
   if (!plugin.name || !*plugin.name) refuse("its hami_plugin has no name");
   if (plugin.n_classes > 0 && !plugin.classes) refuse("plugin " + in_quotes(plugin.name) + " has no table of classes");
-  NativePlugin read{plugin.name,
-                    plugin.version ? plugin.version : "",
+  NativePlugin read{readable(plugin.name),
+                    readable(plugin.version ? plugin.version : ""),
                     std::to_string(plugin.abi_major) + "." + std::to_string(plugin.abi_minor),
                     {}};
   std::set<std::string> names;

@@ -1,6 +1,7 @@
 // What every backend does around the functions that its author wrote.
 #include "registry/backend.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <tuple>
@@ -39,6 +40,14 @@ class Waiter final : public Sink {
   std::condition_variable changed_;
   std::size_t remaining_;
 };
+
+// Who stands there twice would run twice at a time, and hear of its end once too often.
+void check_distinct(const Backend& backend, Batch batch) {
+  std::vector<const Request*> requests(batch.begin(), batch.end());
+  std::sort(requests.begin(), requests.end());
+  if (std::adjacent_find(requests.begin(), requests.end()) != requests.end())
+    throw Error(ErrorCode::kInvalidArgument, backend.label() + " was given one request twice in a batch");
+}
 
 }  // namespace
 
@@ -91,7 +100,7 @@ void Backend::forward(Batch batch) {
 }
 
 void Backend::forward_with_dep_(Batch, Backend&) {
-  throw Error(ErrorCode::kInternal, label_ + " has no forward_with_dep");
+  throw Error(ErrorCode::kUnimplemented, label_ + " has no forward_with_dep");
 }
 
 void Backend::inject_dependency_(const BackendPtr&) {
@@ -114,6 +123,7 @@ void Backend::post(Batch batch, Inline how) noexcept {
 }
 
 void post_and_wait(Backend& backend, Batch batch) {
+  if (batch.size() > 1) check_distinct(backend, batch);
   const Wait wait(Ask::Leaves::kDone);
   const Ref<Waiter> waiter = make_counted<Waiter>(batch.size());
   std::vector<std::pair<Ref<Sink>, Ref<Counted>>> outer;

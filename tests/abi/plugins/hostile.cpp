@@ -1,6 +1,7 @@
 // A plugin that does what a plugin should not. Each backend's name begins with PREFIX.
 #include <hami/backend.hpp>
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -31,6 +32,48 @@ class Throws : public hami::Backend {
   std::string what_;
 };
 HAMI_REGISTER(Throws, NAME(PREFIX, "Throws"), "what: str", "Throws.");
+
+// Gives what has no form in Python.
+class Odd : public hami::Backend {
+  void init_(const hami::Params& params) override { what_ = params.get<std::string>("what"); }
+  void forward_(hami::Batch batch) override {
+    for (hami::Dict& item : batch) {
+      const hami_value later{9, 0, {5}};  // of a kind that came with a later minor
+      if (what_ == "kind") item["result"] = hami::Value::adopt(later);
+      if (what_ == "inside") item["result"] = hami::Value::list({1, hami::Value::adopt(later)});
+      if (what_ == "key") item["\xff"] = 1;
+      if (what_ == "type key") item["result"] = hami::Value::opaque("\xff", std::make_unique<int>(1));
+      if (what_ == "length") item["result"] = hami::Value::bytes(std::string_view("a", SIZE_MAX));
+      if (what_ == "number") item["result"] = UINT64_MAX;
+      if (what_ == "memory") item["result"] = hami::Tensor::make<float>({std::int64_t{1} << 50});
+      if (what_ == "counter") {
+        count("\xff", 2);
+        item["result"] = true;
+      }
+    }
+  }
+  std::string what_;
+};
+HAMI_REGISTER(Odd, NAME(PREFIX, "Odd"), "what: str", "Gives what Python has not.");
+
+// Answers, fails or is made with an exception of Python left set.
+class LeavesException : public hami::Backend {
+ public:
+  static constexpr std::uint32_t kFlags = HAMI_ANY_THREAD | HAMI_NEEDS_GIL;
+
+ private:
+  static void leave() {
+    const auto set = reinterpret_cast<void (*)(void*, const char*)>(dlsym(RTLD_DEFAULT, "PyErr_SetString"));
+    set(*static_cast<void**>(dlsym(RTLD_DEFAULT, "PyExc_KeyError")), "left");
+  }
+  void init_(const hami::Params&) override { leave(); }
+  void forward_(hami::Batch batch) override {
+    leave();
+    if (batch[0]["data"].as_int() < 0) throw hami::Error("a negative number");
+    for (hami::Dict& item : batch) item["result"] = item["data"];
+  }
+};
+HAMI_REGISTER(LeavesException, NAME(PREFIX, "LeavesException"), "", "Does not clear an exception.");
 
 // Fails a batch of several, as if one request spoilt it.
 class Spoilt : public hami::Backend {

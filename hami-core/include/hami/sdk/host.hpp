@@ -16,8 +16,11 @@
 namespace hami {
 inline namespace sdk {
 
+// What a plugin has once. Hidden: with other plugins that are built without hidden visibility it would be shared.
+#define HAMI_SDK_OWN_ __attribute__((visibility("hidden")))
+
 // Filled before anything else of the plugin runs.
-inline hami_host& host() noexcept {
+HAMI_SDK_OWN_ inline hami_host& host() noexcept {
   static hami_host table{};
   return table;
 }

@@ -62,9 +62,10 @@ class Tensor {
   bool is_read_only() const noexcept { return (flags_ & DLPACK_FLAG_BITMASK_READ_ONLY) != 0; }
   // Row by row without gaps.
   bool is_contiguous() const noexcept {
+    if (count() == 0) return true;
     std::int64_t expected = 1;
     for (std::int32_t axis = view_.ndim; axis-- > 0;) {
-      if (view_.shape[axis] != 1 && view_.strides[axis] != expected) return count() == 0;
+      if (view_.shape[axis] != 1 && view_.strides[axis] != expected) return false;
       expected *= view_.shape[axis];
     }
     return true;

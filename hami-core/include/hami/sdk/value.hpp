@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -18,11 +19,18 @@ class Tensor;
 
 // Cheap to copy: large ones are shared.
 class Value {
+  template <class Number>
+  static constexpr bool may_be_too_large = std::is_unsigned_v<Number> && sizeof(Number) >= sizeof(std::int64_t);
+
  public:
   Value() noexcept : raw_{} {}
   Value(std::nullptr_t) noexcept : Value() {}
+  // Error(HAMI_INVALID_ARGUMENT) for an unsigned number that an int of 64 bits cannot hold.
   template <class Number, std::enable_if_t<std::is_arithmetic_v<Number>, int> = 0>
-  Value(Number number) noexcept : raw_{} {
+  Value(Number number) noexcept(!may_be_too_large<Number>) : raw_{} {
+    if constexpr (may_be_too_large<Number>)
+      if (number > static_cast<Number>(std::numeric_limits<std::int64_t>::max()))
+        throw Error(HAMI_INVALID_ARGUMENT, "an int is at most 9223372036854775807, got " + std::to_string(number));
     if constexpr (std::is_floating_point_v<Number>) {
       raw_.kind = HAMI_FLOAT;
       raw_.as.f = static_cast<double>(number);

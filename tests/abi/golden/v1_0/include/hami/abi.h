@@ -187,11 +187,11 @@ typedef struct hami_host {
   /* For a library that takes DLPack; keeps the memory alive until its deleter is called. */
   hami_error* (*tensor_export)(const hami_value* value, DLManagedTensorVersioned** out);
 
-  /* -- since 1.0: opaque values. `release` runs once, on any thread, also if it fails. The key is copied. */
+  /* -- since 1.0: opaque values. `release` runs once, on any thread, also if it fails. The key, in UTF-8, is copied. */
   hami_error* (*opaque_new)(const char* type_key, void* pointer, void (*release)(void* pointer), hami_value* out);
   hami_error* (*opaque_view)(const hami_value* value, hami_text* type_key, void** pointer);
 
-  /* -- since 1.0: dicts. dict_get: 0, and *out untouched, if there is no such key. */
+  /* -- since 1.0: dicts, whose keys are UTF-8. dict_get: 0, and *out untouched, if there is no such key. */
   int32_t (*dict_get)(const hami_dict* dict, const char* key, size_t size, hami_value* out);
   int32_t (*dict_take)(hami_dict* dict, const char* key, size_t size, hami_value* out); /* get and erase */
   hami_error* (*dict_set)(hami_dict* dict, const char* key, size_t size, const hami_value* value);
@@ -211,7 +211,7 @@ typedef struct hami_host {
   void (*item_free)(hami_dict* item);                         /* of item_new */
 
   /* -- since 1.0: children. They may be called during create and forward, on the thread of that call. */
-  /* Runs the items that have not failed; waits. Each then has `result`, or an error, or neither. */
+  /* Runs the items that have not failed, none twice; waits. Each then has `result`, or an error, or neither. */
   hami_error* (*backend_forward)(hami_backend* backend, hami_dict* const* items, size_t n_items);
   hami_error* (*backend_forward_with_dep)(hami_backend* backend, hami_dict* const* items, size_t n_items,
                                           hami_backend* dependency);
