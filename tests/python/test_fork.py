@@ -99,3 +99,36 @@ def test_a_pipe_that_a_thread_of_the_core_drops_is_closed_in_a_fork_too() -> Non
         os.waitpid(child, 0)
     """
     check_clean(run_script(slow(0, script)), "True", "True")
+
+
+def test_a_process_that_forks_while_threads_build_pipes_builds_them_in_the_child_too() -> None:
+    """Whoever held a lock of the core, or of what looks for plugins, is not in the child."""
+    script = """
+        import os, signal, threading, warnings
+        import hami
+        warnings.simplefilter("ignore")
+        def build():
+            hami.pipe("S[Identity,Identity]").close()
+        def look():
+            try: hami.pipe("Nobody")
+            except hami.BackendNotFound: pass
+        def go_on(step):
+            while not enough.is_set(): step()
+        enough = threading.Event()
+        look()  # imports what it needs
+        threads = [threading.Thread(target=go_on, args=[step]) for step in (build, build, build, look)]
+        for thread in threads: thread.start()
+        statuses = set()
+        for _ in range(100):
+            if (child := os.fork()) == 0:
+                signal.alarm(30)
+                build()
+                look()
+                os._exit(0)
+            statuses.add(os.waitpid(child, 0)[1])
+            if statuses != {0}: break
+        enough.set()
+        for thread in threads: thread.join()
+        print(statuses, flush=True)
+    """
+    check_clean(run_script(script), "{0}")

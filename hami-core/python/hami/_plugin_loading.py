@@ -101,6 +101,10 @@ class Loader:
         # and an importing module may ask for backends.
         self._lock = threading.RLock()
 
+    def begin_in_a_fork(self) -> None:
+        """Let go of the lock, whose holder is not in this process."""
+        self._lock = threading.RLock()
+
     def load(self, plugin: Plugin) -> None:
         """Bring the plugin from `unused` to its final state; does nothing if it has one."""
         if plugin.state != "unused":

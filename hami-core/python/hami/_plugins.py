@@ -55,6 +55,11 @@ class Plugins:
         self._index: Index | None = None
         self._loader = Loader()
 
+    def begin_in_a_fork(self) -> None:
+        """Let go of locks whose holders are not in this process."""
+        self._lock = threading.Lock()
+        self._loader.begin_in_a_fork()
+
     def index(self) -> Index:
         with self._lock:
             if self._index is None:
@@ -278,3 +283,4 @@ def _info(handle: _core.BackendClass) -> BackendInfo:
 
 
 installed = Plugins()  # those of this process
+os.register_at_fork(after_in_child=installed.begin_in_a_fork)

@@ -1,6 +1,8 @@
 // The registry's look-up order.
 #include "registry/registry.hpp"
 
+#include <pthread.h>
+
 #include "base/near.hpp"
 
 namespace hami {
@@ -37,6 +39,10 @@ std::string show_brackets(const Brackets& brackets) {
 
 Registry& Registry::instance() {
   static Registry& registry = *new Registry;  // never destroyed: plugins' classes may outlive static destructors
+  // A fork must not leave the child a mutex that nobody unlocks.
+  static const int registered = pthread_atfork([] { registry.mutex_.lock(); }, [] { registry.mutex_.unlock(); },
+                                               [] { registry.mutex_.unlock(); });
+  (void)registered;
   return registry;
 }
 

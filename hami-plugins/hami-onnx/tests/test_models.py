@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import signal
 import weakref
 
 import hami
@@ -125,6 +126,20 @@ def test_provider_options_are_key_and_value(models):
 def test_a_number_of_threads_that_no_machine_has_is_refused(models, threads):
     text = refused(model=str(models.double()), threads=threads)
     assert f'OnnxTensor: "threads" is 0 (all cores this process may use) to 4096, got {threads}' in text
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_opens_a_session_of_its_own(models):
+    """The threads of the parent's sessions are not in the child, nor is a thread that opens a model just now."""
+    path = models.double()
+    opened = open_session(path)
+    with session._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            os._exit(open_session(path) is opened)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert open_session(path) is opened
 
 
 def test_a_model_opened_twice_is_one_session(models):

@@ -1,6 +1,8 @@
 // Reads and compiles models, and finds out whether their axis 0 is a batch.
 #include "model.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -42,6 +44,14 @@ std::string key_of(const Settings& settings, const Files& files) {
   return key + files.stamp();
 }
 
+// In a fork none of OpenVINO's threads are left, and even a model that is opened there waits for them for ever.
+void refuse_fork() {
+  static const pid_t user = getpid();
+  if (getpid() == user) return;
+  refuse("OpenVINO was in use when this process was forked, and cannot be used in the child; build pipes after forks "
+         "only, or start processes with \"spawn\"");
+}
+
 }  // namespace
 
 std::string show_shape(const Shape& shape) {
@@ -64,6 +74,7 @@ std::shared_ptr<const Model> Model::open(const Settings& settings) {
   static auto& opened = *new std::map<std::string, std::weak_ptr<const Model>>;
   const Files files = files_of(settings.model);
   const std::string key = key_of(settings, files);
+  refuse_fork();  // before the mutex, which a thread of the parent may have
   const std::lock_guard lock(mutex);
   std::weak_ptr<const Model>& known = opened[key];
   if (std::shared_ptr<const Model> model = known.lock()) return model;

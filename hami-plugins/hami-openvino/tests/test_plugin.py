@@ -46,6 +46,22 @@ def test_a_program_ends_well_with_a_model_open(models):
     assert (done.returncode, done.stdout, done.stderr) == (0, "[[2.0, 2.0]]\n", "")
 
 
+def test_a_fork_of_a_process_that_used_openvino_is_refused(models):
+    """OpenVINO would wait there for threads that only the parent has."""
+    code = (
+        "import hami, os, signal, sys\n"
+        f"node = {{'backend': 'OpenvinoTensor', 'model': {str(models.double())!r}}}\n"
+        "hami.pipe(node).close()\n"
+        "if child := os.fork(): sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+        "signal.alarm(60)\n"
+        "try: hami.pipe(node)\n"
+        "except hami.ConfigError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "OpenVINO was in use when this process was forked" in done.stdout
+
+
 def test_a_program_may_end_while_requests_run(models):
     code = (
         "import hami, numpy, threading\n"

@@ -31,6 +31,15 @@ _lock = threading.Lock()
 _open: weakref.WeakValueDictionary[tuple[object, ...], onnxruntime.InferenceSession] = weakref.WeakValueDictionary()
 
 
+def _begin_in_a_fork() -> None:
+    """Forget the parent's sessions: their threads are not in this process, nor is who may have held the lock."""
+    global _lock, _open
+    _lock, _open = threading.Lock(), weakref.WeakValueDictionary()
+
+
+os.register_at_fork(after_in_child=_begin_in_a_fork)
+
+
 def open_session(
     model: str | os.PathLike[str],
     *,
