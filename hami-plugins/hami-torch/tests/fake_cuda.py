@@ -86,6 +86,7 @@ def cuda(monkeypatch):
             self.streams = 0
             self.capturing: FakeGraph | None = None
             self.captured = 0
+            self.ended: list[tuple[object, ...]] = []  # what torch's allocator was told of captures that failed
 
         def stream(self, device) -> FakeStream:
             self.streams = self.streams % 32 + 1
@@ -135,6 +136,7 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda.memory, "get_allocator_backend", lambda: "native")
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *which: fake.ended.append(which), raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: fake.current.cuda_stream, raising=False)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "graph", fake.graph)

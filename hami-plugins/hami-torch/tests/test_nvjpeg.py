@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import sys
 import threading
 from contextlib import nullcontext
 from ctypes import byref, c_void_p
@@ -257,6 +259,9 @@ def test_the_library_is_looked_for_in_wheels_and_on_the_system(monkeypatch, tmp_
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(b"no library")
+    if getattr(importlib.util.find_spec("nvidia"), "origin", None):  # older wheels make it a package like others
+        (tmp_path / "nvidia" / "__init__.py").touch()
+        monkeypatch.delitem(sys.modules, "nvidia", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(torch.version, "cuda", "12.6")
     places = list(_nvjpeg_library._places())
