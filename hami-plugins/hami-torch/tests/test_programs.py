@@ -69,6 +69,7 @@ def test_an_exported_program_takes_another_dtype(pipe, tmp_path):
             UserWarning("The given buffer is not writable, and PyTorch does not support …"),
         ),
         (torch.jit, "m.pt", script, DeprecationWarning("`torch.jit.load` is deprecated. Please switch to …")),
+        (torch.jit, "m.pt", script, FutureWarning("`torch.jit.load` is deprecated. Please switch to …")),
     ],
 )
 def test_what_torch_warns_of_itself_is_no_error(pipe, tmp_path, monkeypatch, module, name, write, warning):

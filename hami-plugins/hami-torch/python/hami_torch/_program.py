@@ -132,7 +132,7 @@ def _without_torchs_warnings() -> Iterator[None]:
     """Leave out what torch says of its own reading; where warnings are errors that would be the end of it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
-        warnings.filterwarnings("ignore", "`torch.jit.load` is deprecated", DeprecationWarning)
+        warnings.filterwarnings("ignore", "`torch.jit.load` is deprecated")  # a FutureWarning from torch 2.14 on
         yield
 
 
