@@ -105,30 +105,26 @@ def test_the_same_file_without_mistakes_is_fine(hami_command: Run, tmp_path: Pat
 
 def test_what_only_several_nodes_together_can_tell(hami_command: Run, tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(
-        '[providers]\nIdentty = "hami-core"\n[a]\nbackend = "S[Forward[node.c],StateFul[b.2]]"\nnext = "b"\n'
+        '[a]\nbackend = "S[Forward[node.c],StateFul[b.2]]"\nnext = "b"\n'
         'instance_num = 2\n[b]\nbackend = "Identity"\ninstance_num = 2\n'
     )
     done = hami_command("check", "two.toml", HAMI_PLUGINS="")
     assert done.returncode == 1
     assert done.stdout.splitlines()[:3] == [
         'StateFul is part of the backend of node "a", which has several instances',
-        '  in  S[Forward[node.c],StateFul[b.2]]   (node "a", two.toml:4)',
+        '  in  S[Forward[node.c],StateFul[b.2]]   (node "a", two.toml:2)',
         "                        ^^^^^^^^",
     ]
     assert done.stdout.endswith("""
-no expression uses the backend "Identty" of [providers]; did you mean "Identity"?
-  in  providers.Identty = "hami-core"   (two.toml:2)
-      ^^^^^^^^^^^^^^^^^
-
 instance "node.c" not found; did you mean node.a or node.b?
-  in  S[Forward[node.c],StateFul[b.2]]   (node "a", two.toml:4)
+  in  S[Forward[node.c],StateFul[b.2]]   (node "a", two.toml:2)
                 ^^^^^^
 
 instance "b.2" not found; did you mean b.0 or b.1?
-  in  S[Forward[node.c],StateFul[b.2]]   (node "a", two.toml:4)
+  in  S[Forward[node.c],StateFul[b.2]]   (node "a", two.toml:2)
                                  ^^^
 
-4 problems in two.toml
+3 problems in two.toml
 """)
 
 

@@ -126,7 +126,7 @@ def test_json_has_the_same(files: None, hami_command: Run) -> None:
 def test_several_nodes_and_an_entrypoint_of_its_own(tmp_path: Path, hami_command: Run) -> None:
     (tmp_path / "two.toml").write_text(
         'dag_entrypoint = "S[Log(in),DagDispatcher]"\nrequires = ["hami-core"]\n'
-        '[providers]\nAdd = "hami-core"\n'
+        '[providers]\nA = "b"\n'
         '[a]\nbackend = "Identity"\nnext = "b"\n'
         '[b]\nnode_entrypoint = "Register[Add(x=1)]"\n'
     )
@@ -140,7 +140,7 @@ def test_several_nodes_and_an_entrypoint_of_its_own(tmp_path: Path, hami_command
         '        message = "in"                       expression\n'
         "    DagDispatcher\n"
         'requires = ["hami-core"]                     two.toml:2\n'
-        'providers.Add = "hami-core"                  two.toml:4\n'
+        'providers.A = "b"                            two.toml:4\n'
         "\n"
         "[a]  "
     )

@@ -173,7 +173,6 @@ Plan ExprPlanner::plan_existing(const Expr& expr) {
 }
 
 ClassPtr ExprPlanner::find_class(const Expr& expr) {
-  if (expr.distribution.empty()) planning_.names.insert(expr.name);
   try {
     return Registry::instance().find(expr.name, expr.distribution, node_.config().providers);
   } catch (const MissingBackend& missing) {

@@ -27,7 +27,6 @@ inline constexpr std::size_t kMaxNested = 1000;
 struct Planning {
   std::vector<Error> problems;
   std::set<std::string> causes;    // why names could not be found, of those that were told
-  std::set<std::string> names;     // of backends, without a distribution, that were looked for
   InstanceNames instances;
   std::int64_t copies = 1;         // that are made of what is being planned
   std::size_t last_binding = 0;

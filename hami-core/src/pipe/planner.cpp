@@ -35,7 +35,6 @@ class PipePlanner {
     while (spread_retry_unsafe()) continue;
     for (std::size_t i = 0; i < scopes.size(); ++i) report_unused(config_.nodes[i], scopes[i]);
     report_unused_global();
-    report_unused_providers();
     for (const GraphProblem& problem : check_graph(plan_.graph)) report_graph(problem);
     if (global_.complete)  // else who registers what is not known
       for (const Error& error : planning_.instances.missing()) planning_.problems.push_back(error);
@@ -167,15 +166,6 @@ class PipePlanner {
     for (const auto& entry : global_.values)
       if (!global_.used.count(entry.first) && !config_.referenced.count({"global", entry.first}))
         report_unused_key(config_.global, entry.first, global_.known, scope.where("global", entry.first));
-  }
-
-  void report_unused_providers() {
-    if (!global_.complete) return;
-    const std::vector<std::string> names(planning_.names.begin(), planning_.names.end());
-    for (const auto& [name, distribution] : config_.providers)
-      if (!planning_.names.count(name))
-        report("no expression uses the backend \"" + name + "\" of [providers]" + did_you_mean(near_names(name, names), true),
-               "providers." + name, Value(distribution), "", NodeScope(global_, nullptr).where("", "providers." + name));
   }
 
   void report_unused_key(const PipeConfig::Section& section, const std::string& key, const std::set<std::string>& known,
