@@ -7,7 +7,6 @@ import contextlib
 import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, Gate, backend, each, gated, run_script, slow, threads_end, threads_of_process
+from running import PATIENCE, Gate, backend, each, gated, run_script, threads_end, threads_of_process
 
 
 def test_close_finishes_what_was_submitted() -> None:
@@ -192,94 +191,6 @@ def test_what_the_handler_of_a_signal_raises_comes_out_of_the_call_that_waits() 
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert raised.value.code == 7
-
-
-@pytest.mark.parametrize("entry", ["Forward[node.default]", "S[Forward[node.default],Identity]"])
-@pytest.mark.parametrize("call", ["{'data': 1}", "[{'data': 1}, {'data': 2}]", "{'data': 1}, timeout=99"])
-def test_ctrl_c_in_a_waiting_call_raises_soon(entry: str, call: str) -> None:
-    """Ctrl-C in a waiting call raises KeyboardInterrupt."""
-    script = f"""
-        pipe = hami.pipe({{"default": {{"backend": "Slow"}}, "entrypoint": "{entry}"}})
-        threading.Thread(target=lambda: (started.wait(), print("waiting", flush=True))).start()
-        try:
-            pipe({call})
-        except KeyboardInterrupt:
-            print(time.monotonic_ns(), flush=True)
-        pipe.close(0)
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", slow(3600, script)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "waiting\n"
-    sent = time.monotonic_ns()
-    process.send_signal(signal.SIGINT)
-    raised = int(process.stdout.readline())
-    assert process.wait(PATIENCE) == 0
-    process.stdout.close()
-    assert (raised - sent) / 1e9 < 2.0  # 0.1 s on a machine with nothing else to do
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        "pipe({'data': 3})",
-        "pipe([{'data': 3}, {'data': 4}])",
-        "pipe.submit({'data': 3})",
-        "pipe({'data': 3, 'event': hami.Event()})",
-        "list(pipe.map([{'data': 3}, {'data': 4}]))",
-    ],
-)
-def test_ctrl_c_in_a_caller_held_up_by_a_full_queue(call: str) -> None:
-    script = f"""
-        pipe = hami.pipe({{"backend": "Slow", "queue_max": 1}})
-        pipe.submit({{"data": 1}})
-        started.wait()
-        pipe.submit({{"data": 2}})
-        try:
-            print("waiting", flush=True)
-            {call}
-        except KeyboardInterrupt:
-            print("interrupted", flush=True)
-        pipe.close(0)
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", slow(3600, script)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "waiting\n"
-    process.send_signal(signal.SIGINT)
-    assert process.stdout.readline() == "interrupted\n"
-    assert process.wait(PATIENCE) == 0
-    process.stdout.close()
-
-
-def test_ctrl_c_while_an_instance_is_initialised_begins_no_other() -> None:
-    begun: list[str] = []
-
-    class Interrupted(hami.Backend):
-        def init(self, options: Any) -> None:
-            begun.append("init")
-            signal.raise_signal(signal.SIGINT)  # handled by the main thread, which waits for this one
-
-        def forward(self, batch: list[Any]) -> None: ...
-
-        def close(self) -> None:
-            begun.append("close")
-
-    hami.register("TestInterrupted")(Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        hami.pipe({"backend": "TestInterrupted", "instance_num": 3})
-    assert begun == ["init", "close"]
-
-
-def test_ctrl_c_in_a_batch_on_the_callers_thread_is_for_the_caller() -> None:
-    def interrupt(batch: list[Any]) -> None:
-        raise KeyboardInterrupt
-
-    backend(interrupt, "TestInterrupts", thread="any", max=2)
-    with hami.pipe("TestInterrupts") as pipe, pytest.raises(KeyboardInterrupt):
-        pipe([{"data": 1}, {"data": 2}])
 
 
 def test_a_value_that_runs_code_when_it_goes_may_use_the_pipe() -> None:
