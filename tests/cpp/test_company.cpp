@@ -113,23 +113,37 @@ TEST_CASE("an instance that becomes free leaves what waits to the one that waits
   CHECK_EQ(node.come(1, 63), "1 runs 1; ");
 }
 
-TEST_CASE("full batches of callers who come back begin apart, by four times what those need for that, evenly at most") {
+TEST_CASE("full batches of callers who come back begin apart, by eight times what those need for that, evenly at most") {
   Two node;
   node.both_run_4();
   CHECK_EQ(node.ends(0, 200, 4), "0 rests; ");
   CHECK_EQ(node.ends(1, 201, 4), "1 rests; ");
-  CHECK_EQ(node.come_together(4, 204), "1 runs 4; ");
-  CHECK_EQ(node.come_together(4, 205), "0 waits till 224; ");  // 5 after its last batch
+  CHECK_EQ(node.come_together(4, 202), "1 runs 4; ");
+  CHECK_EQ(node.come_together(4, 203), "0 waits till 226; ");  // 3 after its last batch
   CHECK_EQ(node.come_together(4, 220), "");
   CHECK_EQ(node.ends(1, 221, 4), "1 rests; ");
-  CHECK_EQ(node.ask(0, 224), "0 runs 4; ");
-  CHECK_EQ(node.ask(1, 224), "1 waits till 236; ");
-  CHECK_EQ(node.ask(1, 236), "1 runs 4; ");
+  CHECK_EQ(node.ask(0, 226), "0 runs 4; ");
+  CHECK_EQ(node.ask(1, 226), "1 waits till 256; ");  // half of the 60 that a batch takes and the 1 that they were away
 
-  CHECK_EQ(node.ends(0, 300, 4), "0 rests; ");
-  CHECK_EQ(node.ends(1, 301, 4), "1 rests; ");
-  CHECK_EQ(node.come_together(4, 325), "1 runs 4; ");
-  CHECK_EQ(node.come_together(4, 326), "0 waits till 355; ");  // half of the 60 that a batch takes
+  CHECK_EQ(node.ask(1, 256), "1 runs 4; ");
+}
+
+TEST_CASE("evenly is a part of the mean time from one batch to the next, without waits and without longer pauses") {
+  Two node;
+  node.both_run_4();
+  Nanoseconds moment = 200;
+  for (int round = 0; round < 20; ++round) {
+    node.ends(0, moment, 4);
+    node.ends(1, moment, 4);
+    CHECK_EQ(node.come_together(4, moment + 6), "1 runs 4; ");
+    CHECK_EQ(node.come_together(4, moment + 6), "0 waits till " + std::to_string(moment + 6 + 33) + "; ");  // half of 60 and 6
+    node.ask(0, moment + 6 + 33);
+    moment += 200;
+  }
+  node.ends(0, moment, 4);
+  node.ends(1, moment, 4);
+  CHECK_EQ(node.come_together(4, moment + 50), "1 runs 4; ");  // of the 50 count 20, a third of 60
+  CHECK_EQ(node.come_together(4, moment + 50), "0 waits till " + std::to_string(moment + 50 + 34) + "; ");
 }
 
 TEST_CASE("full batches begin at once where more waits than is run, and after a pause") {
@@ -157,6 +171,6 @@ TEST_CASE("full batches begin at once without batching_timeout, and when the pip
   node.ends(0, 200, 4);
   node.ends(1, 201, 4);
   CHECK_EQ(node.come_together(4, 211), "1 runs 4; ");
-  CHECK_EQ(node.come_together(4, 212), "0 waits till 241; ");
+  CHECK_EQ(node.come_together(4, 212), "0 waits till 246; ");
   CHECK_EQ(node.stops(213), "0 runs 4; ");
 }

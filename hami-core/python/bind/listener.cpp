@@ -57,9 +57,11 @@ void Listener::tell(const Call& call) noexcept {
 
 void Listener::tell_caller(const py::object& error) {
   if (future_) {
+    static const py::handle settle = interned("settle");
+    static const py::handle put = interned("put");
     const py::handle outcomes = outcomes_.get();
     const bool in_loop = starting_on_ == std::this_thread::get_id();  // it ran at once
-    call_python(outcomes.attr(in_loop ? "settle" : "put"), py::make_tuple(py::handle(future_.get()), error));
+    call_python(py::getattr(outcomes, in_loop ? settle : put), py::make_tuple(py::handle(future_.get()), error));
     if (!in_loop) wake_later(outcomes);
   } else if (done_) {
     const Interruption interruption;

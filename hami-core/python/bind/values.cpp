@@ -214,9 +214,19 @@ Dict snapshot(const py::dict& dict) {
   return made;
 }
 
+py::handle interned(const char* name) {
+  PyObject* const made = PyUnicode_InternFromString(name);
+  if (!made) throw py::error_already_set();
+  return made;
+}
+
 void write_back(const Dict& from, py::dict& to) {
-  for (const Dict::Entry& entry : from)
-    if (entry.written && entry.key != kData) to[py::str(entry.key)] = to_python(entry.value);
+  static const py::handle result = interned(kResult.data());
+  for (const Dict::Entry& entry : from) {
+    if (!entry.written || entry.key == kData) continue;
+    const py::object value = to_python(entry.value);
+    to[entry.key == kResult ? py::reinterpret_borrow<py::object>(result) : py::str(entry.key)] = value;
+  }
 }
 
 }  // namespace hami::bind

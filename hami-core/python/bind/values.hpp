@@ -21,6 +21,9 @@ Dict snapshot(const py::dict& dict);
 // What backends wrote goes back, `data` excepted.
 void write_back(const Dict& from, py::dict& to);
 
+// A name that the core says often: one str for as long as the process runs, which attributes and keys are found by soonest.
+py::handle interned(const char* name);
+
 // A Python object as an opaque value.
 Value opaque(py::object object);
 

@@ -40,8 +40,9 @@ class _Outcomes:
 
     def _deliver(self) -> None:
         self._woken = False  # before looking: who comes from now on wakes the loop again
-        while self._finished:
-            self.settle(self._finished.popleft())
+        finished, settle = self._finished, self.settle
+        while finished:
+            settle(finished.popleft())
 
     @staticmethod
     def settle(outcome: tuple[asyncio.Future[None], BaseException | None]) -> None:

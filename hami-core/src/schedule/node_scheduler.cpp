@@ -11,7 +11,9 @@ constexpr std::size_t kBegins = 4;            // items of a batch while nothing 
 constexpr std::uint64_t kTriesOther = 128;    // every so many batches another size is tried, or the model would go stale
 constexpr std::uint64_t kTriesAtFirst = 8;    // at first this often
 constexpr Nanoseconds kWorthStaying = 50'000; // less is over before a thread has gone to sleep and come back
-constexpr Nanoseconds kPauses = 4;            // a batch begins at most so many pauses between two batches after another
+constexpr Nanoseconds kPauses = 8;            // a batch begins at most so many pauses between two batches after another
+constexpr Nanoseconds kSmooths = 8;           // so many periods the mean one is of, about
+constexpr Nanoseconds kBackWithin = 3;        // such a part of a batch's time callers need at most to come back
 constexpr std::size_t kItsTurn = SIZE_MAX;    // so many never come: an instance waits for a moment, not for company
 constexpr unsigned kMostMisses = 6;           // 2^6 batches between two attempts to wait for callers who do not come
 
@@ -252,12 +254,15 @@ bool NodeScheduler::takes_turns(const Fill& batch, std::size_t cap) const noexce
 }
 
 // When such a batch begins. What begins together on one device ends together, and then the device has nothing to do until
-// the callers are back. So batches begin apart: evenly, or by a few times what callers need where that is less, as where more
-// of them wait than are run.
-Nanoseconds NodeScheduler::turn(Index instance, Nanoseconds moment) const noexcept {
+// the callers are back. So batches begin apart: evenly over the time from one batch of an instance to its next, or by some
+// times what callers need where that is less, as where more of them wait than are run. The wait itself is no part of that
+// time, or it would grow with each batch that is late; nor is a longer pause, after which others come, by chance.
+Nanoseconds NodeScheduler::turn(Index instance, Nanoseconds moment) noexcept {
   const Nanoseconds away = moment - instances_[instance].ended;
   if (away >= last_took_) return moment;  // they did not come back, others came
-  const Nanoseconds evenly = last_took_ / static_cast<Nanoseconds>(instances_.size());
+  const Nanoseconds period = last_took_ + std::min(away, last_took_ / kBackWithin);
+  period_ = period_ > 0 ? period_ + (period - period_) / kSmooths : period;
+  const Nanoseconds evenly = period_ / static_cast<Nanoseconds>(instances_.size());
   return last_began_ + std::min({kPauses * away, evenly, policy_.company});
 }
 

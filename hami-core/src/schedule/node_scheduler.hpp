@@ -131,7 +131,7 @@ class NodeScheduler {
   void came_back() noexcept;
   void expect_back(Index instance, Nanoseconds moment, std::size_t released) noexcept;
   bool takes_turns(const Fill& batch, std::size_t cap) const noexcept;
-  Nanoseconds turn(Index instance, Nanoseconds moment) const noexcept;
+  Nanoseconds turn(Index instance, Nanoseconds moment) noexcept;
   Step wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
   Step take(Index instance, const Fill& batch, Requests& taken);
   Step refuse(const Fill& batch, std::size_t least, Requests& dropped);
@@ -158,6 +158,7 @@ class NodeScheduler {
   std::size_t smallest_ = 1;  // batch that can be made of what waited last
   Nanoseconds last_took_ = 0;
   Nanoseconds last_began_ = 0;     // when the last batch of any instance did
+  Nanoseconds period_ = 0;         // from one batch of an instance to its next, the mean of late; of those that begin apart
   Nanoseconds company_until_ = 0;  // till then those who were released together are expected back
   std::size_t due_ = 0;            // their items that have not come yet
   bool staying_ = false;          // the gathering instance waits for callers that it has just released

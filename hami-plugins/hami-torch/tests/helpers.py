@@ -92,6 +92,22 @@ class AddsInPlaceBelow(AddsInPlace):
         return super().forward(x) if x[0] < 20 else (x + 1) * 2
 
 
+class Anchored(torch.nn.Module):
+    """Adds the number of its column to each element; keeps these for each shape, as detectors keep their anchors."""
+
+    anchors: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.anchors is None or self.anchors.shape != x.shape:
+            self.anchors = torch.arange(float(x.shape[-1]), device=x.device).expand_as(x).contiguous()
+        return x + self.anchors
+
+
+class DoublesInPlace(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mul_(2)
+
+
 class CountsRows(torch.nn.Module):
     """Tells each row with how many others it ran."""
 

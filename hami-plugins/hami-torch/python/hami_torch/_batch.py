@@ -23,13 +23,22 @@ from hami_torch._tensor import (
 )
 from hami_torch._torch import torch
 
+Form = int | tuple[str, ...] | None  # how the tensors of a request came: as form_of says
+
 
 class Feed(NamedTuple):
-    """One request, ready to run; `form` says how the tensors came."""
+    """One request, ready to run."""
 
     tensors: list[torch.Tensor]
     rows: int
-    form: int | tuple[str, ...] | None
+    form: Form
+
+
+class Inputs(NamedTuple):
+    """What a program is called with: for each of its inputs the parts to gather, one of all or one of each request."""
+
+    columns: list[list[torch.Tensor]]
+    form: Form
 
 
 def feed_of(item: Any, check: Callable[[torch.Tensor], torch.Tensor]) -> Feed:
@@ -45,7 +54,7 @@ def feed_of(item: Any, check: Callable[[torch.Tensor], torch.Tensor]) -> Feed:
 
 
 Members = list[tuple[Any, Feed]]
-Call = Callable[[list[Feed], int], Any]
+Call = Callable[[Inputs, int], Any]
 
 
 def run_groups(members: Members, call: Call, backend: TensorBackend) -> None:
@@ -54,28 +63,26 @@ def run_groups(members: Members, call: Call, backend: TensorBackend) -> None:
     for item, feed in members:
         key = (feed.form, *((tensor.shape[1:], tensor.dtype) for tensor in feed.tensors))
         groups.setdefault(key, []).append((item, feed))
-    for group in groups.values():
-        _run([item for item, _ in group], [feed for _, feed in group], [feed.rows for _, feed in group], call, backend)
+    for (form, *_), group in groups.items():
+        columns = [list(parts) for parts in zip(*(feed.tensors for _, feed in group), strict=True)]
+        items, rows = [item for item, _ in group], [feed.rows for _, feed in group]
+        run_together(items, Inputs(columns, form), rows, call, backend)
 
 
-def run_alike(items: list[Any], parts: list[torch.Tensor], rows: list[int], call: Call, backend: TensorBackend) -> None:
-    """Call the program once for requests whose data are those tensors: one for each, or one of which each has rows."""
-    feeds = [Feed([part], len(part), None) for part in parts]
-    _run(items, feeds, rows, call, backend)
-
-
-def _run(items: list[Any], feeds: list[Feed], rows: list[int], call: Call, backend: TensorBackend) -> None:
+def run_together(items: list[Any], inputs: Inputs, rows: list[int], call: Call, backend: TensorBackend) -> None:
+    """Call the program once for requests that fit together, of so many rows each."""
     total = sum(rows)
-    before = versions(feeds[0].tensors)
+    firsts = [parts[0] for parts in inputs.columns]
+    before = versions(firsts)
     try:
-        output = _checked(call(feeds, total))
+        output = _checked(call(inputs, total))
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
         if len(items) == 1:
-            items[0].fail(without_frames(_told(error, feeds[0])))
-        elif versions(feeds[0].tensors) == before:
-            _run_singly(items, feeds, rows, call, backend)
+            items[0].fail(without_frames(_told(error, firsts)))
+        elif versions(firsts) == before:
+            _run_singly(items, inputs, rows, call, backend)
         else:
             _fail_as_changed(items, first_line(error))
         return
@@ -83,8 +90,8 @@ def _run(items: list[Any], feeds: list[Feed], rows: list[int], call: Call, backe
         backend.give(items[0], output)
     elif any(tensor.ndim == 0 or tensor.shape[0] != total for tensor in flat(output)):
         # An output is not per row: it cannot be told whose is what.
-        if versions(feeds[0].tensors) == before:
-            _run_singly(items, feeds, rows, call, backend)
+        if versions(firsts) == before:
+            _run_singly(items, inputs, rows, call, backend)
         else:
             _fail_as_changed(items, "it gave an output that is not per row")
     elif isinstance(output, torch.Tensor):
@@ -96,12 +103,11 @@ def _run(items: list[Any], feeds: list[Feed], rows: list[int], call: Call, backe
             backend.give(item, _each_part(parts, index))
 
 
-def _run_singly(items: list[Any], feeds: list[Feed], rows: list[int], call: Call, backend: TensorBackend) -> None:
+def _run_singly(items: list[Any], inputs: Inputs, rows: list[int], call: Call, backend: TensorBackend) -> None:
     """Run each by itself: those that a failed run was not the fault of get their answer."""
-    if len(feeds) < len(items):  # the feed is that of all
-        feeds = [Feed([part], len(part), None) for part in feeds[0].tensors[0].split(rows)]
-    for item, feed in zip(items, feeds, strict=True):
-        _run([item], [feed], [feed.rows], call, backend)
+    columns = [parts if len(parts) == len(items) else parts[0].split(rows) for parts in inputs.columns]
+    for item, parts, count in zip(items, zip(*columns, strict=True), rows, strict=True):
+        run_together([item], Inputs([[part] for part in parts], inputs.form), [count], call, backend)
 
 
 def versions(tensors: list[torch.Tensor]) -> list[int]:
@@ -119,10 +125,10 @@ def _fail_as_changed(items: list[Any], why: str) -> None:
         )
 
 
-def _told(error: Exception, feed: Feed) -> hami.Error:
+def _told(error: Exception, tensors: list[torch.Tensor]) -> hami.Error:
     if isinstance(error, hami.Error):
         return error
-    given = ", ".join(map(show, feed.tensors))
+    given = ", ".join(map(show, tensors))
     failure = hami.RequestError(f"TorchModel: the model failed on {given}: {first_line(error)}")
     failure.__cause__ = error
     return failure

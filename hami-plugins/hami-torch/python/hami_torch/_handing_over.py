@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import hami
+
 from hami_torch._rows import rows_of_batch
 from hami_torch._streams import (
     arrive,
@@ -65,7 +67,7 @@ def hand_over(batch: list[Any], stream: torch.cuda.Stream, outer: torch.cuda.Str
         left = list(tensors_in(rows.whole))
         rows.leave()
         if wait:
-            rows.take_apart()  # while the GPU works; after it, callers would wait for that
+            hami.scatter(batch, rows.taken_apart())  # while the GPU works; after it, callers would wait for that
     for tensor in left:
         forget(tensor)
     keep(left, outer)

@@ -28,18 +28,17 @@ class Rows(Sequence[torch.Tensor]):
         return len(self.counts)
 
     def __getitem__(self, index: Any) -> Any:
-        self.take_apart()
-        return self._views[index]
+        return self.taken_apart()[index]
 
-    def take_apart(self) -> None:
-        """Make the views; one call for all, since each lets Python's lock go."""
-        if self._views:
-            return
-        views = self.whole.split(self.counts)
-        if self.made_on:
-            for view in views:
-                _streams.made(view, self.made_on)
-        self._views = views
+    def taken_apart(self) -> tuple[torch.Tensor, ...]:
+        """Return the views; one call for all, since each lets Python's lock go."""
+        if not self._views:
+            views = self.whole.split(self.counts)
+            if self.made_on:
+                for view in views:
+                    _streams.made(view, self.made_on)
+            self._views = views
+        return self._views
 
     def arrive(self, device: torch.device) -> None:
         """Let the current stream wait for the tensor if it was made outside it."""

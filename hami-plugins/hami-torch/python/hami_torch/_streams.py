@@ -72,6 +72,14 @@ def current(device: torch.device) -> torch.cuda.Stream:
     return stream
 
 
+def default(device: torch.device) -> torch.cuda.Stream:
+    """Return the default stream, as `current` returns the current one."""
+    stream = _seen.get((device, 0))
+    if stream is None:
+        stream = _seen[device, 0] = torch.cuda.default_stream(device)
+    return stream
+
+
 def on_callers_own(device: torch.device) -> bool:
     """Whether this thread works on a stream that no guard lent: nothing that comes or leaves is in order with it."""
     return _this.held is None and current_handle(device) != 0
@@ -99,11 +107,11 @@ class using:
 @contextmanager
 def on_default(device: torch.device) -> Iterator[None]:
     """Work on the default stream for a caller on a stream of its own: after what is on that now, before what comes."""
-    callers, default = current(device), torch.cuda.default_stream(device)
-    default.wait_stream(callers)
-    with using(default):
+    callers, ours = current(device), default(device)
+    ours.wait_stream(callers)
+    with using(ours):
         yield
-    callers.wait_stream(default)
+    callers.wait_stream(ours)
 
 
 def spin(stream: torch.cuda.Stream) -> None:
@@ -153,7 +161,7 @@ def arrive(value: Any, device: torch.device) -> None:
     if handle == 0 or not any(_made_elsewhere(tensor, handle) for tensor in tensors_in(value)):
         return
     stream = current(device)
-    follow(stream, torch.cuda.default_stream(device))
+    follow(stream, default(device))
     if _this.held is not None:  # else this is CpuTensor, which waits
         if len(_this.held) >= _OFTEN:
             let_go(stream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Annotated, Any
 
 import hami
@@ -13,6 +14,7 @@ from hami_torch._streams import arrive, current, current_handle, let_go, made, o
 from hami_torch._torch import torch
 
 _NOTHING = object()
+_kind_of = attrgetter("shape", "dtype", "device")  # of tensors that can be gathered as they are
 
 
 class TensorBackend(hami.Backend):
@@ -87,11 +89,16 @@ class TensorBackend(hami.Backend):
         if set(map(type, each)) != {torch.Tensor}:
             return None
         whole = whole_of(each)
-        parts = each if whole is None else [whole]
-        first = parts[0]
-        if not first.ndim or first.device != self.torch_device or (whole is None and not _alike(parts)):
+        first = each[0] if whole is None else whole
+        shape = first.shape
+        if not shape or first.device != self.torch_device:
             return None
-        counts = [part.shape[0] for part in each]
+        if whole is None:
+            if len(set(map(_kind_of, each))) > 1:
+                return None
+            parts, counts = each, [shape[0]] * len(each)
+        else:
+            parts, counts = [whole], [part.shape[0] for part in each]
         if 0 in counts:
             return None
         arrive(each, self.torch_device)
@@ -182,12 +189,6 @@ def rows_of(tensor: torch.Tensor, item: Any, owner: str, name: str = "data") -> 
             f'{owner}: "{name}" is {show(tensor)}, and request_size is {size}: axis 0 has as many rows as request_size'
         )
     return tensor
-
-
-def _alike(tensors: list[torch.Tensor]) -> bool:
-    first = tensors[0]
-    shape, dtype, device = first.shape, first.dtype, first.device
-    return all(each.shape == shape and each.dtype == dtype and each.device == device for each in tensors)
 
 
 def flat(value: Any) -> list[torch.Tensor]:

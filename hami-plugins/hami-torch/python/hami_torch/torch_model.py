@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import hami
 
-from hami_torch._batch import Feed, feed_of, run_alike, run_groups, versions
+from hami_torch._batch import Feed, Inputs, feed_of, run_groups, run_together, versions
 from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
@@ -123,12 +123,13 @@ class TorchModel(TensorBackend):
         assert self._program is not None, "forward after close"
         found = self.parts(batch)
         if found is not None and self._fits_together(batch, *found):
-            run_alike(batch, *found, self._call, self)
+            parts, rows = found
+            run_together(batch, Inputs([parts], None), rows, self._call, self)
         else:
             run_groups(self.read(batch, self._feed), self._call, self)
 
     def _fits_together(self, batch: list[Any], parts: list[torch.Tensor], rows: list[int]) -> bool:
-        return rows == [size_of(item) for item in batch] and (self._scaling is None or self._scaling.fits(parts[0]))
+        return rows == list(map(size_of, batch)) and (self._scaling is None or self._scaling.fits(parts[0]))
 
     def _feed(self, item: Any) -> Feed:
         feed = feed_of(item, self.check)
@@ -159,15 +160,14 @@ class TorchModel(TensorBackend):
             if versions(tensors) != before:
                 program.writes = True
 
-    def _call(self, feeds: list[Feed], rows: int) -> Any:
-        first = feeds[0]
-        if self._graphs is not None and first.form is None:
-            one = first.tensors[0]
-            if self._graphs.fits(one.shape[1:], self._dtype_for(one), rows):
-                return self._graphs.run([feed.tensors[0] for feed in feeds], rows)
-        tensors = [self._laid_out(gathered(parts)) for parts in zip(*(feed.tensors for feed in feeds), strict=True)]
-        if isinstance(first.form, tuple):
-            return self._run_program(**dict(zip(first.form, tensors, strict=True)))
+    def _call(self, inputs: Inputs, rows: int) -> Any:
+        if self._graphs is not None and inputs.form is None:
+            parts = inputs.columns[0]
+            if self._graphs.fits(parts[0].shape[1:], self._dtype_for(parts[0]), rows):
+                return self._graphs.run(parts, rows)
+        tensors = [self._laid_out(gathered(parts)) for parts in inputs.columns]
+        if isinstance(inputs.form, tuple):
+            return self._run_program(**dict(zip(inputs.form, tensors, strict=True)))
         return self._run_program(*tensors)
 
     def _dtype_for(self, tensor: torch.Tensor) -> torch.dtype:

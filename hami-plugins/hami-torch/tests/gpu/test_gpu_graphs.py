@@ -1,0 +1,100 @@
+"""CUDA graphs under what real models and real services do: pipes that come and go, anchors, writes to the input."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+SHAPE = {"row_shape": [3, 16, 16]}
+
+
+def grid(*shape: int) -> torch.Tensor:
+    return torch.rand(1, 3, *shape, device="cuda")
+
+
+@pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard"])
+def test_pipes_with_graphs_come_and_go_beside_one_that_serves(pipe, end):
+    """A capture must neither break nor see what other pipes do."""
+    config = {"factory": "helpers:Double", **SHAPE, "graphs": [1, 4], "batching": "max"}
+    serving = pipe(f"S[TorchModel,{end}]", **config, instance_num=2)
+    stop = threading.Event()
+
+    def serve(number: int) -> int:
+        calls = 0
+        while not stop.is_set():
+            data = torch.full((1, 3, 16, 16), float(number), device="cuda")
+            assert (serving({"data": data})["result"] == 2 * number).all()
+            calls += 1
+        return calls
+
+    def come_and_go(number: int) -> None:
+        for _ in range(6):
+            other = pipe(f"S[TorchModel,{end}]", **config)
+            data = torch.full((1, 3, 16, 16), float(number), device="cuda")
+            assert (other({"data": data})["result"] == 2 * number).all()
+            other.close()
+
+    with ThreadPoolExecutor(6) as threads:
+        servers = [threads.submit(serve, number) for number in range(3)]
+        others = [threads.submit(come_and_go, number) for number in range(10, 13)]
+        try:
+            for other in others:
+                other.result()
+        finally:
+            stop.set()
+        assert all(server.result() > 0 for server in servers)
+
+
+def test_a_model_that_keeps_tensors_for_each_shape_is_right_at_every_shape(pipe):
+    """A detector's anchors: the module replaces them with every shape, and the graphs go on reading their own."""
+    captured = pipe("S[TorchModel,SyncTensor]", factory="helpers:Anchored", **SHAPE, graphs=[2, 4], batching="max")
+    for shape in [(16, 16), (20, 24), (16, 16), (8, 8), (16, 16)]:
+        for rows in (1, 2, 3, 4):
+            data = [grid(*shape) for _ in range(rows)]
+            results = captured([{"data": each} for each in data])
+            ramp = torch.arange(float(shape[1]), device="cuda")
+            for each, result in zip(data, results, strict=True):
+                torch.testing.assert_close(result["result"], each + ramp)
+
+
+def test_a_model_that_writes_to_its_input_leaves_the_callers_as_it_was(pipe):
+    captured = pipe("S[TorchModel,SyncTensor]", factory="helpers:DoublesInPlace", **SHAPE, graphs=[2], batching="max")
+    for shape in [(16, 16), (8, 8)]:  # by a graph, and without one
+        for rows in (1, 2):
+            data = [grid(*shape) for _ in range(rows)]
+            before = [each.clone() for each in data]
+            results = captured([{"data": each} for each in data])
+            for each, was, result in zip(data, before, results, strict=True):
+                torch.testing.assert_close(result["result"], was * 2)
+                torch.testing.assert_close(each, was)
+
+
+@pytest.mark.parametrize("graphs", [[], [1, 4]])
+@pytest.mark.parametrize(
+    ("backend", "tells"),
+    [
+        ("S[TorchModel,SyncTensor]", True),
+        ("S[TorchModel,StreamGuard]", True),
+        ("StreamGuard[TorchModel]", True),
+        ("TorchModel", False),  # runs on the thread that calls, whose stream is known
+    ],
+)
+def test_a_caller_may_work_on_a_stream_of_his_own(pipe, slow_work, backend, tells, graphs):
+    model = pipe(backend, factory="helpers:Anchored", **SHAPE, graphs=graphs)
+    ramp = torch.arange(16.0, device="cuda")
+    torch.cuda.synchronize()
+    default, side = torch.cuda.default_stream(), torch.cuda.Stream()
+    for value in range(1, 4):
+        with torch.cuda.stream(side):
+            data = torch.zeros(1, 3, 16, 16, device="cuda")
+            slow_work()
+            data.fill_(value)
+            if tells:
+                default.wait_stream(side)
+            result = model({"data": data})["result"]
+            if tells:
+                side.wait_stream(default)
+            assert torch.equal(result * 2, (ramp + value).expand_as(result) * 2)
