@@ -30,6 +30,28 @@ struct CallHandle {
   Ref<Call> call;
 };
 
+// A call as the loop's side holds it: every request makes one, and this costs less than an object of a class.
+constexpr const char* kLoopCall = "hami.call";
+
+py::object to_loop(Ref<Call> call) {
+  const auto let_go = [](PyObject* capsule) { static_cast<Call*>(PyCapsule_GetPointer(capsule, kLoopCall))->release(); };
+  PyObject* const made = PyCapsule_New(call.get(), kLoopCall, let_go);
+  if (!made) throw py::error_already_set();
+  call->retain();  // until let_go
+  return py::reinterpret_steal<py::object>(made);
+}
+
+bool cancel(const Ref<Call>& call) {
+  const ReleaseGil released;
+  return call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
+}
+
+bool cancel_from_loop(const py::object& held) {
+  void* const call = PyCapsule_GetPointer(held.ptr(), kLoopCall);
+  if (!call) throw py::error_already_set();
+  return cancel(Ref<Call>(static_cast<Call*>(call)));
+}
+
 class PyPipe {
  public:
   static constexpr Nanoseconds kPatience = 10'000'000'000;
@@ -106,17 +128,18 @@ class PyPipe {
     const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);
     const auto listener = std::make_shared<Listener>(std::move(request), std::move(done), entered.event);
-    return start_for(listener, std::move(entered.dict), limit, Inline::kQuick);
+    return {start_for(listener, std::move(entered.dict), limit, Inline::kQuick)};
   }
 
   // Starts one request for a task of the loop that runs on this thread, and never waits. The task's future is done by
-  // outcomes.settle((future, exception or None)) if that is here, else outcomes.put(…) and later outcomes.wake().
-  CallHandle submit_from_loop(py::dict request, const py::object& timeout, py::object outcomes, py::object future) {
+  // outcomes.settle((future, exception or None)) if that is here, else outcomes.put(…) and later outcomes.wake(). What it
+  // gives is for cancel_from_loop.
+  py::object submit_from_loop(py::dict request, const py::object& timeout, py::object outcomes, py::object future) {
     const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);
     const auto listener =
         std::make_shared<Listener>(std::move(request), std::move(outcomes), std::move(future), entered.event);
-    return start_for(listener, std::move(entered.dict), limit, Inline::kFromLoop);
+    return to_loop(start_for(listener, std::move(entered.dict), limit, Inline::kFromLoop));
   }
 
   std::vector<std::string> close(const py::object& timeout) {
@@ -180,12 +203,12 @@ class PyPipe {
 
   // The global lock is kept: whoever lets it go among many that want it waits long to have it again. The core does where it
   // waits.
-  CallHandle start_for(const std::shared_ptr<Listener>& listener, Dict dict, Nanoseconds limit, Inline how) {
+  Ref<Call> start_for(const std::shared_ptr<Listener>& listener, Dict dict, Nanoseconds limit, Inline how) {
     drain_dropped();
     try {
       Ref<Call> call = post(std::move(dict), limit, listener, how);
       listener->started();
-      return {std::move(call)};
+      return call;
     } catch (...) {
       const Error error = current_error();
       listener->fail_event(error);
@@ -226,10 +249,7 @@ class PyPipe {
 
 void register_pipe(py::module_& module) {
   py::class_<CallHandle>(module, "Call", "A submitted request on its way.")
-      .def("cancel", [](const CallHandle& self) {
-        const ReleaseGil released;
-        return self.call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
-      })
+      .def("cancel", [](const CallHandle& self) { return cancel(self.call); })
       .def("wait_inside", [](const CallHandle& self) {
         const ReleaseGil released;
         self.call->wait_inside();
@@ -246,6 +266,7 @@ void register_pipe(py::module_& module) {
       .def("close", &PyPipe::close, py::arg("timeout"))
       .def_property_readonly("closed", &PyPipe::closed)
       .def("stats", &PyPipe::stats);
+  module.def("cancel_from_loop", cancel_from_loop, py::arg("call"));
   module.def("on_core_thread", &Worker::on_some_worker);
 }
 

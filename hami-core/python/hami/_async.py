@@ -65,13 +65,11 @@ _latest: _Outcomes | None = None  # of the loop that asked last, which is the on
 
 def _outcomes_of(loop: asyncio.AbstractEventLoop) -> _Outcomes:
     global _latest
-    found = _latest
-    if found is None or found.loop() is not loop:
-        found = _outcomes.get(loop)
-        if found is None:
-            _forget_closed_loops()
-            found = _outcomes[loop] = _Outcomes(loop)
-        _latest = found
+    found = _outcomes.get(loop)
+    if found is None:
+        _forget_closed_loops()
+        found = _outcomes[loop] = _Outcomes(loop)
+    _latest = found
     return found
 
 
@@ -83,8 +81,14 @@ def _forget_closed_loops() -> None:
             _outcomes.pop(loop, None)
 
 
-def start(core: Any, request: dict[str, Any], timeout: float | None) -> tuple[Any, asyncio.Future[None]]:
-    """Start one request of the core's pipe for the current task; the future is done when it has its outcome."""
+def start(core: Any, request: dict[str, Any], timeout: float | None) -> tuple[object, asyncio.Future[None]]:
+    """Start one request of the core's pipe for the current task; the future is done when it has its outcome.
+
+    The first of the two is for the core's `cancel_from_loop`.
+    """
     loop = asyncio.get_running_loop()
+    outcomes = _latest
+    if outcomes is None or outcomes.loop() is not loop:
+        outcomes = _outcomes_of(loop)
     future: asyncio.Future[None] = loop.create_future()
-    return core.submit_from_loop(request, timeout, _outcomes_of(loop), future), future
+    return core.submit_from_loop(request, timeout, outcomes, future), future
