@@ -100,6 +100,13 @@ def collect() -> list[Path]:
     return [Path(shutil.copy2(file, DIST)) for file in files]
 
 
+def what_to_do(files: Sequence[Path]) -> str:
+    """What can be done with the files of dist/: without a core, which a run for a plugin does not build, nothing yet."""
+    if any(file.name.startswith("hami_core-") and file.suffix == ".whl" for file in files):
+        return f"pip install --find-links {DIST} hami-core"
+    return f"{DIST.name}/ has no hami-core of these sources: ci/wheels --python current builds it"
+
+
 def archives() -> list[Path]:
     """The wheels and source distributions in dist/."""
     return sorted([*DIST.glob("*.whl"), *DIST.glob("*.tar.gz")])

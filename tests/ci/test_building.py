@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from _lib import backend, core_wheel, plugin_wheels, sdists, wheel_file
+from _lib import backend, core_wheel, dist, plugin_wheels, sdists, wheel_file
 from _lib.checkout import tracked
 from _lib.parallel import in_parallel
 from _lib.paths import ROOT
@@ -161,3 +161,10 @@ def test_source_is_not_compiled_for_a_python_that_cannot_run_it(implementation: 
     assert (done.returncode != 0) == bool(told)
     assert told in " ".join(done.stderr.split())
     assert ("hami-core needs CPython 3.10 or newer, 64 bits" in " ".join(done.stderr.split())) == bool(told)
+
+
+def test_what_can_be_installed_is_said_of_what_is_there() -> None:
+    """A run for one plugin takes a core of older sources out of dist/ and builds none."""
+    plugin = Path("dist/hami_onnx-0.1.0-py3-none-any.whl")
+    assert "ci/wheels --python current" in dist.what_to_do([plugin, Path("dist/hami_core-0.1.0.tar.gz")])
+    assert dist.what_to_do([plugin, Path("dist/hami_core-0.1.0-cp312-cp312-linux.whl")]).endswith(" hami-core")
