@@ -101,7 +101,7 @@ def collect() -> list[Path]:
 
 
 def what_to_do(files: Sequence[Path]) -> str:
-    """What can be done with the files of dist/: without a core, which a run for a plugin does not build, nothing yet."""
+    """What the files of dist/ are good for: without a core, which a run for one plugin does not build, nothing yet."""
     if any(file.name.startswith("hami_core-") and file.suffix == ".whl" for file in files):
         return f"pip install --find-links {DIST} hami-core"
     return f"{DIST.name}/ has no hami-core of these sources: ci/wheels --python current builds it"
