@@ -118,9 +118,11 @@ class SharedDevice {
 
   void handle(const Event& event) {
     switch (event.what) {
-      case Event::kStarts:
-        running_.push_back({event.instance, static_cast<double>(event.items), alone(static_cast<double>(event.items)), event.began});
+      case Event::kStarts: {
+        const auto items = static_cast<double>(event.items);
+        running_.push_back({event.instance, items, alone(items), event.began});
         break;
+      }
       case Event::kAsks:
         scheduler_.ran(event.instance, event.items, nanoseconds(now_ - event.began));
         ask(event.instance, event.items);
