@@ -17,8 +17,9 @@ namespace {
 using Index = NodeScheduler::Index;
 using Step = NodeScheduler::Step;
 
-// ResNet-50 on an H100, as it was measured; times in milliseconds. What runs together shares the device, and the younger
-// gets the larger part: its early layers are large. The host works before the device does, and callers come back one by one.
+// Batches that cost about what those of ResNet-50 did on an H100, in milliseconds. What runs together shares the device; that
+// the younger gets the larger part, since its early layers are large, was seen there, how much larger is assumed. The host
+// works before the device does, and callers come back one by one.
 class SharedDevice {
  public:
   SharedDevice(std::size_t instances, std::size_t most, const FillPolicy& policy) {

@@ -26,30 +26,33 @@ Ref<Event> claimed_event(const Value& given) {
   return Ref<Event>(&event);
 }
 
-struct CallHandle {
-  Ref<Call> call;
-};
+// A submitted request as Python holds it. Each makes one, and a capsule costs less than an object of a class.
+constexpr const char* kCall = "hami.call";
 
-// A call as the loop's side holds it: every request makes one, and this costs less than an object of a class.
-constexpr const char* kLoopCall = "hami.call";
-
-py::object to_loop(Ref<Call> call) {
-  const auto let_go = [](PyObject* capsule) { static_cast<Call*>(PyCapsule_GetPointer(capsule, kLoopCall))->release(); };
-  PyObject* const made = PyCapsule_New(call.get(), kLoopCall, let_go);
+py::object to_capsule(const Ref<Call>& call) {
+  const auto let_go = [](PyObject* capsule) { static_cast<Call*>(PyCapsule_GetPointer(capsule, kCall))->release(); };
+  PyObject* const made = PyCapsule_New(call.get(), kCall, let_go);
   if (!made) throw py::error_already_set();
   call->retain();  // until let_go
   return py::reinterpret_steal<py::object>(made);
 }
 
-bool cancel(const Ref<Call>& call) {
+Ref<Call> call_in(const py::object& capsule) {
+  void* const call = PyCapsule_GetPointer(capsule.ptr(), kCall);
+  if (!call) throw py::error_already_set();
+  return Ref<Call>(static_cast<Call*>(call));
+}
+
+bool cancel(const py::object& capsule) {
+  const Ref<Call> call = call_in(capsule);
   const ReleaseGil released;
   return call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
 }
 
-bool cancel_from_loop(const py::object& held) {
-  void* const call = PyCapsule_GetPointer(held.ptr(), kLoopCall);
-  if (!call) throw py::error_already_set();
-  return cancel(Ref<Call>(static_cast<Call*>(call)));
+void wait_inside(const py::object& capsule) {
+  const Ref<Call> call = call_in(capsule);
+  const ReleaseGil released;
+  call->wait_inside();
 }
 
 class PyPipe {
@@ -123,23 +126,22 @@ class PyPipe {
   }
 
   // Starts one request; `done(exception or None)` is called once, on any thread. An event in it hears of it too. The
-  // calling thread waits for room in the queue.
-  CallHandle submit(py::dict request, const py::object& timeout, py::object done) {
+  // calling thread waits for room in the queue. What it gives is for cancel and wait_inside.
+  py::object submit(py::dict request, const py::object& timeout, py::object done) {
     const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);
     const auto listener = std::make_shared<Listener>(std::move(request), std::move(done), entered.event);
-    return {start_for(listener, std::move(entered.dict), limit, Inline::kQuick)};
+    return to_capsule(start_for(listener, std::move(entered.dict), limit, Inline::kQuick));
   }
 
   // Starts one request for a task of the loop that runs on this thread, and never waits. The task's future is done by
-  // outcomes.settle((future, exception or None)) if that is here, else outcomes.put(…) and later outcomes.wake(). What it
-  // gives is for cancel_from_loop.
+  // outcomes.settle((future, exception or None)) if that is here, else outcomes.put(…) and later outcomes.wake().
   py::object submit_from_loop(py::dict request, const py::object& timeout, py::object outcomes, py::object future) {
     const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);
     const auto listener =
         std::make_shared<Listener>(std::move(request), std::move(outcomes), std::move(future), entered.event);
-    return to_loop(start_for(listener, std::move(entered.dict), limit, Inline::kFromLoop));
+    return to_capsule(start_for(listener, std::move(entered.dict), limit, Inline::kFromLoop));
   }
 
   std::vector<std::string> close(const py::object& timeout) {
@@ -248,13 +250,6 @@ class PyPipe {
 }  // namespace
 
 void register_pipe(py::module_& module) {
-  py::class_<CallHandle>(module, "Call", "A submitted request on its way.")
-      .def("cancel", [](const CallHandle& self) { return cancel(self.call); })
-      .def("wait_inside", [](const CallHandle& self) {
-        const ReleaseGil released;
-        self.call->wait_inside();
-      });
-
   const auto make = [](const py::object& config) { return std::make_unique<PyPipe>(config_of(config)); };
   py::class_<PyPipe>(module, "Pipe", "A built pipe.")
       .def(py::init(make), py::arg("config"))
@@ -266,7 +261,8 @@ void register_pipe(py::module_& module) {
       .def("close", &PyPipe::close, py::arg("timeout"))
       .def_property_readonly("closed", &PyPipe::closed)
       .def("stats", &PyPipe::stats);
-  module.def("cancel_from_loop", cancel_from_loop, py::arg("call"));
+  module.def("cancel", cancel, py::arg("call"));
+  module.def("wait_inside", wait_inside, py::arg("call"));
   module.def("on_core_thread", &Worker::on_some_worker);
 }
 

@@ -81,11 +81,8 @@ def _forget_closed_loops() -> None:
             _outcomes.pop(loop, None)
 
 
-def start(core: Any, request: dict[str, Any], timeout: float | None) -> tuple[object, asyncio.Future[None]]:
-    """Start one request of the core's pipe for the current task; the future is done when it has its outcome.
-
-    The first of the two is for the core's `cancel_from_loop`.
-    """
+def start(core: Any, request: dict[str, Any], timeout: float | None) -> tuple[Any, asyncio.Future[None]]:
+    """Start one request of the core's pipe for the current task; the future is done when it has its outcome."""
     loop = asyncio.get_running_loop()
     outcomes = _latest
     if outcomes is None or outcomes.loop() is not loop:

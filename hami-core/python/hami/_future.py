@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
+from hami import _core
+
 
 class RequestFuture(Future[dict[str, Any]]):
     """A standard future whose cancel also reaches a request that is queued or running."""
@@ -15,7 +17,7 @@ class RequestFuture(Future[dict[str, Any]]):
         """Cancel unless there is an outcome already; the backend's work for the request is discarded."""
         # The core decides: it gives the outcome at once, through `done` below, or there is one on its way already.
         call = self._call
-        return self.cancelled() or (call is not None and call.cancel())
+        return self.cancelled() or (call is not None and _core.cancel(call))
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
         """Wait for the outcome, at most `timeout` seconds, and return the request or raise its error."""
@@ -31,7 +33,7 @@ class RequestFuture(Future[dict[str, Any]]):
         """Wait without a limit in the core, if this is inside a backend: it sees when that would never end."""
         call = self._call
         if call is not None and timeout is None:
-            call.wait_inside()
+            _core.wait_inside(call)
 
 
 def submit(core: Any, request: dict[str, Any], timeout: float | None) -> RequestFuture:

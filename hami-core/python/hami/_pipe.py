@@ -95,7 +95,7 @@ class Pipe:
             await future
         except BaseException:
             if future.cancelled() or not future.done():
-                _core.cancel_from_loop(call)
+                _core.cancel(call)
             if not (future.done() or future.get_loop().is_closed()):
                 future.cancel()  # the coroutine was closed: nobody will ask for an outcome
             del call, future  # both hold the error, whose traceback holds this frame; and no gc sees into the first
@@ -195,7 +195,7 @@ def plugins(*, load: bool = False) -> list[PluginRecord]:
     return installed.records(load=load)
 
 
-def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> tuple[object, asyncio.Future[None]]:
+def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> tuple[_core.Call, asyncio.Future[None]]:
     """Start a request for a task; asyncio is imported by the first."""
     global _start
     from hami._async import start as _start
