@@ -1,6 +1,7 @@
 // Listener: one outcome, told once, on whatever thread brings it.
 #include "listener.hpp"
 
+#include "answer.hpp"
 #include "base/blocking.hpp"
 #include "errors.hpp"
 #include "telling.hpp"
@@ -46,7 +47,7 @@ void Listener::tell(const Call& call) noexcept {
     error = deliver(call, 0, request);
     tell_surely("hami: the completion of a submitted request",
                 [&] { tell_caller(error ? to_exception(*error) : py::none()); });
-    for (PyRef* held : {&request_, &done_, &outcomes_, &future_}) *held = PyRef();
+    for (PyRef* held : {&request_, &done_, &outcomes_, &answer_}) *held = PyRef();
     drain_dropped();
   }
   if (error) return fail_event(*error);
@@ -56,13 +57,13 @@ void Listener::tell(const Call& call) noexcept {
 }
 
 void Listener::tell_caller(const py::object& error) {
-  if (future_) {
-    static const py::handle settle = interned("settle");
+  if (answer_) {
+    const py::handle answer = answer_.get(), outcomes = outcomes_.get();
+    bring(answer, error);
+    if (starting_on_ == std::this_thread::get_id()) return settle(answer);  // it ran at once
     static const py::handle put = interned("put");
-    const py::handle outcomes = outcomes_.get();
-    const bool in_loop = starting_on_ == std::this_thread::get_id();  // it ran at once
-    call_python(py::getattr(outcomes, in_loop ? settle : put), py::make_tuple(py::handle(future_.get()), error));
-    if (!in_loop) wake_later(outcomes);
+    call_python(py::getattr(outcomes, put), answer);
+    wake_later(outcomes);
   } else if (done_) {
     const Interruption interruption;
     call_python(done_.get(), error);

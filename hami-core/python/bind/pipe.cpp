@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 
+#include "answer.hpp"
 #include "base/worker.hpp"
 #include "config.hpp"
 #include "core_objects.hpp"
@@ -136,12 +137,13 @@ class PyPipe {
 
   // Starts one request for a task of the loop that runs on this thread, and never waits. The task's future is done by
   // outcomes.settle((future, exception or None)) if that is here, else outcomes.put(…) and later outcomes.wake().
-  py::object submit_from_loop(py::dict request, const py::object& timeout, py::object outcomes, py::object future) {
+  py::object submit_from_loop(py::dict request, const py::object& timeout, py::object outcomes, const py::object& loop) {
     const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);
-    const auto listener =
-        std::make_shared<Listener>(std::move(request), std::move(outcomes), std::move(future), entered.event);
-    return to_capsule(start_for(listener, std::move(entered.dict), limit, Inline::kFromLoop));
+    py::object answer = make_answer(loop);
+    const auto listener = std::make_shared<Listener>(std::move(request), std::move(outcomes), answer, entered.event);
+    set_call(answer, *start_for(listener, std::move(entered.dict), limit, Inline::kFromLoop));
+    return answer;
   }
 
   std::vector<std::string> close(const py::object& timeout) {
@@ -250,6 +252,7 @@ class PyPipe {
 }  // namespace
 
 void register_pipe(py::module_& module) {
+  register_answer(module);
   const auto make = [](const py::object& config) { return std::make_unique<PyPipe>(config_of(config)); };
   py::class_<PyPipe>(module, "Pipe", "A built pipe.")
       .def(py::init(make), py::arg("config"))
@@ -257,7 +260,7 @@ void register_pipe(py::module_& module) {
       .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none())
       .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("done"))
       .def("submit_from_loop", &PyPipe::submit_from_loop, py::arg("request"), py::arg("timeout"), py::arg("outcomes"),
-           py::arg("future"))
+           py::arg("loop"))
       .def("close", &PyPipe::close, py::arg("timeout"))
       .def_property_readonly("closed", &PyPipe::closed)
       .def("stats", &PyPipe::stats);

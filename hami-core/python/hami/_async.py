@@ -6,6 +6,8 @@ import asyncio
 import weakref
 from collections import deque
 
+from hami import _core
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -14,13 +16,12 @@ if TYPE_CHECKING:
 class _Outcomes:
     """What other threads have finished for the tasks of one loop: however much that is, one wake-up brings it.
 
-    The core calls `put` with a future and its exception or None, for each, and `wake` when it has told all that it has;
-    or `settle`, in the loop's own thread.
+    The core calls `put` with each answer, after it brought its outcome there, and `wake` when it has told all.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = weakref.ref(loop)  # outcomes are kept by their loop
-        self._finished: deque[tuple[asyncio.Future[None], BaseException | None]] = deque()
+        self._finished: deque[_core.Answer] = deque()
         self._woken = False
         self.put = self._finished.append
 
@@ -40,23 +41,13 @@ class _Outcomes:
 
     def _deliver(self) -> None:
         self._woken = False  # before looking: who comes from now on wakes the loop again
-        finished, settle = self._finished, self.settle
-        while finished:
-            settle(finished.popleft())
-
-    @staticmethod
-    def settle(outcome: tuple[asyncio.Future[None], BaseException | None]) -> None:
-        future, error = outcome
-        if future.done():  # its task was cancelled
-            return
-        if error is None:
-            future.set_result(None)
-        elif isinstance(error, StopIteration):  # which means something else to a coroutine
-            reason = RuntimeError("a backend raised StopIteration")
-            reason.__cause__ = error
-            future.set_exception(reason)
-        else:
-            future.set_exception(error)
+        finished = self._finished
+        try:
+            for _ in range(len(finished)):  # not while there are any: what a task does now may bring about the next
+                finished.popleft().settle()
+        except BaseException:  # of a task that ends the loop, which may go on all the same
+            self.wake()
+            raise
 
 
 _outcomes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Outcomes] = weakref.WeakKeyDictionary()
@@ -74,18 +65,17 @@ def _outcomes_of(loop: asyncio.AbstractEventLoop) -> _Outcomes:
 
 
 def _forget_closed_loops() -> None:
-    """Let go of loops that were closed before they took their outcomes, which hold futures, which hold the loop."""
+    """Let go of loops that were closed before they took their outcomes, which hold answers, which hold the loop."""
     for kept in _outcomes.keyrefs():
         loop = kept()
         if loop is not None and loop.is_closed():
             _outcomes.pop(loop, None)
 
 
-def start(core: Any, request: dict[str, Any], timeout: float | None) -> tuple[Any, asyncio.Future[None]]:
-    """Start one request of the core's pipe for the current task; the future is done when it has its outcome."""
+def start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> _core.Answer:
+    """Start one request for the current task, which awaits the answer."""
     loop = asyncio.get_running_loop()
     outcomes = _latest
     if outcomes is None or outcomes.loop() is not loop:
         outcomes = _outcomes_of(loop)
-    future: asyncio.Future[None] = loop.create_future()
-    return core.submit_from_loop(request, timeout, outcomes, future), future
+    return core.submit_from_loop(request, timeout, outcomes, loop)

@@ -9,7 +9,6 @@ from hami._errors import BatchError, DataTypeError, PipeClosed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
     from typing import Any, overload
@@ -90,15 +89,11 @@ class Pipe:
         """
         if not isinstance(request, dict):
             raise DataTypeError(f'acall takes one dict, as {{"data": …}}, got {_kind(request)}')
-        call, future = _start(self._core, request, timeout)
+        answer = _start(self._core, request, timeout)
         try:
-            await future
+            await answer
         except BaseException:
-            if future.cancelled() or not future.done():
-                _core.cancel(call)
-            if not (future.done() or future.get_loop().is_closed()):
-                future.cancel()  # the coroutine was closed: nobody will ask for an outcome
-            del call, future  # both hold the error, whose traceback holds this frame; and no gc sees into the first
+            answer.give_up()
             raise
         return request
 
@@ -195,7 +190,7 @@ def plugins(*, load: bool = False) -> list[PluginRecord]:
     return installed.records(load=load)
 
 
-def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> tuple[_core.Call, asyncio.Future[None]]:
+def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> _core.Answer:
     """Start a request for a task; asyncio is imported by the first."""
     global _start
     from hami._async import start as _start

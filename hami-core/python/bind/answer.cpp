@@ -1,0 +1,246 @@
+// Answer: as much of an asyncio.Future as a task asks of what it awaits.
+//
+// A future has its loop call the task, later and through Python. An answer is settled by a callback of the loop, while no task
+// runs, and calls the task itself. All but the bringing is for the loop's thread.
+#include "answer.hpp"
+
+#include <structmember.h>
+
+#include <utility>
+
+namespace hami::bind {
+namespace {
+
+enum class State : char { kOpen, kSettled, kGivenUp };
+
+struct Answer {
+  PyObject_HEAD
+  PyObject* loop;
+  PyObject* outcome;  // of the thread that brings it: an exception or None
+  PyObject* error;    // to be raised, once
+  PyObject* wake;     // the task's, once it waits
+  PyObject* context;  // to call it in
+  Call* call;         // until there is an outcome, which it holds where no gc can see it
+  State state;
+  char blocking;  // set by who waits and taken back by its task: so that knows what has been awaited
+};
+
+PyTypeObject* type = nullptr;
+
+Answer& of(PyObject* self) noexcept { return *reinterpret_cast<Answer*>(self); }
+
+void let_go_of_call(Answer& answer) noexcept {
+  if (Call* const call = std::exchange(answer.call, nullptr)) call->release();
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(of(self).loop);
+  Py_VISIT(of(self).outcome);
+  Py_VISIT(of(self).error);
+  Py_VISIT(of(self).wake);
+  Py_VISIT(of(self).context);
+  return 0;
+}
+
+int clear(PyObject* self) {
+  Py_CLEAR(of(self).loop);
+  Py_CLEAR(of(self).outcome);
+  Py_CLEAR(of(self).error);
+  Py_CLEAR(of(self).wake);
+  Py_CLEAR(of(self).context);
+  return 0;
+}
+
+void dealloc(PyObject* self) {
+  PyTypeObject* const cls = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  clear(self);
+  let_go_of_call(of(self));
+  PyObject_GC_Del(self);
+  Py_DECREF(cls);
+}
+
+// Raises the error, if it is one. Its traceback will hold frames that hold this.
+bool raised(Answer& answer) noexcept {
+  PyObject* const error = std::exchange(answer.error, nullptr);
+  if (!error) return false;
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
+  Py_DECREF(error);
+  return true;
+}
+
+PyObject* await(PyObject* self) { return Py_NewRef(self); }
+
+PyObject* next(PyObject* self) {
+  Answer& answer = of(self);
+  if (answer.state == State::kSettled) {
+    raised(answer);
+    return nullptr;
+  }
+  if (answer.state == State::kGivenUp || answer.wake) {
+    PyErr_SetString(PyExc_RuntimeError, "a request is awaited by one task, once");
+    return nullptr;
+  }
+  answer.blocking = 1;
+  return Py_NewRef(self);
+}
+
+// A StopIteration means something else to a coroutine.
+PyObject* raisable(PyObject* error) noexcept {
+  if (!PyErr_GivenExceptionMatches(error, PyExc_StopIteration)) return error;
+  PyObject* const reason = PyObject_CallFunction(PyExc_RuntimeError, "s", "a backend raised StopIteration");
+  if (reason)
+    PyException_SetCause(reason, error);
+  else
+    Py_DECREF(error);
+  return reason;
+}
+
+PyObject* settle_now(PyObject* self, PyObject*) {
+  Answer& answer = of(self);
+  PyObject* const outcome = std::exchange(answer.outcome, nullptr);
+  if (answer.state != State::kOpen) {  // its task was cancelled
+    Py_XDECREF(outcome);
+    Py_RETURN_NONE;
+  }
+  answer.state = State::kSettled;
+  let_go_of_call(answer);
+  if (Py_IsNone(outcome))
+    Py_DECREF(outcome);
+  else if (!(answer.error = raisable(outcome)))
+    return nullptr;
+  if (!answer.wake) Py_RETURN_NONE;
+  PyObject* const wake = std::exchange(answer.wake, nullptr);
+  PyObject* const context = std::exchange(answer.context, nullptr);
+  PyObject* result = nullptr;
+  if (PyContext_Enter(context) == 0) {
+    result = hami_call(wake, &self, 1);
+    if (PyContext_Exit(context) != 0) Py_CLEAR(result);
+  }
+  Py_DECREF(wake);
+  Py_DECREF(context);
+  return result;
+}
+
+PyObject* get_loop(PyObject* self, PyObject*) { return Py_NewRef(of(self).loop); }
+
+PyObject* result(PyObject* self, PyObject*) {
+  if (raised(of(self))) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* add_done_callback(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) {
+  const bool has_context = names && PyTuple_GET_SIZE(names) == 1;
+  if (count != 1 || !has_context || !PyContext_CheckExact(given[1]) || of(self).wake) {
+    PyErr_SetString(PyExc_TypeError, "only the one task that awaits it adds a callback");
+    return nullptr;
+  }
+  of(self).wake = Py_NewRef(given[0]);
+  of(self).context = Py_NewRef(given[1]);
+  Py_RETURN_NONE;
+}
+
+// cancel(msg=None): the loop calls the task later, since it may be another task that cancels.
+PyObject* cancel(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) {
+  Answer& answer = of(self);
+  if (answer.state != State::kOpen) Py_RETURN_FALSE;
+  answer.state = State::kGivenUp;
+  try {
+    const bool told_why = count + (names ? PyTuple_GET_SIZE(names) : 0) > 0 && !Py_IsNone(given[0]);
+    const py::object error = py::module_::import("asyncio").attr("CancelledError");
+    answer.error = (told_why ? error(py::handle(given[0])) : error()).release().ptr();
+    if (answer.wake) {
+      const auto wake = py::reinterpret_steal<py::object>(std::exchange(answer.wake, nullptr));
+      const auto context = py::reinterpret_steal<py::object>(std::exchange(answer.context, nullptr));
+      py::handle(answer.loop).attr("call_soon")(wake, py::handle(self), py::arg("context") = context);
+    }
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return nullptr;
+  }
+  Py_RETURN_TRUE;
+}
+
+PyObject* give_up(PyObject* self, PyObject*) {
+  Answer& answer = of(self);
+  if (answer.state != State::kSettled) {
+    answer.state = State::kGivenUp;
+    if (const Ref<Call> call{answer.call}; call) {
+      let_go_of_call(answer);
+      const ReleaseGil released;
+      call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
+    }
+  }
+  Py_RETURN_NONE;
+}
+
+template <class Function>
+PyCFunction erased(Function function) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function));
+}
+
+PyMethodDef methods[] = {
+    {"settle", settle_now, METH_NOARGS, "Take the outcome that was brought, and run the task until it waits again."},
+    {"give_up", give_up, METH_NOARGS, "Take no outcome any more; if there is none, the request is cancelled."},
+    {"get_loop", get_loop, METH_NOARGS, "For the task."},
+    {"add_done_callback", erased(add_done_callback), METH_FASTCALL | METH_KEYWORDS, "For the task."},
+    {"cancel", erased(cancel), METH_FASTCALL | METH_KEYWORDS, "For the task."},
+    {"result", result, METH_NOARGS, "For the task."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyMemberDef members[] = {{"_asyncio_future_blocking", T_BOOL, offsetof(Answer, blocking), 0, nullptr},
+                         {nullptr, 0, 0, 0, nullptr}};
+
+PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("What a task awaits of one request.")},
+                       {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                       {Py_am_await, reinterpret_cast<void*>(await)},
+                       {Py_tp_iter, reinterpret_cast<void*>(await)},
+                       {Py_tp_iternext, reinterpret_cast<void*>(next)},
+                       {Py_tp_methods, methods},
+                       {Py_tp_members, members},
+                       {0, nullptr}};
+
+PyType_Spec spec = {"hami._core.Answer", sizeof(Answer), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+}  // namespace
+
+py::object make_answer(py::handle loop) {
+  Answer* const made = PyObject_GC_New(Answer, type);
+  if (!made) throw py::error_already_set();
+  made->loop = loop.inc_ref().ptr();
+  made->outcome = made->error = made->wake = made->context = nullptr;
+  made->call = nullptr;
+  made->state = State::kOpen;
+  made->blocking = 0;
+  PyObject_GC_Track(made);
+  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
+}
+
+void set_call(py::handle answer, Call& call) noexcept {
+  Answer& made = of(answer.ptr());
+  if (made.state != State::kOpen) return;
+  call.retain();
+  made.call = &call;
+}
+
+void bring(py::handle answer, py::handle error) noexcept {
+  PyObject* const before = std::exchange(of(answer.ptr()).outcome, error.inc_ref().ptr());
+  Py_XDECREF(before);
+}
+
+void settle(py::handle answer) {
+  const auto none = py::reinterpret_steal<py::object>(settle_now(answer.ptr(), nullptr));
+  if (!none) throw py::error_already_set();
+}
+
+void register_answer(py::module_& module) {
+  type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  if (!type) throw py::error_already_set();
+  module.add_object("Answer", py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(type)));
+}
+
+}  // namespace hami::bind
