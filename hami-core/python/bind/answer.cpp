@@ -9,6 +9,7 @@
 #include <utility>
 
 namespace hami::bind {
+namespace answers {  // the binding may be compiled as one file, where others have slots and methods too
 namespace {
 
 enum class State : char { kOpen, kSettled, kGivenUp };
@@ -207,40 +208,44 @@ PyType_Spec spec = {"hami._core.Answer", sizeof(Answer), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
 
 }  // namespace
+}  // namespace answers
+
+using answers::Answer;
 
 py::object make_answer(py::handle loop) {
-  Answer* const made = PyObject_GC_New(Answer, type);
+  Answer* const made = PyObject_GC_New(Answer, answers::type);
   if (!made) throw py::error_already_set();
   made->loop = loop.inc_ref().ptr();
   made->outcome = made->error = made->wake = made->context = nullptr;
   made->call = nullptr;
-  made->state = State::kOpen;
+  made->state = answers::State::kOpen;
   made->blocking = 0;
   PyObject_GC_Track(made);
   return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
 }
 
 void set_call(py::handle answer, Call& call) noexcept {
-  Answer& made = of(answer.ptr());
-  if (made.state != State::kOpen) return;
+  Answer& made = answers::of(answer.ptr());
+  if (made.state != answers::State::kOpen) return;
   call.retain();
   made.call = &call;
 }
 
 void bring(py::handle answer, py::handle error) noexcept {
-  PyObject* const before = std::exchange(of(answer.ptr()).outcome, error.inc_ref().ptr());
+  PyObject* const before = std::exchange(answers::of(answer.ptr()).outcome, error.inc_ref().ptr());
   Py_XDECREF(before);
 }
 
 void settle(py::handle answer) {
-  const auto none = py::reinterpret_steal<py::object>(settle_now(answer.ptr(), nullptr));
+  const auto none = py::reinterpret_steal<py::object>(answers::settle_now(answer.ptr(), nullptr));
   if (!none) throw py::error_already_set();
 }
 
 void register_answer(py::module_& module) {
-  type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (!type) throw py::error_already_set();
-  module.add_object("Answer", py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(type)));
+  PyObject* const made = PyType_FromSpec(&answers::spec);
+  if (!made) throw py::error_already_set();
+  answers::type = reinterpret_cast<PyTypeObject*>(made);
+  module.add_object("Answer", py::reinterpret_borrow<py::object>(made));
 }
 
 }  // namespace hami::bind
