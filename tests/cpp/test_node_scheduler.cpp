@@ -1,6 +1,7 @@
 // NodeScheduler under a clock that the test turns: ten thousand courses of events, each given by its seed.
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <random>

@@ -1,4 +1,5 @@
 // Values and callbacks that a native plugin makes by the host table: what is refused, and who lets go what when.
+#include <cstdint>
 #include <string>
 
 #include "plugin_errors.hpp"

@@ -1,4 +1,4 @@
-// Instances that share one device, in virtual time: how much of it callers who come back in a closed loop get.
+// Instances that share one device, or do not, in virtual time: how much of it callers who come back in a closed loop get.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using Step = NodeScheduler::Step;
 // works before the device does, and callers come back one by one.
 class SharedDevice {
  public:
-  SharedDevice(std::size_t instances, std::size_t most, const FillPolicy& policy) {
+  SharedDevice(std::size_t instances, std::size_t most, const FillPolicy& policy, bool shared = true) : shared_(shared) {
     for (std::size_t i = 0; i < instances; ++i) scheduler_.add_instance({1, most}, false);
     scheduler_.set_policy(policy);
   }
@@ -35,9 +35,12 @@ class SharedDevice {
   double rate() const { return static_cast<double>(done_) / (kEnd - kWarm); }  // items a millisecond
   double idle() const { return nothing_runs_ / (kEnd - kWarm); }               // the part of the time without work
 
+  static constexpr double kMostRate = 13.4;
+  static double alone(double items) { return 0.577 + 0.0626 * items; }
+
  private:
   static constexpr double kWarm = 1000, kEnd = 3000;
-  static constexpr double kMostRate = 13.4, kEarly = 1.3, kLate = 0.7;
+  static constexpr double kEarly = 1.3, kLate = 0.7;
   static constexpr double kPrepares = 0.33, kTells = 0.1, kWakes = 0.15, kCaller = 0.0103;
 
   struct Event {
@@ -54,7 +57,6 @@ class SharedDevice {
     bool early = true;
   };
 
-  static double alone(double items) { return 0.577 + 0.0626 * items; }
   static Nanoseconds nanoseconds(double milliseconds) { return static_cast<Nanoseconds>(milliseconds * 1e6 + 0.5); }
   // Three quarters of it, and the last quarter by chance.
   double about(double duration) { return duration * (0.75 + 0.25 * std::exponential_distribution<double>()(random_)); }
@@ -74,7 +76,7 @@ class SharedDevice {
     const double all = std::min(items / alone(items), kMostRate);
     std::vector<double> found;
     for (const Batch& batch : running_)
-      found.push_back(std::min(1.0, all * weight(batch) / weights * alone(batch.items) / batch.items));
+      found.push_back(!shared_ ? 1.0 : std::min(1.0, all * weight(batch) / weights * alone(batch.items) / batch.items));
     return found;
   }
 
@@ -153,6 +155,7 @@ class SharedDevice {
     if (const std::optional<Index> next = scheduler_.summon()) ask(*next, 0);
   }
 
+  const bool shared_;  // else each instance has one
   NodeScheduler scheduler_{"n"};
   std::mt19937 random_{1};
   double now_ = 0;
@@ -181,5 +184,32 @@ TEST_CASE("a device that instances share has work while callers are on their way
     together.run(course.callers);
     CHECK_GT(together.idle(), 0.04);
     CHECK_GT(apart.rate(), 1.05 * together.rate());
+  }
+}
+
+TEST_CASE("so it has where more callers wait than are run, and where the sizes of batches are learned") {
+  struct Course {
+    Gather gather;
+    std::size_t callers, instances, most;
+    double least;  // of what the device can do
+  };
+  for (const Course& course : {Course{Gather::kMost, 128, 2, 32, 0.95}, Course{Gather::kMost, 128, 4, 16, 0.98},
+                               Course{Gather::kLearn, 64, 2, 32, 0.92}, Course{Gather::kLearn, 64, 4, 16, 0.97},
+                               Course{Gather::kLearn, 32, 2, 32, 0.76}}) {
+    CAPTURE(course.callers);
+    CAPTURE(course.most);
+    const Nanoseconds company = course.gather == Gather::kMost ? 3'000'000 : 0;
+    SharedDevice device(course.instances, course.most, {course.gather, course.most, 1, company});
+    device.run(course.callers);
+    CHECK_GT(device.rate(), course.least * SharedDevice::kMostRate);
+  }
+}
+
+TEST_CASE("instances with a device each do not wait for their turn") {
+  for (const Gather gather : {Gather::kMost, Gather::kLearn}) {
+    SharedDevice devices(2, 32, {gather, 32, 1, 3'000'000}, false);
+    devices.run(128);
+    const double each = 32 / (SharedDevice::alone(32) + 0.43);  // with what the host does for a batch
+    CHECK_GT(devices.rate(), 0.98 * 2 * each);
   }
 }

@@ -105,6 +105,10 @@ PyObject* settle_now(PyObject* self, PyObject*) {
     Py_XDECREF(outcome);
     Py_RETURN_NONE;
   }
+  if (!outcome) {
+    PyErr_SetString(PyExc_RuntimeError, "no outcome was brought");
+    return nullptr;
+  }
   answer.state = State::kSettled;
   let_go_of_call(answer);
   if (Py_IsNone(outcome))

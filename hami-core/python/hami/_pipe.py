@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import weakref
+from _thread import RLock  # what threading has, which need not be imported for it
 
 from hami import _core
 from hami._errors import BatchError, DataTypeError, PipeClosed
@@ -241,14 +243,21 @@ def _find(name: str, distribution: str, providers: dict[str, str]) -> _core.Back
 _core.set_finder(_find)
 
 
+_registering = RLock()  # without the global lock two threads that register at once end CPython 3.13
+os.register_at_fork(
+    before=_registering.acquire, after_in_parent=_registering.release, after_in_child=_registering.release
+)
+
+
 def _close_at_exit(pipe: Pipe) -> None:
     """Threads of the core must be gone before the interpreter is."""
-    if not _open_pipes:
-        import atexit
+    with _registering:
+        if not _open_pipes:
+            import atexit
 
-        atexit.unregister(_close_all)
-        atexit.register(_close_all)
-    _open_pipes.add(pipe)
+            atexit.unregister(_close_all)
+            atexit.register(_close_all)
+        _open_pipes.add(pipe)
 
 
 _program_ends = False

@@ -1,6 +1,7 @@
 // The bytes of an expression as words, quoted texts and marks; no grammar here.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 

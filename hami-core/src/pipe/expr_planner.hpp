@@ -1,6 +1,7 @@
 // Plans one expression text of one node: names to classes, brackets and parameters checked, children planned.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <set>

@@ -1,6 +1,7 @@
 // What stands behind the opaque handles of hami/abi.h, and values on their way across.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <string_view>

@@ -1,6 +1,7 @@
 // What the registry knows of a backend before one is made: its parameters, its brackets, its threads, its factory.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>

@@ -1,6 +1,7 @@
 // The static shape of a pipe of several nodes: who follows whom, and whether that can work at all.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

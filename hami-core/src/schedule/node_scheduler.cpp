@@ -2,6 +2,7 @@
 #include "schedule/node_scheduler.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace hami {
 namespace {
@@ -12,6 +13,7 @@ constexpr std::uint64_t kTriesOther = 128;    // every so many batches another s
 constexpr std::uint64_t kTriesAtFirst = 8;    // at first this often
 constexpr Nanoseconds kWorthStaying = 50'000; // less is over before a thread has gone to sleep and come back
 constexpr Nanoseconds kPauses = 8;            // a batch begins at most so many pauses between two batches after another
+constexpr Nanoseconds kShort = 16;            // or after such a part of a batch's time, where there are no pauses
 constexpr Nanoseconds kSmooths = 8;           // so many periods the mean one is of, about
 constexpr Nanoseconds kBackWithin = 3;        // such a part of a batch's time callers need at most to come back
 constexpr std::size_t kItsTurn = SIZE_MAX;    // so many never come: an instance waits for a moment, not for company
@@ -20,6 +22,11 @@ constexpr unsigned kMostMisses = 6;           // 2^6 batches between two attempt
 std::size_t quotient(std::size_t items, std::size_t by) noexcept { return items / by + (items % by != 0); }
 
 }  // namespace
+
+void NodeScheduler::set_policy(const FillPolicy& policy) {
+  policy_ = policy;
+  apart_ = TwoWays(policy.gather == Gather::kMost);
+}
 
 void NodeScheduler::add_instance(const Range& range, bool any_thread) {
   if (!instances_.empty()) {
@@ -131,6 +138,7 @@ std::optional<NodeScheduler::Index> NodeScheduler::claim(std::size_t items) {
     if (!instances_[instance].any_thread || items < least(instance) || items > most(instance)) continue;
     idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i));
     instances_[instance].shares = others_work();
+    instances_[instance].kept = 0;
     return instance;
   }
   return std::nullopt;
@@ -247,23 +255,34 @@ void NodeScheduler::expect_back(Index instance, Nanoseconds moment, std::size_t 
   company_until_ = moment + std::min(policy_.company, last_took_);
 }
 
-// Whether a batch is of those that begin apart: full ones, of several requests.
+// Whether a batch is of those that may begin apart: of several requests; and full, where batches are to be.
 bool NodeScheduler::takes_turns(const Fill& batch, std::size_t cap) const noexcept {
-  if (policy_.gather != Gather::kMost || instances_.size() < 2 || stopping_ || full()) return false;
-  return batch.count > 1 && batch.items >= cap;
+  if (instances_.size() < 2 || stopping_ || full() || batch.count < 2) return false;
+  return policy_.gather == Gather::kLearn || (policy_.gather == Gather::kMost && batch.items >= cap);
 }
 
 // When such a batch begins. What begins together on one device ends together, and then the device has nothing to do until
 // the callers are back. So batches begin apart: evenly over the time from one batch of an instance to its next, or by some
-// times what callers need where that is less, as where more of them wait than are run. The wait itself is no part of that
-// time, or it would grow with each batch that is late; nor is a longer pause, after which others come, by chance.
+// times what callers need where that is less. The wait itself is no part of that time, or it would grow with each batch that
+// is late; nor is a longer pause, after which others come, by chance. Where callers need none, since more of them wait than
+// are run, the host still needs a moment for each batch: then they begin apart by what a short wait makes of it.
 Nanoseconds NodeScheduler::turn(Index instance, Nanoseconds moment) noexcept {
-  const Nanoseconds away = moment - instances_[instance].ended;
+  const Nanoseconds ended = instances_[instance].ended, away = moment - ended;
   if (away >= last_took_) return moment;  // they did not come back, others came
   const Nanoseconds period = last_took_ + std::min(away, last_took_ / kBackWithin);
   period_ = period_ > 0 ? period_ + (period - period_) / kSmooths : period;
   const Nanoseconds evenly = period_ / static_cast<Nanoseconds>(instances_.size());
-  return last_began_ + std::min({kPauses * away, evenly, policy_.company});
+  const Nanoseconds longest = policy_.gather == Gather::kMost ? policy_.company : last_took_;
+  return std::max(last_began_ + std::min({kPauses * away, evenly, longest}),
+                  std::min(last_began_ + evenly, ended + last_took_ / kShort));
+}
+
+// How a batch went that has ended. Full ones differ by the time for which they keep their instance, with the wait for its turn.
+// Where sizes are learned, a wait also makes batches larger: there it counts how soon one follows the other.
+void NodeScheduler::compare_ways(Index instance, Nanoseconds moment, std::size_t items) noexcept {
+  const Nanoseconds kept = instances_[instance].kept;
+  const bool full_ones = policy_.gather == Gather::kMost;
+  apart_.ran(full_ones ? kept : std::min(moment - last_ended_, 2 * kept), static_cast<double>(items));
 }
 
 NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, std::size_t released, Requests& taken,
@@ -274,7 +293,10 @@ NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, s
     came_back();
   else
     instances_[instance].free_since = moment;
-  if (released > 0) instances_[instance].ended = moment;
+  if (released > 0) {
+    compare_ways(instance, moment, released);
+    instances_[instance].ended = last_ended_ = moment;
+  }
   const std::size_t cap = most(instance);
   for (std::size_t i = 0, items = 0; i < queue_.size() && items < cap;)
     if (!drop_if_dead(i, moment, dropped)) items += queue_[i++].request->items;
@@ -314,26 +336,36 @@ NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, s
   }
   if (!enough) return refuse(batch, least(instance), dropped);
   if (!had_turn && takes_turns(batch, cap)) {
-    if (gathering_) {  // it begins first
-      rest(instance);
-      return {Step::kRest};
+    const Nanoseconds begins = turn(instance, moment);
+    instances_[instance].ready = std::min(instances_[instance].ready, moment);
+    if (gathering_ || moment < begins) apart_.differ();
+    if (apart_.second()) {
+      if (gathering_) {  // it begins first
+        rest(instance);
+        return {Step::kRest};
+      }
+      if (moment < begins) return wait(instance, kItsTurn, begins);
     }
-    if (const Nanoseconds begins = turn(instance, moment); moment < begins) return wait(instance, kItsTurn, begins);
   }
   last_began_ = moment;
   const bool left = batch.count < queue_.size() && policy_.gather == Gather::kLearn;
   ++(batch.items >= cap || full() ? closed_.full : left ? closed_.chosen : waited ? closed_.patience : closed_.drained);
-  return take(instance, batch, taken);
+  return take(instance, moment, batch, taken);
 }
 
-NodeScheduler::Step NodeScheduler::take(Index instance, const Fill& batch, Requests& taken) {
+NodeScheduler::Step NodeScheduler::take(Index instance, Nanoseconds moment, const Fill& batch, Requests& taken) {
   for (std::size_t i = 0; i < batch.count; ++i) {
     taken.push_back(std::move(queue_.front().request));
     queue_.pop_front();
   }
   items_ -= batch.items;
-  instances_[instance].shares = others_work();
-  instances_[instance].requests = batch.count;
+  Instance& taker = instances_[instance];
+  taker.shares = others_work();
+  taker.requests = batch.count;
+  taker.kept = moment - std::min(taker.ready, moment);
+  taker.ready = kNever;
+  if (const std::size_t cap = most(instance); instances_.size() > 1 && !takes_turns(fill(cap), cap))
+    for (Instance& each : instances_) each.ready = kNever;  // there is no batch any more to wait with
   return {Step::kRun};
 }
 
@@ -352,6 +384,7 @@ NodeScheduler::Step NodeScheduler::refuse(const Fill& batch, std::size_t least, 
 void NodeScheduler::ran(Index instance, std::size_t items, Nanoseconds took) noexcept {
   ++batches_;
   last_took_ = took;
+  instances_[instance].kept += took;
   if (policy_.gather != Gather::kLearn || policy_.max < 2) return;
   (instances_[instance].shares || others_work() ? shared_ : alone_).add(items, took);
 }

@@ -12,6 +12,7 @@
 #include "registry/backend.hpp"
 #include "registry/waits.hpp"
 #include "schedule/cost_model.hpp"
+#include "schedule/two_ways.hpp"
 
 namespace hami {
 
@@ -38,7 +39,7 @@ class NodeScheduler {
 
   // Before the first request. An instance's range is what its forward takes; `any_thread`: a caller's too.
   void add_instance(const Range& range, bool any_thread);
-  void set_policy(const FillPolicy& policy) { policy_ = policy; }
+  void set_policy(const FillPolicy& policy);
   void set_room(std::size_t requests) { room_ = requests; }
 
   // What waits, in the order of its arrival.
@@ -110,6 +111,8 @@ class NodeScheduler {
     std::size_t requests = 0;  // of its last batch; 0 once its callers are expected back
     Nanoseconds free_since = 0;
     Nanoseconds ended = 0;     // when its last batch did
+    Nanoseconds ready = kNever;  // since when it has a batch, and waits for its turn
+    Nanoseconds kept = 0;      // by its last batch: that wait, and the run
   };
   struct Fill {
     std::size_t count = 0;
@@ -132,8 +135,9 @@ class NodeScheduler {
   void expect_back(Index instance, Nanoseconds moment, std::size_t released) noexcept;
   bool takes_turns(const Fill& batch, std::size_t cap) const noexcept;
   Nanoseconds turn(Index instance, Nanoseconds moment) noexcept;
+  void compare_ways(Index instance, Nanoseconds moment, std::size_t items) noexcept;
   Step wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
-  Step take(Index instance, const Fill& batch, Requests& taken);
+  Step take(Index instance, Nanoseconds moment, const Fill& batch, Requests& taken);
   Step refuse(const Fill& batch, std::size_t least, Requests& dropped);
 
   std::string node_;
@@ -152,12 +156,14 @@ class NodeScheduler {
   Closed closed_;
 
   CostModel alone_, shared_;  // while no other instance worked, and while one did
+  TwoWays apart_{false};      // whether batches begin apart
   std::uint64_t batches_ = 0;
   std::uint64_t try_again_ = 8;  // another size than the best, when so many were run
   bool tries_more_ = false;
   std::size_t smallest_ = 1;  // batch that can be made of what waited last
   Nanoseconds last_took_ = 0;
-  Nanoseconds last_began_ = 0;     // when the last batch of any instance did
+  Nanoseconds last_ended_ = 0;     // when the last batch of any instance did
+  Nanoseconds last_began_ = 0;     // and when the last one began
   Nanoseconds period_ = 0;         // from one batch of an instance to its next, the mean of late; of those that begin apart
   Nanoseconds company_until_ = 0;  // till then those who were released together are expected back
   std::size_t due_ = 0;            // their items that have not come yet

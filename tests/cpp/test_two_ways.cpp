@@ -1,0 +1,82 @@
+// TwoWays: which of two ways is kept to, by what each gets done.
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "schedule/two_ways.hpp"
+
+using namespace hami;
+
+namespace {
+
+// Runs batches that are expected to take 100, and do by the first way; by the second what is given. More or less by chance.
+class Course {
+ public:
+  Course(TwoWays& ways, double second, double chance = 0, bool differ = true)
+      : ways_(ways), second_(second), chance_(chance), differ_(differ) {}
+
+  // Of so many batches those that ran by the second way.
+  std::size_t run(std::size_t batches) {
+    std::size_t by_second = 0;
+    for (std::size_t i = 0; i < batches; ++i) {
+      by_second += ways_.second();
+      if (differ_) ways_.differ();
+      const double took = (ways_.second() ? second_ : 100) * (1 + chance_ * std::normal_distribution<double>()(random_));
+      ways_.ran(static_cast<Nanoseconds>(1000 * took), 100);
+    }
+    return by_second;
+  }
+
+ private:
+  TwoWays& ways_;
+  const double second_, chance_;
+  const bool differ_;
+  std::mt19937 random_{1};
+};
+
+}  // namespace
+
+TEST_CASE("the faster way is found and kept to, and the other one tried now and then") {
+  for (const bool begins : {false, true}) {
+    for (const double chance : {0.0, 0.1, 0.3}) {
+      CAPTURE(begins);
+      CAPTURE(chance);
+      TwoWays faster(begins);
+      Course course(faster, 90, chance);
+      course.run(2'000);
+      const std::size_t by_second = course.run(20'000);
+      CHECK_GT(by_second, 19'400);
+      CHECK_LT(by_second, 20'000);
+
+      TwoWays slower(begins);
+      Course back(slower, 110, chance);
+      back.run(2'000);
+      const std::size_t by_slower = back.run(20'000);
+      CHECK_LT(by_slower, 600);
+      CHECK_GT(by_slower, 0);
+    }
+  }
+}
+
+TEST_CASE("a change of what is faster is seen") {
+  TwoWays ways(false);
+  Course(ways, 80).run(20'000);
+  CHECK(ways.second());
+  Course(ways, 120).run(50'000);
+  CHECK_FALSE(ways.second());
+}
+
+TEST_CASE("no way is tried while both come to the same: what differs then is the load") {
+  for (const bool begins : {false, true}) {
+    TwoWays ways(begins);
+    CHECK_EQ(Course(ways, 50, 0.5, false).run(10'000), begins ? 10'000 : 0);
+  }
+}
+
+TEST_CASE("a gain that is no more than chance changes nothing") {
+  for (const bool begins : {false, true}) {
+    TwoWays ways(begins);
+    const std::size_t by_second = Course(ways, begins ? 101 : 99).run(20'000);
+    CHECK_LT(begins ? 20'000 - by_second : by_second, 1'000);
+  }
+}
