@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import hami
 import torch
@@ -32,14 +32,33 @@ from _work import (
 )
 
 CALLERS = 64
-# By images a request: most requests at once, instances, how many ms an instance waits for more.
-SETTINGS = {1: ((32, 2, 3.0), (20, 4, 3.0), (16, 4, 3.0)), 4: ((16, 3, 0.0), (16, 3, 3.0))}
 
 
-def make_pipe(most: int, instances: int, wait: float, rows: int) -> hami.Pipe:
-    captured = [size * rows for size in sizes(most)]
-    node = {"backend": "S[TorchModel,SyncTensor]", **MODEL, "graphs": captured, "max": most * rows}
-    return hami.pipe({**node, "batching": "max", "batching_timeout": wait, "instance_num": instances})
+class Setting(NamedTuple):
+    """Most requests at once, instances, and how many ms one waits for more; None: the sizes of batches are learned."""
+
+    most: int
+    instances: int
+    wait: float | None
+
+    def __str__(self) -> str:
+        batches = "sizes learned" if self.wait is None else f"wait {self.wait} ms"
+        return f"max {self.most} requests, {self.instances} instances, {batches}"
+
+
+# By images a request.
+SETTINGS = {
+    1: (Setting(32, 2, None), Setting(24, 3, None), Setting(32, 2, 3.0), Setting(16, 4, 3.0)),
+    4: (Setting(16, 3, None), Setting(16, 3, 3.0)),
+}
+
+
+def make_pipe(setting: Setting, rows: int) -> hami.Pipe:
+    captured = [size * rows for size in sizes(setting.most)]
+    node: dict[str, Any] = {"backend": "S[TorchModel,SyncTensor]", **MODEL, "instance_num": setting.instances}
+    if setting.wait is not None:
+        node |= {"batching": "max", "batching_timeout": setting.wait}
+    return hami.pipe({**node, "graphs": captured, "max": setting.most * rows})
 
 
 def loops(pipe: hami.Pipe, data: list[torch.Tensor], rows: int) -> dict[str, Any]:
@@ -58,9 +77,9 @@ def measure(captured: Captured, best: int, rows: int) -> None:
     kind = getattr(torch, MODEL["dtype"])
     data = [torch.rand((rows, 3, SIZE, SIZE), device=DEVICE).to(kind) for _ in range(CALLERS)]
     data = [each.contiguous(memory_format=torch.channels_last) for each in data]
-    found: dict[tuple[tuple[int, int, float], str], float] = {}
+    found: dict[tuple[Setting, str], float] = {}
     for setting in SETTINGS[rows]:
-        with make_pipe(*setting, rows) as pipe:
+        with make_pipe(setting, rows) as pipe:
             for name, loop in loops(pipe, data, rows).items():
                 loop(SECONDS / 4)
                 found[setting, name] = statistics.median(loop(SECONDS / 4) for _ in range(3))
@@ -68,7 +87,7 @@ def measure(captured: Captured, best: int, rows: int) -> None:
             counts = pipe.stats()["default"]
             say(f"  {counts['items'] / max(1, counts['batches']):.1f} images a batch, {counts}")
     setting, name = max(found, key=found.__getitem__)
-    with make_pipe(*setting, rows) as pipe:
+    with make_pipe(setting, rows) as pipe:
         loop = loops(pipe, data, rows)[name]
         measures = {"raw": partial(raw_throughput, captured, best, SECONDS), "pipe": partial(loop, SECONDS)}
         taken = interleaved(measures)
@@ -78,7 +97,7 @@ def measure(captured: Captured, best: int, rows: int) -> None:
         at_least=0.95,
         images_per_s=medians(taken),
         best_raw_batch=best,
-        pipe=f"max {setting[0]} requests, {setting[1]} instances, wait {setting[2]} ms, callers are {name}",
+        pipe=f"{setting}, callers are {name}",
     )
 
 
