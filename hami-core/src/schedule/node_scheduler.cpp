@@ -23,11 +23,6 @@ std::size_t quotient(std::size_t items, std::size_t by) noexcept { return items 
 
 }  // namespace
 
-void NodeScheduler::set_policy(const FillPolicy& policy) {
-  policy_ = policy;
-  apart_ = TwoWays(policy.gather == Gather::kMost);
-}
-
 void NodeScheduler::add_instance(const Range& range, bool any_thread) {
   if (!instances_.empty()) {
     const Range& first = instances_.front().range;
@@ -138,7 +133,6 @@ std::optional<NodeScheduler::Index> NodeScheduler::claim(std::size_t items) {
     if (!instances_[instance].any_thread || items < least(instance) || items > most(instance)) continue;
     idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i));
     instances_[instance].shares = others_work();
-    instances_[instance].kept = 0;
     return instance;
   }
   return std::nullopt;
@@ -265,24 +259,22 @@ bool NodeScheduler::takes_turns(const Fill& batch, std::size_t cap) const noexce
 // the callers are back. So batches begin apart: evenly over the time from one batch of an instance to its next, or by some
 // times what callers need where that is less. The wait itself is no part of that time, or it would grow with each batch that
 // is late; nor is a longer pause, after which others come, by chance. Where callers need none, since more of them wait than
-// are run, the host still needs a moment for each batch: then they begin apart by what a short wait makes of it.
+// are run, the host still needs a moment for each batch: then a short wait goes towards the same.
+//
+// Instances that share nothing gain nothing from it. So it is tried whether the short wait helps; and where nobody said by
+// batching_timeout that there is time to wait, whether any does.
 Nanoseconds NodeScheduler::turn(Index instance, Nanoseconds moment) noexcept {
   const Nanoseconds ended = instances_[instance].ended, away = moment - ended;
   if (away >= last_took_) return moment;  // they did not come back, others came
   const Nanoseconds period = last_took_ + std::min(away, last_took_ / kBackWithin);
   period_ = period_ > 0 ? period_ + (period - period_) / kSmooths : period;
   const Nanoseconds evenly = period_ / static_cast<Nanoseconds>(instances_.size());
-  const Nanoseconds longest = policy_.gather == Gather::kMost ? policy_.company : last_took_;
-  return std::max(last_began_ + std::min({kPauses * away, evenly, longest}),
-                  std::min(last_began_ + evenly, ended + last_took_ / kShort));
-}
-
-// How a batch went that has ended. Full ones differ by the time for which they keep their instance, with the wait for its turn.
-// Where sizes are learned, a wait also makes batches larger: there it counts how soon one follows the other.
-void NodeScheduler::compare_ways(Index instance, Nanoseconds moment, std::size_t items) noexcept {
-  const Nanoseconds kept = instances_[instance].kept;
-  const bool full_ones = policy_.gather == Gather::kMost;
-  apart_.ran(full_ones ? kept : std::min(moment - last_ended_, 2 * kept), static_cast<double>(items));
+  const bool learns = policy_.gather == Gather::kLearn;
+  const Nanoseconds apart = last_began_ + std::min({kPauses * away, evenly, learns ? last_took_ : policy_.company});
+  const Nanoseconds sooner = std::max(moment, learns ? moment : apart);
+  const Nanoseconds later = std::max({sooner, apart, std::min(last_began_ + evenly, ended + last_took_ / kShort)});
+  if (sooner < later) waits_.differ();
+  return waits_.second() ? later : sooner;
 }
 
 NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, std::size_t released, Requests& taken,
@@ -294,7 +286,7 @@ NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, s
   else
     instances_[instance].free_since = moment;
   if (released > 0) {
-    compare_ways(instance, moment, released);
+    waits_.ran(std::min(moment - last_ended_, 2 * last_took_), released);  // a longer pause is none of its work
     instances_[instance].ended = last_ended_ = moment;
   }
   const std::size_t cap = most(instance);
@@ -337,35 +329,26 @@ NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, s
   if (!enough) return refuse(batch, least(instance), dropped);
   if (!had_turn && takes_turns(batch, cap)) {
     const Nanoseconds begins = turn(instance, moment);
-    instances_[instance].ready = std::min(instances_[instance].ready, moment);
-    if (gathering_ || moment < begins) apart_.differ();
-    if (apart_.second()) {
-      if (gathering_) {  // it begins first
-        rest(instance);
-        return {Step::kRest};
-      }
-      if (moment < begins) return wait(instance, kItsTurn, begins);
+    if (gathering_ && (policy_.gather == Gather::kMost || waits_.second())) {  // it begins first
+      rest(instance);
+      return {Step::kRest};
     }
+    if (moment < begins) return wait(instance, kItsTurn, begins);
   }
   last_began_ = moment;
   const bool left = batch.count < queue_.size() && policy_.gather == Gather::kLearn;
   ++(batch.items >= cap || full() ? closed_.full : left ? closed_.chosen : waited ? closed_.patience : closed_.drained);
-  return take(instance, moment, batch, taken);
+  return take(instance, batch, taken);
 }
 
-NodeScheduler::Step NodeScheduler::take(Index instance, Nanoseconds moment, const Fill& batch, Requests& taken) {
+NodeScheduler::Step NodeScheduler::take(Index instance, const Fill& batch, Requests& taken) {
   for (std::size_t i = 0; i < batch.count; ++i) {
     taken.push_back(std::move(queue_.front().request));
     queue_.pop_front();
   }
   items_ -= batch.items;
-  Instance& taker = instances_[instance];
-  taker.shares = others_work();
-  taker.requests = batch.count;
-  taker.kept = moment - std::min(taker.ready, moment);
-  taker.ready = kNever;
-  if (const std::size_t cap = most(instance); instances_.size() > 1 && !takes_turns(fill(cap), cap))
-    for (Instance& each : instances_) each.ready = kNever;  // there is no batch any more to wait with
+  instances_[instance].shares = others_work();
+  instances_[instance].requests = batch.count;
   return {Step::kRun};
 }
 
@@ -384,7 +367,6 @@ NodeScheduler::Step NodeScheduler::refuse(const Fill& batch, std::size_t least, 
 void NodeScheduler::ran(Index instance, std::size_t items, Nanoseconds took) noexcept {
   ++batches_;
   last_took_ = took;
-  instances_[instance].kept += took;
   if (policy_.gather != Gather::kLearn || policy_.max < 2) return;
   (instances_[instance].shares || others_work() ? shared_ : alone_).add(items, took);
 }

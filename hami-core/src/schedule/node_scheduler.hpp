@@ -39,7 +39,7 @@ class NodeScheduler {
 
   // Before the first request. An instance's range is what its forward takes; `any_thread`: a caller's too.
   void add_instance(const Range& range, bool any_thread);
-  void set_policy(const FillPolicy& policy);
+  void set_policy(const FillPolicy& policy) { policy_ = policy; }
   void set_room(std::size_t requests) { room_ = requests; }
 
   // What waits, in the order of its arrival.
@@ -111,8 +111,6 @@ class NodeScheduler {
     std::size_t requests = 0;  // of its last batch; 0 once its callers are expected back
     Nanoseconds free_since = 0;
     Nanoseconds ended = 0;     // when its last batch did
-    Nanoseconds ready = kNever;  // since when it has a batch, and waits for its turn
-    Nanoseconds kept = 0;      // by its last batch: that wait, and the run
   };
   struct Fill {
     std::size_t count = 0;
@@ -135,9 +133,8 @@ class NodeScheduler {
   void expect_back(Index instance, Nanoseconds moment, std::size_t released) noexcept;
   bool takes_turns(const Fill& batch, std::size_t cap) const noexcept;
   Nanoseconds turn(Index instance, Nanoseconds moment) noexcept;
-  void compare_ways(Index instance, Nanoseconds moment, std::size_t items) noexcept;
   Step wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
-  Step take(Index instance, Nanoseconds moment, const Fill& batch, Requests& taken);
+  Step take(Index instance, const Fill& batch, Requests& taken);
   Step refuse(const Fill& batch, std::size_t least, Requests& dropped);
 
   std::string node_;
@@ -156,7 +153,7 @@ class NodeScheduler {
   Closed closed_;
 
   CostModel alone_, shared_;  // while no other instance worked, and while one did
-  TwoWays apart_{false};      // whether batches begin apart
+  TwoWays waits_;             // whether batches wait for their turn, where it is not known that this pays
   std::uint64_t batches_ = 0;
   std::uint64_t try_again_ = 8;  // another size than the best, when so many were run
   bool tries_more_ = false;
