@@ -43,15 +43,15 @@ TEST_CASE("the faster way is found and kept to, and the other one tried now and 
     Course course(faster, 90, chance);
     course.run(2'000);
     const std::size_t by_second = course.run(20'000);
-    CHECK_GT(by_second, 19'400);
-    CHECK_LT(by_second, 20'000);
+    CHECK_GT(by_second, 19'400U);
+    CHECK_LT(by_second, 20'000U);
 
     TwoWays slower;
     Course back(slower, 110, chance);
     back.run(2'000);
     const std::size_t by_slower = back.run(20'000);
-    CHECK_LT(by_slower, 600);
-    CHECK_GT(by_slower, 0);
+    CHECK_LT(by_slower, 600U);
+    CHECK_GT(by_slower, 0U);
   }
 }
 
@@ -65,13 +65,13 @@ TEST_CASE("a change of what is faster is seen") {
 
 TEST_CASE("what does not differ is not compared: it would tell of the load alone") {
   TwoWays ways;
-  CHECK_EQ(Course(ways, 50, 0.5, false).run(10'000), 0);
+  CHECK_EQ(Course(ways, 50, 0.5, false).run(10'000), 0U);
 }
 
 TEST_CASE("chance changes nothing, nor does a gain that is hardly one") {
   for (const double chance : {0.0, 0.5}) {
     TwoWays ways;
-    CHECK_LT(Course(ways, chance > 0 ? 100 : 99, chance).run(20'000), 1'000);
+    CHECK_LT(Course(ways, chance > 0 ? 100 : 99, chance).run(20'000), 1'000U);
   }
 }
 
@@ -80,5 +80,5 @@ TEST_CASE("a turn in which everything stood still for once decides nothing") {
   Course course(ways, 110);
   course.run(5'000);
   ways.ran(1'000'000'000, 16);
-  CHECK_LT(course.run(5'000), 400);
+  CHECK_LT(course.run(5'000), 400U);
 }

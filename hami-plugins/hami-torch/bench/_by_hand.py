@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import concurrent.futures
-import queue
 import threading
-import time
 from typing import Any
 
 import torch
@@ -51,39 +50,46 @@ class ByHand:
 
 
 class Batcher:
-    """Callers put their picture into a queue; a worker takes what comes within `wait` ms, up to `most`, and runs it."""
+    """Callers put their picture into a queue; a worker waits `wait` ms for up to `most` of them, and runs them.
+
+    No queue.SimpleQueue: with a timeout its `get` may wait for ever where several threads call it (CPython 3.11, 3.12).
+    """
 
     def __init__(self, workers: list[ByHand], most: int, wait: float) -> None:
         self.most = most
         self.wait = wait / 1000
-        self.waiting: queue.SimpleQueue[tuple[bytes, Any] | None] = queue.SimpleQueue()
+        self.waiting: collections.deque[tuple[bytes, Any]] = collections.deque()
+        self.closed = False
+        self.changed = threading.Condition()  # guards both
+        self.collects = threading.Lock()  # one worker at a time waits for pictures
         self.threads = [threading.Thread(target=self.work, args=(worker,)) for worker in workers]
         for thread in self.threads:
             thread.start()
 
     def __call__(self, file: bytes) -> torch.Tensor:
         future: concurrent.futures.Future[torch.Tensor] = concurrent.futures.Future()
-        self.waiting.put((file, future))
+        self.put(file, future)
         return future.result()
 
     async def acall(self, file: bytes) -> torch.Tensor:
         future: asyncio.Future[torch.Tensor] = asyncio.get_running_loop().create_future()
-        self.waiting.put((file, future))
+        self.put(file, future)
         return await future
 
+    def put(self, file: bytes, future: Any) -> None:
+        with self.changed:
+            self.waiting.append((file, future))
+            if len(self.waiting) in (1, self.most):  # who collects has nothing to do in between
+                self.changed.notify()
+
+    def take(self) -> list[tuple[bytes, Any]]:
+        with self.collects, self.changed:
+            self.changed.wait_for(lambda: self.waiting or self.closed)
+            self.changed.wait_for(lambda: len(self.waiting) >= self.most or self.closed, self.wait)
+            return [self.waiting.popleft() for _ in range(min(self.most, len(self.waiting)))]
+
     def work(self, worker: ByHand) -> None:
-        while (first := self.waiting.get()) is not None:
-            batch = [first]
-            end = time.monotonic() + self.wait
-            while len(batch) < self.most:
-                try:
-                    another = self.waiting.get(timeout=max(0.0, end - time.monotonic()))
-                except queue.Empty:
-                    break
-                if another is None:
-                    self.waiting.put(None)
-                    break
-                batch.append(another)
+        while batch := self.take():
             scores = worker.run([file for file, _ in batch])
             futures = [future for _, future in batch]
             if isinstance(futures[0], asyncio.Future):  # one wake-up of the loop for all
@@ -92,8 +98,9 @@ class Batcher:
                 answer(futures, scores)
 
     def close(self) -> None:
-        for _ in self.threads:
-            self.waiting.put(None)
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
         for thread in self.threads:
             thread.join()
 
