@@ -17,7 +17,7 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, Gate, backend, each, gated, run_script, threads_end, threads_of_process
+from running import PATIENCE, Gate, backend, check_clean, each, gated, run_script, threads_end, threads_of_process
 
 
 def test_close_finishes_what_was_submitted() -> None:
@@ -244,6 +244,21 @@ def test_many_threads_call_submit_cancel_and_close() -> None:
         thread.join(PATIENCE)
     assert len(outcomes) == 1200
     assert set(outcomes) <= {"good", "ValueError", "CancelledError", "PipeClosed"}
+
+
+def test_many_threads_build_and_close_pipes() -> None:
+    """In a process of its own: without the global lock CPython 3.13 crashed where two register for its end at once."""
+    script = """
+        import threading, hami
+        def build():
+            for _ in range(2000):
+                hami.pipe("S[Identity,Identity]").close()
+        threads = [threading.Thread(target=build) for _ in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print("built")
+    """
+    check_clean(run_script(script), "built")
 
 
 def test_os_threads_have_names() -> None:
