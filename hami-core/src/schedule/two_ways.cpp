@@ -15,7 +15,7 @@ constexpr std::size_t kSmooths = 8;   // comparisons that the mean is of, about;
 constexpr std::size_t kRarest = 128;  // turns between two of them at most
 constexpr double kGain = 0.03;        // what the other way has to do better, as a logarithm
 constexpr double kMostGain = 0.3;     // more is no work of the ways
-constexpr double kSure = 2;           // so many standard errors from none
+constexpr double kSure = 3;           // so many standard errors from none
 
 }  // namespace
 
