@@ -271,7 +271,7 @@ Nanoseconds NodeScheduler::turn(Index instance, Nanoseconds moment) noexcept {
   const Nanoseconds evenly = period_ / static_cast<Nanoseconds>(instances_.size());
   const bool learns = policy_.gather == Gather::kLearn;
   const Nanoseconds apart = last_began_ + std::min({kPauses * away, evenly, learns ? last_took_ : policy_.company});
-  const Nanoseconds sooner = std::max(moment, learns ? moment : apart);
+  const Nanoseconds sooner = learns ? moment : std::max(moment, apart);
   const Nanoseconds later = std::max({sooner, apart, std::min(last_began_ + evenly, ended + last_took_ / kShort)});
   if (sooner < later) waits_.differ();
   return waits_.second() ? later : sooner;
