@@ -131,6 +131,18 @@ Value text(Kind kind, py::handle object, const char* data, Py_ssize_t size) {
                                      std::string_view(data, static_cast<std::size_t>(size))));
 }
 
+py::list python_list(const ListObject& list) {
+  py::list made(list.size());
+  for (std::size_t i = 0; i < list.size(); ++i) made[i] = to_python(list.at(i));
+  return made;
+}
+
+py::dict python_dict(const MapObject& map) {
+  py::dict made;
+  for (const auto& [key, item] : map.entries()) made[py::str(key)] = to_python(item);
+  return made;
+}
+
 }  // namespace
 
 Value opaque(py::object object) { return Value::adopt(new PythonOpaque(std::move(object))); }
@@ -194,17 +206,8 @@ py::object to_python(const Value& value) {
   switch (value.kind()) {
     case Kind::kStr: return py::str(value.as_text().data(), value.as_text().size());
     case Kind::kBytes: return py::bytes(value.as_text().data(), value.as_text().size());
-    case Kind::kList: {
-      const ListObject& list = value.as_list();
-      py::list made(list.size());
-      for (std::size_t i = 0; i < list.size(); ++i) made[i] = to_python(list.at(i));
-      return std::move(made);
-    }
-    case Kind::kDict: {
-      py::dict made;
-      for (const auto& [key, item] : value.as_dict().entries()) made[py::str(key)] = to_python(item);
-      return std::move(made);
-    }
+    case Kind::kList: return python_list(value.as_list());
+    case Kind::kDict: return python_dict(value.as_dict());
     default:
       if (const Part* part = Part::in(value)) return part->look();
       if (py::object own = from_core_object(*value.object())) return own;
