@@ -1,6 +1,8 @@
-// How deep lists and dicts nest: up to a limit, so that who recurses over them has the stack.
+// How deep values nest: lists and dicts up to a limit, so that who recurses over them has the stack; events and queues without.
 #include <string>
 
+#include "base/event.hpp"
+#include "base/queue.hpp"
 #include "pipes.hpp"
 #include "plugin_errors.hpp"
 
@@ -12,6 +14,7 @@ namespace {
 constexpr const char* kTooDeep =
     "lists and dicts nest at most 1000 deep, got one that is deeper or holds itself; "
     "flatten it, or pass it as text or bytes";
+constexpr std::size_t kFarTooDeep = 200'000;  // for any stack
 
 Value in_list(Value value) { return make_list({std::move(value)}); }
 Value in_dict(Value value) { return make_dict({{"in", std::move(value)}}); }
@@ -66,4 +69,20 @@ TEST_CASE("results that are too deep when they are put together fail their reque
   CHECK_EQ(graph.call(nested(999)).result().object()->nesting(), 1000u);
   CHECK_EQ(graph.call(nested(1000)).message, kTooDeep);
   CHECK(graph.call(Value(1)).good);
+}
+
+TEST_CASE("events and queues within each other end one after the other, however many they are") {
+  Value value(7);
+  for (std::size_t i = 0; i < kFarTooDeep; ++i) {
+    if (i % 2 == 0) {
+      Value outer = Value::adopt(new Event());
+      as_event(outer).notify(in_list(std::move(value)));
+      value = std::move(outer);
+    } else {
+      Value outer = Value::adopt(new Queue());
+      as_queue(outer).push(std::move(value));
+      value = std::move(outer);
+    }
+  }
+  value = Value();
 }

@@ -167,6 +167,10 @@ inline constexpr std::size_t kMaxNesting = 1000;
 // Error(kDataType) if so many within each other are more than that.
 void check_nesting(std::size_t nesting);
 
+// The end of a value in what may hold its like without a limit, as an event may hold an event: where such ends are going on,
+// it comes after them, not inside, so that no chain of them runs out of stack.
+void end_in_turn(Value value) noexcept;
+
 std::string type_name(const Value& value);  // "int", "str", "tensor", …; of an opaque object its own type
 
 Value make_bytes(std::string bytes);
