@@ -66,6 +66,71 @@ def test_what_has_no_form_in_python_fails_its_request(
             assert str(caught.value).splitlines()[0] == text
 
 
+TOO_DEEP = (
+    "lists and dicts nest at most 1000 deep, got one that is deeper or holds itself; flatten it, "
+    "or pass it as text or bytes"
+)
+
+
+def nested(times: int, dicts: bool) -> Any:
+    value: Any = 7
+    for _ in range(times):
+        value = {"in": value} if dicts else [value]
+    return value
+
+
+def depth_of(value: Any) -> int:
+    """Tell in how many lists and dicts the 7 is; == would recurse."""
+    depth = 0
+    while value != 7:
+        (value,) = value.values() if isinstance(value, dict) else value
+        depth += 1
+    return depth
+
+
+def itself() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize("dicts", [False, True])
+def test_a_value_of_the_greatest_depth_goes_in_and_comes_back(hostile: str, dicts: bool) -> None:
+    with hami.pipe({"backend": f"{hostile}Deep", "dicts": dicts, "times": 1000}) as pipe:
+        assert depth_of(pipe({"data": 7})["result"]) == 1000
+    given = nested(1000, dicts)
+    with hami.pipe(f"{hostile}Deep") as pipe:
+        result = pipe({"data": given})["result"]
+    assert result is not given
+    assert depth_of(result) == 1000
+
+
+@pytest.mark.parametrize(
+    "data", [nested(200_000, False), nested(200_000, True), itself()], ids=["lists", "dicts", "cycle"]
+)
+def test_a_value_that_is_too_deep_to_look_into_fails_its_request_alone(hostile: str, data: Any) -> None:
+    with hami.pipe(f"{hostile}Deep") as pipe:
+        with pytest.raises(hami.DataTypeError) as caught:
+            pipe({"data": data})
+        assert str(caught.value).splitlines()[0] == TOO_DEEP
+        assert pipe({"data": [1]})["result"] == [1]
+
+
+@pytest.mark.parametrize("dicts", [False, True])
+def test_a_value_that_a_plugin_makes_too_deep_fails_its_request(hostile: str, dicts: bool) -> None:
+    with hami.pipe({"backend": f"{hostile}Deep", "dicts": dicts, "times": 200_000}) as pipe:
+        for _ in range(2):
+            with pytest.raises(hami.DataTypeError) as caught:
+                pipe({"data": 1})
+            assert str(caught.value).splitlines()[0] == TOO_DEEP
+
+
+def test_a_value_that_only_python_looks_into_is_as_deep_as_it_likes() -> None:
+    data = nested(200_000, False)
+    with hami.pipe("Identity") as pipe:
+        assert pipe({"data": data})["result"] is data
+
+
 def test_a_counter_whose_name_is_no_utf8_spoils_no_stats(hostile: str) -> None:
     with hami.pipe(f"{hostile}Odd(what=counter)") as pipe:
         assert pipe({"data": 1})["result"] is True

@@ -166,6 +166,33 @@ def test_wheels_hand_their_library_to_the_core(build: Build, tmp_path: Path) -> 
     )
 
 
+def test_a_library_is_found_whatever_bytes_its_path_has(build: Build, tmp_path: Path) -> None:
+    library = build(TOOLCHAINS[0], GOLDEN / "plain.c", include=GOLDEN / "include")
+    folder = tmp_path / os.fsdecode(b"odd\xff")
+    folder.mkdir()
+    (folder / os.fsdecode(b"lib\xfe.so")).write_bytes(library.read_bytes())
+    assert hami.register_plugin(folder / os.fsdecode(b"lib\xfe.so")) == ["GccAdd"]
+    absent = tmp_path / os.fsdecode(b"none\xff")
+    chosen = {"HAMI_PLUGIN_PATH": f"{folder}:{absent}"}
+    assert run_hami("run", "GccAdd", "--data", "4", **chosen).stdout == "5\n"
+    done = run_hami("doctor", "--json", **chosen)
+    told = json.loads(done.stdout)
+    assert told["facts"][f"{tmp_path}/odd\\xff/lib\\xfe.so 1.0"] == "ok, native contract 1.0"
+    assert f"HAMI_PLUGIN_PATH names {tmp_path}/none\\xff, which is no folder" in told["problems"]
+
+
+def test_a_path_that_cannot_be_loaded_is_named_whatever_bytes_it_has(tmp_path: Path) -> None:
+    with pytest.raises(hami.PluginError) as caught:
+        hami.register_plugin(tmp_path / os.fsdecode(b"absent\xff.so"))
+    reason = "cannot open shared object file: No such file or directory"
+    assert str(caught.value) == f"{tmp_path}/absent\\xff.so: {reason}"
+    with pytest.raises(hami.PluginError) as caught:
+        hami.register_plugin("half\ud800.so")
+    assert str(caught.value) == (
+        "a library's path is text that names a file, got 'half\\ud800.so': surrogates not allowed"
+    )
+
+
 def test_plugin_path_serves_bare_libraries(build: Build, tmp_path: Path) -> None:
     folder = tmp_path / "libraries"
     folder.mkdir()

@@ -23,6 +23,22 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.parametrize("name", ["install", "all", "clean", "help", "edit-cache", "rebuild-cache", "package"])
+def test_a_project_may_have_the_name_of_a_target_of_cmake_itself(tmp_path: Path, name: str) -> None:
+    if not shutil.which("cmake") or TOOLCHAINS[0].missing:
+        pytest.skip("cmake and g++ are needed (Debian, Ubuntu: apt install cmake g++)")
+    if not INSTALLED:
+        pytest.skip("hami is not installed from a wheel here")
+    project, module = tmp_path / name, name.replace("-", "_")
+    write_project(name, "cpp", project)
+    (project / "src" / "backend.cpp").write_text("")  # what it holds takes seconds to compile
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    options = [f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_CXX_COMPILER=g++", "-DCMAKE_INSTALL_PREFIX=."]
+    run("cmake", "-S", ".", "-B", "build", *generator, *options, cwd=project)
+    run("cmake", "--build", "build", "--target", "install", cwd=project)
+    assert (project / module / f"{module}.so").is_file()
+
+
 def test_the_tests_of_a_native_project_pass(tmp_path: Path) -> None:
     if not shutil.which("cmake") or TOOLCHAINS[0].missing:
         pytest.skip("cmake and g++ are needed (Debian, Ubuntu: apt install cmake g++)")

@@ -253,6 +253,17 @@ TEST_CASE("a full queue rejects where on_full says so") {
   for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
 }
 
+TEST_CASE("what idle instances are about to take has a place beside the queue") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}, {"instance_num", 2}, {"queue_max", 3}, {"on_full", "reject"}});
+  TestPipe::Pending burst = pipe.submit_many(requests_of({1, 2, 3, 4, 5, 6}));
+  gated.gate->arrived.wait_for(2);
+  gated.gate->open();
+  burst.wait();
+  for (std::size_t i = 0; i < 5; ++i) CHECK_EQ(outcome(*burst.call, i).number(), 101 + static_cast<int>(i));
+  CHECK_EQ(outcome(*burst.call, 5).message, "node \"n\" has 3 requests waiting (queue_max = 3)");
+}
+
 TEST_CASE("a full queue blocks the caller until there is room") {
   const Gated gated("TestGated");
   TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 1}});

@@ -277,6 +277,27 @@ TEST_CASE("a node whose instances differ gives each what it takes") {
   CHECK(scheduler.collect(single, 0, 0, taken, dropped).what == Step::kRun);
 }
 
+TEST_CASE("there is room for what a summoned instance is about to take, until it has come") {
+  NodeScheduler scheduler("n");
+  for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 1}, false);
+  scheduler.set_room(1);
+  NodeScheduler::Requests taken, dropped;
+  scheduler.push(request_of(1), 0, 1);
+  CHECK(scheduler.full());
+  const std::optional<Index> first = scheduler.summon();
+  REQUIRE(first.has_value());
+  CHECK_FALSE(scheduler.full());
+  scheduler.push(request_of(1), 0, 2);
+  CHECK(scheduler.full());
+  CHECK(scheduler.collect(*first, 0, 0, taken, dropped).what == Step::kRun);
+  CHECK(scheduler.full());
+  const std::optional<Index> second = scheduler.summon();
+  REQUIRE(second.has_value());
+  CHECK_FALSE(scheduler.full());
+  scheduler.rest(*second);  // the system has no thread for it
+  CHECK(scheduler.full());
+}
+
 namespace {
 
 // A request that somebody waits for inside a node, and what that waits for.

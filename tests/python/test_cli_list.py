@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import hami
@@ -154,3 +155,5 @@ def test_doctor_finds_what_is_wrong(hami_command: Run, site: Site) -> None:
     ]
     done = hami_command("doctor", site=site.folder, HAMI_PLUGINS="good,broken,goood")
     assert done.stdout.endswith("which is no plugin here; did you mean good?\n")
+    done = hami_command("doctor", site=site.folder, HAMI_PLUGINS=os.fsdecode(b"other\xff"))
+    assert done.stdout.endswith("HAMI_PLUGINS=other\\xff names other\\xff, which is no plugin here\n")

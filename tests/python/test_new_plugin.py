@@ -77,6 +77,7 @@ def test_the_tests_of_a_python_project_pass(tmp_path: Path) -> None:
         (["hami-core"], '"hami-core" is a package of HAMi itself; choose another name, as in acme-resize'),
         (["hami-image"], '"hami-image" is a package of HAMi itself; choose another name, as in acme-resize'),
         (["json"], '"json" is a module of Python itself; choose another name, as in acme-json'),
+        (["test"], '"test" is a module of Python itself; choose another name, as in acme-test'),
         (["class"], '"class" means something in Python; choose another name, as in acme-class'),
         (["none"], '"None" means something in Python; choose another name with --backend'),
         (["acme", "--backend=class"], '"class" means something in Python; choose another name with --backend'),

@@ -10,7 +10,8 @@ namespace hami::bind {
 namespace {
 
 // The library's own code runs without the lock.
-py::tuple load(const std::string& path, const std::string& owner) {
+py::tuple load(const py::bytes& name, const std::string& owner) {
+  const std::string path = name;  // of whatever bytes a file's name has
   NativePlugin plugin;
   {
     const ReleaseGil released;

@@ -68,7 +68,7 @@ class FirstLook {
 // The list (or tuple) as it is when the core first looks into it.
 class PythonList final : public ListObject {
  public:
-  explicit PythonList(py::object object) : object_(std::move(object)) {}
+  PythonList(py::object object, std::size_t nesting) : object_(std::move(object)), nesting_(nesting) {}
   void* foreign() const noexcept override { return object_.get().ptr(); }
   std::size_t size() const override { return items().size(); }
   Value at(std::size_t index) const override { return items().at(index); }
@@ -77,19 +77,20 @@ class PythonList final : public ListObject {
   const std::vector<Value>& items() const {
     return look_.items([this] {
       std::vector<Value> found;
-      for (py::handle item : object_.get()) found.push_back(to_value(item));
+      for (py::handle item : object_.get()) found.push_back(to_value(item, nesting_ + 1));
       return found;
     });
   }
 
   PyRef object_;
+  const std::size_t nesting_;
   FirstLook<std::vector<Value>> look_;
 };
 
-// Calls `take(key, value)` for each; `what` is whose keys they are, for messages. Where another thread may change the dict
-// meanwhile, as when a lock is waited for, what is being read stays all the same.
+// Calls `take(key, value)` for each; `what` is whose keys they are, for messages, `nesting` is that of the values. Where
+// another thread may change the dict meanwhile, as when a lock is waited for, what is being read stays all the same.
 template <class Take>
-void read_dict(const py::dict& dict, const char* what, Take take) {
+void read_dict(const py::dict& dict, const char* what, std::size_t nesting, Take take) {
   const py::scoped_critical_section others_must_not_change_it(dict);
   PyObject* key = nullptr;
   PyObject* item = nullptr;
@@ -97,14 +98,14 @@ void read_dict(const py::dict& dict, const char* what, Take take) {
   while (PyDict_Next(dict.ptr(), &position, &key, &item)) {
     const auto held_key = py::reinterpret_borrow<py::object>(key);
     const auto held_item = py::reinterpret_borrow<py::object>(item);
-    take(key_of(held_key, what), to_value(held_item));
+    take(key_of(held_key, what), to_value(held_item, nesting));
   }
 }
 
 // The dict as it is when the core first looks into it.
 class PythonMap final : public MapObject {
  public:
-  explicit PythonMap(py::object object) : object_(std::move(object)) {}
+  PythonMap(py::object object, std::size_t nesting) : object_(std::move(object)), nesting_(nesting) {}
   void* foreign() const noexcept override { return object_.get().ptr(); }
 
   using Entries = std::vector<std::pair<std::string, Value>>;
@@ -112,7 +113,8 @@ class PythonMap final : public MapObject {
   const Entries& entries() const override {
     return look_.items([this] {
       Entries found;
-      read_dict(py::reinterpret_borrow<py::dict>(object_.get()), "a dict that backends of the core look into",
+      const auto dict = py::reinterpret_borrow<py::dict>(object_.get());
+      read_dict(dict, "a dict that backends of the core look into", nesting_ + 1,
                 [&](std::string key, Value value) { found.emplace_back(std::move(key), std::move(value)); });
       return found;
     });
@@ -120,12 +122,25 @@ class PythonMap final : public MapObject {
 
  private:
   PyRef object_;
+  const std::size_t nesting_;
   FirstLook<Entries> look_;
 };
 
 Value text(Kind kind, py::handle object, const char* data, Py_ssize_t size) {
   return Value::adopt(new PythonText(kind, py::reinterpret_borrow<py::object>(object),
                                      std::string_view(data, static_cast<std::size_t>(size))));
+}
+
+py::list python_list(const ListObject& list) {
+  py::list made(list.size());
+  for (std::size_t i = 0; i < list.size(); ++i) made[i] = to_python(list.at(i));
+  return made;
+}
+
+py::dict python_dict(const MapObject& map) {
+  py::dict made;
+  for (const auto& [key, item] : map.entries()) made[py::str(key)] = to_python(item);
+  return made;
 }
 
 }  // namespace
@@ -148,7 +163,7 @@ bool is_read_by_core(py::handle object) noexcept {
          PyBytes_Check(raw) || PyList_CheckExact(raw) || PyTuple_CheckExact(raw) || PyDict_CheckExact(raw);
 }
 
-Value to_value(py::handle object) {
+Value to_value(py::handle object, std::size_t nesting) {
   PyObject* raw = object.ptr();
   if (raw == Py_None) return {};
   if (PyBool_Check(raw)) return Value(raw == Py_True);
@@ -165,9 +180,11 @@ Value to_value(py::handle object) {
   } else if (PyBytes_Check(raw)) {
     return text(Kind::kBytes, object, PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw));
   } else if (PyList_CheckExact(raw) || PyTuple_CheckExact(raw)) {
-    return Value::adopt(new PythonList(py::reinterpret_borrow<py::object>(object)));
+    check_nesting(nesting);
+    return Value::adopt(new PythonList(py::reinterpret_borrow<py::object>(object), nesting));
   } else if (PyDict_CheckExact(raw)) {
-    return Value::adopt(new PythonMap(py::reinterpret_borrow<py::object>(object)));
+    check_nesting(nesting);
+    return Value::adopt(new PythonMap(py::reinterpret_borrow<py::object>(object), nesting));
   }
   if (Object* own = core_object(object)) return Value::share(*own);
   return opaque(py::reinterpret_borrow<py::object>(object));
@@ -189,17 +206,8 @@ py::object to_python(const Value& value) {
   switch (value.kind()) {
     case Kind::kStr: return py::str(value.as_text().data(), value.as_text().size());
     case Kind::kBytes: return py::bytes(value.as_text().data(), value.as_text().size());
-    case Kind::kList: {
-      const ListObject& list = value.as_list();
-      py::list made(list.size());
-      for (std::size_t i = 0; i < list.size(); ++i) made[i] = to_python(list.at(i));
-      return std::move(made);
-    }
-    case Kind::kDict: {
-      py::dict made;
-      for (const auto& [key, item] : value.as_dict().entries()) made[py::str(key)] = to_python(item);
-      return std::move(made);
-    }
+    case Kind::kList: return python_list(value.as_list());
+    case Kind::kDict: return python_dict(value.as_dict());
     default:
       if (const Part* part = Part::in(value)) return part->look();
       if (py::object own = from_core_object(*value.object())) return own;
@@ -210,7 +218,7 @@ py::object to_python(const Value& value) {
 Dict snapshot(const py::dict& dict) {
   Dict made;
   made.reserve(dict.size() + 1);
-  read_dict(dict, "a request", [&](std::string key, Value value) { made.enter(std::move(key), std::move(value)); });
+  read_dict(dict, "a request", 1, [&](std::string key, Value value) { made.enter(std::move(key), std::move(value)); });
   return made;
 }
 

@@ -8,7 +8,8 @@ namespace hami::bind {
 
 // str, bytes, exact int (of 64 bits), float, bool, None, list, tuple, dict and the core's own objects become the core's
 // kinds; anything else is opaque. What is not copied keeps its identity: it comes back as the same object.
-Value to_value(py::handle object);
+// `nesting` is 1 more than the containers that it was found in; Error(kDataType) if it is one too many.
+Value to_value(py::handle object, std::size_t nesting = 1);
 py::object to_python(const Value& value);
 // Whether a value is of a kind that backends of the core read without Python: text, a number, a container.
 bool is_read_by_core(py::handle object) noexcept;

@@ -15,6 +15,7 @@ from hami._describe import check_name
 from hami._errors import PluginError
 
 TEMPLATES = Path(__file__).with_name("templates")
+MODULES = sys.stdlib_module_names | {"test"}  # which is not listed there, and is imported before a package of that name
 TAKEN = {"hami", "hami-core", *_first_party.DISTRIBUTIONS}
 # What no class of C++ can be called, here also std and hami, which the source names.
 CPP_WORDS = """
@@ -45,7 +46,7 @@ def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list
         raise PluginError(f'"{name}" is no name for a plugin: small letters, digits and single -, as in acme-resize')
     if name in TAKEN:
         raise PluginError(f'"{name}" is a package of HAMi itself; choose another name, as in acme-resize')
-    if name.replace("-", "_") in sys.stdlib_module_names:
+    if name.replace("-", "_") in MODULES:
         raise PluginError(f'"{name}" is a module of Python itself; choose another name, as in acme-{name}')
     if keyword.iskeyword(name):
         raise PluginError(f'"{name}" means something in Python; choose another name, as in acme-{name}')

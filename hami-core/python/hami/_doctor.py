@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 from hami import _core, _installation
+from hami._native_loading import shown
 from hami._plugin_messages import describe_exception
 from hami._plugins import CORE, installed
 from hami._requires import needs_of
@@ -86,7 +87,7 @@ def problems_of_settings() -> list[str]:
         for name in sorted(index.filter.names - known)
     ]
     problems += [
-        f"HAMI_PLUGIN_PATH names {folder}, which is no folder"
+        f"HAMI_PLUGIN_PATH names {shown(folder)}, which is no folder"
         for folder in filter(None, os.environ.get("HAMI_PLUGIN_PATH", "").split(os.pathsep))
         if not os.path.isdir(folder)
     ]

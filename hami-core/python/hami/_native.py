@@ -16,12 +16,12 @@ def register_plugin(path: os.PathLike[str] | str, /) -> list[str]:
     needs another version of hami-core.
     """
     from hami import _core
-    from hami._native_loading import Refused, load
+    from hami._native_loading import Refused, load, shown
 
     try:
         library = load(path, "")
     except Refused as error:
-        raise PluginError(f'the plugin "{os.fspath(path)}" {error}') from None
+        raise PluginError(f'the plugin "{shown(path)}" {error}') from None
     for handle in library.classes:
         _core.define(handle)
     return [handle.name for handle in library.classes]

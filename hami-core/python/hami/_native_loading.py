@@ -22,9 +22,19 @@ class Library(NamedTuple):
     classes: list[_core.BackendClass]
 
 
+def shown(path: os.PathLike[str] | str) -> str:
+    """Return a path as text that any stream takes: a byte that is no UTF-8 as \\xff, as the core shows it."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def load(path: os.PathLike[str] | str, owner: str) -> Library:
     """Load a plugin's library for good. Raises Refused if this core does not serve its ABI, else PluginError."""
     try:
-        return Library(*_core.load_library(os.path.abspath(path), owner))
+        name = os.fsencode(os.path.abspath(path))
+    except UnicodeEncodeError as error:
+        given = repr(os.fspath(path))
+        raise PluginError(f"a library's path is text that names a file, got {given}: {error.reason}") from None
+    try:
+        return Library(*_core.load_library(name, owner))
     except _core.AbiRefused as error:
         raise Refused(str(error)) from None

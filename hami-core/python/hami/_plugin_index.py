@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hami._errors import PluginError
-from hami._native_loading import Refused
+from hami._native_loading import Refused, shown
 from hami._plugin_messages import describe_exception
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ class Filter:
     """What HAMI_PLUGINS lets through: `a,b` only these, `no:a,b` all but these, empty none, unset all."""
 
     def __init__(self, setting: str | None) -> None:
-        self.setting = setting or ""
+        self.setting = shown(setting or "")
         allowed, block_list, blocked = self.setting.partition("no:")
         self._blocked = _names(blocked)
         everything = setting is None or (block_list and not _names(allowed))
@@ -175,7 +175,7 @@ def _bare_libraries(folders: str) -> Iterator[Plugin]:
     """Yield a plugin for each library in the folders of HAMI_PLUGIN_PATH: libacme.so is the plugin acme."""
     for folder in filter(None, folders.split(os.pathsep)):
         for path in sorted(Path(folder).absolute().glob("*.so")):
-            plugin = Plugin(path.stem.removeprefix("lib"), str(path), "", str(path))
+            plugin = Plugin(shown(path.stem.removeprefix("lib")), shown(path), "", shown(path))
             plugin.library = str(path)
             yield plugin
 

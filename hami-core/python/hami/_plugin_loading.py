@@ -79,7 +79,7 @@ class Registry:
         defaults = defaults or {}
         declared = {param["name"] for handle in library.classes for param in handle.params}
         if unknown := [name for name in defaults if name not in declared]:
-            raise PluginError(f'no backend of "{os.fspath(path)}" declares a parameter "{unknown[0]}"')
+            raise PluginError(f'no backend of "{_native_loading.shown(path)}" declares a parameter "{unknown[0]}"')
         self.libraries.append(library)
         for handle in library.classes:
             self._add(handle.name, handle.with_defaults(defaults))

@@ -13,6 +13,10 @@ Queue::Queue(std::int64_t max, std::string name)
   set_max(max);
 }
 
+Queue::~Queue() {
+  for (Value& value : values_) end_in_turn(std::move(value));
+}
+
 void Queue::set_max(std::int64_t max) {
   if (max < 1)
     throw Error(ErrorCode::kConfig, "max of " + who() + " is " + std::to_string(max) + "; it must be at least 1");

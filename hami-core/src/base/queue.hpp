@@ -22,6 +22,7 @@ class Queue final : public OpaqueObject {
 
   // `name` is for messages. Error(kConfig) if `max` is below 1.
   explicit Queue(std::int64_t max = kDefaultMax, std::string name = {});
+  ~Queue() override;
 
   // Waits for room until `until`. Throws Error: kQueueFull if it may not wait at all (kNoWait), kDeadlineExceeded if there
   // is still no room then, kPipeClosed if the queue is closed or gets closed meanwhile.

@@ -1,6 +1,8 @@
 // The core's own counted values, and the checked reading of any value.
 #include "base/value.hpp"
 
+#include <algorithm>
+
 #include "base/error.hpp"
 #include "base/tensor.hpp"
 
@@ -16,23 +18,35 @@ class OwnedText final : public TextObject {
   std::string text_;
 };
 
+std::size_t nesting_of(const Value& value) noexcept { return value.is_counted() ? value.object()->nesting() : 0; }
+
 class OwnedList final : public ListObject {
  public:
-  explicit OwnedList(std::vector<Value> items) : items_(std::move(items)) {}
+  explicit OwnedList(std::vector<Value> items) : items_(std::move(items)) {
+    for (const Value& item : items_) nesting_ = std::max(nesting_, nesting_of(item) + 1);
+    check_nesting(nesting_);
+  }
+  std::size_t nesting() const noexcept override { return nesting_; }
   std::size_t size() const override { return items_.size(); }
   Value at(std::size_t index) const override { return items_.at(index); }
 
  private:
   std::vector<Value> items_;
+  std::size_t nesting_ = 1;
 };
 
 class OwnedMap final : public MapObject {
  public:
-  explicit OwnedMap(std::vector<std::pair<std::string, Value>> entries) : entries_(std::move(entries)) {}
+  explicit OwnedMap(std::vector<std::pair<std::string, Value>> entries) : entries_(std::move(entries)) {
+    for (const auto& [key, value] : entries_) nesting_ = std::max(nesting_, nesting_of(value) + 1);
+    check_nesting(nesting_);
+  }
+  std::size_t nesting() const noexcept override { return nesting_; }
   const std::vector<std::pair<std::string, Value>>& entries() const override { return entries_; }
 
  private:
   std::vector<std::pair<std::string, Value>> entries_;
+  std::size_t nesting_ = 1;
 };
 
 [[noreturn]] void wrong_kind(const char* expected, Kind got) {
@@ -103,6 +117,26 @@ Tensor Value::as_tensor() const {
 std::string type_name(const Value& value) {
   if (value.kind() == Kind::kOpaque) return static_cast<const OpaqueObject*>(value.object())->type_name();
   return kind_name(value.kind());
+}
+
+void check_nesting(std::size_t nesting) {
+  if (nesting > kMaxNesting)
+    throw Error(ErrorCode::kDataType,
+                "lists and dicts nest at most " + std::to_string(kMaxNesting) +
+                    " deep, got one that is deeper or holds itself; flatten it, or pass it as text or bytes");
+}
+
+void end_in_turn(Value value) noexcept {
+  thread_local std::vector<Value>* others = nullptr;  // of the outermost call
+  if (others) return others->push_back(std::move(value));
+  std::vector<Value> mine;
+  others = &mine;
+  value = Value();
+  while (!mine.empty()) {
+    const Value next = std::move(mine.back());
+    mine.pop_back();
+  }
+  others = nullptr;
 }
 
 Value make_bytes(std::string bytes) { return Value::adopt(new OwnedText(Kind::kBytes, std::move(bytes))); }

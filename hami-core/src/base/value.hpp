@@ -39,6 +39,9 @@ class Object {
   Kind kind() const noexcept { return kind_; }
   // The object of another language that this one stands for (a PyObject*), or null. It goes back as it came.
   virtual void* foreign() const noexcept { return nullptr; }
+  // How many lists and dicts are within each other here, this one counted. 0 for all else, and for those of another
+  // language: what is in them shows when somebody looks.
+  virtual std::size_t nesting() const noexcept { return 0; }
 
   void retain() const noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   // True if there is one reference to it.
@@ -159,9 +162,19 @@ class MapObject : public Object {
   virtual const std::vector<std::pair<std::string, Value>>& entries() const = 0;
 };
 
+// As deep as lists and dicts nest, so that whoever recurses over a value (to convert, to copy, to destroy it) has the stack.
+inline constexpr std::size_t kMaxNesting = 1000;
+// Error(kDataType) if so many within each other are more than that.
+void check_nesting(std::size_t nesting);
+
+// The end of a value in what may hold its like without a limit, as an event may hold an event: where such ends are going on,
+// it comes after them, not inside, so that no chain of them runs out of stack.
+void end_in_turn(Value value) noexcept;
+
 std::string type_name(const Value& value);  // "int", "str", "tensor", …; of an opaque object its own type
 
 Value make_bytes(std::string bytes);
+// Error(kDataType) for both if they nest too deep.
 Value make_list(std::vector<Value> items);
 Value make_dict(std::vector<std::pair<std::string, Value>> entries);
 

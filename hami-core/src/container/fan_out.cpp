@@ -59,7 +59,11 @@ class Parts final : public Sink {
     } else if (results.size() < requests_.size()) {
       outer_->fail(Error(ErrorCode::kNoResult, "an element of the list was left without `result`"));
     } else {
-      outer_->dict.set(kResult, make_list(std::move(results)));
+      try {
+        outer_->dict.set(kResult, make_list(std::move(results)));
+      } catch (...) {  // nested too deep
+        outer_->fail(current_error());
+      }
     }
   }
 

@@ -42,7 +42,7 @@ NativePlugin enter_plugin(hami_entry entry, const std::string& owner) {
 
 NativePlugin load_library(const std::string& path, const std::string& owner) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) throw Error(ErrorCode::kPlugin, last_dl_error());
+  if (!library) throw Error(ErrorCode::kPlugin, readable(last_dl_error()));
   if (void* entry = dlsym(library, HAMI_ENTRY_NAME)) return enter_plugin(reinterpret_cast<hami_entry>(entry), owner);
   for (int major = 2; major <= 9; ++major)
     if (dlsym(library, ("hami_plugin_v" + std::to_string(major)).c_str()))

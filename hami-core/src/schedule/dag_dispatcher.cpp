@@ -197,7 +197,11 @@ class Router final : public Sink {
   void leave(Run& run, Hops& hops) {
     if (--run.ways > 0) return;
     Request& outer = *run.outer;
-    if (outer.alive()) answer(run);
+    try {
+      if (outer.alive()) answer(run);
+    } catch (...) {  // nested too deep
+      outer.fail(current_error());
+    }
     hops.complete(run.outer);
   }
 

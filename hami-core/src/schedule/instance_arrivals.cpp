@@ -91,7 +91,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline h
       try {
         if (interrupted) throw Error(*interrupted);
         if (how != Inline::kFromLoop || reject_when_full_ || scheduler_->stopping())
-          make_room(lock, request->deadline, dropped, interrupted);
+          make_room(lock, request->deadline, woken, dropped, interrupted);
         scheduler_->push(Ref<Request>(request), arrived, call);
         items += request->items;
       } catch (...) {
@@ -109,18 +109,23 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline h
   runner_->finish_unrun(Batch(refused));
 }
 
-// Returns when one more request may be queued; throws why it may not. Lets the lock go while it waits.
-void InstanceDispatcher::make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until, Requests& dropped,
-                                   std::optional<Error>& interrupted) {
+// Returns when one more request may be queued; throws why it may not. Lets the lock go while it waits. `summoned` are to be
+// woken, those it adds too.
+void InstanceDispatcher::make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until, std::vector<Index>& summoned,
+                                   Requests& dropped, std::optional<Error>& interrupted) {
   const auto full = [&] { return !scheduler_->stopping() && scheduler_->full(); };
   if (full()) {
     const std::size_t before = dropped.size();
     scheduler_->drop_dead(now(), dropped);
     for (std::size_t freed = dropped.size() - before; freed > 1; --freed) room_.notify_one();  // one is for this request
   }
-  if (full() && reject_when_full_)
-    throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(scheduler_->waiting()) +
-                                           " requests waiting (queue_max = " + std::to_string(queue_max_) + ")");
+  while (full() && reject_when_full_) {
+    const std::optional<Index> next = scheduler_->summon();  // makes room
+    if (!next)
+      throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(queue_max_) +
+                                             " requests waiting (queue_max = " + std::to_string(queue_max_) + ")");
+    summoned.push_back(*next);
+  }
   while (full()) {
     const Nanoseconds moment = now();
     if (moment >= until) {
@@ -130,10 +135,10 @@ void InstanceDispatcher::make_room(std::unique_lock<std::mutex>& lock, Nanosecon
     }
     // What is in the queue must be on its way before anyone waits for room.
     notify_company();
-    std::vector<Index> woken;
-    while (const std::optional<Index> next = scheduler_->summon()) woken.push_back(*next);
+    while (const std::optional<Index> next = scheduler_->summon()) summoned.push_back(*next);
     lock.unlock();  // the global lock of a language is never taken while this one is held
-    wake(woken);
+    wake(summoned);
+    summoned.clear();
     give_back(dropped);
     {
       BlockingScope blocking;

@@ -248,6 +248,7 @@ bool InstanceDispatcher::next_batch(Index instance, Ran& last, LockAhead& lock_a
     next = scheduler_->summon();
     // One caller for each place: all of them would wake to find it taken. Who does not take his passes it on (make_room).
     for (std::size_t places = taken.size() + dropped.size(); places > 0; --places) room_.notify_one();
+    if (rests) notify_company();  // with what this one was to take the queue may be full
     if (rests && scheduler_->stopping()) came_back_.notify_all();
   }
   // Who rests touches the dispatcher no more, unless he woke another, for whom it waits.

@@ -58,7 +58,7 @@ class InstanceDispatcher final : public Backend,
 
   void enqueue(const std::vector<Request*>& requests, Inline how);
   void refuse_circles(const std::vector<Request*>& requests);
-  void make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until, Requests& dropped,
+  void make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until, std::vector<Index>& summoned, Requests& dropped,
                  std::optional<Error>& interrupted);
   void wake(Index instance) noexcept;
   void wake(const std::vector<Index>& instances) noexcept;

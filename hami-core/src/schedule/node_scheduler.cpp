@@ -154,6 +154,8 @@ std::optional<NodeScheduler::Index> NodeScheduler::summon() {
   if (best == idle_.size()) return std::nullopt;
   const Index instance = idle_[best];
   idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(best));
+  instances_[instance].summoned = true;
+  ++summoned_;
   return instance;
 }
 
@@ -279,6 +281,7 @@ Nanoseconds NodeScheduler::turn(Index instance, Nanoseconds moment) noexcept {
 
 NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, std::size_t released, Requests& taken,
                                            Requests& dropped) {
+  has_come(instance);
   const bool waited = gathering_ == instance && items_ < enough_;
   const bool had_turn = gathering_ == instance && enough_ == kItsTurn;
   if (gathering_ == instance)

@@ -44,7 +44,8 @@ class NodeScheduler {
 
   // What waits, in the order of its arrival.
   std::size_t waiting() const noexcept { return queue_.size(); }
-  bool full() const noexcept { return queue_.size() >= room_; }
+  // A summoned instance is about to take one: that one has a place already.
+  bool full() const noexcept { return queue_.size() >= room_ && queue_.size() - room_ >= summoned_; }
   const Request* first() const noexcept { return queue_.empty() ? nullptr : queue_.front().request.get(); }
   // `call` is the same for what came together.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call);
@@ -64,7 +65,10 @@ class NodeScheduler {
   // Instances that have nothing to do.
   const std::vector<Index>& idle() const noexcept { return idle_; }
   bool all_idle() const noexcept { return idle_.size() == instances_.size(); }
-  void rest(Index instance) { idle_.push_back(instance); }
+  void rest(Index instance) {
+    has_come(instance);
+    idle_.push_back(instance);
+  }
   // An idle instance for a caller's own thread; it is idle no more. Empty: these items must queue.
   std::optional<Index> claim(std::size_t items);
   // The idle instance that suits best what waits; it is idle no more. Empty: there is none, or one gathers already.
@@ -107,6 +111,7 @@ class NodeScheduler {
   struct Instance {
     Range range;
     bool any_thread;
+    bool summoned = false;     // and has not come yet
     bool shares = false;       // another one worked when its batch began
     std::size_t requests = 0;  // of its last batch; 0 once its callers are expected back
     Nanoseconds free_since = 0;
@@ -117,6 +122,7 @@ class NodeScheduler {
     std::size_t items = 0;
   };
 
+  void has_come(Index instance) noexcept { summoned_ -= std::exchange(instances_[instance].summoned, false); }
   bool takes(Index instance, const Request& request) const noexcept { return request.items <= most(instance); }
   bool drop_if_dead(std::size_t index, Nanoseconds moment, Requests& dropped);
   std::size_t most(Index instance) const noexcept;
@@ -145,6 +151,7 @@ class NodeScheduler {
   std::deque<Task> queue_;
   std::size_t items_ = 0;  // in the queue
   std::vector<Index> idle_;
+  std::size_t summoned_ = 0;  // so many instances were, and have not come yet
   std::vector<const Request*> arriving_;
   bool asked_inside_ = false;  // something that a backend waits for has arrived, ever
   bool stopping_ = false;

@@ -56,6 +56,38 @@ class Odd : public hami::Backend {
 };
 HAMI_REGISTER(Odd, NAME(PREFIX, "Odd"), "what: str", "Gives what Python has not.");
 
+// Copies what it is given, or puts it into lists or dicts, as deep as it is asked to.
+class Deep : public hami::Backend {
+  void init_(const hami::Params& params) override {
+    times_ = params.get<std::int64_t>("times");
+    dicts_ = params.get<bool>("dicts");
+  }
+  void forward_(hami::Batch batch) override {
+    for (hami::Dict& item : batch) {
+      hami::Value value = copy(item["data"].value());
+      for (std::int64_t i = 0; i < times_; ++i)
+        value = dicts_ ? hami::Value::dict({{"in", value}}) : hami::Value::list({value});
+      item["result"] = value;
+    }
+  }
+  static hami::Value copy(const hami::Value& value) {
+    if (value.kind() == HAMI_LIST) {
+      std::vector<hami::Value> items = value.as_list();
+      for (hami::Value& item : items) item = copy(item);
+      return hami::Value::list(items);
+    }
+    if (value.kind() == HAMI_DICT) {
+      std::vector<std::pair<std::string, hami::Value>> entries = value.as_dict();
+      for (auto& entry : entries) entry.second = copy(entry.second);
+      return hami::Value::dict(entries);
+    }
+    return value;
+  }
+  std::int64_t times_ = 0;
+  bool dicts_ = false;
+};
+HAMI_REGISTER(Deep, NAME(PREFIX, "Deep"), "times: int = 0; dicts: bool = false", "Nests values.");
+
 // Answers, fails or is made with an exception of Python left set.
 class LeavesException : public hami::Backend {
  public:
