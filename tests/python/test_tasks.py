@@ -217,5 +217,48 @@ def test_a_request_is_awaited_once() -> None:
     asyncio.run(main())
 
 
+def test_a_task_that_comes_after_the_outcome_is_called(run: Run) -> None:
+    """Who begins a coroutine at once, and makes a task only of one that waits, may be that late."""
+    each(lambda number: number + 100, "TestAdds", thread="own")
+
+    class Rest:
+        def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any) -> None:
+            self._coroutine = coroutine
+            self._awaited = awaited
+
+        def __await__(self) -> Iterator[Any]:
+            yield self._awaited
+            try:
+                self._coroutine.send(None)
+            except StopIteration as end:
+                return end.value
+
+    async def main() -> None:
+        with hami.pipe("TestAdds") as pipe:
+            begun = pipe.acall({"data": 1})
+            awaited = begun.send(None)
+            assert (await pipe.acall({"data": 2}))["result"] == 102  # told after the first
+            assert (await Rest(begun, awaited))["result"] == 101
+
+    run(main())
+
+
+def test_a_task_whose_coroutine_is_closed_by_another_is_called(run: Run) -> None:
+    cls = gated()
+
+    async def main() -> None:
+        with hami.pipe("TestGated") as pipe:
+            coroutine = pipe.acall({"data": 1})
+            task = asyncio.ensure_future(coroutine)
+            await asyncio.sleep(0)
+            await _arrived(cls)
+            coroutine.close()
+            with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+                await task
+            cls.gate.open()
+
+    run(main())
+
+
 async def _await(answer: Any) -> None:
     await answer
