@@ -24,6 +24,11 @@ def test_a_task_gets_its_dict_back() -> None:
     asyncio.run(main())
 
 
+def test_a_request_of_no_loop_is_refused() -> None:
+    with hami.pipe("Identity") as pipe, pytest.raises(RuntimeError, match="acall is for tasks of an asyncio loop"):
+        pipe.acall({"data": 1}).send(None)
+
+
 @pytest.mark.parametrize("thread", ["own", "any"])
 def test_many_tasks_wait_for_one_pipe(thread: str) -> None:
     each(lambda number: number + 1, "TestAddOne", thread=thread)

@@ -74,7 +74,13 @@ def _forget_closed_loops() -> None:
 
 def start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> _core.Answer:
     """Start one request for the current task, which awaits the answer."""
-    loop = asyncio.get_running_loop()
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise RuntimeError(
+            "acall is for tasks of an asyncio loop, and none runs on this thread; call the pipe itself, which waits, "
+            "under trio on a thread: await trio.to_thread.run_sync(pipe, request)"
+        ) from error
     outcomes = _latest
     if outcomes is None or outcomes.loop() is not loop:
         outcomes = _outcomes_of(loop)
