@@ -12,7 +12,7 @@ from typing import Any
 
 import hami
 import pytest
-from hami._async import start
+from hami._async import _Outcomes, start
 from running import each, gated
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -258,6 +258,36 @@ def test_a_task_whose_coroutine_is_closed_by_another_is_called(run: Run) -> None
             cls.gate.open()
 
     run(main())
+
+
+def test_a_task_may_run_its_loop_until_an_outcome_behind_its_own_is_there() -> None:
+    """As nest_asyncio lets it, in notebooks."""
+
+    class Nested:
+        _nest_patched = True
+
+        def __init__(self) -> None:
+            self.ready: list[Callable[[], None]] = []
+
+        def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
+            self.ready.append(callback)
+
+    class Told:
+        def __init__(self, call_task: Callable[[], None]) -> None:
+            self.settle = call_task
+
+    def run_inside() -> None:
+        while not told:
+            loop.ready.pop(0)()
+
+    told: list[str] = []
+    loop: Any = Nested()
+    outcomes = _Outcomes(loop)
+    outcomes.put(Told(run_inside))  # type: ignore[arg-type]
+    outcomes.put(Told(lambda: told.append("behind")))  # type: ignore[arg-type]
+    outcomes.wake()
+    loop.ready.pop(0)()
+    assert told == ["behind"]
 
 
 async def _await(answer: Any) -> None:

@@ -42,9 +42,12 @@ class _Outcomes:
     def _deliver(self) -> None:
         self._woken = False  # before looking: who comes from now on wakes the loop again
         finished = self._finished
+        if len(finished) > 1 and getattr(self.loop(), "_nest_patched", False):
+            self.wake()  # by nest_asyncio: a task may run the loop inside until what comes behind it is there
         try:
             for _ in range(len(finished)):  # not while there are any: what a task does now may bring about the next
-                finished.popleft().settle()
+                if finished:
+                    finished.popleft().settle()
         except BaseException:  # of a task that ends the loop, which may go on all the same
             self.wake()
             raise
