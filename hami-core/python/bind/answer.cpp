@@ -6,6 +6,7 @@
 
 #include <structmember.h>
 
+#include <string>
 #include <utility>
 
 namespace hami::bind {
@@ -87,10 +88,23 @@ PyObject* next(PyObject* self) {
   return Py_NewRef(self);
 }
 
-// A StopIteration means something else to a coroutine.
+PyObject* cancelled_error() noexcept {
+  PyObject* const asyncio = PyImport_ImportModule("asyncio");
+  PyObject* const found = asyncio ? PyObject_GetAttrString(asyncio, "CancelledError") : nullptr;
+  Py_XDECREF(asyncio);
+  return found;
+}
+
+// A StopIteration means something else to a coroutine, a CancelledError to a task: nobody has cancelled it.
 PyObject* raisable(PyObject* error) noexcept {
-  if (!PyErr_GivenExceptionMatches(error, PyExc_StopIteration)) return error;
-  PyObject* const reason = PyObject_CallFunction(PyExc_RuntimeError, "s", "a backend raised StopIteration");
+  PyObject* const cancelled = cancelled_error();
+  if (!cancelled) PyErr_Clear();
+  const bool misleads = PyErr_GivenExceptionMatches(error, PyExc_StopIteration) ||
+                        (cancelled && PyErr_GivenExceptionMatches(error, cancelled));
+  Py_XDECREF(cancelled);
+  if (!misleads) return error;
+  const std::string what = std::string("a backend raised ") + Py_TYPE(error)->tp_name;
+  PyObject* const reason = PyObject_CallFunction(PyExc_RuntimeError, "s", what.c_str());
   if (reason)
     PyException_SetCause(reason, error);
   else
@@ -168,7 +182,8 @@ PyObject* cancel(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObj
   answer.state = State::kGivenUp;
   try {
     const bool told_why = count + (names ? PyTuple_GET_SIZE(names) : 0) > 0 && !Py_IsNone(given[0]);
-    const py::object error = py::module_::import("asyncio").attr("CancelledError");
+    const auto error = py::reinterpret_steal<py::object>(cancelled_error());
+    if (!error) throw py::error_already_set();
     answer.error = (told_why ? error(py::handle(given[0])) : error()).release().ptr();
   } catch (py::error_already_set& error) {
     error.restore();
