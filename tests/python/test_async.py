@@ -24,6 +24,11 @@ def test_a_task_gets_its_dict_back() -> None:
     asyncio.run(main())
 
 
+def test_a_request_of_no_loop_is_refused() -> None:
+    with hami.pipe("Identity") as pipe, pytest.raises(RuntimeError, match="acall is for tasks of an asyncio loop"):
+        pipe.acall({"data": 1}).send(None)
+
+
 @pytest.mark.parametrize("thread", ["own", "any"])
 def test_many_tasks_wait_for_one_pipe(thread: str) -> None:
     each(lambda number: number + 1, "TestAddOne", thread=thread)
@@ -42,6 +47,8 @@ def test_errors_are_raised_in_the_task_and_the_next_one_is_served() -> None:
             raise ValueError("below zero")
         if number == 0:
             raise StopIteration("nothing left")
+        if number == 1:
+            raise asyncio.CancelledError("by no task")
         return number
 
     each(fail, "TestFails")
@@ -54,6 +61,10 @@ def test_errors_are_raised_in_the_task_and_the_next_one_is_served() -> None:
             assert "result" not in request
             with pytest.raises(RuntimeError, match="a backend raised StopIteration"):
                 await pipe.acall({"data": 0})
+            task = asyncio.create_task(pipe.acall({"data": 1}))
+            with pytest.raises(RuntimeError, match="a backend raised CancelledError"):
+                await task
+            assert not task.cancelled()
             with pytest.raises(hami.DataTypeError, match=r"^acall takes one dict, as \{\"data\": …\}, got list$"):
                 await pipe.acall([])  # type: ignore[arg-type]
             assert (await pipe.acall({"data": 3}))["result"] == 3

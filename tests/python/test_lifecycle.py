@@ -17,7 +17,18 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, Gate, backend, check_clean, each, gated, run_script, threads_end, threads_of_process
+from running import (
+    PATIENCE,
+    Gate,
+    backend,
+    check_clean,
+    each,
+    gated,
+    run_script,
+    slow,
+    threads_end,
+    threads_of_process,
+)
 
 
 def test_close_finishes_what_was_submitted() -> None:
@@ -85,6 +96,20 @@ def test_a_sub_interpreter_is_told_that_it_cannot_have_the_core() -> None:
         """
     )
     assert "module hami._core does not support loading in subinterpreters" in made.stdout, made.stderr
+
+
+def test_a_program_that_made_a_sub_interpreter_runs_pipes() -> None:
+    """From then on CPython's PyGILState_Check says of every thread that it has the global lock."""
+    script = """
+        try:
+            import _interpreters as interpreters
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        pipe = hami.pipe("Slow")
+        interpreters.destroy(interpreters.create())
+        print(pipe({"data": 1})["result"])
+    """
+    check_clean(run_script(slow(0.001, script)), "done", "closed")
 
 
 async def wait_in_a_task(pipe: hami.Pipe) -> None:

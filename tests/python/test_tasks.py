@@ -12,7 +12,7 @@ from typing import Any
 
 import hami
 import pytest
-from hami._async import start
+from hami._async import _Outcomes, start
 from running import each, gated
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -215,6 +215,79 @@ def test_a_request_is_awaited_once() -> None:
                 await gone
 
     asyncio.run(main())
+
+
+def test_a_task_that_comes_after_the_outcome_is_called(run: Run) -> None:
+    """Who begins a coroutine at once, and makes a task only of one that waits, may be that late."""
+    each(lambda number: number + 100, "TestAdds", thread="own")
+
+    class Rest:
+        def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any) -> None:
+            self._coroutine = coroutine
+            self._awaited = awaited
+
+        def __await__(self) -> Iterator[Any]:
+            yield self._awaited
+            try:
+                self._coroutine.send(None)
+            except StopIteration as end:
+                return end.value
+
+    async def main() -> None:
+        with hami.pipe("TestAdds") as pipe:
+            begun = pipe.acall({"data": 1})
+            awaited = begun.send(None)
+            assert (await pipe.acall({"data": 2}))["result"] == 102  # told after the first
+            assert (await Rest(begun, awaited))["result"] == 101
+
+    run(main())
+
+
+def test_a_task_whose_coroutine_is_closed_by_another_is_called(run: Run) -> None:
+    cls = gated()
+
+    async def main() -> None:
+        with hami.pipe("TestGated") as pipe:
+            coroutine = pipe.acall({"data": 1})
+            task = asyncio.ensure_future(coroutine)
+            await asyncio.sleep(0)
+            await _arrived(cls)
+            coroutine.close()
+            with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+                await task
+            cls.gate.open()
+
+    run(main())
+
+
+def test_a_task_may_run_its_loop_until_an_outcome_behind_its_own_is_there() -> None:
+    """As nest_asyncio lets it, in notebooks."""
+
+    class Nested:
+        _nest_patched = True
+
+        def __init__(self) -> None:
+            self.ready: list[Callable[[], None]] = []
+
+        def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
+            self.ready.append(callback)
+
+    class Told:
+        def __init__(self, call_task: Callable[[], None]) -> None:
+            self.settle = call_task
+
+    def run_inside() -> None:
+        while not told:
+            loop.ready.pop(0)()
+
+    told: list[str] = []
+    loop: Any = Nested()
+    outcomes = _Outcomes(loop)
+    outcomes.put(Told(run_inside))  # type: ignore[arg-type]
+    outcomes.put(Told(lambda: told.append("behind")))  # type: ignore[arg-type]
+    outcomes.wake()
+    loop.ready.pop(0)()
+    assert told == ["behind"]
 
 
 async def _await(answer: Any) -> None:

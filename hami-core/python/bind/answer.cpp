@@ -6,6 +6,7 @@
 
 #include <structmember.h>
 
+#include <string>
 #include <utility>
 
 namespace hami::bind {
@@ -87,10 +88,23 @@ PyObject* next(PyObject* self) {
   return Py_NewRef(self);
 }
 
-// A StopIteration means something else to a coroutine.
+PyObject* cancelled_error() noexcept {
+  PyObject* const asyncio = PyImport_ImportModule("asyncio");
+  PyObject* const found = asyncio ? PyObject_GetAttrString(asyncio, "CancelledError") : nullptr;
+  Py_XDECREF(asyncio);
+  return found;
+}
+
+// A StopIteration means something else to a coroutine, a CancelledError to a task: nobody has cancelled it.
 PyObject* raisable(PyObject* error) noexcept {
-  if (!PyErr_GivenExceptionMatches(error, PyExc_StopIteration)) return error;
-  PyObject* const reason = PyObject_CallFunction(PyExc_RuntimeError, "s", "a backend raised StopIteration");
+  PyObject* const cancelled = cancelled_error();
+  if (!cancelled) PyErr_Clear();
+  const bool misleads = PyErr_GivenExceptionMatches(error, PyExc_StopIteration) ||
+                        (cancelled && PyErr_GivenExceptionMatches(error, cancelled));
+  Py_XDECREF(cancelled);
+  if (!misleads) return error;
+  const std::string what = std::string("a backend raised ") + Py_TYPE(error)->tp_name;
+  PyObject* const reason = PyObject_CallFunction(PyExc_RuntimeError, "s", what.c_str());
   if (reason)
     PyException_SetCause(reason, error);
   else
@@ -101,21 +115,20 @@ PyObject* raisable(PyObject* error) noexcept {
 PyObject* settle_now(PyObject* self, PyObject*) {
   Answer& answer = of(self);
   PyObject* const outcome = std::exchange(answer.outcome, nullptr);
-  if (answer.state != State::kOpen) {  // its task was cancelled
+  if (answer.state != State::kOpen) {
     Py_XDECREF(outcome);
-    Py_RETURN_NONE;
-  }
-  if (!outcome) {
+  } else if (!outcome) {
     PyErr_SetString(PyExc_RuntimeError, "no outcome was brought");
     return nullptr;
+  } else {
+    answer.state = State::kSettled;
+    let_go_of_call(answer);
+    if (Py_IsNone(outcome))
+      Py_DECREF(outcome);
+    else if (!(answer.error = raisable(outcome)))
+      return nullptr;
   }
-  answer.state = State::kSettled;
-  let_go_of_call(answer);
-  if (Py_IsNone(outcome))
-    Py_DECREF(outcome);
-  else if (!(answer.error = raisable(outcome)))
-    return nullptr;
-  if (!answer.wake) Py_RETURN_NONE;
+  if (!answer.wake) Py_RETURN_NONE;  // nobody waits yet, or its task was cancelled
   PyObject* const wake = std::exchange(answer.wake, nullptr);
   PyObject* const context = std::exchange(answer.context, nullptr);
   PyObject* result = nullptr;
@@ -135,6 +148,21 @@ PyObject* result(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
+// The loop calls the task later, where another one may run now.
+bool wake_soon(PyObject* self) noexcept {
+  Answer& answer = of(self);
+  if (!answer.wake) return true;
+  try {
+    const auto wake = py::reinterpret_steal<py::object>(std::exchange(answer.wake, nullptr));
+    const auto context = py::reinterpret_steal<py::object>(std::exchange(answer.context, nullptr));
+    py::handle(answer.loop).attr("call_soon")(wake, py::handle(self), py::arg("context") = context);
+    return true;
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return false;
+  }
+}
+
 PyObject* add_done_callback(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) {
   const bool has_context = names && PyTuple_GET_SIZE(names) == 1;
   if (count != 1 || !has_context || !PyContext_CheckExact(given[1]) || of(self).wake) {
@@ -143,27 +171,25 @@ PyObject* add_done_callback(PyObject* self, PyObject* const* given, Py_ssize_t c
   }
   of(self).wake = Py_NewRef(given[0]);
   of(self).context = Py_NewRef(given[1]);
+  if (of(self).state != State::kOpen && !wake_soon(self)) return nullptr;  // who made the coroutine had begun it
   Py_RETURN_NONE;
 }
 
-// cancel(msg=None): the loop calls the task later, since it may be another task that cancels.
+// cancel(msg=None).
 PyObject* cancel(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) {
   Answer& answer = of(self);
   if (answer.state != State::kOpen) Py_RETURN_FALSE;
   answer.state = State::kGivenUp;
   try {
     const bool told_why = count + (names ? PyTuple_GET_SIZE(names) : 0) > 0 && !Py_IsNone(given[0]);
-    const py::object error = py::module_::import("asyncio").attr("CancelledError");
+    const auto error = py::reinterpret_steal<py::object>(cancelled_error());
+    if (!error) throw py::error_already_set();
     answer.error = (told_why ? error(py::handle(given[0])) : error()).release().ptr();
-    if (answer.wake) {
-      const auto wake = py::reinterpret_steal<py::object>(std::exchange(answer.wake, nullptr));
-      const auto context = py::reinterpret_steal<py::object>(std::exchange(answer.context, nullptr));
-      py::handle(answer.loop).attr("call_soon")(wake, py::handle(self), py::arg("context") = context);
-    }
   } catch (py::error_already_set& error) {
     error.restore();
     return nullptr;
   }
+  if (!wake_soon(self)) return nullptr;
   Py_RETURN_TRUE;
 }
 

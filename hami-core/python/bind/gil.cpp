@@ -91,7 +91,17 @@ int raise_held(void* exception) {
   return -1;
 }
 
-void* leave() noexcept { return PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
+// PyGILState_Check says yes to every thread once the program has made a sub-interpreter.
+bool has_gil() noexcept {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyThreadState* const current = PyThreadState_GetUnchecked();
+#else
+  PyThreadState* const current = _PyThreadState_UncheckedGet();  // before 3.12 of whichever thread has the lock
+#endif
+  return current && current == PyGILState_GetThisThreadState();
+}
+
+void* leave() noexcept { return has_gil() ? PyEval_SaveThread() : nullptr; }
 
 void enter(void* token) noexcept {
   if (token) take_back(static_cast<PyThreadState*>(token));
@@ -147,7 +157,7 @@ HoldGil::~HoldGil() { PyGILState_Release(state_); }
 ReleaseGil::~ReleaseGil() { take_back(state_); }
 
 void drop(PyObject* object) noexcept {
-  if (PyGILState_Check()) return hami_drop(object);
+  if (has_gil()) return hami_drop(object);
   bool first;
   {
     std::lock_guard lock(dropped_mutex);

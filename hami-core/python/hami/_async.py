@@ -42,9 +42,12 @@ class _Outcomes:
     def _deliver(self) -> None:
         self._woken = False  # before looking: who comes from now on wakes the loop again
         finished = self._finished
+        if len(finished) > 1 and getattr(self.loop(), "_nest_patched", False):
+            self.wake()  # by nest_asyncio: a task may run the loop inside until what comes behind it is there
         try:
             for _ in range(len(finished)):  # not while there are any: what a task does now may bring about the next
-                finished.popleft().settle()
+                if finished:
+                    finished.popleft().settle()
         except BaseException:  # of a task that ends the loop, which may go on all the same
             self.wake()
             raise
@@ -74,7 +77,13 @@ def _forget_closed_loops() -> None:
 
 def start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> _core.Answer:
     """Start one request for the current task, which awaits the answer."""
-    loop = asyncio.get_running_loop()
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError as error:
+        raise RuntimeError(
+            "acall is for tasks of an asyncio loop, and none runs on this thread; call the pipe itself, which waits, "
+            "under trio on a thread: await trio.to_thread.run_sync(pipe, request)"
+        ) from error
     outcomes = _latest
     if outcomes is None or outcomes.loop() is not loop:
         outcomes = _outcomes_of(loop)

@@ -26,6 +26,9 @@ _DTYPES = {
     "tensor(string)": np.dtype(np.object_),
 }
 
+_TOLD = onnxruntime.RunOptions()
+_TOLD.log_severity_level = 4  # an error of a run is told to those whose requests it fails, not to stderr as well
+
 
 class Port(NamedTuple):
     """An input or output: its dtype (None: not a tensor of a type NumPy has), its shape with None for a free axis."""
@@ -58,7 +61,7 @@ class Model:
         """Run once; `arrays` in the order of `inputs`, the outputs in that of `outputs`."""
         feeds = {port.name: array for port, array in zip(self.inputs, arrays, strict=True)}
         try:
-            return list(self._session.run(self._output_names, feeds))
+            return list(self._session.run(self._output_names, feeds, _TOLD))
         except Exception as error:  # onnxruntime's exceptions have no common base but Exception
             given = ", ".join(f"{name} {array.dtype} {list(array.shape)}" for name, array in feeds.items())
             raise hami.RequestError(f"the model failed on {given}: {str(error).strip()}") from error
