@@ -67,6 +67,14 @@ TEST_CASE("a change of what is faster is seen") {
   CHECK_FALSE(ways.second());
 }
 
+TEST_CASE("the second way is left for less than it is taken for") {
+  TwoWays first, second(true);
+  CHECK(second.second());
+  Course hardly_better(first, 98), hardly_worse(second, 102);
+  CHECK_LT(hardly_better.run(20'000), 1'000U);
+  CHECK_LT(hardly_worse.run(20'000), 1'000U);
+}
+
 TEST_CASE("what does not differ is not compared: it would tell of the load alone") {
   TwoWays ways;
   CHECK_EQ(Course(ways, 50, 0.5, false).run(10'000), 0U);

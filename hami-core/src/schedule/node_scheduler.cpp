@@ -263,20 +263,19 @@ bool NodeScheduler::takes_turns(const Fill& batch, std::size_t cap) const noexce
 // is late; nor is a longer pause, after which others come, by chance. Where callers need none, since more of them wait than
 // are run, the host still needs a moment for each batch: then a short wait goes towards the same.
 //
-// Instances that share nothing gain nothing from it. So it is tried whether the short wait helps; and where nobody said by
-// batching_timeout that there is time to wait, whether any does.
+// Instances that share nothing, or a device only after something that they pass one by one, lose by it. So it is tried.
 Nanoseconds NodeScheduler::turn(Index instance, Nanoseconds moment) noexcept {
   const Nanoseconds ended = instances_[instance].ended, away = moment - ended;
   if (away >= last_took_) return moment;  // they did not come back, others came
   const Nanoseconds period = last_took_ + std::min(away, last_took_ / kBackWithin);
   period_ = period_ > 0 ? period_ + (period - period_) / kSmooths : period;
   const Nanoseconds evenly = period_ / static_cast<Nanoseconds>(instances_.size());
-  const bool learns = policy_.gather == Gather::kLearn;
-  const Nanoseconds apart = last_began_ + std::min({kPauses * away, evenly, learns ? last_took_ : policy_.company});
-  const Nanoseconds sooner = learns ? moment : std::max(moment, apart);
-  const Nanoseconds later = std::max({sooner, apart, std::min(last_began_ + evenly, ended + last_took_ / kShort)});
-  if (sooner < later) waits_.differ();
-  return waits_.second() ? later : sooner;
+  const Nanoseconds longest = policy_.gather == Gather::kLearn ? last_took_ : policy_.company;
+  const Nanoseconds apart = last_began_ + std::min({kPauses * away, evenly, longest});
+  const Nanoseconds later = std::max(apart, std::min(last_began_ + evenly, ended + last_took_ / kShort));
+  if (later <= moment) return moment;
+  waits_.differ();
+  return waits_.second() ? later : moment;
 }
 
 NodeScheduler::Step NodeScheduler::collect(Index instance, Nanoseconds moment, std::size_t released, Requests& taken,

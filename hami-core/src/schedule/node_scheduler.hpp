@@ -39,7 +39,10 @@ class NodeScheduler {
 
   // Before the first request. An instance's range is what its forward takes; `any_thread`: a caller's too.
   void add_instance(const Range& range, bool any_thread);
-  void set_policy(const FillPolicy& policy) { policy_ = policy; }
+  void set_policy(const FillPolicy& policy) {
+    policy_ = policy;
+    waits_ = TwoWays(policy.gather == Gather::kMost && policy.company > 0);
+  }
   void set_room(std::size_t requests) { room_ = requests; }
 
   // What waits, in the order of its arrival.
@@ -160,7 +163,7 @@ class NodeScheduler {
   Closed closed_;
 
   CostModel alone_, shared_;  // while no other instance worked, and while one did
-  TwoWays waits_;             // whether batches wait for their turn, where it is not known that this pays
+  TwoWays waits_;             // to begin at once, or to wait for one's turn; first that, where it is known that there is time
   std::uint64_t batches_ = 0;
   std::uint64_t try_again_ = 8;  // another size than the best, when so many were run
   bool tries_more_ = false;

@@ -11,9 +11,10 @@ constexpr std::size_t kSettles = 8;   // batches at the begin of a turn that sti
 constexpr std::size_t kCounts = 32;   // and those that are counted
 constexpr std::size_t kDiffers = 8;   // of a turn: else it tells nothing
 constexpr std::size_t kCompares = 4;  // comparisons before the ways may change places
-constexpr std::size_t kSmooths = 8;   // comparisons that the mean is of, about; then, or when it is clear, they become rare
+constexpr std::size_t kSmooths = 8;   // comparisons that the mean is of, about; then, or sooner where it is clear, they become rare
 constexpr std::size_t kRarest = 128;  // turns between two of them at most
-constexpr double kGain = 0.03;        // what the other way has to do better, as a logarithm
+constexpr double kGain = 0.03;        // what the second way has to do better, as a logarithm
+constexpr double kLoss = 0.01;        // what the first has to do better where the second is kept
 constexpr double kMostGain = 0.3;     // more is no work of the ways
 constexpr double kSure = 3;           // so many standard errors from none
 
@@ -51,14 +52,16 @@ void TwoWays::compare(double rate) noexcept {
     pause_ = 1;
   } else if (gain > kGain) {
     pause_ = std::max<std::size_t>(1, pause_ / 2);
-  } else if (comparisons_ >= kSmooths || gain_ < -kGain) {
+  } else if (gain_ < -kGain) {
+    pause_ = std::min(4 * pause_, kRarest);
+  } else if (comparisons_ >= kSmooths) {
     pause_ = std::min(2 * pause_, kRarest);
   }
 }
 
 bool TwoWays::better() const noexcept {
   const double count = static_cast<double>(std::min(comparisons_, kSmooths));
-  return gain_ > kGain && gain_ > kSure * std::sqrt(spread_ / count);
+  return gain_ > (kept_ ? kLoss : kGain) && gain_ > kSure * std::sqrt(spread_ / count);
 }
 
 }  // namespace hami

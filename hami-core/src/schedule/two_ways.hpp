@@ -1,4 +1,5 @@
-// TwoWays: tries two ways to run batches in turn, and keeps to the one by which more gets done.
+// TwoWays: tries two ways to run batches in turn, and keeps to the one by which more gets done. The second has a price that does
+// not show in that: it has to do better, and is left as soon as it does worse.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +8,10 @@
 
 namespace hami {
 
-// It begins with the first.
 class TwoWays {
  public:
+  // It begins with the first, or with the second.
+  explicit TwoWays(bool second = false) noexcept : kept_(second) {}
   bool second() const noexcept { return kept_ != trying_; }
   // The ways differ for a batch; where they seldom do, a comparison would tell of chance alone.
   void differ() noexcept { ++differed_; }
@@ -20,7 +22,7 @@ class TwoWays {
   void compare(double rate) noexcept;
   bool better() const noexcept;
 
-  bool kept_ = false;
+  bool kept_;
   bool trying_ = false;          // the other way
   std::size_t batches_ = 0;      // of this turn
   std::size_t differed_ = 0;
