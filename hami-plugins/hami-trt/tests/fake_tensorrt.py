@@ -209,11 +209,10 @@ class IExecutionContext:
 
     def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
         engine = self._of
-        if not 0 <= profile_index < engine.num_optimization_profiles:
-            return False
         if engine.taken.get(profile_index) and not self.fake.shares_profiles:
             engine.logger.log(Severity.ERROR, f"Profile {profile_index} has been chosen for another IExecutionContext.")
-            return False
+            raise RuntimeError("Error in set optimization profile async.")  # the bindings never return False
+        assert 0 <= profile_index < engine.num_optimization_profiles
         engine.taken[profile_index] = engine.taken.get(profile_index, 0) + 1
         self._profile, self._shapes = profile_index, {}
         return True

@@ -81,7 +81,10 @@ class Context:
     def _take_profile(self, instance: int) -> None:
         engine = self.engine
         with engine.library.errors() as told:
-            taken = self._handle.set_optimization_profile_async(self.profile, self._stream())
+            try:
+                taken = self._handle.set_optimization_profile_async(self.profile, self._stream())
+            except RuntimeError:  # how the bindings say that it is refused
+                taken = False
         if not taken:
             count = len(engine.profiles)
             raise hami.ConfigError(
