@@ -238,6 +238,8 @@ class IExecutionContext:
         return tuple({**self._shapes, **self._of.program.shapes(self._shapes)}[name])
 
     def set_tensor_address(self, name: str, memory: int) -> bool:
+        if self.fake.refuses("set_tensor_address", self._of.logger):
+            return False
         if memory % (256 if self.fake.on_gpu else 64):  # torch's memory on the CPU is aligned to 64
             self.fake.misuse.append(f"the address of {name} is not aligned")
         self._addresses[name] = memory
@@ -257,7 +259,7 @@ class IExecutionContext:
         engine = self._of
         if self.fake.refuses("execute_async_v3", engine.logger):
             return False
-        if missing := set(engine.tensors) - set(self._addresses):
+        if missing := {name for name in engine.tensors if not self._addresses.get(name)}:  # null is none
             self.fake.misuse.append(f"no address was set for {sorted(missing)}")
             return False
         given = {name: self._at(name) for name in self._named(TensorIOMode.INPUT)}
@@ -280,6 +282,8 @@ class IExecutionContext:
         address = self._addresses[name]
         if self.fake.on_gpu:
             return torch.as_tensor(OnGpu(shape, code, address), device="cuda")
+        if not torch.Size(shape).numel():
+            return torch.empty(shape, dtype=dtype)
         memory = (ctypes.c_char * (torch.Size(shape).numel() * dtype.itemsize)).from_address(address)
         return torch.frombuffer(memory, dtype=dtype).reshape(shape)
 

@@ -107,10 +107,12 @@ class Context:
                 torch.empty(shape, dtype=port.dtype, device=engine.device)
                 for port, shape in zip(engine.outputs, self._outputs, strict=True)
             ]
-            for port, tensor in zip((*engine.inputs, *engine.outputs), (*given, *outputs), strict=True):
-                self._handle.set_tensor_address(port.name, tensor.data_ptr())
             with engine.library.errors() as told:
-                if self._handle.execute_async_v3(stream):
+                good = all(
+                    self._handle.set_tensor_address(port.name, tensor.data_ptr() or engine.nothing.data_ptr())
+                    for port, tensor in zip((*engine.inputs, *engine.outputs), (*given, *outputs), strict=True)
+                )
+                if good and self._handle.execute_async_v3(stream):
                     return outputs
         raise self._failure(given, first_of(told))
 

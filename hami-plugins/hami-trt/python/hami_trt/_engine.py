@@ -80,6 +80,7 @@ class Engine:
         self.batched = (
             bool(self.inputs) and all(port.shape for port in ports) and len({port.shape[0] for port in ports}) == 1
         )
+        self.nothing = torch.empty(1, device=device)  # where tensors without elements lie: the library takes no null
         self.profiles = [
             [self._range(port.name, number) for port in self.inputs]
             for number in range(self.handle.num_optimization_profiles)
