@@ -115,6 +115,8 @@ class Fake:
         self.DataType = DataType
 
     def Runtime(self, logger: ILogger) -> Runtime:
+        if self.refuses("Runtime", logger):
+            raise TypeError("pybind11::init(): factory function returned nullptr")
         return Runtime(self, logger)
 
     def refuses(self, call: str, logger: ILogger) -> bool:

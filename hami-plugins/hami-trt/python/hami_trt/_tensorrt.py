@@ -70,7 +70,10 @@ class Library:
         `host_code`: the engine brings code of its own for the CPU, as a version compatible one does, and is trusted.
         """
         with self.errors() as told:
-            runtime = self.module.Runtime(self.logger)
+            try:
+                runtime = self.module.Runtime(self.logger)
+            except TypeError:  # what the bindings raise when the library gave no runtime
+                return None, None, first_of(told)
             if host_code:
                 runtime.engine_host_code_allowed = True
             engine = runtime.deserialize_cuda_engine(blob)
