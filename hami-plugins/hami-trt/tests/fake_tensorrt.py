@@ -79,7 +79,7 @@ PROGRAMS = {
 
 
 def tensor(mode: str, dtype: str = "FLOAT", shape: Shape = (-1, 2), **more: str) -> dict[str, Any]:
-    """Describe an input or output for `serialized`; -1 is a free axis. `more`: location, format."""
+    """Describe an input or output for `serialized`; -1 is a free axis. `more`: location, format, aliased."""
     return {"mode": mode, "dtype": dtype, "shape": list(shape), "location": "DEVICE", "format": "LINEAR", **more}
 
 
@@ -178,6 +178,9 @@ class ICudaEngine:
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name]["shape"])
+
+    def get_aliased_input_tensor(self, name: str) -> str | None:
+        return self.tensors[name].get("aliased")
 
     def get_tensor_profile_shape(self, name: str, profile_index: int) -> list[tuple[int, ...]]:
         return [tuple(shape) for shape in self.profiles[profile_index][name]]

@@ -82,6 +82,15 @@ def test_a_tensor_that_lies_in_memory_in_another_way_is_refused(opened):
     )
 
 
+def test_an_output_that_overwrites_an_input_is_refused(opened):
+    with pytest.raises(hami.ConfigError) as raised:
+        opened(tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", aliased="x")})
+    assert message(raised) == (
+        'Loader: "y" of the engine overwrites an input, as the cache of an attention does; such outputs are not '
+        "served: export the model without them"
+    )
+
+
 def test_shapes_that_lead_nowhere_are_told_when_the_pipe_is_built(opened, fake):
     engine = opened()
     fake.refuse["infer_shapes"] = "broadcast dimensions must be conformable"

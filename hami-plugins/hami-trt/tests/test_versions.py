@@ -163,6 +163,12 @@ def test_the_plugins_of_a_library_that_has_some_are_registered_once():
     assert registered == [(library(with_plugins).logger, "")]
 
 
+def test_only_a_library_that_says_so_has_outputs_in_place_of_inputs():
+    assert not library(TEN).is_in_place(SimpleNamespace(), "y")
+    later = SimpleNamespace(get_aliased_input_tensor={"y": "x", "z": None}.get)
+    assert [library(ELEVEN).is_in_place(later, name) for name in ("x", "y", "z")] == [False, True, False]
+
+
 def test_a_parser_that_does_not_name_the_node_is_no_failure():
     assert library(NINE).where(SimpleNamespace()) == ("", "")
     named = SimpleNamespace(node_operator=lambda: "Det", node_name=lambda: "strange")

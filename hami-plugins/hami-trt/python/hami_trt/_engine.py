@@ -120,6 +120,11 @@ class Engine:
                 f'{owner}: "{name}" of the engine lies in memory as {layout}; such inputs and outputs are not served: '
                 "build the engine with LINEAR ones"
             )
+        if self.library.is_in_place(self.handle, name):
+            raise hami.ConfigError(
+                f'{owner}: "{name}" of the engine overwrites an input, as the cache of an attention does; such outputs '
+                "are not served: export the model without them"
+            )
         shape = self.handle.get_tensor_shape(name)
         return Port(name, kind, tuple(None if size < 0 else int(size) for size in shape))
 

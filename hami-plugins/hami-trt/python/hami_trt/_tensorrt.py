@@ -90,6 +90,11 @@ class Library:
         """Whether a tensor is one of shapes: its values are read by the CPU."""
         return bool(engine.get_tensor_location(name) == self.module.TensorLocation.HOST)
 
+    def is_in_place(self, engine: Any, name: str) -> bool:
+        """Whether an output has to lie where an input does, which is overwritten; before TensorRT 10.15 none has."""
+        aliased = getattr(engine, "get_aliased_input_tensor", None)
+        return aliased is not None and aliased(name) is not None
+
     def _member(self, enumeration: str, member: str) -> Any:
         """A member of an enumeration, None if this library does not have it."""
         return getattr(getattr(self.module, enumeration, None), member, None)
