@@ -157,6 +157,15 @@ def test_only_a_library_that_builds_for_other_gpus_takes_compute_capabilities():
     )
 
 
+def test_instance_normalization_is_parsed_without_a_plugin_where_it_can_be_said():
+    """In TensorRT 9 that has to be said."""
+    with_flag = SimpleNamespace(**vars(NINE), OnnxParserFlag=flags("OnnxParserFlag", "NATIVE_INSTANCENORM"))
+    said = []
+    for each in (with_flag, NINE):
+        library(each).avoid_plugins(SimpleNamespace(set_flag=said.append))
+    assert said == [with_flag.OnnxParserFlag.NATIVE_INSTANCENORM]
+
+
 def test_the_plugins_of_a_library_that_has_some_are_registered_once():
     registered = []
     with_plugins = SimpleNamespace(**vars(TEN), init_libnvinfer_plugins=lambda *told: registered.append(told))

@@ -60,6 +60,8 @@ def _serialized(builder: Any, network: Any, config: Any, options: Options) -> by
 
 def _parse(network: Any, options: Options) -> None:
     parser = options.library.module.OnnxParser(network, options.library.logger)
+    if options.version_compatible or options.hardware_compatible:
+        options.library.avoid_plugins(parser)
     parsed = parser.parse_from_file(str(options.model))
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
     if parsed and not errors and network.num_outputs:

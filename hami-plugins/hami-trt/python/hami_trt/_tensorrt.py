@@ -114,6 +114,12 @@ class Library:
             flags |= 0 if flag is None else 1 << int(flag)
         return builder.create_network(flags)
 
+    def avoid_plugins(self, parser: Any) -> None:
+        """Have instance normalization parsed as layers that engines for elsewhere may have; the default since 10."""
+        flag = self._member("OnnxParserFlag", "NATIVE_INSTANCENORM")
+        if flag is not None:
+            parser.set_flag(flag)
+
     def share_profiles(self, config: Any) -> None:
         """Let the instances of several pipes have one profile; versions before 10 have to be told, later ones do so."""
         feature = self._member("PreviewFeature", "PROFILE_SHARING_0806")
