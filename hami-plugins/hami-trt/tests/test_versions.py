@@ -38,14 +38,14 @@ SHARING = flags("PreviewFeature", "PROFILE_SHARING_0806")
 NINE = module(
     "9.3.0",
     ("EXPLICIT_BATCH", "STRONGLY_TYPED"),
-    ("FP16", "BF16", "INT8"),
+    ("FP16", "BF16", "INT8", "PREFER_PRECISION_CONSTRAINTS"),
     ("AMPERE_PLUS",),
     PreviewFeature=SHARING,
 )
 TEN = module(
     "10.3.0",
     ("EXPLICIT_BATCH", "STRONGLY_TYPED"),
-    ("FP16", "BF16", "INT8"),
+    ("FP16", "BF16", "INT8", "PREFER_PRECISION_CONSTRAINTS"),
     ("AMPERE_PLUS",),
     PreviewFeature=SHARING,
 )
@@ -98,6 +98,21 @@ def test_a_network_keeps_to_the_types_of_the_model_unless_a_precision_can_be_set
     assert ("EXPLICIT_BATCH" in network_flags(module, precision)) is (module in (NINE, TEN))
     expected = {"TF32"} if precision != "fp32" else set()
     assert builder_flags(module, precision) == (expected | {precision.upper()} if loose else expected)
+
+
+@pytest.mark.parametrize("module", EVERY, ids=lambda module: module.__version__)
+def test_a_build_chooses_types_only_where_a_precision_can_be_set(module):
+    choosing = [each for each in (None, "fp32", "tf32", "fp16", "bf16", "int8") if library(module).chooses_types(each)]
+    assert choosing == (["fp16", "bf16", "int8"] if module in (NINE, TEN) else [])
+
+
+@pytest.mark.parametrize("module", [NINE, TEN], ids=lambda module: module.__version__)
+def test_a_layer_keeps_its_type_where_the_build_chooses(module):
+    told = []
+    layer, config = SimpleNamespace(set_output_type=lambda *given: told.append(given)), Config()
+    library(module).keep_type(layer, "FLOAT", config)
+    assert (layer.precision, told) == ("FLOAT", [(0, "FLOAT")])
+    assert config.set == {"TF32", "PREFER_PRECISION_CONSTRAINTS"}
 
 
 @pytest.mark.parametrize("module", EVERY, ids=lambda module: module.__version__)

@@ -103,11 +103,21 @@ class Library:
         """Whether a build may compute in another precision than the model says, as all could before TensorRT 11."""
         return self._member("BuilderFlag", _PRECISION_FLAGS[precision]) is not None
 
+    def chooses_types(self, precision: str | None) -> bool:
+        """Whether a build with this precision chooses the types that it computes in, layer by layer."""
+        return precision in _PRECISION_FLAGS and self.takes_precision(precision)
+
+    def keep_type(self, layer: Any, dtype: Any, config: Any) -> None:
+        """Have a layer compute in a type where the build chooses; a network of fixed types takes no such wish."""
+        config.set_flag(self.module.BuilderFlag.PREFER_PRECISION_CONSTRAINTS)
+        layer.precision = dtype
+        layer.set_output_type(0, dtype)
+
     def new_network(self, builder: Any, precision: str | None) -> Any:
         """Make an empty network: one that keeps to the types of the model unless it is told a precision."""
         flags = 0
         names = ["EXPLICIT_BATCH"]  # the only kind, and no flag any more, in later versions
-        if precision not in _PRECISION_FLAGS or not self.takes_precision(precision):
+        if not self.chooses_types(precision):
             names.append("STRONGLY_TYPED")
         for name in names:
             flag = self._member("NetworkDefinitionCreationFlag", name)
