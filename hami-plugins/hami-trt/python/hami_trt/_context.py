@@ -17,7 +17,7 @@ _ALIGNMENT = 256  # bytes, of every address that the library is given
 
 
 class Context:
-    """Runs an engine. Its memory is for the largest shapes of `profile`, whatever the shapes of a batch."""
+    """Runs an engine. Its memory is for the largest shapes of all profiles, whatever the shapes of a batch."""
 
     def __init__(self, engine: Engine, profile: int, instance: int, owner: str) -> None:
         # Before the engine: so it is also freed before it. In no local name, which the frames of an exception keep.
