@@ -79,7 +79,7 @@ PROGRAMS = {
 
 
 def tensor(mode: str, dtype: str = "FLOAT", shape: Shape = (-1, 2), **more: str) -> dict[str, Any]:
-    """Describe an input or output for `serialized`; -1 is a free axis. `more`: location, format."""
+    """Describe an input or output for `serialized`; -1 is a free axis. `more`: location, format, aliased."""
     return {"mode": mode, "dtype": dtype, "shape": list(shape), "location": "DEVICE", "format": "LINEAR", **more}
 
 
@@ -115,6 +115,8 @@ class Fake:
         self.DataType = DataType
 
     def Runtime(self, logger: ILogger) -> Runtime:
+        if self.refuses("Runtime", logger):
+            raise TypeError("pybind11::init(): factory function returned nullptr")
         return Runtime(self, logger)
 
     def refuses(self, call: str, logger: ILogger) -> bool:
@@ -177,6 +179,9 @@ class ICudaEngine:
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name]["shape"])
 
+    def get_aliased_input_tensor(self, name: str) -> str | None:
+        return self.tensors[name].get("aliased")
+
     def get_tensor_profile_shape(self, name: str, profile_index: int) -> list[tuple[int, ...]]:
         return [tuple(shape) for shape in self.profiles[profile_index][name]]
 
@@ -209,11 +214,10 @@ class IExecutionContext:
 
     def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
         engine = self._of
-        if not 0 <= profile_index < engine.num_optimization_profiles:
-            return False
         if engine.taken.get(profile_index) and not self.fake.shares_profiles:
             engine.logger.log(Severity.ERROR, f"Profile {profile_index} has been chosen for another IExecutionContext.")
-            return False
+            raise RuntimeError("Error in set optimization profile async.")  # the bindings never return False
+        assert 0 <= profile_index < engine.num_optimization_profiles
         engine.taken[profile_index] = engine.taken.get(profile_index, 0) + 1
         self._profile, self._shapes = profile_index, {}
         return True
@@ -239,6 +243,8 @@ class IExecutionContext:
         return tuple({**self._shapes, **self._of.program.shapes(self._shapes)}[name])
 
     def set_tensor_address(self, name: str, memory: int) -> bool:
+        if self.fake.refuses("set_tensor_address", self._of.logger):
+            return False
         if memory % (256 if self.fake.on_gpu else 64):  # torch's memory on the CPU is aligned to 64
             self.fake.misuse.append(f"the address of {name} is not aligned")
         self._addresses[name] = memory
@@ -258,7 +264,7 @@ class IExecutionContext:
         engine = self._of
         if self.fake.refuses("execute_async_v3", engine.logger):
             return False
-        if missing := set(engine.tensors) - set(self._addresses):
+        if missing := {name for name in engine.tensors if not self._addresses.get(name)}:  # null is none
             self.fake.misuse.append(f"no address was set for {sorted(missing)}")
             return False
         given = {name: self._at(name) for name in self._named(TensorIOMode.INPUT)}
@@ -281,6 +287,8 @@ class IExecutionContext:
         address = self._addresses[name]
         if self.fake.on_gpu:
             return torch.as_tensor(OnGpu(shape, code, address), device="cuda")
+        if not torch.Size(shape).numel():
+            return torch.empty(shape, dtype=dtype)
         memory = (ctypes.c_char * (torch.Size(shape).numel() * dtype.itemsize)).from_address(address)
         return torch.frombuffer(memory, dtype=dtype).reshape(shape)
 

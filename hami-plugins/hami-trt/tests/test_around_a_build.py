@@ -87,3 +87,17 @@ def test_what_are_no_numbers_is_refused(model, name, wrong):
     with pytest.raises(hami.ConfigError) as raised:
         Options(model=model, library=Library(None), owner="Owner", **{name: wrong})
     assert str(raised.value) == f'Owner: "{name}" is a list of numbers, got {wrong}'
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [({}, 0), ({"version_compatible": True}, 1), ({"hardware_compatible": "ampere_plus"}, 1)]
+)
+def test_an_engine_for_elsewhere_is_parsed_without_plugins(model, given, said):
+    parsers = []
+    library = Library(None)
+    library.avoid_plugins = parsers.append
+    parser = SimpleNamespace(parse_from_file=lambda path: True, num_errors=0)
+    library.module.OnnxParser = lambda network, logger: parser
+    options = Options(model=model, library=library, owner="Owner", **given)
+    _build._parse(SimpleNamespace(num_outputs=1), options)
+    assert parsers == [parser] * said

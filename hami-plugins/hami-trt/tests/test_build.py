@@ -143,6 +143,19 @@ def test_a_half_precision_input_is_normalised_in_single_precision(tmp_path, monk
     assert [layer.get_output(0).dtype for layer in casts] == [types.FLOAT, types.HALF]
 
 
+def test_mean_and_std_stay_in_single_precision_where_the_build_chooses(model, monkeypatch):
+    """TensorRT-RTX never chooses: what it would be told is noted here."""
+    kept = []
+    monkeypatch.setattr(RTX, "chooses_types", lambda precision: precision == "fp16")
+    monkeypatch.setattr(RTX, "takes_precision", lambda precision: True)
+    monkeypatch.setattr(RTX, "set_precision", lambda config, precision: None)
+    monkeypatch.setattr(RTX, "keep_type", lambda layer, dtype, config: kept.append((layer.type, dtype)))
+    build(options(model, mean=[1], std=[2]))
+    assert kept == []
+    build(options(model, mean=[1], std=[2], precision="fp16"))
+    assert kept == [(RTX.module.LayerType.ELEMENTWISE, RTX.module.DataType.FLOAT)] * 2
+
+
 @pytest.mark.parametrize(
     ("make", "given", "message"),
     [

@@ -49,6 +49,14 @@ def test_an_engine_that_is_known_to_be_made_elsewhere_is_told_with_that(opened):
     assert ", built by tensorrt 10.0.1 for NVIDIA L4 (compute capability 8.9)): The engine plan file" in message(raised)
 
 
+def test_a_library_that_gives_no_runtime_says_why(opened, fake):
+    """As where the driver is too old for it."""
+    fake.refuse["Runtime"] = "CUDA initialization failure with error: 35"
+    with pytest.raises(hami.ConfigError) as raised:
+        opened()
+    assert message(raised).endswith("bytes): CUDA initialization failure with error: 35")
+
+
 def test_a_library_that_gives_no_reason_is_not_made_to_look_as_if_it_did(opened, fake, monkeypatch):
     engine = opened()
     monkeypatch.setattr(type(engine.handle), "create_execution_context", lambda self: None)
@@ -71,6 +79,15 @@ def test_a_tensor_that_lies_in_memory_in_another_way_is_refused(opened):
     assert message(raised) == (
         'Loader: "x" of the engine lies in memory as CHW32; such inputs and outputs are not served: '
         "build the engine with LINEAR ones"
+    )
+
+
+def test_an_output_that_overwrites_an_input_is_refused(opened):
+    with pytest.raises(hami.ConfigError) as raised:
+        opened(tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", aliased="x")})
+    assert message(raised) == (
+        'Loader: "y" of the engine overwrites an input, as the cache of an attention does; such outputs are not '
+        "served: export the model without them"
     )
 
 

@@ -250,6 +250,25 @@ def test_a_run_that_fails_says_why_and_the_next_one_runs(pipe, engine, fake):
     assert doubled({"data": rows(1)})["result"].tolist() == [[2, 2]]
 
 
+def test_an_address_that_is_refused_fails_the_batch_with_the_reason(pipe, engine, fake):
+    doubled = pipe("TensorrtTensor", model=engine())
+    assert doubled({"data": rows(1)})["result"].tolist() == [[2, 2]]
+    fake.refuse["set_tensor_address"] = "Error Code 3: API Usage Error (the address is not one)"
+    with pytest.raises(hami.RequestError, match="the address is not one"):
+        doubled({"data": rows(2)})
+
+
+def test_tensors_without_elements_have_an_address_too(pipe, engine):
+    """torch gives them none, and TensorRT runs nothing while one is null."""
+    model = engine(
+        tensors={"x": tensor("INPUT", shape=(-1, -1)), "y": tensor("OUTPUT", shape=(-1, -1))},
+        profiles=[{"x": [(1, 0), (2, 2), (4, 4)]}],
+    )
+    doubled = pipe("TensorrtTensor", model=model)
+    assert doubled({"data": torch.empty(2, 0), "request_size": 2})["result"].shape == (2, 0)
+    assert doubled({"data": rows(1)})["result"].tolist() == [[2, 2]]
+
+
 def test_shapes_that_lead_nowhere_fail_their_request_and_are_told_again_for_the_next(pipe, engine, fake):
     doubled = pipe("TensorrtTensor", model=engine())
     fake.refuse["infer_shapes"] = "broadcast dimensions must be conformable"

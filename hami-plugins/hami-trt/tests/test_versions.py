@@ -38,14 +38,14 @@ SHARING = flags("PreviewFeature", "PROFILE_SHARING_0806")
 NINE = module(
     "9.3.0",
     ("EXPLICIT_BATCH", "STRONGLY_TYPED"),
-    ("FP16", "BF16", "INT8"),
+    ("FP16", "BF16", "INT8", "PREFER_PRECISION_CONSTRAINTS"),
     ("AMPERE_PLUS",),
     PreviewFeature=SHARING,
 )
 TEN = module(
     "10.3.0",
     ("EXPLICIT_BATCH", "STRONGLY_TYPED"),
-    ("FP16", "BF16", "INT8"),
+    ("FP16", "BF16", "INT8", "PREFER_PRECISION_CONSTRAINTS"),
     ("AMPERE_PLUS",),
     PreviewFeature=SHARING,
 )
@@ -98,6 +98,21 @@ def test_a_network_keeps_to_the_types_of_the_model_unless_a_precision_can_be_set
     assert ("EXPLICIT_BATCH" in network_flags(module, precision)) is (module in (NINE, TEN))
     expected = {"TF32"} if precision != "fp32" else set()
     assert builder_flags(module, precision) == (expected | {precision.upper()} if loose else expected)
+
+
+@pytest.mark.parametrize("module", EVERY, ids=lambda module: module.__version__)
+def test_a_build_chooses_types_only_where_a_precision_can_be_set(module):
+    choosing = [each for each in (None, "fp32", "tf32", "fp16", "bf16", "int8") if library(module).chooses_types(each)]
+    assert choosing == (["fp16", "bf16", "int8"] if module in (NINE, TEN) else [])
+
+
+@pytest.mark.parametrize("module", [NINE, TEN], ids=lambda module: module.__version__)
+def test_a_layer_keeps_its_type_where_the_build_chooses(module):
+    told = []
+    layer, config = SimpleNamespace(set_output_type=lambda *given: told.append(given)), Config()
+    library(module).keep_type(layer, "FLOAT", config)
+    assert (layer.precision, told) == ("FLOAT", [(0, "FLOAT")])
+    assert config.set == {"TF32", "PREFER_PRECISION_CONSTRAINTS"}
 
 
 @pytest.mark.parametrize("module", EVERY, ids=lambda module: module.__version__)
@@ -157,10 +172,25 @@ def test_only_a_library_that_builds_for_other_gpus_takes_compute_capabilities():
     )
 
 
+def test_instance_normalization_is_parsed_without_a_plugin_where_it_can_be_said():
+    """In TensorRT 9 that has to be said."""
+    with_flag = SimpleNamespace(**vars(NINE), OnnxParserFlag=flags("OnnxParserFlag", "NATIVE_INSTANCENORM"))
+    said = []
+    for each in (with_flag, NINE):
+        library(each).avoid_plugins(SimpleNamespace(set_flag=said.append))
+    assert said == [with_flag.OnnxParserFlag.NATIVE_INSTANCENORM]
+
+
 def test_the_plugins_of_a_library_that_has_some_are_registered_once():
     registered = []
     with_plugins = SimpleNamespace(**vars(TEN), init_libnvinfer_plugins=lambda *told: registered.append(told))
     assert registered == [(library(with_plugins).logger, "")]
+
+
+def test_only_a_library_that_says_so_has_outputs_in_place_of_inputs():
+    assert not library(TEN).is_in_place(SimpleNamespace(), "y")
+    later = SimpleNamespace(get_aliased_input_tensor={"y": "x", "z": None}.get)
+    assert [library(ELEVEN).is_in_place(later, name) for name in ("x", "y", "z")] == [False, True, False]
 
 
 def test_a_parser_that_does_not_name_the_node_is_no_failure():

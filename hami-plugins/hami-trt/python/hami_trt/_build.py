@@ -29,9 +29,9 @@ def build(options: Options) -> tuple[bytes, dict[str, Range]]:
         network = library.new_network(builder, options.precision)
         _parse(network, options)
         ranges = _ranges(network, options)
-        constants = _normalise(network, options)
-        _check_precision(network, options)
         config = _configured(builder, ranges, options)
+        constants = _normalise(network, config, options)
+        _check_precision(network, options)
         timing = TimingCache(options)
         timing.give_to(config)
         with shown(f"building {options.model.name}", library, config) as progress:
@@ -60,6 +60,8 @@ def _serialized(builder: Any, network: Any, config: Any, options: Options) -> by
 
 def _parse(network: Any, options: Options) -> None:
     parser = options.library.module.OnnxParser(network, options.library.logger)
+    if options.version_compatible or options.hardware_compatible:
+        options.library.avoid_plugins(parser)
     parsed = parser.parse_from_file(str(options.model))
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
     if parsed and not errors and network.num_outputs:
@@ -139,7 +141,7 @@ def _check_precision(network: Any, options: Options) -> None:
             )
 
 
-def _normalise(network: Any, options: Options) -> list[np.ndarray]:
+def _normalise(network: Any, config: Any, options: Options) -> list[np.ndarray]:
     """Put (x - mean) / std in front of the one input that has channels, computed in fp32; return its constants."""
     constants: list[np.ndarray] = []
     if not options.mean and not options.std:
@@ -164,7 +166,10 @@ def _normalise(network: Any, options: Options) -> list[np.ndarray]:
             shape = (1, len(numbers), *(1 for _ in x.shape[2:]))
             constants.append(np.array(numbers, np.float32).reshape(shape))
             right = network.add_constant(shape, constants[-1]).get_output(0)
-            value = network.add_elementwise(value, right, operation).get_output(0)
+            layer = network.add_elementwise(value, right, operation)
+            if options.library.chooses_types(options.precision):
+                options.library.keep_type(layer, module.DataType.FLOAT, config)
+            value = layer.get_output(0)
     if x.dtype != module.DataType.FLOAT:
         value = network.add_cast(value, x.dtype).get_output(0)
     for layer in readers:

@@ -17,7 +17,7 @@ _ALIGNMENT = 256  # bytes, of every address that the library is given
 
 
 class Context:
-    """Runs an engine. Its memory is for the largest shapes of `profile`, whatever the shapes of a batch."""
+    """Runs an engine. Its memory is for the largest shapes of all profiles, whatever the shapes of a batch."""
 
     def __init__(self, engine: Engine, profile: int, instance: int, owner: str) -> None:
         # Before the engine: so it is also freed before it. In no local name, which the frames of an exception keep.
@@ -81,7 +81,10 @@ class Context:
     def _take_profile(self, instance: int) -> None:
         engine = self.engine
         with engine.library.errors() as told:
-            taken = self._handle.set_optimization_profile_async(self.profile, self._stream())
+            try:
+                taken = self._handle.set_optimization_profile_async(self.profile, self._stream())
+            except RuntimeError:  # how the bindings say that it is refused
+                taken = False
         if not taken:
             count = len(engine.profiles)
             raise hami.ConfigError(
@@ -104,10 +107,12 @@ class Context:
                 torch.empty(shape, dtype=port.dtype, device=engine.device)
                 for port, shape in zip(engine.outputs, self._outputs, strict=True)
             ]
-            for port, tensor in zip((*engine.inputs, *engine.outputs), (*given, *outputs), strict=True):
-                self._handle.set_tensor_address(port.name, tensor.data_ptr())
             with engine.library.errors() as told:
-                if self._handle.execute_async_v3(stream):
+                good = all(
+                    self._handle.set_tensor_address(port.name, tensor.data_ptr() or engine.nothing.data_ptr())
+                    for port, tensor in zip((*engine.inputs, *engine.outputs), (*given, *outputs), strict=True)
+                )
+                if good and self._handle.execute_async_v3(stream):
                     return outputs
         raise self._failure(given, first_of(told))
 

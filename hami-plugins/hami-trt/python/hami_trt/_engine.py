@@ -80,6 +80,7 @@ class Engine:
         self.batched = (
             bool(self.inputs) and all(port.shape for port in ports) and len({port.shape[0] for port in ports}) == 1
         )
+        self.nothing = torch.empty(1, device=device)  # where tensors without elements lie: the library takes no null
         self.profiles = [
             [self._range(port.name, number) for port in self.inputs]
             for number in range(self.handle.num_optimization_profiles)
@@ -118,6 +119,11 @@ class Engine:
             raise hami.ConfigError(
                 f'{owner}: "{name}" of the engine lies in memory as {layout}; such inputs and outputs are not served: '
                 "build the engine with LINEAR ones"
+            )
+        if self.library.is_in_place(self.handle, name):
+            raise hami.ConfigError(
+                f'{owner}: "{name}" of the engine overwrites an input, as the cache of an attention does; such outputs '
+                "are not served: export the model without them"
             )
         shape = self.handle.get_tensor_shape(name)
         return Port(name, kind, tuple(None if size < 0 else int(size) for size in shape))

@@ -70,7 +70,10 @@ class Library:
         `host_code`: the engine brings code of its own for the CPU, as a version compatible one does, and is trusted.
         """
         with self.errors() as told:
-            runtime = self.module.Runtime(self.logger)
+            try:
+                runtime = self.module.Runtime(self.logger)
+            except TypeError:  # what the bindings raise when the library gave no runtime
+                return None, None, first_of(told)
             if host_code:
                 runtime.engine_host_code_allowed = True
             engine = runtime.deserialize_cuda_engine(blob)
@@ -87,6 +90,11 @@ class Library:
         """Whether a tensor is one of shapes: its values are read by the CPU."""
         return bool(engine.get_tensor_location(name) == self.module.TensorLocation.HOST)
 
+    def is_in_place(self, engine: Any, name: str) -> bool:
+        """Whether an output has to lie where an input does, which is overwritten; before TensorRT 10.15 none has."""
+        aliased = getattr(engine, "get_aliased_input_tensor", None)
+        return aliased is not None and aliased(name) is not None
+
     def _member(self, enumeration: str, member: str) -> Any:
         """A member of an enumeration, None if this library does not have it."""
         return getattr(getattr(self.module, enumeration, None), member, None)
@@ -95,16 +103,32 @@ class Library:
         """Whether a build may compute in another precision than the model says, as all could before TensorRT 11."""
         return self._member("BuilderFlag", _PRECISION_FLAGS[precision]) is not None
 
+    def chooses_types(self, precision: str | None) -> bool:
+        """Whether a build with this precision chooses the types that it computes in, layer by layer."""
+        return precision in _PRECISION_FLAGS and self.takes_precision(precision)
+
+    def keep_type(self, layer: Any, dtype: Any, config: Any) -> None:
+        """Have a layer compute in a type where the build chooses; a network of fixed types takes no such wish."""
+        config.set_flag(self.module.BuilderFlag.PREFER_PRECISION_CONSTRAINTS)
+        layer.precision = dtype
+        layer.set_output_type(0, dtype)
+
     def new_network(self, builder: Any, precision: str | None) -> Any:
         """Make an empty network: one that keeps to the types of the model unless it is told a precision."""
         flags = 0
         names = ["EXPLICIT_BATCH"]  # the only kind, and no flag any more, in later versions
-        if precision not in _PRECISION_FLAGS or not self.takes_precision(precision):
+        if not self.chooses_types(precision):
             names.append("STRONGLY_TYPED")
         for name in names:
             flag = self._member("NetworkDefinitionCreationFlag", name)
             flags |= 0 if flag is None else 1 << int(flag)
         return builder.create_network(flags)
+
+    def avoid_plugins(self, parser: Any) -> None:
+        """Have instance normalization parsed as layers that engines for elsewhere may have; the default since 10."""
+        flag = self._member("OnnxParserFlag", "NATIVE_INSTANCENORM")
+        if flag is not None:
+            parser.set_flag(flag)
 
     def share_profiles(self, config: Any) -> None:
         """Let the instances of several pipes have one profile; versions before 10 have to be told, later ones do so."""
