@@ -43,10 +43,11 @@ class _Outcomes:
         self._woken = False  # before looking: who comes from now on wakes the loop again
         finished = self._finished
         if len(finished) > 1 and getattr(self.loop(), "_nest_patched", False):
-            self.wake()  # by nest_asyncio: a task may run the loop inside until what comes behind it is there
+            # By nest_asyncio a task may run this loop inside, until an outcome behind its own is there: this brings it.
+            self.wake()
         try:
             for _ in range(len(finished)):  # not while there are any: what a task does now may bring about the next
-                if finished:
+                if finished:  # else they were brought inside
                     finished.popleft().settle()
         except BaseException:  # of a task that ends the loop, which may go on all the same
             self.wake()

@@ -1,5 +1,5 @@
-// TwoWays: tries two ways to run batches in turn, and keeps to the one by which more gets done. The second has a price that does
-// not show in that: it has to do better, and is left as soon as it does worse.
+// TwoWays: tries two ways to run batches in turn, and keeps to the one by which more gets done. The second has a price that
+// does not show in that: it has to do better, and is left as soon as it does worse.
 #pragma once
 
 #include <cstddef>
