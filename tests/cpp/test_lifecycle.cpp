@@ -299,6 +299,45 @@ TEST_CASE("a caller who is interrupted while a full queue holds him up leaves wi
   CHECK(gated.seen->batches() == Rows{{1}, {2}});
 }
 
+namespace {
+
+// The second of its instances is interrupted in its init, and waits at a gate.
+class HeldUp final : public Backend {
+ public:
+  HeldUp(std::atomic<int>& alive, Gate& gate) : alive_(alive), gate_(gate) {}
+
+ private:
+  void init_(Init& init) override {
+    if (init.instance() != 1) return;
+    interrupts = 1;
+    gate_.pass();
+    CHECK(init.options().contains(kInitEvent));
+    CHECK_FALSE(init.label().empty());
+  }
+  void forward_(Batch) override {}
+
+  const Alive alive_;
+  Gate& gate_;
+};
+
+}  // namespace
+
+TEST_CASE("who is interrupted while a pipe is made leaves; the init goes on, and what it makes is closed") {
+  std::atomic<int> alive{0};
+  Gate gate;
+  BackendClass cls;
+  cls.name = "TestHeldUp";
+  cls.traits = own_thread();
+  cls.create = [&] { return std::make_shared<HeldUp>(alive, gate); };
+  register_core();
+  Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
+  const PipeConfig config = one_node({{"backend", "S[Identity,TestHeldUp]"}, {"instance_num", 3}});
+  CHECK_THROWS_WITH_AS(PipeState::build(config), "interrupted", Error);
+  CHECK_EQ(alive, 2);
+  gate.open();
+  while (alive > 0) std::this_thread::yield();
+}
+
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
+import weakref
 from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, backend, slow
+from running import PATIENCE, backend, check_clean, run_script, slow, threads_end, threads_of_process
 
 
 @pytest.mark.parametrize("entry", ["Forward[node.default]", "S[Forward[node.default],Identity]"])
@@ -75,6 +77,7 @@ def test_ctrl_c_in_a_caller_held_up_by_a_full_queue(call: str) -> None:
 
 def test_ctrl_c_while_an_instance_is_initialised_begins_no_other() -> None:
     begun: list[str] = []
+    closed = threading.Event()
 
     class Interrupted(hami.Backend):
         def init(self, options: Any) -> None:
@@ -85,11 +88,76 @@ def test_ctrl_c_while_an_instance_is_initialised_begins_no_other() -> None:
 
         def close(self) -> None:
             begun.append("close")
+            closed.set()
 
     hami.register("TestInterrupted")(Interrupted)
     with pytest.raises(KeyboardInterrupt):
         hami.pipe({"backend": "TestInterrupted", "instance_num": 3})
+    assert closed.wait(PATIENCE)
     assert begun == ["init", "close"]
+
+
+@pytest.mark.parametrize("expression", ["TestHeldUp", "S[Identity,TestHeldUp]"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_ctrl_c_does_not_wait_for_an_init_which_goes_on_and_is_closed(expression: str, fails: bool) -> None:
+    before = threads_of_process()
+    go_on = threading.Event()
+    closed: list[int] = []
+    made: list[weakref.ref[Any]] = []
+
+    class HeldUp(hami.Backend):
+        def init(self, options: Any) -> None:
+            made.append(weakref.ref(self))
+            self.number = options["instance"]
+            if self.number == 1:
+                signal.raise_signal(signal.SIGINT)
+                assert go_on.wait(PATIENCE)
+                assert "init_event" in options  # what it was given is there as before
+                if fails:
+                    raise ValueError("too late")
+
+        def forward(self, batch: list[Any]) -> None: ...
+
+        def close(self) -> None:
+            closed.append(self.number)
+
+    hami.register("TestHeldUp")(HeldUp)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        hami.pipe({"backend": expression, "instance_num": 3})
+    if sys.version_info >= (3, 11):
+        assert raised.value.__notes__ == [
+            'in init of TestHeldUp, which goes on and is closed when it ends, node "default"'
+            if expression == "TestHeldUp"
+            else 'in init of S, which goes on and is closed when it ends, node "default"'
+        ]
+    assert closed == []
+    del raised
+    go_on.set()
+    assert threads_end(before)
+    assert closed == ([0] if fails else [1, 0])
+    assert [each() for each in made] == [None, None]
+
+
+@pytest.mark.parametrize("stuck", ["time.sleep(3600)", "threading.Event().wait()", "exec('while True: pass')"])
+def test_a_program_ends_while_an_init_that_it_left_is_stuck(stuck: str) -> None:
+    done = run_script(f"""
+        import signal, threading, time
+        import hami
+
+        class Stuck(hami.Backend):
+            def init(self, options):
+                signal.raise_signal(signal.SIGINT)
+                {stuck}
+
+            def forward(self, batch): ...
+
+        hami.register("Stuck")(Stuck)
+        try:
+            hami.pipe("Stuck")
+        except KeyboardInterrupt:
+            print("interrupted")
+    """)
+    check_clean(done, "interrupted")
 
 
 def test_ctrl_c_in_a_batch_on_the_callers_thread_is_for_the_caller() -> None:

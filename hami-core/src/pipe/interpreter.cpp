@@ -9,12 +9,11 @@ namespace {
 
 // The root of one expression. Its backends find the event in their options that tells them when all of it is there.
 BackendPtr make_root(const std::string& node, const Plan& plan, const std::shared_ptr<PipeContext>& context) {
-  Bindings bindings;
   const Ref<Event> ready = make_object<Event>();
   const auto options = std::make_shared<Dict>();
   options->set(kInitEvent, Value::share(*ready));
   try {
-    BackendPtr root = Init(context, node, options, bindings).make(plan);
+    BackendPtr root = Init(context, node, options).make(plan);
     ready->notify();
     return root;
   } catch (...) {

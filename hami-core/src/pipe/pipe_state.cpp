@@ -50,15 +50,28 @@ thread_local const Starting* Starting::innermost_ = nullptr;
 std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   auto [plan, problems] = plan_pipe(config);
   if (!problems.empty()) throw PlanProblems{std::move(problems)};
-  std::shared_ptr<PipeState> state(new PipeState);
-  state->make(plan);
+  std::shared_ptr<PipeState> state(new PipeState, &PipeState::discard);
+  state->plan_ = std::move(plan);
+  state->make();
+  state->plan_.reset();
   return state;
 }
 
-void PipeState::make(const PipePlan& plan) {
+// The last to hold a pipe whose making was interrupted may be a thread of its own, which cannot wait for its end.
+void PipeState::discard(PipeState* state) {
+  if (state->destroying_ || !Worker::on_some_worker()) {
+    delete state;
+    return;
+  }
+  const auto closer = std::make_shared<Worker>("hami-closer");
+  closer->post([closer, state] { delete state; });
+}
+
+void PipeState::make() {
   generation_ = fork_generation();
-  context_->graph = plan.graph;
-  interpreter_->make(plan, context_);
+  context_->set_pipe(weak_from_this());
+  context_->graph = plan_->graph;
+  interpreter_->make(*plan_, context_);
   entry_ = interpreter_->entrypoint();
   context_->check_expected();
   quick_ = context_->quick() && entry_->is_asynchronous();

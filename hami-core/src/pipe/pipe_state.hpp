@@ -52,7 +52,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
  private:
   friend class Call;
   PipeState() = default;
-  void make(const PipePlan& plan);
+  static void discard(PipeState* state);
+  void make();
   void destroy() noexcept;
   std::vector<std::string> end(Nanoseconds patience);
   bool owns_this_thread() noexcept;
@@ -68,6 +69,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   void left_start() noexcept;
   std::vector<Ref<Call>> open_calls();
 
+  std::optional<PipePlan> plan_;  // while it is made
   std::shared_ptr<PipeContext> context_ = std::make_shared<PipeContext>();
   std::shared_ptr<Interpreter> interpreter_ = std::make_shared<Interpreter>();
   BackendPtr entry_;  // the interpreter's entrypoint

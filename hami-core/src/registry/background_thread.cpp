@@ -1,9 +1,68 @@
 // BackgroundThread: every call goes to the thread; so does the end.
 #include "registry/background_thread.hpp"
 
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "base/waiting.hpp"
 #include "registry/running.hpp"
 
 namespace hami {
+namespace {
+
+// An init on a thread of its own, and what it may use: whoever waits for it may leave.
+class Making {
+ public:
+  Making(Init init, const Plan& plan) : pipe_(init.context().pipe()), init_(std::move(init)), plan_(&plan) {}
+
+  void run() noexcept {
+    std::shared_ptr<void> pipe = std::move(pipe_);  // the last to go
+    BackendPtr made;
+    std::optional<Error> error;
+    try {
+      made = init_->make(*plan_);
+    } catch (...) {
+      error = current_error();
+    }
+    init_.reset();
+    std::lock_guard lock(mutex_);  // gone before what is closed here, if nobody waits
+    if (left_) return;
+    pipe = nullptr;  // whoever waits has it
+    made_ = std::move(made);
+    error_ = std::move(error);
+    done_ = true;
+    changed_.notify_all();
+  }
+
+  void wait() {
+    wait_for(mutex_, changed_, kNever, [&] { return done_; });
+    if (error_) throw Error(*error_);
+  }
+
+  // What was made; not before it is done.
+  BackendPtr take() noexcept { return std::move(made_); }
+
+  // False: it is done.
+  bool leave() noexcept {
+    std::lock_guard lock(mutex_);
+    left_ = !done_;
+    return left_;
+  }
+
+ private:
+  std::shared_ptr<void> pipe_;  // which has the plan
+  std::optional<Init> init_;
+  const Plan* plan_;
+  std::mutex mutex_;  // guards all below
+  std::condition_variable changed_;
+  bool done_ = false;
+  bool left_ = false;
+  BackendPtr made_;
+  std::optional<Error> error_;
+};
+
+}  // namespace
 
 BackendPtr BackgroundThread::around(const Plan& plan, const Init& init) {
   auto thread = std::make_shared<BackgroundThread>();
@@ -18,12 +77,28 @@ void BackgroundThread::start(const Plan& plan, const Init& init) {
   context_ = init.shared_context();
   name_ = plan.label + " of node \"" + init.node() + "\"";
   worker_ = std::make_unique<Worker>(plan.label);
-  Init inner = init.on_own_thread();
-  worker_->run([&] { inner_ = inner.make(plan); });
+  const auto making = std::make_shared<Making>(init.on_own_thread(), plan);
+  worker_->post([making] { making->run(); });
+  try {
+    making->wait();
+    inner_ = making->take();
+  } catch (...) {
+    left_ = making->leave();
+    if (!left_) {
+      inner_ = making->take();  // of an init that ended just now; it is closed as always
+      throw;
+    }
+    context_->leave();
+    throw current_error().with_note("init of " + plan.label + ", which goes on and is closed when it ends");
+  }
 }
 
 BackgroundThread::~BackgroundThread() {
   if (!worker_) return;
+  if (left_) {
+    worker_->stop(kNoWait);
+    return;
+  }
   // Held in one place: a std::function may be copied on its way, and the last copy could go on this thread.
   worker_->post([held = std::make_shared<BackendPtr>(std::move(inner_))] { *held = nullptr; });
   if (!worker_->stop(context_->close_until())) context_->report_abandoned(name_);

@@ -1,4 +1,5 @@
-// A backend that is initialised, run and closed on one thread of its own.
+// A backend that is initialised, run and closed on one thread of its own. Who waits for its init may be interrupted: then the
+// init is left to itself, and what it makes is closed when it ends.
 #pragma once
 
 #include <memory>
@@ -29,6 +30,7 @@ class BackgroundThread final : public Backend {
   std::unique_ptr<Worker> worker_;
   BackendPtr inner_;  // touched on the worker's thread only, but for range()
   std::string name_;
+  bool left_ = false;  // its init goes on
 };
 
 }  // namespace hami

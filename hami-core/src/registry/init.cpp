@@ -130,7 +130,7 @@ BackendPtr Init::make(const Plan& plan) {
   } catch (...) {
     Error error = current_error();
     // The event is about to hold this error, whose frames may hold the options: a circle that Python's collector cannot see.
-    options_->erase(kInitEvent);
+    if (on_own_thread_ || !context_->left()) options_->erase(kInitEvent);
     if (error.notes().empty()) error = error.with_note("init of " + plan.label);
     throw error;
   }

@@ -20,8 +20,8 @@ inline constexpr std::string_view kInstanceNumber = "instance";
 
 class Init {
  public:
-  Init(std::shared_ptr<PipeContext> context, std::string node, std::shared_ptr<Dict> options, Bindings& bindings)
-      : context_(std::move(context)), node_(std::move(node)), options_(std::move(options)), bindings_(&bindings) {}
+  Init(std::shared_ptr<PipeContext> context, std::string node, std::shared_ptr<Dict> options)
+      : context_(std::move(context)), node_(std::move(node)), options_(std::move(options)) {}
 
   const Params& params() const noexcept { return plan_->params; }
   const std::vector<Arg>& args() const noexcept { return plan_->args; }
@@ -56,7 +56,7 @@ class Init {
   std::shared_ptr<PipeContext> context_;
   std::string node_;
   std::shared_ptr<Dict> options_;
-  Bindings* bindings_;
+  std::shared_ptr<Bindings> bindings_ = std::make_shared<Bindings>();
   const Plan* plan_ = nullptr;
   std::optional<std::size_t> instance_;
   bool on_own_thread_ = false;

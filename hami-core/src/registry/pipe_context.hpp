@@ -95,6 +95,13 @@ class PipeContext {
   // The parent of requests that no caller waits for; abandoned when the pipe's patience with its close is over.
   const Ref<Request>& origin() const noexcept { return origin_; }
 
+  // What an init keeps that may be left while it runs: the pipe with its plan. Set before the first backend is made.
+  std::shared_ptr<void> pipe() const noexcept { return pipe_.lock(); }
+  void set_pipe(std::weak_ptr<void> pipe) noexcept { pipe_ = std::move(pipe); }
+  // An init was left: from now on it alone may touch what it shares with its node.
+  void leave() noexcept { left_ = true; }
+  bool left() const noexcept { return left_; }
+
   // When a close must be through; kNever while the pipe is open.
   Nanoseconds close_until() const noexcept { return close_until_; }
   void set_close_until(Nanoseconds until) noexcept { close_until_ = until; }
@@ -114,6 +121,8 @@ class PipeContext {
   std::map<std::string, std::function<std::optional<Value>()>> first_waiting_;
   Nanoseconds timeout_ = kNever;
   bool quick_ = true;
+  std::weak_ptr<void> pipe_;
+  std::atomic<bool> left_{false};
   std::atomic<Nanoseconds> close_until_{kNever};
   const Ref<Request> origin_ = make_counted<Request>();
   RequestStore store_;
