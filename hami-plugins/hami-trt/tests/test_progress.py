@@ -7,6 +7,7 @@ import logging
 import signal
 import threading
 
+import hami
 import models
 import pytest
 from building import engine_of, needs_rtx, options
@@ -96,3 +97,19 @@ def test_an_interrupted_build_stops_and_leaves_nothing_that_counts(tmp_path, mon
     assert not cache.exists()
     assert not sidecar_of(cache).exists()
     assert engine_of(options(model), cache).new
+
+
+@needs_rtx
+def test_a_build_stops_when_nobody_waits_for_its_node_any_more(tmp_path, monkeypatch):
+    model, cache = models.convolution(tmp_path / "model.onnx"), tmp_path / "model.trt"
+    ready = hami.Event()
+
+    def leave(progress, name, step):
+        ready.fail(KeyboardInterrupt())  # as the node does when Ctrl-C ended the making of its pipe
+        assert progress.stopped.is_set()
+
+    monkeypatch.setattr(Progress, "step", leave)
+    with pytest.raises(hami.ConfigError, match="cannot build"):
+        engine_of(options(model, ready=ready), cache)
+    assert not cache.exists()
+    assert not sidecar_of(cache).exists()

@@ -35,6 +35,8 @@ def build(options: Options) -> tuple[bytes, dict[str, Range]]:
         timing = TimingCache(options)
         timing.give_to(config)
         with shown(f"building {options.model.name}", library, config) as progress:
+            if options.ready is not None:
+                options.ready.add_done_callback(lambda _: progress.stopped.set())
             engine = progress.watch(lambda: _serialized(builder, network, config, options))
         timing.keep(config)
         del constants  # the library read them until here

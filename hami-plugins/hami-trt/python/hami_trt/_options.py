@@ -36,6 +36,7 @@ class Options:
     compute_capability: Sequence[str] = ()
     timing_cache: Path | None = None
     device: Any = None  # torch's, which the library builds on; None where it needs none
+    ready: hami.Event | None = None  # of the node that is made; if it fails first, nobody waits for the engine any more
 
     def __post_init__(self) -> None:
         if not self.model.is_file():

@@ -69,6 +69,7 @@ class Onnx2Tensorrt(OpensEngine):
             compute_capability=self.compute_capability,
             timing_cache=self.timing_cache,
             device=device,
+            ready=options["init_event"],
         )
         with _lock:
             recipe = recipe_of(given, gpu_of(device))
