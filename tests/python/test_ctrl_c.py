@@ -138,26 +138,43 @@ def test_ctrl_c_does_not_wait_for_an_init_which_goes_on_and_is_closed(expression
     assert [each() for each in made] == [None, None]
 
 
+LEAVES = """
+    import signal, sys, threading, time
+    import hami
+
+    class Slow(hami.Backend):
+        def init(self, options):
+            signal.raise_signal(signal.SIGINT)
+            if not left.wait(60):
+                return
+            print("goes on", flush=True)
+            ITS_TIME
+
+        def forward(self, batch): ...
+
+        def close(self):
+            print("closed", flush=True)
+
+    left = threading.Event()
+    hami.register("Slow")(Slow)
+    try:
+        hami.pipe("Slow")
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    left.set()
+"""
+
+
+def test_the_end_of_a_program_waits_for_an_init_that_it_left() -> None:
+    check_clean(run_script(LEAVES.replace("ITS_TIME", "time.sleep(0.3)")), "interrupted", "goes on", "closed")
+
+
 @pytest.mark.parametrize("stuck", ["time.sleep(3600)", "threading.Event().wait()", "exec('while True: pass')"])
-def test_a_program_ends_while_an_init_that_it_left_is_stuck(stuck: str) -> None:
-    done = run_script(f"""
-        import signal, threading, time
-        import hami
-
-        class Stuck(hami.Backend):
-            def init(self, options):
-                signal.raise_signal(signal.SIGINT)
-                {stuck}
-
-            def forward(self, batch): ...
-
-        hami.register("Stuck")(Stuck)
-        try:
-            hami.pipe("Stuck")
-        except KeyboardInterrupt:
-            print("interrupted")
-    """)
-    check_clean(done, "interrupted")
+def test_a_second_ctrl_c_ends_the_program_while_an_init_that_it_left_is_stuck(stuck: str) -> None:
+    at_its_end = "exec('while not hami._pipe._program_ends: pass')"
+    its_time = f"{at_its_end}; signal.raise_signal(signal.SIGINT); {stuck}"
+    done = run_script(LEAVES.replace("ITS_TIME", its_time))
+    assert (done.returncode, done.stdout) == (0, "interrupted\ngoes on\n")
 
 
 def test_ctrl_c_in_a_batch_on_the_callers_thread_is_for_the_caller() -> None:

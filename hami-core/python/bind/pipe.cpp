@@ -10,6 +10,7 @@
 #include "errors.hpp"
 #include "listener.hpp"
 #include "pipe/pipe_state.hpp"
+#include "registry/background_thread.hpp"
 #include "time.hpp"
 #include "values.hpp"
 
@@ -267,6 +268,11 @@ void register_pipe(py::module_& module) {
   module.def("cancel", cancel, py::arg("call"));
   module.def("wait_inside", wait_inside, py::arg("call"));
   module.def("on_core_thread", &Worker::on_some_worker);
+  module.def("wait_for_left_inits", [](const py::object& timeout) {
+    const Nanoseconds until = until_of(timeout);
+    const ReleaseGil released;
+    return wait_for_left_inits(until);
+  }, py::arg("timeout"));
 }
 
 }  // namespace hami::bind

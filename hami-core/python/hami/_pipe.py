@@ -32,7 +32,11 @@ class Pipe:
     def __init__(self, source: Any) -> None:
         from hami._config import load
 
-        self._core = _core.Pipe(load(source))
+        try:
+            self._core = _core.Pipe(load(source))
+        except BaseException:  # an init may have been left, which the end of the program waits for
+            _close_at_exit()
+            raise
         _close_at_exit(self)
 
     if TYPE_CHECKING:
@@ -249,7 +253,7 @@ os.register_at_fork(
 )
 
 
-def _close_at_exit(pipe: Pipe) -> None:
+def _close_at_exit(*pipes: Pipe) -> None:
     """Threads of the core must be gone before the interpreter is."""
     with _registering:
         if not _open_pipes:
@@ -257,7 +261,7 @@ def _close_at_exit(pipe: Pipe) -> None:
 
             atexit.unregister(_close_all)
             atexit.register(_close_all)
-        _open_pipes.add(pipe)
+        _open_pipes.update(pipes)
 
 
 _program_ends = False
@@ -273,6 +277,10 @@ def _close_all() -> None:
             import traceback
 
             traceback.print_exc()
+    from contextlib import suppress
+
+    with suppress(KeyboardInterrupt):  # somebody has less patience
+        _core.wait_for_left_inits(10.0)
 
 
 def _stay_if_the_program_ends() -> None:

@@ -1,15 +1,49 @@
 // BackgroundThread: every call goes to the thread; so does the end.
 #include "registry/background_thread.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
 
+#include "base/fork.hpp"
 #include "base/waiting.hpp"
 #include "registry/running.hpp"
 
 namespace hami {
 namespace {
+
+// Inits that were left, counted. A process may end while some are: the counter stays.
+class Left {
+ public:
+  Left() {
+    std::lock_guard lock(counter.mutex);
+    counter.generation = fork_generation();
+    ++counter.count;
+  }
+  ~Left() {
+    std::lock_guard lock(counter.mutex);
+    --counter.count;
+    counter.fewer.notify_all();
+  }
+  Left(const Left&) = delete;
+  Left& operator=(const Left&) = delete;
+
+  static bool wait_for_none(Nanoseconds until) {
+    if (counter.generation != fork_generation()) return true;  // those of the parent are not here
+    return wait_for(counter.mutex, counter.fewer, until, [] { return counter.count == 0; });
+  }
+
+ private:
+  struct Counter {
+    std::mutex mutex;  // guards count
+    std::condition_variable fewer;
+    std::size_t count = 0;
+    std::atomic<unsigned> generation{0};
+  };
+  static Counter& counter;
+};
+Left::Counter& Left::counter = *new Counter;
 
 // An init on a thread of its own, and what it may use: whoever waits for it may leave.
 class Making {
@@ -64,6 +98,8 @@ class Making {
 
 }  // namespace
 
+bool wait_for_left_inits(Nanoseconds until) { return Left::wait_for_none(until); }
+
 BackendPtr BackgroundThread::around(const Plan& plan, const Init& init) {
   auto thread = std::make_shared<BackgroundThread>();
   thread->describe(plan.label, plan.traits);
@@ -88,7 +124,7 @@ void BackgroundThread::start(const Plan& plan, const Init& init) {
       inner_ = making->take();  // of an init that ended just now; it is closed as always
       throw;
     }
-    context_->leave();
+    context_->leave(std::make_shared<Left>());
     throw current_error().with_note("init of " + plan.label + ", which goes on and is closed when it ends");
   }
 }

@@ -9,6 +9,10 @@
 
 namespace hami {
 
+// Waits for all inits that were left, and until what they made is closed. False: not all have ended in time. Throws Error if
+// interrupted.
+bool wait_for_left_inits(Nanoseconds until);
+
 class BackgroundThread final : public Backend {
  public:
   ~BackgroundThread() override;

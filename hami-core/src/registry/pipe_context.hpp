@@ -98,9 +98,9 @@ class PipeContext {
   // What an init keeps that may be left while it runs: the pipe with its plan. Set before the first backend is made.
   std::shared_ptr<void> pipe() const noexcept { return pipe_.lock(); }
   void set_pipe(std::weak_ptr<void> pipe) noexcept { pipe_ = std::move(pipe); }
-  // An init was left: from now on it alone may touch what it shares with its node.
-  void leave() noexcept { left_ = true; }
-  bool left() const noexcept { return left_; }
+  // An init was left: from now on it alone may touch what it shares with its node. `counted` goes when all of the pipe has.
+  void leave(std::shared_ptr<void> counted) noexcept { left_ = std::move(counted); }
+  bool left() const noexcept { return left_ != nullptr; }
 
   // When a close must be through; kNever while the pipe is open.
   Nanoseconds close_until() const noexcept { return close_until_; }
@@ -110,6 +110,7 @@ class PipeContext {
   std::vector<std::string> take_abandoned();
 
  private:
+  std::shared_ptr<void> left_;  // the last to go
   std::vector<std::pair<std::string, BackendPtr>> names_;
   std::map<std::string, Backend*> by_name_;
   const std::shared_ptr<std::atomic<bool>> has_names_ = std::make_shared<std::atomic<bool>>(true);
@@ -122,7 +123,6 @@ class PipeContext {
   Nanoseconds timeout_ = kNever;
   bool quick_ = true;
   std::weak_ptr<void> pipe_;
-  std::atomic<bool> left_{false};
   std::atomic<Nanoseconds> close_until_{kNever};
   const Ref<Request> origin_ = make_counted<Request>();
   RequestStore store_;
