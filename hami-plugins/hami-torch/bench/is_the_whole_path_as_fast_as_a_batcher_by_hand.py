@@ -1,13 +1,17 @@
 """JPEG bytes to scores, 64 callers: is a pipe as fast as a batcher that is written and tuned by hand?
 
-The callers are threads, and then tasks of one loop; both sides choose their setting anew.
+The callers are threads, and then tasks of one loop; both sides choose their setting anew. All settings are tried in
+turns, and the two best of each side once more: how fast threads wake up may change from one second to the next, and
+which setting is the best changes with it.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
 
 import hami
 from _by_hand import Batcher, ByHand
@@ -45,7 +49,8 @@ class Setting(NamedTuple):
 
 SETTINGS = (Setting(12, 5, 4.0), Setting(16, 4, 4.0), Setting(20, 3, 4.0), Setting(24, 3, 4.0), Setting(32, 2, 4.0))
 
-Loops = dict[str, Callable[[float], float]]
+Loop = Callable[[float], float]  # images a second, in so many seconds
+SIDES = ("by hand", "pipe")
 
 
 def make_batcher(setting: Setting) -> Batcher:
@@ -60,59 +65,55 @@ def make_pipe(setting: Setting) -> hami.Pipe:
     return hami.pipe(node)
 
 
-def loops_of_batcher(batcher: Any, files: list[bytes]) -> Loops:
+def loops_of_batcher(batcher: Batcher, files: list[bytes]) -> dict[str, Loop]:
     return {
-        "threads": lambda seconds: closed_loop(batcher, files, CALLERS, seconds),
-        "tasks": lambda seconds: closed_loop_of_tasks(batcher.acall, files, CALLERS, seconds),
+        "threads": partial(closed_loop, batcher, files, CALLERS),
+        "tasks": partial(closed_loop_of_tasks, batcher.acall, files, CALLERS),
     }
 
 
-def loops_of_pipe(pipe: Any, files: list[bytes]) -> Loops:
+def loops_of_pipe(pipe: hami.Pipe, files: list[bytes]) -> dict[str, Loop]:
     return {
-        "threads": lambda seconds: closed_loop(lambda file: pipe({"data": file}), files, CALLERS, seconds),
-        "tasks": lambda seconds: closed_loop_of_tasks(lambda file: pipe.acall({"data": file}), files, CALLERS, seconds),
+        "threads": partial(closed_loop, lambda file: pipe({"data": file}), files, CALLERS),
+        "tasks": partial(closed_loop_of_tasks, lambda file: pipe.acall({"data": file}), files, CALLERS),
     }
 
 
-def speeds(
-    make: Callable[[Setting], Any], loops_of: Callable[[Any, list[bytes]], Loops], files: list[bytes]
-) -> dict[str, dict[Setting, float]]:
-    """Return the images a second of each setting, by kind of caller."""
-    found: dict[str, dict[Setting, float]] = {}
-    for setting in SETTINGS if ON_GPU else SETTINGS[:1]:
-        made = make(setting)
-        for kind, loop in loops_of(made, files).items():
-            loop(SECONDS / 4)  # a warm-up
-            found.setdefault(kind, {})[setting] = statistics.median(loop(SECONDS / 4) for _ in range(3))
-            say(f"{make.__name__}, {setting}, {kind}: {found[kind][setting]:.0f} images/s")
-        made.close()
-    return found
+def best(taken: dict[str, list[float]], side: str, count: int) -> list[str]:
+    """Return the settings of a side that did most, by their medians."""
+    of_side = [name for name in taken if name.startswith(side)]
+    return sorted(of_side, key=lambda name: statistics.median(taken[name]), reverse=True)[:count]
 
 
-def compare(kind: str, hand_setting: Setting, pipe_setting: Setting, files: list[bytes]) -> None:
-    batcher = make_batcher(hand_setting)
-    with make_pipe(pipe_setting) as pipe:
-        hand_loop, pipe_loop = loops_of_batcher(batcher, files)[kind], loops_of_pipe(pipe, files)[kind]
-        taken = interleaved({"by hand": lambda: hand_loop(SECONDS), "pipe": lambda: pipe_loop(SECONDS)})
-        counts = pipe.stats()["default"]
-    batcher.close()
+def compare(kind: str, loops: dict[str, Loop]) -> None:
+    say(f"callers are {kind}")
+    for loop in loops.values():
+        loop(SECONDS / 4)  # a warm-up
+    tried = interleaved({name: partial(loop, SECONDS / 4) for name, loop in loops.items()}, rounds=3)
+    finalists = [name for side in SIDES for name in best(tried, side, 2)]
+    taken = interleaved({name: partial(loops[name], SECONDS) for name in finalists})
+    by_hand, pipe = (best(taken, side, 1)[0] for side in SIDES)
     result(
         f"JPEG bytes to ResNet-50 scores, 64 callers ({kind}) / a batcher by hand, each at its best setting",
-        ratio(taken, "pipe", "by hand"),
+        ratio(taken, pipe, by_hand),
         at_least=1.0,
+        compared=f"{pipe} / {by_hand}",
         images_per_s=medians(taken),
-        by_hand=str(hand_setting),
-        pipe=f"{pipe_setting}, {counts['items'] / max(1, counts['batches']):.1f} a batch",
     )
 
 
 def main() -> None:
     files = pictures()
     say(f"{len(files)} files of {sum(map(len, files)) / len(files) / 1000:.0f} kB")
-    by_hand, by_pipe = speeds(make_batcher, loops_of_batcher, files), speeds(make_pipe, loops_of_pipe, files)
-    for kind in by_hand:
-        hand_setting, pipe_setting = (max(of[kind], key=of[kind].__getitem__) for of in (by_hand, by_pipe))
-        compare(kind, hand_setting, pipe_setting, files)
+    loops: dict[str, dict[str, Loop]] = {}
+    with ExitStack() as made:
+        for setting in SETTINGS if ON_GPU else SETTINGS[:2]:
+            batcher = make_batcher(setting)
+            made.callback(batcher.close)
+            loops[f"by hand: {setting}"] = loops_of_batcher(batcher, files)
+            loops[f"pipe: {setting}"] = loops_of_pipe(made.enter_context(make_pipe(setting)), files)
+        for kind in ("threads", "tasks"):
+            compare(kind, {name: each[kind] for name, each in loops.items()})
 
 
 if __name__ == "__main__":
