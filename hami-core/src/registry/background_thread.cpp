@@ -50,7 +50,7 @@ class Making {
  public:
   Making(Init init, const Plan& plan) : pipe_(init.context().pipe()), init_(std::move(init)), plan_(&plan) {}
 
-  void run() noexcept {
+  void run() {
     std::shared_ptr<void> pipe = std::move(pipe_);  // the last to go
     BackendPtr made;
     std::optional<Error> error;
