@@ -54,6 +54,7 @@ def test_the_interpreter_ends_while_daemon_threads_wait_for_their_requests() -> 
 
 def test_a_daemon_thread_that_catches_nothing_neither_prints_nor_aborts_at_the_end() -> None:
     script = """
+        import asyncio
         pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
         def call():
             while True:
@@ -61,9 +62,13 @@ def test_a_daemon_thread_that_catches_nothing_neither_prints_nor_aborts_at_the_e
         def call_with_lists():
             while True:
                 pipe([{"data": 1}, {"data": 2}])
+        async def task():
+            while True:
+                await pipe.acall({"data": 1})
         for _ in range(4):
             threading.Thread(target=call, daemon=True).start()
             threading.Thread(target=call_with_lists, daemon=True).start()
+            threading.Thread(target=lambda: asyncio.run(task()), daemon=True).start()
         started.wait()
     """
     for _ in range(5):

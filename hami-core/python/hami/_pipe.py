@@ -95,11 +95,15 @@ class Pipe:
         """
         if not isinstance(request, dict):
             raise DataTypeError(f'acall takes one dict, as {{"data": …}}, got {_kind(request)}')
-        answer = _start(self._core, request, timeout)
         try:
-            await answer
-        except BaseException:
-            answer.give_up()
+            answer = _start(self._core, request, timeout)
+            try:
+                await answer
+            except BaseException:
+                answer.give_up()
+                raise
+        except PipeClosed:
+            _stay_if_the_program_ends()
             raise
         return request
 
