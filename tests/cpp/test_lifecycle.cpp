@@ -8,6 +8,7 @@
 
 #include "base/blocking.hpp"
 #include "pipes.hpp"
+#include "registry/background_thread.hpp"
 
 using namespace hami;
 using namespace hami::testing;
@@ -335,7 +336,8 @@ TEST_CASE("who is interrupted while a pipe is made leaves; the init goes on, and
   CHECK_THROWS_WITH_AS(PipeState::build(config), "interrupted", Error);
   CHECK_EQ(alive, 2);
   gate.open();
-  while (alive > 0) std::this_thread::yield();
+  REQUIRE(wait_for_left_inits(after(kHour)));
+  CHECK_EQ(alive, 0);
 }
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
