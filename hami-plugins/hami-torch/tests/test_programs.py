@@ -127,6 +127,17 @@ class Evil:
         return (print, ("this must not run",))
 
 
+def test_weights_that_do_not_fit_name_what_is_missing(pipe, tmp_path):
+    weights = tmp_path / "weights.pt"
+    torch.save({"weigth": torch.tensor(5.0)}, weights)
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", factory="helpers:Scaled", weights=str(weights))
+    assert message(raised) == (
+        f'TorchModel: the weights "{weights}" do not fit what "helpers:Scaled" makes: Error(s) in loading state_dict '
+        'for Scaled: Missing key(s) in state_dict: "weight". Unexpected key(s) in state_dict: "weigth".'
+    )
+
+
 def test_weights_never_run_code(pipe, tmp_path, capsys):
     weights = tmp_path / "weights.pt"
     torch.save({"weight": Evil()}, weights)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import hami
 
+from hami_torch._compiled import load_weights, refuse_own_graphs
 from hami_torch._device import synchronize
 from hami_torch._torch import torch
 
@@ -182,11 +183,13 @@ def _made_by_factory(source: Source, owner: str) -> torch.nn.Module:
         )
     if source.weights:
         try:
-            module.load_state_dict(torch.load(source.weights, map_location="cpu", weights_only=True))
+            load_weights(module, torch.load(source.weights, map_location="cpu", weights_only=True))
         except Exception as error:
             raise hami.ConfigError(
-                f'{owner}: the weights "{source.weights}" do not fit what "{source.factory}" makes: {first_line(error)}'
+                f'{owner}: the weights "{source.weights}" do not fit what "{source.factory}" makes: {_in_a_line(error)}'
             ) from error
+    if source.device.type == "cuda":
+        refuse_own_graphs(module, owner)
     return module.eval()
 
 
@@ -287,3 +290,9 @@ def first_line(error: BaseException) -> str:
     """Return the first line of what an exception says."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def _in_a_line(error: BaseException, most: int = 400) -> str:
+    """Return all that an exception says, as one line and not longer than that."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    return said if len(said) <= most else said[: most - 2] + " …"

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import hami
 
 from hami_torch._batch import Feed, Inputs, feed_of, run_groups, run_together, versions
+from hami_torch._compiled import is_compiled
 from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
@@ -15,6 +16,8 @@ from hami_torch._rows import gathered
 from hami_torch._scaling import Scaling
 from hami_torch._tensor import TensorBackend, each_tensor, show, size_of
 from hami_torch._torch import torch
+
+_COMPILED_AT = [1, 2, 3]  # rows at which torch.compile has met one row, a number, and that the number changes
 
 
 class TorchModel(TensorBackend):
@@ -93,15 +96,21 @@ class TorchModel(TensorBackend):
             raise hami.ConfigError(
                 f'TorchModel: the input is scaled in float32, got "row_dtype" = "{self.row_dtype}"; leave that out'
             )
-        rows = max(sizes, default=self._program.rows or 1)
-        example = torch.zeros((rows, *shape), dtype=kind, device=self.torch_device)
+        if sizes:
+            starts = [max(sizes)]
+        elif is_compiled(self._program.call):
+            starts = _COMPILED_AT
+        else:
+            starts = [self._program.rows or 1]
+        example = torch.zeros((starts[-1], *shape), dtype=kind, device=self.torch_device)
         if self.channels_last and example.ndim == 4:
             example = example.contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
             try:
                 if self._scaling is not None:
                     self._scaling.check(example)
-                self._run_program(example)
+                for rows in starts:
+                    self._run_program(example[:rows])
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as error:

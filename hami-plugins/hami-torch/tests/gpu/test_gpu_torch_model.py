@@ -23,6 +23,16 @@ def conv(pipe, tmp_path, **config):
     return pipe("S[TorchModel,SyncTensor]", **CONV, weights=str(weights), batching="max", **config)
 
 
+def same_in_threads(served: hami.Pipe, right: hami.Pipe, data: list[torch.Tensor]) -> None:
+    """Ask one pipe from many threads and compare with what the other gives to one."""
+    expected = [right({"data": each})["result"] for each in data]
+    with ThreadPoolExecutor(12) as threads:
+        for _ in range(5):
+            results = list(threads.map(lambda each: served({"data": each})["result"], data))
+            for result, wanted in zip(results, expected, strict=True):
+                torch.testing.assert_close(result, wanted, rtol=1e-2, atol=1e-2)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("channels_last", [False, True])
 def test_graphs_give_what_the_model_gives_at_every_batch_size(pipe, tmp_path, dtype, channels_last):
@@ -58,12 +68,7 @@ def test_graphs_of_several_instances_run_beside_each_other(pipe, tmp_path):
     captured = conv(pipe, tmp_path, graphs=[1, 4], row_shape=[3, 64, 64], instance_num=3, dtype="float16")
     eager = conv(pipe, tmp_path, dtype="float16")
     data = [torch.rand(1, 3, 64, 64, device="cuda") for _ in range(40)]
-    expected = [eager({"data": each})["result"] for each in data]
-    with ThreadPoolExecutor(12) as threads:
-        for _ in range(5):
-            results = list(threads.map(lambda each: captured({"data": each})["result"], data))
-            for result, right in zip(results, expected, strict=True):
-                torch.testing.assert_close(result, right, rtol=1e-2, atol=1e-2)
+    same_in_threads(captured, eager, data)
 
 
 def test_a_model_that_cannot_be_captured_says_so(pipe):
@@ -79,6 +84,41 @@ def test_a_model_that_cannot_be_captured_says_so(pipe):
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
     assert torch.cuda.memory_allocated() <= before + 1024
+
+
+def small_network() -> torch.nn.Module:
+    """Convolution, normalization, activation and a linear layer; the weights are the same each time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        image = [torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()]
+        return torch.nn.Sequential(*image, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 4))
+
+
+def compiled_network(**settings: str) -> torch.nn.Module:
+    return torch.compile(small_network(), **settings)
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="Triton compiles with gcc, which is not installed")
+@pytest.mark.parametrize("graphs", [[], [2, 8]])
+def test_what_torch_compile_made_is_right_in_many_threads(pipe, graphs):
+    config = {"row_shape": [3, 16, 16], "max": 8, "instance_num": 2}
+    plain = pipe("S[TorchModel,SyncTensor]", factory="test_gpu_torch_model:small_network", **config)
+    compiled = pipe(
+        "S[TorchModel,SyncTensor]", factory="test_gpu_torch_model:compiled_network", **config, graphs=graphs
+    )
+    data = [torch.rand(1, 3, 16, 16, device="cuda") for _ in range(64)]
+    same_in_threads(compiled, plain, data)
+
+
+def test_torch_compiles_own_graphs_are_refused(pipe):
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe(
+            "TorchModel",
+            factory="test_gpu_torch_model:compiled_network",
+            arguments=["mode=reduce-overhead"],
+            graphs=[2],
+        )
+    assert message(raised).startswith("TorchModel: torch.compile made the model with CUDA graphs of its own")
 
 
 def test_programs_that_were_made_on_the_cpu_run_on_the_gpu(pipe, tmp_path):

@@ -1,0 +1,110 @@
+"""Modules that torch.compile made, without a compiler: it is dynamo, its front, that has the threads and the shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import hami
+import pytest
+import torch
+from helpers import Scaled, message
+
+from hami_torch._compiled import is_compiled, refuse_own_graphs
+
+# The parts of torch's own compiler warn of each other where they are imported.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
+
+compiled_for: list[list[int]] = []  # the shape of the input of each compilation
+
+
+def counting(graph: Any, inputs: list[Any]) -> Callable[..., Any]:
+    """A backend of torch.compile that runs what it was given as it is."""
+    compiled_for.append([list(each.shape) for each in inputs if isinstance(each, torch.Tensor)][-1])
+    return graph.forward
+
+
+def whole(bias: float = 0.0) -> torch.nn.Module:
+    return torch.compile(Scaled(bias), backend=counting)
+
+
+def in_place(bias: float = 0.0) -> torch.nn.Module:
+    module = Scaled(bias)
+    module.compile(backend=counting)
+    return module
+
+
+def a_part() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Identity(), whole())
+
+
+@pytest.fixture(autouse=True)
+def _afresh():
+    try:
+        torch.compile(Scaled(), backend="eager")(torch.ones(1, 2))
+    except RuntimeError as error:
+        pytest.skip(f"torch {torch.__version__} has no torch.compile here: {error}")
+    torch.compiler.reset()
+    compiled_for.clear()
+
+
+@pytest.mark.parametrize("factory", ["whole", "in_place", "a_part"])
+def test_many_threads_run_what_was_compiled(pipe, factory):
+    served = pipe("TorchModel", factory=f"test_compiled:{factory}", instance_num=2, max=8, row_shape=[2])
+
+    def ask(number: int) -> list[Any]:
+        rows = 1 + number % 5
+        request = {"data": torch.full((rows, 2), float(number)), "request_size": rows}
+        return served(request)["result"].tolist()
+
+    with ThreadPoolExecutor(8) as threads:
+        results = list(threads.map(ask, range(200)))
+    assert results == [[[3.0 * number] * 2] * (1 + number % 5) for number in range(200)]
+
+
+@pytest.mark.parametrize("factory", ["whole", "in_place"])
+def test_requests_find_it_compiled_for_any_number_of_rows(pipe, factory):
+    served = pipe("TorchModel", factory=f"test_compiled:{factory}", max=64, row_shape=[2], batching="max")
+    before = len(compiled_for)
+    assert before > 0
+    for rows in (1, 2, 3, 7, 64):
+        served({"data": torch.ones(rows, 2), "request_size": rows})
+    assert compiled_for[before:] == []
+
+
+@pytest.mark.parametrize("saved", [Scaled, whole])
+@pytest.mark.parametrize("factory", ["helpers:Scaled", "test_compiled:whole", "test_compiled:in_place"])
+def test_weights_fit_whether_they_were_saved_compiled_or_not(pipe, tmp_path, saved, factory):
+    module, weights = saved(), tmp_path / "weights.pt"
+    torch.nn.init.constant_(next(module.parameters()), 5)
+    torch.save(module.state_dict(), weights)
+    served = pipe("TorchModel", factory=factory, weights=str(weights))
+    assert served({"data": torch.ones(1, 2)})["result"].tolist() == [[5, 5]]
+
+
+@pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
+@pytest.mark.parametrize("how", ["whole", "in place", "a part"])
+def test_cuda_graphs_of_its_own_are_refused(mode, how):
+    module = Scaled()
+    if how == "in place":
+        module.compile(mode=mode)
+    else:
+        module = torch.compile(module, mode=mode)
+    if how == "a part":
+        module = torch.nn.Sequential(module, torch.nn.ReLU())
+    assert is_compiled(module)
+    with pytest.raises(hami.ConfigError) as raised:
+        refuse_own_graphs(module, "TorchModel")
+    assert message(raised) == (
+        'TorchModel: torch.compile made the model with CUDA graphs of its own, as mode="reduce-overhead" and '
+        '"max-autotune" do, and these are for one thread; compile it with the default mode, or with '
+        '"max-autotune-no-cudagraphs", and give "graphs" here'
+    )
+
+
+def test_what_has_no_graphs_of_its_own_is_not_refused():
+    for settings in ({}, {"mode": "max-autotune-no-cudagraphs"}, {"backend": "eager"}):
+        refuse_own_graphs(torch.compile(Scaled(), **settings), "TorchModel")
+    refuse_own_graphs(Scaled(), "TorchModel")
+    assert not is_compiled(Scaled())
