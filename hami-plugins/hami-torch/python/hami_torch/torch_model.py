@@ -17,8 +17,6 @@ from hami_torch._scaling import Scaling
 from hami_torch._tensor import TensorBackend, each_tensor, show, size_of
 from hami_torch._torch import torch
 
-_COMPILED_AT = [1, 2, 3]  # rows at which torch.compile has met one row, a number, and that the number changes
-
 
 class TorchModel(TensorBackend):
     """Run a torch program. `data`: a tensor on the device, or its inputs as a list in their order or a dict by name.
@@ -42,6 +40,7 @@ class TorchModel(TensorBackend):
     channels_last: Annotated[bool, "lay pictures out as N x H x W x C in memory"] = False
     row_shape: Annotated[list | None, "of one row of the input, without axis 0: runs once at the start"] = None
     row_dtype: Annotated[str | None, "of the input that `row_shape` describes; if not said: `dtype`, or float32"] = None
+    most: Annotated[int | None, hami.Key("max"), "rows that a module from torch.compile is tuned for"] = None
     graphs: Annotated[list, "batch sizes to capture as CUDA graphs; needs `row_shape`"] = []  # noqa: RUF012
 
     _program: Program | None = None
@@ -99,7 +98,7 @@ class TorchModel(TensorBackend):
         if sizes:
             starts = [max(sizes)]
         elif is_compiled(self._program.call):
-            starts = _COMPILED_AT
+            starts = [1, max(2, self.most or 1)]  # one row, and a number that changes; it is tuned for this one
         else:
             starts = [self._program.rows or 1]
         example = torch.zeros((starts[-1], *shape), dtype=kind, device=self.torch_device)
