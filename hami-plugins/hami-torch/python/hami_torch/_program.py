@@ -20,6 +20,7 @@ import hami
 
 from hami_torch._compiled import load_weights, refuse_own_graphs
 from hami_torch._device import synchronize
+from hami_torch._tensor import each_tensor
 from hami_torch._torch import torch
 
 
@@ -51,11 +52,23 @@ class Program:
         self.most = most
         held = (*call.parameters(), *call.buffers()) if isinstance(call, torch.nn.Module) else ()
         self._held = {_address(tensor) for tensor in held} - {None}
+        self._last: list[Any] = []  # weak references to the memory of the last run's outputs
 
     def given_away(self, output: Any) -> Any:
-        """Return an output that callers may change: a copy if the program goes on with it, or its rows are one."""
+        """Return outputs that callers may change: copies where the program goes on with one, or its rows are one.
+
+        It does so with its weights, and with what it gave with the last run too: others will write to that, or it will.
+        """
+        last, self._last = {each.cdata for each in self._last}, []
+        return each_tensor(output, lambda tensor: self._given_away(tensor, last))
+
+    def _given_away(self, output: Any, last: set[int]) -> Any:
         if not isinstance(output, torch.Tensor) or output.layout != torch.strided:
             return output
+        storage = torch.multiprocessing.reductions.StorageWeakRef(output.untyped_storage())
+        if storage.cdata in last:
+            self._held.add(_address(output))
+        self._last.append(storage)
         rows_are_one = output.ndim > 0 and output.shape[0] > 1 and output.stride(0) == 0
         if output.requires_grad or rows_are_one or _address(output) in self._held:
             return output.detach().clone()

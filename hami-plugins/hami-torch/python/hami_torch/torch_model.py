@@ -14,7 +14,7 @@ from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
 from hami_torch._rows import gathered
 from hami_torch._scaling import Scaling
-from hami_torch._tensor import TensorBackend, each_tensor, show, size_of
+from hami_torch._tensor import TensorBackend, show, size_of
 from hami_torch._torch import torch
 
 
@@ -163,7 +163,7 @@ class TorchModel(TensorBackend):
         try:
             output = program.call(*given, **named)
             program.ran = True
-            return each_tensor(output, program.given_away)
+            return program.given_away(output)
         finally:
             if versions(tensors) != before:
                 program.writes = True
