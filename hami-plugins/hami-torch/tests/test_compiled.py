@@ -12,16 +12,21 @@ import torch
 from helpers import Scaled, message
 
 from hami_torch._compiled import is_compiled, refuse_own_graphs
+from hami_torch._program import Program
+from hami_torch.torch_model import TorchModel
 
 # The parts of torch's own compiler warn of each other where they are imported.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")
 
-compiled_for: list[list[int]] = []  # the shape of the input of each compilation
+compiled_for: list[int] = []  # the rows of the input of each compilation
 
 
 def counting(graph: Any, inputs: list[Any]) -> Callable[..., Any]:
     """A backend of torch.compile that runs what it was given as it is."""
-    compiled_for.append([list(each.shape) for each in inputs if isinstance(each, torch.Tensor)][-1])
+    rows = [each.shape[0] for each in inputs if isinstance(each, torch.Tensor) and each.ndim][0]
+    compiled_for.append(
+        rows if isinstance(rows, int) else rows.node.hint
+    )  # what a number that changes is at the moment
     return graph.forward
 
 
@@ -66,11 +71,26 @@ def test_many_threads_run_what_was_compiled(pipe, factory):
 @pytest.mark.parametrize("factory", ["whole", "in_place"])
 def test_requests_find_it_compiled_for_any_number_of_rows(pipe, factory):
     served = pipe("TorchModel", factory=f"test_compiled:{factory}", max=64, row_shape=[2], batching="max")
-    before = len(compiled_for)
-    assert before > 0
+    assert compiled_for == [1, 64]
     for rows in (1, 2, 3, 7, 64):
         served({"data": torch.ones(rows, 2), "request_size": rows})
-    assert compiled_for[before:] == []
+    assert compiled_for == [1, 64]
+
+
+@pytest.mark.parametrize(
+    ("made", "sizes", "starts"),
+    [
+        (whole, [8, 32, 16], [32, 16]),
+        (whole, [4], [4]),
+        (whole, [], [1, 2]),
+        (Scaled, [8, 32, 16], [32]),
+        (Scaled, [], [1]),
+    ],
+)
+def test_graphs_of_all_sizes_but_the_largest_are_tuned_for_the_next(made, sizes, starts):
+    model = TorchModel()
+    model._program = Program(made())
+    assert model._starts(sizes) == starts
 
 
 @pytest.mark.parametrize("saved", [Scaled, whole])

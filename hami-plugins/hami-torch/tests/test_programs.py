@@ -138,6 +138,16 @@ def test_weights_that_do_not_fit_name_what_is_missing(pipe, tmp_path):
     )
 
 
+@pytest.mark.parametrize(("name", "missing"), [("nowhere", "nowhere"), ("helpers.nowhere.deep", "helpers.nowhere")])
+def test_a_factory_whose_module_is_not_there_says_where_it_belongs(pipe, name, missing):
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", factory=f"{name}:make")
+    assert message(raised) == (
+        f'TorchModel: there is no module "{missing}" on sys.path, for factory "{name}:make"; '
+        "its folder belongs there, and the hami command takes --import FILE"
+    )
+
+
 def test_weights_never_run_code(pipe, tmp_path, capsys):
     weights = tmp_path / "weights.pt"
     torch.save({"weight": Evil()}, weights)

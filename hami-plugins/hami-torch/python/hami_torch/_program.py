@@ -187,6 +187,11 @@ def _made_by_factory(source: Source, owner: str) -> torch.nn.Module:
     except hami.Error:
         raise
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
+            raise hami.ConfigError(
+                f'{owner}: there is no module "{error.name}" on sys.path, for factory "{source.factory}"; '
+                "its folder belongs there, and the hami command takes --import FILE"
+            ) from error
         raise hami.ConfigError(
             f'{owner}: factory "{source.factory}" failed: {type(error).__name__}: {first_line(error)}'
         ) from error

@@ -95,13 +95,8 @@ class TorchModel(TensorBackend):
             raise hami.ConfigError(
                 f'TorchModel: the input is scaled in float32, got "row_dtype" = "{self.row_dtype}"; leave that out'
             )
-        if sizes:
-            starts = [max(sizes)]
-        elif is_compiled(self._program.call):
-            starts = [1, max(2, self.most or 1)]  # one row, and a number that changes; it is tuned for this one
-        else:
-            starts = [self._program.rows or 1]
-        example = torch.zeros((starts[-1], *shape), dtype=kind, device=self.torch_device)
+        starts = self._starts(sizes)
+        example = torch.zeros((max(starts), *shape), dtype=kind, device=self.torch_device)
         if self.channels_last and example.ndim == 4:
             example = example.contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
@@ -118,6 +113,17 @@ class TorchModel(TensorBackend):
                 ) from error
             if sizes:
                 self._graphs = Graphs(self._run_program, sizes, example, "TorchModel", self._program.call)
+
+    def _starts(self, sizes: list[int]) -> list[int]:
+        """Return of how many rows to run before requests come.
+
+        torch.compile compiles for the number that it meets first, for the next for any number, tuned for that one, and
+        always for one row by itself.
+        """
+        assert self._program is not None
+        if not is_compiled(self._program.call):
+            return [max(sizes, default=self._program.rows or 1)]
+        return sorted(sizes)[:-3:-1] if sizes else [1, max(2, self.most or 1)]
 
     def min(self) -> int | None:
         return self._program.rows if self._program else None
