@@ -23,10 +23,9 @@ compiled_for: list[int] = []  # the rows of the input of each compilation
 
 def counting(graph: Any, inputs: list[Any]) -> Callable[..., Any]:
     """A backend of torch.compile that runs what it was given as it is."""
-    rows = [each.shape[0] for each in inputs if isinstance(each, torch.Tensor) and each.ndim][0]
-    compiled_for.append(
-        rows if isinstance(rows, int) else rows.node.hint
-    )  # what a number that changes is at the moment
+    rows = next(each.shape[0] for each in inputs if isinstance(each, torch.Tensor) and each.ndim)
+    # What a number that changes is at the moment stands in its hint.
+    compiled_for.append(rows if isinstance(rows, int) else rows.node.hint)
     return graph.forward
 
 
