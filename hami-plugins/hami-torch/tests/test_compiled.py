@@ -92,16 +92,6 @@ def test_graphs_of_all_sizes_but_the_largest_are_tuned_for_the_next(made, sizes,
     assert model._starts(sizes) == starts
 
 
-@pytest.mark.parametrize("saved", [Scaled, whole])
-@pytest.mark.parametrize("factory", ["helpers:Scaled", "test_compiled:whole", "test_compiled:in_place"])
-def test_weights_fit_whether_they_were_saved_compiled_or_not(pipe, tmp_path, saved, factory):
-    module, weights = saved(), tmp_path / "weights.pt"
-    torch.nn.init.constant_(next(module.parameters()), 5)
-    torch.save(module.state_dict(), weights)
-    served = pipe("TorchModel", factory=factory, weights=str(weights))
-    assert served({"data": torch.ones(1, 2)})["result"].tolist() == [[5, 5]]
-
-
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune"])
 @pytest.mark.parametrize("how", ["whole", "in place", "a part"])
 def test_cuda_graphs_of_its_own_are_refused(mode, how):

@@ -1,28 +1,20 @@
-"""Modules that torch.compile made: where their weights are, and which of them the threads of a pipe can run."""
+"""Modules that torch.compile made, and which of them the threads of a pipe can run."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from typing import Any
 
 import hami
 
 from hami_torch._torch import torch
-
-_PREFIX = "_orig_mod."  # of the names in the state dict of what torch.compile gave
+from hami_torch._weights import COMPILED
 
 
 def is_compiled(program: object) -> bool:
     """Whether torch.compile has a part in it, which compiles when it meets another shape."""
     return any(True for _ in _parts(program))
-
-
-def load_weights(module: torch.nn.Module, weights: Any) -> None:
-    """Load a state dict, that of the module as it was written or of what torch.compile made of it, into either."""
-    if isinstance(weights, MutableMapping):
-        torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(weights, _PREFIX)
-    getattr(module, _PREFIX[:-1], module).load_state_dict(weights)
 
 
 def refuse_own_graphs(program: object, owner: str) -> None:
@@ -42,7 +34,7 @@ def refuse_own_graphs(program: object, owner: str) -> None:
 def _parts(program: object) -> Iterator[Any]:
     """Yield each part that torch.compile made, as a whole or in place."""
     for part in program.modules() if isinstance(program, torch.nn.Module) else ():
-        made = part if hasattr(part, _PREFIX[:-1]) else getattr(part, "_compiled_call_impl", None)
+        made = part if hasattr(part, COMPILED) else getattr(part, "_compiled_call_impl", None)
         if made is not None:
             yield made
 

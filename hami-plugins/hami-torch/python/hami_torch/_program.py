@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 
 import hami
 
-from hami_torch._compiled import load_weights, refuse_own_graphs
+from hami_torch._compiled import refuse_own_graphs
 from hami_torch._device import synchronize
 from hami_torch._tensor import each_tensor
 from hami_torch._torch import torch
+from hami_torch._weights import load_weights
 
 
 class Source(NamedTuple):
@@ -200,12 +201,7 @@ def _made_by_factory(source: Source, owner: str) -> torch.nn.Module:
             f'{owner}: factory "{source.factory}" gave {type(module).__name__}, not a torch.nn.Module'
         )
     if source.weights:
-        try:
-            load_weights(module, torch.load(source.weights, map_location="cpu", weights_only=True))
-        except Exception as error:
-            raise hami.ConfigError(
-                f'{owner}: the weights "{source.weights}" do not fit what "{source.factory}" makes: {_in_a_line(error)}'
-            ) from error
+        load_weights(module, source.weights, source.factory, owner)
     if source.device.type == "cuda":
         refuse_own_graphs(module, owner)
     return module.eval()
@@ -308,9 +304,3 @@ def first_line(error: BaseException) -> str:
     """Return the first line of what an exception says."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def _in_a_line(error: BaseException, most: int = 400) -> str:
-    """Return all that an exception says, as one line and not longer than that."""
-    said = " ".join(str(error).split()) or type(error).__name__
-    return said if len(said) <= most else said[: most - 2] + " …"

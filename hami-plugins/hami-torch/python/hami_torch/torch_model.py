@@ -29,7 +29,9 @@ class TorchModel(TensorBackend):
     model: Annotated[Path | None, "the file: .pt2, or TorchScript"] = None
     factory: Annotated[str | None, "package.module:name of what makes an nn.Module"] = None
     arguments: Annotated[list[str], "of the factory, each key=value"] = []  # noqa: RUF012
-    weights: Annotated[Path | None, "a state dict for what the factory makes; read with weights_only"] = None
+    weights: Annotated[Path | None, "of what the factory makes: a state dict or .safetensors; no code in it runs"] = (
+        None
+    )
     dtype: Annotated[
         Literal["float32", "float16", "bfloat16"] | None,
         "of the weights and of floating point input; if not said: as is",
