@@ -17,7 +17,7 @@ def load_weights(module: torch.nn.Module, path: str, factory: str, owner: str) -
 
     Errors are ConfigError.
     """
-    read = _safetensors(path, owner) if path.endswith(".safetensors") else _state_dict
+    read = _reader_of_safetensors(path, owner) if path.endswith(".safetensors") else _state_dict
     try:
         weights = read(path)
         below = getattr(module, COMPILED, module)
@@ -35,7 +35,7 @@ def _state_dict(path: str) -> Any:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _safetensors(path: str, owner: str) -> Any:
+def _reader_of_safetensors(path: str, owner: str) -> Any:
     try:
         from safetensors.torch import load_file
     except ImportError:
