@@ -67,7 +67,7 @@ def test_many_threads_run_what_was_compiled(pipe, factory):
 
 @pytest.mark.parametrize("factory", ["whole", "in_place"])
 def test_requests_find_it_compiled_for_any_number_of_rows(pipe, factory):
-    served = pipe("TorchModel", factory=f"test_compiled:{factory}", max=64, row_shape=[2], batching="max")
+    served = pipe("TorchModel", factory=f"test_compiled:{factory}", max=64, row_shape=[2], rows=64)
     assert len(compiled) == 2  # for one row, and for any number
     for rows in (1, 2, 3, 7, 64):
         served({"data": torch.ones(rows, 2), "request_size": rows})
@@ -75,18 +75,20 @@ def test_requests_find_it_compiled_for_any_number_of_rows(pipe, factory):
 
 
 @pytest.mark.parametrize(
-    ("made", "sizes", "starts"),
+    ("made", "sizes", "rows", "starts"),
     [
-        (whole, [8, 32, 16], [32, 16]),
-        (whole, [4], [4]),
-        (whole, [], [1, 2]),
-        (Scaled, [8, 32, 16], [32]),
-        (Scaled, [], [1]),
+        (whole, [8, 32, 16], None, [32, 16]),
+        (whole, [4], None, [4]),
+        (whole, [], None, [1, 2]),
+        (whole, [], 64, [1, 64]),
+        (Scaled, [8, 32, 16], None, [32]),
+        (Scaled, [], None, [1]),
+        (Scaled, [], 64, [64]),
     ],
 )
-def test_graphs_of_all_sizes_but_the_largest_are_tuned_for_the_next(made, sizes, starts):
+def test_what_is_run_before_requests_come(made, sizes, rows, starts):
     model = TorchModel()
-    model._program = Program(made())
+    model._program, model.rows = Program(made()), rows
     assert model._starts(sizes) == starts
 
 

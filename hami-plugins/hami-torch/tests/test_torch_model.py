@@ -314,6 +314,15 @@ def test_a_shape_runs_the_model_at_the_start(pipe):
         ({"row_shape": ["x"]}, "TorchModel: \"row_shape\" is a list of whole numbers from 1 on, got ['x']"),
         ({"graphs": [0]}, 'TorchModel: "graphs" is a list of whole numbers from 1 on, got [0]'),
         ({"row_shape": [2], "row_dtype": "int"}, None),
+        ({"row_shape": [2], "rows": 3}, None),
+        (
+            {"row_shape": [2], "rows": 0},
+            'TorchModel: "rows" is a whole number from 1 on, beside "row_shape" and without "graphs", got 0',
+        ),
+        (
+            {"rows": 2},
+            'TorchModel: "rows" is a whole number from 1 on, beside "row_shape" and without "graphs", got 2',
+        ),
         (
             {"row_shape": [3, 2, 2], "row_dtype": "int", **SCALED},
             'TorchModel: the input is scaled in float32, got "row_dtype" = "int"; leave that out',

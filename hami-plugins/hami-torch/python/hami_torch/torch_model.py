@@ -42,7 +42,7 @@ class TorchModel(TensorBackend):
     channels_last: Annotated[bool, "lay pictures out as N x H x W x C in memory"] = False
     row_shape: Annotated[list | None, "of one row of the input, without axis 0: runs once at the start"] = None
     row_dtype: Annotated[str | None, "of the input that `row_shape` describes; if not said: `dtype`, or float32"] = None
-    most: Annotated[int | None, hami.Key("max"), "rows that a module from torch.compile is tuned for"] = None
+    rows: Annotated[int | None, "rows of that run; what torch.compile made is tuned for so many"] = None
     graphs: Annotated[list, "batch sizes to capture as CUDA graphs; needs `row_shape`"] = []  # noqa: RUF012
 
     _program: Program | None = None
@@ -65,6 +65,11 @@ class TorchModel(TensorBackend):
                 else '"row_shape", the shape of one row of its input'
             )
             raise hami.ConfigError(f'TorchModel: "graphs" needs {lacks}')
+        if self.rows is not None and (sizes or shape is None or self.rows < 1):
+            raise hami.ConfigError(
+                'TorchModel: "rows" is a whole number from 1 on, beside "row_shape" and without "graphs", '
+                f"got {self.rows}"
+            )
         source = Source(
             str(self.model or ""),
             self.factory or "",
@@ -124,8 +129,8 @@ class TorchModel(TensorBackend):
         """
         assert self._program is not None
         if not is_compiled(self._program.call):
-            return [max(sizes, default=self._program.rows or 1)]
-        return sorted(sizes)[:-3:-1] if sizes else [1, max(2, self.most or 1)]
+            return [max(sizes, default=self.rows or self._program.rows or 1)]
+        return sorted(sizes)[:-3:-1] if sizes else [1, max(2, self.rows or 1)]
 
     def min(self) -> int | None:
         return self._program.rows if self._program else None
