@@ -27,6 +27,15 @@ def pipe():
 
 
 @pytest.fixture
+def torch_compiles():
+    """Skip where this torch does not compile for this Python."""
+    try:
+        torch.compile(torch.nn.Identity(), backend="eager")(torch.ones(1, 2))
+    except RuntimeError as error:
+        pytest.skip(f"torch {torch.__version__} has no torch.compile here: {error}")
+
+
+@pytest.fixture
 def run(pipe):
     """run("Backend", params, data=…, other_request_keys=…) -> the request afterwards."""
 

@@ -42,11 +42,7 @@ def a_part() -> torch.nn.Module:
 
 
 @pytest.fixture(autouse=True)
-def _afresh():
-    try:
-        torch.compile(Scaled(), backend="eager")(torch.ones(1, 2))
-    except RuntimeError as error:
-        pytest.skip(f"torch {torch.__version__} has no torch.compile here: {error}")
+def _afresh(torch_compiles):
     torch.compiler.reset()
     compiled.clear()
 

@@ -41,15 +41,7 @@ def compiled_in_place() -> torch.nn.Module:
     return module
 
 
-@pytest.fixture
-def _compiles():
-    try:
-        torch.compile(Scaled(), backend="eager")(torch.ones(1, 2))
-    except RuntimeError as error:
-        pytest.skip(f"torch {torch.__version__} has no torch.compile here: {error}")
-
-
-@pytest.mark.usefixtures("_compiles")
+@pytest.mark.usefixtures("torch_compiles")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("saved", [Scaled, compiled])
 @pytest.mark.parametrize("factory", ["helpers:Scaled", "test_weights:compiled", "test_weights:compiled_in_place"])

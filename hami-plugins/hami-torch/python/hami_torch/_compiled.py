@@ -9,7 +9,8 @@ from typing import Any
 import hami
 
 from hami_torch._torch import torch
-from hami_torch._weights import COMPILED
+
+ORIGINAL = "_orig_mod"  # where what torch.compile gave has the module; the names in its state dict begin with it
 
 
 def is_compiled(program: object) -> bool:
@@ -34,7 +35,7 @@ def refuse_own_graphs(program: object, owner: str) -> None:
 def _parts(program: object) -> Iterator[Any]:
     """Yield each part that torch.compile made, as a whole or in place."""
     for part in program.modules() if isinstance(program, torch.nn.Module) else ():
-        made = part if hasattr(part, COMPILED) else getattr(part, "_compiled_call_impl", None)
+        made = part if hasattr(part, ORIGINAL) else getattr(part, "_compiled_call_impl", None)
         if made is not None:
             yield made
 

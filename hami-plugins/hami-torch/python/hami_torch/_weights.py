@@ -7,9 +7,8 @@ from typing import Any
 
 import hami
 
+from hami_torch._compiled import ORIGINAL
 from hami_torch._torch import torch
-
-COMPILED = "_orig_mod"  # where what torch.compile gave has the module; so the names in its state dict begin
 
 
 def load_weights(module: torch.nn.Module, path: str, factory: str, owner: str) -> None:
@@ -20,9 +19,9 @@ def load_weights(module: torch.nn.Module, path: str, factory: str, owner: str) -
     read = _reader_of_safetensors(path, owner) if path.endswith(".safetensors") else _state_dict
     try:
         weights = read(path)
-        below = getattr(module, COMPILED, module)
+        below = getattr(module, ORIGINAL, module)
         if isinstance(weights, MutableMapping):
-            torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(weights, f"{COMPILED}.")
+            torch.nn.modules.utils.consume_prefix_in_state_dict_if_present(weights, f"{ORIGINAL}.")
             _name_what_is_shared(weights, below.state_dict())
         below.load_state_dict(weights)
     except Exception as error:  # unpickling, safetensors and load_state_dict raise what they like

@@ -130,7 +130,7 @@ class TorchModel(TensorBackend):
         assert self._program is not None
         if not is_compiled(self._program.call):
             return [max(sizes, default=self.rows or self._program.rows or 1)]
-        return sorted(sizes)[:-3:-1] if sizes else [1, max(2, self.rows or 1)]
+        return sorted(sizes, reverse=True)[:2] if sizes else [1, max(2, self.rows or 1)]
 
     def min(self) -> int | None:
         return self._program.rows if self._program else None
