@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +14,8 @@ import pytest
 import torch
 from helpers import Scaled, message
 
-from hami_torch._compiled import is_compiled, refuse_own_graphs
+from hami_torch import _compiled
+from hami_torch._compiled import CompiledModule, is_compiled, refuse_own_graphs
 from hami_torch._program import Program
 from hami_torch.torch_model import TorchModel
 
@@ -68,6 +72,110 @@ def test_requests_find_it_compiled_for_any_number_of_rows(pipe, factory):
     for rows in (1, 2, 3, 7, 64):
         served({"data": torch.ones(rows, 2), "request_size": rows})
     assert len(compiled) == 2  # for one row, and for any number
+
+
+@pytest.mark.parametrize(("made", "turns"), [(whole, True), (in_place, True), (a_part, True), (Scaled, False)])
+def test_what_is_compiled_takes_turns(made, turns):
+    assert isinstance(Program(made()).run, CompiledModule) is turns
+
+
+def test_runs_with_input_that_was_met_overlap():
+    both = threading.Barrier(2)
+    alone = True
+    run = CompiledModule(lambda x: None if alone else both.wait(10))
+    run(torch.ones(2))
+    alone = False
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(run, [torch.ones(2)] * 2)) == [0, 1]
+
+
+class Door:
+    """A lock that tells when somebody has it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._passed = threading.Semaphore(0)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._passed.release()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def wait(self) -> None:
+        """Return when one more has it."""
+        assert self._passed.acquire(timeout=10)
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        {"x": torch.ones(3)},
+        {"x": torch.ones(2, dtype=torch.float64)},
+        {"x": torch.ones(4)[::2]},
+        {"x": torch.ones(2).to_sparse()},
+        {"other": torch.ones(2)},
+    ],
+    ids=["shape", "dtype", "strides", "layout", "name"],
+)
+def test_a_run_with_new_input_is_alone(monkeypatch, new):
+    events, waits, met = [], threading.Event(), torch.zeros(2)
+
+    def call(**named: torch.Tensor) -> None:
+        name = "met" if named.get("x") is met else "new"
+        events.append(f"{name} begins")
+        if len(events) == 3:
+            waits.wait(10)
+        events.append(f"{name} ends")
+
+    run = CompiledModule(call)
+    run(x=met)
+    monkeypatch.setattr(_compiled._turns, "_door", door := Door())
+    with ThreadPoolExecutor(3) as threads:
+        asked = []
+        for given in ({"x": met}, new):
+            asked.append(threads.submit(run, **given))
+            door.wait()
+        asked.append(threads.submit(run, x=met))
+        waits.set()
+    assert [each.result() for each in asked] == [None] * 3
+    assert events == [f"{name} {what}" for name in ("met", "met", "new", "met") for what in ("begins", "ends")]
+
+
+def test_turns_go_on_after_a_run_that_failed():
+    def call(x: torch.Tensor) -> int:
+        if not x.any():
+            raise ValueError("zeros")
+        return len(x)
+
+    run = CompiledModule(call)
+    for zeros in (torch.zeros(2), torch.zeros(3)):  # met after the first, and never
+        with pytest.raises(ValueError, match="zeros"):
+            run(zeros)
+        assert run(torch.ones(2)) == 2
+    with pytest.raises(ValueError, match="zeros"):
+        run(torch.zeros(2))
+    assert run(torch.ones(5)) == 5
+
+
+def test_inputs_met_long_ago_are_forgotten(monkeypatch):
+    monkeypatch.setattr(_compiled, "_MOST_KEPT", 3)
+    run = CompiledModule(len)
+    assert [run(torch.ones(rows)) for rows in range(8)] == list(range(8))
+    assert len(run._met) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_does_not_wait_for_those_who_run_in_its_parent():
+    with _compiled._turns.together():
+        child = os.fork()
+        if not child:
+            signal.alarm(10)
+            with _compiled._turns.alone():
+                os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
-"""Modules that torch.compile made, and which of them the threads of a pipe can run."""
+"""Modules that torch.compile made: which of them the threads of a pipe can run, and when one must run alone."""
 
 from __future__ import annotations
 
+import os
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import hami
@@ -11,6 +14,73 @@ import hami
 from hami_torch._torch import torch
 
 ORIGINAL = "_orig_mod"  # where what torch.compile gave has the module; the names in its state dict begin with it
+_MOST_KEPT = 4096  # inputs that a module has met; more than that are forgotten and met again
+
+
+class _Turns:
+    """Many run at once, or one alone; whoever comes while one waits for that comes after it."""
+
+    def __init__(self) -> None:
+        self._door = threading.Lock()  # passed by all, held by the one that is alone
+        self._left = threading.Condition()  # guards _inside
+        self._inside = 0
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        with self._door, self._left:
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._left:
+                self._inside -= 1
+                self._left.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._door:
+            with self._left:
+                self._left.wait_for(lambda: not self._inside)
+            yield
+
+
+_turns = _Turns()  # of all compiled modules: torch traces for the whole process
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_turns.__init__)  # those inside stay in the parent
+
+
+class CompiledModule:
+    """Call what torch.compile made, alone in the process with input that it may be compiled for.
+
+    While torch compiles, it refuses other threads that run compiled modules, and with some versions they would find
+    weights without values.
+    """
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+        self._met: set[tuple[Any, ...]] = set()
+
+    def __call__(self, *given: torch.Tensor, **named: torch.Tensor) -> Any:
+        key = (
+            torch.is_inference_mode_enabled(),
+            *map(_kind, given),
+            *zip(named, map(_kind, named.values()), strict=True),
+        )
+        if key in self._met:
+            with _turns.together():
+                return self._call(*given, **named)
+        with _turns.alone():
+            output = self._call(*given, **named)
+            if len(self._met) == _MOST_KEPT:
+                self._met.clear()
+            self._met.add(key)
+            return output
+
+
+def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return of a tensor what torch asks to know whether what it compiled goes with it, and more."""
+    strides = tensor.stride() if tensor.layout == torch.strided else tensor.layout
+    return tensor.shape, strides, tensor.dtype, tensor.is_inference()
 
 
 def is_compiled(program: object) -> bool:

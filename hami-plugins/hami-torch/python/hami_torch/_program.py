@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import hami
 
-from hami_torch._compiled import refuse_own_graphs
+from hami_torch._compiled import CompiledModule, is_compiled, refuse_own_graphs
 from hami_torch._device import synchronize
 from hami_torch._tensor import each_tensor
 from hami_torch._torch import torch
@@ -38,10 +38,10 @@ class Source(NamedTuple):
 
 
 class Program:
-    """Something to call with tensors; `rows` is the number of rows it takes if that is fixed, `most` the most.
+    """Something to `run` with tensors, `call` before it was made fit for threads.
 
-    `ran`: it ran to its end once; `writes`: it was seen to write to its input. It is given copies before the one, and
-    from the other on.
+    `rows` is the number of rows it takes if that is fixed, `most` the most. `ran`: it ran to its end once; `writes`: it
+    was seen to write to its input. It is given copies before the one, and from the other on.
     """
 
     ran = False
@@ -49,6 +49,8 @@ class Program:
 
     def __init__(self, call: Callable[..., Any], rows: int | None = None, most: int | None = None) -> None:
         self.call = call
+        self.compiles = is_compiled(call)
+        self.run = CompiledModule(call) if self.compiles else call
         self.rows = rows
         self.most = most
         held = (*call.parameters(), *call.buffers()) if isinstance(call, torch.nn.Module) else ()

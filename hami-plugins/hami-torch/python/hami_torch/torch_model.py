@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 import hami
 
 from hami_torch._batch import Feed, Inputs, feed_of, run_groups, run_together, versions
-from hami_torch._compiled import is_compiled
 from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
@@ -128,7 +127,7 @@ class TorchModel(TensorBackend):
         always for one row by itself.
         """
         assert self._program is not None
-        if not is_compiled(self._program.call):
+        if not self._program.compiles:
             return [max(sizes, default=self.rows or self._program.rows or 1)]
         return sorted(sizes, reverse=True)[:2] if sizes else [1, max(2, self.rows or 1)]
 
@@ -174,7 +173,7 @@ class TorchModel(TensorBackend):
         tensors = [*given, *named.values()]
         before = versions(tensors)
         try:
-            output = program.call(*given, **named)
+            output = program.run(*given, **named)
             program.ran = True
             return program.given_away(output)
         finally:
