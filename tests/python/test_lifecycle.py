@@ -64,6 +64,38 @@ def test_a_backend_that_does_not_come_back_is_abandoned_with_a_warning_that_name
     assert cls.seen == [[1]]
 
 
+def test_a_pipe_that_cannot_be_made_does_not_wait_for_ever_for_what_was_made_of_it() -> None:
+    before = threads_of_process()
+    go_on = threading.Event()
+    closed: list[bool] = []
+
+    class HeldUp(hami.Backend):
+        def forward(self, batch: list[Any]) -> None: ...
+
+        def close(self) -> None:
+            closed.append(go_on.wait(PATIENCE))
+
+    class Fails(hami.Backend):
+        def init(self, options: Any) -> None:
+            raise ValueError("no model")
+
+        def forward(self, batch: list[Any]) -> None: ...
+
+    hami.register("TestHeldUp")(HeldUp)
+    hami.register("TestFails")(Fails)
+    with pytest.raises(ValueError, match="no model") as raised:
+        hami.pipe({"first": {"backend": "TestHeldUp"}, "second": {"backend": "TestFails"}})
+    if sys.version_info >= (3, 11):
+        assert raised.value.__notes__ == [
+            'in init of TestFails, node "second", TestHeldUp of node "first" did not come back from its close and was '
+            "abandoned"
+        ]
+    assert closed == []
+    go_on.set()
+    assert threads_end(before)
+    assert closed == [True]
+
+
 def test_pipes_that_were_closed_or_forgotten_leave_no_thread() -> None:
     each(lambda number: number + 1, "TestAddOne")
     each(lambda number: number + 1, "TestAny", thread="any")

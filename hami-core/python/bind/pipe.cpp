@@ -11,6 +11,7 @@
 #include "listener.hpp"
 #include "pipe/pipe_state.hpp"
 #include "registry/background_thread.hpp"
+#include "registry/pipe_context.hpp"
 #include "time.hpp"
 #include "values.hpp"
 
@@ -59,8 +60,6 @@ void wait_inside(const py::object& capsule) {
 
 class PyPipe {
  public:
-  static constexpr Nanoseconds kPatience = 10'000'000'000;
-
   explicit PyPipe(const PipeConfig& config) {
     const ReleaseGil released;
     state_ = PipeState::build(config);
@@ -70,12 +69,12 @@ class PyPipe {
     if (!state_ || state_->closed()) return;
     const ReleaseGil released;
     if (!Worker::on_some_worker()) {
-      state_->close(kPatience);
+      state_->close(PipeContext::kClosePatience);
       return;
     }
     // The last reference went on a thread that cannot join itself. One that is kept would be missing in a fork.
     const auto closer = std::make_shared<Worker>("hami-closer");
-    closer->post([closer, state = state_] { state->close(kPatience); });
+    closer->post([closer, state = state_] { state->close(PipeContext::kClosePatience); });
   }
 
   // One request. Raises its error, after which it has no `result`. With an event it returns at once.

@@ -52,7 +52,16 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   if (!problems.empty()) throw PlanProblems{std::move(problems)};
   std::shared_ptr<PipeState> state(new PipeState, &PipeState::discard);
   state->plan_ = std::move(plan);
-  state->make();
+  try {
+    state->make();
+  } catch (...) {
+    Error error = current_error();
+    if (state->context_->left()) throw error;  // the init that was left has the pipe, and ends it
+    state->destroy();
+    for (const std::string& name : state->context_->take_abandoned())
+      error = error.with_note(name + " did not come back from its close and was abandoned");
+    throw error;
+  }
   state->plan_.reset();
   return state;
 }
@@ -74,6 +83,7 @@ void PipeState::make() {
   interpreter_->make(*plan_, context_);
   entry_ = interpreter_->entrypoint();
   context_->check_expected();
+  context_->set_opened();
   quick_ = context_->quick() && entry_->is_asynchronous();
 }
 

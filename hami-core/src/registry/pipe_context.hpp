@@ -102,9 +102,11 @@ class PipeContext {
   void leave(std::shared_ptr<void> counted) noexcept { left_ = std::move(counted); }
   bool left() const noexcept { return left_ != nullptr; }
 
-  // When a close must be through; kNever while the pipe is open.
-  Nanoseconds close_until() const noexcept { return close_until_; }
+  // When a close must be through; kNever while the pipe is open. What was made before a pipe failed to open has so long.
+  static constexpr Nanoseconds kClosePatience = 10'000'000'000;
+  Nanoseconds close_until() const noexcept { return opened_ ? close_until_.load() : after(kClosePatience); }
   void set_close_until(Nanoseconds until) noexcept { close_until_ = until; }
+  void set_opened() noexcept { opened_ = true; }
 
   void report_abandoned(std::string what);
   std::vector<std::string> take_abandoned();
@@ -123,6 +125,7 @@ class PipeContext {
   Nanoseconds timeout_ = kNever;
   bool quick_ = true;
   std::weak_ptr<void> pipe_;
+  std::atomic<bool> opened_{false};
   std::atomic<Nanoseconds> close_until_{kNever};
   const Ref<Request> origin_ = make_counted<Request>();
   RequestStore store_;
