@@ -75,6 +75,30 @@ def test_ctrl_c_in_a_caller_held_up_by_a_full_queue(call: str) -> None:
     process.stdout.close()
 
 
+@pytest.mark.parametrize("timeout", ["None", "3600"])
+def test_ctrl_c_in_a_close_that_waits(timeout: str) -> None:
+    note = 'in close of Slow of node "default", which did not come back and was abandoned'
+    script = f"""
+        pipe = hami.pipe("Slow")
+        future = pipe.submit({{"data": 1}})
+        started.wait()
+
+        def interrupt():
+            while not pipe.closed:
+                time.sleep(0.0005)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        import os, signal
+        threading.Thread(target=interrupt).start()
+        try:
+            pipe.close({timeout})
+        except KeyboardInterrupt as error:
+            print(type(future.exception()).__name__, *getattr(error, "__notes__", [{note!r}]), sep="; ")
+        pipe.close()
+    """
+    check_clean(run_script(slow(3600, script)), f"PipeClosed; {note}")
+
+
 def test_ctrl_c_while_an_instance_is_initialised_begins_no_other() -> None:
     begun: list[str] = []
     closed = threading.Event()

@@ -35,6 +35,28 @@ def test_the_interpreter_ends_although_a_backend_does_not() -> None:
     assert done.stdout == ""
 
 
+def test_ctrl_c_while_the_interpreter_ends_closes_all_pipes_at_once() -> None:
+    script = """
+        pipes = [hami.pipe("Slow"), hami.pipe("Slow")]
+        for pipe in pipes:
+            pipe.submit({"data": 1})
+
+        def interrupt():
+            while not any(pipe.closed for pipe in pipes):
+                time.sleep(0.0005)
+            os.kill(os.getpid(), signal.SIGINT)
+            while not all(pipe.closed for pipe in pipes):
+                time.sleep(0.0005)
+            print("both", flush=True)
+
+        import os, signal
+        threading.Thread(target=interrupt, daemon=True).start()
+    """
+    done = run_script(slow(3600, script))
+    assert (done.returncode, done.stdout) == (0, "both\n")
+    assert "KeyboardInterrupt" not in done.stderr
+
+
 def test_the_interpreter_ends_while_daemon_threads_wait_for_their_requests() -> None:
     script = """
         pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
@@ -152,7 +174,7 @@ def test_close_at_exit_goes_on_where_warnings_are_errors() -> None:
         other = hami.pipe("Slow")
         import hami._pipe
         close = hami.Pipe.close
-        hami.Pipe.close = lambda self: close(self, 0)
+        hami.Pipe.close = lambda self, timeout: close(self, 0)
     """
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", slow(3600, script)], capture_output=True, text=True, timeout=PATIENCE

@@ -67,11 +67,15 @@ class PyPipe {
   // A pipe that nobody closed ends like one that was: what was submitted is finished.
   ~PyPipe() {
     if (!state_ || state_->closed()) return;
-    const ReleaseGil released;
     if (!Worker::on_some_worker()) {
-      state_->close(PipeContext::kClosePatience);
+      try {
+        close_within(PipeContext::kClosePatience);
+      } catch (py::error_already_set& raised) {
+        if (!raise_later(raised)) raised.discard_as_unraisable("the end of a hami.Pipe");
+      }
       return;
     }
+    const ReleaseGil released;
     // The last reference went on a thread that cannot join itself. One that is kept would be missing in a fork.
     const auto closer = std::make_shared<Worker>("hami-closer");
     closer->post([closer, state = state_] { state->close(PipeContext::kClosePatience); });
@@ -146,11 +150,7 @@ class PyPipe {
     return answer;
   }
 
-  std::vector<std::string> close(const py::object& timeout) {
-    const Nanoseconds patience = from_seconds(timeout);
-    const ReleaseGil released;
-    return state_->close(patience);
-  }
+  std::vector<std::string> close(const py::object& timeout) { return close_within(from_seconds(timeout)); }
 
   bool closed() const { return state_->closed(); }
 
@@ -186,6 +186,16 @@ class PyPipe {
   }
 
  private:
+  std::vector<std::string> close_within(Nanoseconds patience) {
+    std::vector<std::string> abandoned;
+    {
+      const ReleaseGil released;
+      abandoned = state_->close(patience);
+    }
+    if (const auto interrupted = take_kept_interrupt()) raise(with_abandoned(*interrupted, abandoned));
+    return abandoned;
+  }
+
   struct Entered {
     Dict dict;
     Ref<Event> event;  // null: somebody waits

@@ -122,8 +122,8 @@ class Pipe:
     def close(self, timeout: float | None = 10.0) -> None:
         """Take nothing more, finish what is open, end all threads and free the backends.
 
-        What is not finished after `timeout` seconds (None: no limit) fails with PipeClosed. A backend that does not
-        come back is abandoned with a RuntimeWarning that names it.
+        What is not finished after `timeout` seconds (None: no limit), or when Ctrl-C comes, fails with PipeClosed. A
+        backend that does not come back is abandoned with a RuntimeWarning that names it.
         """
         abandoned = self._core.close(timeout)
         if abandoned:
@@ -274,17 +274,20 @@ _program_ends = False
 def _close_all() -> None:
     global _program_ends
     _program_ends = True
+    patience = 10.0
     for pipe in list(_open_pipes):
         try:
-            pipe.close()
+            pipe.close(patience)
+        except KeyboardInterrupt:  # somebody has less
+            patience = 0.0
         except Exception:  # a warning that is an error here, say: the others are closed all the same
             import traceback
 
             traceback.print_exc()
     from contextlib import suppress
 
-    with suppress(KeyboardInterrupt):  # somebody has less patience
-        _core.wait_for_left_inits(10.0)
+    with suppress(KeyboardInterrupt):
+        _core.wait_for_left_inits(patience)
 
 
 def _stay_if_the_program_ends() -> None:

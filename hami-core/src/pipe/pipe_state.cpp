@@ -5,6 +5,7 @@
 
 #include "base/blocking.hpp"
 #include "base/fork.hpp"
+#include "base/waiting.hpp"
 #include "container/containers.hpp"
 #include "lang/params.hpp"
 #include "registry/running.hpp"
@@ -55,12 +56,10 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   try {
     state->make();
   } catch (...) {
-    Error error = current_error();
+    const Error error = current_error();
     if (state->context_->left()) throw error;  // the init that was left has the pipe, and ends it
     state->destroy();
-    for (const std::string& name : state->context_->take_abandoned())
-      error = error.with_note(name + " did not come back from its close and was abandoned");
-    throw error;
+    throw with_abandoned(error, state->context_->take_abandoned());
   }
   state->plan_.reset();
   return state;
@@ -279,8 +278,7 @@ bool PipeState::owns_this_thread() noexcept {
 std::vector<std::string> PipeState::end(Nanoseconds patience) {
   const std::shared_ptr<PipeState> self = shared_from_this();
   const auto drained = [&] { return !first_ && starting_ == 0; };
-  wait_until(patience, drained);
-  const Nanoseconds until = std::max(patience, after(kGrace));
+  const Nanoseconds until = wait_until(patience, drained) ? std::max(patience, after(kGrace)) : after(kGrace);
   context_->set_close_until(until);
   context_->origin()->abandon();
   for (const Ref<Call>& call : open_calls()) call->give_up(Error(ErrorCode::kPipeClosed, "the pipe was closed"));
@@ -308,11 +306,18 @@ std::vector<std::string> PipeState::end(Nanoseconds patience) {
 
 template <class Condition>
 bool PipeState::wait_until(Nanoseconds until, Condition condition) {
-  BlockingScope blocking;
-  std::unique_lock lock(mutex_);
-  if (until != kNever) return drained_.wait_until(lock, to_time_point(until), condition);
-  drained_.wait(lock, condition);
-  return true;
+  try {
+    return wait_for(mutex_, drained_, until, condition);
+  } catch (const Error& error) {  // half closed is no way to leave
+    keep_interrupt(error);
+    return false;
+  }
+}
+
+Error with_abandoned(Error error, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    error = error.with_note("close of " + name + ", which did not come back and was abandoned");
+  return error;
 }
 
 void register_core() {

@@ -26,6 +26,9 @@ struct PlanProblems {
 // Puts the core's own classes into the registry. Before the first pipe; more than once does no harm.
 void register_core();
 
+// The error with a note for each of what was abandoned by a close.
+Error with_abandoned(Error error, const std::vector<std::string>& names);
+
 class PipeState : public std::enable_shared_from_this<PipeState> {
  public:
   // Throws PlanProblems, or the Error of the backend that could not be initialised.
@@ -41,6 +44,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   // Takes nothing more, finishes what is open until the time is up, then fails it, and ends all threads. Gives what
   // did not come back: it is abandoned, and its memory is never freed.
   // On a thread of the pipe itself (a callback) it returns at once, and the rest happens when the thread has come back.
+  // Who is interrupted has no patience left; the interrupt is kept.
   std::vector<std::string> close(Nanoseconds timeout);
   bool closed() const noexcept { return closing_.load(std::memory_order_relaxed); }
 
