@@ -93,7 +93,10 @@ TEST_CASE("the outcomes of a batch are told together to those who hear of them i
 TEST_CASE("the lock of a language is let go for who does work of his own when he is told") {
   struct Told final : Sink {
     explicit Told(bool calls) : calls_(calls) {}
-    void done(Request* const*, std::size_t) noexcept override { held = telling - told; }
+    Sleeper* done(Request* const*, std::size_t) noexcept override {
+      held = telling - told;
+      return nullptr;
+    }
     bool calls_back() const noexcept override { return calls_; }
     int held = -1;
 

@@ -23,18 +23,19 @@ class Parts final : public Sink {
 
   const std::vector<Ref<Request>>& requests() const noexcept { return requests_; }
 
-  void done(Request* const* requests, std::size_t count) noexcept override {
+  Sleeper* done(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i)
       if (!requests[i]->alive() || !requests[i]->dict.contains(kResult)) give_up();
     {
       std::lock_guard lock(mutex_);
       remaining_ -= count;
-      if (remaining_ > 0) return;
+      if (remaining_ > 0) return nullptr;
     }
     gather();
     std::vector<Ref<Request>>().swap(requests_);  // parts and sink hold each other
     Request* outer = outer_.get();
     finish(Batch(&outer, 1));
+    return nullptr;
   }
 
  private:

@@ -25,7 +25,7 @@ class Unattended final : public Sink {
  public:
   explicit Unattended(std::string sender) : sender_(std::move(sender)) {}
 
-  void done(Request* const* requests, std::size_t count) noexcept override {
+  Sleeper* done(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i) {
       if (requests[i]->alive()) continue;
       {
@@ -37,6 +37,7 @@ class Unattended final : public Sink {
       }
       log(sender_, requests[i]->error->message());
     }
+    return nullptr;
   }
 
   // Once it has been posted: why it was refused.

@@ -18,7 +18,7 @@ class Replies final : public Sink {
     Ref<Event> event;
   };
 
-  void done(Request* const* requests, std::size_t count) noexcept override {
+  Sleeper* done(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i) {
       Request& copy = *requests[i];
       Event& event = *static_cast<Address&>(*copy.owner).event;
@@ -28,6 +28,7 @@ class Replies final : public Sink {
       else
         event.fail(copy.error ? *copy.error : Error(ErrorCode::kNoResult, "the reposted request was left without `result`"));
     }
+    return nullptr;
   }
 };
 

@@ -68,7 +68,7 @@ class States final : public Sink {
     start(std::move(ready), how);
   }
 
-  void done(Request* const* requests, std::size_t count) noexcept override {
+  Sleeper* done(Request* const* requests, std::size_t count) noexcept override {
     Requests next;
     for (std::size_t i = 0; i < count; ++i) leave(*requests[i], next);
     finish(Batch(requests, count));
@@ -76,6 +76,7 @@ class States final : public Sink {
       here->next.insert(here->next.end(), next.begin(), next.end());
     else
       start(std::move(next), Inline::kQuick);
+    return nullptr;
   }
 
  private:

@@ -5,7 +5,6 @@
 #include <atomic>
 
 #include "base/spin.hpp"
-#include "base/waiting.hpp"
 #include "pipe/pipe_state.hpp"
 #include "registry/running.hpp"
 
@@ -46,7 +45,7 @@ const Error* Call::error(std::size_t index) const noexcept {
 }
 
 bool Call::complete() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(sleeper_.mutex);
   return remaining_ == 0;
 }
 
@@ -58,11 +57,12 @@ void Call::settle(Slot& slot, std::optional<Error> error) noexcept {
   if (ask_) ask_->answered();
 }
 
-void Call::done(Request* const* requests, std::size_t count) noexcept {
+Sleeper* Call::done(Request* const* requests, std::size_t count) noexcept {
   const Ref<Call> self(this);  // who waits may let go of it before it is notified
   bool last = false;
+  bool asleep = false;
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(sleeper_.mutex);
     for (std::size_t i = 0; i < count; ++i) {
       Slot& slot = slots_[requests[i]->index];
       requests[i]->sink = {};  // they hold each other
@@ -72,8 +72,12 @@ void Call::done(Request* const* requests, std::size_t count) noexcept {
       settle(slot, requests[i]->error);
       last = remaining_ == 0;
     }
+    asleep = sleeper_.asleep();
   }
-  if (last) completed();
+  if (!last) return nullptr;
+  const bool left = asleep && !on_complete_;
+  completed(left ? Waking::kLeft : Waking::kHere);
+  return left ? &sleeper_ : nullptr;
 }
 
 bool Call::give_up(const Error& error) noexcept {
@@ -81,7 +85,7 @@ bool Call::give_up(const Error& error) noexcept {
   bool any = false;
   bool last = false;
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(sleeper_.mutex);
     for (Slot& slot : slots_) {
       if (slot.settled) continue;
       slot.request->abandon();
@@ -90,7 +94,7 @@ bool Call::give_up(const Error& error) noexcept {
       last = remaining_ == 0;
     }
   }
-  if (last) completed();
+  if (last) completed(Waking::kHere);
   return any;
 }
 
@@ -99,7 +103,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
   Nanoseconds next = kNever;
   bool last = false;
   {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(sleeper_.mutex);
     for (Slot& slot : slots_) {
       if (slot.settled) continue;
       if (slot.request->deadline > moment) {
@@ -111,14 +115,14 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
       last = remaining_ == 0;
     }
   }
-  if (last) completed();
+  if (last) completed(Waking::kHere);
   return next;
 }
 
 // Every reference to the requests' dicts of others is gone or harmless; the caller may read the outcomes. Without the
 // lock: a thread that is woken while it is held goes back to sleep at once.
-void Call::completed() noexcept {
-  changed_.notify_all();
+void Call::completed(Waking waking) noexcept {
+  if (waking == Waking::kHere) sleeper_.wake();
   pipe_->close_call(*this);
   if (!on_complete_) return;
   forget_deadlines();
@@ -146,7 +150,7 @@ void Call::wait() {
   while (!complete()) {
     const Nanoseconds until = next_deadline_;
     try {
-      if (wait_for(mutex_, changed_, until, [&] { return remaining_ == 0; }, look)) return;
+      if (sleeper_.wait(until, [&] { return remaining_ == 0; }, look)) return;
     } catch (const Error& error) {
       give_up(error);
       throw;
@@ -171,7 +175,7 @@ void Call::wait_inside() {
   }
   // The pool's threads may all wait for what the instances do that wait for this. Who may leave early waits for a thread.
   if (next_deadline_ == kNever) pipe_->help(*this);
-  wait_for(mutex_, changed_, kNever, [&] { return remaining_ == 0; });
+  sleeper_.wait(kNever, [&] { return remaining_ == 0; }, [] {});
 }
 
 }  // namespace hami

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/sleeper.hpp"
 #include "registry/waits.hpp"
 
 namespace hami {
@@ -34,7 +33,7 @@ class Call final : public Sink {
   // would close a circle of calls, for which this one is given up. Elsewhere it returns at once. Throws if interrupted.
   void wait_inside();
 
-  void done(Request* const* requests, std::size_t count) noexcept override;
+  Sleeper* done(Request* const* requests, std::size_t count) noexcept override;
   bool only_wakes() const noexcept override { return true; }
   bool calls_back() const noexcept override { return calls_back_; }
   // Gives every request that has none this outcome; what its backends still do for it is discarded.
@@ -53,7 +52,8 @@ class Call final : public Sink {
   };
 
   void settle(Slot& slot, std::optional<Error> error) noexcept;  // under mutex_
-  void completed() noexcept;
+  enum class Waking { kHere, kLeft };
+  void completed(Waking waking) noexcept;
   void watch_deadlines();  // lets the pipe's timer fail what is late, for callers that do not wait on a thread
   void forget_deadlines() noexcept;
 
@@ -63,8 +63,7 @@ class Call final : public Sink {
   OnComplete on_complete_;
   const Ref<Ask> ask_;
   Nanoseconds next_deadline_ = kNever;  // set before the start
-  mutable std::mutex mutex_;  // guards the outcomes in slots_, and remaining_
-  std::condition_variable changed_;
+  Sleeper sleeper_;  // its mutex guards the outcomes in slots_, and remaining_
   std::size_t remaining_;
   std::atomic<bool> launched_{false};     // a thread runs it that can wait
   std::atomic<bool> has_to_wait_{false};  // for such a thread

@@ -19,10 +19,11 @@ class Waiter final : public Sink {
  public:
   explicit Waiter(std::size_t count) : remaining_(count) {}
 
-  void done(Request* const*, std::size_t count) noexcept override {
+  Sleeper* done(Request* const*, std::size_t count) noexcept override {
     std::lock_guard lock(mutex_);
     remaining_ -= count;
     if (remaining_ == 0) changed_.notify_all();
+    return nullptr;
   }
 
   void wait() {

@@ -82,17 +82,23 @@ bool only_wakes(Batch batch) noexcept {
 
 void finish(Batch batch) noexcept {
   std::optional<Telling> telling;
+  std::vector<Sleeper::Held> asleep;
   for (std::size_t first = 0; first < batch.size();) {
     std::size_t last = first + 1;
     while (last < batch.size() && batch[last].sink.get() == batch[first].sink.get()) ++last;
     const Ref<Sink> sink = batch[first].sink;  // outlives the requests that it lets go
+    if (!sink->only_wakes() || sink->calls_back()) Sleeper::wake_all(asleep);  // it may do work of its own
     if (!sink->calls_back())
-      telling.reset();  // it may do work of its own
+      telling.reset();  // the same
     else if (!telling && last < batch.size())
       telling.emplace();
-    sink->done(batch.begin() + first, last - first);
+    if (Sleeper* const sleeper = sink->done(batch.begin() + first, last - first)) {
+      if (asleep.empty()) asleep.reserve(batch.size());
+      asleep.push_back({Ref<Counted>(sink.get()), sleeper});
+    }
     first = last;
   }
+  Sleeper::wake_all(asleep);
 }
 
 }  // namespace hami

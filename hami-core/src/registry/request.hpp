@@ -10,6 +10,7 @@
 #include "base/counted.hpp"
 #include "base/dict.hpp"
 #include "base/error.hpp"
+#include "base/sleeper.hpp"
 
 namespace hami {
 
@@ -18,7 +19,8 @@ class Request;
 // Who waits for requests. Called once for each request, on the thread that finished it, without any lock held.
 class Sink : public Counted {
  public:
-  virtual void done(Request* const* requests, std::size_t count) noexcept = 0;
+  // Returns the thread that sleeps for them if the caller is to wake it, with others; else null.
+  virtual Sleeper* done(Request* const* requests, std::size_t count) noexcept = 0;
   // True if `done` wakes somebody and does no work of its own.
   virtual bool only_wakes() const noexcept { return false; }
   // True if it calls back into the language that the request came from.

@@ -78,7 +78,7 @@ class Router final : public Sink {
     hops.go(targets_);
   }
 
-  void done(Request* const* requests, std::size_t count) noexcept override {
+  Sleeper* done(Request* const* requests, std::size_t count) noexcept override {
     Hops hops(targets_.size());
     for (std::size_t i = 0; i < count; ++i) {
       Run& run = *static_cast<Run*>(requests[i]->owner.get());
@@ -87,6 +87,7 @@ class Router final : public Sink {
       leave(run, hops);
     }
     hops.go(targets_);
+    return nullptr;
   }
 
  private:

@@ -1,0 +1,34 @@
+// Sleeper: who wakes whom.
+#include "base/sleeper.hpp"
+
+#include <utility>
+
+namespace hami {
+
+void Sleeper::wake_all(std::vector<Held>& all) noexcept {
+  // From the last on: whoever is woken has been told by then whom to wake.
+  for (std::size_t i = all.size() / 2; i-- > 0;) {
+    Others others;
+    for (std::size_t side = 0; side < others.size(); ++side)
+      if (const std::size_t at = 2 * i + 1 + side; at < all.size()) others[side] = all[at];
+    if (all[i].sleeper->leave_to_it(others)) continue;
+    for (const Held& other : others)
+      if (other.sleeper) other.sleeper->wake();
+  }
+  if (!all.empty()) all[0].sleeper->wake();
+  all.clear();
+}
+
+bool Sleeper::leave_to_it(const Others& others) noexcept {
+  std::lock_guard lock(mutex);
+  if (asleep_) others_ = others;
+  return asleep_;
+}
+
+void Sleeper::wake_others(Others& others) noexcept {
+  others = std::exchange(others_, {});
+  for (const Held& other : others)
+    if (other.sleeper) other.sleeper->wake();
+}
+
+}  // namespace hami
