@@ -92,7 +92,10 @@ void finish(Batch batch) noexcept {
       telling.reset();  // the same
     else if (!telling && last < batch.size())
       telling.emplace();
-    if (Sleeper* const sleeper = sink->done(batch.begin() + first, last - first)) {
+    Sleeper* const sleeper = sink->done(batch.begin() + first, last - first);
+    if (sleeper && asleep.empty() && last == batch.size()) {
+      sleeper->wake();  // alone
+    } else if (sleeper) {
       if (asleep.empty()) asleep.reserve(batch.size());
       asleep.push_back({Ref<Counted>(sink.get()), sleeper});
     }
