@@ -25,10 +25,18 @@ bool Sleeper::leave_to_it(const Others& others) noexcept {
   return asleep_;
 }
 
+void Sleeper::leave(Others& others) noexcept {
+  std::lock_guard lock(mutex);
+  asleep_ = false;
+  wake_others(others);
+}
+
 void Sleeper::wake_others(Others& others) noexcept {
-  others = std::exchange(others_, {});
-  for (const Held& other : others)
-    if (other.sleeper) other.sleeper->wake();
+  for (std::size_t side = 0; side < others.size(); ++side) {
+    if (!others_[side].sleeper) continue;
+    others[side] = std::exchange(others_[side], {});
+    others[side].sleeper->wake();
+  }
 }
 
 }  // namespace hami

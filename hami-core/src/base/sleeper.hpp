@@ -29,20 +29,23 @@ class Sleeper {
   // As wait_for.
   template <class Ready, class Look>
   bool wait(Nanoseconds until, Ready ready, Look look) {
-    const bool nothing_holds_it_up = !may_be_interrupted();  // a signal's handler may take any time
+    const bool may_leave = may_be_interrupted();  // a signal's handler may take any time
     Others others;
-    const bool is_ready = wait_for(mutex, changed_, until, [&] {
-      const bool is = ready();
-      asleep_ = nothing_holds_it_up && !is;
-      if (is) wake_others(others);  // before the language's lock is taken back, which all of them want
-      return is;
-    }, look);
-    if (!is_ready) {
-      std::lock_guard lock(mutex);
-      asleep_ = false;
-      wake_others(others);
+    // The language's lock is taken back after it was asked for the last time.
+    const auto asked = [&] {
+      const bool is_ready = ready();
+      asleep_ = !is_ready && !may_leave && (until == kNever || now() < until);
+      if (!asleep_) wake_others(others);
+      return is_ready;
+    };
+    try {
+      if (wait_for(mutex, changed_, until, asked, look)) return true;
+    } catch (...) {
+      leave(others);
+      throw;
     }
-    return is_ready;
+    leave(others);
+    return false;
   }
 
   // Under the mutex. True: it sleeps, and once it is woken nothing holds it up, so that it may be among those of wake_all.
@@ -57,7 +60,8 @@ class Sleeper {
 
   // False: it does not sleep any more, and wakes nobody.
   bool leave_to_it(const Others& others) noexcept;
-  void wake_others(Others& others) noexcept;
+  void leave(Others& others) noexcept;
+  void wake_others(Others& others) noexcept;  // under the mutex; they stay until the caller lets them go
 
   std::condition_variable changed_;
   bool asleep_ = false;

@@ -11,6 +11,7 @@
 namespace hami {
 
 inline constexpr Nanoseconds kInterruptPoll = 50'000'000;
+inline constexpr Nanoseconds kLongestWait = 3'600'000'000'000;  // C++ libraries reckon with other clocks, and overflow
 // A moment that is always past: for calls that must not wait at all.
 inline constexpr Nanoseconds kNoWait = 0;
 
@@ -28,7 +29,7 @@ bool wait_for(std::mutex& mutex, std::condition_variable& changed, Nanoseconds u
         changed.wait(lock, ready);
         return true;
       }
-      const Nanoseconds step = std::min(until, now() + kInterruptPoll);
+      const Nanoseconds step = std::min(until, now() + (may_be_interrupted() ? kInterruptPoll : kLongestWait));
       if (changed.wait_until(lock, to_time_point(step), ready)) return true;
     }
     if (now() >= until) return false;
