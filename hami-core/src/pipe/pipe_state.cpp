@@ -56,8 +56,8 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   try {
     state->make();
   } catch (...) {
+    if (state->context_->left()) throw;  // the init that was left has the pipe, and ends it
     const Error error = current_error();
-    if (state->context_->left()) throw error;  // the init that was left has the pipe, and ends it
     state->destroy();
     throw with_abandoned(error, state->context_->take_abandoned());
   }

@@ -102,8 +102,9 @@ class PipeContext {
   void leave(std::shared_ptr<void> counted) noexcept { left_ = std::move(counted); }
   bool left() const noexcept { return left_ != nullptr; }
 
-  // When a close must be through; kNever while the pipe is open. What was made before a pipe failed to open has so long.
+  // How long a close may take where nobody says it.
   static constexpr Nanoseconds kClosePatience = 10'000'000'000;
+  // When a close must be through; kNever while the pipe is open. What was made of one that never opened has that long each.
   Nanoseconds close_until() const noexcept { return opened_ ? close_until_.load() : after(kClosePatience); }
   void set_close_until(Nanoseconds until) noexcept { close_until_ = until; }
   void set_opened() noexcept { opened_ = true; }

@@ -87,9 +87,9 @@ void finish(Batch batch) noexcept {
     std::size_t last = first + 1;
     while (last < batch.size() && batch[last].sink.get() == batch[first].sink.get()) ++last;
     const Ref<Sink> sink = batch[first].sink;  // outlives the requests that it lets go
-    if (!sink->only_wakes() || sink->calls_back()) Sleeper::wake_all(asleep);  // it may do work of its own
+    if (!sink->only_wakes() || sink->calls_back()) Sleeper::wake_all(asleep);  // what follows may take time
     if (!sink->calls_back())
-      telling.reset();  // the same
+      telling.reset();  // it may do work of its own
     else if (!telling && last < batch.size())
       telling.emplace();
     Sleeper* const sleeper = sink->done(batch.begin() + first, last - first);
