@@ -1,7 +1,7 @@
 // Behind hami/embed.h: the core's pipes for a program that has no Python.
 #include "hami/embed.h"
 
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "pipe/pipe_state.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"

@@ -13,7 +13,7 @@
 
 #include "pipe/pipe_state.hpp"
 #include "plugin/library.hpp"
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 
 using namespace hami;
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "pipe/pipe_state.hpp"
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 #include "registry/registry.hpp"
 
 namespace hami::testing {

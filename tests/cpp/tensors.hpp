@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
-#include "base/tensor.hpp"
-#include "base/tensor_elements.hpp"
+#include "value/error.hpp"
+#include "value/tensor.hpp"
+#include "value/tensor_elements.hpp"
 
 namespace hami::testing {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "lang/parse.hpp"
 
 using namespace hami;

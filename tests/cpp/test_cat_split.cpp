@@ -1,5 +1,5 @@
 // CatSplit, With and Repost: requests that share one run, borrow a backend, or send a copy elsewhere.
-#include "base/event.hpp"
+#include "sync/event.hpp"
 #include "pipes.hpp"
 
 using namespace hami;

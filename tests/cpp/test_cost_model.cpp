@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "schedule/cost_model.hpp"
+#include "schedule/service_time_model.hpp"
 
 using namespace hami;
 

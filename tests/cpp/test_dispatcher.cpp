@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "base/blocking.hpp"
+#include "sync/blocking.hpp"
 #include "pipes.hpp"
 
 using namespace hami;

@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/event.hpp"
-#include "base/waiting.hpp"
+#include "sync/event.hpp"
+#include "sync/waiting.hpp"
 
 using namespace hami;
 

@@ -6,9 +6,9 @@
 #include <limits>
 #include <thread>
 
-#include "base/blocking.hpp"
+#include "sync/blocking.hpp"
 #include "pipes.hpp"
-#include "registry/background_thread.hpp"
+#include "backend/dedicated_thread.hpp"
 
 using namespace hami;
 using namespace hami::testing;

@@ -1,8 +1,8 @@
 // How deep values nest: lists and dicts up to a limit, so that who recurses over them has the stack; events and queues without.
 #include <string>
 
-#include "base/event.hpp"
-#include "base/queue.hpp"
+#include "sync/event.hpp"
+#include "sync/queue.hpp"
 #include "pipes.hpp"
 #include "plugin_errors.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "lang/params.hpp"
 #include "lang/units.hpp"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/counted.hpp"
-#include "base/error.hpp"
-#include "base/queue.hpp"
+#include "value/error.hpp"
+#include "sync/queue.hpp"
 
 using namespace hami;
 

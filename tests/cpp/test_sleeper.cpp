@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/sleeper.hpp"
+#include "sync/parker.hpp"
 
 using namespace hami;
 

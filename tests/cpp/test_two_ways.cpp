@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "schedule/two_ways.hpp"
+#include "schedule/policy_trial.hpp"
 
 using namespace hami;
 

@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "base/dict.hpp"
-#include "base/error.hpp"
-#include "registry/request.hpp"
+#include "value/dict.hpp"
+#include "value/error.hpp"
+#include "request/request.hpp"
 
 using namespace hami;
 

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <thread>
 
-#include "base/error.hpp"
-#include "base/worker.hpp"
-#include "base/worker_pool.hpp"
+#include "value/error.hpp"
+#include "sync/worker.hpp"
+#include "sync/worker_pool.hpp"
 #include "pipes.hpp"
 
 using namespace hami;

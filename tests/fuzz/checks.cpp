@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "lang/parse.hpp"
 #include "pipe/pipe_state.hpp"
 #include "pipe/planner.hpp"

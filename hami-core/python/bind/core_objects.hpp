@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/counted.hpp"
-#include "base/event.hpp"
-#include "base/queue.hpp"
+#include "sync/event.hpp"
+#include "sync/queue.hpp"
 #include "gil.hpp"
 
 PYBIND11_DECLARE_HOLDER_TYPE(T, hami::Ref<T>, true)

@@ -1,7 +1,7 @@
 // Errors between Python and the core: a backend's own exception keeps its type and traceback.
 #pragma once
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "gil.hpp"
 
 namespace hami::bind {

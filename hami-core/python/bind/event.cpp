@@ -1,5 +1,5 @@
 // hami.Event.
-#include "base/event.hpp"
+#include "sync/event.hpp"
 
 #include <pybind11/stl.h>
 

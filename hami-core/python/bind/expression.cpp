@@ -3,7 +3,7 @@
 
 #include <pybind11/stl.h>
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "lang/parse.hpp"
 
 namespace py = pybind11;

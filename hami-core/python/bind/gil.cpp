@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/blocking.hpp"
-#include "base/error.hpp"
+#include "sync/blocking.hpp"
+#include "value/error.hpp"
 #include "base/fork.hpp"
 #include "errors.hpp"
 #include "telling.hpp"

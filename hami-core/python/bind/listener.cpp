@@ -2,7 +2,7 @@
 #include "listener.hpp"
 
 #include "answer.hpp"
-#include "base/blocking.hpp"
+#include "sync/blocking.hpp"
 #include "errors.hpp"
 #include "telling.hpp"
 #include "values.hpp"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <thread>
 
-#include "base/event.hpp"
+#include "sync/event.hpp"
 #include "gil.hpp"
 #include "pipe/call.hpp"
 

@@ -1,5 +1,5 @@
 // hami.Opaque: what a native plugin left in a request for another one, as Python passes it on.
-#include "base/value.hpp"
+#include "value/value.hpp"
 #include "core_objects.hpp"
 
 namespace hami::bind {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <memory>
 
-#include "base/value.hpp"
+#include "value/value.hpp"
 #include "gil.hpp"
 
 namespace hami::bind {

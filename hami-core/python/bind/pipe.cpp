@@ -4,14 +4,14 @@
 #include <pybind11/stl.h>
 
 #include "answer.hpp"
-#include "base/worker.hpp"
+#include "sync/worker.hpp"
 #include "config.hpp"
 #include "core_objects.hpp"
 #include "errors.hpp"
 #include "listener.hpp"
 #include "pipe/pipe_state.hpp"
-#include "registry/background_thread.hpp"
-#include "registry/pipe_context.hpp"
+#include "backend/dedicated_thread.hpp"
+#include "backend/pipe_context.hpp"
 #include "time.hpp"
 #include "values.hpp"
 

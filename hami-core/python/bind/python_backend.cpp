@@ -7,10 +7,10 @@
 #include <map>
 
 #include "base/fork.hpp"
-#include "base/worker.hpp"
+#include "sync/worker.hpp"
 #include "errors.hpp"
 #include "registry/generated.hpp"
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 #include "registry/registry.hpp"
 #include "request_view.hpp"
 #include "values.hpp"

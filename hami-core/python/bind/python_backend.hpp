@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gil.hpp"
-#include "registry/backend_class.hpp"
+#include "backend/backend_class.hpp"
 
 namespace hami::bind {
 

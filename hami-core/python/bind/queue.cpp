@@ -1,5 +1,5 @@
 // hami.Queue.
-#include "base/queue.hpp"
+#include "sync/queue.hpp"
 
 #include <pybind11/stl.h>
 

@@ -5,7 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "base/blocking.hpp"
+#include "sync/blocking.hpp"
 #include "errors.hpp"
 #include "values.hpp"
 #include "view_slots.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gil.hpp"
-#include "registry/request.hpp"
+#include "request/request.hpp"
 
 namespace hami::bind {
 

@@ -3,7 +3,7 @@
 
 #include <pybind11/stl.h>
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "core_objects.hpp"
 
 namespace hami::bind {

@@ -1,7 +1,7 @@
 // Tensors between Python and the core, both ways by DLPack and without a copy; hami.Tensor.
 #pragma once
 
-#include "base/tensor.hpp"
+#include "value/tensor.hpp"
 #include "gil.hpp"
 
 namespace hami::bind {

@@ -1,5 +1,5 @@
 // Objects with __dlpack__ as tensors of the core.
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "errors.hpp"
 #include "tensor.hpp"
 

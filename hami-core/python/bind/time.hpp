@@ -5,8 +5,8 @@
 #include <cmath>
 #include <string>
 
-#include "base/error.hpp"
-#include "base/waiting.hpp"
+#include "value/error.hpp"
+#include "sync/waiting.hpp"
 #include "gil.hpp"
 
 namespace hami::bind {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <optional>
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "core_objects.hpp"
 #include "part.hpp"
 #include "tensor.hpp"

@@ -1,7 +1,7 @@
 // Values between Python and the core: small ones are copied, large ones are seen in place, others travel untouched.
 #pragma once
 
-#include "base/dict.hpp"
+#include "value/dict.hpp"
 #include "gil.hpp"
 
 namespace hami::bind {

@@ -1,7 +1,7 @@
 // What every backend does that has nothing to add to a request.
 #pragma once
 
-#include "registry/request.hpp"
+#include "request/request.hpp"
 
 namespace hami {
 

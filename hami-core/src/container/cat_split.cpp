@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {

@@ -4,7 +4,7 @@
 #include "container/answer.hpp"
 #include "container/sequential.hpp"
 #include "container/tensors.hpp"
-#include "registry/background_thread.hpp"
+#include "backend/dedicated_thread.hpp"
 
 namespace hami {
 

@@ -3,7 +3,7 @@
 
 #include "container/answer.hpp"
 #include "container/sequential.hpp"
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {

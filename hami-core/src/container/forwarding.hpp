@@ -1,7 +1,7 @@
 // Base of backends that stand in front of another one and let everything through.
 #pragma once
 
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {

@@ -1,5 +1,5 @@
 // ModelLoader[(.onnx)A,(.trt)B]: the item for the kind of model that the node has. Resolved when the pipe is planned.
-#include "registry/plan.hpp"
+#include "backend/plan.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "base/queue.hpp"
-#include "base/worker.hpp"
-#include "registry/init.hpp"
-#include "registry/node_queue_name.hpp"
+#include "sync/queue.hpp"
+#include "sync/worker.hpp"
+#include "backend/init.hpp"
+#include "backend/node_queue_name.hpp"
 
 namespace hami {
 

@@ -1,9 +1,9 @@
 // Repost[instance, key]: a copy of the request goes to an instance; the request goes on with an Event for the reply.
 #include <memory>
 
-#include "base/event.hpp"
+#include "sync/event.hpp"
 #include "container/answer.hpp"
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {

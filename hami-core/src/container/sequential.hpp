@@ -1,7 +1,7 @@
 // S[a,b,…]: one after the other; `result` of one child is `data` of the next.
 #pragma once
 
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 
 namespace hami {
 

@@ -3,8 +3,8 @@
 #include <memory>
 #include <optional>
 
-#include "base/tensor_elements.hpp"
-#include "base/visible.hpp"
+#include "value/tensor_elements.hpp"
+#include "value/visible.hpp"
 #include "container/tensors.hpp"
 
 namespace hami {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <numeric>
 
-#include "base/tensor_elements.hpp"
+#include "value/tensor_elements.hpp"
 #include "container/tensors.hpp"
 
 namespace hami {

@@ -1,7 +1,7 @@
 // Reading tensors from requests, and the list of the backends that do.
 #include "container/tensors.hpp"
 
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 

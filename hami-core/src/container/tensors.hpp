@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "base/tensor.hpp"
-#include "registry/init.hpp"
+#include "value/tensor.hpp"
+#include "backend/init.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {

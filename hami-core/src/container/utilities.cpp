@@ -3,10 +3,10 @@
 #include <memory>
 #include <thread>
 
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "container/answer.hpp"
 #include "observe/log.hpp"
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {

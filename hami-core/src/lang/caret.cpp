@@ -1,7 +1,7 @@
 // The form of every message about an expression: headline, the text with its place, a caret under the span, a hint.
 #include <algorithm>
 
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "lang/parse.hpp"
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "base/near.hpp"
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "lang/params.hpp"
 #include "lang/units.hpp"
 

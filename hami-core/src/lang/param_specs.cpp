@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/error.hpp"
-#include "base/visible.hpp"
+#include "value/error.hpp"
+#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "lang/params.hpp"
 #include "lang/parse.hpp"

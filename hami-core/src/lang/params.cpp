@@ -1,7 +1,7 @@
 // Values of the declared parameters of one backend, read back as C++ types.
 #include "lang/params.hpp"
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "lang/units.hpp"
 
 namespace hami {

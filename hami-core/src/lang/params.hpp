@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/value.hpp"
+#include "value/value.hpp"
 
 namespace hami {
 

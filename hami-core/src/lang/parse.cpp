@@ -3,7 +3,7 @@
 
 #include <unordered_set>
 
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "lang/scanner.hpp"
 

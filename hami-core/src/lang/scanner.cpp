@@ -1,7 +1,7 @@
 // The bytes of an expression as words, quoted texts and marks; no grammar here.
 #include "lang/scanner.hpp"
 
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "lang/parse.hpp"
 

@@ -1,7 +1,7 @@
 // {key} templates of a tree replaced by the parameters of a node.
 #include <algorithm>
 
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "lang/parse.hpp"
 

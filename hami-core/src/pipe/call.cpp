@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <atomic>
 
-#include "base/spin.hpp"
+#include "sync/spin.hpp"
 #include "pipe/pipe_state.hpp"
-#include "registry/running.hpp"
+#include "request/execution_frame.hpp"
 
 namespace hami {
 namespace {

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "base/sleeper.hpp"
-#include "registry/waits.hpp"
+#include "sync/parker.hpp"
+#include "request/wait_graph.hpp"
 
 namespace hami {
 

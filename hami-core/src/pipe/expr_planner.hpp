@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "pipe/explanation.hpp"
 #include "pipe/instance_names.hpp"
 #include "pipe/node_scope.hpp"
 #include "registry/generated.hpp"
-#include "registry/plan.hpp"
+#include "backend/plan.hpp"
 
 namespace hami {
 

@@ -5,7 +5,7 @@
 
 #include "base/near.hpp"
 #include "lang/parse.hpp"
-#include "registry/node_queue_name.hpp"
+#include "backend/node_queue_name.hpp"
 
 namespace hami {
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "pipe/node_scope.hpp"
-#include "registry/plan.hpp"
+#include "backend/plan.hpp"
 
 namespace hami {
 

@@ -1,7 +1,7 @@
 // Interpreter: from plan to backends.
 #include "pipe/interpreter.hpp"
 
-#include "base/event.hpp"
+#include "sync/event.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {

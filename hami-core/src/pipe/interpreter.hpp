@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "pipe/planner.hpp"
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 
 namespace hami {
 

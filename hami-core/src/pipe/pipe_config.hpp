@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/value.hpp"
+#include "value/value.hpp"
 
 namespace hami {
 

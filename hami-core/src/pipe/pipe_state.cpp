@@ -3,12 +3,12 @@
 
 #include <cmath>
 
-#include "base/blocking.hpp"
+#include "sync/blocking.hpp"
 #include "base/fork.hpp"
-#include "base/waiting.hpp"
+#include "sync/waiting.hpp"
 #include "container/containers.hpp"
 #include "lang/params.hpp"
-#include "registry/running.hpp"
+#include "request/execution_frame.hpp"
 #include "schedule/scheduling.hpp"
 
 namespace hami {

@@ -9,12 +9,12 @@
 #include <thread>
 #include <vector>
 
-#include "base/worker_pool.hpp"
+#include "sync/worker_pool.hpp"
 #include "pipe/call.hpp"
 #include "pipe/interpreter.hpp"
 #include "pipe/pipe_config.hpp"
 #include "pipe/timer.hpp"
-#include "registry/pipe_context.hpp"
+#include "backend/pipe_context.hpp"
 
 namespace hami {
 

@@ -1,6 +1,6 @@
 // ExprPlanner: the body of a generated backend in the place of its name.
 #include "base/near.hpp"
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "lang/parse.hpp"
 #include "pipe/expr_planner.hpp"
 

@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "pipe/explanation.hpp"
 #include "pipe/pipe_config.hpp"
-#include "registry/graph_spec.hpp"
-#include "registry/plan.hpp"
+#include "backend/graph_spec.hpp"
+#include "backend/plan.hpp"
 
 namespace hami {
 

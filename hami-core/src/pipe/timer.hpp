@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "base/worker.hpp"
+#include "sync/worker.hpp"
 #include "pipe/call.hpp"
 
 namespace hami {

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "hami/abi.h"
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 
 struct hami_error {
   hami::Error error;

@@ -1,5 +1,5 @@
 // Errors across the border: codes, texts, and the handle that carries an Error of the core unchanged.
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
 

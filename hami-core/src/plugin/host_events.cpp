@@ -1,5 +1,5 @@
 // Events: made, brought to their outcome and awaited by plugins.
-#include "base/event.hpp"
+#include "sync/event.hpp"
 
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"

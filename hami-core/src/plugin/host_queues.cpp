@@ -1,9 +1,9 @@
 // The pipe's queues as a plugin reaches them.
-#include "base/queue.hpp"
+#include "sync/queue.hpp"
 
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
-#include "registry/node_queue_name.hpp"
+#include "backend/node_queue_name.hpp"
 
 namespace hami {
 namespace {

@@ -1,7 +1,7 @@
 // Dicts and items as a plugin sees them.
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
-#include "registry/waits.hpp"
+#include "request/wait_graph.hpp"
 
 namespace hami {
 

@@ -1,5 +1,5 @@
 // Tensors across the border: DLPack both ways, never a copy.
-#include "base/tensor.hpp"
+#include "value/tensor.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
 

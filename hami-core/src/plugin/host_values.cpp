@@ -1,5 +1,5 @@
 // Values across the border: texts, lists, dicts and opaque pointers.
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-#include "base/visible.hpp"
+#include "value/visible.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
 

@@ -3,10 +3,10 @@
 #include <memory>
 #include <optional>
 
-#include "base/blocking.hpp"
+#include "sync/blocking.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/native_class.hpp"
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 
 namespace hami {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <set>
 
-#include "base/error.hpp"
-#include "base/visible.hpp"
+#include "value/error.hpp"
+#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "plugin/handles.hpp"
 

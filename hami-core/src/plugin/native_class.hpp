@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hami/abi.h"
-#include "registry/backend_class.hpp"
+#include "backend/backend_class.hpp"
 
 namespace hami {
 

@@ -2,7 +2,7 @@
 #include "registry/generated.hpp"
 
 #include "lang/parse.hpp"
-#include "registry/plan.hpp"
+#include "backend/plan.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lang/tree.hpp"
-#include "registry/backend_class.hpp"
+#include "backend/backend_class.hpp"
 
 namespace hami {
 

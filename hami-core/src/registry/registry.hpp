@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "registry/backend_class.hpp"
+#include "backend/backend_class.hpp"
 
 namespace hami {
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/blocking.hpp"
-#include "registry/isolate.hpp"
+#include "sync/blocking.hpp"
+#include "request/retry_policy.hpp"
 
 namespace hami {
 namespace {

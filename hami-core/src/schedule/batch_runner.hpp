@@ -4,7 +4,7 @@
 #include <string>
 
 #include "observe/node_stats.hpp"
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 
 namespace hami {
 

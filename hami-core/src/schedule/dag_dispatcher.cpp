@@ -3,7 +3,7 @@
 #include <memory>
 #include <mutex>
 
-#include "registry/init.hpp"
+#include "backend/init.hpp"
 #include "schedule/graph.hpp"
 #include "schedule/scheduling.hpp"
 

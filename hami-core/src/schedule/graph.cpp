@@ -5,7 +5,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "base/error.hpp"
+#include "value/error.hpp"
 #include "base/near.hpp"
 
 namespace hami {

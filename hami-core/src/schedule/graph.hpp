@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "registry/graph_spec.hpp"
+#include "backend/graph_spec.hpp"
 
 namespace hami {
 

@@ -1,8 +1,8 @@
 // InstanceDispatcher: the way in, where a request is run at once, queued, or refused.
 #include <algorithm>
 
-#include "base/waiting.hpp"
-#include "registry/running.hpp"
+#include "sync/waiting.hpp"
+#include "request/execution_frame.hpp"
 #include "schedule/instance_dispatcher.hpp"
 
 namespace hami {

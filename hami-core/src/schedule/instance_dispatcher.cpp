@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/blocking.hpp"
-#include "registry/running.hpp"
+#include "sync/blocking.hpp"
+#include "request/execution_frame.hpp"
 
 namespace hami {
 

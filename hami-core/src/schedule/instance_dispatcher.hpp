@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "base/worker.hpp"
-#include "registry/init.hpp"
+#include "sync/worker.hpp"
+#include "backend/init.hpp"
 #include "schedule/batch_runner.hpp"
 #include "schedule/node_scheduler.hpp"
 

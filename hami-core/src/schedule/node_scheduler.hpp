@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "registry/backend.hpp"
-#include "registry/waits.hpp"
-#include "schedule/cost_model.hpp"
-#include "schedule/two_ways.hpp"
+#include "backend/backend.hpp"
+#include "request/wait_graph.hpp"
+#include "schedule/service_time_model.hpp"
+#include "schedule/policy_trial.hpp"
 
 namespace hami {
 

@@ -1,0 +1,141 @@
+// What every backend does around the functions that its author wrote.
+#include "backend/backend.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <tuple>
+#include <utility>
+
+#include "sync/blocking.hpp"
+#include "request/retry_policy.hpp"
+#include "request/wait_graph.hpp"
+
+namespace hami {
+namespace {
+
+// Waits on the caller's thread for requests that were posted on its behalf.
+class Waiter final : public Sink {
+ public:
+  explicit Waiter(std::size_t count) : remaining_(count) {}
+
+  Sleeper* done(Request* const*, std::size_t count) noexcept override {
+    std::lock_guard lock(mutex_);
+    remaining_ -= count;
+    if (remaining_ == 0) changed_.notify_all();
+    return nullptr;
+  }
+
+  void wait() {
+    {
+      std::lock_guard lock(mutex_);
+      if (remaining_ == 0) return;
+    }
+    BlockingScope blocking;
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return remaining_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;  // guards remaining_
+  std::condition_variable changed_;
+  std::size_t remaining_;
+};
+
+// Who stands there twice would run twice at a time, and hear of its end once too often.
+void check_distinct(const Backend& backend, Batch batch) {
+  std::vector<const Request*> requests(batch.begin(), batch.end());
+  std::sort(requests.begin(), requests.end());
+  if (std::adjacent_find(requests.begin(), requests.end()) != requests.end())
+    throw Error(ErrorCode::kInvalidArgument, backend.label() + " was given one request twice in a batch");
+}
+
+}  // namespace
+
+Range narrowest(const std::vector<Range>& children) {
+  Range narrow;
+  for (const Range& range : children)
+    if (range.max > 1 && range.max < narrow.max) narrow = range;
+  return narrow;
+}
+
+void Backend::note_failures(Batch batch) const {
+  for (Request* request : batch)
+    if (!request->alive() && request->error->notes().empty()) *request->error = request->error->with_note("backend " + label_);
+}
+
+// The innermost backend's name goes into the error; containers around it have nothing to add.
+void Backend::forward_part(Batch part) {
+  try {
+    forward_(part);
+  } catch (...) {
+    Error error = current_error();
+    if (error.notes().empty() && !label_.empty()) error = error.with_note("backend " + label_);
+    throw error;
+  }
+}
+
+void Backend::forward(Batch batch) {
+  const std::size_t limit = max();
+  if (limit == Range::kUnbounded || batch.items() <= limit) return forward_part(batch);
+  for (std::size_t first = 0; first < batch.size();) {
+    std::size_t count = 1;
+    std::size_t items = batch[first].items;
+    while (first + count < batch.size() && items + batch[first + count].items <= limit)
+      items += batch[first + count++].items;
+    const Batch part = batch.part(first, count);
+    first += count;
+    if (items > limit) {
+      part[0].fail(Error(ErrorCode::kRequest, "request_size is " + std::to_string(items) + "; " + label_ +
+                                                  " takes at most " + std::to_string(limit)));
+    } else if (count > 1) {
+      forward_part(part);
+    } else {
+      try {
+        forward_part(part);
+      } catch (...) {  // alone in its part, it is the only one that this can be about
+        part[0].fail(current_error());
+      }
+    }
+  }
+}
+
+void Backend::forward_with_dep_(Batch, Backend&) {
+  throw Error(ErrorCode::kUnimplemented, label_ + " has no forward_with_dep");
+}
+
+void Backend::inject_dependency_(const BackendPtr&) {
+  throw Error(ErrorCode::kConfig, label_ + " takes no dependency");
+}
+
+void Backend::post_(Batch batch, Inline) {
+  forward_isolated(batch, traits_.retry_safe, [this](Batch part) { forward(part); });
+  finish(batch);
+}
+
+void Backend::post(Batch batch, Inline how) noexcept {
+  try {
+    post_(batch, how);
+  } catch (...) {
+    const Error error = current_error();
+    for (Request* request : batch) request->fail(error);
+    finish(batch);
+  }
+}
+
+void post_and_wait(Backend& backend, Batch batch) {
+  if (batch.size() > 1) check_distinct(backend, batch);
+  const Wait wait(Ask::Leaves::kDone);
+  const Ref<Waiter> waiter = make_counted<Waiter>(batch.size());
+  std::vector<std::pair<Ref<Sink>, Ref<Counted>>> outer;
+  outer.reserve(batch.size());
+  for (Request* request : batch) {
+    outer.emplace_back(std::exchange(request->sink, Ref<Sink>(waiter.get())), request->held_by);
+    if (wait.ask()) request->held_by = Ref<Counted>(wait.ask().get());
+  }
+  backend.post(batch, Inline::kAny);
+  waiter->wait();
+  for (std::size_t i = 0; i < batch.size(); ++i) std::tie(batch[i].sink, batch[i].held_by) = std::move(outer[i]);
+}
+
+}  // namespace hami

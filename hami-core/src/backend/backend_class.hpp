@@ -1,0 +1,70 @@
+// What the registry knows of a backend before one is made: its parameters, its brackets, its threads, its factory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lang/params.hpp"
+#include "backend/backend.hpp"
+
+namespace hami {
+
+struct Expr;
+struct Plan;
+class PlanContext;
+
+const char* threads_name(Threads threads) noexcept;  // "own", "any", "concurrent"
+std::optional<Threads> threads_of(std::string_view name) noexcept;
+
+enum class ItemKind {
+  kBackend,   // an expression, a name bound by an enclosing IoC, or an instance
+  kInstance,  // the name of an instance
+  kKey,       // the name of a parameter
+};
+
+struct Phase {
+  static constexpr std::size_t kMany = SIZE_MAX;
+  std::size_t min = 1;
+  std::size_t max = 1;
+  ItemKind kind = ItemKind::kBackend;
+  std::vector<std::string> when = {};  // what "(…)" before an item may say; kAnyWord: anything
+  static constexpr const char* kAnyWord = "*";
+};
+
+struct Brackets {
+  bool required = false;
+  std::vector<Phase> phases = {};  // empty: takes no brackets
+};
+
+std::string show_brackets(const Brackets& brackets);  // for people: "[backend, …; backend]"
+
+struct BackendClass {
+  std::string name;
+  std::vector<std::string> aliases = {};
+  std::string owner = "hami-core";  // the distribution; empty: registered by this process
+  std::string doc;                  // its first line says what it does
+  std::string range = {};           // for people: how many items a forward takes; empty: any number
+  std::vector<ParamSpec> params = {};
+  Brackets brackets = {};
+  Traits traits = {};
+  std::function<BackendPtr()> create = {};
+
+  bool free_args = false;         // takes any arguments, not declared ones: Add(k=v, …)
+  bool reads_settings = false;    // may have key=value among its bracket items
+  bool schedules = false;         // has a meaning only in a node's init expression
+  bool owns_threads = false;      // what is inside runs on threads that this class provides
+  bool makes_copies = false;      // makes `instance_num` of its item
+  bool binds_names = false;       // the items of its first phase are visible in all later ones
+  // What to do where several copies of a backend would each have one; empty: they may.
+  std::string refuses_copies = {};
+  // Replaces the expression by another one when the pipe is planned (Reflect).
+  std::function<Plan(PlanContext& context, const Expr& expr)> expand = {};
+};
+
+using ClassPtr = std::shared_ptr<const BackendClass>;
+
+}  // namespace hami

@@ -1,0 +1,156 @@
+// From plan to backend.
+#include "backend/init.hpp"
+
+#include <utility>
+
+#include "sync/blocking.hpp"
+#include "backend/dedicated_thread.hpp"
+#include "backend/serialized_backend.hpp"
+
+namespace hami {
+namespace {
+
+constexpr std::size_t kMostInside = 1000;  // calls of instances inside each other on one thread
+
+class InstanceProxy final : public Backend {
+ public:
+  InstanceProxy(const std::shared_ptr<PipeContext>& context, std::string name)
+      : context_(context), there_(context->has_names()), name_(std::move(name)) {}
+  bool is_asynchronous() const noexcept override {
+    const Inside inside(*this);
+    const Backend* found = inside.again() ? nullptr : registered();
+    return !found || found->is_asynchronous();
+  }
+
+ private:
+  // What this thread asks proxies, each for the one before: an instance that names itself would be asked without end.
+  class Inside {
+   public:
+    explicit Inside(const InstanceProxy& proxy) : proxy_(&proxy), outer_(std::exchange(innermost, this)) {}
+    ~Inside() { innermost = outer_; }
+    Inside(const Inside&) = delete;
+    Inside& operator=(const Inside&) = delete;
+    bool again() const noexcept {
+      for (const Inside* each = outer_; each; each = each->outer_)
+        if (each->proxy_ == proxy_) return true;
+      return false;
+    }
+
+   private:
+    static thread_local Inside* innermost;
+    const InstanceProxy* proxy_;
+    Inside* outer_;
+  };
+
+  // Where no range tells that an instance names itself, its calls do.
+  class Call {
+   public:
+    explicit Call(const InstanceProxy& proxy) {
+      if (inside >= kMostInside) proxy.names_itself(ErrorCode::kReentrantCall);
+      ++inside;
+    }
+    ~Call() { --inside; }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    static thread_local std::size_t inside;
+  };
+
+  [[noreturn]] void names_itself(ErrorCode code) const {
+    throw Error(code, "instance \"" + name_ + "\" is called by itself, directly or through others, without end");
+  }
+  void forward_(Batch batch) override {
+    const Call call(*this);
+    target().forward(batch);
+  }
+  void forward_with_dep_(Batch batch, Backend& dependency) override {
+    const Call call(*this);
+    target().forward_with_dep(batch, dependency);
+  }
+  void inject_dependency_(const BackendPtr& dependency) override { target().inject_dependency(dependency); }
+  void post_(Batch batch, Inline how) override {
+    const Call call(*this);
+    target().post(batch, how);
+  }
+  // Who asks while the pipe is built may come before the instance: then no range is declared yet.
+  Range range_() const override {
+    const Inside inside(*this);
+    if (inside.again()) names_itself(ErrorCode::kConfig);
+    const Backend* found = registered();
+    return found ? found->range() : Range{};
+  }
+  const Backend* registered() const noexcept {
+    if (!*there_) return nullptr;
+    if (const Backend* found = target_.load(std::memory_order_acquire)) return found;
+    const std::shared_ptr<PipeContext> context = context_.lock();
+    return context ? context->find(name_) : nullptr;
+  }
+
+  // The closing of a backend may come here, when the instance is gone.
+  Backend& target() const {
+    if (!*there_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+    Backend* found = target_.load(std::memory_order_acquire);
+    if (found) return *found;
+    const std::shared_ptr<PipeContext> context = context_.lock();
+    if (!context) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+    found = &context->get(name_);
+    target_.store(found, std::memory_order_release);
+    return *found;
+  }
+
+  std::weak_ptr<PipeContext> context_;
+  std::shared_ptr<const std::atomic<bool>> there_;
+  std::string name_;
+  mutable std::atomic<Backend*> target_{nullptr};
+};
+
+thread_local InstanceProxy::Inside* InstanceProxy::Inside::innermost = nullptr;
+thread_local std::size_t InstanceProxy::Call::inside = 0;
+
+}  // namespace
+
+BackendPtr Init::make(const Plan& plan) {
+  if (plan.binding) return bindings_->at(plan.binding);
+  if (!plan.instance.empty()) {
+    context_->expect(plan.instance, node_);
+    return std::make_shared<InstanceProxy>(context_, plan.instance);
+  }
+  if (!plan.cls) throw Error(ErrorCode::kInternal, "\"" + plan.label + "\" was planned without a class");
+  check_interrupt();  // before each: Ctrl-C need not wait for all of them
+  if (plan.traits.threads == Threads::kOwn && !on_own_thread_) return BackgroundThread::around(plan, *this);
+  BackendPtr backend = plan.cls->create();
+  const bool takes_turns = plan.cls->traits.threads == Threads::kAny && !is_called_in_turn_;
+  Init init = *this;
+  init.plan_ = &plan;
+  init.is_called_in_turn_ = is_called_in_turn_ || takes_turns;
+  try {
+    backend->describe(plan.label, plan.traits);
+    backend->init(init);
+  } catch (...) {
+    Error error = current_error();
+    // The event is about to hold this error, whose frames may hold the options: a circle that Python's collector cannot see.
+    if (on_own_thread_ || !context_->left()) options_->erase(kInitEvent);
+    if (error.notes().empty()) error = error.with_note("init of " + plan.label);
+    throw error;
+  }
+  return takes_turns ? std::make_shared<OneAtATime>(std::move(backend)) : backend;
+}
+
+Init Init::for_instance(std::size_t number) const {
+  Init init = *this;
+  init.instance_ = number;
+  init.options_ = std::make_shared<Dict>();
+  init.options_->set(kInstanceNumber, static_cast<std::int64_t>(number));
+  if (const Value* ready = options_->find(kInitEvent)) init.options_->set(kInitEvent, *ready);
+  return init;
+}
+
+Init Init::on_own_thread() const {
+  Init init = *this;
+  init.on_own_thread_ = true;
+  init.is_called_in_turn_ = true;
+  return init;
+}
+
+}  // namespace hami

@@ -1,0 +1,31 @@
+// Around a backend of a class with `thread = "any"`: one call at a time, from wherever it is reached.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "backend/backend.hpp"
+
+namespace hami {
+
+// A node gives each of its instances one batch at a time and never waits here. But the instance has a name that others may
+// forward to, hooks run on the threads of callers, and an entrypoint runs on as many threads as call the pipe.
+class OneAtATime final : public Backend {
+ public:
+  explicit OneAtATime(BackendPtr inner) : inner_(std::move(inner)) { describe(inner_->label(), inner_->traits()); }
+
+ private:
+  class Turn;
+
+  void forward_(Batch batch) override;
+  void forward_with_dep_(Batch batch, Backend& dependency) override;
+  void inject_dependency_(const BackendPtr& dependency) override { inner_->inject_dependency(dependency); }
+  Range range_() const override { return inner_->range(); }
+
+  const BackendPtr inner_;
+  std::mutex mutex_;  // held for the time of a call
+  std::atomic<std::thread::id> holder_{};
+};
+
+}  // namespace hami

@@ -1,0 +1,107 @@
+// Requests: size, branches, completion.
+#include "request/request.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "sync/blocking.hpp"
+
+namespace hami {
+
+Ref<Request> Request::branch(Ref<Sink> branch_sink, std::size_t branch_index) {
+  Ref<Request> child = make_counted<Request>();
+  child->dict = dict;
+  child->sink = std::move(branch_sink);
+  child->parent = Ref<Request>(this);
+  child->index = branch_index;
+  child->items = items;
+  child->deadline = deadline;
+  child->priority = priority;
+  child->isolates = isolates;
+  return child;
+}
+
+bool Request::cancelled() const noexcept {
+  if (abandoned_.load(std::memory_order_relaxed) || (deadline != kNever && deadline <= now())) return true;
+  if (parent) return parent->cancelled();
+  const auto gone = [](const Ref<Request>& request) { return request->cancelled(); };
+  return !stands_for.empty() && std::all_of(stands_for.begin(), stands_for.end(), gone);
+}
+
+std::size_t Batch::items() const noexcept {
+  std::size_t sum = 0;
+  for (const Request* request : *this) sum += request->items;
+  return sum;
+}
+
+namespace {
+
+std::string got(const Value& value) {
+  const std::string type = type_name(value);
+  return ", got " + type + (type == "int" ? " of more than 64 bits" : "");
+}
+
+}  // namespace
+
+bool promote_result(Request& request, const std::string& step) {
+  Value* result = request.dict.find(kResult);
+  if (!result) {
+    request.fail(Error(ErrorCode::kNoResult, step + " left no `result`"));
+    return false;
+  }
+  request.dict.set(kData, std::move(*result));
+  request.dict.erase(kResult);
+  return true;
+}
+
+std::size_t declared_items(const Dict& dict) {
+  const Value* given = dict.find(kRequestSize);
+  if (!given) return 1;
+  if (given->kind() != Kind::kInt || given->as_int() < 1)
+    throw Error(ErrorCode::kRequest,
+                given->kind() == Kind::kInt
+                    ? "request_size is " + std::to_string(given->as_int()) + "; it must be at least 1"
+                    : "request_size must be an int of at least 1" + got(*given));
+  return static_cast<std::size_t>(given->as_int());
+}
+
+std::uint8_t declared_priority(const Dict& dict) {
+  const Value* given = dict.find(kPriority);
+  if (!given || given->is_none()) return 0;
+  if (given->kind() != Kind::kInt)
+    throw Error(ErrorCode::kDataType, "priority must be an int of 0 to 255" + got(*given));
+  const std::int64_t priority = given->as_int();
+  if (priority < 0 || priority > UINT8_MAX)
+    throw Error(ErrorCode::kRequest, "priority is " + std::to_string(priority) + "; it must be 0 to 255");
+  return static_cast<std::uint8_t>(priority);
+}
+
+bool only_wakes(Batch batch) noexcept {
+  return std::all_of(batch.begin(), batch.end(), [](const Request* request) { return request->sink->only_wakes(); });
+}
+
+void finish(Batch batch) noexcept {
+  std::optional<Telling> telling;
+  std::vector<Sleeper::Held> asleep;
+  for (std::size_t first = 0; first < batch.size();) {
+    std::size_t last = first + 1;
+    while (last < batch.size() && batch[last].sink.get() == batch[first].sink.get()) ++last;
+    const Ref<Sink> sink = batch[first].sink;  // outlives the requests that it lets go
+    if (!sink->only_wakes() || sink->calls_back()) Sleeper::wake_all(asleep);  // what follows may take time
+    if (!sink->calls_back())
+      telling.reset();  // it may do work of its own
+    else if (!telling && last < batch.size())
+      telling.emplace();
+    Sleeper* const sleeper = sink->done(batch.begin() + first, last - first);
+    if (sleeper && asleep.empty() && last == batch.size()) {
+      sleeper->wake();  // alone
+    } else if (sleeper) {
+      if (asleep.empty()) asleep.reserve(batch.size());
+      asleep.push_back({Ref<Counted>(sink.get()), sleeper});
+    }
+    first = last;
+  }
+  Sleeper::wake_all(asleep);
+}
+
+}  // namespace hami

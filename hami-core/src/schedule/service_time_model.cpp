@@ -1,0 +1,106 @@
+// CostModel: what batches of each size usually take, and the line through that.
+#include "schedule/service_time_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hami {
+namespace {
+
+constexpr double kFaster = 0.25;         // the weight of a run that took less than usual
+constexpr double kSlower = 0.05;         // of one that took more: others may have had the processor, which tells nothing
+constexpr double kOutlier = 2;           // and it counts for no more than this times what is usual
+constexpr double kForgets = 256;         // after so many runs of other sizes a size weighs half in the line
+constexpr double kNegligible = 0.02;     // what a smaller batch may cost more per item
+constexpr double kPays = 0.2;            // and the smallest: a larger one that gains less than this only costs memory and patience
+
+std::size_t floor_log2(std::size_t number) noexcept {
+  std::size_t log = 0;
+  while (number >>= 1) ++log;
+  return log;
+}
+
+}  // namespace
+
+void CostModel::add(std::size_t items, Nanoseconds took) noexcept {
+  if (items == 0) return;
+  const std::size_t index = floor_log2(items);
+  largest_ = std::max(largest_, index);
+  Size& size = sizes_[index];
+  ++runs_;
+  if (++size.runs == 1) return;
+  const double count = static_cast<double>(items);
+  double time = std::max(1.0, static_cast<double>(took));
+  double weight = 1;
+  if (size.runs > 2) {
+    const double usual = size.each() * count;
+    weight = time > usual ? kSlower : size.runs > kKnown ? kFaster : 1;
+    time = std::min(time, kOutlier * usual);
+  }
+  size.items += weight * (count - size.items);
+  size.took += weight * (time - size.took);
+  size.last = runs_;
+  fit();
+}
+
+// Least squares of the relative error, so that a small batch counts as much as a large one; neither part is below zero.
+void CostModel::fit() noexcept {
+  double xx = 0, xy = 0, yy = 0, x = 0, y = 0;
+  std::size_t known = 0;
+  for (std::size_t i = 0; i <= largest_; ++i) {
+    const Size& size = sizes_[i];
+    if (!size.known()) continue;
+    ++known;
+    const double weight = 1 / (1 + static_cast<double>(runs_ - size.last) / kForgets);
+    const double a = 1 / size.took;
+    const double b = size.items / size.took;
+    xx += weight * a * a;
+    xy += weight * a * b;
+    yy += weight * b * b;
+    x += weight * a;
+    y += weight * b;
+  }
+  if (known < 2) return;
+  const double determinant = xx * yy - xy * xy;
+  Cost cost;
+  if (determinant > 0) cost = {(x * yy - y * xy) / determinant, (y * xx - x * xy) / determinant};
+  if (determinant <= 0 || cost.fixed < 0) cost = {0, y / yy};
+  if (cost.item < 0) cost = {x / xx, 0};
+  cost_ = cost;
+}
+
+std::optional<double> CostModel::of(std::size_t items) const noexcept {
+  const std::size_t wanted = floor_log2(items);
+  const Size* nearest = nullptr;
+  std::size_t distance = sizes_.size();
+  for (std::size_t i = 0; i <= largest_; ++i) {
+    const std::size_t away = i > wanted ? i - wanted : wanted - i;
+    if (!sizes_[i].known() || away >= distance) continue;
+    nearest = &sizes_[i];
+    distance = away;
+  }
+  if (!nearest) return std::nullopt;
+  const Cost line = cost_.value_or(Cost{0, 1});
+  return nearest->took * line.of(static_cast<double>(items)) / line.of(nearest->items);
+}
+
+Aim CostModel::worthwhile(std::size_t least, std::size_t most) const noexcept {
+  const std::size_t bottom = floor_log2(least), top = floor_log2(most);
+  const auto items_of = [&](std::size_t index) { return index == top ? most : std::size_t{1} << index; };
+  std::size_t lowest = top + 1, highest = 0;
+  double best = 0;
+  for (std::size_t i = bottom; i <= top; ++i) {
+    if (!sizes_[i].known()) continue;
+    best = lowest > top ? sizes_[i].each() : std::min(best, sizes_[i].each());
+    lowest = std::min(lowest, i);
+    highest = i;
+  }
+  if (lowest > top) return {};
+  if (lowest > bottom) return {items_of(lowest - 1), false};
+  std::size_t chosen = lowest;
+  while (!sizes_[chosen].known() || sizes_[chosen].each() > best * (1 + (chosen == bottom ? kPays : kNegligible))) ++chosen;
+  const bool grows = chosen == highest && chosen < top;
+  return {items_of(grows ? chosen + 1 : chosen), !grows};
+}
+
+}  // namespace hami

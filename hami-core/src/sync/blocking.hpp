@@ -1,0 +1,103 @@
+// Every wait of the core passes here, so that a language with a global lock can let it go for the time of the wait.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "value/error.hpp"
+
+namespace hami {
+
+struct BlockingHooks {
+  // About to wait; the token goes to `enter`.
+  void* (*leave)() noexcept = []() noexcept -> void* { return nullptr; };
+  void (*enter)(void* token) noexcept = [](void*) noexcept {};
+  // Whether the user can want the calling thread back (Ctrl-C); and throws Error if so.
+  bool (*may_be_interrupted)() noexcept = []() noexcept { return false; };
+  void (*check_interrupt)() = [] {};
+  // Takes the lock for the next batch, says that the batch begins, and lets the lock go if the batch did not take it over.
+  void (*take_ahead)() noexcept = []() noexcept {};
+  void (*begin_batch)() noexcept = []() noexcept {};
+  void (*let_go)() noexcept = []() noexcept {};
+  // Outcomes are told to callers in the language from now on; the token goes to `end_telling`.
+  void* (*begin_telling)() noexcept = []() noexcept -> void* { return nullptr; };
+  void (*end_telling)(void* token) noexcept = [](void*) noexcept {};
+  // Holds the lock for foreign code of `who`, which lives as long; the token goes to `let_held_go`. Null: there is no such
+  // language.
+  void* (*hold)(const std::string& who) = nullptr;
+  void (*let_held_go)(void* token) noexcept = nullptr;
+};
+
+// Set once, before the first pipe. Without hooks nothing is done. Returns those that were in force.
+BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept;
+
+// If `who` needs it, holds the language's global lock; Error(kPlugin) if there is no such language.
+class GlobalLock {
+ public:
+  GlobalLock(const std::string& who, bool needed);
+  ~GlobalLock();
+  GlobalLock(const GlobalLock&) = delete;
+  GlobalLock& operator=(const GlobalLock&) = delete;
+
+ private:
+  void* token_;
+};
+
+// Waits that can be given up are, by threads that may be interrupted, asked every 50 ms or so.
+bool may_be_interrupted() noexcept;
+void check_interrupt();
+
+// The user wants the thread back: this is for who called, and no outcome of a request.
+class Interrupted final : public Error {
+ public:
+  explicit Interrupted(const Error& error) : Error(error) {}
+};
+// Of a thread that was interrupted where it could not leave; its call throws it once it can. `take` ends the keeping.
+void keep_interrupt(const Error& error);
+std::optional<Interrupted> take_kept_interrupt() noexcept;
+
+// Of a thread that runs one batch after the other in a language with a global lock. Whoever is woken wants that lock, so
+// the thread takes it first: the next batch would else begin after everybody who got an answer of the last.
+// While it is held nothing is done that waits or takes long.
+class LockAhead {
+ public:
+  LockAhead() noexcept = default;
+  ~LockAhead() { let_go(); }
+  LockAhead(const LockAhead&) = delete;
+  LockAhead& operator=(const LockAhead&) = delete;
+
+  void take() noexcept;
+  // The next call into the language is that of the batch. Until then nothing that runs here takes the lock over: callers who
+  // are told of the last batch may run others.
+  void hand_over() noexcept;
+  void let_go() noexcept;
+
+ private:
+  bool taken_ = false;
+};
+
+// The outcomes of a batch, told to callers in the language: its lock is taken once for all of them, not anew for each, when
+// everybody who heard of the one before wants it.
+class Telling {
+ public:
+  Telling() noexcept;
+  ~Telling();
+  Telling(const Telling&) = delete;
+  Telling& operator=(const Telling&) = delete;
+
+ private:
+  void* token_;
+};
+
+class BlockingScope {
+ public:
+  BlockingScope() noexcept;
+  ~BlockingScope();
+  BlockingScope(const BlockingScope&) = delete;
+  BlockingScope& operator=(const BlockingScope&) = delete;
+
+ private:
+  void* token_;
+};
+
+}  // namespace hami

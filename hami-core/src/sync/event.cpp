@@ -1,0 +1,99 @@
+// Event: one outcome, told to all who wait.
+#include "sync/event.hpp"
+
+#include <algorithm>
+
+#include "sync/waiting.hpp"
+
+namespace hami {
+
+bool Event::finish(std::optional<Error> error, Value value) noexcept {
+  const Value self = Value::share(*this);  // a callback may let the last other reference go
+  std::vector<std::pair<std::uint64_t, Callback>> callbacks;
+  {
+    std::lock_guard lock(mutex_);
+    if (done_) return false;
+    done_ = true;
+    error_ = std::move(error);
+    value_ = std::move(value);
+    callbacks.swap(callbacks_);
+    changed_.notify_all();
+  }
+  for (auto& [number, callback] : callbacks) {
+    callback(*this);
+    callback = nullptr;  // what it holds goes before the next one runs
+  }
+  return true;
+}
+
+bool Event::done() const noexcept {
+  std::lock_guard lock(mutex_);
+  return done_;
+}
+
+std::optional<Error> Event::error() const {
+  std::lock_guard lock(mutex_);
+  return error_;
+}
+
+Value Event::value() const {
+  std::lock_guard lock(mutex_);
+  return value_;
+}
+
+bool Event::wait_until(Nanoseconds moment) const {
+  return done() || wait_for(mutex_, changed_, moment, [&] { return done_; });
+}
+
+std::uint64_t Event::on_done(Callback callback) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!done_) {
+      callbacks_.emplace_back(++last_number_, std::move(callback));
+      return last_number_;
+    }
+  }
+  callback(*this);
+  return 0;
+}
+
+bool Event::forget(std::uint64_t number) noexcept {
+  Callback callback;  // let go without the lock
+  std::lock_guard lock(mutex_);
+  const auto found =
+      std::find_if(callbacks_.begin(), callbacks_.end(), [&](const auto& entry) { return entry.first == number; });
+  if (found == callbacks_.end()) return false;
+  callback = std::move(found->second);
+  callbacks_.erase(found);
+  return true;
+}
+
+const Object* Event::held_alone() const noexcept {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || (error_ && !error_->alone())) return nullptr;
+  const Value& held = error_ ? error_->payload() : value_;
+  return held.is_counted() && held.object()->alone() ? held.object() : nullptr;
+}
+
+void Event::let_go() noexcept {
+  std::optional<Error> error;  // both go without the lock
+  Value value;
+  std::lock_guard lock(mutex_);
+  error.swap(error_);
+  std::swap(value, value_);
+}
+
+bool Event::claim() noexcept {
+  std::lock_guard lock(mutex_);
+  if (done_ || claimed_) return false;
+  claimed_ = true;
+  return true;
+}
+
+Event& as_event(const Value& value) {
+  if (value.kind() != Kind::kEvent)
+    throw Error(ErrorCode::kDataType, std::string("expected Event, got ") + kind_name(value.kind()));
+  return *static_cast<Event*>(value.object());
+}
+
+}  // namespace hami

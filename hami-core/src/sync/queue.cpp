@@ -1,0 +1,123 @@
+// Queue: no value is copied or destroyed under its lock.
+#include "sync/queue.hpp"
+
+#include <utility>
+
+#include "value/error.hpp"
+#include "value/visible.hpp"
+
+namespace hami {
+
+Queue::Queue(std::int64_t max, std::string name)
+    : OpaqueObject(kTypeKey), name_(std::move(name)) {
+  set_max(max);
+}
+
+Queue::~Queue() {
+  for (Value& value : values_) end_in_turn(std::move(value));
+}
+
+void Queue::set_max(std::int64_t max) {
+  if (max < 1)
+    throw Error(ErrorCode::kConfig, "max of " + who() + " is " + std::to_string(max) + "; it must be at least 1");
+  max_ = static_cast<std::size_t>(max);
+}
+
+std::string Queue::who() const { return name_.empty() ? "the queue" : "queue " + in_quotes(name_); }
+
+void Queue::throw_closed() const { throw Error(ErrorCode::kPipeClosed, who() + " is closed"); }
+
+void Queue::push(Value value, Nanoseconds until) {
+  if (try_push(value)) return;
+  if (until == kNoWait)
+    throw Error(ErrorCode::kQueueFull, who() + " is full; it holds at most " + std::to_string(max_));
+  bool refused = false;
+  const bool answered = wait_for(mutex_, room_, until, [&] {
+    if (closed_) return refused = true;
+    if (values_.size() >= max_) return false;
+    values_.push_back(std::move(value));
+    arrived_.notify_one();
+    return true;
+  });
+  if (!answered)
+    throw Error(ErrorCode::kDeadlineExceeded, who() + " had no room in time; it holds at most " + std::to_string(max_));
+  if (refused) throw_closed();
+}
+
+bool Queue::try_push(Value value) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!closed_) {
+      if (values_.size() >= max_) return false;
+      values_.push_back(std::move(value));
+      arrived_.notify_one();
+      return true;
+    }
+  }
+  throw_closed();
+}
+
+bool Queue::take(std::optional<Value>& into) {
+  if (values_.empty()) return closed_;
+  into = std::move(values_.front());
+  values_.pop_front();
+  room_.notify_one();
+  return true;
+}
+
+Value Queue::pop(Nanoseconds until) {
+  std::optional<Value> taken;
+  if (!wait_for(mutex_, arrived_, until, [&] { return take(taken); }))
+    throw Error(ErrorCode::kDeadlineExceeded, "nothing arrived in " + who() + " in time");
+  if (!taken) throw_closed();
+  return std::move(*taken);
+}
+
+std::optional<Value> Queue::try_pop() {
+  std::optional<Value> taken;
+  bool ended = false;
+  {
+    std::lock_guard lock(mutex_);
+    ended = take(taken) && !taken;
+  }
+  if (ended) throw_closed();
+  return taken;
+}
+
+std::optional<Value> Queue::next() {
+  std::optional<Value> taken;
+  wait_for(mutex_, arrived_, kNever, [&] { return take(taken); });
+  return taken;
+}
+
+std::optional<Value> Queue::peek() const {
+  std::lock_guard lock(mutex_);
+  return values_.empty() ? std::nullopt : std::optional<Value>(values_.front());
+}
+
+std::size_t Queue::size() const noexcept {
+  std::lock_guard lock(mutex_);
+  return values_.size();
+}
+
+void Queue::close() noexcept {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  room_.notify_all();
+  arrived_.notify_all();
+}
+
+bool Queue::closed() const noexcept {
+  std::lock_guard lock(mutex_);
+  return closed_;
+}
+
+Queue* find_queue(const Value& value) noexcept { return dynamic_cast<Queue*>(value.object()); }
+
+Queue& as_queue(const Value& value) {
+  Queue* queue = find_queue(value);
+  if (!queue) throw Error(ErrorCode::kDataType, std::string("expected Queue, got ") + kind_name(value.kind()));
+  return *queue;
+}
+
+}  // namespace hami

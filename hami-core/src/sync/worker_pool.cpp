@@ -1,0 +1,63 @@
+// WorkerPool: an idle worker, a new one, or the queue.
+#include "sync/worker_pool.hpp"
+
+#include <algorithm>
+
+#include "value/error.hpp"
+
+namespace hami {
+namespace {
+thread_local bool is_pooled = false;
+}
+
+bool WorkerPool::on_some_pool() noexcept { return is_pooled; }
+
+bool WorkerPool::post(std::function<void()> job) {
+  std::lock_guard lock(mutex_);
+  if (stopping_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+  Worker* worker = nullptr;
+  if (!idle_.empty()) {
+    worker = idle_.back();
+    idle_.pop_back();
+  } else if (workers_.size() < limit_) {
+    workers_.push_back(std::make_unique<Worker>(name_));
+    worker = workers_.back().get();
+  } else {
+    waiting_.push_back(std::move(job));
+    return false;
+  }
+  worker->post([this, worker, job = std::move(job)]() mutable { work(*worker, std::move(job)); });
+  return true;
+}
+
+void WorkerPool::work(Worker& worker, std::function<void()> job) {
+  is_pooled = true;
+  for (;;) {
+    job();
+    job = nullptr;
+    std::lock_guard lock(mutex_);
+    if (waiting_.empty()) {
+      idle_.push_back(&worker);
+      return;
+    }
+    job = std::move(waiting_.front());
+    waiting_.pop_front();
+  }
+}
+
+bool WorkerPool::owns_this_thread() {
+  std::lock_guard lock(mutex_);
+  return std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->is_current(); });
+}
+
+bool WorkerPool::stop(Nanoseconds until) {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;  // workers_ stays as it is from now on
+  }
+  bool stopped = true;
+  for (const auto& worker : workers_) stopped = worker->stop(until) && stopped;
+  return stopped;
+}
+
+}  // namespace hami

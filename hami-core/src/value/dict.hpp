@@ -1,0 +1,72 @@
+// The keys of one request: few, ordered, found by a linear look, each with a mark whether it was written since it came in.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "value/value.hpp"
+
+namespace hami {
+
+inline constexpr std::string_view kData = "data";
+inline constexpr std::string_view kResult = "result";
+inline constexpr std::string_view kRequestSize = "request_size";
+inline constexpr std::string_view kPriority = "priority";
+inline constexpr std::string_view kNodeName = "node_name";
+inline constexpr std::string_view kEvent = "event";
+
+// Not synchronised: a request has one owner at a time.
+class Dict {
+ public:
+  struct Entry {
+    std::string key;
+    Value value;
+    bool written;
+  };
+
+  // As the request came in: not marked as written. The key must not be there yet.
+  void enter(std::string key, Value value) { entries_.push_back({std::move(key), std::move(value), false}); }
+
+  const Value* find(std::string_view key) const noexcept {
+    for (const Entry& entry : entries_)
+      if (entry.key == key) return &entry.value;
+    return nullptr;
+  }
+  Value* find(std::string_view key) noexcept { return const_cast<Value*>(std::as_const(*this).find(key)); }
+  bool contains(std::string_view key) const noexcept { return find(key) != nullptr; }
+
+  void set(std::string_view key, Value value) { exchange(key, std::move(value)); }
+  bool erase(std::string_view key) { return take(key).has_value(); }
+
+  // The same, for what was there: when it dies, code of users may run that looks into this dict, or changes it.
+  Value exchange(std::string_view key, Value value) {
+    for (Entry& entry : entries_) {
+      if (entry.key != key) continue;
+      entry.written = true;
+      return std::exchange(entry.value, std::move(value));
+    }
+    entries_.push_back({std::string(key), std::move(value), true});
+    return {};
+  }
+  std::optional<Value> take(std::string_view key) {
+    const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
+    if (found == entries_.end()) return std::nullopt;
+    std::optional<Value> taken(std::move(found->value));
+    entries_.erase(found);
+    return taken;
+  }
+
+  void reserve(std::size_t size) { entries_.reserve(size); }
+  std::size_t size() const noexcept { return entries_.size(); }
+  auto begin() const noexcept { return entries_.begin(); }
+  auto end() const noexcept { return entries_.end(); }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+}  // namespace hami
