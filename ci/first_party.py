@@ -1,4 +1,4 @@
-"""Writes hami/_first_party.py: which of our plugins has which backend and pipeline, also where it is not installed."""
+"""Writes hami/_plugins/first_party.py: which of our plugins has which backend and pipeline, also where it is not installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ except ModuleNotFoundError:  # before Python 3.11
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGET = ROOT / "hami-core" / "python" / "hami" / "_first_party.py"
+TARGET = ROOT / "hami-core" / "python" / "hami" / "_plugins" / "first_party.py"
 
 # Plugins whose names are decided but that are not in hami-plugins/ yet. An entry leaves when its folder arrives.
 PLANNED: dict[str, list[str]] = {}

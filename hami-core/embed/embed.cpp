@@ -74,7 +74,7 @@ std::shared_ptr<PipeState> build(const PipeConfig& config) {
 }
 
 std::vector<Dict> request_of(const hami_value& raw) {
-  const Value given = take_look(raw);
+  const Value given = borrow(raw);
   if (given.kind() != Kind::kDict)
     throw Error(ErrorCode::kDataType, "a request is a dict, got " + type_name(given));
   std::vector<Dict> requests(1);
@@ -118,30 +118,30 @@ hami_error* hami_load_plugin(const char* path, hami_value* names) {
     } catch (const AbiRefused& refused) {
       throw Error(ErrorCode::kPlugin, "the plugin " + in_quotes(place, 200) + " " + refused.what());
     }
-    *names = give(texts(known));
+    *names = release_to_abi(texts(known));
   });
 }
 
 hami_error* hami_pipe_new(const hami_value* config, hami_pipe** out) {
-  return guarded([&] { *out = new hami_pipe{build(config_of(take_look(*config)))}; });
+  return guarded([&] { *out = new hami_pipe{build(config_of(borrow(*config)))}; });
 }
 
 hami_error* hami_pipe_call(hami_pipe* pipe, const hami_value* request, int64_t timeout, hami_value* out) {
   return guarded([&] {
     const Ref<Call> call = pipe->state->run(request_of(*request), timeout);
-    *out = give(answer_of(*call));
+    *out = release_to_abi(answer_of(*call));
   });
 }
 
 hami_error* hami_pipe_submit(hami_pipe* pipe, const hami_value* request, int64_t timeout, hami_done done, void* data) {
   return guarded([&] {
-    pipe->state->start(request_of(*request), timeout, Inline::kQuick,
+    pipe->state->start(request_of(*request), timeout, InlinePolicy::kNonBlocking,
                        [done, data](Call& call) { tell(call, done, data); });
   });
 }
 
 hami_error* hami_pipe_close(hami_pipe* pipe, int64_t patience, hami_value* abandoned) {
-  return guarded([&] { *abandoned = give(texts(pipe->state->close(patience))); });
+  return guarded([&] { *abandoned = release_to_abi(texts(pipe->state->close(patience))); });
 }
 
 void hami_pipe_free(hami_pipe* pipe) {

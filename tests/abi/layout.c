@@ -27,8 +27,8 @@ static_assert(HAMI_DEADLINE_EXCEEDED == 4 && HAMI_NOT_FOUND == 5 && HAMI_ALREADY
 static_assert(HAMI_RESOURCE_EXHAUSTED == 8 && HAMI_FAILED_PRECONDITION == 9 && HAMI_UNIMPLEMENTED == 12, "codes");
 static_assert(HAMI_INTERNAL == 13 && HAMI_UNAVAILABLE == 14 && HAMI_DATA_TYPE == 100 && HAMI_REQUEST == 101, "codes");
 
-static_assert(HAMI_OWN_THREAD == 0 && HAMI_ANY_THREAD == 1 && HAMI_CONCURRENT == 2, "flags");
-static_assert(HAMI_THREAD_MASK == 3 && HAMI_QUICK == 4 && HAMI_NOT_RETRY_SAFE == 8, "flags");
+static_assert(HAMI_THREAD_DEDICATED == 0 && HAMI_THREAD_SERIALIZED == 1 && HAMI_THREAD_CONCURRENT == 2, "flags");
+static_assert(HAMI_THREAD_MASK == 3 && HAMI_NON_BLOCKING == 4 && HAMI_NOT_IDEMPOTENT == 8, "flags");
 static_assert(HAMI_NEEDS_GIL == 16, "flags");
 static_assert(HAMI_MANY == 0xffffffffu, "HAMI_MANY");
 static_assert(HAMI_LOG_DEBUG == 10 && HAMI_LOG_INFO == 20 && HAMI_LOG_WARNING == 30 && HAMI_LOG_ERROR == 40, "levels");

@@ -40,7 +40,7 @@ def test_plain_c_plugin(toolchain: Toolchain, golden: Golden) -> None:
 def test_what_a_class_declares_is_known(toolchain: Toolchain, golden: Golden) -> None:
     prefix = golden(toolchain)
     info = hami.backends()[f"{prefix}Configured"]
-    assert (info.owner, info.doc, info.thread, info.range) == ("", "Gives its parameters.", "own", "")
+    assert (info.owner, info.doc, info.thread, info.range) == ("", "Gives its parameters.", "dedicated", "")
     assert hami.backends()[f"{prefix}Pairs"].range == "what its instances say"
     assert [param["text"] for param in info.params or []] == [
         "flag: bool",
@@ -52,7 +52,7 @@ def test_what_a_class_declares_is_known(toolchain: Toolchain, golden: Golden) ->
     ]
     assert hami.backends()[f"{prefix}Twice"].brackets == "[backend]"
     assert hami.backends()[f"{prefix}Twice"].thread == "concurrent"
-    assert hami.backends()[f"{prefix}OneAtATime"].thread == "any"
+    assert hami.backends()[f"{prefix}OneAtATime"].thread == "serialized"
 
 
 def test_parameters_arrive_with_their_types(toolchain: Toolchain, golden: Golden) -> None:

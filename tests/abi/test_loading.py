@@ -160,9 +160,9 @@ def test_wheels_hand_their_library_to_the_core(build: Build, tmp_path: Path) -> 
     records = {record["plugin"]: record for record in json.loads(done.stdout)}
     golden, later = records["golden"], records["later"]
     assert (golden["state"], golden["abi"], golden["error"], golden["backends"]) == ("ok", "1.0", None, ["GccAdd"])
-    assert (later["state"], later["abi"], later["error"]) == ("refused", None, reason)
+    assert (later["state"], later["abi"], later["error"]) == ("incompatible", None, reason)
     assert run_hami("backends", "GccAdd", **chosen).stdout == (
-        "GccAdd  (acme-golden, thread concurrent, quick)\n  Adds `step` to an integer.\n  step: int = 1\n"
+        "GccAdd  (acme-golden, thread concurrent, non-blocking)\n  Adds `step` to an integer.\n  step: int = 1\n"
     )
 
 
@@ -205,7 +205,7 @@ def test_plugin_path_serves_bare_libraries(build: Build, tmp_path: Path) -> None
     done = run_hami("plugins", "--load", "--json", **chosen)
     assert done.returncode == 1
     records = {record["plugin"]: record for record in json.loads(done.stdout)}
-    assert [records[name]["state"] for name in ("bad", "folder", "good")] == ["broken", "broken", "ok"]
+    assert [records[name]["state"] for name in ("bad", "folder", "good")] == ["failed", "failed", "ok"]
     assert records["good"]["distribution"] == str(folder / "libgood.so")
     assert (records["good"]["version"], records["good"]["abi"]) == ("1.0", "1.0")
     assert records["bad"]["error"] == f"{folder / 'bad.so'}: file too short"

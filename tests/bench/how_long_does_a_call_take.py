@@ -25,7 +25,7 @@ class Echo(hami.Backend):
 
 
 class EchoHere(Echo):
-    thread = "any"
+    thread = "serialized"
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:

@@ -30,8 +30,8 @@ started = time.perf_counter_ns()
 print(time.perf_counter_ns() - started)
 """
 IMPORT = ("", "import hami; assert not hasattr(sys.modules.get('hami._plugins'), 'installed')")
-INDEX = ("import hami; from hami._plugins import installed", "installed.index()")
-AGAIN = ("import hami; from hami._plugins import installed; installed.index()", "installed.index()")
+INDEX = ("import hami; from hami._plugins.manager import installed", "installed.index()")
+AGAIN = ("import hami; from hami._plugins.manager import installed; installed.index()", "installed.index()")
 STANDARD = ("import importlib.metadata as metadata", "metadata.entry_points(group='hami.backends')")
 
 

@@ -128,8 +128,8 @@ inline void define(const std::string& name, FunctionBackend::Function function, 
   Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
 }
 
-inline Traits own_thread() { return Traits{Threads::kOwn, false, true}; }
-inline Traits any_thread() { return Traits{Threads::kAny, false, true}; }
+inline Traits own_thread() { return Traits{ThreadMode::kDedicated, false, true}; }
+inline Traits any_thread() { return Traits{ThreadMode::kSerialized, false, true}; }
 
 using Keys = std::vector<std::pair<std::string, Value>>;
 
@@ -216,7 +216,7 @@ class TestPipe {
   };
   Pending submit_many(std::vector<Dict> dicts, Nanoseconds timeout = kNever) {
     Pending pending;
-    pending.call = state_->start(std::move(dicts), timeout, Inline::kQuick, [done = pending.done](Call&) { done->add(); });
+    pending.call = state_->start(std::move(dicts), timeout, InlinePolicy::kNonBlocking, [done = pending.done](Call&) { done->add(); });
     return pending;
   }
   Pending submit(Dict dict, Nanoseconds timeout = kNever) {
@@ -238,7 +238,7 @@ inline std::vector<Dict> requests_of(const std::vector<std::int64_t>& numbers) {
   return dicts;
 }
 
-// A class whose forward notes its batch, waits at the gate, then answers data + 100.
+// A class whose forward notes its batch, waits at the gate, then awaitables data + 100.
 struct Gated {
   std::shared_ptr<Gate> gate = std::make_shared<Gate>();
   std::shared_ptr<Seen> seen = std::make_shared<Seen>();

@@ -87,7 +87,7 @@ TEST_CASE("calls of several requests may be made inside each other as deep as a 
     const std::int64_t next = number(batch[0]) + 1;
     std::vector<Dict> dicts = requests_of(std::vector<std::int64_t>(8, next));
     for (Dict& dict : dicts) dict.enter("node_name", Value(next < kDeep ? "n" + std::to_string(next) : std::string("last")));
-    const Ref<Call> inner = state->start(std::move(dicts), kNever, Inline::kAny);
+    const Ref<Call> inner = state->start(std::move(dicts), kNever, InlinePolicy::kAllow);
     if (next == kDeep) queued.add();
     inner->wait();
     for (std::size_t i = 0; i < inner->size(); ++i) CHECK(outcome(*inner, i).good);
@@ -123,12 +123,12 @@ TEST_CASE("as many backends as a pipe has threads may wait for what they submit 
     if (number(batch[0]) == 100) return add(batch, 1);
     all.add();
     all.wait_for(kThreads);
-    const Ref<Call> inner = state->start(requests_of({100}), kNever, Inline::kQuick);
+    const Ref<Call> inner = state->start(requests_of({100}), kNever, InlinePolicy::kNonBlocking);
     submitted.add();
     inner->wait_inside();
     CHECK_EQ(outcome(*inner).number(), 101);
     add(batch, 0);
-  }, {{Threads::kConcurrent}, {1, 1}, ""});
+  }, {{ThreadMode::kConcurrent}, {1, 1}, ""});
   PipeConfig config = one_node({{"backend", "TestSubmits"}, {"instance_num", kThreads + 1}});
   config.entrypoint = "S[Forward[node.n],Identity]";
   for (const std::size_t round : {1, 2}) {

@@ -136,7 +136,7 @@ TEST_CASE("With lends its second item to the first; its range is what both take"
     void forward_(Batch) override { throw Error(ErrorCode::kInternal, "it has to be lent something"); }
     void forward_with_dep_(Batch batch, Backend& lent) override {
       lent.forward(batch);
-      for (Request* request : batch) promote_result(*request, lent.label());
+      for (Request* request : batch) result_to_data(*request, lent.label());
       lent.forward(batch);
     }
     Range range_() const override { return {1, 3}; }
@@ -192,7 +192,7 @@ TEST_CASE("a reposted copy has the keys of the request and an outcome of its own
   CHECK_EQ(event_of(outcomes[1]).error()->message(), "no 13");
   CHECK(event_of(outcomes[2]).error()->code() == ErrorCode::kNoResult);
   CHECK_EQ(event_of(outcomes[2]).error()->message(), "the reposted request was left without `result`");
-  CHECK_EQ(pipe->stats().at("z").requests.load(), 3u);
+  CHECK_EQ(pipe->stats().at("z").submitted.load(), 3u);
 }
 
 TEST_CASE("a request that reposts does not wait for the copy") {
@@ -224,7 +224,7 @@ TEST_CASE("a reposted copy has the deadline of its request") {
 TEST_CASE("a copy that is refused says so in its event") {
   const Gated gated("TestGated");
   PipeConfig config = reposting("TestGated");
-  config.nodes[1].keys.emplace_back("queue_max", 1);
+  config.nodes[1].keys.emplace_back("max_queue_size", 1);
   config.nodes[1].keys.emplace_back("on_full", "reject");
   TestPipe pipe(config);
   const Outcome running = pipe.call(Value(1));

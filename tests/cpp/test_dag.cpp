@@ -79,7 +79,7 @@ TEST_CASE("of a long way a thread runs only so many nodes one inside the other")
   CHECK_EQ(pipe.call(Value(5)).number(), 5);
   std::size_t in_a_row = 0, most = 0, handed_over = 0;
   for (std::size_t i = 0; i < kNodes; ++i) {
-    const bool on_top = pipe->stats().at("n" + std::to_string(i)).inline_runs > 0;
+    const bool on_top = pipe->stats().at("n" + std::to_string(i)).inline_batches > 0;
     in_a_row = on_top ? in_a_row + 1 : 0;
     handed_over += !on_top;
     most = std::max(most, in_a_row);
@@ -156,7 +156,7 @@ TEST_CASE("a node with or runs only on what its predecessor left open") {
   CHECK_EQ(pipe.call(Value(1)).number(), 1001);
   CHECK_EQ(pipe.call(Value(2)).number(), 21);
   CHECK_EQ(pipe.call(Value(4)).message, "a 4");
-  CHECK_EQ(pipe->stats().at("b").requests.load(), 1u);
+  CHECK_EQ(pipe->stats().at("b").submitted.load(), 1u);
 }
 
 TEST_CASE("a node that leaves no result fails the request by name") {
@@ -173,7 +173,7 @@ TEST_CASE("the first error wins, later ones are notes, and nothing further is st
   const Gated slow("TestSlow");
   // Quick: it runs, and its error is noted, before its neighbour is even begun.
   define("TestFailsLeft", [](Batch, const Params&) { throw Error(ErrorCode::kRequest, "left"); },
-         {Traits{Threads::kConcurrent, true, true}, {}, ""});
+         {Traits{ThreadMode::kConcurrent, true, true}, {}, ""});
   Gate gate;
   define("TestFailsRight", [&](Batch, const Params&) {
     gate.pass();
@@ -188,7 +188,7 @@ TEST_CASE("the first error wins, later ones are notes, and nothing further is st
   const Outcome made = pending.wait();
   CHECK_EQ(made.message, "left");
   CHECK(made.notes == std::vector<std::string>{"backend TestFailsLeft", "node \"left\"", "also failed: right"});
-  CHECK_EQ(pipe->stats().at("join").requests.load(), 0u);
+  CHECK_EQ(pipe->stats().at("join").submitted.load(), 0u);
 }
 
 TEST_CASE("a start node from which a later node lacks a source is refused for that request") {

@@ -21,7 +21,7 @@ Dict sized(std::int64_t data, std::int64_t size) {
 // A backend that begins by taking the global lock of a language.
 struct Locked final : Backend {
   explicit Locked(std::shared_ptr<Gate> shared_gate) : gate(std::move(shared_gate)) {}
-  bool begins_locked() const noexcept override { return true; }
+  bool acquires_gil() const noexcept override { return true; }
   const std::shared_ptr<Gate> gate;
 
  private:
@@ -38,8 +38,8 @@ thread_local int away = 0;
 
 TEST_CASE("the lock of a language is taken before callers are woken, if another batch waits, and let go before resting") {
   BlockingHooks hooks;
-  hooks.take_ahead = []() noexcept { ++taken; };
-  hooks.let_go = []() noexcept { ++let_go; };
+  hooks.preacquire = []() noexcept { ++taken; };
+  hooks.release_preacquired = []() noexcept { ++let_go; };
   const BlockingHooks usual = set_blocking_hooks(hooks);
   const auto taken_and_let_go = [](const char* backend) {
     taken = let_go = 0;
@@ -70,8 +70,8 @@ TEST_CASE("the lock of a language is taken before callers are woken, if another 
 
 TEST_CASE("the outcomes of a batch are told together to those who hear of them in a language") {
   BlockingHooks hooks;
-  hooks.begin_telling = []() noexcept -> void* { return ++telling, nullptr; };
-  hooks.end_telling = [](void*) noexcept { ++told; };
+  hooks.begin_completion_batch = []() noexcept -> void* { return ++telling, nullptr; };
+  hooks.end_completion_batch = [](void*) noexcept { ++told; };
   const BlockingHooks usual = set_blocking_hooks(hooks);
   {
     const Gated gated("TestGated");
@@ -91,9 +91,9 @@ TEST_CASE("the outcomes of a batch are told together to those who hear of them i
 }
 
 TEST_CASE("the lock of a language is let go for who does work of his own when he is told") {
-  struct Told final : Sink {
+  struct Told final : CompletionSink {
     explicit Told(bool calls) : calls_(calls) {}
-    Sleeper* done(Request* const*, std::size_t) noexcept override {
+    Parker* complete(Request* const*, std::size_t) noexcept override {
       held = telling - told;
       return nullptr;
     }
@@ -104,8 +104,8 @@ TEST_CASE("the lock of a language is let go for who does work of his own when he
     const bool calls_;
   };
   BlockingHooks hooks;
-  hooks.begin_telling = []() noexcept -> void* { return ++telling, nullptr; };
-  hooks.end_telling = [](void*) noexcept { ++told; };
+  hooks.begin_completion_batch = []() noexcept -> void* { return ++telling, nullptr; };
+  hooks.end_completion_batch = [](void*) noexcept { ++told; };
   const BlockingHooks usual = set_blocking_hooks(hooks);
   telling = told = 0;
   const Ref<Told> sinks[] = {make_counted<Told>(true), make_counted<Told>(true), make_counted<Told>(false), make_counted<Told>(true)};
@@ -113,10 +113,10 @@ TEST_CASE("the lock of a language is let go for who does work of his own when he
   std::vector<Request*> batch;
   for (const Ref<Told>& sink : sinks) {
     requests.push_back(make_counted<Request>());
-    requests.back()->sink = Ref<Sink>(sink.get());
+    requests.back()->sink = Ref<CompletionSink>(sink.get());
     batch.push_back(requests.back().get());
   }
-  finish(Batch(batch));
+  complete_requests(Batch(batch));
   CHECK_EQ(sinks[0]->held, 1);
   CHECK_EQ(sinks[1]->held, 1);
   CHECK_EQ(sinks[2]->held, 0);
@@ -137,7 +137,7 @@ TEST_CASE("an instance that becomes free takes what waits as one batch") {
   for (int i = 1; i <= 4; ++i) CHECK_EQ(pending[static_cast<std::size_t>(i - 1)].wait().number(), 100 + i);
   CHECK(gated.seen->batches() == Rows{{1}, {2, 3, 4}});
   CHECK_EQ(pipe->stats().at("n").batches.load(), 2u);
-  CHECK_EQ(pipe->stats().at("n").requests.load(), 4u);
+  CHECK_EQ(pipe->stats().at("n").submitted.load(), 4u);
 }
 
 TEST_CASE("a batch holds at most max items, and only one where the class declares no range") {
@@ -243,7 +243,7 @@ TEST_CASE("fewer items than min fail when their time is up, and are never passed
 
 TEST_CASE("a full queue rejects where on_full says so") {
   const Gated gated("TestGated");
-  TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 2}, {"on_full", "reject"}});
+  TestPipe pipe({{"backend", "TestGated"}, {"max_queue_size", 2}, {"on_full", "reject"}});
   std::vector<TestPipe::Pending> pending;
   pending.push_back(pipe.submit(Value(1)));
   gated.gate->arrived.wait_for(1);
@@ -251,25 +251,25 @@ TEST_CASE("a full queue rejects where on_full says so") {
   pending.push_back(pipe.submit(Value(3)));
   const Outcome refused = pipe.submit(Value(4)).wait();
   CHECK(refused.code == ErrorCode::kQueueFull);
-  CHECK_EQ(refused.message, "node \"n\" has 2 requests waiting (queue_max = 2)");
+  CHECK_EQ(refused.message, "node \"n\" has 2 requests waiting (max_queue_size = 2)");
   gated.gate->open();
   for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
 }
 
 TEST_CASE("what idle instances are about to take has a place beside the queue") {
   const Gated gated("TestGated");
-  TestPipe pipe({{"backend", "TestGated"}, {"instance_num", 2}, {"queue_max", 3}, {"on_full", "reject"}});
+  TestPipe pipe({{"backend", "TestGated"}, {"instance_num", 2}, {"max_queue_size", 3}, {"on_full", "reject"}});
   TestPipe::Pending burst = pipe.submit_many(requests_of({1, 2, 3, 4, 5, 6}));
   gated.gate->arrived.wait_for(2);
   gated.gate->open();
   burst.wait();
   for (std::size_t i = 0; i < 5; ++i) CHECK_EQ(outcome(*burst.call, i).number(), 101 + static_cast<int>(i));
-  CHECK_EQ(outcome(*burst.call, 5).message, "node \"n\" has 3 requests waiting (queue_max = 3)");
+  CHECK_EQ(outcome(*burst.call, 5).message, "node \"n\" has 3 requests waiting (max_queue_size = 3)");
 }
 
 TEST_CASE("a full queue blocks the caller until there is room") {
   const Gated gated("TestGated");
-  TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 1}});
+  TestPipe pipe({{"backend", "TestGated"}, {"max_queue_size", 1}});
   pipe.submit(Value(0));
   gated.gate->arrived.wait_for(1);
   std::vector<TestPipe::Pending> pending(20);
@@ -284,7 +284,7 @@ TEST_CASE("a full queue blocks the caller until there is room") {
 TEST_CASE("a full queue waits for no company") {
   const Gated gated("TestGated", {own_thread(), {1, 8}, ""});
   gated.gate->open();
-  TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 2}, {"batching_timeout", "3600s"}});
+  TestPipe pipe({{"backend", "TestGated"}, {"max_queue_size", 2}, {"batching_timeout", "3600s"}});
   Latch done;
   std::thread caller([&] {
     // The last is alone, so it need not wait either.
@@ -297,7 +297,7 @@ TEST_CASE("a full queue waits for no company") {
 
 TEST_CASE("requests that nobody waits for any more take no room in the queue") {
   const Gated gated("TestGated");
-  TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 1}, {"on_full", "reject"}});
+  TestPipe pipe({{"backend", "TestGated"}, {"max_queue_size", 1}, {"on_full", "reject"}});
   TestPipe::Pending running = pipe.submit(Value(1));
   gated.gate->arrived.wait_for(1);
   TestPipe::Pending late = pipe.submit(request_of(Value(2)), 1);
@@ -316,7 +316,7 @@ TEST_CASE("the caller's thread runs what its class allows, if nothing waits") {
     add(batch, 1);
   };
   define("TestAny", note, {any_thread(), {}, ""});
-  define("TestQuick", note, {Traits{Threads::kConcurrent, true, true}, {}, ""});
+  define("TestQuick", note, {Traits{ThreadMode::kConcurrent, true, true}, {}, ""});
   define("TestOwn", note, {own_thread(), {}, ""});
   const std::thread::id here = std::this_thread::get_id();
   const auto runs_here = [&](const char* backend, bool submitted, Nanoseconds timeout) {
@@ -324,11 +324,11 @@ TEST_CASE("the caller's thread runs what its class allows, if nothing waits") {
     if (submitted) {
       CHECK(pipe.submit(request_of(Value(1)), timeout).wait().good);
     } else {
-      const Ref<Call> call = pipe->start(requests_of({1}), timeout, Inline::kAny);
+      const Ref<Call> call = pipe->start(requests_of({1}), timeout, InlinePolicy::kAllow);
       call->wait();
       CHECK(outcome(*call).good);
     }
-    CHECK_EQ(pipe->stats().at("n").inline_runs.load(), ran_on == here ? 1u : 0u);
+    CHECK_EQ(pipe->stats().at("n").inline_batches.load(), ran_on == here ? 1u : 0u);
     return ran_on == here;
   };
   constexpr Nanoseconds kHour = 3'600'000'000'000;

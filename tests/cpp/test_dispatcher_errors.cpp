@@ -60,7 +60,7 @@ TEST_CASE("a failed batch fails whole where the node, the class or the error say
     CHECK_EQ(run.retried, 0u);
   };
   all_fail(run_three({{"on_batch_error", "fail"}}, own_thread()));
-  all_fail(run_three({}, Traits{Threads::kOwn, false, false}));
+  all_fail(run_three({}, Traits{ThreadMode::kDedicated, false, false}));
   all_fail(run_three({}, own_thread(), true));
 }
 

@@ -53,7 +53,7 @@ TEST_CASE("a deadline comes in time although the instance is busy, and the node 
   TestPipe pipe({{"backend", "TestGated"}});
   pipe.submit(Value(1));
   gated.gate->arrived.wait_for(1);
-  const Ref<Call> waited = pipe->start(requests_of({2}), 1, Inline::kAny);
+  const Ref<Call> waited = pipe->start(requests_of({2}), 1, InlinePolicy::kAllow);
   waited->wait();
   CHECK(outcome(*waited).code == ErrorCode::kDeadlineExceeded);
   CHECK_EQ(outcome(*waited).message, "the request's time ran out");
@@ -86,8 +86,10 @@ TEST_CASE("time limits of the call, the node and the request: the earliest count
   CHECK_EQ(refused("deadline", Value(std::numeric_limits<double>::quiet_NaN())),
            "timeout or deadline of the request: expected a number, got nan");
   CHECK_EQ(refused("timeout", Value("soon")),
-           "timeout or deadline of the request: parameter \"timeout\" of the request takes duration "
-           "(milliseconds, or with a unit: \"5ms\", \"2s\", \"1min\", \"1h\"), got \"soon\"");
+           "timeout or deadline of the request: parameter \"timeout\" of the request takes a duration with a unit, as "
+           "\"5ms\", \"2s\", \"1min\" or \"1h\", got \"soon\"");
+  CHECK_EQ(refused("timeout", Value(-1)),
+           "timeout or deadline of the request: expected seconds, or text with a unit as \"50ms\", got -1");
   gated.gate->open();
 }
 
@@ -182,7 +184,7 @@ TEST_CASE("a backend that does not come back is abandoned by name, and what wait
   const std::shared_ptr<PipeState> state = PipeState::build(one_node({{"backend", "TestGated"}}));
   Latch done;
   const auto submit = [&](std::int64_t number) {
-    return state->start(requests_of({number}), kNever, Inline::kQuick, [&](Call&) { done.add(); });
+    return state->start(requests_of({number}), kNever, InlinePolicy::kNonBlocking, [&](Call&) { done.add(); });
   };
   const Ref<Call> running = submit(1);
   gated.gate->arrived.wait_for(1);
@@ -207,11 +209,11 @@ TEST_CASE("closing without patience abandons nobody who has nothing left to do")
 }
 
 TEST_CASE("a pipe may be closed by the callback of its own request") {
-  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {Traits{Threads::kConcurrent, true, true}, {}, ""});
+  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {Traits{ThreadMode::kConcurrent, true, true}, {}, ""});
   TestPipe pipe({{"backend", "TestAddOne"}});
   Latch done;
   const auto submit = [&] {
-    pipe->start(requests_of({1}), kNever, Inline::kQuick, [&](Call&) {
+    pipe->start(requests_of({1}), kNever, InlinePolicy::kNonBlocking, [&](Call&) {
       CHECK(pipe.close().empty());
       done.add();
     });
@@ -221,7 +223,7 @@ TEST_CASE("a pipe may be closed by the callback of its own request") {
   define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {}, ""});
   for (Keys keys : {Keys{{"backend", "TestAddOne"}}, Keys{{"backend", "TestAddOne"}, {"timeout", "1h"}}}) {
     TestPipe own(std::move(keys));
-    own->start(requests_of({1}), kNever, Inline::kQuick, [&](Call&) {
+    own->start(requests_of({1}), kNever, InlinePolicy::kNonBlocking, [&](Call&) {
       CHECK(own.close().empty());
       done.add();
     });
@@ -244,7 +246,7 @@ TEST_CASE("a request and its call are freed when both are done, whatever its dea
     const auto done = std::make_shared<Latch>();
     std::vector<Dict> dicts;
     dicts.push_back(request_of(Value::adopt(new Tracked(requests))));
-    Ref<Call> call = pipe->start(std::move(dicts), timeout, Inline::kQuick,
+    Ref<Call> call = pipe->start(std::move(dicts), timeout, InlinePolicy::kNonBlocking,
                                  [done, alive = Alive(callbacks)](Call&) { done->add(); });
     done->wait_for(1);
     pipe.call(Value(1));  // the instance is through with the one before
@@ -282,7 +284,7 @@ TEST_CASE("an entrypoint that waits itself lets its caller leave") {
 
 TEST_CASE("a caller who is interrupted while a full queue holds him up leaves with all his requests") {
   const Gated gated("TestGated");
-  TestPipe pipe({{"backend", "TestGated"}, {"queue_max", 1}});
+  TestPipe pipe({{"backend", "TestGated"}, {"max_queue_size", 1}});
   TestPipe::Pending running = pipe.submit(Value(1));
   gated.gate->arrived.wait_for(1);
   TestPipe::Pending waiting = pipe.submit(Value(2));
@@ -292,7 +294,7 @@ TEST_CASE("a caller who is interrupted while a full queue holds him up leaves wi
     for (std::size_t i = 0; i < 3; ++i) CHECK_EQ(outcome(call, i).message, "interrupted");
     ++told;
   };
-  CHECK_THROWS_WITH_AS(pipe->start(requests_of({3, 4, 5}), kNever, Inline::kAny, tell), "interrupted", Interrupted);
+  CHECK_THROWS_WITH_AS(pipe->start(requests_of({3, 4, 5}), kNever, InlinePolicy::kAllow, tell), "interrupted", Interrupted);
   CHECK_EQ(told, 1);
   gated.gate->open();
   CHECK(running.wait().good);
@@ -336,7 +338,7 @@ TEST_CASE("who is interrupted while a pipe is made leaves; the init goes on, and
   CHECK_THROWS_WITH_AS(PipeState::build(config), "interrupted", Error);
   CHECK_EQ(alive, 2);
   gate.open();
-  REQUIRE(wait_for_left_inits(after(std::chrono::nanoseconds(kPatience).count())));
+  REQUIRE(wait_for_detached_inits(after(std::chrono::nanoseconds(kPatience).count())));
   CHECK_EQ(alive, 0);
 }
 

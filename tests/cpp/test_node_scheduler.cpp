@@ -17,7 +17,7 @@ using namespace hami::testing;
 namespace {
 
 using Index = NodeScheduler::Index;
-using Step = NodeScheduler::Step;
+using Action = NodeScheduler::Action;
 
 // What a dispatcher does with its scheduler, in virtual time.
 class Course {
@@ -35,10 +35,10 @@ class Course {
       ranges_.push_back(range);
       working_.push_back(0);
     }
-    policy_ = {static_cast<Gather>(pick(3)), max, min, pick(2) ? static_cast<Nanoseconds>(pick(200'000)) : 0};
+    policy_ = {static_cast<BatchingMode>(pick(3)), max, min, pick(2) ? static_cast<Nanoseconds>(pick(200'000)) : 0};
     scheduler_.set_policy(policy_);
-    room_ = 1 + pick(20);
-    scheduler_.set_room(room_);
+    capacity_ = 1 + pick(20);
+    scheduler_.set_capacity(capacity_);
     fixed_ = static_cast<Nanoseconds>(pick(400'000));
     item_ = static_cast<Nanoseconds>(1 + pick(100'000));
     for (std::size_t call = 0; call < 12; ++call) at(static_cast<Nanoseconds>(pick(2'000'000)), [this] { arrive(); });
@@ -89,9 +89,9 @@ class Course {
       if (pick(10) == 0) request->deadline = now_ + static_cast<Nanoseconds>(pick(500'000));
       if (pick(10) == 0) at(now_ + static_cast<Nanoseconds>(pick(500'000)), [request] { request->abandon(); });
       if (scheduler_.full()) {
-        NodeScheduler::Requests dropped;
-        scheduler_.drop_dead(now_, dropped);
-        give_back(dropped);
+        NodeScheduler::Requests removed;
+        scheduler_.remove_expired(now_, removed);
+        complete_removed(removed);
       }
       if (scheduler_.full()) {
         ++outcomes_[request->index];
@@ -103,15 +103,15 @@ class Course {
       last = request;
       scheduler_.push(std::move(request), now_, call);
     }
-    if (scheduler_.has_company()) {
-      const Index gathering = *scheduler_.gathering();
-      ++waits_[gathering];  // its timer is for nothing
-      work(gathering, 0);
+    if (scheduler_.batch_ready()) {
+      const Index forming = *scheduler_.forming();
+      ++pacing_trial_[forming];  // its timer is for nothing
+      work(forming, 0);
     }
-    for (std::size_t hands = scheduler_.hands_for(items); hands > 0; --hands)
-      if (const std::optional<Index> next = scheduler_.summon()) work(*next, 0);
+    for (std::size_t hands = scheduler_.instances_for(items); hands > 0; --hands)
+      if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
     // Who is alone never waits while an instance is idle, once `min` is met, unless several have just been released.
-    if (alone && now_ >= company_until_ && pushed == 1 && !started_[last->index] && last->items >= policy_.min && fits_somewhere(last->items) &&
+    if (alone && now_ >= returns_until_ && pushed == 1 && !started_[last->index] && last->items >= policy_.min && fits_somewhere(last->items) &&
         last->deadline > now_)
       problem("a lone request waits for company");
   }
@@ -119,12 +119,12 @@ class Course {
   // A caller who runs his request himself, if he may.
   void run_here() {
     NodeScheduler::Requests batch{request_of(1 + pick(policy_.max))};
-    const std::optional<Index> instance = scheduler_.claim(batch[0]->items);
+    const std::optional<Index> instance = scheduler_.acquire_inline(batch[0]->items);
     if (!instance) return;
     if (scheduler_.waiting() > 0) problem("out of turn");
     begin(*instance, std::move(batch), [this, instance = *instance] {
-      scheduler_.rest(instance);
-      if (const std::optional<Index> next = scheduler_.summon()) work(*next, 0);
+      scheduler_.mark_idle(instance);
+      if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
     });
   }
 
@@ -134,25 +134,25 @@ class Course {
     return false;
   }
 
-  void work(Index instance, std::size_t released) {
-    NodeScheduler::Requests taken, dropped;
+  void work(Index instance, std::size_t completed_items) {
+    NodeScheduler::Requests taken, removed;
     for (;;) {
-      const Step step = scheduler_.collect(instance, now_, released, taken, dropped);
+      const Action step = scheduler_.next_action(instance, now_, completed_items, taken, removed);
       trace_ = trace_ * 31 + static_cast<std::uint64_t>(step.what) * 7 + instance + taken.size() * 101;
-      give_back(dropped);
-      if (step.what == Step::kWait) {
+      complete_removed(removed);
+      if (step.what == Action::kWait) {
         if (step.until <= now_) return problem("it waits for the past");
-        at(step.until, [this, instance, wait = ++waits_[instance]] {
-          if (waits_[instance] == wait) work(instance, 0);
+        at(step.until, [this, instance, wait = ++pacing_trial_[instance]] {
+          if (pacing_trial_[instance] == wait) work(instance, 0);
         });
         return;
       }
-      if (step.what == Step::kRun) {
+      if (step.what == Action::kRun) {
         const std::size_t items = check(taken);
         begin(instance, std::exchange(taken, {}), [this, instance, items] { work(instance, items); });
       }
-      if (const std::optional<Index> next = scheduler_.summon()) work(*next, 0);
-      if (step.what != Step::kAgain) return;
+      if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
+      if (step.what != Action::kAgain) return;
     }
   }
 
@@ -165,7 +165,7 @@ class Course {
       if (request->index <= newest_) problem("out of turn");
       newest_ = request->index;
       if (request->deadline <= now_ || request->abandoned()) problem("it runs what nobody waits for");
-      if (policy_.gather == Gather::kCalls && calls_of_[request->index] != calls_of_[taken.front()->index])
+      if (policy_.mode == BatchingMode::kPerCall && calls_of_[request->index] != calls_of_[taken.front()->index])
         problem("two calls in one batch");
     }
     return items;
@@ -187,38 +187,38 @@ class Course {
       --working_[instance];
       for (const Ref<Request>& request : batch)
         if (calls_of_.count(request->index)) ++outcomes_[request->index];
-      scheduler_.ran(instance, items, took);
-      if (batch.size() > 1 && policy_.gather == Gather::kMost) company_until_ = now_ + std::min(policy_.company, took);
+      scheduler_.record_batch(instance, items, took);
+      if (batch.size() > 1 && policy_.mode == BatchingMode::kGreedy) returns_until_ = now_ + std::min(policy_.batching_timeout, took);
       afterwards();
     });
   }
 
-  void give_back(NodeScheduler::Requests& dropped) {
-    for (const Ref<Request>& request : dropped) {
+  void complete_removed(NodeScheduler::Requests& removed) {
+    for (const Ref<Request>& request : removed) {
       if (request->alive()) problem("given back without an error");
       if (request->deadline > now_ && !request->abandoned()) ++refused_;
       ++outcomes_[request->index];
       started_[request->index] = true;
     }
-    dropped.clear();
+    removed.clear();
   }
 
   void check_nobody_is_left_waiting() {
     NodeScheduler copy = scheduler_;
-    if (copy.summon()) problem("an instance rests while something waits that it could run");
-    if (scheduler_.waiting() > room_) problem("more waits than there is room for");
+    if (copy.dispatch_idle()) problem("an instance rests while something waits that it could run");
+    if (scheduler_.waiting() > capacity_) problem("more waits than there is room for");
     if (scheduler_.waiting() > 0 && scheduler_.all_idle()) problem("something waits and nobody works");
   }
 
   std::mt19937 random_;
   NodeScheduler scheduler_;
-  FillPolicy policy_;
+  BatchingConfig policy_;
   std::vector<Range> ranges_;
   std::vector<int> working_;
-  std::size_t room_ = 0;
-  Nanoseconds fixed_ = 0, item_ = 0, now_ = 0, company_until_ = 0;
+  std::size_t capacity_ = 0;
+  Nanoseconds fixed_ = 0, item_ = 0, now_ = 0, returns_until_ = 0;
   std::multimap<Nanoseconds, std::function<void()>> events_;
-  std::map<Index, std::uint64_t> waits_;
+  std::map<Index, std::uint64_t> pacing_trial_;
   std::map<std::size_t, int> outcomes_;
   std::map<std::size_t, std::uint64_t> calls_of_;
   std::map<std::size_t, bool> started_;
@@ -254,14 +254,14 @@ TEST_CASE("a node whose instances differ gives each what it takes") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 1}, false);
   scheduler.add_instance({4, 8}, false);
-  scheduler.set_policy({Gather::kMost, 8, 1, 0});
-  NodeScheduler::Requests taken, dropped;
+  scheduler.set_policy({BatchingMode::kGreedy, 8, 1, 0});
+  NodeScheduler::Requests taken, removed;
   const auto batch_of = [&](std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) scheduler.push(request_of(1), 0, i);
-    const std::optional<Index> instance = scheduler.summon();
+    const std::optional<Index> instance = scheduler.dispatch_idle();
     REQUIRE(instance.has_value());
     taken.clear();
-    CHECK(scheduler.collect(*instance, 0, 0, taken, dropped).what == Step::kRun);
+    CHECK(scheduler.next_action(*instance, 0, 0, taken, removed).what == Action::kRun);
     return *instance;
   };
   const Index single = batch_of(1);
@@ -271,30 +271,30 @@ TEST_CASE("a node whose instances differ gives each what it takes") {
   CHECK_EQ(large, 1u);
   CHECK_EQ(taken.size(), 6u);
   scheduler.push(request_of(1), 0, 9);
-  CHECK_FALSE(scheduler.summon().has_value());
-  CHECK(scheduler.collect(large, 0, 0, taken, dropped).what == Step::kRest);  // one is too few for it
+  CHECK_FALSE(scheduler.dispatch_idle().has_value());
+  CHECK(scheduler.next_action(large, 0, 0, taken, removed).what == Action::kIdle);  // one is too few for it
   taken.clear();
-  CHECK(scheduler.collect(single, 0, 0, taken, dropped).what == Step::kRun);
+  CHECK(scheduler.next_action(single, 0, 0, taken, removed).what == Action::kRun);
 }
 
 TEST_CASE("there is room for what a summoned instance is about to take, until it has come") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 1}, false);
-  scheduler.set_room(1);
-  NodeScheduler::Requests taken, dropped;
+  scheduler.set_capacity(1);
+  NodeScheduler::Requests taken, removed;
   scheduler.push(request_of(1), 0, 1);
   CHECK(scheduler.full());
-  const std::optional<Index> first = scheduler.summon();
+  const std::optional<Index> first = scheduler.dispatch_idle();
   REQUIRE(first.has_value());
   CHECK_FALSE(scheduler.full());
   scheduler.push(request_of(1), 0, 2);
   CHECK(scheduler.full());
-  CHECK(scheduler.collect(*first, 0, 0, taken, dropped).what == Step::kRun);
+  CHECK(scheduler.next_action(*first, 0, 0, taken, removed).what == Action::kRun);
   CHECK(scheduler.full());
-  const std::optional<Index> second = scheduler.summon();
+  const std::optional<Index> second = scheduler.dispatch_idle();
   REQUIRE(second.has_value());
   CHECK_FALSE(scheduler.full());
-  scheduler.rest(*second);  // the system has no thread for it
+  scheduler.mark_idle(*second);  // the system has no thread for it
   CHECK(scheduler.full());
 }
 
@@ -303,46 +303,46 @@ namespace {
 // A request that somebody waits for inside a node, and what that waits for.
 struct Asked {
   explicit Asked(std::size_t items, Nanoseconds deadline = kNever) : request(request_of(items)) {
-    request->held_by = Ref<Counted>(ask.get());
+    request->wait_token = Ref<Counted>(ask.get());
     request->deadline = deadline;
   }
-  Ref<Ask> ask = make_counted<Ask>(Ask::Leaves::kEarly);
+  Ref<WaitToken> ask = make_counted<WaitToken>(WaitToken::Release::kEarly);
   Ref<Request> request;
 };
 
-std::vector<const Ask*> stuck(const NodeScheduler& scheduler, const std::vector<Index>& lost, Nanoseconds moment = kNever) {
-  std::vector<const Ask*> asks;
-  scheduler.add_stuck(lost, moment, asks);
+std::vector<const WaitToken*> blocked(const NodeScheduler& scheduler, const std::vector<Index>& unavailable, Nanoseconds moment = kNever) {
+  std::vector<const WaitToken*> asks;
+  scheduler.add_blocked(unavailable, moment, asks);
   return asks;
 }
 
-using Asks = std::vector<const Ask*>;
+using Asks = std::vector<const WaitToken*>;
 
 }  // namespace
 
 TEST_CASE("what waits for a node is stuck when all its instances are away") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 4}, false);
-  scheduler.set_policy({Gather::kCalls, 4, 1, 0});
+  scheduler.set_policy({BatchingMode::kPerCall, 4, 1, 0});
   const Asked first(1), second(2);
   CHECK(!scheduler.begin_arrival(*first.request));
-  CHECK(stuck(scheduler, {0, 1}) == Asks{first.ask.get()});
+  CHECK(blocked(scheduler, {0, 1}) == Asks{first.ask.get()});
   scheduler.push(first.request, 0, 1);
   scheduler.end_arrival(*first.request);
   scheduler.push(request_of(1), 0, 2);  // from outside: nobody is stuck with it
   CHECK(scheduler.begin_arrival(*second.request));
-  CHECK(stuck(scheduler, {0, 1}) == Asks{first.ask.get(), second.ask.get()});
-  CHECK(stuck(scheduler, {0}).empty());
-  CHECK(stuck(scheduler, {}).empty());
+  CHECK(blocked(scheduler, {0, 1}) == Asks{first.ask.get(), second.ask.get()});
+  CHECK(blocked(scheduler, {0}).empty());
+  CHECK(blocked(scheduler, {}).empty());
   scheduler.end_arrival(*second.request);
-  CHECK(stuck(scheduler, {0, 1}) == Asks{first.ask.get()});
+  CHECK(blocked(scheduler, {0, 1}) == Asks{first.ask.get()});
 }
 
 TEST_CASE("an instance that a request does not fit is as good as away, also for what is behind the request") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 2}, false);
   scheduler.add_instance({1, 8}, false);
-  scheduler.set_policy({Gather::kCalls, 8, 1, 0});
+  scheduler.set_policy({BatchingMode::kPerCall, 8, 1, 0});
   const Asked fits(1), large(4), behind(1);
   const Asked timed(4, 100);
   for (const Asked* one : {&fits, &large, &behind}) {
@@ -350,16 +350,16 @@ TEST_CASE("an instance that a request does not fit is as good as away, also for 
     scheduler.push(one->request, 0, 1);
     scheduler.end_arrival(*one->request);
   }
-  CHECK(stuck(scheduler, {0}).empty());
-  CHECK(stuck(scheduler, {1}) == Asks{large.ask.get(), behind.ask.get()});
+  CHECK(blocked(scheduler, {0}).empty());
+  CHECK(blocked(scheduler, {1}) == Asks{large.ask.get(), behind.ask.get()});
   large.request->abandon();  // it may leave the queue, but who has lent it would be stuck with it
-  CHECK(stuck(scheduler, {1}) == Asks{large.ask.get()});
+  CHECK(blocked(scheduler, {1}) == Asks{large.ask.get()});
   scheduler.take_all();
   for (const Asked* one : {&timed, &behind}) {
     scheduler.begin_arrival(*one->request);
     scheduler.push(one->request, 0, 1);
     scheduler.end_arrival(*one->request);
   }
-  CHECK(stuck(scheduler, {1}, 100) == Asks{timed.ask.get(), behind.ask.get()});
-  CHECK(stuck(scheduler, {1}, 101).empty());
+  CHECK(blocked(scheduler, {1}, 100) == Asks{timed.ask.get(), behind.ask.get()});
+  CHECK(blocked(scheduler, {1}, 101).empty());
 }

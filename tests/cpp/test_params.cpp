@@ -175,19 +175,23 @@ TEST_CASE("a str takes numbers as their text") {
            "parameter \"x\" of Owner takes path, got [1, \"a\"]");
 }
 
-TEST_CASE("durations are milliseconds or carry a unit") {
+TEST_CASE("a duration has a unit; milliseconds may be a bare number") {
   const auto read = [](const Value& given) { return coerced("x: duration", given).as_float(); };
-  CHECK_EQ(read(5), 5.0);
-  CHECK_EQ(read(0.5), 0.5);
-  CHECK_EQ(read("5"), 5.0);
+  for (const Value& bare : {Value(5), Value("5"), Value(5.0)}) {
+    CHECK_EQ(coerced("x: milliseconds", bare).as_float(), 5.0);
+    CHECK_NE(refusal("x: duration", bare), "no error");
+  }
+  for (const Value& zero : {Value(0), Value("0"), Value(0.0)}) CHECK_EQ(read(zero), 0.0);
+  CHECK_EQ(coerced("x: milliseconds", "2s").as_float(), 2000.0);
   CHECK_EQ(read("5ms"), 5.0);
   CHECK_EQ(read("2S"), 2000.0);
   CHECK_EQ(read("1.5 min"), 90000.0);
   CHECK_EQ(read("1h"), 3600000.0);
   CHECK_EQ(read("250us"), 0.25);
   CHECK_EQ(refusal("x: duration", "soon"),
-           "parameter \"x\" of Owner takes duration (milliseconds, or with a unit: \"5ms\", \"2s\", \"1min\", \"1h\"), "
-           "got \"soon\"");
+           "parameter \"x\" of Owner takes a duration with a unit, as \"5ms\", \"2s\", \"1min\" or \"1h\", got \"soon\"");
+  CHECK_EQ(refusal("x: milliseconds", "soon"),
+           "parameter \"x\" of Owner takes a duration, as 5 (milliseconds), \"5ms\" or \"2s\", got \"soon\"");
   for (const Value& bad : {Value(-1), Value(kInfinity), Value("-1s"), Value("1m"), Value("inf"), Value("s"),
                            Value("1e400"), Value(true)}) {
     CHECK_NE(refusal("x: duration", bad), "no error");
@@ -232,7 +236,7 @@ TEST_CASE("choices and ranges are enforced and named") {
            "parameter \"device\" of Owner takes \"cpu\" or \"cuda\", got \"cdua\"; did you mean \"cuda\"?");
   CHECK_EQ(refusal("n: int {1,2,4}", 3), "parameter \"n\" of Owner takes 1, 2 or 4, got 3");
   CHECK_EQ(coerced("n: int {1,2,4}", "4.0").as_int(), 4);
-  CHECK_EQ(coerced("t: duration {1s,2s}", 1000).as_float(), 1000.0);
+  CHECK_EQ(coerced("t: duration {1s,2s}", "1000ms").as_float(), 1000.0);
   CHECK_EQ(refusal("l: list {a,b}", "a,c"), "parameter \"l\" of Owner takes a list of \"a\" or \"b\", got \"a,c\"");
   CHECK(texts(coerced("l: list {a,b}", "b,a")) == std::vector<std::string>{"b", "a"});
   CHECK_EQ(refusal("n: int {1..16}", 17), "parameter \"n\" of Owner takes int from 1 to 16, got 17");
@@ -276,7 +280,7 @@ TEST_CASE("parameters read back as C++ types") {
 }
 
 TEST_CASE("types have names both ways") {
-  for (const char* name : {"bool", "int", "float", "str", "path", "list", "duration", "bytesize"}) {
+  for (const char* name : {"bool", "int", "float", "str", "path", "list", "duration", "milliseconds", "bytesize"}) {
     CAPTURE(name);
     REQUIRE(param_type_of(name).has_value());
     CHECK_EQ(std::string(param_type_name(*param_type_of(name))), name);

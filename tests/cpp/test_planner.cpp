@@ -98,8 +98,8 @@ TEST_CASE("a key that nothing uses is a mistake, in the node and in [global]") {
            "  in  TestNeeds.szie = 1   (node \"n\")\n      ^^^^^^^^^^^^^^");
   CHECK_EQ(problem_of({{"backend", "Identity"}, {"completely", 1}}),
            "nothing uses the key \"completely\"\n  in  completely = 1   (node \"n\")\n      ^^^^^^^^^^\n"
-           "  the keys here are backend, batching, batching_timeout, filter, instance_num, map, max, min, next, "
-           "node_entrypoint, on_batch_error, on_full, or, queue_max, timeout");
+           "  the keys here are backend, batching, batching_timeout, filter, instance_num, map, max, max_queue_size, min, next, "
+           "node_entrypoint, on_batch_error, on_full, or, timeout");
   CHECK_EQ(problem_of({{"backend", "Identity"}}, {{"instance_nun", 2}}),
            "nothing uses the key \"instance_nun\"; did you mean \"instance_num\"?\n  in  instance_nun = 2   ([global])\n"
            "      ^^^^^^^^^^^^");
@@ -377,9 +377,9 @@ TEST_CASE("a thread of its own is for the whole container, except where the cont
     const Plan& root = planned.first.nodes[0].second;
     return init ? root.traits : root.phases[0][0].plan->phases[0][0].plan->traits;
   };
-  CHECK(traits("S[Identity,TestOwn]").threads == Threads::kOwn);
-  CHECK_FALSE(traits("S[Identity,TestOwn]").quick);
-  CHECK(traits("S[Identity,Identity]").quick);
-  CHECK(traits("BackgroundThread[TestOwn]").threads == Threads::kConcurrent);
-  CHECK(traits("TestOwn", true).threads == Threads::kConcurrent);
+  CHECK(traits("S[Identity,TestOwn]").thread == ThreadMode::kDedicated);
+  CHECK_FALSE(traits("S[Identity,TestOwn]").non_blocking);
+  CHECK(traits("S[Identity,Identity]").non_blocking);
+  CHECK(traits("BackgroundThread[TestOwn]").thread == ThreadMode::kConcurrent);
+  CHECK(traits("TestOwn", true).thread == ThreadMode::kConcurrent);
 }

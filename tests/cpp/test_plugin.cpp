@@ -266,9 +266,9 @@ TEST_CASE("forged tables are refused with what is wrong with them") {
   cls.flags = 3;
   CHECK(refusal(cls) ==
         "class \"NativeEcho\" of plugin \"forged\" declares no thread mode that there is: its flags are 3");
-  cls.flags = HAMI_QUICK;
+  cls.flags = HAMI_NON_BLOCKING;
   CHECK(refusal(cls) ==
-        "class \"NativeEcho\" of plugin \"forged\" is quick, which needs HAMI_ANY_THREAD or HAMI_CONCURRENT; it has "
+        "class \"NativeEcho\" of plugin \"forged\" is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it has "
         "a thread of its own");
   cls = echo_class();
   cls.params = "step int";
@@ -312,7 +312,7 @@ TEST_CASE("a range that makes no sense fails the build") {
 
 TEST_CASE("a class that needs Python's global lock is not made where no Python runs") {
   hami_backend_class cls = echo_class("NativeLocked");
-  cls.flags = HAMI_ANY_THREAD | HAMI_NEEDS_GIL;
+  cls.flags = HAMI_THREAD_SERIALIZED | HAMI_NEEDS_GIL;
   define_native(cls);
   try {
     TestPipe pipe({{"backend", text("NativeLocked")}});

@@ -78,7 +78,7 @@ TEST_CASE("a gathered batch is as urgent as its most urgent request and waits as
   define("TestInfers", [&](Batch batch, const Params&) {
     CHECK_EQ(batch.size(), 1u);
     deadlines.push_back(batch[0].deadline);
-    members.push_back(batch[0].stands_for.size());
+    members.push_back(batch[0].merged_from.size());
     CHECK_EQ(batch[0].dict.find("priority")->as_int(), batch[0].priority);
     answer(batch[0], Value(std::int64_t{batch[0].priority}));
   }, {{}, {1, 8}, ""});
@@ -181,7 +181,7 @@ TEST_CASE("a request is cancelled when its caller has left, its time is up, or t
 
   const Ref<Request> open = made();
   const Ref<Request> all = made();
-  all->stands_for = {left, open};
+  all->merged_from = {left, open};
   const Ref<Request> part = all->branch({}, 0);
   CHECK(!part->cancelled());
   open->deadline = now() - 1;

@@ -15,15 +15,15 @@ using namespace hami::testing;
 namespace {
 
 using Index = NodeScheduler::Index;
-using Step = NodeScheduler::Step;
+using Action = NodeScheduler::Action;
 
 // Batches that cost about what those of ResNet-50 did on an H100, in milliseconds. What runs together shares the device; that
 // the younger gets the larger part, since its early layers are large, was seen there, how much larger is assumed. The host
 // works before the device does, and callers come back one by one.
 class SharedDevice {
  public:
-  SharedDevice(std::size_t instances, std::size_t most, const FillPolicy& policy, bool shared = true) : shared_(shared) {
-    for (std::size_t i = 0; i < instances; ++i) scheduler_.add_instance({1, most}, false);
+  SharedDevice(std::size_t instances, std::size_t max_items, const BatchingConfig& policy, bool shared = true) : contended_(shared) {
+    for (std::size_t i = 0; i < instances; ++i) scheduler_.add_instance({1, max_items}, false);
     scheduler_.set_policy(policy);
   }
 
@@ -76,7 +76,7 @@ class SharedDevice {
     const double all = std::min(items / alone(items), kMostRate);
     std::vector<double> found;
     for (const Batch& batch : running_)
-      found.push_back(!shared_ ? 1.0 : std::min(1.0, all * weight(batch) / weights * alone(batch.items) / batch.items));
+      found.push_back(!contended_ ? 1.0 : std::min(1.0, all * weight(batch) / weights * alone(batch.items) / batch.items));
     return found;
   }
 
@@ -127,7 +127,7 @@ class SharedDevice {
         break;
       }
       case Event::kAsks:
-        scheduler_.ran(event.instance, event.items, nanoseconds(now_ - event.began));
+        scheduler_.record_batch(event.instance, event.items, nanoseconds(now_ - event.began));
         ask(event.instance, event.items);
         break;
       case Event::kReleased:
@@ -136,26 +136,26 @@ class SharedDevice {
         break;
       case Event::kCame:
         scheduler_.push(request_of(1), nanoseconds(now_), ++calls_);
-        if (scheduler_.has_company()) ask(*scheduler_.gathering(), 0);
-        for (std::size_t hands = scheduler_.hands_for(1); hands > 0; --hands) summon();
+        if (scheduler_.batch_ready()) ask(*scheduler_.forming(), 0);
+        for (std::size_t hands = scheduler_.instances_for(1); hands > 0; --hands) dispatch_idle();
         break;
     }
   }
 
-  void ask(Index instance, std::size_t released) {
-    NodeScheduler::Requests taken, dropped;
-    const Step step = scheduler_.collect(instance, nanoseconds(now_), released, taken, dropped);
+  void ask(Index instance, std::size_t completed_items) {
+    NodeScheduler::Requests taken, removed;
+    const Action step = scheduler_.next_action(instance, nanoseconds(now_), completed_items, taken, removed);
     timers_.erase(instance);
-    if (step.what == Step::kWait) timers_[instance] = static_cast<double>(step.until) / 1e6;
-    if (step.what == Step::kRun) happen(now_ + about(kPrepares), Event::kStarts, instance, taken.size(), now_);
-    summon();
+    if (step.what == Action::kWait) timers_[instance] = static_cast<double>(step.until) / 1e6;
+    if (step.what == Action::kRun) happen(now_ + about(kPrepares), Event::kStarts, instance, taken.size(), now_);
+    dispatch_idle();
   }
 
-  void summon() {
-    if (const std::optional<Index> next = scheduler_.summon()) ask(*next, 0);
+  void dispatch_idle() {
+    if (const std::optional<Index> next = scheduler_.dispatch_idle()) ask(*next, 0);
   }
 
-  const bool shared_;  // else each instance has one
+  const bool contended_;  // else each instance has one
   NodeScheduler scheduler_{"n"};
   std::mt19937 random_{1};
   double now_ = 0;
@@ -172,15 +172,15 @@ class SharedDevice {
 
 TEST_CASE("a device that instances share has work while callers are on their way back") {
   struct Course {
-    std::size_t callers, instances, most;
+    std::size_t callers, instances, max_items;
   };
   for (const Course& course : {Course{64, 2, 32}, Course{64, 4, 16}, Course{96, 2, 32}}) {
     CAPTURE(course.callers);
-    CAPTURE(course.most);
-    SharedDevice apart(course.instances, course.most, {Gather::kMost, course.most, 1, 3'000'000});
+    CAPTURE(course.max_items);
+    SharedDevice apart(course.instances, course.max_items, {BatchingMode::kGreedy, course.max_items, 1, 3'000'000});
     apart.run(course.callers);
     CHECK_LT(apart.idle(), 0.015);
-    SharedDevice together(course.instances, course.most, {Gather::kMost, course.most, 1, 0});
+    SharedDevice together(course.instances, course.max_items, {BatchingMode::kGreedy, course.max_items, 1, 0});
     together.run(course.callers);
     CHECK_GT(together.idle(), 0.04);
     CHECK_GT(apart.rate(), 1.05 * together.rate());
@@ -189,24 +189,24 @@ TEST_CASE("a device that instances share has work while callers are on their way
 
 TEST_CASE("so it has where more callers wait than are run, and where the sizes of batches are learned") {
   struct Course {
-    Gather gather;
-    std::size_t callers, instances, most;
-    double least;  // of what the device can do
+    BatchingMode mode;
+    std::size_t callers, instances, max_items;
+    double min_items;  // of what the device can do
   };
-  for (const Course& course : {Course{Gather::kMost, 128, 2, 32, 0.95}, Course{Gather::kLearn, 64, 2, 32, 0.92},
-                               Course{Gather::kLearn, 64, 4, 16, 0.95}, Course{Gather::kLearn, 32, 2, 32, 0.76}}) {
+  for (const Course& course : {Course{BatchingMode::kGreedy, 128, 2, 32, 0.95}, Course{BatchingMode::kAdaptive, 64, 2, 32, 0.92},
+                               Course{BatchingMode::kAdaptive, 64, 4, 16, 0.95}, Course{BatchingMode::kAdaptive, 32, 2, 32, 0.76}}) {
     CAPTURE(course.callers);
-    CAPTURE(course.most);
-    const Nanoseconds company = course.gather == Gather::kMost ? 3'000'000 : 0;
-    SharedDevice device(course.instances, course.most, {course.gather, course.most, 1, company});
+    CAPTURE(course.max_items);
+    const Nanoseconds company = course.mode == BatchingMode::kGreedy ? 3'000'000 : 0;
+    SharedDevice device(course.instances, course.max_items, {course.mode, course.max_items, 1, company});
     device.run(course.callers);
-    CHECK_GT(device.rate(), course.least * SharedDevice::kMostRate);
+    CHECK_GT(device.rate(), course.min_items * SharedDevice::kMostRate);
   }
 }
 
 TEST_CASE("instances with a device each do not wait for their turn") {
-  for (const Gather gather : {Gather::kMost, Gather::kLearn}) {
-    SharedDevice devices(2, 32, {gather, 32, 1, 3'000'000}, false);
+  for (const BatchingMode mode : {BatchingMode::kGreedy, BatchingMode::kAdaptive}) {
+    SharedDevice devices(2, 32, {mode, 32, 1, 3'000'000}, false);
     devices.run(128);
     const double each = 32 / (SharedDevice::alone(32) + 0.43);  // with what the host does for a batch
     CHECK_GT(devices.rate(), 0.98 * 2 * each);

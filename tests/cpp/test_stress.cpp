@@ -87,12 +87,12 @@ void run(const PipeConfig& config, const Load& load) {
         const bool leaves = random() % 16 == 0;
         try {
           if (random() % 2) {
-            const Ref<Call> call = pipe->start(requests_of(data), timeout, Inline::kAny);
+            const Ref<Call> call = pipe->start(requests_of(data), timeout, InlinePolicy::kAllow);
             sent += data.size();
             call->wait();
             for (std::size_t k = 0; k < data.size(); ++k) tally.count(*call, k, data[k]);
           } else {
-            const Ref<Call> call = pipe->start(requests_of(data), timeout, Inline::kQuick, [&tally, data](Call& done) {
+            const Ref<Call> call = pipe->start(requests_of(data), timeout, InlinePolicy::kNonBlocking, [&tally, data](Call& done) {
               for (std::size_t k = 0; k < data.size(); ++k) tally.count(done, k, data[k]);
               ++tally.callbacks;
             });
@@ -125,11 +125,11 @@ void run(const PipeConfig& config, const Load& load) {
 
 TEST_CASE("stress: each request of many threads has one outcome") {
   std::mt19937 random(20);
-  for (const Threads threads : {Threads::kOwn, Threads::kAny, Threads::kConcurrent}) {
-    define_faulty({threads, threads == Threads::kConcurrent, true}, {1, 4});
+  for (const ThreadMode thread : {ThreadMode::kDedicated, ThreadMode::kSerialized, ThreadMode::kConcurrent}) {
+    define_faulty({thread, thread == ThreadMode::kConcurrent, true}, {1, 4});
     for (const char* on_full : {"block", "reject"}) {
       run(one_node({{"backend", "TestFaulty"}, {"instance_num", 1 + static_cast<int>(random() % 3)},
-                    {"queue_max", 1 + static_cast<int>(random() % 16)}, {"on_full", on_full},
+                    {"max_queue_size", 1 + static_cast<int>(random() % 16)}, {"on_full", on_full},
                     {"batching_timeout", random() % 2 ? "0" : "0.1ms"}}),
           {});
     }
@@ -146,10 +146,10 @@ PipeConfig branches_and_join() {
       CHECK_EQ(request->dict.find("other")->as_int(), number(*request) - 1);
       answer(*request, Value(number(*request)));
     }
-  }, {Traits{Threads::kConcurrent, true, true}, {1, 8}, ""});
+  }, {Traits{ThreadMode::kConcurrent, true, true}, {1, 8}, ""});
   PipeConfig config;
-  config.nodes = {{"start", {{"backend", "TestKeep"}, {"next", "left,right"}, {"instance_num", 2}, {"queue_max", 3}}},
-                  {"left", {{"backend", "TestFaulty"}, {"next", "join"}, {"queue_max", 2}}},
+  config.nodes = {{"start", {{"backend", "TestKeep"}, {"next", "left,right"}, {"instance_num", 2}, {"max_queue_size", 3}}},
+                  {"left", {{"backend", "TestFaulty"}, {"next", "join"}, {"max_queue_size", 2}}},
                   {"right", {{"backend", "TestKeep"}, {"next", "join"}}},
                   {"join", {{"backend", "TestFirst"}, {"map", "left[result:data],right[result:other]"}}}};
   return config;
@@ -161,22 +161,22 @@ TEST_CASE("stress: a graph with branches and a join") { run(branches_and_join(),
 
 TEST_CASE("stress: as much as is asked for, at one node") {
   define_faulty(own_thread(), {1, 8});
-  run(one_node({{"backend", "TestFaulty"}, {"instance_num", 3}, {"queue_max", 32}}), load_asked_for());
+  run(one_node({{"backend", "TestFaulty"}, {"instance_num", 3}, {"max_queue_size", 32}}), load_asked_for());
 }
 
 TEST_CASE("stress: as much as is asked for, in a graph") { run(branches_and_join(), load_asked_for()); }
 
 TEST_CASE("stress: an entrypoint that waits itself") {
   define_faulty(own_thread(), {1, 4});
-  PipeConfig config = one_node({{"backend", "TestFaulty"}, {"queue_max", 4}, {"instance_num", 2}});
+  PipeConfig config = one_node({{"backend", "TestFaulty"}, {"max_queue_size", 4}, {"instance_num", 2}});
   config.entrypoint = "S[Identity,Forward[node.n]]";
   run(config, {4, 1000, false});
 }
 
 TEST_CASE("stress: pipes that close under load") {
-  for (const Threads threads : {Threads::kOwn, Threads::kAny}) {
-    define_faulty({threads, false, true}, {1, 4});
+  for (const ThreadMode thread : {ThreadMode::kDedicated, ThreadMode::kSerialized}) {
+    define_faulty({thread, false, true}, {1, 4});
     for (int round = 0; round < 10; ++round)
-      run(one_node({{"backend", "TestFaulty"}, {"instance_num", 2}, {"queue_max", 4}}), {4, 200, true});
+      run(one_node({{"backend", "TestFaulty"}, {"instance_num", 2}, {"max_queue_size", 4}}), {4, 200, true});
   }
 }

@@ -1,4 +1,4 @@
-// Threads: the worker, the pool, and an end that never hangs.
+// ThreadMode: the worker, the pool, and an end that never hangs.
 #include <doctest/doctest.h>
 
 #include <atomic>

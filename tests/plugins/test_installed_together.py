@@ -61,10 +61,10 @@ def test_every_plugin_is_listed_with_its_reason(
     assert done.returncode == 1
     records = {record["distribution"]: record for record in json.loads(done.stdout)}
     assert {name: record["state"] for name, record in records.items() if record["state"] != "ok"} == {
-        "acme-broken": "broken",
-        "acme-major": "refused",
-        "acme-minor": "refused",
-        "acme-native": "broken",
+        "acme-broken": "failed",
+        "acme-major": "incompatible",
+        "acme-minor": "incompatible",
+        "acme-native": "failed",
     }
     assert records["acme-cv"]["remarks"] == [DUPLICATE]
 

@@ -14,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
 from fake_site import install
-from hami._plugins import Plugins
+from hami._plugins.manager import PluginManager
 
 # A shell's background job starts with Ctrl-C ignored, and so would all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,8 +30,8 @@ class Site:
         for project in projects:
             install(project, self.folder)
 
-    def plugins(self, setting: str | None = None) -> Plugins:
-        return Plugins({} if setting is None else {"HAMI_PLUGINS": setting})
+    def plugins(self, setting: str | None = None) -> PluginManager:
+        return PluginManager({} if setting is None else {"HAMI_PLUGINS": setting})
 
 
 @pytest.fixture

@@ -29,12 +29,12 @@ def test_a_request_of_no_loop_is_refused() -> None:
         pipe.acall({"data": 1}).send(None)
 
 
-@pytest.mark.parametrize("thread", ["own", "any"])
+@pytest.mark.parametrize("thread", ["dedicated", "serialized"])
 def test_many_tasks_wait_for_one_pipe(thread: str) -> None:
     each(lambda number: number + 1, "TestAddOne", thread=thread)
 
     async def main() -> None:
-        with hami.pipe({"backend": "TestAddOne", "max": 64, "queue_max": 4}) as pipe:
+        with hami.pipe({"backend": "TestAddOne", "max": 64, "max_queue_size": 4}) as pipe:
             done = await asyncio.gather(*(pipe.acall({"data": number}) for number in range(10_000)))
             assert [request["result"] for request in done] == [number + 1 for number in range(10_000)]
 
@@ -102,7 +102,7 @@ def test_the_loop_runs_on_while_a_queue_is_full_and_cancelling_the_task_cancels_
     cls = gated()
 
     async def main() -> None:
-        with hami.pipe({"backend": "TestGated", "queue_max": 1}) as pipe:
+        with hami.pipe({"backend": "TestGated", "max_queue_size": 1}) as pipe:
             tasks = [asyncio.create_task(pipe.acall({"data": number})) for number in range(6)]
             await asyncio.get_running_loop().run_in_executor(None, cls.gate.wait_for_arrival)
             tasks[3].cancel()
@@ -118,7 +118,7 @@ def test_the_loop_runs_on_while_a_queue_is_full_and_cancelling_the_task_cancels_
 
 def test_a_node_without_a_queue_does_not_block_the_loop() -> None:
     """Its backend runs on whatever thread posts the request; that is not the loop's."""
-    cls = gated(thread="any")
+    cls = gated(thread="serialized")
 
     async def main() -> None:
         node = {"backend": "TestGated", "node_entrypoint": "Register[StateFul[Reflect[backend]]]"}
@@ -136,7 +136,7 @@ def test_a_full_queue_that_rejects_does_so_in_the_task() -> None:
     cls = gated()
 
     async def main() -> None:
-        with hami.pipe({"backend": "TestGated", "queue_max": 1, "on_full": "reject"}) as pipe:
+        with hami.pipe({"backend": "TestGated", "max_queue_size": 1, "on_full": "reject"}) as pipe:
             running = asyncio.create_task(pipe.acall({"data": 1}))
             await asyncio.get_running_loop().run_in_executor(None, cls.gate.wait_for_arrival)
             queued = asyncio.create_task(pipe.acall({"data": 2}))
@@ -177,7 +177,7 @@ def test_a_batch_wakes_its_loop_once() -> None:
     cls = gated()
 
     async def main() -> None:
-        with hami.pipe({"backend": "TestGated", "max": 64, "batching": "max"}) as pipe:
+        with hami.pipe({"backend": "TestGated", "max": 64, "batching": "greedy"}) as pipe:
             first = asyncio.create_task(pipe.acall({"data": 0}))
             await asyncio.sleep(0)
             await loop.run_in_executor(None, cls.gate.wait_for_arrival)

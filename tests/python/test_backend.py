@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, Optional
 
 import hami
 import pytest
-from hami._backend import make_class
-from hami._describe import describe_class
+from hami._runtime.backend import make_class
+from hami._runtime.backend_class import describe_class
 
 SUPPORTED = (
     'use bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, '
@@ -97,7 +97,7 @@ def test_what_is_no_parameter() -> None:
     class Quiet(Sound):
         max: int = 8
         min: int = 2
-        thread: str = "any"
+        thread: str = "serialized"
         children: tuple[int, int] = (1, 1)
         kinds: ClassVar[dict[str, int]] = {}
         spelled: typing.ClassVar[int] = 1
@@ -134,8 +134,8 @@ def test_the_rest_of_the_description() -> None:
         """
 
         thread = "concurrent"
-        quick = True
-        retry_safe = False
+        non_blocking = True
+        idempotent = False
         children = (1, None)
 
     described = describe_class(Container)
@@ -145,8 +145,8 @@ def test_the_rest_of_the_description() -> None:
         "params": [],
         "attributes": {},
         "thread": "concurrent",
-        "quick": True,
-        "retry_safe": False,
+        "non_blocking": True,
+        "idempotent": False,
         "children": (1, None),
     }
     described = describe_class(Sound)
@@ -155,9 +155,9 @@ def test_the_rest_of_the_description() -> None:
         "range": "",
         "params": [],
         "attributes": {},
-        "thread": "own",
-        "quick": False,
-        "retry_safe": True,
+        "thread": "dedicated",
+        "non_blocking": False,
+        "idempotent": True,
         "children": (0, 0),
     }
 
@@ -220,10 +220,13 @@ def bad(**members: Any) -> type:
             "Bad.__init__ needs width, height, and backends are made without arguments; an annotated attribute is a "
             "parameter, as  width: int = 1",
         ),
-        (bad(thread="gpu"), 'Bad: thread is "own", "any" or "concurrent", got \'gpu\''),
-        (bad(quick=1), "Bad: quick is True or False, got 1"),
-        (bad(quick=True), 'Bad: quick = True needs thread = "any" or "concurrent"; it has "own"'),
-        (bad(retry_safe=None), "Bad: retry_safe is True or False, got None"),
+        (bad(thread="gpu"), 'Bad: thread is "dedicated", "serialized" or "concurrent", got \'gpu\''),
+        (bad(non_blocking=1), "Bad: non_blocking is True or False, got 1"),
+        (
+            bad(non_blocking=True),
+            'Bad: non_blocking = True needs thread = "serialized" or "concurrent"; it has "dedicated"',
+        ),
+        (bad(idempotent=None), "Bad: idempotent is True or False, got None"),
         (bad(max=0), "Bad: max is a whole number from 1 on, or a method, got 0"),
         (bad(min="2"), "Bad: min is a whole number from 1 on, or a method, got '2'"),
         (bad(min=4, max=2), "Bad: min = 4 is above max = 2"),
@@ -279,7 +282,7 @@ def test_register_returns_the_class_and_lists_it() -> None:
 
     assert hami.register(TestRegistered) is TestRegistered
     info = hami.backends()["TestRegistered"]
-    assert (info.name, info.owner, info.doc, info.thread) == ("TestRegistered", "", "Says nothing.", "own")
+    assert (info.name, info.owner, info.doc, info.thread) == ("TestRegistered", "", "Says nothing.", "dedicated")
     assert info.params is not None
     assert [(param["name"], param["type"], param["default"]) for param in info.params] == [("step", "int", 4)]
 

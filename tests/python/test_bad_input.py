@@ -126,7 +126,7 @@ def write_wrong_key(item: Any) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("thread", ["own", "any"])
+@pytest.mark.parametrize("thread", ["dedicated", "serialized"])
 @pytest.mark.parametrize(
     ("bad", "expected", "message"),
     [
@@ -211,7 +211,7 @@ def test_a_backend_that_calls_a_closed_pipe(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("thread", ["own", "any"])
+@pytest.mark.parametrize("thread", ["dedicated", "serialized"])
 def test_a_backend_that_calls_its_own_node(thread: str, way: str) -> None:
     pipes: list[hami.Pipe] = []
     misbehaving(lambda item: pipes[0]({"data": 1}), thread=thread)
@@ -241,7 +241,7 @@ def test_every_way_to_call_a_closed_pipe(way: str) -> None:
 def test_a_backend_that_blocks_for_ever_where_a_timeout_is_set() -> None:
     gate, entered = Gate(), threading.Event()
     misbehaving(lambda item: (entered.set(), gate.enter()))
-    with hami.pipe({"backend": "TestMisbehaves", "timeout": 20}) as pipe:
+    with hami.pipe({"backend": "TestMisbehaves", "timeout": "20ms"}) as pipe:
         while not entered.is_set():  # the time of those before was up first
             with pytest.raises(hami.DeadlineExceeded):
                 pipe({"data": "bad"})
@@ -279,7 +279,7 @@ def test_fewer_than_min_at_the_timeout(way: str) -> None:
         assert [one["result"] for one in pipe([{"data": 1}, {"data": 2}])] == [2, 3]
 
 
-@pytest.mark.parametrize("thread", ["own", "any", "concurrent"])
+@pytest.mark.parametrize("thread", ["dedicated", "serialized", "concurrent"])
 def test_one_dict_passed_by_many_threads_at_once(thread: str) -> None:
     each(lambda data: data + 1, "TestAddOne", thread=thread, max=4)
     failures: list[BaseException] = []

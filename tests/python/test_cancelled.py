@@ -93,7 +93,7 @@ def test_a_request_that_runs_into_its_deadline_is_cancelled(how: str) -> None:
     watch = Watch()
     with hami.pipe("TestWatches") as pipe:
         while not watch.has_started():  # the deadline of those before came first
-            limits: dict[str, Any] = {"timeout": {"timeout": 20}, "deadline": {"deadline": time.monotonic() + 0.02}}
+            limits: dict[str, Any] = {"timeout": {"timeout": 0.02}, "deadline": {"deadline": time.monotonic() + 0.02}}
             future = pipe.submit({"data": 1, **limits.get(how, {})}, timeout=0.02 if how == "call" else None)
             with pytest.raises(hami.DeadlineExceeded):
                 future.result(PATIENCE)

@@ -20,7 +20,7 @@ def first_line(error: BaseException | None) -> str:
     return str(error).splitlines()[0]
 
 
-@pytest.mark.parametrize("thread", ["own", "any"])
+@pytest.mark.parametrize("thread", ["dedicated", "serialized"])
 @pytest.mark.parametrize("nodes", ["ab", "abc"])
 def test_one_of_several_requests_that_hold_each_others_nodes_gets_an_error(nodes: str, thread: str) -> None:
     pipes: list[hami.Pipe] = []

@@ -12,7 +12,7 @@ from typing import Any
 import hami
 import pytest
 from conftest import Run, Site
-from hami._cli import main
+from hami._cli.main import main
 
 Output = tuple[int, str, str]
 
@@ -177,10 +177,10 @@ def test_run_prints_the_counters_of_each_node(call: Any) -> None:
     assert status == 0
     result, empty, head, row, *rest = out.splitlines()
     assert (result, empty, rest) == ("A", "", [])
-    assert head.split()[:2] == ["node", "requests"]
+    assert head.split()[:2] == ["node", "submitted"]
     assert row.split()[:2] == ["default", "1"]
     status, out, _ = call("run", "TestUpper", "--stats", "--json", "--text", "a")
-    assert json.loads(out.splitlines()[1])["stats"]["default"]["requests"] == 1
+    assert json.loads(out.splitlines()[1])["stats"]["default"]["completed"] == 1
 
 
 def test_run_without_a_source_asks_for_nothing_else(call: Any) -> None:
@@ -340,7 +340,7 @@ def test_importing_hami_imports_nothing_heavy() -> None:
 def test_help_looks_at_no_plugin(site: Site, hami_command: Run) -> None:
     site.install("acme-exits")
     code = (
-        "import sys\nfrom hami._cli import main\n"
+        "import sys\nfrom hami._cli.main import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "print(*{'pluggy', 'importlib.metadata', 'tomllib'} & set(sys.modules), file=sys.stderr)"

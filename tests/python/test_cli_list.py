@@ -23,14 +23,14 @@ def test_backends_lists_names_and_owners(hami_command: Run, site: Site) -> None:
     assert {
         "name": "AcmeAdd",
         "owner": "acme-good",
-        **dict.fromkeys(("doc", "params", "brackets", "thread", "quick", "range", "aliases")),
+        **dict.fromkeys(("doc", "params", "brackets", "thread", "non_blocking", "range", "aliases")),
     } in listed
 
 
 def test_backends_tells_all_that_a_class_says(hami_command: Run) -> None:
     assert hami_command("backends", "HasKey").stdout == (
         "HasKey[backend, backend?]"
-        "  (hami-core, thread concurrent, quick, range that of the item with the smallest declared `max` above 1)\n"
+        "  (hami-core, thread concurrent, non-blocking, range that of the item with the smallest declared `max` above 1)\n"
         "  Runs its first item on requests that have the key, its second on the others.\n"
         "  Without a second `result` is `data` for these.\n"
         "  key: str  the key that decides\n"
@@ -50,7 +50,7 @@ def test_backends_describes_what_matches(hami_command: Run, site: Site) -> None:
     site.install("acme-good")
     done = hami_command("backends", "AcmeAdd", site=site.folder)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "AcmeAdd  (acme-good, thread own)\n  Adds `step` to a number.\n  step: int = 1\n"
+    assert done.stdout == "AcmeAdd  (acme-good, thread dedicated)\n  Adds `step` to a number.\n  step: int = 1\n"
     done = hami_command("backends", "Acme*", "--json", site=site.folder)
     assert [info["name"] for info in json.loads(done.stdout)] == ["AcmeAdd", "AcmeEcho"]
     done = hami_command("backends", "AcmeEcko", site=site.folder)
@@ -64,17 +64,17 @@ def test_plugins_lists_states_and_fails_if_one_is_broken(hami_command: Run, site
     assert (done.returncode, done.stderr) == (0, "")
     rows = {line.split()[0]: line.split()[1:4] for line in done.stdout.splitlines()}
     assert rows["plugin"] == ["package", "version", "abi"]
-    assert rows["good"] == ["acme-good", "1.2.0", "unused"]
+    assert rows["good"] == ["acme-good", "1.2.0", "not"]
     assert "pipeline acme-twice from acme-good\n" in done.stdout
     done = hami_command("plugins", "--load", "--json", site=site.folder, HAMI_PLUGINS="good,broken,native")
     assert done.returncode == 1
     states = {record["plugin"]: record["state"] for record in json.loads(done.stdout)}
-    assert (states["good"], states["broken"], states["native"]) == ("ok", "broken", "broken")
+    assert (states["good"], states["broken"], states["native"]) == ("ok", "failed", "failed")
     done = hami_command("plugins", "--load", site=site.folder, HAMI_PLUGINS="good,broken,native")
     assert done.returncode == 1
     rows = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert re.fullmatch(
-        r"broken +acme-broken +0\.3\.1 +broken +\d+ ms +No module named 'acme_engine_runtime'", rows["broken"]
+        r"broken +acme-broken +0\.3\.1 +failed +\d+ ms +No module named 'acme_engine_runtime'", rows["broken"]
     )
     assert rows["native"].endswith("/libacme_native.so: cannot open shared object file: No such file or directory")
 
@@ -95,7 +95,7 @@ def test_damaged_metadata_is_a_problem(hami_command: Run, site: Site) -> None:
     assert told in done.stdout
     done = hami_command("doctor", site=site.folder)
     assert done.returncode == 1
-    assert f"problem: acme_torn (unknown version) is broken: {told}\n" in done.stdout
+    assert f"problem: acme_torn (unknown version) failed to load: {told}\n" in done.stdout
 
 
 def test_plugins_may_add_commands(hami_command: Run, site: Site) -> None:
@@ -149,7 +149,7 @@ def test_doctor_finds_what_is_wrong(hami_command: Run, site: Site) -> None:
     assert done.returncode == 1
     problems = json.loads(done.stdout)["problems"]
     assert [problem for problem in problems if not problem.startswith(("acme-good", "hami-core"))] == [
-        "acme-broken 0.3.1 is broken: No module named 'acme_engine_runtime'",
+        "acme-broken 0.3.1 failed to load: No module named 'acme_engine_runtime'",
         "HAMI_PLUGINS=good,broken,goood names goood, which is no plugin here; did you mean good?",
         "HAMI_PLUGIN_PATH names /opt/plugins, which is no folder",
     ]

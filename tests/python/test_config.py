@@ -9,9 +9,10 @@ from typing import Any
 import hami
 import pytest
 from conftest import Site
-from hami import _config, _plugins
+from hami import _config
 from hami._config import load
-from hami._config_reader import LoadedConfig
+from hami._config.reader import LoadedConfig
+from hami._plugins import manager
 
 
 def config(nodes: dict[str, dict[str, Any]], **given: Any) -> LoadedConfig:
@@ -141,7 +142,7 @@ def test_text_is_an_expression(text: str) -> None:
 def test_text_is_a_packaged_pipeline_if_no_backend_has_that_name(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another string is an expression if its head is a known backend, else the name of a packaged pipeline."""
     site.install("acme-good")
-    monkeypatch.setattr(_plugins, "installed", site.plugins())
+    monkeypatch.setattr(manager, "installed", site.plugins())
     twice = config(
         {"add": {"backend": "S[AcmeAdd,AcmeAdd]"}},
         where={("add", ""): "acme_good/twice.toml:2", ("add", "backend"): "acme_good/twice.toml:3"},
@@ -159,7 +160,7 @@ def test_reading_a_packaged_pipeline_imports_nothing(site: Site, monkeypatch: py
 
     site.install("acme-good")
     (site.folder / "acme_good" / "__init__.py").write_text("raise AssertionError('imported')")
-    monkeypatch.setattr(_plugins, "installed", site.plugins())
+    monkeypatch.setattr(manager, "installed", site.plugins())
     assert load("acme-twice").nodes == {"add": {"backend": "S[AcmeAdd,AcmeAdd]"}}
     assert "acme_good" not in sys.modules
 
@@ -205,8 +206,8 @@ def test_what_only_looks_like_a_number_is_refused(value: object, shown: str) -> 
 
 
 def test_a_name_known_to_the_core_needs_no_look_at_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = _plugins.Plugins({})
-    monkeypatch.setattr(_plugins, "installed", fresh)
+    fresh = manager.PluginManager({})
+    monkeypatch.setattr(manager, "installed", fresh)
     _config.load("Identity")
     _config.load("S[Anything]")
     assert fresh._index is None

@@ -10,8 +10,8 @@ from typing import Any
 import hami
 import pytest
 from conftest import Site
-from hami import _plugins
 from hami._config import load
+from hami._plugins import manager
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_a_dict_extends_files_of_the_current_folder(write: Any, tmp_path: Path) 
 
 def test_a_packaged_pipeline_is_extended_by_its_name(write: Any, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.install("acme-good")
-    monkeypatch.setattr(_plugins, "installed", site.plugins())
+    monkeypatch.setattr(manager, "installed", site.plugins())
     for name in ("acme-twice", "acme-good::acme-twice"):
         write(own=f'extends = "{name}"\n[add]\nmax = 2\n')
         loaded = load("own.toml")
@@ -216,7 +216,7 @@ def test_a_packaged_pipeline_extends_files_beside_it_also_in_an_archive(
     write_metadata(tmp_path, "acme-zipped", "1.0", {"hami.pipelines": {"zipped": "acme_zipped:read.toml"}})
     monkeypatch.syspath_prepend(str(tmp_path / "acme.zip"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(_plugins, "installed", _plugins.Plugins({}))
+    monkeypatch.setattr(manager, "installed", manager.PluginManager({}))
     loaded = load("zipped")
     assert loaded.nodes == {"a": {"backend": "Identity", "max": 2}}
     assert loaded.where["a", "backend"] == "acme_zipped/base.toml:2"
@@ -290,8 +290,8 @@ def test_the_environment_chooses_a_base(write: Any, monkeypatch: pytest.MonkeyPa
 def test_bases_that_cannot_be_read(
     files: dict[str, str], expected: str, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_plugins, "installed", _plugins.Plugins({"HAMI_PLUGINS": ""}))
-    monkeypatch.setattr(_plugins.installed, "pipelines", dict)
+    monkeypatch.setattr(manager, "installed", manager.PluginManager({"HAMI_PLUGINS": ""}))
+    monkeypatch.setattr(manager.installed, "pipelines", dict)
     write(**files)
     assert message("own.toml") == expected
 

@@ -84,8 +84,8 @@ def test_a_megabyte_of_text_in_a_message_is_cut() -> None:
     [
         ("instance_num", 0, '"instance_num" of InstancesRegister takes int from 1 to 65536, got 0'),
         ("instance_num", 10**8, '"instance_num" of InstancesRegister takes int from 1 to 65536, got 100000000'),
-        ("queue_max", 0, '"queue_max" of InstanceDispatcher takes int of at least 1, got 0'),
-        ("queue_max", -1, '"queue_max" of InstanceDispatcher takes int of at least 1, got -1'),
+        ("max_queue_size", 0, '"max_queue_size" of InstanceDispatcher takes int of at least 1, got 0'),
+        ("max_queue_size", -1, '"max_queue_size" of InstanceDispatcher takes int of at least 1, got -1'),
     ],
 )
 def test_a_number_that_no_node_can_have_is_an_error(key: str, number: int, message: str) -> None:

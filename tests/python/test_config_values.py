@@ -89,7 +89,7 @@ def test_braces_of_the_expression_stay_its_own() -> None:
 
 
 def test_settings_of_the_command_line_take_part() -> None:
-    from hami._cli_source import read_source
+    from hami._cli.source import read_source
 
     config, problems = read_source("Log(${what})", ["what=${env:HAMI_TEST_A}"], [])
     assert (config.nodes["default"]["backend"], problems) == ("Log(alpha)", [])

@@ -53,7 +53,7 @@ def test_ctrl_c_in_a_waiting_call_raises_soon(entry: str, call: str) -> None:
 )
 def test_ctrl_c_in_a_caller_held_up_by_a_full_queue(call: str) -> None:
     script = f"""
-        pipe = hami.pipe({{"backend": "Slow", "queue_max": 1}})
+        pipe = hami.pipe({{"backend": "Slow", "max_queue_size": 1}})
         pipe.submit({{"data": 1}})
         started.wait()
         pipe.submit({{"data": 2}})
@@ -172,7 +172,7 @@ LEAVES = """
             if not left.wait(60):
                 return
             print("goes on", flush=True)
-            while not hami._pipe._program_ends:
+            while not hami._runtime.pipe._program_ends:
                 pass
             HERE
 
@@ -205,6 +205,6 @@ def test_ctrl_c_in_a_batch_on_the_callers_thread_is_for_the_caller() -> None:
     def interrupt(batch: list[Any]) -> None:
         raise KeyboardInterrupt
 
-    backend(interrupt, "TestInterrupts", thread="any", max=2)
+    backend(interrupt, "TestInterrupts", thread="serialized", max=2)
     with hami.pipe("TestInterrupts") as pipe, pytest.raises(KeyboardInterrupt):
         pipe([{"data": 1}, {"data": 2}])

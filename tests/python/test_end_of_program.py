@@ -97,7 +97,7 @@ def test_a_daemon_thread_that_catches_nothing_neither_prints_nor_aborts_at_the_e
         check_clean(run_script(slow(0.001, script)), "closed", "closed")
 
 
-@pytest.mark.parametrize("thread", ["own", "any"])
+@pytest.mark.parametrize("thread", ["dedicated", "serialized"])
 def test_a_backend_comes_back_while_the_interpreter_ends(thread: str) -> None:
     """CPython before 3.14 then ends its thread; the rest of the process must not notice."""
     script = f"""
@@ -149,8 +149,8 @@ def test_a_backend_that_calls_a_pipe_that_is_closed_already_does_not_hold_up_the
         pipe = hami.pipe("Calls")
         pipe.submit({"data": 1})
         started.wait()
-        import hami._pipe
-        hami._pipe._open_pipes = [other, pipe]
+        import hami._runtime.pipe
+        hami._runtime.pipe._open_pipes = [other, pipe]
     """
     check_clean(run_script(slow(0, script)), *["other is closed"] * 3)
 
@@ -172,7 +172,7 @@ def test_close_at_exit_goes_on_where_warnings_are_errors() -> None:
         stuck.submit({"data": 1})
         started.wait()
         other = hami.pipe("Slow")
-        import hami._pipe
+        import hami._runtime.pipe
         close = hami.Pipe.close
         hami.Pipe.close = lambda self, timeout: close(self, 0)
     """

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hami import _first_party
+from hami._plugins import first_party as _first_party
 
 GENERATOR = Path(__file__).parents[2] / "ci" / "first_party.py"
 

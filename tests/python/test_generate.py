@@ -11,7 +11,7 @@ import pytest
 class Trace(hami.Backend):
     """Appends its step to `data`, before its children do."""
 
-    thread = "any"
+    thread = "serialized"
     children = (0, None)
     step: str = "-"
 

@@ -58,7 +58,7 @@ def node(backend_text: str, **keys: Any) -> dict[str, Any]:
         node("Picky", node_entrypoint=INSTANCES.format("StateFul[Batching, InstanceDispatcher]")),
     ],
 )
-@pytest.mark.parametrize("thread", ["own", "any", "concurrent"])
+@pytest.mark.parametrize("thread", ["dedicated", "serialized", "concurrent"])
 def test_a_batch_that_is_posted_is_tried_again_one_by_one(config: Any, thread: str) -> None:
     seen = picky(thread=thread)
     assert ask(config, [1, 0, 5]) == [100, ZeroDivisionError, 20]
@@ -88,7 +88,7 @@ def test_callers_who_meet_in_a_batch_of_a_stateful_node_do_not_fail_each_other()
             item["state"] = item["result"] = (item["state"] or 0) + 100 // item["data"]
 
     gate = gated(max=8, forward=forward).gate
-    with hami.pipe(node("StateFul[TestGated]", batching="max")) as pipe:
+    with hami.pipe(node("StateFul[TestGated]", batching="greedy")) as pipe:
         callers = [pipe.submit({"data": 1, "req_id": "first"})]
         gate.wait_for_arrival()
         callers += [pipe.submit({"data": data, "req_id": data}) for data in (1, 0, 5)]
@@ -122,7 +122,7 @@ def test_a_state_is_the_same_at_the_second_try() -> None:
 @pytest.mark.parametrize("container", ["StateFul[{}]", "FanOut[{}]", "S[StateFul[{}],Identity]"])
 def test_a_posted_batch_fails_whole_where_the_node_or_the_class_says_so(container: str) -> None:
     data: list[Any] = [[1], [5], [0]] if "FanOut" in container else [1, 5, 0]
-    for keys, attributes in [({"on_batch_error": "fail"}, {}), ({}, {"retry_safe": False})]:
+    for keys, attributes in [({"on_batch_error": "fail"}, {}), ({}, {"idempotent": False})]:
         seen = picky(**attributes)
         assert ask(node(container.format("Picky"), **keys), data) == [ZeroDivisionError] * 3
         assert seen == [[1, 5, 0]]
@@ -151,7 +151,7 @@ def test_what_an_instance_must_not_do_twice_it_does_not_for_who_calls_it(config:
             once.append(item["data"])
             item["result"] = item["data"]
 
-    backend(forward, "Once", max=8, retry_safe=False)
+    backend(forward, "Once", max=8, idempotent=False)
     assert ask(config, [1, 0, 5]) == [ZeroDivisionError] * 3
     assert once == [1, 0, 5]
 

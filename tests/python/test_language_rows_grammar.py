@@ -191,8 +191,8 @@ def test_booleans_are_eight_words_in_any_case(word: str) -> None:
     assert "takes bool" in refused("Flag(maybe)")
 
 
-def test_durations_are_milliseconds_or_carry_a_unit() -> None:
-    """Durations are milliseconds when a bare number, or carry a unit: `5`, `"5ms"`, `"2s"`."""
+def test_a_duration_has_a_unit_and_python_sees_seconds() -> None:
+    """A duration has a unit, as `"5ms"` or `"2s"`; 0 needs none. A Python backend gets seconds."""
     shown: list[float] = []
 
     class Waits(hami.Backend):
@@ -204,9 +204,12 @@ def test_durations_are_milliseconds_or_carry_a_unit() -> None:
         def forward(self, batch: list[Any]) -> None: ...
 
     hami.register("Waits")(Waits)
-    for wait in (5, "5", "5ms", "2s"):
+    for wait in ("5ms", "2s", 0, "0"):
         hami.pipe({"backend": "Waits", "wait": wait}).close()
-    assert shown == [shown[0]] * 3 + [shown[0] * 400]
+    assert shown == [0.005, 2.0, 0.0, 0.0]
+    for bare in (5, "5", 0.5):
+        with pytest.raises(hami.ConfigError, match='takes a duration with a unit, as "5ms"'):
+            hami.pipe({"backend": "Waits", "wait": bare})
 
 
 def test_for_one_backend_the_first_match_wins() -> None:

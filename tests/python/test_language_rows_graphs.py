@@ -73,7 +73,7 @@ def test_graph_filter_of_a_node() -> None:
 def test_graph_priority_is_carried_through_every_node_copy_and_retry() -> None:
     """`priority`: request key, carried through every node, copy and retry."""
     config = graph(a="b,c", b="d", c="d", d={"map": "b[result:data],c[result:more]"})
-    config["global"] = {"batching": "max"}
+    config["global"] = {"batching": "greedy"}
     seen: dict[str, list[int]] = {}
 
     def look_in(name: str) -> None:

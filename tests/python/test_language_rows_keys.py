@@ -121,7 +121,7 @@ def test_batching_timeout_below_min_a_request_then_fails() -> None:
 def test_queue_max_blocks_the_caller() -> None:
     """Bounded; `block` the caller."""
     cls = gated()
-    with hami.pipe({"backend": "TestGated", "queue_max": 1}) as pipe, ThreadPoolExecutor() as threads:
+    with hami.pipe({"backend": "TestGated", "max_queue_size": 1}) as pipe, ThreadPoolExecutor() as threads:
         running = pipe.submit({"data": 1})
         cls.gate.wait_for_arrival()
         waiting = pipe.submit({"data": 2})
@@ -136,7 +136,7 @@ def test_queue_max_blocks_the_caller() -> None:
 def test_on_full_rejects() -> None:
     """Or `reject` with `QueueFull`."""
     cls = gated()
-    with hami.pipe({"backend": "TestGated", "queue_max": 2, "on_full": "reject"}) as pipe:
+    with hami.pipe({"backend": "TestGated", "max_queue_size": 2, "on_full": "reject"}) as pipe:
         futures = [pipe.submit({"data": 0})]
         cls.gate.wait_for_arrival()
         futures += [pipe.submit({"data": number}) for number in (1, 2)]
@@ -187,8 +187,8 @@ def test_on_batch_error_of_a_single_request_is_its_own() -> None:
 
 
 def test_on_batch_error_where_the_class_is_not_retry_safe_the_batch_fails() -> None:
-    """Not where the class says `retry_safe = False`: then the batch fails."""
-    seen = dividing(retry_safe=False)
+    """Not where the class says `idempotent = False`: then the batch fails."""
+    seen = dividing(idempotent=False)
     assert outcomes("Divides", 0, 5) == [ZeroDivisionError, ZeroDivisionError]
     assert len(seen) == 1
 
@@ -229,7 +229,7 @@ def test_timeout_expires_running_and_waiting_requests(where: str) -> None:
     """Per request, from submit, as node key or request key; `pipe(d, timeout=seconds)`. Waiting ones expire too."""
     cls = gated()
     node = {"timeout": "300ms"} if where == "node" else {}
-    keys = {"timeout": 300} if where == "request" else {}
+    keys = {"timeout": 0.3} if where == "request" else {}
     seconds = 0.3 if where == "call" else None
     with hami.pipe({"backend": "TestGated", **node}) as pipe:
         running, waiting = ({"data": number, "result": "stale", **keys} for number in (1, 2))

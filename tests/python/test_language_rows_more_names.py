@@ -303,8 +303,8 @@ def test_add_and_remove_change_keys() -> None:
 
 
 def test_sleep_waits_and_raise_fails() -> None:
-    """`Sleep(ms)`, `Raise(message)`: all but `Raise` set `result = data`."""
+    """`Sleep(time)`, `Raise(message)`: all but `Raise` set `result = data`."""
     begin = time.monotonic()
-    assert answer("Sleep(20)", 5) == 5
+    assert answer("Sleep(20ms)", 5) == 5
     assert time.monotonic() - begin >= 0.02
     assert failure("Raise('no page')", hami.RequestError) == "no page"

@@ -224,7 +224,7 @@ def test_background_thread_inits_runs_and_closes_on_one_thread() -> None:
     threads: list[int] = []
 
     class Where(hami.Backend):
-        thread = "any"
+        thread = "serialized"
 
         def init(self, options: Any) -> None:
             threads.append(threading.get_ident())

@@ -143,7 +143,7 @@ def test_a_failure_raises_the_backends_own_exception() -> None:
         request = {"data": 1, "result": "stale"}
         with pytest.raises(LookupError) as raised:
             pipe(request)
-        assert pipe.stats()["find"]["failed"] == 1
+        assert pipe.stats()["find"].failed == 1
     assert request == {"data": 1}
     assert "lose" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
     told = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])

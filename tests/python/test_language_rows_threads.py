@@ -40,7 +40,7 @@ def test_threads_own_is_the_default_and_of_a_container_too() -> None:
     """`own`, the default for Python; a container needs its own thread if any child does."""
     here = threading.get_ident()
     where("Own")
-    where("Anywhere", thread="any")
+    where("Anywhere", thread="serialized")
     with hami.pipe("Own") as pipe:
         threads = {pipe({"data": 1})["result"] for _ in range(3)}
     assert len(threads) == 1
@@ -50,7 +50,7 @@ def test_threads_own_is_the_default_and_of_a_container_too() -> None:
             assert (pipe({"data": 1})["result"] == here) is is_here, text
 
 
-@pytest.mark.parametrize(("thread", "most"), [("any", 1), ("concurrent", 2)])
+@pytest.mark.parametrize(("thread", "most"), [("serialized", 1), ("concurrent", 2)])
 def test_threads_any_runs_one_call_of_an_instance_at_a_time(thread: str, most: int) -> None:
     """`any` (one call at a time, any thread) or `concurrent`: two instances of either run in parallel."""
     cls = gated(thread=thread)
@@ -66,8 +66,8 @@ def test_threads_any_runs_one_call_of_an_instance_at_a_time(thread: str, most: i
 def test_inline_a_call_runs_on_the_callers_thread_and_submit_only_what_is_quick() -> None:
     """The caller's thread runs it; `submit` runs inline only classes marked `quick`; not with a timeout."""
     here = threading.get_ident()
-    where("Anywhere", thread="any")
-    where("Quick", thread="any", quick=True)
+    where("Anywhere", thread="serialized")
+    where("Quick", thread="serialized", non_blocking=True)
     with hami.pipe("Anywhere") as pipe:
         assert pipe({"data": 1})["result"] == here
         assert pipe({"data": 1}, timeout=PATIENCE)["result"] != here
@@ -79,7 +79,7 @@ def test_inline_a_call_runs_on_the_callers_thread_and_submit_only_what_is_quick(
 def test_inline_a_hop_of_a_graph_is_like_submit() -> None:
     """The same for DAG hops."""
     here = threading.get_ident()
-    where("Quick", thread="any", quick=True)
+    where("Quick", thread="serialized", non_blocking=True)
     nodes: dict[str, Any] = {"a": {"backend": "Identity", "next": "b"}, "b": {"backend": "Quick"}}
     with hami.pipe(nodes) as pipe:
         assert pipe({"data": 1})["result"] == here

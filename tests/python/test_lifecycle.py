@@ -98,7 +98,7 @@ def test_a_pipe_that_cannot_be_made_does_not_wait_for_ever_for_what_was_made_of_
 
 def test_pipes_that_were_closed_or_forgotten_leave_no_thread() -> None:
     each(lambda number: number + 1, "TestAddOne")
-    each(lambda number: number + 1, "TestAny", thread="any")
+    each(lambda number: number + 1, "TestAny", thread="serialized")
     before = threads_of_process()
     for number in range(1000):
         pipe = hami.pipe({"backend": "TestAddOne" if number % 2 else "TestAny"})
@@ -156,7 +156,7 @@ def wait_for_a_future(pipe: hami.Pipe) -> None:
 @pytest.mark.parametrize(
     "wait", [lambda pipe: asyncio.run(wait_in_a_task(pipe)), wait_for_a_future], ids=["acall", "submit"]
 )
-@pytest.mark.parametrize("thread", ["own", "any"])
+@pytest.mark.parametrize("thread", ["dedicated", "serialized"])
 def test_an_error_goes_with_those_who_caught_it(wait: Callable[[hami.Pipe], None], thread: str) -> None:
     class Mistake(Exception):
         pass
@@ -276,7 +276,7 @@ def test_many_threads_call_submit_cancel_and_close() -> None:
 
     each(work, "TestWork", max=4)
     outcomes: list[str] = []
-    pipe = hami.pipe({"backend": "TestWork", "instance_num": 2, "queue_max": 8})
+    pipe = hami.pipe({"backend": "TestWork", "instance_num": 2, "max_queue_size": 8})
 
     def call(seed: int) -> None:
         for number in range(200):
@@ -319,7 +319,7 @@ def test_many_threads_build_and_close_pipes() -> None:
 
 
 def test_os_threads_have_names() -> None:
-    each(lambda number: number + 1, "TestAddOne", thread="own")
+    each(lambda number: number + 1, "TestAddOne", thread="dedicated")
     with hami.pipe("TestAddOne") as pipe:
         pipe({"data": 1})  # a thread names itself when it begins
         names = []
@@ -364,7 +364,7 @@ def test_what_failed_to_start_is_freed(config: dict[str, Any]) -> None:
     assert not any(backend() for backend in made)
 
 
-@pytest.mark.parametrize("thread", ["own", "any", "concurrent"])
+@pytest.mark.parametrize("thread", ["dedicated", "serialized", "concurrent"])
 def test_a_backend_may_close_its_own_pipe_when_it_is_closed(thread: str) -> None:
     closed = threading.Event()
 

@@ -13,7 +13,7 @@ import hami
 import pytest
 from conftest import Run
 from fake_site import tomllib, write_metadata
-from hami._cli_new_plugin import write_project
+from hami._cli.new_plugin import write_project
 
 
 def files_of(folder: Path) -> set[str]:

@@ -13,7 +13,7 @@ def test_a_full_node_refuses_what_is_sent() -> None:
     cls = gated()
     nodes = {
         "a": {"backend": "Send(b.queue)"},
-        "b": {"backend": "TestGated", "queue_max": 1, "on_full": "reject"},
+        "b": {"backend": "TestGated", "max_queue_size": 1, "on_full": "reject"},
     }
     with hami.pipe(nodes) as pipe:
         pipe({"data": 1, "node_name": "a"})

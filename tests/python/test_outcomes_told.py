@@ -31,7 +31,7 @@ def test_a_callback_may_run_another_pipe_while_the_next_batch_waits() -> None:
 
         @hami.register
         class Any(hami.Backend):
-            thread = "any"
+            thread = "serialized"
             def forward(self, batch):
                 for item in batch:
                     item["result"] = [item["data"]] * 3

@@ -10,7 +10,7 @@ import pytest
 from conftest import Site
 from fake_site import write_metadata, write_plugin
 from hami import _core
-from hami import _plugin_messages as messages
+from hami._plugins import messages
 
 
 def test_a_first_party_name_says_what_to_install(site: Site) -> None:
@@ -201,13 +201,14 @@ def test_exceptions_of_plugins_are_one_line(error: BaseException, text: str) -> 
 
 
 def test_pipelines_have_messages_of_their_own(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hami import _config, _plugins
+    from hami import _config
+    from hami._plugins import manager
 
     site.install("acme-good")
     for name in ("acme-a", "acme-b"):
         write_metadata(site.folder, name, "1.0", {"hami.pipelines": {"read": "acme_none:read.toml"}})
     write_metadata(site.folder, "acme-c", "1.0", {"hami.pipelines": {"gone": "acme_good:gone.toml"}})
-    monkeypatch.setattr(_plugins, "installed", site.plugins())
+    monkeypatch.setattr(manager, "installed", site.plugins())
     for source, kind, text in [
         (
             "ocr",

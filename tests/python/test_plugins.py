@@ -11,7 +11,7 @@ import hami
 import pytest
 from conftest import Site
 from fake_site import write_metadata, write_plugin, write_record
-from hami._plugins import BackendInfo
+from hami._plugins.manager import BackendInfo
 
 ABSENT = "cannot open shared object file: No such file or directory"
 
@@ -22,9 +22,9 @@ def test_listing_imports_nothing(site: Site) -> None:
     info = plugins.backends()["AcmeAdd"]
     assert info == BackendInfo("AcmeAdd", "acme-good")  # and nothing that its class says
     assert [(record.plugin, record.state, record.seconds) for record in plugins.records()] == [
-        ("broken", "unused", None),
-        ("exits", "unused", None),
-        ("good", "unused", None),
+        ("broken", "not loaded", None),
+        ("exits", "not loaded", None),
+        ("good", "not loaded", None),
     ]
     assert not {"acme_good", "acme_broken", "acme_exits"} & set(sys.modules)
 
@@ -100,14 +100,14 @@ def test_one_broken_plugin_hides_no_other(site: Site) -> None:
     plugins = site.plugins()
     records = {record.distribution: (record.state, record.error) for record in plugins.records(load=True)}
     assert records == {
-        "acme-broken": ("broken", "No module named 'acme_engine_runtime'"),
-        "acme-exits": ("broken", "it called sys.exit(3)"),
+        "acme-broken": ("failed", "No module named 'acme_engine_runtime'"),
+        "acme-exits": ("failed", "it called sys.exit(3)"),
         "acme-good": ("ok", None),
-        "acme-native": ("broken", f"{site.folder}/libacme_native.so: {ABSENT}"),
-        "acme-promise": ("broken", 'its metadata promises "AcmeNever", which acme_promise does not register'),
-        "acme-raises": ("broken", "ValueError: no anvil"),
+        "acme-native": ("failed", f"{site.folder}/libacme_native.so: {ABSENT}"),
+        "acme-promise": ("failed", 'its metadata promises "AcmeNever", which acme_promise does not register'),
+        "acme-raises": ("failed", "ValueError: no anvil"),
         "acme-unmarked": (
-            "broken",
+            "failed",
             'its metadata promises "AcmeUnmarked", which acme_unmarked does not register; '
             'its hami_register lacks the mark @pluggy.HookimplMarker("hami")',
         ),
@@ -141,7 +141,7 @@ def test_a_backend_that_fails_to_import_leaves_its_plugin_usable(site: Site) -> 
         plugins.find("AcmeLate")
     assert plugins.find("AcmeEarly").owner == "acme-late"
     (record,) = plugins.records()
-    assert (record.state, record.error) == ("broken", "AcmeLate: No module named 'acme_engine_runtime'")
+    assert (record.state, record.error) == ("failed", "AcmeLate: No module named 'acme_engine_runtime'")
 
 
 def test_a_reason_that_several_backends_fail_for_is_told_once(site: Site) -> None:
@@ -237,8 +237,8 @@ def test_damaged_metadata_is_told_and_breaks_nothing_else(site: Site) -> None:
     gone = write_metadata(site.folder, "acme-gone", "1.0", {"hami.backends": {"Gone": "acme_gone"}})
     plugins = site.plugins()
     records = plugins.records()
-    assert [record.distribution for record in records if record.state == "unused"] == ["acme-gone", "acme-good"]
-    told = {record.distribution: record.error for record in records if record.state == "broken"}
+    assert [record.distribution for record in records if record.state == "not loaded"] == ["acme-gone", "acme-good"]
+    told = {record.distribution: record.error for record in records if record.state == "failed"}
     assert told == {
         name: f"its metadata in {folder} is damaged: {reason}; remove it, or install {name} again"
         for name, folder, reason in (
@@ -289,9 +289,9 @@ def test_metadata_without_the_pluggy_group_uses_the_distribution_as_plugin_name(
 def test_the_setting_allows_or_blocks(site: Site, setting: str | None, blocked: set[str]) -> None:
     site.install("acme-good", "acme-late", "acme-cv")
     records = site.plugins(setting).records(load=True)
-    assert {record.plugin for record in records if record.state == "blocked"} == blocked
+    assert {record.plugin for record in records if record.state == "disabled"} == blocked
     assert not {f"acme_{name}" for name in blocked} & set(sys.modules)
-    assert {record.error for record in records if record.state == "blocked"} <= {f"blocked by HAMI_PLUGINS={setting}"}
+    assert {record.error for record in records if record.state == "disabled"} <= {f"blocked by HAMI_PLUGINS={setting}"}
 
 
 def test_a_blocked_owner_is_no_conflict(site: Site) -> None:
@@ -353,7 +353,7 @@ def test_many_threads_load_a_plugin_once(site: Site) -> None:
 
 
 def test_a_registry_refuses_what_makes_no_sense() -> None:
-    from hami._plugin_loading import Registry
+    from hami._plugins.loading import Registry
 
     registry = Registry("acme-good")
     registry.add("AcmeOnce", "acme:Once")
@@ -376,4 +376,4 @@ def test_a_registry_refuses_what_makes_no_sense() -> None:
 
 def test_the_functions_of_the_package_see_this_process() -> None:
     assert hami.backends()["Identity"].owner == "hami-core"
-    assert all(plugin.state in ("ok", "unused", "blocked", "broken", "refused") for plugin in hami.plugins())
+    assert all(plugin.state in ("ok", "not loaded", "disabled", "failed", "incompatible") for plugin in hami.plugins())

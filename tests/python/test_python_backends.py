@@ -373,7 +373,7 @@ def test_a_wrong_range_is_a_config_error() -> None:
 def test_callers_of_a_batch_that_fails_with_one_exception_find_one_note() -> None:
     class Fails(hami.Backend):
         max = 8
-        retry_safe = False
+        idempotent = False
 
         def forward(self, batch: list[Any]) -> None:
             raise ValueError("all of them")
@@ -387,7 +387,7 @@ def test_callers_of_a_batch_that_fails_with_one_exception_find_one_note() -> Non
                 pipe({"data": 1})
             found.add(tuple(getattr(raised.value, "__notes__", ())) or raised.value.args)
 
-    config = {"backend": "TestFailsForAll", "batching": "max", "batching_timeout": "2ms"}
+    config = {"backend": "TestFailsForAll", "batching": "greedy", "batching_timeout": "2ms"}
     with hami.pipe(config) as pipe, ThreadPoolExecutor(8) as callers:
         for done in [callers.submit(call) for _ in range(8)]:
             done.result(PATIENCE)

@@ -98,13 +98,13 @@ def test_a_free_instance_leaves_too_few_requests_to_the_one_that_waits_for_compa
 
 def test_a_full_queue_rejects_with_queue_full() -> None:
     cls = gated()
-    with hami.pipe({"backend": "TestGated", "queue_max": 1, "on_full": "reject"}) as pipe:
+    with hami.pipe({"backend": "TestGated", "max_queue_size": 1, "on_full": "reject"}) as pipe:
         running = pipe.submit({"data": 1})
         cls.gate.wait_for_arrival()
         waiting = pipe.submit({"data": 2})
         with pytest.raises(hami.QueueFull) as raised:
             pipe({"data": 3})
-        assert str(raised.value).splitlines()[0] == 'node "default" has 1 requests waiting (queue_max = 1)'
+        assert str(raised.value).splitlines()[0] == 'node "default" has 1 requests waiting (max_queue_size = 1)'
         cls.gate.open()
         assert [one.result(PATIENCE)["result"] for one in (running, waiting)] == [101, 102]
 
@@ -135,7 +135,7 @@ def test_a_batch_fails_whole_where_a_second_try_is_not_wanted(how: str) -> None:
         calls.append(len(batch))
         raise MemoryError("full") if how == "memory" else ValueError("bad")
 
-    backend(forward, "TestFails", max=8, retry_safe=how != "class")
+    backend(forward, "TestFails", max=8, idempotent=how != "class")
     keys = {"on_batch_error": "fail"} if how == "node" else {}
     with hami.pipe({"backend": "TestFails", **keys}) as pipe:
         with pytest.raises(hami.BatchError) as raised:
@@ -159,44 +159,46 @@ def test_a_backend_that_calls_its_own_node_gets_an_error() -> None:
 
 def test_threads_of_a_class_decide_where_it_runs() -> None:
     here = threading.get_ident()
-    for thread, quick, called_here, submitted_here in [
-        ("own", False, False, False),
-        ("any", False, True, False),
+    for thread, non_blocking, called_here, submitted_here in [
+        ("dedicated", False, False, False),
+        ("serialized", False, True, False),
         ("concurrent", False, True, False),
         ("concurrent", True, True, True),
     ]:
-        each(lambda _: threading.get_ident(), "TestWhere", thread=thread, quick=quick)
+        each(lambda _: threading.get_ident(), "TestWhere", thread=thread, non_blocking=non_blocking)
         with hami.pipe("TestWhere") as pipe:
             assert (pipe({"data": 1})["result"] == here) is called_here
             assert (pipe.submit({"data": 1}).result(PATIENCE)["result"] == here) is submitted_here
-            assert pipe({"data": 1}, timeout=60)["result"] != here or quick
+            assert pipe({"data": 1}, timeout=60)["result"] != here or non_blocking
 
 
 def test_batching_says_who_runs_together() -> None:
-    assert batches_of({"backend": "TestGated", "batching": "max"}, gated(max=8)) == [[0], [1, 2, 3]]
+    assert batches_of({"backend": "TestGated", "batching": "greedy"}, gated(max=8)) == [[0], [1, 2, 3]]
     assert batches_of({"backend": "TestGated", "batching": "off"}, gated(max=8)) == [[0], [1], [2], [3]]
     with hami.pipe({"backend": "Identity", "max": 8, "batching": "off"}) as pipe:
         pipe([{"data": number} for number in range(4)])
-        assert pipe.stats()["default"]["batches"] == 1  # a list of one caller stays together
+        assert pipe.stats()["default"].batches == 1  # a list of one caller stays together
 
 
 def test_batching_takes_no_other_word() -> None:
-    with pytest.raises(hami.ConfigError, match='"batching" of Batching takes "learn", "max" or "off", got "always"'):
+    with pytest.raises(
+        hami.ConfigError, match='"batching" of Batching takes "adaptive", "greedy" or "off", got "always"'
+    ):
         hami.pipe({"backend": "Identity", "batching": "always"})
 
 
 def test_stats_show_what_a_batch_costs_once_two_sizes_were_run() -> None:
     with hami.pipe({"backend": "Identity", "max": 8}) as pipe:
         pipe({"data": 0})
-        assert "aim" not in pipe.stats()["default"]
+        assert pipe.stats()["default"].target_batch_size is None
         for _ in range(3):
             for size in (1, 8):
                 pipe([{"data": number} for number in range(size)])
         stats = pipe.stats()["default"]
-        assert 1 <= stats["aim"] <= 8
-        assert stats["fixed_ms"] >= 0
-        assert stats["item_ms"] >= 0
-        assert stats["fixed_ms"] + stats["item_ms"] > 0
+        assert 1 <= stats.target_batch_size <= 8
+        assert stats.batch_overhead_ms >= 0
+        assert stats.per_item_ms >= 0
+        assert stats.batch_overhead_ms + stats.per_item_ms > 0
 
 
 def test_stats_show_why_batches_held_no_more() -> None:
@@ -207,7 +209,10 @@ def test_stats_show_why_batches_held_no_more() -> None:
             pending += [pipe.submit({"data": number}) for number in (1, 2, 3)]
             cls.gate.open()
             futures.wait(pending, PATIENCE)
-        return [pipe.stats()["default"][why] for why in ("full", "chosen", "patience", "drained")]
+        return [
+            getattr(pipe.stats()["default"], f"closed_{why}")
+            for why in ("full", "target_size", "timeout", "queue_empty")
+        ]
 
     assert counts(gated(max=8)) == [0, 0, 0, 2]
     assert counts(gated(max=3)) == [1, 0, 0, 1]

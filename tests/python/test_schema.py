@@ -10,9 +10,9 @@ import pytest
 from conftest import Run, Site
 from doc_blocks import ROOT, blocks_of
 from hami import _core
-from hami._plugins import BackendInfo
-from hami._schema import schema_of
-from hami._toml_lines import tomllib
+from hami._config.schema import schema_of
+from hami._config.toml_lines import tomllib
+from hami._plugins.manager import BackendInfo
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema, which is not installed")
 
@@ -153,7 +153,12 @@ def test_every_parameter_of_every_backend_is_described() -> None:
 def test_a_key_says_its_default_choices_and_range() -> None:
     param = {"name": "k", "default": 3, "help": "how many", "text": "k: int = 3 {1..9}", "required": False}
     one = BackendInfo(
-        "X", "d", "Does x.\nMore.", [{**param, "type": "int", "choices": [], "least": 1.0, "most": 9.0}], "", "own"
+        "X",
+        "d",
+        "Does x.\nMore.",
+        [{**param, "type": "int", "choices": [], "least": 1.0, "most": 9.0}],
+        "",
+        "dedicated",
     )
     schema = schema_of([one])
     assert schema["$defs"]["X()"]["description"] == "Does x."
@@ -172,7 +177,12 @@ def test_backends_that_share_a_key_may_differ_in_its_type() -> None:
     def info(name: str, kind: str, choices: list[str]) -> BackendInfo:
         param = {"name": "k", "type": kind, "choices": choices, "least": None, "most": None}
         return BackendInfo(
-            name, "d", "", [{**param, "default": None, "help": "", "text": f"k: {kind}", "required": True}], "", "own"
+            name,
+            "d",
+            "",
+            [{**param, "default": None, "help": "", "text": f"k: {kind}", "required": True}],
+            "",
+            "dedicated",
         )
 
     schema = schema_of([info("X", "int", []), info("Y", "str", ["a"])])

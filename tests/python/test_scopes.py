@@ -15,7 +15,7 @@ from hami._config import load
 class Scopes(hami.Backend):
     """Tells its parameter."""
 
-    thread = "any"
+    thread = "serialized"
     key: str = "the default"
 
     def forward(self, batch: list[Any]) -> None:
@@ -103,7 +103,7 @@ def test_booleans(value: Any, meaning: bool) -> None:
 
 
 @pytest.mark.parametrize(("value", "milliseconds"), [(5, 5.0), ("5", 5.0), ("5ms", 5.0), ("2s", 2000.0), (0.5, 0.5)])
-def test_durations_are_milliseconds_or_carry_a_unit(value: Any, milliseconds: float) -> None:
+def test_a_bare_batching_timeout_is_milliseconds(value: Any, milliseconds: float) -> None:
     assert explained({"backend": "Identity", "batching_timeout": value})["batching_timeout"] == milliseconds
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hami._show import aligned, json_of, lines_of
+from hami._cli.show import aligned, json_of, lines_of
 
 
 class FakeArray:

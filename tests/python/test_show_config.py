@@ -23,7 +23,7 @@ OWN = """\
 extends = "base.toml"
 
 [global]
-queue_max = 64
+max_queue_size = 64
 
 [detect]
 "InstanceDispatcher.on_full" = "reject"
@@ -53,8 +53,8 @@ def test_every_value_is_shown_with_its_source(files: None, hami_command: Run) ->
 entrypoint = "Forward[node.{{node_name}}]"  default
 
 [global]
-  root = "/models"  base.toml:2
-  queue_max = 64    own.toml:4
+  root = "/models"     base.toml:2
+  max_queue_size = 64  own.toml:4
 
 [detect]                                      own.toml:6
   backend = "S[Identity,(or)Log(hello),Log]"  base.toml:5
@@ -76,12 +76,12 @@ entrypoint = "Forward[node.{{node_name}}]"  default
     Register
       DI
         Batching
-            batching = "learn"          default
+            batching = "adaptive"       default
             batching_timeout = 2s       own.toml:8
         InstanceDispatcher
             max = 4                     base.toml:7
             min = None                  default
-            queue_max = 64              [global], own.toml:4
+            max_queue_size = 64         [global], own.toml:4
             on_full = "reject"          "InstanceDispatcher.on_full", own.toml:7
             on_batch_error = "isolate"  default
             timeout = None              default
@@ -96,7 +96,7 @@ def test_json_has_the_same(files: None, hami_command: Run) -> None:
     assert shown["files"] == ["base.toml", "own.toml"]
     assert shown["global"] == {
         "root": {"value": "/models", "from": "base.toml:2"},
-        "queue_max": {"value": 64, "from": "own.toml:4"},
+        "max_queue_size": {"value": 64, "from": "own.toml:4"},
     }
     assert shown["entrypoint"] == {
         "key": "entrypoint",

@@ -116,7 +116,7 @@ def test_a_pipe_may_be_closed_by_a_callback() -> None:
 @pytest.mark.parametrize(
     "how", ["TestCloses", "BackgroundThread[TestCloses]", "S[Identity,BackgroundThread[TestCloses]]"]
 )
-@pytest.mark.parametrize("thread", ["own", "any"])
+@pytest.mark.parametrize("thread", ["dedicated", "serialized"])
 def test_a_pipe_may_be_closed_by_a_backend_while_it_runs(how: str, thread: str) -> None:
     pipes: list[hami.Pipe] = []
 
@@ -201,11 +201,11 @@ class Interrupted(Exception):
 
 
 def test_a_signal_while_an_outcome_is_told_loses_neither(monkeypatch: pytest.MonkeyPatch) -> None:
-    import hami._future
+    import hami._runtime.future
 
     made: list[concurrent.futures.Future[Any]] = []
 
-    class Noted(hami._future.RequestFuture):
+    class Noted(hami._runtime.future.RequestFuture):
         def __init__(self) -> None:
             super().__init__()
             made.append(self)
@@ -215,8 +215,8 @@ def test_a_signal_while_an_outcome_is_told_loses_neither(monkeypatch: pytest.Mon
             raise Interrupted("no")
         return number
 
-    monkeypatch.setattr(hami._future, "RequestFuture", Noted)
-    each(fail, "TestFails", thread="concurrent", quick=True)
+    monkeypatch.setattr(hami._runtime.future, "RequestFuture", Noted)
+    each(fail, "TestFails", thread="concurrent", non_blocking=True)
     with hami.pipe("TestFails") as pipe:
         with pytest.raises(KeyboardInterrupt):
             pipe.submit({"data": 0})

@@ -12,7 +12,7 @@ from typing import Any
 
 import hami
 import pytest
-from hami._async import _Outcomes, start
+from hami._runtime.tasks import _Outcomes, start
 from running import each, gated
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -152,7 +152,7 @@ def test_a_task_that_ends_the_loop_takes_no_outcome_from_others(ends: type[BaseE
         await asyncio.wait(tasks)
 
     loop = asyncio.new_event_loop()
-    with contextlib.closing(loop), hami.pipe({"backend": "TestGated", "max": 4, "batching": "max"}) as pipe:
+    with contextlib.closing(loop), hami.pipe({"backend": "TestGated", "max": 4, "batching": "greedy"}) as pipe:
         running = loop.create_task(main(pipe))
         with pytest.raises(ends):
             loop.run_until_complete(running)
@@ -174,7 +174,7 @@ def test_what_an_error_holds_goes_with_it(waits: bool) -> None:
     def fail(_: Large) -> None:
         raise ValueError("no")
 
-    each(fail, "TestFails", thread="own" if waits else "concurrent")
+    each(fail, "TestFails", thread="dedicated" if waits else "concurrent")
     held: list[weakref.ref[Large]] = []
 
     async def ask(pipe: hami.Pipe) -> None:
@@ -219,7 +219,7 @@ def test_a_request_is_awaited_once() -> None:
 
 def test_a_task_that_comes_after_the_outcome_is_called(run: Run) -> None:
     """Who begins a coroutine at once, and makes a task only of one that waits, may be that late."""
-    each(lambda number: number + 100, "TestAdds", thread="own")
+    each(lambda number: number + 100, "TestAdds", thread="dedicated")
 
     class Rest:
         def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any) -> None:

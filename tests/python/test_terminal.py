@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from hami import _terminal
-from hami._terminal import Progress, print_table
+from hami._cli import terminal as _terminal
+from hami._cli.terminal import Progress, print_table
 
 
 class Terminal(io.StringIO):

@@ -1,4 +1,4 @@
-"""`thread = "any"`: one call at a time, from wherever an instance is reached."""
+"""`thread = "serialized"`: one call at a time, from wherever an instance is reached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Inside:
         self.most = 0
         self._now = 0
         self._lock = threading.Lock()
-        backend(self._forward, name, **{"thread": "any", **attributes})
+        backend(self._forward, name, **{"thread": "serialized", **attributes})
 
     def _forward(self, batch: list[Any]) -> None:
         with self._lock:
@@ -66,7 +66,7 @@ def test_one_call_at_a_time(config: dict[str, Any]) -> None:
 
 def test_a_call_of_itself_past_its_node_is_an_error() -> None:
     class Again(hami.Backend):
-        thread = "any"
+        thread = "serialized"
         children = (1, 1)
 
         def forward(self, batch: list[Any]) -> None:
@@ -78,9 +78,9 @@ def test_a_call_of_itself_past_its_node_is_an_error() -> None:
     assert str(raised.value).splitlines()[0] == "TestAgain was called by itself; it takes one call at a time"
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_threads_that_keep_the_global_lock_take_turns_too(quick: bool) -> None:
-    cls = Inside(quick=quick)
+@pytest.mark.parametrize("non_blocking", [False, True])
+def test_threads_that_keep_the_global_lock_take_turns_too(non_blocking: bool) -> None:
+    cls = Inside(non_blocking=non_blocking)
     cls.gate.open()
     config = {"n": {"backend": "TestAny"}, "a": {"backend": "Forward[n.0]"}}
     with hami.pipe(config) as pipe, futures.ThreadPoolExecutor(4) as threads:

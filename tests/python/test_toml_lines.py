@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hami
 import pytest
-from hami._toml_lines import key_lines
+from hami._config.toml_lines import key_lines
 
 CASES = {
     "empty": ("", {}),
@@ -51,7 +51,7 @@ def test_another_format_is_told_what_is_read(tmp_path: Path) -> None:
 
 
 def test_every_key_that_tomllib_reads_has_a_line() -> None:
-    from hami._toml_lines import tomllib
+    from hami._config.toml_lines import tomllib
 
     def paths(table: dict, prefix: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
         found = set()

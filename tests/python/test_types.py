@@ -76,7 +76,11 @@ def test_every_row_has_examples() -> None:
     assert set(KINDS) - {""} == set(EXAMPLES)
 
 
-@pytest.mark.parametrize(("python", "value"), CASES, ids=[f"{python}-{value!r}"[:40] for python, value in CASES])
+@pytest.mark.parametrize(
+    ("python", "value"),
+    CASES,
+    ids=[f"{python}-{value!r}".partition(" at 0x")[0][:40] for python, value in CASES],
+)
 def test_a_value_is_of_its_kind_and_comes_back_as_it_was(python: str, value: Any) -> None:
     if value is tensor:
         value = tensor()

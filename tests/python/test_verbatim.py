@@ -155,7 +155,7 @@ def test_as_a_node_entrypoint_it_makes_the_instances_and_gathers_batches(text: s
     with hami.pipe({"backend": "TestRows", "node_entrypoint": text, "instance_num": 2, "max": 4}) as pipe:
         requests = pipe([{"data": number} for number in range(8)])
         assert [request["result"] for request in requests] == [(number, 4) for number in range(8)]
-        assert pipe.stats()["default"]["batches"] == 2
+        assert pipe.stats()["default"].batches == 2
 
 
 @pytest.mark.parametrize("text", IN_REGISTER)
@@ -165,7 +165,7 @@ def test_inside_register_after_the_instances_it_gathers_batches(text: str) -> No
     with hami.pipe(config) as pipe:
         requests = pipe([{"data": number, "req_id": number} for number in range(8)])
         assert [request["result"] for request in requests] == [(number, 4) for number in range(8)]
-        assert pipe.stats()["default"]["batches"] == 2
+        assert pipe.stats()["default"].batches == 2
 
 
 @pytest.mark.parametrize("text", [TENSORRT, TENSORRT_ON_GPU])
@@ -247,7 +247,7 @@ NEEDED = {
 }
 ALONE = """
 import json, sys
-import hami._plugins
+import hami._plugins.manager
 from hami import _core
 from hami._config import load
 

@@ -95,12 +95,12 @@ typedef struct hami_backend hami_backend; /* a child; valid as long as its conta
 typedef struct hami_dict hami_dict;       /* the keys of one request, of `params` or of `options`; valid for the call */
 
 /* Threads: the core keeps to what a class declares. */
-#define HAMI_OWN_THREAD 0u /* create, forward and destroy on one thread of its own */
-#define HAMI_ANY_THREAD 1u /* one call at a time */
-#define HAMI_CONCURRENT 2u /* many calls of forward at a time */
+#define HAMI_THREAD_DEDICATED 0u /* create, forward and destroy on one thread of its own */
+#define HAMI_THREAD_SERIALIZED 1u /* one call at a time */
+#define HAMI_THREAD_CONCURRENT 2u /* many calls of forward at a time */
 #define HAMI_THREAD_MASK 3u
-#define HAMI_QUICK 4u          /* forward takes a few microseconds and never waits: it may run on any caller's thread */
-#define HAMI_NOT_RETRY_SAFE 8u /* a batch that failed is not tried again request by request */
+#define HAMI_NON_BLOCKING 4u          /* forward takes a few microseconds and never waits: it may run on any caller's thread */
+#define HAMI_NOT_IDEMPOTENT 8u /* a batch that failed is not tried again request by request */
 #define HAMI_NEEDS_GIL 16u     /* every call of it holds Python's global lock; where no Python runs it is not made */
 /* 32 is kept for classes whose results are still under way on a device when forward returns. A core does not look at bits
  * that it does not know: who cannot do without one says so by min_minor. */

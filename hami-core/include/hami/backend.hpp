@@ -69,7 +69,7 @@ class Child {
 class Backend {
  public:
   // What a class declares; it may hide these with its own.
-  static constexpr std::uint32_t kFlags = HAMI_OWN_THREAD;
+  static constexpr std::uint32_t kFlags = HAMI_THREAD_DEDICATED;
   static constexpr std::uint32_t kMinChildren = 0;
   static constexpr std::uint32_t kMaxChildren = 0;
   static constexpr Range kRange{0, 0};  // of every instance alike; {0, 0}: as range_ says, or any number

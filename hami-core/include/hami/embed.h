@@ -22,7 +22,7 @@ hami_error* hami_load_plugin(const char* path, hami_value* names);
 /* `config`: an expression as a str, or a dict of what a configuration has at its top level. */
 hami_error* hami_pipe_new(const hami_value* config, hami_pipe** out);
 
-/* Runs one request, a dict; *out: what it is then, a dict. Waits, for `timeout` nanoseconds or INT64_MAX. */
+/* Runs one request, a dict; *out: what it is then, a dict. WaitRegistry, for `timeout` nanoseconds or INT64_MAX. */
 hami_error* hami_pipe_call(hami_pipe* pipe, const hami_value* request, int64_t timeout, hami_value* out);
 
 /* Starts one request. `done` is called once, on any thread, with its error, which it takes over, or what the request is

@@ -9,7 +9,7 @@ namespace hami::bind {
 
 namespace py = pybind11;
 
-// What hami._config_reader.LoadedConfig holds.
+// What hami._config.reader.LoadedConfig holds.
 PipeConfig config_of(const py::object& loaded);
 
 void register_config(py::module_& module);

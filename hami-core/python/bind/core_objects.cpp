@@ -1,4 +1,4 @@
-// Telling the core's own objects apart; their classes are final, so that one comparison does it.
+// CompletionBatch the core's own objects apart; their classes are final, so that one comparison does it.
 #include "core_objects.hpp"
 
 #include "tensor.hpp"

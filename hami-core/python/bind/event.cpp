@@ -62,7 +62,7 @@ std::string show_event(const Event& event) {
 }
 
 py::object await(const py::object& event) {
-  return py::module_::import("hami._event").attr("outcome")(event).attr("__await__")();
+  return py::module_::import("hami._runtime.event").attr("outcome")(event).attr("__await__")();
 }
 
 // The error of a request holds the frames that it went through, and one of them the event that the frame waited for. The

@@ -14,7 +14,7 @@
 #include "value/error.hpp"
 #include "base/fork.hpp"
 #include "errors.hpp"
-#include "telling.hpp"
+#include "completion_batch.hpp"
 
 namespace hami::bind {
 namespace {
@@ -66,7 +66,7 @@ PyGILState_STATE take() noexcept {
 thread_local std::optional<PyGILState_STATE> ahead;
 thread_local bool batch_begins = false;
 
-void take_ahead() noexcept {
+void preacquire() noexcept {
   if (!ahead) ahead = take();
 }
 
@@ -125,7 +125,7 @@ class HeldForPlugin {
 
 void* hold(const std::string& who) { return new HeldForPlugin(who); }
 
-void let_held_go(void* token) noexcept { delete static_cast<HeldForPlugin*>(token); }
+void release_held(void* token) noexcept { delete static_cast<HeldForPlugin*>(token); }
 
 // Python does so on the main thread only; a fork may make another one that.
 bool runs_signal_handlers() noexcept {
@@ -186,8 +186,8 @@ void drain_dropped() noexcept {
 }
 
 void install_hooks() {
-  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals, take_ahead, begin_batch, let_go, begin_telling,
-                      end_telling, hold, let_held_go});
+  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals, preacquire, begin_batch, let_go, begin_completion_batch,
+                      end_completion_batch, hold, release_held});
   // A fork must not leave the child a mutex that nobody unlocks.
   pthread_atfork([] { dropped_mutex.lock(); }, [] { dropped_mutex.unlock(); }, [] { dropped_mutex.unlock(); });
 }

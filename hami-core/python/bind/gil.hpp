@@ -38,7 +38,7 @@ class ReleaseGil {
 
 // Keeps threads apart in a free-threaded Python. Elsewhere the global lock does, and this is nothing. While it is held no code
 // of users runs, so no object of Python dies.
-class InsteadOfGil {
+class FreeThreadedMutex {
  public:
 #ifdef Py_GIL_DISABLED
   void lock() noexcept { PyMutex_Lock(&mutex_); }

@@ -1,4 +1,4 @@
-// Threads that the interpreter ends stay where they are.
+// ThreadMode that the interpreter ends stay where they are.
 #include "interpreter_end.h"
 
 #include <pthread.h>

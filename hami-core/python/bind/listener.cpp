@@ -1,10 +1,10 @@
 // Listener: one outcome, told once, on whatever thread brings it.
 #include "listener.hpp"
 
-#include "answer.hpp"
+#include "awaitable.hpp"
 #include "sync/blocking.hpp"
 #include "errors.hpp"
-#include "telling.hpp"
+#include "completion_batch.hpp"
 #include "values.hpp"
 
 namespace hami::bind {
@@ -12,7 +12,7 @@ namespace {
 
 // While an event is told: its callbacks may wait, those of the core without Python.
 struct EventScope {
-  const Interruption interruption;
+  const FlushWakeupsScope interruption;
   const BlockingScope blocking;
 };
 
@@ -45,9 +45,9 @@ void Listener::tell(const Call& call) noexcept {
     const HoldGil gil;
     py::dict request = py::reinterpret_borrow<py::dict>(request_.get());
     error = deliver(call, 0, request);
-    tell_surely("hami: the completion of a submitted request",
+    complete_reliably("hami: the completion of a submitted request",
                 [&] { tell_caller(error ? to_exception(*error) : py::none()); });
-    for (PyRef* held : {&request_, &done_, &outcomes_, &answer_}) *held = PyRef();
+    for (PyRef* held : {&request_, &done_, &outcomes_, &awaitable_}) *held = PyRef();
     drain_dropped();
   }
   if (error) return fail_event(*error);
@@ -57,15 +57,15 @@ void Listener::tell(const Call& call) noexcept {
 }
 
 void Listener::tell_caller(const py::object& error) {
-  if (answer_) {
-    const py::handle answer = answer_.get(), outcomes = outcomes_.get();
-    bring(answer, error);
-    if (starting_on_ == std::this_thread::get_id()) return settle(answer);  // it ran at once
+  if (awaitable_) {
+    const py::handle awaitable = awaitable_.get(), outcomes = outcomes_.get();
+    set_outcome(awaitable, error);
+    if (starting_on_ == std::this_thread::get_id()) return settle(awaitable);  // it ran at once
     static const py::handle put = interned("put");
-    call_python(py::getattr(outcomes, put), answer);
-    wake_later(outcomes);
+    call_python(py::getattr(outcomes, put), awaitable);
+    wake_after_batch(outcomes);
   } else if (done_) {
-    const Interruption interruption;
+    const FlushWakeupsScope interruption;
     call_python(done_.get(), error);
   }
 }

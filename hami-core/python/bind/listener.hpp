@@ -24,8 +24,8 @@ class Listener {
   Listener(py::dict request, py::object done, Ref<Event> event)
       : request_(std::move(request)), done_(std::move(done)), event_(std::move(event)) {}
   // For a task of the event loop that the calling thread runs.
-  Listener(py::dict request, py::object outcomes, py::object answer, Ref<Event> event)
-      : request_(std::move(request)), outcomes_(std::move(outcomes)), answer_(std::move(answer)), event_(std::move(event)) {}
+  Listener(py::dict request, py::object outcomes, py::object awaitable, Ref<Event> event)
+      : request_(std::move(request)), outcomes_(std::move(outcomes)), awaitable_(std::move(awaitable)), event_(std::move(event)) {}
 
   // The thread that made it has started the request, and may from now on be any thread.
   void started() noexcept { starting_on_ = std::thread::id(); }
@@ -39,7 +39,7 @@ class Listener {
   PyRef request_;
   PyRef done_;
   PyRef outcomes_;  // of the loop that answer_ belongs to
-  PyRef answer_;
+  PyRef awaitable_;
   std::atomic<std::thread::id> starting_on_{std::this_thread::get_id()};
   Ref<Event> event_;
 };

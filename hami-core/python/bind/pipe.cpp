@@ -3,7 +3,7 @@
 
 #include <pybind11/stl.h>
 
-#include "answer.hpp"
+#include "awaitable.hpp"
 #include "sync/worker.hpp"
 #include "config.hpp"
 #include "core_objects.hpp"
@@ -69,7 +69,7 @@ class PyPipe {
     if (!state_ || state_->closed()) return;
     if (!Worker::on_some_worker()) {
       try {
-        close_within(PipeContext::kClosePatience);
+        close_within(PipeContext::kCloseTimeout);
       } catch (py::error_already_set& raised) {
         if (!raise_later(raised)) raised.discard_as_unraisable("the end of a hami.Pipe");
       }
@@ -78,7 +78,7 @@ class PyPipe {
     const ReleaseGil released;
     // The last reference went on a thread that cannot join itself. One that is kept would be missing in a fork.
     const auto closer = std::make_shared<Worker>("hami-closer");
-    closer->post([closer, state = state_] { state->close(PipeContext::kClosePatience); });
+    closer->post([closer, state = state_] { state->close(PipeContext::kCloseTimeout); });
   }
 
   // One request. Raises its error, after which it has no `result`. With an event it returns at once.
@@ -136,7 +136,7 @@ class PyPipe {
     const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);
     const auto listener = std::make_shared<Listener>(std::move(request), std::move(done), entered.event);
-    return to_capsule(start_for(listener, std::move(entered.dict), limit, Inline::kQuick));
+    return to_capsule(start_for(listener, std::move(entered.dict), limit, InlinePolicy::kNonBlocking));
   }
 
   // Starts one request for a task of the loop that runs on this thread, and never waits. The task's future is done by
@@ -144,9 +144,9 @@ class PyPipe {
   py::object submit_from_loop(py::dict request, const py::object& timeout, py::object outcomes, const py::object& loop) {
     const Nanoseconds limit = from_seconds(timeout);
     Entered entered = enter(request);
-    py::object answer = make_answer(loop);
+    py::object answer = make_awaitable(loop);
     const auto listener = std::make_shared<Listener>(std::move(request), std::move(outcomes), answer, entered.event);
-    set_call(answer, *start_for(listener, std::move(entered.dict), limit, Inline::kFromLoop));
+    set_call(answer, *start_for(listener, std::move(entered.dict), limit, InlinePolicy::kEventLoop));
     return answer;
   }
 
@@ -156,24 +156,37 @@ class PyPipe {
 
   py::dict stats() const {
     py::dict all;
+    const double uptime = seconds_since(state_->opened_at());
+    const auto milliseconds = [](const NodeStats::Counter& nanoseconds) { return static_cast<double>(nanoseconds) / 1e6; };
     for (const auto& [name, node] : state_->stats()) {
+      const std::uint64_t running = node.running;
+      const std::uint64_t ended = node.completed + node.failed + node.rejected + node.expired + node.cancelled;
+      const std::uint64_t submitted = node.submitted;  // last: nothing that has ended is missing in it
       py::dict one;
-      one["requests"] = node.requests.load();
+      one["submitted"] = submitted;
+      one["completed"] = node.completed.load();
       one["failed"] = node.failed.load();
-      one["batches"] = node.batches.load();
-      one["items"] = node.items.load();
+      one["rejected"] = node.rejected.load();
+      one["expired"] = node.expired.load();
+      one["cancelled"] = node.cancelled.load();
+      one["waiting"] = submitted > ended + running ? submitted - ended - running : 0;
+      one["running"] = running;
       one["retried"] = node.retried.load();
-      one["inline"] = node.inline_runs.load();
-      one["busy_ms"] = static_cast<double>(node.busy_ns.load()) / 1e6;
-      one["full"] = node.closed_full.load();
-      one["chosen"] = node.closed_chosen.load();
-      one["patience"] = node.closed_patience.load();
-      one["drained"] = node.closed_drained.load();
-      if (const std::uint64_t aim = node.aim.load()) {
-        one["aim"] = aim;
-        one["fixed_ms"] = static_cast<double>(node.fixed_ns.load()) / 1e6;
-        one["item_ms"] = static_cast<double>(node.item_ns.load()) / 1e6;
+      one["batches"] = node.batches.load();
+      one["batch_items"] = node.batch_items.load();
+      one["inline_batches"] = node.inline_batches.load();
+      one["model_calls"] = node.model_calls.load();
+      one["compute_ms"] = milliseconds(node.compute_ns);
+      one["closed_full"] = node.closed_full.load();
+      one["closed_target_size"] = node.closed_target_size.load();
+      one["closed_timeout"] = node.closed_timeout.load();
+      one["closed_queue_empty"] = node.closed_queue_empty.load();
+      if (const std::uint64_t target = node.target_batch_size) {
+        one["target_batch_size"] = target;
+        one["batch_overhead_ms"] = milliseconds(node.batch_overhead_ns);
+        one["per_item_ms"] = milliseconds(node.per_item_ns);
       }
+      one["uptime_s"] = uptime;
       all[py::str(name)] = one;
     }
     for (const auto& [name, counters] : state_->counters())
@@ -192,7 +205,7 @@ class PyPipe {
       const ReleaseGil released;
       abandoned = state_->close(patience);
     }
-    if (const auto interrupted = take_kept_interrupt()) raise(with_abandoned(*interrupted, abandoned));
+    if (const auto interrupted = take_stored_interrupt()) raise(with_abandoned(*interrupted, abandoned));
     return abandoned;
   }
 
@@ -217,7 +230,7 @@ class PyPipe {
 
   // The global lock is kept: whoever lets it go among many that want it waits long to have it again. The core does where it
   // waits.
-  Ref<Call> start_for(const std::shared_ptr<Listener>& listener, Dict dict, Nanoseconds limit, Inline how) {
+  Ref<Call> start_for(const std::shared_ptr<Listener>& listener, Dict dict, Nanoseconds limit, InlinePolicy how) {
     drain_dropped();
     try {
       Ref<Call> call = post(std::move(dict), limit, listener, how);
@@ -235,7 +248,7 @@ class PyPipe {
     const auto listener = std::make_shared<Listener>(request, py::object(), entered.event);
     const ReleaseGil released;
     try {
-      post(std::move(entered.dict), limit, listener, Inline::kQuick);
+      post(std::move(entered.dict), limit, listener, InlinePolicy::kNonBlocking);
     } catch (const Interrupted&) {  // of which the event has been told already
       throw;
     } catch (...) {
@@ -243,7 +256,7 @@ class PyPipe {
     }
   }
 
-  Ref<Call> post(Dict dict, Nanoseconds limit, const std::shared_ptr<Listener>& listener, Inline how) {
+  Ref<Call> post(Dict dict, Nanoseconds limit, const std::shared_ptr<Listener>& listener, InlinePolicy how) {
     std::vector<Dict> dicts;
     dicts.push_back(std::move(dict));
     return state_->start(std::move(dicts), limit, how,
@@ -251,7 +264,7 @@ class PyPipe {
   }
 
   Ref<Call> run(std::vector<Dict> dicts, Nanoseconds limit) {
-    if (state_->quick()) return state_->run(std::move(dicts), limit);  // microseconds; a wait lets the lock go
+    if (state_->non_blocking()) return state_->run(std::move(dicts), limit);  // microseconds; a wait lets the lock go
     const ReleaseGil released;
     return state_->run(std::move(dicts), limit);
   }
@@ -262,7 +275,7 @@ class PyPipe {
 }  // namespace
 
 void register_pipe(py::module_& module) {
-  register_answer(module);
+  register_awaitable(module);
   const auto make = [](const py::object& config) { return std::make_unique<PyPipe>(config_of(config)); };
   py::class_<PyPipe>(module, "Pipe", "A built pipe.")
       .def(py::init(make), py::arg("config"))
@@ -277,10 +290,10 @@ void register_pipe(py::module_& module) {
   module.def("cancel", cancel, py::arg("call"));
   module.def("wait_inside", wait_inside, py::arg("call"));
   module.def("on_core_thread", &Worker::on_some_worker);
-  module.def("wait_for_left_inits", [](const py::object& timeout) {
+  module.def("wait_for_detached_inits", [](const py::object& timeout) {
     const Nanoseconds until = until_of(timeout);
     const ReleaseGil released;
-    return wait_for_left_inits(until);
+    return wait_for_detached_inits(until);
   }, py::arg("timeout"));
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/fork.hpp"
+#include "lang/units.hpp"
 #include "sync/worker.hpp"
 #include "errors.hpp"
 #include "registry/generated.hpp"
@@ -27,6 +28,7 @@ struct Child {
 struct Attribute {
   std::string name;
   bool is_path = false;
+  bool is_duration = false;
 };
 using Attributes = std::map<std::string, Attribute>;  // by the parameter's name
 
@@ -46,7 +48,7 @@ class PythonBackend final : public Backend {
     object_ = PyRef();
   }
 
-  bool begins_locked() const noexcept override { return true; }
+  bool acquires_gil() const noexcept override { return true; }
 
  private:
   void init_(Init& init) override {
@@ -55,7 +57,7 @@ class PythonBackend final : public Backend {
       py::object object = call_python(cls_->get());
       for (const auto& [name, value] : init.params()) {
         const Attribute& attribute = attributes_->at(name);
-        py::object given = to_python(value);
+        py::object given = attribute.is_duration && !value.is_none() ? py::float_(value.as_float() / 1e3) : to_python(value);
         if (attribute.is_path && !given.is_none()) given = py::module_::import("pathlib").attr("Path")(given);
         object.attr(attribute.name.c_str()) = given;
       }
@@ -113,7 +115,7 @@ class PythonBackend final : public Backend {
       throw from_python(raised);
     }
     drain_dropped();
-    note_failures(batch);
+    add_backend_note(batch);
   }
 
   // Results that are returned instead of set. A number or a bool may be nobody's business.
@@ -138,7 +140,7 @@ class PythonBackend final : public Backend {
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
     }
-    note_failures(batch);
+    add_backend_note(batch);
   }
 
   void inject_dependency_(const BackendPtr& dependency) override {
@@ -159,7 +161,7 @@ class PythonBackend final : public Backend {
   template <class... Arguments>
   py::object call(py::handle method, const Arguments&... arguments) const {
     const auto is_child = [this] { return fork_generation() != made_in_ && Worker::on_some_worker(); };
-    const auto end = [](const py::object& error) { py::module_::import("hami._forked").attr("end")(error); };
+    const auto end = [](const py::object& error) { py::module_::import("hami._runtime.forked").attr("end")(error); };
     try {
       py::object returned = call_python(method, arguments...);
       if (is_child()) end(py::none());
@@ -179,6 +181,14 @@ class PythonBackend final : public Backend {
   Range range_of_;
 };
 
+// Python has durations in seconds, the core in milliseconds.
+Value default_of(const ParamSpec& spec, py::handle given, const std::string& owner) {
+  const bool is_number = py::isinstance<py::float_>(given) || (py::isinstance<py::int_>(given) && !py::isinstance<py::bool_>(given));
+  if (spec.type == ParamType::kDuration && is_number)
+    return coerce_param(spec, Value(show_duration(given.cast<double>() * 1e3)), owner);
+  return coerce_param(spec, to_value(given), owner);
+}
+
 ParamSpec spec_of(const py::dict& given) {
   ParamSpec spec;
   spec.name = given["name"].cast<std::string>();
@@ -186,7 +196,7 @@ ParamSpec spec_of(const py::dict& given) {
   spec.required = given["required"].cast<bool>();
   spec.choices = given["choices"].cast<std::vector<std::string>>();
   if (!spec.required && !given["default"].is_none()) {
-    spec.fallback = coerce_param(spec, to_value(given["default"]), "its class");
+    spec.fallback = default_of(spec, given["default"], "its class");
   }
   spec.help = given["help"].cast<std::string>();
   return spec;
@@ -194,24 +204,25 @@ ParamSpec spec_of(const py::dict& given) {
 
 ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner, const std::string& doc,
                          const std::string& range, const std::vector<py::dict>& params,
-                         const std::map<std::string, std::string>& attributes, const std::string& threads, bool quick,
-                         bool retry_safe, const std::pair<std::size_t, std::optional<std::size_t>>& children) {
+                         const std::map<std::string, std::string>& attributes, const std::string& threads, bool non_blocking,
+                         bool idempotent, const std::pair<std::size_t, std::optional<std::size_t>>& children) {
   BackendClass made;
   made.name = name;
   made.owner = owner;
   made.doc = doc;
   made.range = range;
   for (const py::dict& param : params) made.params.push_back(spec_of(param));
-  made.traits.threads = *threads_of(threads);
-  made.traits.quick = quick;
-  made.traits.retry_safe = retry_safe;
+  made.traits.thread = *thread_mode_of(threads);
+  made.traits.non_blocking = non_blocking;
+  made.traits.idempotent = idempotent;
   const std::size_t most = children.second.value_or(Phase::kMany);
   if (most > 0) made.brackets = {children.first > 0, {Phase{std::max<std::size_t>(1, children.first), most}}};
   auto held = std::make_shared<PyRef>(std::move(cls));
   Attributes held_by;
   for (const ParamSpec& spec : made.params) {
     const auto other = attributes.find(spec.name);
-    held_by[spec.name] = {other == attributes.end() ? spec.name : other->second, spec.type == ParamType::kPath};
+    held_by[spec.name] = {other == attributes.end() ? spec.name : other->second, spec.type == ParamType::kPath,
+                              spec.type == ParamType::kDuration};
   }
   made.create = [held, names = std::make_shared<const Attributes>(std::move(held_by))] {
     return std::make_shared<PythonBackend>(held, names);
@@ -226,7 +237,7 @@ ClassHandle with_defaults(const ClassHandle& handle, const std::map<std::string,
     const auto found = defaults.find(spec.name);
     if (found == defaults.end()) continue;
     spec.required = false;
-    spec.fallback = coerce_param(spec, to_value(found->second), made.name);
+    spec.fallback = default_of(spec, found->second, made.name);
     spec.fallback_text = show_value(spec.type, spec.fallback);
   }
   return {std::make_shared<BackendClass>(std::move(made))};
@@ -283,15 +294,15 @@ void register_python_backends(py::module_& module) {
       .def_property_readonly("range", [](const ClassHandle& self) { return self.cls->range; })
       .def_property_readonly("params", params_of)
       .def_property_readonly("brackets", [](const ClassHandle& self) { return show_brackets(self.cls->brackets); })
-      .def_property_readonly("thread", [](const ClassHandle& self) { return threads_name(self.cls->traits.threads); })
-      .def_property_readonly("quick", [](const ClassHandle& self) { return self.cls->traits.quick; })
+      .def_property_readonly("thread", [](const ClassHandle& self) { return thread_mode_name(self.cls->traits.thread); })
+      .def_property_readonly("non_blocking", [](const ClassHandle& self) { return self.cls->traits.non_blocking; })
       .def("with_defaults", with_defaults, py::arg("defaults"));
 
   py::class_<Child>(module, "Child", "A backend inside the brackets of a Python backend.")
       .def("forward",
            [](const Child& self, const py::list& batch) {
              if (!self.backend) throw Error(ErrorCode::kRequest, "this backend was lent for one call, which is over");
-             const Lent lent(batch);
+             const Borrowed lent(batch);
              const ReleaseGil release;
              self.backend->forward(Batch(lent.requests()));
            })
@@ -302,8 +313,8 @@ void register_python_backends(py::module_& module) {
       });
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"), py::arg("doc"),
-             py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"), py::arg("quick"),
-             py::arg("retry_safe"), py::arg("children"));
+             py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"), py::arg("non_blocking"),
+             py::arg("idempotent"), py::arg("children"));
   module.def("generated_class", [](const std::string& name, const std::string& text, std::string owner,
                                    const py::dict& defaults) {
     GeneratedBody body{name, text, {}};

@@ -61,7 +61,7 @@ py::object set_default(const DictView& view, py::handle key, py::object fallback
 }
 
 // Views that nobody sees any more. To make one anew costs more than what most backends do with it.
-class SpareViews {
+class ViewPool {
  public:
   using View = std::pair<RequestView*, py::object>;
 
@@ -92,8 +92,8 @@ class SpareViews {
   std::vector<View> spare_;  // guarded by the global lock
 };
 
-SpareViews& spare_views() {
-  static auto* const spare = new SpareViews();  // outlives the interpreter: its end asks for no destructor
+ViewPool& spare_views() {
+  static auto* const spare = new ViewPool();  // outlives the interpreter: its end asks for no destructor
   return *spare;
 }
 
@@ -104,14 +104,14 @@ void fail(const RequestView& view, py::object exception) {
 
 }  // namespace
 
-InsteadOfGil DictView::options_mutex_;
+FreeThreadedMutex DictView::options_mutex_;
 
 Dict& DictView::dict() const {
   if (!dict_) throw Error(ErrorCode::kRequest, "this request is no longer the backend's; its forward has returned");
   return *dict_;
 }
 
-Lent::Lent(const py::list& batch) {
+Borrowed::Borrowed(const py::list& batch) {
   try {
     for (py::handle item : batch) take(item);
     std::vector<Request*> sorted = requests_;
@@ -124,7 +124,7 @@ Lent::Lent(const py::list& batch) {
   }
 }
 
-void Lent::take(py::handle item) {
+void Borrowed::take(py::handle item) {
   if (!py::isinstance<RequestView>(item))
     throw Error(ErrorCode::kDataType, "a child's forward takes the requests of the batch, got " + std::string(py::repr(item)));
   RequestView& view = py::cast<RequestView&>(item);
@@ -140,7 +140,7 @@ void Lent::take(py::handle item) {
   }
 }
 
-void Lent::give_back() noexcept {
+void Borrowed::give_back() noexcept {
   {
     const std::lock_guard lock(lending);
     for (const py::object& view : views_) --py::cast<RequestView&>(view).lent;

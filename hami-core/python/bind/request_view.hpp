@@ -11,7 +11,7 @@
 
 namespace hami::bind {
 
-// Threads of a backend may use one view at once, and may come when the call is over.
+// ThreadMode of a backend may use one view at once, and may come when the call is over.
 class DictView {
  public:
   DictView() noexcept : dict_(nullptr), mutex_(own_mutex_) {}
@@ -39,9 +39,9 @@ class DictView {
 
   Dict* dict_;
   std::shared_ptr<Dict> kept_;  // null: the dict is borrowed for the time of a call
-  InsteadOfGil own_mutex_;
-  InsteadOfGil& mutex_;  // guards dict_ and what is in it
-  static InsteadOfGil options_mutex_;
+  FreeThreadedMutex own_mutex_;
+  FreeThreadedMutex& mutex_;  // guards dict_ and what is in it
+  static FreeThreadedMutex options_mutex_;
 };
 
 class RequestView final : public DictView {
@@ -64,13 +64,13 @@ class RequestView final : public DictView {
 };
 
 // Requests that are in the hands of a child of the backend. Whatever thread called that, until it is back they stay where they are.
-class Lent {
+class Borrowed {
  public:
   // The requests of views, each once.
-  explicit Lent(const py::list& batch);
-  ~Lent() { give_back(); }
-  Lent(const Lent&) = delete;
-  Lent& operator=(const Lent&) = delete;
+  explicit Borrowed(const py::list& batch);
+  ~Borrowed() { give_back(); }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
   const std::vector<Request*>& requests() const noexcept { return requests_; }
 
  private:

@@ -28,4 +28,6 @@ inline Nanoseconds until_of(py::handle timeout) {
   return duration == 0 ? kNoWait : after(duration);
 }
 
+inline double seconds_since(Nanoseconds moment) noexcept { return static_cast<double>(now() - moment) / 1e9; }
+
 }  // namespace hami::bind

@@ -45,7 +45,7 @@ class PythonOpaque final : public OpaqueObject {
 // What is in a container of Python when the core first looks into it. Reading runs code of users, which may let the global
 // lock go: nobody waits for who reads, and of two that read at once the first to be done counts.
 template <class Items>
-class FirstLook {
+class LazySnapshot {
  public:
   template <class Read>
   const Items& items(Read read) const {
@@ -84,7 +84,7 @@ class PythonList final : public ListObject {
 
   PyRef object_;
   const std::size_t nesting_;
-  FirstLook<std::vector<Value>> look_;
+  LazySnapshot<std::vector<Value>> look_;
 };
 
 // Calls `take(key, value)` for each; `what` is whose keys they are, for messages, `nesting` is that of the values. Where
@@ -123,7 +123,7 @@ class PythonMap final : public MapObject {
  private:
   PyRef object_;
   const std::size_t nesting_;
-  FirstLook<Entries> look_;
+  LazySnapshot<Entries> look_;
 };
 
 Value text(Kind kind, py::handle object, const char* data, Py_ssize_t size) {

@@ -7,7 +7,6 @@ except ImportError as error:
 
     raise ImportError(explain(error)) from error
 
-from hami._backend import Backend, ByteSize, Duration, Key, generate, register
 from hami._core import Event, Opaque, Queue, RequestStore, Tensor, __version__, scatter, scattered
 from hami._errors import (
     AlreadyExists,
@@ -25,10 +24,12 @@ from hami._errors import (
     ReentrantCall,
     RequestError,
 )
-from hami._native import get_include, register_plugin
-from hami._pipe import Pipe, backends, pipe, plugins
-from hami._tensor import to_like, to_numpy
-from hami._typed_dict import TypedDict
+from hami._plugins.native import get_include, register_plugin
+from hami._runtime.backend import Backend, ByteSize, Duration, Key, generate, register
+from hami._runtime.pipe import Pipe, backends, pipe, plugins
+from hami._runtime.tensors import to_like, to_numpy
+from hami._runtime.typed_dict import TypedDict
+from hami.observe.node_stats import NodeStats
 
 KVStorage = RequestStore
 
@@ -47,6 +48,7 @@ __all__ = [
     "KVStorage",
     "Key",
     "NoResult",
+    "NodeStats",
     "NotFound",
     "Opaque",
     "Pipe",

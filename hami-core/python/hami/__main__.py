@@ -2,7 +2,7 @@
 
 import sys
 
-from hami._cli import main
+from hami._cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import hami
-from hami._plugins import installed
+from hami._plugins.manager import installed
 
 __all__ = ["check_backend"]
 
@@ -77,7 +77,7 @@ class _Suite:
         try:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                node = {"backend": self.name, "batching": "max", **self.params}  # batches, whether they pay or not
+                node = {"backend": self.name, "batching": "greedy", **self.params}  # batches, whether they pay or not
                 with hami.pipe({"node": node}) as pipe:
                     yield pipe
             unseen += [str(warning.message) for warning in warned if issubclass(warning.category, RuntimeWarning)]

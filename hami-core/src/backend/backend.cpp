@@ -15,11 +15,11 @@ namespace hami {
 namespace {
 
 // Waits on the caller's thread for requests that were posted on its behalf.
-class Waiter final : public Sink {
+class Waiter final : public CompletionSink {
  public:
   explicit Waiter(std::size_t count) : remaining_(count) {}
 
-  Sleeper* done(Request* const*, std::size_t count) noexcept override {
+  Parker* complete(Request* const*, std::size_t count) noexcept override {
     std::lock_guard lock(mutex_);
     remaining_ -= count;
     if (remaining_ == 0) changed_.notify_all();
@@ -59,7 +59,7 @@ Range narrowest(const std::vector<Range>& children) {
   return narrow;
 }
 
-void Backend::note_failures(Batch batch) const {
+void Backend::add_backend_note(Batch batch) const {
   for (Request* request : batch)
     if (!request->alive() && request->error->notes().empty()) *request->error = request->error->with_note("backend " + label_);
 }
@@ -108,34 +108,34 @@ void Backend::inject_dependency_(const BackendPtr&) {
   throw Error(ErrorCode::kConfig, label_ + " takes no dependency");
 }
 
-void Backend::post_(Batch batch, Inline) {
-  forward_isolated(batch, traits_.retry_safe, [this](Batch part) { forward(part); });
-  finish(batch);
+void Backend::post_(Batch batch, InlinePolicy) {
+  forward_with_retry(batch, traits_.idempotent, [this](Batch part) { forward(part); });
+  complete_requests(batch);
 }
 
-void Backend::post(Batch batch, Inline how) noexcept {
+void Backend::post(Batch batch, InlinePolicy how) noexcept {
   try {
     post_(batch, how);
   } catch (...) {
     const Error error = current_error();
     for (Request* request : batch) request->fail(error);
-    finish(batch);
+    complete_requests(batch);
   }
 }
 
 void post_and_wait(Backend& backend, Batch batch) {
   if (batch.size() > 1) check_distinct(backend, batch);
-  const Wait wait(Ask::Leaves::kDone);
+  const BlockedScope wait(WaitToken::Release::kCompleted);
   const Ref<Waiter> waiter = make_counted<Waiter>(batch.size());
-  std::vector<std::pair<Ref<Sink>, Ref<Counted>>> outer;
+  std::vector<std::pair<Ref<CompletionSink>, Ref<Counted>>> outer;
   outer.reserve(batch.size());
   for (Request* request : batch) {
-    outer.emplace_back(std::exchange(request->sink, Ref<Sink>(waiter.get())), request->held_by);
-    if (wait.ask()) request->held_by = Ref<Counted>(wait.ask().get());
+    outer.emplace_back(std::exchange(request->sink, Ref<CompletionSink>(waiter.get())), request->wait_token);
+    if (wait.token()) request->wait_token = Ref<Counted>(wait.token().get());
   }
-  backend.post(batch, Inline::kAny);
+  backend.post(batch, InlinePolicy::kAllow);
   waiter->wait();
-  for (std::size_t i = 0; i < batch.size(); ++i) std::tie(batch[i].sink, batch[i].held_by) = std::move(outer[i]);
+  for (std::size_t i = 0; i < batch.size(); ++i) std::tie(batch[i].sink, batch[i].wait_token) = std::move(outer[i]);
 }
 
 }  // namespace hami

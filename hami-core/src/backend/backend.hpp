@@ -13,16 +13,16 @@ namespace hami {
 class Backend;
 class Init;
 
-enum class Threads {
-  kOwn,         // init, forward and close on one thread of its own
-  kAny,         // one call at a time, any thread
+enum class ThreadMode {
+  kDedicated,   // init, forward and close on one thread of its own
+  kSerialized,  // one call at a time, on any thread
   kConcurrent,  // many calls at a time
 };
 
 struct Traits {
-  Threads threads = Threads::kConcurrent;
-  bool quick = false;       // a few microseconds and never blocking: may run on any caller
-  bool retry_safe = true;   // a failed batch may be tried again, each request alone
+  ThreadMode thread = ThreadMode::kConcurrent;
+  bool non_blocking = false;  // forward takes microseconds and never blocks: it may run on any caller's thread
+  bool idempotent = true;     // a failed batch may run again, each request alone
 };
 
 class Worker;
@@ -41,10 +41,10 @@ Range narrowest(const std::vector<Range>& children);
 inline constexpr const char* kNarrowest = "that of the item with the smallest declared `max` above 1";
 
 // What `post` may do on the thread that calls it.
-enum class Inline {
-  kAny,       // a caller that waits anyhow: run whatever may run on any thread
-  kQuick,     // a caller that must not be held up: only classes marked quick
-  kFromLoop,  // as kQuick, from an event loop: a full queue takes it all the same, for the task waits, not the loop
+enum class InlinePolicy {
+  kAllow,        // a caller that waits anyhow: run whatever may run on any thread
+  kNonBlocking,  // a caller that must not be held up: only non-blocking classes
+  kEventLoop,    // as kNonBlocking, from an event loop: a full queue takes it all the same, for the task waits, not the loop
 };
 
 // Public functions are not virtual; authors override the private ones.
@@ -66,7 +66,7 @@ class Backend {
 
   // Starts the batch; each request reaches its sink exactly once, perhaps before this returns. The caller's references
   // are borrowed for the call.
-  void post(Batch batch, Inline how) noexcept;
+  void post(Batch batch, InlinePolicy how) noexcept;
 
   std::size_t min() const { return range_().min; }
   std::size_t max() const { return range_().max; }
@@ -77,7 +77,7 @@ class Backend {
   // What runs on that thread, or this.
   virtual Backend& on_own_thread() noexcept { return *this; }
   // True if forward begins by taking the global lock of a language.
-  virtual bool begins_locked() const noexcept { return false; }
+  virtual bool acquires_gil() const noexcept { return false; }
   // True if `post` returns without waiting for the work.
   virtual bool is_asynchronous() const noexcept { return false; }
 
@@ -95,12 +95,12 @@ class Backend {
   virtual void forward_(Batch batch) = 0;
   // May throw only before the first request has reached its sink. This one runs forward, and if that throws tries each
   // request again alone: nobody who posts can, for all he is told is what became of each.
-  virtual void post_(Batch batch, Inline how);
+  virtual void post_(Batch batch, InlinePolicy how);
   virtual Range range_() const { return {}; }
 
  protected:
   // For who fails requests one by one: says of those that have just failed that it was here.
-  void note_failures(Batch batch) const;
+  void add_backend_note(Batch batch) const;
 
   virtual void forward_with_dep_(Batch batch, Backend& dependency);
   virtual void inject_dependency_(const BackendPtr& dependency);

@@ -17,8 +17,8 @@ struct Expr;
 struct Plan;
 class PlanContext;
 
-const char* threads_name(Threads threads) noexcept;  // "own", "any", "concurrent"
-std::optional<Threads> threads_of(std::string_view name) noexcept;
+const char* thread_mode_name(ThreadMode thread) noexcept;  // "dedicated", "serialized", "concurrent"
+std::optional<ThreadMode> thread_mode_of(std::string_view name) noexcept;
 
 enum class ItemKind {
   kBackend,   // an expression, a name bound by an enclosing IoC, or an instance

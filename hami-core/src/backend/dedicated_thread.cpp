@@ -1,4 +1,4 @@
-// BackgroundThread: every call goes to the thread; so does the end.
+// DedicatedThread: every call goes to the thread; so does the end.
 #include "backend/dedicated_thread.hpp"
 
 #include <atomic>
@@ -14,20 +14,20 @@ namespace hami {
 namespace {
 
 // Inits that were left, counted. A process may end while some are: the counter stays.
-class Left {
+class DetachedInit {
  public:
-  Left() {
+  DetachedInit() {
     std::lock_guard lock(counter.mutex);
     counter.generation = fork_generation();
     ++counter.count;
   }
-  ~Left() {
+  ~DetachedInit() {
     std::lock_guard lock(counter.mutex);
     --counter.count;
     counter.fewer.notify_all();
   }
-  Left(const Left&) = delete;
-  Left& operator=(const Left&) = delete;
+  DetachedInit(const DetachedInit&) = delete;
+  DetachedInit& operator=(const DetachedInit&) = delete;
 
   static bool wait_for_none(Nanoseconds until) {
     if (counter.generation != fork_generation()) return true;  // those of the parent are not here
@@ -43,12 +43,12 @@ class Left {
   };
   static Counter& counter;
 };
-Left::Counter& Left::counter = *new Counter;
+DetachedInit::Counter& DetachedInit::counter = *new Counter;
 
 // An init on a thread of its own, and what it may use: whoever waits for it may leave.
-class Making {
+class InitTask {
  public:
-  Making(Init init, const Plan& plan) : pipe_(init.context().pipe()), init_(std::move(init)), plan_(&plan) {}
+  InitTask(Init init, const Plan& plan) : pipe_(init.context().pipe()), init_(std::move(init)), plan_(&plan) {}
 
   void run() {
     std::shared_ptr<void> pipe = std::move(pipe_);  // the last to go
@@ -61,7 +61,7 @@ class Making {
     }
     init_.reset();
     std::lock_guard lock(mutex_);  // gone before what is closed here, if nobody waits
-    if (left_) return;
+    if (detached_) return;
     pipe = nullptr;  // whoever waits has it
     made_ = std::move(made);
     error_ = std::move(error);
@@ -80,8 +80,8 @@ class Making {
   // False: it is done.
   bool leave() noexcept {
     std::lock_guard lock(mutex_);
-    left_ = !done_;
-    return left_;
+    detached_ = !done_;
+    return detached_;
   }
 
  private:
@@ -91,47 +91,47 @@ class Making {
   std::mutex mutex_;  // guards all below
   std::condition_variable changed_;
   bool done_ = false;
-  bool left_ = false;
+  bool detached_ = false;
   BackendPtr made_;
   std::optional<Error> error_;
 };
 
 }  // namespace
 
-bool wait_for_left_inits(Nanoseconds until) { return Left::wait_for_none(until); }
+bool wait_for_detached_inits(Nanoseconds until) { return DetachedInit::wait_for_none(until); }
 
-BackendPtr BackgroundThread::around(const Plan& plan, const Init& init) {
-  auto thread = std::make_shared<BackgroundThread>();
+BackendPtr DedicatedThread::around(const Plan& plan, const Init& init) {
+  auto thread = std::make_shared<DedicatedThread>();
   thread->describe(plan.label, plan.traits);
   thread->start(plan, init);
   return thread;
 }
 
-void BackgroundThread::init_(Init& init) { start(*init.items()[0].plan, init); }
+void DedicatedThread::init_(Init& init) { start(*init.items()[0].plan, init); }
 
-void BackgroundThread::start(const Plan& plan, const Init& init) {
+void DedicatedThread::start(const Plan& plan, const Init& init) {
   context_ = init.shared_context();
   name_ = plan.label + " of node \"" + init.node() + "\"";
   worker_ = std::make_unique<Worker>(plan.label);
-  const auto making = std::make_shared<Making>(init.on_own_thread(), plan);
-  worker_->post([making] { making->run(); });
+  const auto task = std::make_shared<InitTask>(init.on_own_thread(), plan);
+  worker_->post([task] { task->run(); });
   try {
-    making->wait();
-    inner_ = making->take();
+    task->wait();
+    inner_ = task->take();
   } catch (...) {
-    left_ = making->leave();
-    if (!left_) {
-      inner_ = making->take();  // of an init that ended just now; it is closed as always
+    detached_ = task->leave();
+    if (!detached_) {
+      inner_ = task->take();  // of an init that ended just now; it is closed as always
       throw;
     }
-    context_->leave(std::make_shared<Left>());
+    context_->leave(std::make_shared<DetachedInit>());
     throw current_error().with_note("init of " + plan.label + ", which goes on and is closed when it ends");
   }
 }
 
-BackgroundThread::~BackgroundThread() {
+DedicatedThread::~DedicatedThread() {
   if (!worker_) return;
-  if (left_) {
+  if (detached_) {
     worker_->stop(kNoWait);
     return;
   }
@@ -140,21 +140,21 @@ BackgroundThread::~BackgroundThread() {
   if (!worker_->stop(context_->close_until())) context_->report_abandoned(name_);
 }
 
-void BackgroundThread::forward_(Batch batch) {
-  worker_->run([&, caller = Running::on_this_thread()] {
-    const Running::Adopted adopted(caller);
+void DedicatedThread::forward_(Batch batch) {
+  worker_->run([&, caller = ExecutionFrame::on_this_thread()] {
+    const ExecutionFrame::AdoptFrame adopted(caller);
     inner_->forward(batch);
   });
 }
 
-void BackgroundThread::forward_with_dep_(Batch batch, Backend& dependency) {
-  worker_->run([&, caller = Running::on_this_thread()] {
-    const Running::Adopted adopted(caller);
+void DedicatedThread::forward_with_dep_(Batch batch, Backend& dependency) {
+  worker_->run([&, caller = ExecutionFrame::on_this_thread()] {
+    const ExecutionFrame::AdoptFrame adopted(caller);
     inner_->forward_with_dep(batch, dependency);
   });
 }
 
-void BackgroundThread::inject_dependency_(const BackendPtr& dependency) {
+void DedicatedThread::inject_dependency_(const BackendPtr& dependency) {
   worker_->run([&] { inner_->inject_dependency(dependency); });
 }
 

@@ -11,12 +11,12 @@ namespace hami {
 
 // Waits for all inits that were left, and until what they made is closed. False: not all have ended in time. Throws Error if
 // interrupted.
-bool wait_for_left_inits(Nanoseconds until);
+bool wait_for_detached_inits(Nanoseconds until);
 
-class BackgroundThread final : public Backend {
+class DedicatedThread final : public Backend {
  public:
-  ~BackgroundThread() override;
-  // What enforces `thread = "own"` for a class that declares it.
+  ~DedicatedThread() override;
+  // What enforces `thread = "dedicated"` for a class that declares it.
   static BackendPtr around(const Plan& plan, const Init& init);
 
   Worker* own_worker() noexcept override { return worker_.get(); }
@@ -34,7 +34,7 @@ class BackgroundThread final : public Backend {
   std::unique_ptr<Worker> worker_;
   BackendPtr inner_;  // touched on the worker's thread only, but for range()
   std::string name_;
-  bool left_ = false;  // its init goes on
+  bool detached_ = false;  // its init goes on
 };
 
 }  // namespace hami

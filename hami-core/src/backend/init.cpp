@@ -46,7 +46,7 @@ class InstanceProxy final : public Backend {
   class Call {
    public:
     explicit Call(const InstanceProxy& proxy) {
-      if (inside >= kMostInside) proxy.names_itself(ErrorCode::kReentrantCall);
+      if (inside >= kMostInside) proxy.throw_recursion(ErrorCode::kReentrantCall);
       ++inside;
     }
     ~Call() { --inside; }
@@ -57,7 +57,7 @@ class InstanceProxy final : public Backend {
     static thread_local std::size_t inside;
   };
 
-  [[noreturn]] void names_itself(ErrorCode code) const {
+  [[noreturn]] void throw_recursion(ErrorCode code) const {
     throw Error(code, "instance \"" + name_ + "\" is called by itself, directly or through others, without end");
   }
   void forward_(Batch batch) override {
@@ -69,14 +69,14 @@ class InstanceProxy final : public Backend {
     target().forward_with_dep(batch, dependency);
   }
   void inject_dependency_(const BackendPtr& dependency) override { target().inject_dependency(dependency); }
-  void post_(Batch batch, Inline how) override {
+  void post_(Batch batch, InlinePolicy how) override {
     const Call call(*this);
     target().post(batch, how);
   }
   // Who asks while the pipe is built may come before the instance: then no range is declared yet.
   Range range_() const override {
     const Inside inside(*this);
-    if (inside.again()) names_itself(ErrorCode::kConfig);
+    if (inside.again()) throw_recursion(ErrorCode::kConfig);
     const Backend* found = registered();
     return found ? found->range() : Range{};
   }
@@ -118,12 +118,12 @@ BackendPtr Init::make(const Plan& plan) {
   }
   if (!plan.cls) throw Error(ErrorCode::kInternal, "\"" + plan.label + "\" was planned without a class");
   check_interrupt();  // before each: Ctrl-C need not wait for all of them
-  if (plan.traits.threads == Threads::kOwn && !on_own_thread_) return BackgroundThread::around(plan, *this);
+  if (plan.traits.thread == ThreadMode::kDedicated && !on_own_thread_) return DedicatedThread::around(plan, *this);
   BackendPtr backend = plan.cls->create();
-  const bool takes_turns = plan.cls->traits.threads == Threads::kAny && !is_called_in_turn_;
+  const bool is_paced = plan.cls->traits.thread == ThreadMode::kSerialized && !is_called_in_turn_;
   Init init = *this;
   init.plan_ = &plan;
-  init.is_called_in_turn_ = is_called_in_turn_ || takes_turns;
+  init.is_called_in_turn_ = is_called_in_turn_ || is_paced;
   try {
     backend->describe(plan.label, plan.traits);
     backend->init(init);
@@ -134,7 +134,7 @@ BackendPtr Init::make(const Plan& plan) {
     if (error.notes().empty()) error = error.with_note("init of " + plan.label);
     throw error;
   }
-  return takes_turns ? std::make_shared<OneAtATime>(std::move(backend)) : backend;
+  return is_paced ? std::make_shared<SerializedBackend>(std::move(backend)) : backend;
 }
 
 Init Init::for_instance(std::size_t number) const {

@@ -24,9 +24,9 @@
 namespace hami {
 
 // Something with threads or waiting requests that must be told when the pipe closes.
-class Stoppable {
+class Service {
  public:
-  virtual ~Stoppable() = default;
+  virtual ~Service() = default;
   // Takes nothing more, fails what waits, lets what runs come back. Returns at once.
   virtual void stop() noexcept = 0;
   // Waits for what runs. False: it did not come back in time.
@@ -65,8 +65,8 @@ class PipeContext {
   void lower_timeout(Nanoseconds timeout) noexcept { timeout_ = std::min(timeout_, timeout); }
 
   // True while every instance is quick, so that a caller may keep its language's global lock.
-  bool quick() const noexcept { return quick_; }
-  void not_quick() noexcept { quick_ = false; }
+  bool non_blocking() const noexcept { return non_blocking_; }
+  void mark_blocking() noexcept { non_blocking_ = false; }
 
   // Whether an instance of the node is free now; true for a node without a dispatcher.
   bool has_free_instance(const std::string& node) const {
@@ -89,11 +89,11 @@ class PipeContext {
   Counters& counters(const std::string& node) { return counters_[node]; }
   const std::map<std::string, Counters>& all_counters() const noexcept { return counters_; }
 
-  void add_stoppable(std::weak_ptr<Stoppable> stoppable) { stoppables_.push_back(std::move(stoppable)); }
-  const std::vector<std::weak_ptr<Stoppable>>& stoppables() const noexcept { return stoppables_; }
+  void add_service(std::weak_ptr<Service> service) { services_.push_back(std::move(service)); }
+  const std::vector<std::weak_ptr<Service>>& services() const noexcept { return services_; }
 
   // The parent of requests that no caller waits for; abandoned when the pipe's patience with its close is over.
-  const Ref<Request>& origin() const noexcept { return origin_; }
+  const Ref<Request>& root_request() const noexcept { return root_request_; }
 
   // What an init keeps that may be left while it runs: the pipe with its plan. Set before the first backend is made.
   std::shared_ptr<void> pipe() const noexcept { return pipe_.lock(); }
@@ -103,9 +103,9 @@ class PipeContext {
   bool left() const noexcept { return left_ != nullptr; }
 
   // How long a close may take where nobody says it.
-  static constexpr Nanoseconds kClosePatience = 10'000'000'000;
+  static constexpr Nanoseconds kCloseTimeout = 10'000'000'000;
   // When a close must be through; kNever while the pipe is open. What was made of one that never opened has that long each.
-  Nanoseconds close_until() const noexcept { return opened_ ? close_until_.load() : after(kClosePatience); }
+  Nanoseconds close_until() const noexcept { return opened_ ? close_until_.load() : after(kCloseTimeout); }
   void set_close_until(Nanoseconds until) noexcept { close_until_ = until; }
   void set_opened() noexcept { opened_ = true; }
 
@@ -120,15 +120,15 @@ class PipeContext {
   std::vector<std::pair<std::string, std::string>> expected_;
   std::map<std::string, NodeStats> stats_;
   std::map<std::string, Counters> counters_;
-  std::vector<std::weak_ptr<Stoppable>> stoppables_;
+  std::vector<std::weak_ptr<Service>> services_;
   std::map<std::string, std::function<bool()>> free_instance_;
   std::map<std::string, std::function<std::optional<Value>()>> first_waiting_;
   Nanoseconds timeout_ = kNever;
-  bool quick_ = true;
+  bool non_blocking_ = true;
   std::weak_ptr<void> pipe_;
   std::atomic<bool> opened_{false};
   std::atomic<Nanoseconds> close_until_{kNever};
-  const Ref<Request> origin_ = make_counted<Request>();
+  const Ref<Request> root_request_ = make_counted<Request>();
   RequestStore store_;
   std::mutex store_ids_;
   std::mutex mutex_;  // guards all below

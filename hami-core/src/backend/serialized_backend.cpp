@@ -1,13 +1,13 @@
-// OneAtATime: taking turns, without a deadlock of a thread with itself or with a language's global lock.
+// SerializedBackend: taking turns, without a deadlock of a thread with itself or with a language's global lock.
 #include "backend/serialized_backend.hpp"
 
 #include "sync/blocking.hpp"
 
 namespace hami {
 
-class OneAtATime::Turn {
+class SerializedBackend::CallScope {
  public:
-  explicit Turn(OneAtATime& backend) : backend_(backend) {
+  explicit CallScope(SerializedBackend& backend) : backend_(backend) {
     const std::thread::id self = std::this_thread::get_id();
     if (backend.holder_.load(std::memory_order_relaxed) == self)
       throw Error(ErrorCode::kReentrantCall, backend.label() + " was called by itself; it takes one call at a time");
@@ -17,24 +17,24 @@ class OneAtATime::Turn {
     }
     backend.holder_.store(self, std::memory_order_relaxed);
   }
-  ~Turn() {
+  ~CallScope() {
     backend_.holder_.store({}, std::memory_order_relaxed);
     backend_.mutex_.unlock();
   }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
 
  private:
-  OneAtATime& backend_;
+  SerializedBackend& backend_;
 };
 
-void OneAtATime::forward_(Batch batch) {
-  const Turn turn(*this);
+void SerializedBackend::forward_(Batch batch) {
+  const CallScope scope(*this);
   inner_->forward(batch);
 }
 
-void OneAtATime::forward_with_dep_(Batch batch, Backend& dependency) {
-  const Turn turn(*this);
+void SerializedBackend::forward_with_dep_(Batch batch, Backend& dependency) {
+  const CallScope scope(*this);
   inner_->forward_with_dep(batch, dependency);
 }
 

@@ -1,4 +1,4 @@
-// Around a backend of a class with `thread = "any"`: one call at a time, from wherever it is reached.
+// Around a backend of a class with `thread = "serialized"`: one call at a time, from wherever it is reached.
 #pragma once
 
 #include <atomic>
@@ -11,12 +11,12 @@ namespace hami {
 
 // A node gives each of its instances one batch at a time and never waits here. But the instance has a name that others may
 // forward to, hooks run on the threads of callers, and an entrypoint runs on as many threads as call the pipe.
-class OneAtATime final : public Backend {
+class SerializedBackend final : public Backend {
  public:
-  explicit OneAtATime(BackendPtr inner) : inner_(std::move(inner)) { describe(inner_->label(), inner_->traits()); }
+  explicit SerializedBackend(BackendPtr inner) : inner_(std::move(inner)) { describe(inner_->label(), inner_->traits()); }
 
  private:
-  class Turn;
+  class CallScope;
 
   void forward_(Batch batch) override;
   void forward_with_dep_(Batch batch, Backend& dependency) override;

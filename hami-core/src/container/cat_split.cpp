@@ -36,7 +36,7 @@ class CatSplit final : public Backend {
   Value infer(Batch batch) {
     const Ref<Request> all = make_counted<Request>();
     all->dict = batch[0].dict;
-    if (!promote_result(*all, cat_->label())) throw *all->error;
+    if (!result_to_data(*all, cat_->label())) throw *all->error;
     all->items = batch.items();
     all->dict.set(kRequestSize, static_cast<std::int64_t>(all->items));
     take_urgency(*all, batch);
@@ -53,7 +53,7 @@ class CatSplit final : public Backend {
     for (Request* request : batch) {
       all.deadline = std::max(all.deadline, request->deadline);
       all.priority = std::max(all.priority, request->priority);
-      all.stands_for.emplace_back(request);
+      all.merged_from.emplace_back(request);
     }
     if (all.priority > 0) all.dict.set(kPriority, std::int64_t{all.priority});
   }

@@ -1,7 +1,7 @@
 // The list of the containers, and those too small for a file.
 #include "container/containers.hpp"
 
-#include "container/answer.hpp"
+#include "container/result.hpp"
 #include "container/sequential.hpp"
 #include "container/tensors.hpp"
 #include "backend/dedicated_thread.hpp"
@@ -25,7 +25,7 @@ namespace {
 
 class Identity final : public Backend {
  private:
-  void forward_(Batch batch) override { answer_with_data(batch); }
+  void forward_(Batch batch) override { set_result_to_data(batch); }
 };
 
 }  // namespace
@@ -34,7 +34,7 @@ void register_containers(Registry& registry) {
   BackendClass identity;
   identity.name = "Identity";
   identity.doc = "Sets `result` to `data`. Without `data` the request fails.";
-  identity.traits.quick = true;
+  identity.traits.non_blocking = true;
   identity.create = [] { return std::make_shared<Identity>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(identity)));
 
@@ -47,7 +47,7 @@ void register_containers(Registry& registry) {
       "runs X only on requests that have neither result nor error. Initialised from right to left.";
   sequential.range = kNarrowest;
   sequential.brackets = {true, {Phase{1, Phase::kMany, ItemKind::kBackend, {"or"}}}};
-  sequential.traits.quick = true;
+  sequential.traits.non_blocking = true;
   sequential.create = [] { return std::make_shared<Sequential>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(sequential)));
 
@@ -57,7 +57,7 @@ void register_containers(Registry& registry) {
   thread.range = "that of its item";
   thread.brackets = {true, {Phase{}}};
   thread.owns_threads = true;
-  thread.create = [] { return std::make_shared<BackgroundThread>(); };
+  thread.create = [] { return std::make_shared<DedicatedThread>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(thread)));
 
   register_bindings(registry);

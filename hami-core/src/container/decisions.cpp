@@ -1,7 +1,7 @@
 // HasKey, NotHasKey and Filter: which requests run what. Two ways, decided by a key or by a backend; no expressions.
 #include <memory>
 
-#include "container/answer.hpp"
+#include "container/result.hpp"
 #include "container/sequential.hpp"
 #include "backend/init.hpp"
 #include "registry/registry.hpp"
@@ -30,7 +30,7 @@ class KeyDecision final : public Backend {
     if (other_)
       other_->forward(Batch(other));
     else
-      answer_with_data(Batch(other));
+      set_result_to_data(Batch(other));
   }
 
   Range range_() const override {
@@ -73,7 +73,7 @@ class Filter final : public Backend {
       else if (verdict->as_bool())
         chosen.push_back(&batch[i]);
       else
-        answer_with_data(batch[i]);
+        set_result_to_data(batch[i]);
     }
     if (!chosen.empty()) run_->forward(Batch(chosen));
   }
@@ -92,7 +92,7 @@ void add_key_decision(Registry& registry, const char* name, bool wanted, std::si
   cls.range = range;
   cls.params = parse_param_specs("key: str 'the key that decides'");
   cls.brackets = {true, {Phase{1, most}}};
-  cls.traits.quick = true;
+  cls.traits.non_blocking = true;
   cls.create = [wanted] { return std::make_shared<KeyDecision>(wanted); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
 }
@@ -114,7 +114,7 @@ void register_decisions(Registry& registry) {
       "The first runs on a copy and leaves a bool; where that is false, `result` is `data`.";
   filter.range = kNarrowest;
   filter.brackets = {true, {Phase{2, 2}}};
-  filter.traits.quick = true;
+  filter.traits.non_blocking = true;
   filter.create = [] { return std::make_shared<Filter>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(filter)));
 }

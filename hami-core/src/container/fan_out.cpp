@@ -8,12 +8,12 @@ namespace hami {
 namespace {
 
 // The parts of one request, until the last of them is done.
-class Parts final : public Sink {
+class Parts final : public CompletionSink {
  public:
   Parts(Request& outer, const ListObject& elements) : outer_(&outer), remaining_(elements.size()) {
     requests_.reserve(elements.size());
     for (std::size_t i = 0; i < elements.size(); ++i) {
-      Ref<Request> part = outer.branch(Ref<Sink>(this), i);
+      Ref<Request> part = outer.branch(Ref<CompletionSink>(this), i);
       part->dict.erase(kRequestSize);
       part->items = 1;
       part->dict.set(kData, elements.at(i));
@@ -23,7 +23,7 @@ class Parts final : public Sink {
 
   const std::vector<Ref<Request>>& requests() const noexcept { return requests_; }
 
-  Sleeper* done(Request* const* requests, std::size_t count) noexcept override {
+  Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i)
       if (!requests[i]->alive() || !requests[i]->dict.contains(kResult)) give_up();
     {
@@ -34,7 +34,7 @@ class Parts final : public Sink {
     gather();
     std::vector<Ref<Request>>().swap(requests_);  // parts and sink hold each other
     Request* outer = outer_.get();
-    finish(Batch(&outer, 1));
+    complete_requests(Batch(&outer, 1));
     return nullptr;
   }
 
@@ -80,7 +80,7 @@ class FanOut final : public Forwarding {
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
   Range range_() const override { return {}; }
 
-  void post_(Batch batch, Inline how) override {
+  void post_(Batch batch, InlinePolicy how) override {
     std::vector<Request*> answered;
     std::vector<Ref<Parts>> all;
     std::vector<Request*> parts;
@@ -99,7 +99,7 @@ class FanOut final : public Forwarding {
       answered.push_back(request);
     }
     std::vector<Ref<Request>> held(parts.begin(), parts.end());  // a Parts lets its own go when it is done
-    finish(Batch(answered));
+    complete_requests(Batch(answered));
     if (!parts.empty()) target_->post(Batch(parts), how);
   }
 

@@ -17,7 +17,7 @@ class Forwarding : public Backend {
   void forward_(Batch batch) override { target_->forward(batch); }
   void forward_with_dep_(Batch batch, Backend& dependency) override { target_->forward_with_dep(batch, dependency); }
   void inject_dependency_(const BackendPtr& dependency) override { target_->inject_dependency(dependency); }
-  void post_(Batch batch, Inline how) override { target_->post(batch, how); }
+  void post_(Batch batch, InlinePolicy how) override { target_->post(batch, how); }
   Range range_() const override { return target_->range(); }
 };
 

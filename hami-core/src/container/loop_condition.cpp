@@ -31,7 +31,7 @@ class LoopCondition final : public Backend {
       active.erase(std::remove_if(active.begin(), active.end(), [&](Request* request) { return !goes_on(*request); }),
                    active.end());
       if (active.empty()) return;
-      for (Request* request : active) promote_result(*request, body_->label());
+      for (Request* request : active) result_to_data(*request, body_->label());
     }
   }
 

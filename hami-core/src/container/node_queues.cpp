@@ -20,12 +20,12 @@ bool is_refusal(const Error& error) {
   return code == ErrorCode::kQueueFull || code == ErrorCode::kPipeClosed || code == ErrorCode::kReentrantCall;
 }
 
-// Where requests end whose answers nobody waits for.
-class Unattended final : public Sink {
+// Where requests end whose awaitables nobody waits for.
+class Unattended final : public CompletionSink {
  public:
   explicit Unattended(std::string sender) : sender_(std::move(sender)) {}
 
-  Sleeper* done(Request* const* requests, std::size_t count) noexcept override {
+  Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i) {
       if (requests[i]->alive()) continue;
       {
@@ -56,7 +56,7 @@ class Unattended final : public Sink {
 
 Ref<Request> request_of(Value data, const PipeContext& context) {
   Ref<Request> request = make_counted<Request>();
-  request->parent = context.origin();
+  request->parent = context.root_request();
   request->dict.set(kData, std::move(data));
   return request;
 }
@@ -84,7 +84,7 @@ void Consumer::consume(Init& init, Ref<Queue> queue, BackendPtr body) {
   body_ = std::move(body);
   worker_ = std::make_unique<Worker>(label());
   worker_->post([this] { run(); });
-  context_->add_stoppable(weak_from_this());
+  context_->add_service(weak_from_this());
 }
 
 void Consumer::forward_(Batch) {
@@ -124,9 +124,9 @@ void NodeInbox::push(const Value& value, std::uint8_t priority, const std::strin
   request->priority = priority;
   if (priority > 0) request->dict.enter(std::string(kPriority), std::int64_t{priority});
   const Ref<Unattended> sink = make_counted<Unattended>(sender);
-  request->sink = Ref<Sink>(sink.get());
+  request->sink = Ref<CompletionSink>(sink.get());
   Request* one = request.get();
-  node_->post(Batch(&one, 1), Inline::kQuick);
+  node_->post(Batch(&one, 1), InlinePolicy::kNonBlocking);
   if (const std::optional<Error> refusal = sink->posted()) throw *refusal;
 }
 

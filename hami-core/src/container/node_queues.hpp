@@ -12,9 +12,9 @@
 
 namespace hami {
 
-// Runs its body on what arrives in a queue, on a thread of its own. Nobody waits for the answers: failures are logged. What
+// Runs its body on what arrives in a queue, on a thread of its own. Nobody waits for the awaitables: failures are logged. What
 // is in the queue when the pipe closes is still run.
-class Consumer : public Backend, public Stoppable, public std::enable_shared_from_this<Consumer> {
+class Consumer : public Backend, public Service, public std::enable_shared_from_this<Consumer> {
  public:
   ~Consumer() override;
   void stop() noexcept override;

@@ -1,7 +1,7 @@
 // Queue, Send, Recv and Observer: values that leave the request's way through queues of the pipe.
 #include <memory>
 
-#include "container/answer.hpp"
+#include "container/result.hpp"
 #include "container/node_queues.hpp"
 #include "registry/registry.hpp"
 
@@ -19,7 +19,7 @@ class Push final : public Backend {
     const auto name = init.params().get<std::string>("name");
     const auto of_node = node_queue_name(name);
     if (declares_ && of_node)
-      throw Error(ErrorCode::kConfig, "the queue \"" + name + "\" is there with its node, which says by `queue_max` how much "
+      throw Error(ErrorCode::kConfig, "the queue \"" + name + "\" is there with its node, which says by `max_queue_size` how much "
                                       "it holds; write Send(" + name + ")");
     if (declares_)
       queue_ = init.context().queue(name, static_cast<std::size_t>(init.params().get<std::int64_t>("max")));
@@ -30,7 +30,7 @@ class Push final : public Backend {
   }
 
   void forward_(Batch batch) override {
-    answer_with_data(batch);
+    set_result_to_data(batch);
     for (Request* request : batch) {
       if (!request->alive()) continue;
       try {

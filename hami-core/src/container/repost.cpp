@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "sync/event.hpp"
-#include "container/answer.hpp"
+#include "container/result.hpp"
 #include "backend/init.hpp"
 #include "registry/registry.hpp"
 
@@ -10,7 +10,7 @@ namespace hami {
 namespace {
 
 // Brings the replies of copies into their events; the event is the copy's owner.
-class Replies final : public Sink {
+class Replies final : public CompletionSink {
  public:
   // A copy's way to its event.
   struct Address final : Counted {
@@ -18,7 +18,7 @@ class Replies final : public Sink {
     Ref<Event> event;
   };
 
-  Sleeper* done(Request* const* requests, std::size_t count) noexcept override {
+  Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i) {
       Request& copy = *requests[i];
       Event& event = *static_cast<Address&>(*copy.owner).event;
@@ -43,7 +43,7 @@ class Repost final : public Backend {
   }
 
   void forward_(Batch batch) override {
-    answer_with_data(batch);
+    set_result_to_data(batch);
     std::vector<Ref<Request>> copies;
     std::vector<Request*> pointers;
     for (Request* request : batch) {
@@ -52,17 +52,17 @@ class Repost final : public Backend {
       Ref<Request> copy = make_counted<Request>();
       copy->dict = request->dict;
       copy->dict.erase(kResult);
-      copy->parent = context_->origin();
+      copy->parent = context_->root_request();
       copy->deadline = request->deadline;
       copy->priority = request->priority;
       copy->items = request->items;
-      copy->sink = Ref<Sink>(replies_.get());
+      copy->sink = Ref<CompletionSink>(replies_.get());
       copy->owner = Ref<Counted>(new Replies::Address(event));
       request->dict.set(key_, Value::share(*event));
       pointers.push_back(copy.get());
       copies.push_back(std::move(copy));
     }
-    if (!pointers.empty()) target_->post(Batch(pointers), Inline::kQuick);
+    if (!pointers.empty()) target_->post(Batch(pointers), InlinePolicy::kNonBlocking);
   }
 
   BackendPtr target_;

@@ -30,7 +30,7 @@ void Sequential::forward_(Batch batch) {
     }
     const std::string& before = steps_[i - 1].backend->label();
     alive.erase(std::remove_if(alive.begin(), alive.end(),
-                               [&](Request* request) { return !promote_result(*request, before); }),
+                               [&](Request* request) { return !result_to_data(*request, before); }),
                 alive.end());
     if (alive.empty()) return;
     steps_[i].backend->forward(Batch(alive));

@@ -7,7 +7,7 @@ namespace hami {
 
 class Sequential final : public Backend {
  public:
-  bool begins_locked() const noexcept override { return steps_.front().backend->begins_locked(); }
+  bool acquires_gil() const noexcept override { return steps_.front().backend->acquires_gil(); }
 
  private:
   struct Step {

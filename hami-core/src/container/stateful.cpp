@@ -35,13 +35,13 @@ struct Visit final : Counted {
   Visit(StoreId visitor, Request& request)
       : id(std::move(visitor)), sink(std::move(request.sink)), owner(std::move(request.owner)) {}
   StoreId id;
-  Ref<Sink> sink;
+  Ref<CompletionSink> sink;
   Ref<Counted> owner;
 };
 
 // Requests of one req_id run one after the other, in the order they came: each sees what the one before it left.
 // The store is not theirs alone: other nodes keep their states of the same ids there, and a plugin may end an id at any time.
-class States final : public Sink {
+class States final : public CompletionSink {
   using Requests = std::deque<Ref<Request>>;
 
  public:
@@ -52,7 +52,7 @@ class States final : public Sink {
         target_(std::move(target)),
         ttl_(ttl) {}
 
-  void post(Batch batch, Inline how) {
+  void post(Batch batch, InlinePolicy how) {
     forget_old();
     Requests ready;
     std::vector<Request*> refused;
@@ -64,18 +64,18 @@ class States final : public Sink {
         refused.push_back(request);
       }
     }
-    finish(Batch(refused));
+    complete_requests(Batch(refused));
     start(std::move(ready), how);
   }
 
-  Sleeper* done(Request* const* requests, std::size_t count) noexcept override {
+  Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     Requests next;
     for (std::size_t i = 0; i < count; ++i) leave(*requests[i], next);
-    finish(Batch(requests, count));
+    complete_requests(Batch(requests, count));
     if (Starting* here = Starting::innermost; here && here->states == this)
       here->next.insert(here->next.end(), next.begin(), next.end());
     else
-      start(std::move(next), Inline::kQuick);
+      start(std::move(next), InlinePolicy::kNonBlocking);
     return nullptr;
   }
 
@@ -105,15 +105,15 @@ class States final : public Sink {
     (is_first ? ready : waiting->second).emplace_back(&request);
   }
 
-  void start(Requests ready, Inline how) {
+  void start(Requests ready, InlinePolicy how) {
     Starting here(this);
-    for (; !ready.empty(); ready = std::exchange(here.next, {}), how = Inline::kQuick) {
+    for (; !ready.empty(); ready = std::exchange(here.next, {}), how = InlinePolicy::kNonBlocking) {
       std::vector<Request*> pointers;
       for (const Ref<Request>& request : ready) {
         const StoreId id = id_of(request->dict);
         request->dict.set(kState, load(id));
         request->owner = Ref<Counted>(new Visit(id, *request));
-        request->sink = Ref<Sink>(this);
+        request->sink = Ref<CompletionSink>(this);
         pointers.push_back(request.get());
       }
       target_->post(Batch(pointers), how);
@@ -257,7 +257,7 @@ class StateFul final : public Forwarding {
                     "\", which has several instances; " + kRefusesCopies);
   }
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
-  void post_(Batch batch, Inline how) override { states_->post(batch, how); }
+  void post_(Batch batch, InlinePolicy how) override { states_->post(batch, how); }
 
   std::shared_ptr<PipeContext> context_;
   std::vector<BackendPtr> parts_;

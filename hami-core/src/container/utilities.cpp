@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "value/visible.hpp"
-#include "container/answer.hpp"
+#include "container/result.hpp"
 #include "observe/log.hpp"
 #include "backend/init.hpp"
 #include "registry/registry.hpp"
@@ -23,7 +23,7 @@ class Log final : public Backend {
   }
   void forward_(Batch batch) override {
     for (std::size_t i = 0; i < batch.size(); ++i) log(node_, message_);
-    answer_with_data(batch);
+    set_result_to_data(batch);
   }
   std::string message_;
   std::string node_;
@@ -39,7 +39,7 @@ class Sleep final : public Backend {
   void init_(Init& init) override { time_ = from_milliseconds(init.params().get<double>("time")); }
   void forward_(Batch batch) override {
     std::this_thread::sleep_for(std::chrono::nanoseconds(time_));
-    answer_with_data(batch);
+    set_result_to_data(batch);
   }
   Nanoseconds time_ = 0;
 };
@@ -67,7 +67,7 @@ class Add final : public Backend {
     }
   }
   void forward_(Batch batch) override {
-    answer_with_data(batch);
+    set_result_to_data(batch);
     for (Request* request : batch)
       for (const auto& [key, value] : entries_) request->dict.set(key, value);
   }
@@ -82,7 +82,7 @@ class Remove final : public Backend {
     }
   }
   void forward_(Batch batch) override {
-    answer_with_data(batch);
+    set_result_to_data(batch);
     for (Request* request : batch)
       for (const std::string& key : keys_) request->dict.erase(key);
   }
@@ -90,7 +90,7 @@ class Remove final : public Backend {
 };
 
 template <class T>
-void add(Registry& registry, const char* name, const char* params, bool quick, const char* doc) {
+void add(Registry& registry, const char* name, const char* params, bool non_blocking, const char* doc) {
   BackendClass cls;
   cls.name = name;
   cls.doc = doc;
@@ -98,7 +98,7 @@ void add(Registry& registry, const char* name, const char* params, bool quick, c
     cls.params = parse_param_specs(params);
   else
     cls.free_args = true;
-  cls.traits.quick = quick;
+  cls.traits.non_blocking = non_blocking;
   cls.create = [] { return std::make_shared<T>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));
 }

@@ -50,12 +50,19 @@ std::optional<Value> read_text_value(const Value& given) {
   return Value(show_value(given));
 }
 
-std::optional<Value> read_duration_value(const Value& given) {
-  if (given.kind() == Kind::kStr) return as_value(read_duration(given.as_text()));
-  if (given.kind() != Kind::kInt && given.kind() != Kind::kFloat) return std::nullopt;
-  const double milliseconds = given.as_float();
-  if (!(milliseconds >= 0) || !std::isfinite(milliseconds)) return std::nullopt;
-  return Value(milliseconds);
+// A number without a unit is milliseconds where that is allowed; 0 needs no unit.
+std::optional<Value> read_duration_value(const Value& given, bool bare_number) {
+  std::optional<double> milliseconds;
+  bool has_unit = false;
+  if (given.kind() == Kind::kStr) {
+    milliseconds = read_duration(given.as_text());
+    has_unit = !read_number(given.as_text());
+  } else if (given.kind() == Kind::kInt || given.kind() == Kind::kFloat) {
+    milliseconds = given.as_float();
+  }
+  if (!milliseconds || !(*milliseconds >= 0) || !std::isfinite(*milliseconds)) return std::nullopt;
+  if (!has_unit && !bare_number && *milliseconds != 0) return std::nullopt;
+  return Value(*milliseconds);
 }
 
 std::optional<Value> read_bytesize_value(const Value& given) {
@@ -85,15 +92,17 @@ std::optional<Value> read_as(ParamType type, const Value& given) {
     case ParamType::kStr:
     case ParamType::kPath: return read_text_value(given);
     case ParamType::kList: return read_list_value(given);
-    case ParamType::kDuration: return read_duration_value(given);
+    case ParamType::kDuration: return read_duration_value(given, false);
+    case ParamType::kMilliseconds: return read_duration_value(given, true);
     case ParamType::kByteSize: return read_bytesize_value(given);
   }
   return std::nullopt;
 }
 
+bool is_duration(ParamType type) { return type == ParamType::kDuration || type == ParamType::kMilliseconds; }
+
 bool is_number(ParamType type) {
-  return type == ParamType::kInt || type == ParamType::kFloat || type == ParamType::kDuration ||
-         type == ParamType::kByteSize;
+  return type == ParamType::kInt || type == ParamType::kFloat || is_duration(type) || type == ParamType::kByteSize;
 }
 
 bool in_range(const ParamSpec& spec, const Value& value) {
@@ -116,14 +125,14 @@ bool is_choice(const ParamSpec& spec, const Value& value) {
   }
   const std::string shown = show_value(spec.type, value);
   for (const std::string& choice : spec.choices) {
-    const std::optional<Value> allowed = read_as(spec.type, Value(choice));
+    const std::optional<Value> allowed = read_as(is_duration(spec.type) ? ParamType::kMilliseconds : spec.type, Value(choice));
     if (allowed && show_value(spec.type, *allowed) == shown) return true;
   }
   return false;
 }
 
 std::string bound(ParamType type, double number) {
-  if (type == ParamType::kDuration) return show_duration(number);
+  if (is_duration(type)) return show_duration(number);
   if (type == ParamType::kFloat) return show_float(number);
   const auto whole = static_cast<std::int64_t>(number);
   return type == ParamType::kByteSize ? show_bytesize(whole) : std::to_string(whole);
@@ -147,7 +156,8 @@ std::string expected(const ParamSpec& spec) {
   if (spec.most) return type + " of at most " + most;
   switch (spec.type) {
     case ParamType::kBool: return type + " (true, false, yes, no, on, off, 1 or 0)";
-    case ParamType::kDuration: return type + R"( (milliseconds, or with a unit: "5ms", "2s", "1min", "1h"))";
+    case ParamType::kDuration: return R"(a duration with a unit, as "5ms", "2s", "1min" or "1h")";
+    case ParamType::kMilliseconds: return R"(a duration, as 5 (milliseconds), "5ms" or "2s")";
     case ParamType::kByteSize: return type + R"( (bytes, or with a unit: "512k", "64MiB", "2GB"))";
     default: return type;
   }
@@ -189,7 +199,7 @@ std::string show_value(const Value& value) {
 }
 
 std::string show_value(ParamType type, const Value& value) {
-  if (type == ParamType::kDuration && value.kind() == Kind::kFloat) return show_duration(value.as_float());
+  if (is_duration(type) && value.kind() == Kind::kFloat) return show_duration(value.as_float());
   if (type == ParamType::kByteSize && value.kind() == Kind::kInt) return show_bytesize(value.as_int());
   return show_value(value);
 }

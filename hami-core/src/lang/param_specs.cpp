@@ -20,7 +20,7 @@ struct TypeName {
 constexpr TypeName kTypeNames[] = {
     {ParamType::kBool, "bool"},         {ParamType::kInt, "int"},           {ParamType::kFloat, "float"},
     {ParamType::kStr, "str"},           {ParamType::kPath, "path"},         {ParamType::kList, "list"},
-    {ParamType::kDuration, "duration"}, {ParamType::kByteSize, "bytesize"},
+    {ParamType::kDuration, "duration"}, {ParamType::kMilliseconds, "milliseconds"}, {ParamType::kByteSize, "bytesize"},
 };
 
 class SpecReader {
@@ -40,6 +40,12 @@ class SpecReader {
   }
 
  private:
+  // Authors may declare a duration without a unit, in milliseconds; plugins that were built with ABI 1.0 do.
+  static ParamSpec of_author(ParamSpec spec) {
+    if (spec.type == ParamType::kDuration) spec.type = ParamType::kMilliseconds;
+    return spec;
+  }
+
   [[noreturn]] static void fail(const std::string& why) { throw SyntaxError({}, why); }
 
   ParamSpec read() {
@@ -61,7 +67,7 @@ class SpecReader {
     spec.required = !has_fallback && !nullable;
     if (nullable) spec.fallback_text = "None";
     if (has_fallback) {
-      spec.fallback = coerce_param(spec, Value(fallback.value), "");
+      spec.fallback = coerce_param(of_author(spec), Value(fallback.value), "");
       spec.fallback_text = show_value(spec.type, spec.fallback);
     }
     return spec;
@@ -89,7 +95,7 @@ class SpecReader {
       return;
     }
     for (const std::string& choice : spec.choices) {
-      ParamSpec any = spec;
+      ParamSpec any = of_author(spec);
       any.choices.clear();
       coerce_param(any, Value(choice), "");
     }
@@ -100,6 +106,7 @@ class SpecReader {
     ParamSpec any;
     any.name = spec.name;
     any.type = spec.type;
+    any = of_author(any);
     const Value bound = coerce_param(any, Value(text), "");
     const bool is_number = bound.kind() == Kind::kInt || bound.kind() == Kind::kFloat;
     if (!is_number) fail("a range needs a number: " + in_quotes(spec.name));

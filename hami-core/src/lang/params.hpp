@@ -12,9 +12,9 @@
 
 namespace hami {
 
-enum class ParamType { kBool, kInt, kFloat, kStr, kPath, kList, kDuration, kByteSize };
+enum class ParamType { kBool, kInt, kFloat, kStr, kPath, kList, kDuration, kMilliseconds, kByteSize };
 
-const char* param_type_name(ParamType type) noexcept;  // "bool", "int", …, "duration", "bytesize"
+const char* param_type_name(ParamType type) noexcept;  // "bool", "int", …, "duration", "milliseconds", "bytesize"
 std::optional<ParamType> param_type_of(std::string_view name) noexcept;
 
 struct ParamSpec {
@@ -45,7 +45,7 @@ std::string show_value(ParamType type, const Value& value);
 
 // What a user wrote, as a value of the declared type: 4, "4" and 4.0 are the same int; 1 0 true false yes no on off in
 // any case are booleans; a str or path takes numbers and booleans too, as their text; a duration (read_duration in
-// units.hpp) is a float of milliseconds, a bytesize (read_bytesize) an int; a list takes a list, or text split at
+// units.hpp) has a unit and is a float of milliseconds; `milliseconds` is a duration that may be a bare number; a bytesize (read_bytesize) an int; a list takes a list, or text split at
 // commas, white space around them dropped; a None is taken only where the default is None. Throws Error(kConfig) with
 // one line: `parameter "max" of OnnxTensor takes int, got "four"`.
 Value coerce_param(const ParamSpec& spec, const Value& given, std::string_view owner);

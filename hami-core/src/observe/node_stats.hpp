@@ -1,4 +1,4 @@
-// What a node has done since its pipe was built. Written by its instances, read by anyone, at any time.
+// Counters of one node since its pipe was built. Its instances write them; any thread reads them at any time.
 #pragma once
 
 #include <atomic>
@@ -7,19 +7,33 @@
 namespace hami {
 
 struct NodeStats {
-  std::atomic<std::uint64_t> requests{0};  // that reached an outcome at this node
-  std::atomic<std::uint64_t> failed{0};
-  std::atomic<std::uint64_t> batches{0};   // calls of forward
-  std::atomic<std::uint64_t> items{0};     // in those batches
-  std::atomic<std::uint64_t> retried{0};   // requests tried again alone
-  std::atomic<std::uint64_t> busy_ns{0};   // time inside forward, summed over instances
-  std::atomic<std::uint64_t> inline_runs{0};  // batches run on the caller's thread
-  // Why batches taken from the queue held no more: full; more would not have paid; company did not come; nothing waited.
-  std::atomic<std::uint64_t> closed_full{0}, closed_chosen{0}, closed_patience{0}, closed_drained{0};
-  // What a batch costs, as far as that was learned; and how many items are taken of many that wait (0: not known yet).
-  std::atomic<std::uint64_t> fixed_ns{0};
-  std::atomic<std::uint64_t> item_ns{0};
-  std::atomic<std::uint64_t> aim{0};
+  using Counter = std::atomic<std::uint64_t>;
+
+  // Requests: each submitted one ends in exactly one of the five outcomes, or is still waiting or running.
+  Counter submitted{0};
+  Counter completed{0};
+  Counter failed{0};
+  Counter rejected{0};   // refused before it ran: the queue was full, or the pipe was closed
+  Counter expired{0};    // its deadline passed
+  Counter cancelled{0};  // its caller gave it up
+  Counter running{0};    // inside a batch now
+  Counter retried{0};    // ran again alone after its batch failed
+
+  // Batches.
+  Counter batches{0};
+  Counter batch_items{0};     // items in those batches
+  Counter inline_batches{0};  // batches that ran on a caller's thread
+  Counter model_calls{0};     // calls of forward, retries included
+  Counter compute_ns{0};      // time inside forward, summed over instances
+
+  // Why a batch taken from the queue started: it was full; it had the target size; the queue delay was over; the queue was
+  // empty.
+  Counter closed_full{0}, closed_target_size{0}, closed_timeout{0}, closed_queue_empty{0};
+
+  // The learned time of a batch, overhead + per_item * items; and how many items the next one should have. 0: unknown.
+  Counter batch_overhead_ns{0};
+  Counter per_item_ns{0};
+  Counter target_batch_size{0};
 };
 
 }  // namespace hami

@@ -24,12 +24,12 @@ Error too_late() { return Error(ErrorCode::kDeadlineExceeded, "the request's tim
 
 }  // namespace
 
-Call::Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete, Ref<Ask> ask)
+Call::Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete, Ref<WaitToken> token)
     : pipe_(std::move(pipe)),
       slots_(dicts.size()),
       calls_back_(on_complete != nullptr),
       on_complete_(std::move(on_complete)),
-      ask_(std::move(ask)),
+      token_(std::move(token)),
       remaining_(dicts.size()) {
   for (std::size_t i = 0; i < dicts.size(); ++i) {
     Ref<Request> request = make_counted<Request>();
@@ -45,7 +45,7 @@ const Error* Call::error(std::size_t index) const noexcept {
 }
 
 bool Call::complete() const {
-  std::lock_guard lock(sleeper_.mutex);
+  std::lock_guard lock(parker_.mutex);
   return remaining_ == 0;
 }
 
@@ -54,15 +54,15 @@ void Call::settle(Slot& slot, std::optional<Error> error) noexcept {
   slot.error = std::move(error);
   if (--remaining_ > 0) return;
   told_ = true;
-  if (ask_) ask_->answered();
+  if (token_) token_->complete();
 }
 
-Sleeper* Call::done(Request* const* requests, std::size_t count) noexcept {
+Parker* Call::complete(Request* const* requests, std::size_t count) noexcept {
   const Ref<Call> self(this);  // who waits may let go of it before it is notified
   bool last = false;
-  bool asleep = false;
+  bool parked = false;
   {
-    std::lock_guard lock(sleeper_.mutex);
+    std::lock_guard lock(parker_.mutex);
     for (std::size_t i = 0; i < count; ++i) {
       Slot& slot = slots_[requests[i]->index];
       requests[i]->sink = {};  // they hold each other
@@ -72,12 +72,12 @@ Sleeper* Call::done(Request* const* requests, std::size_t count) noexcept {
       settle(slot, requests[i]->error);
       last = remaining_ == 0;
     }
-    asleep = sleeper_.asleep();
+    parked = parker_.parked();
   }
   if (!last) return nullptr;
-  const bool left = asleep && !on_complete_;
+  const bool left = parked && !on_complete_;
   completed(left ? Waking::kLeft : Waking::kHere);
-  return left ? &sleeper_ : nullptr;
+  return left ? &parker_ : nullptr;
 }
 
 bool Call::give_up(const Error& error) noexcept {
@@ -85,7 +85,7 @@ bool Call::give_up(const Error& error) noexcept {
   bool any = false;
   bool last = false;
   {
-    std::lock_guard lock(sleeper_.mutex);
+    std::lock_guard lock(parker_.mutex);
     for (Slot& slot : slots_) {
       if (slot.settled) continue;
       slot.request->abandon();
@@ -103,7 +103,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
   Nanoseconds next = kNever;
   bool last = false;
   {
-    std::lock_guard lock(sleeper_.mutex);
+    std::lock_guard lock(parker_.mutex);
     for (Slot& slot : slots_) {
       if (slot.settled) continue;
       if (slot.request->deadline > moment) {
@@ -122,7 +122,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
 // Every reference to the requests' dicts of others is gone or harmless; the caller may read the outcomes. Without the
 // lock: a thread that is woken while it is held goes back to sleep at once.
 void Call::completed(Waking waking) noexcept {
-  if (waking == Waking::kHere) sleeper_.wake();
+  if (waking == Waking::kHere) parker_.wake();
   pipe_->close_call(*this);
   if (!on_complete_) return;
   forget_deadlines();
@@ -150,7 +150,7 @@ void Call::wait() {
   while (!complete()) {
     const Nanoseconds until = next_deadline_;
     try {
-      if (sleeper_.wait(until, [&] { return remaining_ == 0; }, look)) return;
+      if (parker_.wait(until, [&] { return remaining_ == 0; }, look)) return;
     } catch (const Error& error) {
       give_up(error);
       throw;
@@ -160,14 +160,14 @@ void Call::wait() {
 }
 
 void Call::wait_inside() {
-  const bool inside = ask_ && Running::on_this_thread();
+  const bool inside = token_ && ExecutionFrame::on_this_thread();
   if (!inside && !WorkerPool::on_some_pool()) return;
-  std::optional<Wait> wait;
+  std::optional<BlockedScope> wait;
   if (inside) {
     Nanoseconds until = 0;
     for (const Slot& slot : slots_) until = std::max(until, slot.request->deadline);
     try {
-      wait.emplace(Need{ask_, until});
+      wait.emplace(Dependency{token_, until});
     } catch (const Error& circle) {
       give_up(circle);
       return;
@@ -175,7 +175,7 @@ void Call::wait_inside() {
   }
   // The pool's threads may all wait for what the instances do that wait for this. Who may leave early waits for a thread.
   if (next_deadline_ == kNever) pipe_->help(*this);
-  sleeper_.wait(kNever, [&] { return remaining_ == 0; }, [] {});
+  parker_.wait(kNever, [&] { return remaining_ == 0; }, [] {});
 }
 
 }  // namespace hami

@@ -14,13 +14,13 @@ namespace hami {
 
 class PipeState;
 
-class Call final : public Sink {
+class Call final : public CompletionSink {
  public:
   using OnComplete = std::function<void(Call&)>;
 
   // `on_complete` (may be empty) runs once, without any lock held, on the thread that brings the last outcome. `ask`: null,
   // or what its requests carry.
-  Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete, Ref<Ask> ask);
+  Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete, Ref<WaitToken> token);
 
   std::size_t size() const noexcept { return slots_.size(); }
   // After completion: the reason of failure, or null. On success its dict may be read.
@@ -33,7 +33,7 @@ class Call final : public Sink {
   // would close a circle of calls, for which this one is given up. Elsewhere it returns at once. Throws if interrupted.
   void wait_inside();
 
-  Sleeper* done(Request* const* requests, std::size_t count) noexcept override;
+  Parker* complete(Request* const* requests, std::size_t count) noexcept override;
   bool only_wakes() const noexcept override { return true; }
   bool calls_back() const noexcept override { return calls_back_; }
   // Gives every request that has none this outcome; what its backends still do for it is discarded.
@@ -61,9 +61,9 @@ class Call final : public Sink {
   std::vector<Slot> slots_;
   const bool calls_back_;
   OnComplete on_complete_;
-  const Ref<Ask> ask_;
+  const Ref<WaitToken> token_;
   Nanoseconds next_deadline_ = kNever;  // set before the start
-  Sleeper sleeper_;  // its mutex guards the outcomes in slots_, and remaining_
+  Parker parker_;  // its mutex guards the outcomes in slots_, and remaining_
   std::size_t remaining_;
   std::atomic<bool> launched_{false};     // a thread runs it that can wait
   std::atomic<bool> has_to_wait_{false};  // for such a thread

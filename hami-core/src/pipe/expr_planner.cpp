@@ -21,9 +21,9 @@ std::string count_of(const Phase& phase) {
 
 // A container is what its strictest part is.
 void add_traits(Traits& whole, const Traits& part) {
-  whole.threads = std::min(whole.threads, part.threads);
-  whole.quick = whole.quick && part.quick;
-  whole.retry_safe = whole.retry_safe && part.retry_safe;
+  whole.thread = std::min(whole.thread, part.thread);
+  whole.non_blocking = whole.non_blocking && part.non_blocking;
+  whole.idempotent = whole.idempotent && part.idempotent;
 }
 
 }  // namespace
@@ -303,7 +303,7 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
   }
   planning_.copies = copies;
   scope_.resize(outer_scope);
-  if (cls.owns_threads) plan.traits.threads = Threads::kConcurrent;
+  if (cls.owns_threads) plan.traits.thread = ThreadMode::kConcurrent;
 }
 
 }  // namespace hami

@@ -20,7 +20,7 @@ bool is_index_below(const std::string& text, std::int64_t count) {
 
 }  // namespace
 
-void InstanceNames::note(const Plan& plan, const NodeScope& node, const Place& place) {
+void InstanceNames::note(const Plan& plan, const NodeScope& node, const WaitLocation& place) {
   if (plan.cls->owner != "hami-core") return;
   const std::string& cls = plan.cls->name;
   if (cls == "Register") {

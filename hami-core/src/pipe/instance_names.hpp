@@ -23,21 +23,21 @@ struct Source {
 
 class InstanceNames {
  public:
-  struct Place {
+  struct WaitLocation {
     Span span;
     std::shared_ptr<const Source> source;
   };
 
-  void call(const std::string& name, const Place& place) { calls_.push_back({name, place}); }
+  void call(const std::string& name, const WaitLocation& place) { calls_.push_back({name, place}); }
   // What a backend registers and calls without naming it as an instance.
-  void note(const Plan& plan, const NodeScope& node, const Place& place);
+  void note(const Plan& plan, const NodeScope& node, const WaitLocation& place);
   // One error for each call that cannot come through.
   std::vector<Error> missing() const;
 
  private:
   struct Call {
     std::string name;
-    Place place;
+    WaitLocation place;
   };
   bool is_registered(const std::string& name) const;
   std::vector<std::string> examples() const;

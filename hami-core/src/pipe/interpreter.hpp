@@ -25,7 +25,7 @@ class Interpreter final : public Backend {
 
  private:
   void forward_(Batch batch) override { entrypoint_->forward(batch); }
-  void post_(Batch batch, Inline how) override { entrypoint_->post(batch, how); }
+  void post_(Batch batch, InlinePolicy how) override { entrypoint_->post(batch, how); }
   Range range_() const override { return entrypoint_->range(); }
 
   std::vector<BackendPtr> nodes_;

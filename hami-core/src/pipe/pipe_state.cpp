@@ -18,7 +18,7 @@ namespace {
 constexpr Nanoseconds kGrace = 1'000'000'000;
 
 // What was abandoned may still run; its memory must stay.
-void keep_for_ever(std::shared_ptr<PipeState> state) {
+void leak_intentionally(std::shared_ptr<PipeState> state) {
   static std::mutex& mutex = *new std::mutex;
   static auto& kept = *new std::vector<std::shared_ptr<PipeState>>;
   std::lock_guard lock(mutex);
@@ -45,6 +45,15 @@ class Starting {
   static thread_local const Starting* innermost_;
 };
 thread_local const Starting* Starting::innermost_ = nullptr;
+
+// The key `timeout` of a request: a number of seconds, or a text with a unit. Error(kConfig) if it is neither.
+Nanoseconds timeout_of(const Value& given) {
+  static const ParamSpec spec = parse_param_specs("timeout: duration")[0];
+  const bool is_number = given.kind() == Kind::kInt || given.kind() == Kind::kFloat;
+  if (is_number && given.as_float() >= 0) return from_milliseconds(given.as_float() * 1e3);
+  if (given.kind() == Kind::kStr) return from_milliseconds(coerce_param(spec, given, "the request").as_float());
+  throw Error(ErrorCode::kConfig, "expected seconds, or text with a unit as \"50ms\", got " + show_value(given));
+}
 
 }  // namespace
 
@@ -83,14 +92,15 @@ void PipeState::make() {
   entry_ = interpreter_->entrypoint();
   context_->check_expected();
   context_->set_opened();
-  quick_ = context_->quick() && entry_->is_asynchronous();
+  opened_at_ = now();
+  non_blocking_ = context_->non_blocking() && entry_->is_asynchronous();
 }
 
 PipeState::~PipeState() { destroy(); }
 
 void PipeState::destroy() noexcept {
-  for (const auto& weak : context_->stoppables())
-    if (const auto stoppable = weak.lock()) stoppable->stop();
+  for (const auto& weak : context_->services())
+    if (const auto service = weak.lock()) service->stop();
   context_->clear_names();
   entry_ = nullptr;
   interpreter_ = nullptr;
@@ -130,7 +140,7 @@ bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds 
   };
   limit(timeout);
   limit(context_->timeout());
-  request.deadline = std::min(request.deadline, Running::deadline());
+  request.deadline = std::min(request.deadline, ExecutionFrame::deadline());
   try {
     request.priority = declared_priority(request.dict);
   } catch (const Error& error) {
@@ -139,8 +149,7 @@ bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds 
   }
   try {
     if (const Value* given = request.dict.find("timeout"); given && !given->is_none()) {
-      static const ParamSpec spec = parse_param_specs("timeout: duration")[0];
-      limit(from_milliseconds(coerce_param(spec, *given, "the request").as_float()));
+      limit(timeout_of(*given));
     }
     if (const Value* given = request.dict.find("deadline"); given && !given->is_none()) {
       const double seconds = given->as_float();
@@ -155,24 +164,24 @@ bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds 
 }
 
 Ref<Call> PipeState::run(std::vector<Dict> dicts, Nanoseconds timeout) {
-  const Wait wait(Ask::Leaves::kEarly);
-  Ref<Call> call = begin(std::move(dicts), timeout, Inline::kAny, {}, wait.ask());
+  const BlockedScope wait(WaitToken::Release::kEarly);
+  Ref<Call> call = begin(std::move(dicts), timeout, InlinePolicy::kAllow, {}, wait.token());
   call->wait();
   return call;
 }
 
-Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete) {
-  Ref<Ask> ask = Running::on_this_thread() ? make_counted<Ask>(Ask::Leaves::kEarly) : Ref<Ask>();
-  return begin(std::move(dicts), timeout, how, std::move(on_complete), std::move(ask));
+Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete) {
+  Ref<WaitToken> token = ExecutionFrame::on_this_thread() ? make_counted<WaitToken>(WaitToken::Release::kEarly) : Ref<WaitToken>();
+  return begin(std::move(dicts), timeout, how, std::move(on_complete), std::move(token));
 }
 
-Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete,
-                           Ref<Ask> ask) {
+Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete,
+                           Ref<WaitToken> token) {
   const Starting starting(*this);
   if (generation_ != fork_generation())
     throw Error(ErrorCode::kInternal, "this pipe was made before the process forked; make a new one in the child");
   const bool waits = !on_complete;
-  Ref<Call> call = make_counted<Call>(shared_from_this(), std::move(dicts), std::move(on_complete), ask);
+  Ref<Call> call = make_counted<Call>(shared_from_this(), std::move(dicts), std::move(on_complete), token);
   if (call->size() == 0) {
     if (call->on_complete_) call->on_complete_(*call);
     return call;
@@ -184,25 +193,25 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
   for (Call::Slot& slot : call->slots_) {
     Request& request = *slot.request;
     request.dict.erase(kResult);
-    request.held_by = Ref<Counted>(ask.get());
+    request.wait_token = Ref<Counted>(token.get());
     (read_urgency(request, timeout, moment) ? good : bad).push_back(&request);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
   open_call(*call);  // from here on a close may give it up at any time
-  for (Call::Slot& slot : call->slots_) slot.request->sink = Ref<Sink>(call.get());
-  finish(Batch(bad));
+  for (Call::Slot& slot : call->slots_) slot.request->sink = Ref<CompletionSink>(call.get());
+  complete_requests(Batch(bad));
   if (!good.empty()) {
     try {
       if (!waits) call->watch_deadlines();
-      launch(call, good, how == Inline::kAny && call->next_deadline_ != kNever ? Inline::kQuick : how);
+      launch(call, good, how == InlinePolicy::kAllow && call->next_deadline_ != kNever ? InlinePolicy::kNonBlocking : how);
     } catch (...) {  // no thread, no memory
       const Error error = current_error();
       for (Request* request : good) request->fail(error);
-      finish(Batch(good));
+      complete_requests(Batch(good));
     }
   }
   left_start();
-  if (const std::optional<Interrupted> interrupted = take_kept_interrupt()) {
+  if (const std::optional<Interrupted> interrupted = take_stored_interrupt()) {
     call->give_up(*interrupted);
     throw Interrupted(*interrupted);
   }
@@ -210,12 +219,12 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, Inline 
 }
 
 // Throws only if nothing was started.
-void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& requests, Inline how) {
+void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& requests, InlinePolicy how) {
   // Who has a deadline, or may be interrupted, must be able to leave: work that waits runs elsewhere. But a backend that
   // calls its own pipe stays on its thread, where a node sees that it is called by itself; and so does a callback on a thread
   // of a pool, for there may be no other.
-  const bool may_wait_here = entry_->traits().quick || Running::on_this_thread() || WorkerPool::on_some_pool();
-  if (entry_->is_asynchronous() || (how == Inline::kAny && may_wait_here)) return entry_->post(Batch(requests), how);
+  const bool may_wait_here = entry_->traits().non_blocking || ExecutionFrame::on_this_thread() || WorkerPool::on_some_pool();
+  if (entry_->is_asynchronous() || (how == InlinePolicy::kAllow && may_wait_here)) return entry_->post(Batch(requests), how);
   if (!pool_.post([call] { call->pipe_->run_launched(*call); })) call->has_to_wait_ = true;
 }
 
@@ -224,7 +233,7 @@ void PipeState::run_launched(Call& call) noexcept {
   std::vector<Request*> good;
   for (const Call::Slot& slot : call.slots_)
     if (slot.request->alive()) good.push_back(slot.request.get());
-  entry_->post(Batch(good), Inline::kAny);
+  entry_->post(Batch(good), InlinePolicy::kAllow);
 }
 
 void PipeState::help(Call& call) {
@@ -249,7 +258,7 @@ std::vector<Ref<Call>> PipeState::open_calls() {
 std::vector<std::string> PipeState::close(Nanoseconds timeout) {
   const std::shared_ptr<PipeState> self = shared_from_this();
   if (generation_ != fork_generation()) {  // its threads are the parent's; nothing of it can be ended here
-    keep_for_ever(self);
+    leak_intentionally(self);
     return {};
   }
   const Nanoseconds patience = after(timeout);
@@ -270,8 +279,8 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
 bool PipeState::owns_this_thread() noexcept {
   if (Starting::on_this_thread(*this)) return true;
   if (!Worker::on_some_worker()) return false;
-  for (const auto& weak : context_->stoppables())
-    if (const auto stoppable = weak.lock(); stoppable && stoppable->owns_this_thread()) return true;
+  for (const auto& weak : context_->services())
+    if (const auto service = weak.lock(); service && service->owns_this_thread()) return true;
   return timer_.owns_this_thread() || pool_.owns_this_thread();
 }
 
@@ -280,13 +289,13 @@ std::vector<std::string> PipeState::end(Nanoseconds patience) {
   const auto drained = [&] { return !first_ && starting_ == 0; };
   const Nanoseconds until = wait_until(patience, drained) ? std::max(patience, after(kGrace)) : after(kGrace);
   context_->set_close_until(until);
-  context_->origin()->abandon();
+  context_->root_request()->abandon();
   for (const Ref<Call>& call : open_calls()) call->give_up(Error(ErrorCode::kPipeClosed, "the pipe was closed"));
-  for (const auto& weak : context_->stoppables())
-    if (const auto stoppable = weak.lock()) stoppable->stop();
+  for (const auto& weak : context_->services())
+    if (const auto service = weak.lock()) service->stop();
   bool joined = true;
-  for (const auto& weak : context_->stoppables())
-    if (const auto stoppable = weak.lock()) joined = stoppable->join(until) && joined;
+  for (const auto& weak : context_->services())
+    if (const auto service = weak.lock()) joined = service->join(until) && joined;
   joined = pool_.stop(until) && joined;
   timer_.stop();
   joined = wait_until(until, drained) && joined;
@@ -295,7 +304,7 @@ std::vector<std::string> PipeState::end(Nanoseconds patience) {
   if (joined)
     destroy();
   else
-    keep_for_ever(self);
+    leak_intentionally(self);
   {
     std::lock_guard lock(mutex_);
     closed_ = true;
@@ -309,7 +318,7 @@ bool PipeState::wait_until(Nanoseconds until, Condition condition) {
   try {
     return wait_for(mutex_, drained_, until, condition);
   } catch (const Error& error) {  // half closed is no way to leave
-    keep_interrupt(error);
+    store_interrupt(error);
     return false;
   }
 }

@@ -39,7 +39,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   // requests, Interrupted; whatever is wrong with a single request becomes its outcome.
   Ref<Call> run(std::vector<Dict> dicts, Nanoseconds timeout);
   // Starts the requests, for a caller that will not wait inside a backend. `how` is kAny if it will wait at all.
-  Ref<Call> start(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete = {});
+  Ref<Call> start(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete = {});
 
   // Takes nothing more, finishes what is open until the time is up, then fails it, and ends all threads. Gives what
   // did not come back: it is abandoned, and its memory is never freed.
@@ -49,7 +49,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   bool closed() const noexcept { return closing_.load(std::memory_order_relaxed); }
 
   // True if calling it takes microseconds and never waits while an instance is idle.
-  bool quick() const noexcept { return quick_; }
+  bool non_blocking() const noexcept { return non_blocking_; }
+  Nanoseconds opened_at() const noexcept { return opened_at_; }
   const std::map<std::string, NodeStats>& stats() const noexcept { return context_->all_stats(); }
   const std::map<std::string, Counters>& counters() const noexcept { return context_->all_counters(); }
 
@@ -61,8 +62,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   void destroy() noexcept;
   std::vector<std::string> end(Nanoseconds patience);
   bool owns_this_thread() noexcept;
-  Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, Inline how, Call::OnComplete on_complete, Ref<Ask> ask);
-  void launch(const Ref<Call>& call, const std::vector<Request*>& requests, Inline how);
+  Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete, Ref<WaitToken> token);
+  void launch(const Ref<Call>& call, const std::vector<Request*>& requests, InlinePolicy how);
   void run_launched(Call& call) noexcept;  // unless another thread does, or has
   void help(Call& call);                   // runs it here if it waits for a thread of the pool
   template <class Condition>
@@ -77,8 +78,9 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   std::shared_ptr<PipeContext> context_ = std::make_shared<PipeContext>();
   std::shared_ptr<Interpreter> interpreter_ = std::make_shared<Interpreter>();
   BackendPtr entry_;  // the interpreter's entrypoint
-  bool quick_ = false;
+  bool non_blocking_ = false;
   unsigned generation_ = 0;
+  Nanoseconds opened_at_ = 0;
   Timer timer_;
   WorkerPool pool_{"hami-submit", 64};  // for entrypoints that wait themselves
 

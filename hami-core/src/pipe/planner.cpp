@@ -134,22 +134,22 @@ class PipePlanner {
 
   bool forbid_retry(Plan& plan) {
     bool news = false;
-    bool safe = plan.traits.retry_safe && retry_safe_at(plan.instance);
+    bool safe = plan.traits.idempotent && idempotent_at(plan.instance);
     for (auto& phase : plan.phases)
       for (PlanItem& item : phase) {
         if (!item.plan) continue;
         news = forbid_retry(*item.plan) || news;
-        safe = safe && item.plan->traits.retry_safe;
+        safe = safe && item.plan->traits.idempotent;
       }
-    return std::exchange(plan.traits.retry_safe, safe) != safe || news;
+    return std::exchange(plan.traits.idempotent, safe) != safe || news;
   }
 
-  bool retry_safe_at(const std::string& instance) const {
+  bool idempotent_at(const std::string& instance) const {
     const auto is_of = [&](const std::string& node) {
       return instance == node || instance == "node." + node || instance.rfind(node + ".", 0) == 0;
     };
     return std::all_of(plan_.nodes.begin(), plan_.nodes.end(), [&](const auto& named) {
-      return instance.empty() || !is_of(named.first) || named.second.traits.retry_safe;
+      return instance.empty() || !is_of(named.first) || named.second.traits.idempotent;
     });
   }
 

@@ -29,7 +29,7 @@ struct hami_backend {
 
   explicit hami_backend(hami::BackendPtr shown)
       : backend(std::move(shown)),
-        thread(backend->traits().threads == hami::Threads::kOwn ? std::this_thread::get_id() : std::thread::id()) {}
+        thread(backend->traits().thread == hami::ThreadMode::kDedicated ? std::this_thread::get_id() : std::thread::id()) {}
 };
 
 // `init` is null once the backend is made.
@@ -50,7 +50,7 @@ namespace hami {
 static_assert(sizeof(Value) == sizeof(hami_value));
 
 // Hands the reference over.
-inline hami_value give(Value value) noexcept {
+inline hami_value release_to_abi(Value value) noexcept {
   hami_value raw;
   std::memcpy(&raw, static_cast<const void*>(&value), sizeof raw);
   new (&value) Value();
@@ -58,7 +58,7 @@ inline hami_value give(Value value) noexcept {
 }
 
 // A reference of our own to what a plugin has. Error(kInvalidArgument) if kind and object do not belong together.
-Value take_look(const hami_value& raw);
+Value borrow(const hami_value& raw);
 
 inline std::string_view text_of(const char* data, std::size_t size) noexcept { return {size > 0 ? data : "", size}; }
 inline hami_text text_of(std::string_view text) noexcept { return {text.data(), text.size()}; }

@@ -79,7 +79,7 @@ void add_errors(hami_host& host) {
   host.error_new = new_error;
   host.error_code = [](const hami_error* error) { return code_of(error->error.code()); };
   host.error_text = [](const hami_error* error) { return text_of(error->error.message()); };
-  host.error_payload = [](const hami_error* error, hami_value* out) { *out = give(error->error.payload()); };
+  host.error_payload = [](const hami_error* error, hami_value* out) { *out = release_to_abi(error->error.payload()); };
   host.error_copy = [](const hami_error* error) { return guarded([&] { throw error->error; }); };
   host.error_set_final = [](hami_error* error) {
     if (error == &out_of_memory()) return;

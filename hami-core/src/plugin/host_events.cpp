@@ -8,7 +8,7 @@ namespace hami {
 namespace {
 
 // A reference of its own: the plugin may let the value go while it waits.
-Ref<Event> event_in(const hami_value& raw) { return Ref<Event>(&as_event(take_look(raw))); }
+Ref<Event> event_in(const hami_value& raw) { return Ref<Event>(&as_event(borrow(raw))); }
 
 void tell(std::int32_t* first, bool was_first) noexcept {
   if (first) *first = was_first;
@@ -27,7 +27,7 @@ hami_error* fail_event(const hami_value* event, hami_error* error, std::int32_t*
 void wait_for(const Event& event, Nanoseconds until, hami_value& out) {
   if (!event.wait_until(until)) throw Error(ErrorCode::kDeadlineExceeded, "the event was not done in time");
   if (const std::optional<Error> error = event.error()) throw *error;
-  out = give(event.value());
+  out = release_to_abi(event.value());
 }
 
 hami_error* on_done(const hami_value* event, void (*callback)(void*, const hami_value*), void* data,
@@ -47,10 +47,10 @@ hami_error* on_done(const hami_value* event, void (*callback)(void*, const hami_
 
 void add_events(hami_host& host) {
   host.event_new = [](hami_value* out) {
-    return guarded([&] { *out = give(Value::share(*make_object<Event>())); });
+    return guarded([&] { *out = release_to_abi(Value::share(*make_object<Event>())); });
   };
   host.event_notify = [](const hami_value* event, const hami_value* value, std::int32_t* first) {
-    return guarded([&] { tell(first, event_in(*event)->notify(take_look(*value))); });
+    return guarded([&] { tell(first, event_in(*event)->notify(borrow(*value))); });
   };
   host.event_fail = fail_event;
   host.event_is_done = [](const hami_value* event) -> std::int32_t {

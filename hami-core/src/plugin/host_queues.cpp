@@ -14,7 +14,7 @@ void check_no_nodes(const std::string& name) {
     throw Error(ErrorCode::kInvalidArgument, "the queue \"" + name + "\" is a node's own; take Send(" + name + ") as a child");
 }
 
-Ref<Queue> queue_in(const hami_value& raw) { return Ref<Queue>(&as_queue(take_look(raw))); }
+Ref<Queue> queue_in(const hami_value& raw) { return Ref<Queue>(&as_queue(borrow(raw))); }
 
 }  // namespace
 
@@ -23,14 +23,14 @@ void add_queues(hami_host& host) {
     return guarded([&] {
       const std::string wanted(text_of(name, size));
       check_no_nodes(wanted);
-      *out = give(Value::share(*context->pipe->queue(wanted)));
+      *out = release_to_abi(Value::share(*context->pipe->queue(wanted)));
     });
   };
   host.queue_push = [](const hami_value* queue, const hami_value* value, std::int64_t until) {
-    return guarded([&] { queue_in(*queue)->push(take_look(*value), until); });
+    return guarded([&] { queue_in(*queue)->push(borrow(*value), until); });
   };
   host.queue_pop = [](const hami_value* queue, std::int64_t until, hami_value* out) {
-    return guarded([&] { *out = give(queue_in(*queue)->pop(until)); });
+    return guarded([&] { *out = release_to_abi(queue_in(*queue)->pop(until)); });
   };
 }
 

@@ -19,7 +19,7 @@ struct OwnItem final : hami_dict {
 
 std::int32_t copy_entry(const Value* found, hami_value* out) noexcept {
   if (!found) return 0;
-  *out = give(*found);
+  *out = release_to_abi(*found);
   return 1;
 }
 
@@ -36,7 +36,7 @@ void add_dicts(hami_host& host) {
     return guarded([&] {
       const std::string_view name = text_of(key, size);
       check_utf8("a key", name);
-      dict->keys->set(name, take_look(*value));
+      dict->keys->set(name, borrow(*value));
     });
   };
   host.dict_erase = [](hami_dict* dict, const char* key, std::size_t size) -> std::int32_t {
@@ -77,7 +77,7 @@ void add_items(hami_host& host) {
       item->held = parent.branch({}, 0);
       item->held->dict = Dict();
       item->held->items = 1;
-      item->held->held_by = Ref<Counted>(make_counted<Ask>(Ask::Leaves::kDone).get());  // whether its parent waits is not known
+      item->held->wait_token = Ref<Counted>(make_counted<WaitToken>(WaitToken::Release::kCompleted).get());  // whether its parent waits is not known
       item->keys = &item->held->dict;
       item->request = item->held.get();
       *out = item.release();

@@ -8,7 +8,7 @@ namespace hami {
 namespace {
 
 StoreId id_in(const hami_value& raw) {
-  const Value id = take_look(raw);
+  const Value id = borrow(raw);
   if (id.kind() == Kind::kInt) return id.as_int();
   if (id.kind() == Kind::kStr) return id.as_text();
   throw Error(ErrorCode::kDataType, "the store is asked by an int or a str, got " + type_name(id));
@@ -29,7 +29,7 @@ hami_error* stored(const hami_context* context, Body&& body) {
 }
 
 hami_value value_of(const std::any& kept) {
-  if (const Value* value = std::any_cast<Value>(&kept)) return give(*value);
+  if (const Value* value = std::any_cast<Value>(&kept)) return release_to_abi(*value);
   throw Error(ErrorCode::kDataType, "what is stored there is the core's own");
 }
 
@@ -42,7 +42,7 @@ void add_store(hami_host& host) {
   host.store_insert = [](hami_context* context, const hami_value* request, const hami_value* key,
                          const hami_value* value) {
     return stored(context, [&](RequestStore& store) {
-      store.insert(id_in(*request), id_in(*key), take_look(*value));
+      store.insert(id_in(*request), id_in(*key), borrow(*value));
     });
   };
   host.store_get = [](hami_context* context, const hami_value* request, const hami_value* key, hami_value* out) {

@@ -6,7 +6,7 @@
 namespace hami {
 namespace {
 
-Tensor tensor_in(const hami_value& raw) { return take_look(raw).as_tensor(); }
+Tensor tensor_in(const hami_value& raw) { return borrow(raw).as_tensor(); }
 
 }  // namespace
 
@@ -18,21 +18,21 @@ void add_tensors(hami_host& host) {
       if (type.bits == 0 || type.bits % 8 != 0 || type.lanes == 0)
         throw Error(ErrorCode::kDataType,
                     "a tensor of " + dtype_name(type) + ": only elements of whole bytes are taken");
-      *out = give(to_value(make_tensor(Shape(shape, shape + n_axes), type)));
+      *out = release_to_abi(to_value(make_tensor(Shape(shape, shape + n_axes), type)));
     });
   };
   host.tensor_adopt = [](DLManagedTensorVersioned* tensor, hami_value* out) {
     return guarded([&] {
       if (!tensor) throw Error(ErrorCode::kInvalidArgument, "a DLPack tensor is taken over, got none");
-      *out = give(to_value(TensorObject::adopt(tensor)));
+      *out = release_to_abi(to_value(TensorObject::adopt(tensor)));
     });
   };
   host.tensor_of = [](const hami_value* value, hami_value* out) {
-    return guarded([&] { *out = give(to_value(tensor_in(*value))); });
+    return guarded([&] { *out = release_to_abi(to_value(tensor_in(*value))); });
   };
   host.tensor_view = [](const hami_value* value, DLTensor* out, std::uint64_t* flags) {
     return guarded([&] {
-      const Value seen = take_look(*value);
+      const Value seen = borrow(*value);
       // Another language's object is looked at through a tensor that would be gone on return.
       if (seen.kind() != Kind::kTensor) throw Error(ErrorCode::kDataType, "expected a tensor, got " + type_name(seen));
       const Tensor tensor = seen.as_tensor();

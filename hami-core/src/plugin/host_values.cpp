@@ -39,7 +39,7 @@ std::vector<Value> values_of(const hami_value* items, std::size_t n) {
   check_length(n);
   std::vector<Value> values;
   values.reserve(n);
-  for (std::size_t i = 0; i < n; ++i) values.push_back(take_look(items[i]));
+  for (std::size_t i = 0; i < n; ++i) values.push_back(borrow(items[i]));
   return values;
 }
 
@@ -55,7 +55,7 @@ hami_error* new_opaque(const char* type_key, void* pointer, void (*release)(void
       if (!type_key || !*type_key) throw Error(ErrorCode::kInvalidArgument, "an opaque value needs a type key");
       check_utf8("a type key", type_key);
       auto key = std::make_unique<const std::string>(type_key);
-      *out = give(Value::adopt(new NativeOpaque(std::move(key), pointer, release)));
+      *out = release_to_abi(Value::adopt(new NativeOpaque(std::move(key), pointer, release)));
     } catch (...) {
       if (release) release(pointer);
       throw;
@@ -90,7 +90,7 @@ void check_utf8(const char* what, std::string_view text, const char* remedy) {
   }
 }
 
-Value take_look(const hami_value& raw) {
+Value borrow(const hami_value& raw) {
   Value value;
   if (raw.kind >= HAMI_STR) {
     Object* object = reinterpret_cast<Object*>(raw.as.o);
@@ -108,54 +108,54 @@ void add_values(hami_host& host) {
   host.object_retain = [](hami_object* object) { reinterpret_cast<Object*>(object)->retain(); };
   host.object_release = [](hami_object* object) { reinterpret_cast<Object*>(object)->release(); };
   host.str_new = [](const char* text, std::size_t size, hami_value* out) {
-    return guarded([&] { *out = give(Value(utf8(text, size))); });
+    return guarded([&] { *out = release_to_abi(Value(utf8(text, size))); });
   };
   host.bytes_new = [](const void* bytes, std::size_t size, hami_value* out) {
     return guarded([&] {
       check_length(size);
-      *out = give(make_bytes(std::string(text_of(static_cast<const char*>(bytes), size))));
+      *out = release_to_abi(make_bytes(std::string(text_of(static_cast<const char*>(bytes), size))));
     });
   };
   host.text_view = [](const hami_value* value, hami_text* out) {
-    return guarded([&] { *out = text_of(take_look(*value).as_text()); });
+    return guarded([&] { *out = text_of(borrow(*value).as_text()); });
   };
   host.list_new = [](const hami_value* items, std::size_t n, hami_value* out) {
-    return guarded([&] { *out = give(make_list(values_of(items, n))); });
+    return guarded([&] { *out = release_to_abi(make_list(values_of(items, n))); });
   };
   host.list_size = [](const hami_value* value, std::size_t* out) {
-    return guarded([&] { *out = take_look(*value).as_list().size(); });
+    return guarded([&] { *out = borrow(*value).as_list().size(); });
   };
   host.list_at = [](const hami_value* value, std::size_t index, hami_value* out) {
     return guarded([&] {
-      const Value list = take_look(*value);
+      const Value list = borrow(*value);
       check_index(index, list.as_list().size());
-      *out = give(list.as_list().at(index));
+      *out = release_to_abi(list.as_list().at(index));
     });
   };
   host.map_new = [](const hami_text* keys, const hami_value* values, std::size_t n, hami_value* out) {
     return guarded([&] {
       check_length(n);
       std::vector<std::pair<std::string, Value>> entries;
-      for (std::size_t i = 0; i < n; ++i) entries.emplace_back(utf8(keys[i].data, keys[i].size), take_look(values[i]));
-      *out = give(make_dict(std::move(entries)));
+      for (std::size_t i = 0; i < n; ++i) entries.emplace_back(utf8(keys[i].data, keys[i].size), borrow(values[i]));
+      *out = release_to_abi(make_dict(std::move(entries)));
     });
   };
   host.map_size = [](const hami_value* value, std::size_t* out) {
-    return guarded([&] { *out = take_look(*value).as_dict().entries().size(); });
+    return guarded([&] { *out = borrow(*value).as_dict().entries().size(); });
   };
   host.map_at = [](const hami_value* value, std::size_t index, hami_text* key, hami_value* out) {
     return guarded([&] {
-      const Value map = take_look(*value);
+      const Value map = borrow(*value);
       const auto& entries = map.as_dict().entries();
       check_index(index, entries.size());
       *key = text_of(entries[index].first);
-      *out = give(entries[index].second);
+      *out = release_to_abi(entries[index].second);
     });
   };
   host.opaque_new = new_opaque;
   host.opaque_view = [](const hami_value* value, hami_text* type_key, void** pointer) {
     return guarded([&] {
-      const Value seen = take_look(*value);
+      const Value seen = borrow(*value);
       if (seen.kind() != Kind::kOpaque)
         throw Error(ErrorCode::kDataType, "expected an opaque value, got " + type_name(seen));
       const auto& opaque = static_cast<const OpaqueObject&>(*seen.object());

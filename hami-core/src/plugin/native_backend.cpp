@@ -107,7 +107,7 @@ class NativeBackend final : public Backend {
     const Items items(batch);
     const GlobalLock lock = global_lock();
     throw_if(cls_.forward(self_, &context_, items.data(), items.size()));
-    note_failures(batch);
+    add_backend_note(batch);
   }
 
   void forward_with_dep_(Batch batch, Backend& dependency) override {
@@ -116,7 +116,7 @@ class NativeBackend final : public Backend {
     hami_backend lent(BackendPtr(&dependency, [](Backend*) {}));  // it outlives the call
     const GlobalLock lock = global_lock();
     throw_if(cls_.forward_with_dep(self_, &context_, items.data(), items.size(), &lent));
-    note_failures(batch);
+    add_backend_note(batch);
   }
 
   void inject_dependency_(const BackendPtr& dependency) override {

@@ -28,11 +28,11 @@ Table read_table(const Table* given, std::size_t required, const std::string& wh
   return table;
 }
 
-Threads threads_in(std::uint32_t flags, const std::string& what) {
+ThreadMode threads_in(std::uint32_t flags, const std::string& what) {
   switch (flags & HAMI_THREAD_MASK) {
-    case HAMI_OWN_THREAD: return Threads::kOwn;
-    case HAMI_ANY_THREAD: return Threads::kAny;
-    case HAMI_CONCURRENT: return Threads::kConcurrent;
+    case HAMI_THREAD_DEDICATED: return ThreadMode::kDedicated;
+    case HAMI_THREAD_SERIALIZED: return ThreadMode::kSerialized;
+    case HAMI_THREAD_CONCURRENT: return ThreadMode::kConcurrent;
     default: refuse(what + " declares no thread mode that there is: its flags are " + std::to_string(flags));
   }
 }
@@ -77,11 +77,11 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
     refuse(what + " takes at least " + std::to_string(native.min_items) + " items and at most " +
            std::to_string(native.max_items));
   cls.range = show_range(native);
-  cls.traits.threads = threads_in(native.flags, what);
-  cls.traits.quick = (native.flags & HAMI_QUICK) != 0;
-  if (cls.traits.quick && cls.traits.threads == Threads::kOwn)
-    refuse(what + " is quick, which needs HAMI_ANY_THREAD or HAMI_CONCURRENT; it has a thread of its own");
-  cls.traits.retry_safe = (native.flags & HAMI_NOT_RETRY_SAFE) == 0;
+  cls.traits.thread = threads_in(native.flags, what);
+  cls.traits.non_blocking = (native.flags & HAMI_NON_BLOCKING) != 0;
+  if (cls.traits.non_blocking && cls.traits.thread == ThreadMode::kDedicated)
+    refuse(what + " is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it has a thread of its own");
+  cls.traits.idempotent = (native.flags & HAMI_NOT_IDEMPOTENT) == 0;
   cls.create = [native] { return make_native_backend(native); };
   return std::make_shared<BackendClass>(std::move(cls));
 }

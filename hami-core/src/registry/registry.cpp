@@ -7,18 +7,18 @@
 
 namespace hami {
 
-const char* threads_name(Threads threads) noexcept {
+const char* thread_mode_name(ThreadMode threads) noexcept {
   switch (threads) {
-    case Threads::kOwn: return "own";
-    case Threads::kAny: return "any";
-    case Threads::kConcurrent: return "concurrent";
+    case ThreadMode::kDedicated: return "dedicated";
+    case ThreadMode::kSerialized: return "serialized";
+    case ThreadMode::kConcurrent: return "concurrent";
   }
-  return "own";
+  return "dedicated";
 }
 
-std::optional<Threads> threads_of(std::string_view name) noexcept {
-  for (Threads threads : {Threads::kOwn, Threads::kAny, Threads::kConcurrent})
-    if (name == threads_name(threads)) return threads;
+std::optional<ThreadMode> thread_mode_of(std::string_view name) noexcept {
+  for (ThreadMode threads : {ThreadMode::kDedicated, ThreadMode::kSerialized, ThreadMode::kConcurrent})
+    if (name == thread_mode_name(threads)) return threads;
   return std::nullopt;
 }
 

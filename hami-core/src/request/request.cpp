@@ -8,7 +8,7 @@
 
 namespace hami {
 
-Ref<Request> Request::branch(Ref<Sink> branch_sink, std::size_t branch_index) {
+Ref<Request> Request::branch(Ref<CompletionSink> branch_sink, std::size_t branch_index) {
   Ref<Request> child = make_counted<Request>();
   child->dict = dict;
   child->sink = std::move(branch_sink);
@@ -25,7 +25,7 @@ bool Request::cancelled() const noexcept {
   if (abandoned_.load(std::memory_order_relaxed) || (deadline != kNever && deadline <= now())) return true;
   if (parent) return parent->cancelled();
   const auto gone = [](const Ref<Request>& request) { return request->cancelled(); };
-  return !stands_for.empty() && std::all_of(stands_for.begin(), stands_for.end(), gone);
+  return !merged_from.empty() && std::all_of(merged_from.begin(), merged_from.end(), gone);
 }
 
 std::size_t Batch::items() const noexcept {
@@ -43,7 +43,7 @@ std::string got(const Value& value) {
 
 }  // namespace
 
-bool promote_result(Request& request, const std::string& step) {
+bool result_to_data(Request& request, const std::string& step) {
   Value* result = request.dict.find(kResult);
   if (!result) {
     request.fail(Error(ErrorCode::kNoResult, step + " left no `result`"));
@@ -80,28 +80,28 @@ bool only_wakes(Batch batch) noexcept {
   return std::all_of(batch.begin(), batch.end(), [](const Request* request) { return request->sink->only_wakes(); });
 }
 
-void finish(Batch batch) noexcept {
-  std::optional<Telling> telling;
-  std::vector<Sleeper::Held> asleep;
+void complete_requests(Batch batch) noexcept {
+  std::optional<CompletionBatch> telling;
+  std::vector<Parker::Entry> parked;
   for (std::size_t first = 0; first < batch.size();) {
     std::size_t last = first + 1;
     while (last < batch.size() && batch[last].sink.get() == batch[first].sink.get()) ++last;
-    const Ref<Sink> sink = batch[first].sink;  // outlives the requests that it lets go
-    if (!sink->only_wakes() || sink->calls_back()) Sleeper::wake_all(asleep);  // what follows may take time
+    const Ref<CompletionSink> sink = batch[first].sink;  // outlives the requests that it lets go
+    if (!sink->only_wakes() || sink->calls_back()) Parker::wake_all(parked);  // what follows may take time
     if (!sink->calls_back())
       telling.reset();  // it may do work of its own
     else if (!telling && last < batch.size())
       telling.emplace();
-    Sleeper* const sleeper = sink->done(batch.begin() + first, last - first);
-    if (sleeper && asleep.empty() && last == batch.size()) {
-      sleeper->wake();  // alone
-    } else if (sleeper) {
-      if (asleep.empty()) asleep.reserve(batch.size());
-      asleep.push_back({Ref<Counted>(sink.get()), sleeper});
+    Parker* const parker = sink->complete(batch.begin() + first, last - first);
+    if (parker && parked.empty() && last == batch.size()) {
+      parker->wake();  // alone
+    } else if (parker) {
+      if (parked.empty()) parked.reserve(batch.size());
+      parked.push_back({Ref<Counted>(sink.get()), parker});
     }
     first = last;
   }
-  Sleeper::wake_all(asleep);
+  Parker::wake_all(parked);
 }
 
 }  // namespace hami

@@ -17,10 +17,10 @@ namespace hami {
 class Request;
 
 // Who waits for requests. Called once for each request, on the thread that finished it, without any lock held.
-class Sink : public Counted {
+class CompletionSink : public Counted {
  public:
   // Returns the thread that sleeps for them if the caller is to wake it, with others; else null.
-  virtual Sleeper* done(Request* const* requests, std::size_t count) noexcept = 0;
+  virtual Parker* complete(Request* const* requests, std::size_t count) noexcept = 0;
   // True if `done` wakes somebody and does no work of its own.
   virtual bool only_wakes() const noexcept { return false; }
   // True if it calls back into the language that the request came from.
@@ -32,16 +32,16 @@ class Request : public Counted {
  public:
   Dict dict;
   std::optional<Error> error;  // set: it has failed, and nothing more is run on it
-  Ref<Sink> sink;
+  Ref<CompletionSink> sink;
   Ref<Request> parent;        // the request this is a part or a branch of
-  Ref<Counted> held_by;       // the Ask of who waits for it inside a backend (waits.hpp)
+  Ref<Counted> wait_token;       // the WaitToken of who waits for it inside a backend (waits.hpp)
   Ref<Counted> owner;         // the sink's own
   std::size_t index = 0;      // the sink's own
   std::size_t items = 1;      // request_size
   Nanoseconds deadline = kNever;
   std::uint8_t priority = 0;
   bool isolates = true;       // its node wants it tried again, alone, if a batch that it is in fails as a whole
-  std::vector<Ref<Request>> stands_for;  // those it was gathered from, each with a caller of its own; empty: itself alone
+  std::vector<Ref<Request>> merged_from;  // those it was gathered from, each with a caller of its own; empty: itself alone
 
   bool alive() const noexcept { return !error; }
   void fail(Error reason) {
@@ -58,7 +58,7 @@ class Request : public Counted {
   void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
 
   // A request of its own with the same keys, whose caller is this one.
-  Ref<Request> branch(Ref<Sink> branch_sink, std::size_t branch_index);
+  Ref<Request> branch(Ref<CompletionSink> branch_sink, std::size_t branch_index);
 
  private:
   std::atomic<bool> abandoned_{false};
@@ -84,7 +84,7 @@ class Batch {
 };
 
 // Between two steps: `result` becomes `data`. Without a `result` the request has failed (NoResult, naming `step`): false.
-bool promote_result(Request& request, const std::string& step);
+bool result_to_data(Request& request, const std::string& step);
 
 // `request_size` of a request; Error(kRequest) if it is no positive int.
 std::size_t declared_items(const Dict& dict);
@@ -94,6 +94,6 @@ std::uint8_t declared_priority(const Dict& dict);
 // True if all that `finish` will do is waking.
 bool only_wakes(Batch batch) noexcept;
 // Passes each request to its sink, neighbours with the same sink together.
-void finish(Batch batch) noexcept;
+void complete_requests(Batch batch) noexcept;
 
 }  // namespace hami

@@ -13,7 +13,7 @@ namespace hami {
 // more alone, so that only the bad ones fail; not after an error that is final, nor where `may_retry` or the request
 // forbids it. Returns how many were run again.
 template <class Forward>
-std::size_t forward_isolated(Batch batch, bool may_retry, const Forward& forward) {
+std::size_t forward_with_retry(Batch batch, bool may_retry, const Forward& forward) {
   const auto isolates = [](const Request* request) { return request->isolates; };
   may_retry = may_retry && batch.size() > 1 && std::any_of(batch.begin(), batch.end(), isolates);
   std::vector<Dict> as_it_came;

@@ -15,23 +15,23 @@ namespace {
 void run_hook(Backend& hook, Batch batch) {
   hook.forward(batch);
   for (Request* request : batch)
-    if (request->alive() && request->dict.contains(kResult)) promote_result(*request, hook.label());
+    if (request->alive() && request->dict.contains(kResult)) result_to_data(*request, hook.label());
 }
 
 // While it stands, what the node says of failed batches holds for its requests, wherever inside the instance they are
 // posted on; afterwards what held where they came from. Most often that is the same.
-class Isolating {
+class ScopedRetryPolicy {
  public:
-  Isolating(Batch batch, bool isolates) : batch_(batch) {
+  ScopedRetryPolicy(Batch batch, bool isolates) : batch_(batch) {
     const auto agrees = [&](const Request* request) { return request->isolates == isolates; };
     if (std::all_of(batch.begin(), batch.end(), agrees)) return;
     for (Request* request : batch) before_.push_back(std::exchange(request->isolates, isolates));
   }
-  ~Isolating() {
+  ~ScopedRetryPolicy() {
     for (std::size_t i = 0; i < before_.size(); ++i) batch_[i].isolates = before_[i];
   }
-  Isolating(const Isolating&) = delete;
-  Isolating& operator=(const Isolating&) = delete;
+  ScopedRetryPolicy(const ScopedRetryPolicy&) = delete;
+  ScopedRetryPolicy& operator=(const ScopedRetryPolicy&) = delete;
 
  private:
   Batch batch_;
@@ -46,12 +46,12 @@ void BatchRunner::set_hooks(Init& init) {
   if (init.items().size() > 1) before_instance_ = init.make(init.items()[1]);
 }
 
-bool BatchRunner::admit(Request& request, std::size_t most) noexcept {
+bool BatchRunner::admit(Request& request, std::size_t max_items) noexcept {
   try {
     request.items = declared_items(request.dict);
-    if (request.items > most)
+    if (request.items > max_items)
       throw Error(ErrorCode::kRequest, "request_size is " + std::to_string(request.items) + "; node \"" + node_ +
-                                           "\" takes at most " + std::to_string(most));
+                                           "\" takes at most " + std::to_string(max_items));
     if (before_gathering_) {
       const BlockingScope blocking;  // its work may take long, or wait
       Request* one = &request;
@@ -65,31 +65,47 @@ bool BatchRunner::admit(Request& request, std::size_t most) noexcept {
 
 void BatchRunner::forward(Backend& instance, Batch batch) {
   if (before_instance_) run_hook(*before_instance_, batch);
+  ++stats_.model_calls;
   instance.forward(batch);
 }
 
 Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
-  const Isolating isolating(batch, isolate_);
+  const ScopedRetryPolicy retry_policy(batch, isolate_);
+  stats_.running += batch.size();
   const Nanoseconds start = now();
-  stats_.retried += forward_isolated(batch, isolate_, [&](Batch part) { forward(instance, part); });
+  stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) { forward(instance, part); });
   const Nanoseconds took = now() - start;
-  stats_.busy_ns += static_cast<std::uint64_t>(took);
+  stats_.compute_ns += static_cast<std::uint64_t>(took);
   ++stats_.batches;
-  stats_.items += batch.items();
-  stats_.requests += batch.size();
-  for (Request* request : batch) {
-    if (request->alive()) continue;
-    *request->error = request->error->with_note("node \"" + node_ + "\"");
-    ++stats_.failed;
-  }
+  stats_.batch_items += batch.items();
+  for (Request* request : batch)
+    if (!request->alive()) *request->error = request->error->with_note("node \"" + node_ + "\"");
+  count_outcomes(batch);
+  stats_.running -= batch.size();
   return took;
 }
 
-void BatchRunner::finish_unrun(Batch batch) noexcept {
+// Before the requests are completed: their caller may read the statistics at once.
+void BatchRunner::count_outcomes(Batch batch) noexcept {
+  for (const Request* request : batch) {
+    if (request->alive()) {
+      ++stats_.completed;
+      continue;
+    }
+    switch (request->error->code()) {
+      case ErrorCode::kQueueFull:
+      case ErrorCode::kPipeClosed: ++stats_.rejected; break;
+      case ErrorCode::kDeadlineExceeded: ++stats_.expired; break;
+      case ErrorCode::kCancelled: ++stats_.cancelled; break;
+      default: ++stats_.failed;
+    }
+  }
+}
+
+void BatchRunner::complete_rejected(Batch batch) noexcept {
   if (batch.empty()) return;
-  stats_.requests += batch.size();
-  stats_.failed += batch.size();
-  finish(batch);
+  count_outcomes(batch);
+  complete_requests(batch);
 }
 
 }  // namespace hami

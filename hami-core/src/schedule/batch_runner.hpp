@@ -18,16 +18,17 @@ class BatchRunner {
   void set_isolate(bool isolate) noexcept { isolate_ = isolate; }
 
   // Whether `admit` takes microseconds and never blocks.
-  bool admits_quickly() const noexcept { return !before_gathering_ || before_gathering_->traits().quick; }
+  bool admits_without_blocking() const noexcept { return !before_gathering_ || before_gathering_->traits().non_blocking; }
   // Everything that can be refused is refused before anything is queued. False: it has failed.
-  bool admit(Request& request, std::size_t most) noexcept;
+  bool admit(Request& request, std::size_t max_items) noexcept;
   // Returns what it took. Never throws: what the backend throws becomes the outcome.
   Nanoseconds run(Backend& instance, Batch batch) noexcept;
   // Counts what failed before it was run, and tells those who asked.
-  void finish_unrun(Batch batch) noexcept;
+  void complete_rejected(Batch batch) noexcept;
 
  private:
   void forward(Backend& instance, Batch batch);
+  void count_outcomes(Batch batch) noexcept;
 
   std::string node_;
   NodeStats& stats_;

@@ -13,21 +13,21 @@ class Batching final : public Backend {
 
  private:
   void init_(Init& init) override {
-    company_ = from_milliseconds(init.params().get<double>("batching_timeout"));
+    batching_timeout_ = from_milliseconds(init.params().get<double>("batching_timeout"));
     const std::string batching = init.params().get<std::string>("batching");
-    gather_ = batching == "learn" ? Gather::kLearn : batching == "max" ? Gather::kMost : Gather::kCalls;
+    mode_ = batching == "adaptive" ? BatchingMode::kAdaptive : batching == "greedy" ? BatchingMode::kGreedy : BatchingMode::kPerCall;
   }
 
   void inject_dependency_(const BackendPtr& dependency) override {
     dispatcher_ = std::dynamic_pointer_cast<InstanceDispatcher>(dependency);
     if (!dispatcher_)
       throw Error(ErrorCode::kConfig, "Batching takes an InstanceDispatcher, got " + dependency->label());
-    FillPolicy policy;
-    policy.gather = gather_;
+    BatchingConfig policy;
+    policy.mode = mode_;
     // A class that declares no range is gathered for only as far as the node says.
     policy.max = dispatcher_->declares_max() ? dispatcher_->limits().max : 1;
     policy.min = dispatcher_->limits().min;
-    policy.company = company_;
+    policy.batching_timeout = batching_timeout_;
     dispatcher_->set_policy(policy);
   }
 
@@ -36,12 +36,12 @@ class Batching final : public Backend {
     return *dispatcher_;
   }
   void forward_(Batch batch) override { dispatcher().forward(batch); }
-  void post_(Batch batch, Inline how) override { dispatcher().post(batch, how); }
+  void post_(Batch batch, InlinePolicy how) override { dispatcher().post(batch, how); }
   Range range_() const override { return dispatcher_ ? dispatcher_->range() : Range{}; }
 
   std::shared_ptr<InstanceDispatcher> dispatcher_;
-  Nanoseconds company_ = 0;
-  Gather gather_ = Gather::kLearn;
+  Nanoseconds batching_timeout_ = 0;
+  BatchingMode mode_ = BatchingMode::kAdaptive;
 };
 
 }  // namespace
@@ -54,8 +54,8 @@ void register_batching(Registry& registry) {
       "A batch has at most `max` items. Without `Batching` it is exactly what one call brought.";
   batching.range = "that of the dispatcher";
   batching.params = parse_param_specs(
-      "batching: str = 'learn' {learn,max,off} 'gather as many as pay, as many as fit, or none';"
-      "batching_timeout: duration = 0 'how long the oldest waiting request may wait for company'");
+      "batching: str = 'adaptive' {adaptive,greedy,off} 'gather as many as pay, as many as fit, or none';"
+      "batching_timeout: milliseconds = 0 'how long the oldest waiting request may wait for company'");
   batching.schedules = true;
   batching.create = [] { return std::make_shared<Batching>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(batching)));
@@ -70,7 +70,7 @@ void register_batching(Registry& registry) {
   dispatcher.params = parse_param_specs(
       "max: int? {1..} 'items of a batch at most; None: what its instances declare';"
       "min: int? {1..} 'items of a batch at least; None: what its instances declare';"
-      "queue_max: int = 1024 {1..} 'how many requests may wait';"
+      "max_queue_size: int = 1024 {1..} 'how many requests may wait';"
       "on_full: str = 'block' {block,reject} 'a caller waits for room, or its request fails with `QueueFull`';"
       "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run once more, each alone, or all fail';"
       "timeout: duration? 'of each request, from its submit'");

@@ -11,17 +11,17 @@ namespace hami {
 namespace {
 
 // On the thread of a caller that waits anyhow, a hop may run whatever the first node might run there.
-thread_local Inline hop_inline = Inline::kQuick;
+thread_local InlinePolicy hop_inline = InlinePolicy::kNonBlocking;
 
 class HopScope {
  public:
-  explicit HopScope(Inline how) noexcept : outer_(std::exchange(hop_inline, how)) {}
+  explicit HopScope(InlinePolicy how) noexcept : outer_(std::exchange(hop_inline, how)) {}
   ~HopScope() { hop_inline = outer_; }
   HopScope(const HopScope&) = delete;
   HopScope& operator=(const HopScope&) = delete;
 
  private:
-  Inline outer_;
+  InlinePolicy outer_;
 };
 
 // One request on its way: what each node left, and what is still to come.
@@ -53,7 +53,7 @@ class Hops {
     }
     pointers.clear();
     for (const Ref<Request>& outer : completed_) pointers.push_back(outer.get());
-    finish(Batch(pointers));
+    complete_requests(Batch(pointers));
   }
 
  private:
@@ -61,7 +61,7 @@ class Hops {
   std::vector<Ref<Request>> completed_;
 };
 
-class Router final : public Sink {
+class Router final : public CompletionSink {
  public:
   Router(const GraphSpec& spec, std::vector<Backend*> targets) : graph_(spec), targets_(std::move(targets)) {}
 
@@ -78,7 +78,7 @@ class Router final : public Sink {
     hops.go(targets_);
   }
 
-  Sleeper* done(Request* const* requests, std::size_t count) noexcept override {
+  Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     Hops hops(targets_.size());
     for (std::size_t i = 0; i < count; ++i) {
       Run& run = *static_cast<Run*>(requests[i]->owner.get());
@@ -126,7 +126,7 @@ class Router final : public Sink {
   void enter(Run& run, const Request& from, std::size_t node, Dict dict, Hops& hops) {
     Ref<Request> request = make_counted<Request>();
     request->dict = std::move(dict);
-    request->sink = Ref<Sink>(this);
+    request->sink = Ref<CompletionSink>(this);
     request->owner = Ref<Counted>(&run);
     request->parent = run.outer;
     request->index = node;
@@ -238,7 +238,7 @@ class DagDispatcher final : public Backend {
     router_ = make_counted<Router>(spec, std::move(targets));
   }
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
-  void post_(Batch batch, Inline how) override {
+  void post_(Batch batch, InlinePolicy how) override {
     const HopScope hops(how);
     router_->start(batch);
   }

@@ -21,49 +21,50 @@ struct OneDeeper {
 
 }  // namespace
 
-void InstanceDispatcher::post_(Batch batch, Inline how) {
+void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   std::vector<Request*> admitted;
   admitted.reserve(batch.size());
+  stats_->submitted += batch.size();
   for (Request* request : batch) {
     if (runner_->admit(*request, limits_.max)) {
       admitted.push_back(request);
     } else {
       *request->error = request->error->with_note("node \"" + node_ + "\"");
-      runner_->finish_unrun(Batch(&request, 1));
+      runner_->complete_rejected(Batch(&request, 1));
     }
   }
   if (admitted.empty()) return;
   const Batch ready(admitted);
   const std::size_t items = ready.items();
-  const std::optional<Index> instance = claim_inline(items, how);
+  const std::optional<Index> instance = acquire_inline(items, how);
   if (!instance) return enqueue(admitted, how);
   const OneDeeper deeper;
-  ++stats_->inline_runs;
+  ++stats_->inline_batches;
   const Nanoseconds took = run(*instance, ready);
-  release(*instance, items, took);
-  finish(ready);
+  finish_inline(*instance, items, took);
+  complete_requests(ready);
 }
 
 // An instance for the caller's own thread: only if nothing waits, one is idle whose class allows it, and the thread is not
 // too deep in others.
-std::optional<InstanceDispatcher::Index> InstanceDispatcher::claim_inline(std::size_t items, Inline how) {
-  if ((how != Inline::kAny && !quick_) || inline_depth >= kMostInline) return std::nullopt;
+std::optional<InstanceDispatcher::Index> InstanceDispatcher::acquire_inline(std::size_t items, InlinePolicy how) {
+  if ((how != InlinePolicy::kAllow && !non_blocking_) || inline_depth >= kMostInline) return std::nullopt;
   std::lock_guard lock(mutex_);
-  return scheduler_->claim(items);
+  return scheduler_->acquire_inline(items);
 }
 
 // Fails each request for which a backend would wait for ever; the others of them are seen as waiting here from now on.
-void InstanceDispatcher::refuse_circles(const std::vector<Request*>& requests) {
+void InstanceDispatcher::reject_deadlocks(const std::vector<Request*>& requests) {
   for (Request* request : requests) {
-    if (!need_of(*request).ask) continue;
-    const WaitsStandStill still;
+    if (!dependency_of(*request).token) continue;
+    const WaitGraphLock still;
     try {
       bool must_wait = false;
       {
         std::lock_guard lock(mutex_);
         must_wait = scheduler_->begin_arrival(*request);
       }
-      if (must_wait) still.check_circle(*request, *this);
+      if (must_wait) still.check_deadlock(*request, *this);
     } catch (...) {
       request->fail(current_error());
       std::lock_guard lock(mutex_);
@@ -72,11 +73,11 @@ void InstanceDispatcher::refuse_circles(const std::vector<Request*>& requests) {
   }
 }
 
-void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline how) {
-  refuse_circles(requests);
+void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePolicy how) {
+  reject_deadlocks(requests);
   std::vector<Request*> refused;
   std::vector<Index> woken;
-  Requests dropped;
+  Requests removed;
   {
     std::unique_lock lock(mutex_);
     const std::uint64_t call = ++calls_;
@@ -90,8 +91,8 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline h
       }
       try {
         if (interrupted) throw Error(*interrupted);
-        if (how != Inline::kFromLoop || reject_when_full_ || scheduler_->stopping())
-          make_room(lock, request->deadline, woken, dropped, interrupted);
+        if (how != InlinePolicy::kEventLoop || reject_when_full_ || scheduler_->stopping())
+          wait_for_capacity(lock, request->deadline, woken, removed, interrupted);
         scheduler_->push(Ref<Request>(request), arrived, call);
         items += request->items;
       } catch (...) {
@@ -100,60 +101,60 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, Inline h
       }
       scheduler_->end_arrival(*request);
     }
-    notify_company();
-    for (std::size_t hands = scheduler_->hands_for(items); hands > 0; --hands)
-      if (const std::optional<Index> next = scheduler_->summon()) woken.push_back(*next);
+    notify_batch_ready();
+    for (std::size_t hands = scheduler_->instances_for(items); hands > 0; --hands)
+      if (const std::optional<Index> next = scheduler_->dispatch_idle()) woken.push_back(*next);
   }
   wake(woken);
-  give_back(dropped);
-  runner_->finish_unrun(Batch(refused));
+  complete_removed(removed);
+  runner_->complete_rejected(Batch(refused));
 }
 
 // Returns when one more request may be queued; throws why it may not. Lets the lock go while it waits. `summoned` are to be
 // woken, those it adds too.
-void InstanceDispatcher::make_room(std::unique_lock<std::mutex>& lock, Nanoseconds until, std::vector<Index>& summoned,
-                                   Requests& dropped, std::optional<Error>& interrupted) {
+void InstanceDispatcher::wait_for_capacity(std::unique_lock<std::mutex>& lock, Nanoseconds until, std::vector<Index>& summoned,
+                                   Requests& removed, std::optional<Error>& interrupted) {
   const auto full = [&] { return !scheduler_->stopping() && scheduler_->full(); };
   if (full()) {
-    const std::size_t before = dropped.size();
-    scheduler_->drop_dead(now(), dropped);
-    for (std::size_t freed = dropped.size() - before; freed > 1; --freed) room_.notify_one();  // one is for this request
+    const std::size_t before = removed.size();
+    scheduler_->remove_expired(now(), removed);
+    for (std::size_t freed = removed.size() - before; freed > 1; --freed) capacity_available_.notify_one();  // one is for this request
   }
   while (full() && reject_when_full_) {
-    const std::optional<Index> next = scheduler_->summon();  // makes room
+    const std::optional<Index> next = scheduler_->dispatch_idle();  // makes room
     if (!next)
-      throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(queue_max_) +
-                                             " requests waiting (queue_max = " + std::to_string(queue_max_) + ")");
+      throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(max_queue_size_) +
+                                             " requests waiting (max_queue_size = " + std::to_string(max_queue_size_) + ")");
     summoned.push_back(*next);
   }
   while (full()) {
     const Nanoseconds moment = now();
     if (moment >= until) {
-      room_.notify_one();
+      capacity_available_.notify_one();
       throw Error(ErrorCode::kDeadlineExceeded,
                   "the request's time ran out before node \"" + node_ + "\" had room for it");
     }
     // What is in the queue must be on its way before anyone waits for room.
-    notify_company();
-    while (const std::optional<Index> next = scheduler_->summon()) summoned.push_back(*next);
+    notify_batch_ready();
+    while (const std::optional<Index> next = scheduler_->dispatch_idle()) summoned.push_back(*next);
     lock.unlock();  // the global lock of a language is never taken while this one is held
     wake(summoned);
     summoned.clear();
-    give_back(dropped);
+    complete_removed(removed);
     {
       BlockingScope blocking;
       std::unique_lock inner(mutex_);
-      room_.wait_until(inner, to_time_point(std::min(until, moment + kInterruptPoll)), [&] { return !full(); });
+      capacity_available_.wait_until(inner, to_time_point(std::min(until, moment + kInterruptPoll)), [&] { return !full(); });
     }
     try {
       check_interrupt();
     } catch (...) {
       interrupted = current_error();
-      keep_interrupt(*interrupted);
+      store_interrupt(*interrupted);
     }
     lock.lock();
     if (interrupted) {
-      room_.notify_one();
+      capacity_available_.notify_one();
       throw Error(*interrupted);
     }
   }

@@ -16,21 +16,21 @@ void InstanceDispatcher::init_(Init& init) {
   runner_.emplace(node_, *stats_);
   scheduler_.emplace(node_);
   const Params& params = init.params();
-  queue_max_ = static_cast<std::size_t>(params.get<std::int64_t>("queue_max"));
+  max_queue_size_ = static_cast<std::size_t>(params.get<std::int64_t>("max_queue_size"));
   reject_when_full_ = params.get<std::string>("on_full") == "reject";
   runner_->set_isolate(params.get<std::string>("on_batch_error") == "isolate");
   if (const auto timeout = params.get<std::optional<double>>("timeout"))
     context_->lower_timeout(from_milliseconds(*timeout));
   add_instances();
   set_limits(params);
-  scheduler_->set_room(queue_max_);
-  scheduler_->set_policy({Gather::kCalls, limits_.max, limits_.min, 0});
+  scheduler_->set_capacity(max_queue_size_);
+  scheduler_->set_policy({BatchingMode::kPerCall, limits_.max, limits_.min, 0});
   runner_->set_hooks(init);
   if (!init.has_brackets())
-    for (const auto& instance : instances_) instance->begins_locked = instance->backend->begins_locked();
-  quick_ = quick_ && !init.has_brackets();
-  if (!quick_) context_->not_quick();
-  context_->add_stoppable(weak_from_this());
+    for (const auto& instance : instances_) instance->acquires_gil = instance->backend->acquires_gil();
+  non_blocking_ = non_blocking_ && !init.has_brackets();
+  if (!non_blocking_) context_->mark_blocking();
+  context_->add_service(weak_from_this());
   set_probes();
 }
 
@@ -47,8 +47,8 @@ void InstanceDispatcher::add_instances() {
       limits_ = declares_max_ ? Range{std::min(limits_.min, range.min), std::max(limits_.max, range.max)} : range;
       declares_max_ = true;
     }
-    quick_ = quick_ && !instance->own && backend->traits().quick;
-    if (!backend->traits().retry_safe) runner_->set_isolate(false);
+    non_blocking_ = non_blocking_ && !instance->own && backend->traits().non_blocking;
+    if (!backend->traits().idempotent) runner_->set_isolate(false);
     scheduler_->add_instance(range, !instance->own);
     instances_.push_back(std::move(instance));
   }
@@ -98,8 +98,8 @@ void InstanceDispatcher::stop() noexcept {
     if (!scheduler_) return;  // its init failed
     scheduler_->stop();
     waiting = scheduler_->take_all();
-    room_.notify_all();
-    notify_company();
+    capacity_available_.notify_all();
+    notify_batch_ready();
   }
   fail_all(waiting, Error(ErrorCode::kPipeClosed, "the pipe is closed"));
 }
@@ -111,8 +111,8 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
     std::unique_lock lock(mutex_);
     const auto all_back = [&] { return scheduler_->all_idle(); };
     if (until == kNever)
-      came_back_.wait(lock, all_back);
-    else if (!came_back_.wait_until(lock, to_time_point(until), all_back)) {
+      all_idle_.wait(lock, all_back);
+    else if (!all_idle_.wait_until(lock, to_time_point(until), all_back)) {
       const auto& idle = scheduler_->idle();
       for (Index i = 0; i < instances_.size(); ++i)
         if (std::find(idle.begin(), idle.end(), i) == idle.end())
@@ -127,7 +127,7 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
 }
 
 bool InstanceDispatcher::owns_this_thread() noexcept {
-  if (Running::inside(*this)) return true;  // a thread that an instance waits for
+  if (ExecutionFrame::inside(*this)) return true;  // a thread that an instance waits for
   std::lock_guard lock(mutex_);
   return std::any_of(instances_.begin(), instances_.end(), [](const std::unique_ptr<Instance>& instance) {
     return instance->worker && instance->worker->is_current();
@@ -135,7 +135,7 @@ bool InstanceDispatcher::owns_this_thread() noexcept {
 }
 
 Nanoseconds InstanceDispatcher::run(Index instance, Batch batch) noexcept {
-  const Running running(*this, instance, batch);
+  const ExecutionFrame running(*this, instance, batch);
   return runner_->run(*instances_[instance]->backend, batch);
 }
 
@@ -152,17 +152,17 @@ void InstanceDispatcher::wake(Index index) noexcept {
       instance.helper = std::move(helper);
       instance.worker = instance.helper.get();
     }
-    instance.worker->post([this, index] { serve(index); });
+    instance.worker->post([this, index] { run_instance_loop(index); });
     return;
   } catch (...) {
     reason = Error(ErrorCode::kInternal, "node \"" + node_ + "\" got no thread to run on: " + current_error().message());
   }
   {
     std::lock_guard lock(mutex_);
-    scheduler_->rest(index);
+    scheduler_->mark_idle(index);
     if (scheduler_->all_idle()) stranded = scheduler_->take_all();
-    room_.notify_all();
-    if (scheduler_->stopping()) came_back_.notify_all();
+    capacity_available_.notify_all();
+    if (scheduler_->stopping()) all_idle_.notify_all();
   }
   fail_all(stranded, *reason);
 }
@@ -175,81 +175,81 @@ void InstanceDispatcher::fail_all(Requests& requests, const Error& error) noexce
   for (const Ref<Request>& request : requests) {
     request->fail(error);
     Request* one = request.get();
-    finish(Batch(&one, 1));
+    runner_->complete_rejected(Batch(&one, 1));
   }
 }
 
 // After a batch on a caller's thread: what waits now is for the instance's own.
-void InstanceDispatcher::release(Index instance, std::size_t items, Nanoseconds took) noexcept {
+void InstanceDispatcher::finish_inline(Index instance, std::size_t items, Nanoseconds took) noexcept {
   std::optional<Index> next;
   {
     std::lock_guard lock(mutex_);
     learn(instance, items, took);
-    scheduler_->rest(instance);
-    next = scheduler_->summon();
-    if (!next && scheduler_->stopping()) came_back_.notify_all();
+    scheduler_->mark_idle(instance);
+    next = scheduler_->dispatch_idle();
+    if (!next && scheduler_->stopping()) all_idle_.notify_all();
   }
   if (next) wake(*next);
 }
 
-void InstanceDispatcher::notify_company() {
-  if (scheduler_->has_company()) instances_[*scheduler_->gathering()]->company.notify_all();
+void InstanceDispatcher::notify_batch_ready() {
+  if (scheduler_->batch_ready()) instances_[*scheduler_->forming()]->company.notify_all();
 }
 
-void InstanceDispatcher::add_stuck(const std::vector<Index>& lost, Nanoseconds moment, std::vector<const Ask*>& stuck) {
+void InstanceDispatcher::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) {
   std::lock_guard lock(mutex_);
-  scheduler_->add_stuck(lost, moment, stuck);
+  scheduler_->add_blocked(unavailable, moment, blocked);
 }
 
 // The loop of an instance while there is work: on the worker's thread.
-void InstanceDispatcher::serve(Index instance) {
+void InstanceDispatcher::run_instance_loop(Index instance) {
   Requests taken;
-  Requests dropped;
+  Requests removed;
   std::vector<Request*> batch;
-  Ran last;
-  LockAhead lock_ahead;
+  LastBatch last;
+  GilPreacquire gil;
   // Callers' code may run now: if it waits for this node, the instance is not there for it.
   const auto tell = [&](const auto& outcomes) {
-    const Running here(*this, instance, Batch(nullptr, 0));
+    const ExecutionFrame here(*this, instance, Batch(nullptr, 0));
     outcomes();
   };
-  while (next_batch(instance, last, lock_ahead, taken, dropped)) {
-    if (!dropped.empty()) lock_ahead.let_go();
-    tell([&] { give_back(dropped); });
+  while (next_batch(instance, last, gil, taken, removed)) {
+    if (!removed.empty()) gil.release();
+    tell([&] { complete_removed(removed); });
     if (taken.empty()) continue;
     batch.clear();
     for (const Ref<Request>& request : taken) batch.push_back(request.get());
-    last.items = last.released = Batch(batch).items();
-    lock_ahead.hand_over();
+    last.items = last.completed_items = Batch(batch).items();
+    gil.consume();
     last.took = run(instance, Batch(batch));
-    lock_ahead.let_go();
-    if (last.more && instances_[instance]->begins_locked && only_wakes(Batch(batch))) lock_ahead.take();
-    tell([&] { finish(Batch(batch)); });
+    gil.release();
+    if (last.more && instances_[instance]->acquires_gil && only_wakes(Batch(batch))) gil.acquire();
+    tell([&] { complete_requests(Batch(batch)); });
     taken.clear();
   }
 }
 
-bool InstanceDispatcher::next_batch(Index instance, Ran& last, LockAhead& lock_ahead, Requests& taken, Requests& dropped) {
+bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacquire& gil, Requests& taken, Requests& removed) {
   std::optional<Index> next;
   bool rests = false;
   {
     std::unique_lock lock(mutex_);
     if (const std::size_t items = std::exchange(last.items, 0)) learn(instance, items, last.took);
     for (;;) {
-      const NodeScheduler::Step step = scheduler_->collect(instance, now(), last.released, taken, dropped);
-      rests = step.what == NodeScheduler::Step::kRest;
-      if (step.what == NodeScheduler::Step::kAgain) break;
-      last.released = 0;
-      if (step.what != NodeScheduler::Step::kRun) lock_ahead.let_go();
-      if (step.what != NodeScheduler::Step::kWait) break;
+      const NodeScheduler::Action step = scheduler_->next_action(instance, now(), last.completed_items, taken, removed);
+      rests = step.what == NodeScheduler::Action::kIdle;
+      if (step.what == NodeScheduler::Action::kAgain) break;
+      last.completed_items = 0;
+      if (step.what != NodeScheduler::Action::kRun) gil.release();
+      if (step.what != NodeScheduler::Action::kWait) break;
       instances_[instance]->company.wait_until(lock, to_time_point(step.until));
     }
     last.more = scheduler_->waiting() > 0;
-    next = scheduler_->summon();
-    // One caller for each place: all of them would wake to find it taken. Who does not take his passes it on (make_room).
-    for (std::size_t places = taken.size() + dropped.size(); places > 0; --places) room_.notify_one();
-    if (rests) notify_company();  // with what this one was to take the queue may be full
-    if (rests && scheduler_->stopping()) came_back_.notify_all();
+    next = scheduler_->dispatch_idle();
+    // One caller for each place: all of them would wake to find it taken. Who does not take his passes it on (wait_for_capacity).
+    for (std::size_t places = taken.size() + removed.size(); places > 0; --places) capacity_available_.notify_one();
+    if (rests) notify_batch_ready();  // with what this one was to take the queue may be full
+    if (rests && scheduler_->stopping()) all_idle_.notify_all();
   }
   // Who rests touches the dispatcher no more, unless he woke another, for whom it waits.
   if (next) wake(*next);
@@ -257,26 +257,26 @@ bool InstanceDispatcher::next_batch(Index instance, Ran& last, LockAhead& lock_a
 }
 
 void InstanceDispatcher::learn(Index instance, std::size_t items, Nanoseconds took) noexcept {
-  scheduler_->ran(instance, items, took);
+  scheduler_->record_batch(instance, items, took);
   const NodeScheduler::Closed& closed = scheduler_->closed();
   stats_->closed_full = closed.full;
-  stats_->closed_chosen = closed.chosen;
-  stats_->closed_patience = closed.patience;
-  stats_->closed_drained = closed.drained;
-  const std::optional<Cost> cost = scheduler_->cost();
-  if (!cost) return;
-  stats_->fixed_ns = static_cast<std::uint64_t>(cost->fixed);
-  stats_->item_ns = static_cast<std::uint64_t>(cost->item);
-  stats_->aim = scheduler_->aim();
+  stats_->closed_target_size = closed.target_size;
+  stats_->closed_timeout = closed.timeout;
+  stats_->closed_queue_empty = closed.queue_empty;
+  const std::optional<ServiceTime> service_time = scheduler_->service_time();
+  if (!service_time) return;
+  stats_->batch_overhead_ns = static_cast<std::uint64_t>(service_time->overhead);
+  stats_->per_item_ns = static_cast<std::uint64_t>(service_time->per_item);
+  stats_->target_batch_size = scheduler_->target_batch_size();
 }
 
 // Requests that failed while they waited go to those who asked; without the lock.
-void InstanceDispatcher::give_back(Requests& dropped) noexcept {
-  if (dropped.empty()) return;
+void InstanceDispatcher::complete_removed(Requests& removed) noexcept {
+  if (removed.empty()) return;
   std::vector<Request*> pointers;
-  for (const Ref<Request>& request : dropped) pointers.push_back(request.get());
-  runner_->finish_unrun(Batch(pointers));
-  dropped.clear();
+  for (const Ref<Request>& request : removed) pointers.push_back(request.get());
+  runner_->complete_rejected(Batch(pointers));
+  removed.clear();
 }
 
 }  // namespace hami

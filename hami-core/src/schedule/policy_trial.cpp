@@ -1,4 +1,4 @@
-// TwoWays: turns of batches, the rate of each, and the mean of late of what one way does better than the other.
+// PolicyTrial: turns of batches, the rate of each, and the mean of late of what one way does better than the other.
 #include "schedule/policy_trial.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr double kSure = 3;           // so many standard errors from none
 
 }  // namespace
 
-void TwoWays::ran(Nanoseconds took, std::size_t items) noexcept {
+void PolicyTrial::record_batch(Nanoseconds took, std::size_t items) noexcept {
   if (++batches_ <= kSettles) return;
   took_ += static_cast<double>(took);
   items_ += static_cast<double>(items);
@@ -39,7 +39,7 @@ void TwoWays::ran(Nanoseconds took, std::size_t items) noexcept {
   }
 }
 
-void TwoWays::compare(double rate) noexcept {
+void PolicyTrial::compare(double rate) noexcept {
   turns_ = 0;
   ++comparisons_;
   const double gain = std::clamp(std::log(rate / rate_), -kMostGain, kMostGain), off = gain - gain_;
@@ -47,7 +47,7 @@ void TwoWays::compare(double rate) noexcept {
   gain_ += weight * off;
   spread_ += weight * ((1 - weight) * off * off - spread_);
   if (comparisons_ >= kCompares && better()) {
-    kept_ = !kept_;
+    uses_alternative_ = !uses_alternative_;
     gain_ = -gain_;
     pause_ = 1;
   } else if (gain > kGain) {
@@ -59,9 +59,9 @@ void TwoWays::compare(double rate) noexcept {
   }
 }
 
-bool TwoWays::better() const noexcept {
+bool PolicyTrial::better() const noexcept {
   const double count = static_cast<double>(std::min(comparisons_, kSmooths));
-  return gain_ > (kept_ ? kLoss : kGain) && gain_ > kSure * std::sqrt(spread_ / count);
+  return gain_ > (uses_alternative_ ? kLoss : kGain) && gain_ > kSure * std::sqrt(spread_ / count);
 }
 
 }  // namespace hami

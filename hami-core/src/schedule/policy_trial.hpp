@@ -1,4 +1,4 @@
-// TwoWays: tries two ways to run batches in turn, and keeps to the one by which more gets done. The second has a price that
+// PolicyTrial: tries two ways to run batches in turn, and keeps to the one by which more gets done. The second has a price that
 // does not show in that: it has to do better, and is left as soon as it does worse.
 #pragma once
 
@@ -8,21 +8,21 @@
 
 namespace hami {
 
-class TwoWays {
+class PolicyTrial {
  public:
   // It begins with the first, or with the second.
-  explicit TwoWays(bool second = false) noexcept : kept_(second) {}
-  bool second() const noexcept { return kept_ != trying_; }
+  explicit PolicyTrial(bool use_alternative = false) noexcept : uses_alternative_(use_alternative) {}
+  bool use_alternative() const noexcept { return uses_alternative_ != trying_; }
   // The ways differ for a batch; where they seldom do, a comparison would tell of chance alone.
-  void differ() noexcept { ++differed_; }
+  void note_difference() noexcept { ++differed_; }
   // A batch of so many items ended so long after the one before, on whatever instance.
-  void ran(Nanoseconds took, std::size_t items) noexcept;
+  void record_batch(Nanoseconds took, std::size_t items) noexcept;
 
  private:
   void compare(double rate) noexcept;
   bool better() const noexcept;
 
-  bool kept_;
+  bool uses_alternative_;
   bool trying_ = false;          // the other way
   std::size_t batches_ = 0;      // of this turn
   std::size_t differed_ = 0;

@@ -1,4 +1,4 @@
-// CostModel: what batches of each size usually take, and the line through that.
+// ServiceTimeModel: what batches of each size usually take, and the line through that.
 #include "schedule/service_time_model.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::size_t floor_log2(std::size_t number) noexcept {
 
 }  // namespace
 
-void CostModel::add(std::size_t items, Nanoseconds took) noexcept {
+void ServiceTimeModel::add(std::size_t items, Nanoseconds took) noexcept {
   if (items == 0) return;
   const std::size_t index = floor_log2(items);
   largest_ = std::max(largest_, index);
@@ -44,7 +44,7 @@ void CostModel::add(std::size_t items, Nanoseconds took) noexcept {
 }
 
 // Least squares of the relative error, so that a small batch counts as much as a large one; neither part is below zero.
-void CostModel::fit() noexcept {
+void ServiceTimeModel::fit() noexcept {
   double xx = 0, xy = 0, yy = 0, x = 0, y = 0;
   std::size_t known = 0;
   for (std::size_t i = 0; i <= largest_; ++i) {
@@ -62,14 +62,14 @@ void CostModel::fit() noexcept {
   }
   if (known < 2) return;
   const double determinant = xx * yy - xy * xy;
-  Cost cost;
-  if (determinant > 0) cost = {(x * yy - y * xy) / determinant, (y * xx - x * xy) / determinant};
-  if (determinant <= 0 || cost.fixed < 0) cost = {0, y / yy};
-  if (cost.item < 0) cost = {x / xx, 0};
-  cost_ = cost;
+  ServiceTime line;
+  if (determinant > 0) line = {(x * yy - y * xy) / determinant, (y * xx - x * xy) / determinant};
+  if (determinant <= 0 || line.overhead < 0) line = {0, y / yy};
+  if (line.per_item < 0) line = {x / xx, 0};
+  line_ = line;
 }
 
-std::optional<double> CostModel::of(std::size_t items) const noexcept {
+std::optional<double> ServiceTimeModel::of(std::size_t items) const noexcept {
   const std::size_t wanted = floor_log2(items);
   const Size* nearest = nullptr;
   std::size_t distance = sizes_.size();
@@ -80,13 +80,13 @@ std::optional<double> CostModel::of(std::size_t items) const noexcept {
     distance = away;
   }
   if (!nearest) return std::nullopt;
-  const Cost line = cost_.value_or(Cost{0, 1});
+  const ServiceTime line = line_.value_or(ServiceTime{0, 1});
   return nearest->took * line.of(static_cast<double>(items)) / line.of(nearest->items);
 }
 
-Aim CostModel::worthwhile(std::size_t least, std::size_t most) const noexcept {
-  const std::size_t bottom = floor_log2(least), top = floor_log2(most);
-  const auto items_of = [&](std::size_t index) { return index == top ? most : std::size_t{1} << index; };
+TargetSize ServiceTimeModel::target_batch_size(std::size_t min_items, std::size_t max_items) const noexcept {
+  const std::size_t bottom = floor_log2(min_items), top = floor_log2(max_items);
+  const auto items_of = [&](std::size_t index) { return index == top ? max_items : std::size_t{1} << index; };
   std::size_t lowest = top + 1, highest = 0;
   double best = 0;
   for (std::size_t i = bottom; i <= top; ++i) {

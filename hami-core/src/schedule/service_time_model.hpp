@@ -10,30 +10,30 @@
 
 namespace hami {
 
-struct Cost {
-  double fixed = 0;  // nanoseconds of a batch, whatever is in it
-  double item = 0;   // and of each item
+struct ServiceTime {
+  double overhead = 0;  // nanoseconds of a batch, whatever is in it
+  double per_item = 0;   // and of each item
 
-  double of(double items) const noexcept { return fixed + item * items; }
+  double of(double items) const noexcept { return overhead + per_item * items; }
 };
 
 // How large batches should be.
-struct Aim {
+struct TargetSize {
   std::size_t items = 0;  // 0: nothing was seen
   bool settled = false;   // else it is the next size to try: first down to the smallest, then up for as long as that pays
 };
 
-class CostModel {
+class ServiceTimeModel {
  public:
   // The first run of a size teaches nothing: it allocates, compiles, captures.
   void add(std::size_t items, Nanoseconds took) noexcept;
   // Empty until two sizes are known.
-  const std::optional<Cost>& cost() const noexcept { return cost_; }
+  const std::optional<ServiceTime>& line() const noexcept { return line_; }
   // What so many items take, in nanoseconds, told from the nearest size that was seen; empty if none was.
   std::optional<double> of(std::size_t items) const noexcept;
   // Of batches of `least` to `most` the smallest whose time per item is about the best that was seen; 1 where batching gains
   // nothing.
-  Aim worthwhile(std::size_t least, std::size_t most) const noexcept;
+  TargetSize target_batch_size(std::size_t min_items, std::size_t max_items) const noexcept;
 
  private:
   static constexpr std::uint64_t kKnown = 3;  // runs, the first of which teaches nothing
@@ -52,7 +52,7 @@ class CostModel {
   std::array<Size, 64> sizes_{};
   std::size_t largest_ = 0;  // of the sizes that were seen
   std::uint64_t runs_ = 0;
-  std::optional<Cost> cost_;
+  std::optional<ServiceTime> line_;
 };
 
 }  // namespace hami

@@ -6,7 +6,7 @@
 namespace hami {
 namespace {
 BlockingHooks hooks_in_force;
-thread_local std::optional<Interrupted> kept_interrupt;
+thread_local std::optional<Interrupted> stored_interrupt;
 }  // namespace
 
 BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept { return std::exchange(hooks_in_force, hooks); }
@@ -17,23 +17,23 @@ void check_interrupt() {
   if (may_be_interrupted()) hooks_in_force.check_interrupt();
 }
 
-void keep_interrupt(const Error& error) { kept_interrupt.emplace(error); }
+void store_interrupt(const Error& error) { stored_interrupt.emplace(error); }
 
-std::optional<Interrupted> take_kept_interrupt() noexcept { return std::exchange(kept_interrupt, std::nullopt); }
+std::optional<Interrupted> take_stored_interrupt() noexcept { return std::exchange(stored_interrupt, std::nullopt); }
 
-void LockAhead::take() noexcept {
-  hooks_in_force.take_ahead();
-  taken_ = true;
+void GilPreacquire::acquire() noexcept {
+  hooks_in_force.preacquire();
+  acquired_ = true;
 }
 
-void LockAhead::hand_over() noexcept {
-  if (taken_) hooks_in_force.begin_batch();
+void GilPreacquire::consume() noexcept {
+  if (acquired_) hooks_in_force.begin_batch();
 }
 
-void LockAhead::let_go() noexcept {
-  if (!taken_) return;
-  taken_ = false;
-  hooks_in_force.let_go();
+void GilPreacquire::release() noexcept {
+  if (!acquired_) return;
+  acquired_ = false;
+  hooks_in_force.release_preacquired();
 }
 
 GlobalLock::GlobalLock(const std::string& who, bool needed) : token_(nullptr) {
@@ -42,11 +42,11 @@ GlobalLock::GlobalLock(const std::string& who, bool needed) : token_(nullptr) {
   token_ = hooks_in_force.hold(who);
 }
 GlobalLock::~GlobalLock() {
-  if (token_) hooks_in_force.let_held_go(token_);
+  if (token_) hooks_in_force.release_held(token_);
 }
 
-Telling::Telling() noexcept : token_(hooks_in_force.begin_telling()) {}
-Telling::~Telling() { hooks_in_force.end_telling(token_); }
+CompletionBatch::CompletionBatch() noexcept : token_(hooks_in_force.begin_completion_batch()) {}
+CompletionBatch::~CompletionBatch() { hooks_in_force.end_completion_batch(token_); }
 
 BlockingScope::BlockingScope() noexcept : token_(hooks_in_force.leave()) {}
 BlockingScope::~BlockingScope() { hooks_in_force.enter(token_); }

@@ -16,16 +16,16 @@ struct BlockingHooks {
   bool (*may_be_interrupted)() noexcept = []() noexcept { return false; };
   void (*check_interrupt)() = [] {};
   // Takes the lock for the next batch, says that the batch begins, and lets the lock go if the batch did not take it over.
-  void (*take_ahead)() noexcept = []() noexcept {};
+  void (*preacquire)() noexcept = []() noexcept {};
   void (*begin_batch)() noexcept = []() noexcept {};
-  void (*let_go)() noexcept = []() noexcept {};
-  // Outcomes are told to callers in the language from now on; the token goes to `end_telling`.
-  void* (*begin_telling)() noexcept = []() noexcept -> void* { return nullptr; };
-  void (*end_telling)(void* token) noexcept = [](void*) noexcept {};
-  // Holds the lock for foreign code of `who`, which lives as long; the token goes to `let_held_go`. Null: there is no such
+  void (*release_preacquired)() noexcept = []() noexcept {};
+  // Outcomes are told to callers in the language from now on; the token goes to `end_completion_batch`.
+  void* (*begin_completion_batch)() noexcept = []() noexcept -> void* { return nullptr; };
+  void (*end_completion_batch)(void* token) noexcept = [](void*) noexcept {};
+  // Holds the lock for foreign code of `who`, which lives as long; the token goes to `release_held`. Null: there is no such
   // language.
   void* (*hold)(const std::string& who) = nullptr;
-  void (*let_held_go)(void* token) noexcept = nullptr;
+  void (*release_held)(void* token) noexcept = nullptr;
 };
 
 // Set once, before the first pipe. Without hooks nothing is done. Returns those that were in force.
@@ -53,37 +53,37 @@ class Interrupted final : public Error {
   explicit Interrupted(const Error& error) : Error(error) {}
 };
 // Of a thread that was interrupted where it could not leave; its call throws it once it can. `take` ends the keeping.
-void keep_interrupt(const Error& error);
-std::optional<Interrupted> take_kept_interrupt() noexcept;
+void store_interrupt(const Error& error);
+std::optional<Interrupted> take_stored_interrupt() noexcept;
 
 // Of a thread that runs one batch after the other in a language with a global lock. Whoever is woken wants that lock, so
 // the thread takes it first: the next batch would else begin after everybody who got an answer of the last.
 // While it is held nothing is done that waits or takes long.
-class LockAhead {
+class GilPreacquire {
  public:
-  LockAhead() noexcept = default;
-  ~LockAhead() { let_go(); }
-  LockAhead(const LockAhead&) = delete;
-  LockAhead& operator=(const LockAhead&) = delete;
+  GilPreacquire() noexcept = default;
+  ~GilPreacquire() { release(); }
+  GilPreacquire(const GilPreacquire&) = delete;
+  GilPreacquire& operator=(const GilPreacquire&) = delete;
 
-  void take() noexcept;
+  void acquire() noexcept;
   // The next call into the language is that of the batch. Until then nothing that runs here takes the lock over: callers who
   // are told of the last batch may run others.
-  void hand_over() noexcept;
-  void let_go() noexcept;
+  void consume() noexcept;
+  void release() noexcept;
 
  private:
-  bool taken_ = false;
+  bool acquired_ = false;
 };
 
 // The outcomes of a batch, told to callers in the language: its lock is taken once for all of them, not anew for each, when
 // everybody who heard of the one before wants it.
-class Telling {
+class CompletionBatch {
  public:
-  Telling() noexcept;
-  ~Telling();
-  Telling(const Telling&) = delete;
-  Telling& operator=(const Telling&) = delete;
+  CompletionBatch() noexcept;
+  ~CompletionBatch();
+  CompletionBatch(const CompletionBatch&) = delete;
+  CompletionBatch& operator=(const CompletionBatch&) = delete;
 
  private:
   void* token_;

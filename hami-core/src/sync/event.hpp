@@ -22,7 +22,7 @@ class Event final : public Object {
   using Callback = std::function<void(const Event&)>;
 
   Event() noexcept : Object(Kind::kEvent) {}
-  ~Event() override { end_in_turn(std::move(value_)); }
+  ~Event() override { deferred_destroy(std::move(value_)); }
 
   // Brings the outcome, and runs the callbacks before it returns. False, and nothing happens, if there is one already.
   bool notify(Value value = {}) noexcept { return finish({}, std::move(value)); }

@@ -12,17 +12,17 @@
 
 namespace hami {
 
-class Sleeper {
+class Parker {
  public:
   // Lives as long as its owner.
-  struct Held {
+  struct Entry {
     Ref<Counted> owner;
-    Sleeper* sleeper = nullptr;
+    Parker* parker = nullptr;
   };
 
-  Sleeper() = default;
-  Sleeper(const Sleeper&) = delete;
-  Sleeper& operator=(const Sleeper&) = delete;
+  Parker() = default;
+  Parker(const Parker&) = delete;
+  Parker& operator=(const Parker&) = delete;
 
   mutable std::mutex mutex;  // guards what is waited for, and all below
 
@@ -34,8 +34,8 @@ class Sleeper {
     // The language's lock is taken back after it was asked for the last time.
     const auto asked = [&] {
       const bool is_ready = ready();
-      asleep_ = !is_ready && !may_leave && (until == kNever || now() < until);
-      if (!asleep_) wake_others(others);
+      parked_ = !is_ready && !may_leave && (until == kNever || now() < until);
+      if (!parked_) wake_others(others);
       return is_ready;
     };
     try {
@@ -49,22 +49,22 @@ class Sleeper {
   }
 
   // Under the mutex. True: it sleeps, and once it is woken nothing holds it up, so that it may be among those of wake_all.
-  bool asleep() const noexcept { return asleep_; }
+  bool parked() const noexcept { return parked_; }
 
   void wake() noexcept { changed_.notify_all(); }
   // Wakes them without a mutex held: the first here, the others by each other. `all` is empty then.
-  static void wake_all(std::vector<Held>& all) noexcept;
+  static void wake_all(std::vector<Entry>& all) noexcept;
 
  private:
-  using Others = std::array<Held, 2>;
+  using Others = std::array<Entry, 2>;
 
   // False: it does not sleep any more, and wakes nobody.
-  bool leave_to_it(const Others& others) noexcept;
+  bool delegate_wakeups(const Others& others) noexcept;
   void leave(Others& others) noexcept;
   void wake_others(Others& others) noexcept;  // under the mutex; they stay until the caller lets them go
 
   std::condition_variable changed_;
-  bool asleep_ = false;
+  bool parked_ = false;
   Others others_;  // to be woken by this one; only while it is asleep
 };
 

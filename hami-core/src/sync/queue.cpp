@@ -14,7 +14,7 @@ Queue::Queue(std::int64_t max, std::string name)
 }
 
 Queue::~Queue() {
-  for (Value& value : values_) end_in_turn(std::move(value));
+  for (Value& value : values_) deferred_destroy(std::move(value));
 }
 
 void Queue::set_max(std::int64_t max) {

@@ -126,7 +126,7 @@ void check_nesting(std::size_t nesting) {
                     " deep, got one that is deeper or holds itself; flatten it, or pass it as text or bytes");
 }
 
-void end_in_turn(Value value) noexcept {
+void deferred_destroy(Value value) noexcept {
   thread_local std::vector<Value>* others = nullptr;  // of the outermost call
   if (others) return others->push_back(std::move(value));
   std::vector<Value> mine;

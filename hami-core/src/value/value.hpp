@@ -169,7 +169,7 @@ void check_nesting(std::size_t nesting);
 
 // The end of a value in what may hold its like without a limit, as an event may hold an event: where such ends are going on,
 // it comes after them, not inside, so that no chain of them runs out of stack.
-void end_in_turn(Value value) noexcept;
+void deferred_destroy(Value value) noexcept;
 
 std::string type_name(const Value& value);  // "int", "str", "tensor", …; of an opaque object its own type
 

@@ -91,7 +91,7 @@ HAMI_REGISTER(Deep, NAME(PREFIX, "Deep"), "times: int = 0; dicts: bool = false",
 // Answers, fails or is made with an exception of Python left set.
 class LeavesException : public hami::Backend {
  public:
-  static constexpr std::uint32_t kFlags = HAMI_ANY_THREAD | HAMI_NEEDS_GIL;
+  static constexpr std::uint32_t kFlags = HAMI_THREAD_SERIALIZED | HAMI_NEEDS_GIL;
 
  private:
   static void leave() {

@@ -173,7 +173,7 @@ HAMI_REGISTER(Free, NAME(PREFIX, "Free"), "", "Says whether it holds the global 
 
 class Locked : public PerItem {
  public:
-  static constexpr std::uint32_t kFlags = HAMI_ANY_THREAD | HAMI_NEEDS_GIL;
+  static constexpr std::uint32_t kFlags = HAMI_THREAD_SERIALIZED | HAMI_NEEDS_GIL;
 
  private:
   void init_(const hami::Params&) override { made_with_lock_ = holds_lock(); }

@@ -29,7 +29,7 @@ static hami_error* forward(void* self, hami_context* context, hami_dict* const* 
 static const struct {
   hami_backend_class known;
   void (*later)(void);
-} later_class = {{sizeof(hami_backend_class) + sizeof(void (*)(void)), HAMI_CONCURRENT, "HasLater", NULL, NULL, 0, 0, 0,
+} later_class = {{sizeof(hami_backend_class) + sizeof(void (*)(void)), HAMI_THREAD_CONCURRENT, "HasLater", NULL, NULL, 0, 0, 0,
                   0, create, destroy, forward, NULL, NULL, NULL},
                  NULL};
 

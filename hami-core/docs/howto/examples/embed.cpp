@@ -18,10 +18,10 @@ int main(int argc, char** argv) {
       std::printf("%lld\n", static_cast<long long>(pipe({{"data", std::stoll(argv[i])}}).at("result").as_int()));
 
     // … or all at once.
-    std::vector<std::future<hami::Keys>> answers;
-    for (int i = 3; i < argc; ++i) answers.push_back(pipe.submit({{"data", std::stoll(argv[i])}}));
+    std::vector<std::future<hami::Keys>> awaitables;
+    for (int i = 3; i < argc; ++i) awaitables.push_back(pipe.submit({{"data", std::stoll(argv[i])}}));
     long long sum = 0;
-    for (std::future<hami::Keys>& answer : answers) sum += answer.get().at("result").as_int();
+    for (std::future<hami::Keys>& answer : awaitables) sum += answer.get().at("result").as_int();
     std::printf("sum %lld\n", sum);
   } catch (const hami::Error& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

@@ -9,7 +9,7 @@ hookimpl = pluggy.HookimplMarker("hami")
 class AcmeEcho(hami.Backend):
     """Gives back its data."""
 
-    thread = "any"
+    thread = "serialized"
 
     def forward(self, batch):
         for item in batch:

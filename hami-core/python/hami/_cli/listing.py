@@ -1,0 +1,94 @@
+"""The commands `hami backends`, `hami plugins` and `hami version`."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+
+from hami import _core
+from hami._cli.main import report
+from hami._cli.show import aligned, json_of
+from hami._cli.terminal import print_table
+from hami._errors import Error
+from hami._plugins.manager import BackendInfo, PluginRecord, installed
+
+
+def backends(arguments: argparse.Namespace) -> int:
+    """List every backend, or load and describe those that the pattern matches."""
+    infos = installed.backends()
+    if arguments.pattern is None:
+        if arguments.json:
+            print(json_of([info._asdict() for info in infos.values()]))
+        else:
+            rows = [[info.name, info.owner or "(this process)", _first_line(info.doc)] for info in infos.values()]
+            print_table(rows)
+        return 0
+    names = [name for name, info in infos.items() if fnmatch.filter([name, *(info.aliases or [])], arguments.pattern)]
+    if not names:
+        if arguments.pattern not in infos:
+            installed.find(arguments.pattern)  # says which names are near, or what to install
+        names = [arguments.pattern]
+    found, failed = _describe(names, infos)
+    if arguments.json:
+        print(json_of([info._asdict() for info in found]))
+    else:
+        print("\n\n".join(_description(info) for info in found))
+    return 1 if failed else 0
+
+
+def _describe(names: list[str], infos: dict[str, BackendInfo]) -> tuple[list[BackendInfo], int]:
+    found, failed = [], 0
+    for name in names:
+        try:
+            if name not in infos or infos[name].params is None:
+                installed.find(name)
+            found.append(installed.backends()[name])
+        except Error as error:
+            report(error)
+            failed += 1
+    return found, failed
+
+
+def _description(info: BackendInfo) -> str:
+    facts = [info.owner or "this process", f"thread {info.thread}"]
+    facts += ["non-blocking"] if info.non_blocking else []
+    facts += [f"range {info.range}"] if info.range else []
+    facts += [f"also {' and '.join(info.aliases)}"] if info.aliases else []
+    head = f"{info.name}{info.brackets or ''}  ({', '.join(facts)})"
+    rows = [[f"  {param['text']}", param["help"]] for param in info.params or []]
+    doc = [f"  {line}".rstrip() for line in (info.doc or "").splitlines()]
+    return "\n".join([head, *doc, *aligned(rows)])
+
+
+def _first_line(text: str | None) -> str:
+    return text.splitlines()[0] if text else ""
+
+
+def plugins(arguments: argparse.Namespace) -> int:
+    """List every plugin; return 1 if one failed or is incompatible."""
+    records = installed.records(load=arguments.load)
+    if arguments.json:
+        print(json_of([record._asdict() for record in records]))
+    elif records:
+        print_table([_row(record) for record in records], ["plugin", "package", "version", "abi", "state", "time", ""])
+        for name, owners in installed.pipelines().items():
+            print(f"pipeline {name} from {' and '.join(pipeline.distribution for pipeline in owners)}")
+    else:
+        print("no plugins are installed; to begin with: pip install hami-onnx")
+    return 1 if any(record.state in ("failed", "incompatible") for record in records) else 0
+
+
+def _row(record: PluginRecord) -> list[str]:
+    took = "" if record.seconds is None else f"{record.seconds * 1000:.0f} ms"
+    error = [f"{'it ' if record.state == 'incompatible' else ''}{record.error}"] if record.error else []
+    remark = "; ".join([*error, *record.remarks])
+    return [record.plugin, record.distribution, record.version, record.abi or "", record.state, took, remark]
+
+
+def version(arguments: argparse.Namespace) -> int:
+    """Print the version of the core that runs."""
+    if arguments.json:
+        print(json_of({"hami-core": _core.__version__}))
+    else:
+        print(f"hami-core {_core.__version__}")
+    return 0

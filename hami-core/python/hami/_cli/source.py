@@ -1,0 +1,77 @@
+"""Reads SOURCE, --set and --import of the command line into a configuration."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hami import _core
+from hami._config import read
+from hami._config.document import RESERVED, Document, Entry, Section
+from hami._config.reader import LoadedConfig
+from hami._errors import ConfigError
+from hami._plugins.messages import describe_exception
+
+
+def read_source(source: str, settings: Sequence[str], imports: Sequence[str]) -> tuple[LoadedConfig, list[Exception]]:
+    """Return the configuration with the settings in it, and what is wrong."""
+    for name in imports:
+        try:
+            _import(name)
+        except (ConfigError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # a script may even end in sys.exit
+            raise ConfigError(f"--import {name}: {describe_exception(error)}") from error
+
+    def change(document: Document) -> None:
+        for setting in settings:
+            _apply(document, setting)
+
+    return read(source, change=change)
+
+
+def _apply(document: Document, setting: str) -> None:
+    key, equals, value = setting.partition("=")
+    if not equals or not key:
+        raise ConfigError(f'--set takes KEY=VALUE, got "{setting}"')
+    nodes = document.nodes
+    node, dot, rest = key.partition(".")
+    if node in RESERVED:
+        instead = f"--set {rest}={value} sets it for all nodes" if node == "global" and dot else "write it into a file"
+        raise ConfigError(f'--set takes keys of nodes, got "{key}"; {instead}')
+    if dot and node in nodes:
+        section, key = nodes[node], rest
+    elif len(nodes) == 1:
+        section = next(iter(nodes.values()))
+    else:
+        section = document.sections.setdefault("global", Section())
+    section.entries["node_entrypoint" if key == "init" else key] = Entry(value, "--set")
+
+
+def _import(name: str) -> None:
+    if not name.endswith(".py"):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name or not Path(f"{name}.py").is_file():
+                raise
+            raise ConfigError(f'there is no module "{name}"; did you mean the file, --import {name}.py?') from None
+        return
+    path = Path(name)
+    if not path.is_file():
+        raise ConfigError(f'cannot import "{name}": no such file')
+    sys.path.insert(0, str(path.resolve().parent))  # what it imports itself lies beside it
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f'cannot import "{name}"')
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+
+
+def check_all(config: LoadedConfig) -> list[Exception]:
+    """Return everything that the core finds wrong; nothing is loaded or initialised."""
+    return _core.check(config) if config.nodes else []

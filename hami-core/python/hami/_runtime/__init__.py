@@ -1,0 +1,1 @@
+"""The runtime API: pipes, backends, requests, events and tensors. Import it from `hami`."""

@@ -1,0 +1,244 @@
+// Calls inside calls of several requests: the one that closes a circle gets an error, all others end as they would alone.
+#include "deadlocks.hpp"
+
+using namespace hami;
+using namespace hami::testing;
+
+TEST_CASE("of two requests that hold each other's nodes the one that closes the circle gets an error, the other goes on") {
+  for (const Traits& traits : {own_thread(), any_thread()}) {
+    Nodes nodes(traits);
+    Latch held, waits;
+    nodes.acts["a"] = [&](std::int64_t) {
+      held.add();
+      held.wait_for(2);
+      return nodes.ask_and_tell("b", 200, "tell");
+    };
+    nodes.acts["b"] = [&](std::int64_t) {
+      held.add();
+      waits.wait_for(1);
+      return nodes.ask("a", 100);
+    };
+    nodes.acts["tell"] = [&](std::int64_t) {
+      waits.add();
+      return 0;
+    };
+    nodes.build({{"a", 1}, {"b", 1}, {"tell", 1}});
+    TestPipe::Pending first = nodes.submit("a", 1);
+    TestPipe::Pending second = nodes.submit("b", 2);
+    check_deadlock(second.wait(), "a -> b -> a");
+    CHECK_EQ(first.wait().number(), 201);
+  }
+}
+
+TEST_CASE("a circle of three requests over three nodes ends for one of them") {
+  Nodes nodes;
+  Latch held;
+  for (const auto& [here, next] : std::map<std::string, std::string>{{"a", "b"}, {"b", "c"}, {"c", "a"}})
+    nodes.acts[here] = [&nodes, &held, next = next](std::int64_t) {
+      held.add();
+      held.wait_for(3);
+      return nodes.ask(next, 100);
+    };
+  nodes.build({{"a", 1}, {"b", 1}, {"c", 1}});
+  std::vector<TestPipe::Pending> pending{nodes.submit("a", 1), nodes.submit("b", 2), nodes.submit("c", 3)};
+  check_one_closed(pending);
+}
+
+TEST_CASE("a node with two instances is in a circle when both are held, and not before") {
+  for (const std::size_t holders : {1, 2}) {
+    CAPTURE(holders);
+    Nodes nodes;
+    Latch held;
+    nodes.acts["a"] = [&](std::int64_t) {
+      held.add();
+      held.wait_for(holders + 1);
+      return nodes.ask("b", 100);
+    };
+    nodes.acts["b"] = [&](std::int64_t) {
+      held.add();
+      held.wait_for(holders + 1);
+      return nodes.ask("a", 100);
+    };
+    nodes.build({{"a", 2}, {"b", 1}});
+    std::vector<TestPipe::Pending> pending{nodes.submit("b", 0)};
+    for (std::size_t i = 0; i < holders; ++i) pending.push_back(nodes.submit("a", 1));
+    if (holders == 2) {
+      check_one_closed(pending);
+    } else {
+      for (TestPipe::Pending& one : pending) CHECK_EQ(one.wait().number(), 101);
+    }
+  }
+}
+
+TEST_CASE("a call of the own node waits for an instance that is busy with something else") {
+  Nodes nodes;
+  Latch in, waits;
+  nodes.acts["a"] = [&](std::int64_t given) {
+    in.add();
+    in.wait_for(2);
+    if (given == 2) return nodes.ask_and_tell("a", 100, "tell");
+    waits.wait_for(1);
+    return given;
+  };
+  nodes.acts["tell"] = [&](std::int64_t) {
+    waits.add();
+    return 0;
+  };
+  nodes.build({{"a", 2}, {"tell", 1}});
+  TestPipe::Pending busy = nodes.submit("a", 1);
+  TestPipe::Pending calls = nodes.submit("a", 2);
+  CHECK_EQ(calls.wait().number(), 101);
+  CHECK_EQ(busy.wait().number(), 1);
+}
+
+TEST_CASE("a circle is seen where there is no room in the queue either") {
+  Nodes nodes;
+  Latch held, waits;
+  nodes.acts["a"] = [&](std::int64_t) {
+    held.add();
+    held.wait_for(2);
+    return nodes.ask("b", 200);
+  };
+  nodes.acts["b"] = [&](std::int64_t) {
+    held.add();
+    waits.wait_for(1);
+    return nodes.ask("a", 100);
+  };
+  PipeConfig config;
+  for (const char* name : {"a", "b"}) config.nodes.push_back({name, {{"backend", "TestActs"}, {"max_queue_size", 1}}});
+  nodes.build(config);
+  std::vector<TestPipe::Pending> pending{nodes.submit("a", 1), nodes.submit("b", 2)};
+  held.wait_for(2);
+  TestPipe::Pending fills_a = nodes.submit("a", 300);
+  waits.add();
+  check_one_closed(pending);
+  CHECK_EQ(fills_a.wait().number(), 301);
+}
+
+TEST_CASE("who has time for a circle to end by itself is not refused") {
+  Nodes nodes;
+  Latch held;
+  nodes.acts["a"] = [&](std::int64_t) {
+    held.add();
+    held.wait_for(2);
+    Dict short_of_time = Nodes::to("b", 200);
+    short_of_time.enter("timeout", Value(0.02));
+    try {
+      return nodes.ask(Nodes::one(std::move(short_of_time)));
+    } catch (const Error& error) {
+      // Who comes last closes the circle; only who has less time than the other is refused at once.
+      CHECK((error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kReentrantCall));
+      return std::int64_t{-1};
+    }
+  };
+  nodes.acts["b"] = [&](std::int64_t) {
+    held.add();
+    held.wait_for(2);
+    return nodes.ask("a", 100);
+  };
+  nodes.build({{"a", 1}, {"b", 1}});
+  TestPipe::Pending first = nodes.submit("a", 1);
+  TestPipe::Pending second = nodes.submit("b", 2);
+  CHECK_EQ(second.wait().number(), 101);
+  CHECK(first.wait().good);
+}
+
+TEST_CASE("who has time, but nobody else in the circle has less, is refused at once") {
+  Nodes nodes;
+  nodes.acts["a"] = [&](std::int64_t) { return nodes.ask("a", 100); };
+  nodes.build({{"a", 1}});
+  Dict dict = Nodes::to("a", 1);
+  dict.enter("timeout", Value("10h"));
+  check_deadlock(nodes.pipe->submit(std::move(dict)).wait(), "a -> a");
+}
+
+TEST_CASE("what a backend submits to its own node without waiting for it is run afterwards") {
+  Nodes nodes;
+  TestPipe::Pending later;
+  nodes.acts["a"] = [&](std::int64_t given) {
+    later = nodes.submit("a", 100);
+    return given;
+  };
+  nodes.build({{"a", 1}});
+  CHECK_EQ(nodes.submit("a", 1).wait().number(), 1);
+  CHECK_EQ(later.wait().number(), 101);
+}
+
+TEST_CASE("who waits inside a backend for what was submitted there, and closes a circle by that, gives it up") {
+  Nodes nodes;
+  nodes.acts["a"] = [&](std::int64_t) {
+    const TestPipe::Pending later = nodes.submit("a", 100);
+    later.call->wait_inside();
+    check_deadlock(outcome(*later.call), "a -> a");
+    const TestPipe::Pending other = nodes.submit("b", 100);
+    other.call->wait_inside();
+    return outcome(*other.call).number();
+  };
+  nodes.build({{"a", 1}, {"b", 1}});
+  CHECK_EQ(nodes.submit("a", 1).wait().number(), 101);
+}
+
+TEST_CASE("a wait for a request that runs where somebody waits for the waiting node closes the circle") {
+  Nodes nodes;
+  Latch waits;
+  nodes.acts["a"] = [&](std::int64_t) {
+    const TestPipe::Pending later = nodes.submit("b", 2);
+    waits.wait_for(1);
+    later.call->wait_inside();
+    check_deadlock(outcome(*later.call), "b -> a -> b");
+    return std::int64_t{1};
+  };
+  nodes.acts["b"] = [&](std::int64_t) { return nodes.ask_and_tell("a", 100, "tell"); };
+  nodes.acts["tell"] = [&](std::int64_t) {
+    waits.add();
+    return 0;
+  };
+  nodes.build({{"a", 1}, {"b", 1}, {"tell", 1}});
+  CHECK(nodes.submit("a", 1).wait().good);
+}
+
+TEST_CASE("an instance whose caller has left is in a circle as long as it waits") {
+  Nodes nodes;
+  Latch held, waits, left;
+  nodes.acts["a"] = [&](std::int64_t) {
+    held.add();
+    held.wait_for(2);
+    return nodes.ask_and_tell("b", 200, "tell");
+  };
+  nodes.acts["b"] = [&](std::int64_t) {
+    held.add();
+    left.wait_for(1);
+    return nodes.ask("a", 100);
+  };
+  nodes.acts["tell"] = [&](std::int64_t) {
+    waits.add();
+    return 0;
+  };
+  nodes.build({{"a", 1}, {"b", 1}, {"tell", 1}});
+  TestPipe::Pending first = nodes.submit("a", 1);
+  TestPipe::Pending second = nodes.submit("b", 2);
+  waits.wait_for(1);
+  CHECK(first.call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller")));
+  left.add();
+  check_deadlock(second.wait(), "a -> b -> a");
+  CHECK(first.wait().code == ErrorCode::kCancelled);
+  CHECK_EQ(nodes.submit("a", 300).wait().number(), 301);
+}
+
+TEST_CASE("a circle may lead through several pipes") {
+  Nodes nodes;
+  std::shared_ptr<PipeState> other;
+  define("TestAsksBack", [&](Batch batch, const Params&) {
+    for (Request* request : batch) answer(*request, Value(nodes.ask("a", number(*request))));
+  }, {own_thread(), {}, ""});
+  TestPipe outside({{"backend", "TestAsksBack"}});
+  other = outside->shared_from_this();
+  nodes.acts["a"] = [&](std::int64_t given) {
+    const Ref<Call> call = other->run(requests_of({given}), kNever);
+    if (call->error(0)) throw Error(*call->error(0));
+    return outcome(*call).number();
+  };
+  nodes.build({{"a", 1}});
+  check_deadlock(nodes.submit("a", 1).wait(), "a -> n -> a");
+  other = nullptr;
+}
