@@ -20,7 +20,7 @@ backend = "S[Identity,Loog(x)]"
 next = "detekt"
 
 [detect]
-backend = "Sleep(tme=3)"
+backend = "Sleep(tme=3ms)"
 max = "four"
 next = "join"
 
@@ -57,7 +57,7 @@ backend "Loog" not found; did you mean Log?  (list all: hami backends)
                  ^^^^
 
 unknown parameter "tme" for Sleep; did you mean "time"?  (accepts: time: duration)
-  in  Sleep(tme=3)   (node "detect", ten.toml:13)
+  in  Sleep(tme=3ms)   (node "detect", ten.toml:13)
             ^^^
 
 parameter "max" of InstanceDispatcher takes int of at least 1, got "four"

@@ -34,7 +34,7 @@ def test_parameters_arrive_typed_before_init() -> None:
     hami.register("TestEvery")(Every)
     hami.pipe({"backend": "TestEvery", "model": "a/b.onnx", "flag": "yes", "TestEvery.names": "x, y"}).close()
     assert seen == {
-        "model": Path("a/b.onnx"), "flag": True, "names": ["x", "y"], "wait": 5.0, "room": 1024, "missing": None,
+        "model": Path("a/b.onnx"), "flag": True, "names": ["x", "y"], "wait": 0.005, "room": 1024, "missing": None,
     }  # fmt: skip
 
 

@@ -27,7 +27,7 @@ def find_pipeline(name: str, distribution: str = "") -> Pipeline | None:
         if os.path.exists(name):
             raise ConfigError(f'"{name}" is no expression; a configuration file ends in .toml') from None
         raise messages.pipeline_not_found(
-            name, sorted(manager.installed.pipelines()), list(installed.names())
+            name, sorted(manager.installed.pipelines()), list(manager.installed.names())
         ) from None
     return None
 
