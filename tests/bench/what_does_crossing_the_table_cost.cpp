@@ -3,8 +3,8 @@
 //   what_does_crossing_the_table_cost PLUGIN.so NAME            prints times; core and plugin alternate
 //   what_does_crossing_the_table_cost PLUGIN.so NAME CALLS core|native    for an instruction counter: only the calls
 //
-// NAME is a backend that adds `step` to `data`; the same backend of the core is compiled into this program. Both are called
-// through Backend::forward, as a node does, with a batch of one request that already has a `result`.
+// NAME is a backend that adds `step` to `data`; the same backend of the core is compiled into this program. Both are
+// called through Backend::forward, as a node does, with a batch of one request that already has a `result`.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
