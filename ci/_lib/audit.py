@@ -61,7 +61,7 @@ def sdist_checks(sdist: Path) -> Iterator[Check]:
     missing = {"pyproject.toml", "PKG-INFO", "LICENSE", "README.md", "CHANGELOG.md"} - names
     yield "contents", not missing, f"missing: {', '.join(sorted(missing))}" if missing else f"{len(names)} files"
     built = sorted(name for name in names if name.endswith((".so", ".pyc", ".a", ".o", ".whl")) or "/.cache/" in name)
-    yield "sources only", not built, ", ".join(built[:5]) or "nothing that was built"
+    yield "sources only", not built, ", ".join(built[:5]) or "no build products"
     entry = changelog.newest(changelog.path_of(name.replace("_", "-")))
     newest = entry.version if entry else "none"
     yield "version", newest == version, f"file name {version}, changelog {newest}"

@@ -84,15 +84,15 @@ def bill_of_materials(files: Mapping[str, bytes]) -> Check:
     folder = f"{wheel_file.info_folder(files)}/sboms/"
     found = [name for name in files if name.startswith(folder)]
     if len(found) != 1:
-        return title, False, f"{len(found)} files in {folder}, and 1 is wanted"
+        return title, False, f"{len(found)} files in {folder}, expected 1"
     text = files[found[0]].decode()
     error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
     if error is not None:
-        return title, False, f"no CycloneDX: {str(error.data).splitlines()[0]}"
+        return title, False, f"not valid CycloneDX: {str(error.data).splitlines()[0]}"
     metadata = wheel_file.metadata(files)
     about, parts = sbom.summary(text)
     same = about == f"{metadata['Name']} {metadata['Version']}"
-    return title, same, f"of {about}; inside: {', '.join(parts) or 'nothing of others'}"
+    return title, same, f"{about}; contains {', '.join(parts) or 'no third-party code'}"
 
 
 def declared_entry_points(files: Mapping[str, bytes]) -> list[str]:
@@ -114,7 +114,7 @@ def entry_points(wheel: Path, files: Mapping[str, bytes], cores: Cores) -> Check
     for core, interpreter in fitting.items():
         if error := import_error(interpreter, {wheel, core}, modules):
             return "entry points", False, f"{interpreter.tag}: {error}"
-    by = f"imported by {', '.join(found.tag for found in fitting.values())}" if fitting else "there, not imported"
+    by = f"imported by {', '.join(found.tag for found in fitting.values())}" if fitting else "present, not imported"
     return "entry points", True, f"{', '.join(declared)} ({by})"
 
 

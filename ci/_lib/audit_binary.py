@@ -39,9 +39,9 @@ def checks(wheel: Path, entry: str) -> Iterator[Check]:
         glibc = zig.stub_libraries(zig.target(architecture))
         linked = set().union(*(symbols.libraries for symbols in read)) - {library.name for library in glibc}
         others = {name for name in linked if not name.startswith("ld-linux")}  # the loader, of glibc too
-        yield "links", not others, ", ".join(sorted(others)) or "glibc alone"
+        yield "links", not others, ", ".join(sorted(others)) or "only glibc"
         missing = elf.missing(objects, glibc)
-        yield f"symbols of glibc {zig.GLIBC}", not missing, ", ".join(missing[:5]) or "all there"
+        yield f"symbols of glibc {zig.GLIBC}", not missing, ", ".join(missing[:5]) or "all available"
         if entry == PLUGIN_ENTRY:
             yield "no Python ABI", *without_python(names, read)
 
@@ -50,7 +50,7 @@ def without_python(names: list[str], read: list[elf.Symbols]) -> tuple[bool, str
     """One wheel serves every Python: it must not be compiled for any."""
     bound = [name for name in names if ".cpython-" in name or ".abi3." in name]
     bound += sorted(name for symbols in read for name in symbols.needed if name.startswith(("Py", "_Py")))
-    return not bound, ", ".join(bound[:5]) or "needs no symbol of Python"
+    return not bound, ", ".join(bound[:5]) or "uses no symbol of Python"
 
 
 def auditwheel_show(wheel: Path) -> Check:

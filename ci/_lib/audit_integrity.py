@@ -19,7 +19,7 @@ def check(file: Path) -> Check:
         problem = problem_of_wheel(file) if file.suffix == ".whl" else problem_of_sdist(file)
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
         problem = f"cannot be read: {error}"
-    return "archive", not problem, problem or "whole"
+    return "archive", not problem, problem or "complete"
 
 
 def problem_of_wheel(wheel: Path) -> str:

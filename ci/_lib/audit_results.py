@@ -20,7 +20,7 @@ def write(files: Sequence[Path], found: Sequence[Finding]) -> None:
         f"`ci/wheels`, {kind}": f"{run.seconds:.0f} ({run.busy:.0f})" for kind, run in sorted(recorded().items())
     }
     for interpreter in list(importable_cores(files).values())[:1]:
-        seconds["`pip install hami-core hami-onnx` into a fresh environment"] = f"{install_s(interpreter):.0f}"
+        seconds["`pip install hami-core hami-onnx` into a new environment"] = f"{install_s(interpreter):.0f}"
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(f"{render(files, found)}\n{render_times(seconds)}", "utf-8")
 
@@ -30,9 +30,9 @@ def render_times(seconds: Mapping[str, str]) -> str:
     lines = [
         "## Times",
         "",
-        f"Seconds, as the commands found them, on {os.cpu_count()} processors; in brackets those of all processors "
-        "together, which other work on the machine does not lengthen. "
-        "Limits: 300 for the first run, 30 once more, 60 for four more CPythons, 30 to install.",
+        f"Wall time in seconds on {os.cpu_count()} processors, as the commands measured it. "
+        "In brackets: CPU time of all processors, which other work on the machine affects less. "
+        "Limits: 300 for the first run, 30 for a run without changes, 60 for four more CPythons, 30 to install.",
         "",
         "| what | seconds |",
         "|---|---:|",
@@ -44,11 +44,11 @@ def render_times(seconds: Mapping[str, str]) -> str:
 def render(files: Sequence[Path], found: Sequence[Finding]) -> str:
     """Two tables: the files, then what each check found, equal findings in one row."""
     lines = [
-        "# What a release uploads",
+        "# Files of a release",
         "",
         "Written by `ci/audit --write` after `ci/wheels --platform all --sdist`. Sizes are in kB (1000 bytes).",
         "",
-        "| file | kB | installed | checks |",
+        "| file | kB | kB installed | checks |",
         "|---|---:|---:|---|",
     ]
     for file in files:
@@ -56,7 +56,7 @@ def render(files: Sequence[Path], found: Sequence[Finding]) -> str:
         failed = [finding.check for finding in own if not finding.passed]
         said = f"FAILED: {', '.join(failed)}" if failed else f"{len(own)} passed"
         lines.append(f"| `{file.name}` | {file.stat().st_size / 1000:.0f} | {installed(file)} | {said} |")
-    lines += ["", "## Findings", "", "| check | found | in |", "|---|---|---|"]
+    lines += ["", "## Findings", "", "| check | result | files |", "|---|---|---|"]
     rows: dict[tuple[str, str], list[str]] = {}
     for finding in found:
         detail = finding.detail if finding.passed else f"**FAILED** {finding.detail}"

@@ -36,7 +36,7 @@ class Run:
             return "first run in a fresh checkout, for one CPython"
         if self.pythons and not self.prepared and not self.plugins:
             return f"for {len(self.pythons)} more CPython{'s' if len(self.pythons) > 1 else ''}"
-        return "" if self.prepared or self.plugins or self.pythons else "once more, nothing has changed"
+        return "" if self.prepared or self.plugins or self.pythons else "repeated run, without changes"
 
 
 def running_s() -> float:

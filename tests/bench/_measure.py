@@ -1,4 +1,4 @@
-"""What the benchmarks share: contenders measured in turns, medians and p99, ratios within each round."""
+"""Shared by the benchmarks: contenders measured alternately, medians and p99, ratios within each round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Call = Callable[[], object]
 
 
 def about_this_machine() -> str:
-    """Return what figures depend on, in words."""
+    """Describe the processor, the kernel and the Python that the figures depend on."""
     model = "unknown processor"
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -37,8 +37,8 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def in_turns(contenders: dict[str, Call], rounds: int, calls: int) -> dict[str, list[list[float]]]:
-    """Time every call alone, in microseconds: each round gives every contender `calls` of them, in turn."""
+def alternate(contenders: dict[str, Call], rounds: int, calls: int) -> dict[str, list[list[float]]]:
+    """Time each call separately, in microseconds. In each round, one contender after the other makes `calls` calls."""
     for call in contenders.values():
         for _ in range(calls // 10 + 1):
             call()
@@ -56,9 +56,9 @@ def in_turns(contenders: dict[str, Call], rounds: int, calls: int) -> dict[str, 
 
 
 def show(timed: dict[str, list[list[float]]], reference: str, unit: str = "µs") -> None:
-    """Print median and p99 of all calls, and the median over rounds of the ratio to the reference of the same round."""
+    """Print the median and p99 of all calls, and the median over rounds of the ratio to the reference of that round."""
     width = max(map(len, timed))
-    print(f"{'':{width}}  {'median':>10} {'p99':>10}   ratio to {reference}, median of rounds (least … most)")
+    print(f"{'':{width}}  {'median':>10} {'p99':>10}   ratio to {reference}, median of rounds (min … max)")
     for name, rounds in timed.items():
         every = [value for times in rounds for value in times]
         ratios = sorted(

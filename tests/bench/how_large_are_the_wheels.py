@@ -1,4 +1,4 @@
-"""How large are the wheels in dist/, packed and unpacked, and what is largest in the core's?
+"""How large are the wheels in dist/, packed and unpacked, and what is the largest file in each?
 
 python tests/bench/how_large_are_the_wheels.py [FOLDER]
 """
@@ -16,7 +16,7 @@ def main() -> int:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     wheels = sorted(folder.glob("*.whl"))
     if not wheels:
-        print(f"not measured: {folder} has no wheels; ./ci/wheels makes them")
+        print(f"not measured: {folder} contains no wheels; build them with ./ci/wheels")
         return 0
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:

@@ -2,7 +2,8 @@
 
     python tests/bench/how_long_do_parsing_and_building_take.py
 
-Rounds in turns; every operation timed alone. The child of a sequence costs the difference of S of 100 and S of 1 by 99.
+Operations alternate in rounds and each is timed separately. The cost of a child of a sequence is the difference between
+S of 100 and S of 1, divided by 99.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import statistics
 import sys
 
 import hami
-from _measure import about_hami, about_this_machine, in_turns, show
+from _measure import about_hami, about_this_machine, alternate, show
 from hami import _core
 from hami._config import load
 
@@ -29,7 +30,7 @@ def main() -> int:
     many = hami.pipe("S[" + ",".join(["Identity"] * 100) + "]")
     one = hami.pipe("S[Identity]")
     request = {"data": 1}
-    timed = in_turns(
+    timed = alternate(
         {
             "parse and print the longest expression": lambda: _core.print_expression(LONGEST),
             "S of 1 Identity": lambda: one(request),

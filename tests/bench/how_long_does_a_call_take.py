@@ -2,8 +2,8 @@
 
     python tests/bench/how_long_does_a_call_take.py [ROUNDS] [CALLS]
 
-One Python thread calls, the machine otherwise idle. Every call is timed alone; reading the clock is measured as the
-contender "nothing".
+One Python thread calls, on an otherwise idle machine. Each call is timed separately. The contender "nothing" measures
+reading the clock.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import hami
-from _measure import about_hami, about_this_machine, in_turns, show
+from _measure import about_hami, about_this_machine, alternate, show
 
 
 class Echo(hami.Backend):
@@ -34,7 +34,7 @@ def echo(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def start_hand_off() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A thread that does the work of `echo`, asked the usual way."""
+    """Start a thread that runs `echo` for each request of a queue."""
     asked: queue.Queue[tuple[dict[str, Any], threading.Event]] = queue.Queue()
 
     def work() -> None:
@@ -66,15 +66,15 @@ def main() -> None:
             "Identity": lambda: identity({"data": 1}),
             "Identity, submit and result": lambda: identity.submit({"data": 1}).result(),
             "Python backend, caller's thread": lambda: here({"data": 1}),
-            "Python backend, thread of its own": lambda: worker({"data": 1}),
+            "Python backend, dedicated thread": lambda: worker({"data": 1}),
             "queue.Queue and Event": lambda: hand_off({"data": 1}),
         }
-        timed = in_turns(contenders, rounds, calls)
+        timed = alternate(contenders, rounds, calls)
     print(f"{about_this_machine()}; {about_hami()}; {rounds} rounds of {calls} calls each")
     show(timed, "a Python function")
     print()
-    worked = ("Python backend, thread of its own", "queue.Queue and Event")
-    show({name: timed[name] for name in worked}, "queue.Queue and Event")
+    handed_off = ("Python backend, dedicated thread", "queue.Queue and Event")
+    show({name: timed[name] for name in handed_off}, "queue.Queue and Event")
 
 
 if __name__ == "__main__":

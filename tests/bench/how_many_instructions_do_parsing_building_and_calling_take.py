@@ -1,10 +1,10 @@
-"""How many instructions do parsing, building and calling take, whatever else the machine does?
+"""How many instructions do parsing, building and calling take?
 
     python tests/bench/how_many_instructions_do_parsing_building_and_calling_take.py
 
-Needs valgrind. Each operation runs once in a process that does it LESS times and once in one that does it MORE times,
-both under callgrind; the difference divided by the difference of the times is the cost of one. Only the first figure
-depends on how Python itself was compiled: it counts the Python statement around the operation too.
+Needs valgrind. Two processes run under callgrind: one repeats the operation LESS times, the other MORE times. The cost
+of one operation is the difference of the instructions, divided by the difference of the repetitions. It includes the
+Python statement around the operation; only the first figure depends on how Python was compiled.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> int:
     if not shutil.which("valgrind"):
         print("not measured: valgrind is not installed (Debian, Ubuntu: apt install valgrind)")
         return 0
-    print(f"{about_this_machine()}; {about_hami()}; instructions of one, from runs of {LESS} and {MORE}")
+    print(f"{about_this_machine()}; {about_hami()}; instructions per operation, from runs of {LESS} and {MORE}")
     for name, work in OPERATIONS.items():
         one = (instructions(work, MORE) - instructions(work, LESS)) / (MORE - LESS)
         print(f"{name:50} {one:12,.0f}", flush=True)

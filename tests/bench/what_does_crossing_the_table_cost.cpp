@@ -1,10 +1,10 @@
-// What does a call of a native plugin cost over the same work inside the core: one request, one get, one set?
+// What does a call through the plugin ABI cost, compared with the same work in the core: one request, one get, one set?
 //
-//   what_does_crossing_the_table_cost PLUGIN.so NAME            times, in turns
-//   what_does_crossing_the_table_cost PLUGIN.so NAME CALLS core|native    for an instruction counter: nothing but the calls
+//   what_does_crossing_the_table_cost PLUGIN.so NAME            prints times; core and plugin alternate
+//   what_does_crossing_the_table_cost PLUGIN.so NAME CALLS core|native    for an instruction counter: only the calls
 //
-// NAME is a backend that adds `step` to `data`; the core's own is compiled in here. Both are called through Backend::forward,
-// as a node does it, with a batch of one request whose `result` is there already, as in every call but the first.
+// NAME is a backend that adds `step` to `data`; the same backend of the core is compiled into this program. Both are
+// called through Backend::forward, as a node does, with a batch of one request that already has a `result`.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -70,7 +70,7 @@ double median(std::vector<double> values) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3 && argc != 5) return std::fprintf(stderr, "usage: see the head of this file\n"), 2;
+  if (argc != 3 && argc != 5) return std::fprintf(stderr, "usage: see the header comment of this file\n"), 2;
   register_core();
   BackendClass own;
   own.name = "Add";
@@ -92,6 +92,6 @@ int main(int argc, char** argv) {
     native_ns.push_back(native->nanoseconds(kCalls));
     over.push_back(native_ns.back() - core_ns.back());
   }
-  std::printf("core %.1f ns, %s %.1f ns, more in the same round %.1f ns (medians of %d rounds of %d calls, in turns)\n",
+  std::printf("core %.1f ns, %s %.1f ns, difference in a round %.1f ns (medians of %d rounds of %d calls)\n",
               median(core_ns), argv[2], median(native_ns), median(over), kRounds, kCalls);
 }

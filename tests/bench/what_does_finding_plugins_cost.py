@@ -2,7 +2,8 @@
 
     python tests/bench/what_does_finding_plugins_cost.py
 
-Every figure is of fresh processes, in turns. The native library is compiled here by c++; without one it is left out.
+Every figure comes from new processes; the contenders alternate. The native library is compiled by c++; without a
+compiler it is not measured.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ STANDARD = ("import importlib.metadata as metadata", "metadata.entry_points(grou
 
 
 def site(folder: Path, others: int) -> Path:
-    """Lay out distributions that have nothing for us, with descriptions and scripts as most have, and a few that do."""
+    """Write distributions without plugins, with the usual description and scripts, and a few with plugins."""
     for number in range(others):
         info = write_metadata(folder, f"other-{number}", "1.0", {"console_scripts": {f"other{number}": "other:main"}})
         (info / "METADATA").write_text((info / "METADATA").read_text() + "\n" + "What it is for.\n" * 200)
@@ -47,7 +48,7 @@ def site(folder: Path, others: int) -> Path:
 
 def library(folder: Path) -> Path | None:
     if not shutil.which("c++"):
-        print("not measured: loading a native plugin; there is no c++ (Debian, Ubuntu: apt install g++)")
+        print("not measured: loading a native plugin; c++ is not installed (Debian, Ubuntu: apt install g++)")
         return None
     made = folder / "addone.so"
     command = ["c++", "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-o", made]
@@ -75,8 +76,8 @@ def main() -> int:
         contenders: dict[str, tuple[tuple[str, str], Path | None, tuple[str, ...]]] = {
             f"index, {OURS} plugins": (INDEX, none, ()),
             f"index, {OURS} plugins among {OTHERS} other distributions": (INDEX, many, ()),
-            "the same once more": (AGAIN, many, ()),
-            "importlib.metadata.entry_points there": (STANDARD, many, ()),
+            "the index again": (AGAIN, many, ()),
+            "importlib.metadata.entry_points, the same": (STANDARD, many, ()),
             f"import hami, {OURS} plugins": (IMPORT, none, ()),
             f"import hami, among {OTHERS}": (IMPORT, many, ()),
         }
@@ -90,10 +91,10 @@ def main() -> int:
         for _ in range(RUNS):
             for name, (code, path, arguments) in contenders.items():
                 timed[name].append(milliseconds(code, path, *arguments))
-    print(f"{about_this_machine()}; {about_hami()}; {RUNS} fresh processes each, in turns; milliseconds")
+    print(f"{about_this_machine()}; {about_hami()}; {RUNS} new processes each, alternating; milliseconds")
     for name, values in timed.items():
         median, p99 = percentile(values, 0.5), percentile(values, 0.99)
-        print(f"{name:55} least {min(values):8.3f}  median {median:8.3f}  p99 {p99:8.3f}")
+        print(f"{name:55} min {min(values):8.3f}  median {median:8.3f}  p99 {p99:8.3f}")
     return 0
 
 

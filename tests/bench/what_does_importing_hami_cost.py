@@ -1,10 +1,10 @@
-"""What does `import hami` cost over the bare interpreter, in time and memory, and what of it?
+"""What does `import hami` cost on top of the bare interpreter, in time and memory, and which modules take longest?
 
     python tests/bench/what_does_importing_hami_cost.py [ROUNDS]
 
-Every figure comes from fresh processes, started in turns. Time is measured inside the process, around the import, by
-the clock on the wall and by that of the processor, which minds other programs less; memory is what is resident after
-it, less what is resident in a bare interpreter.
+Every figure comes from new processes; the contenders alternate. Wall time and CPU time are measured inside the process,
+around the import; other programs affect CPU time less. Memory is the resident set after the import, minus that of a
+bare interpreter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONTENDERS = {
 
 
 def one(work: str) -> tuple[float, float, float, float]:
-    """Milliseconds inside, of these at work, megabytes resident, milliseconds of the whole process."""
+    """Return wall and CPU milliseconds around `work`, resident megabytes, and milliseconds of the whole process."""
     start = time.perf_counter_ns()
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(work=work)], capture_output=True, text=True, check=True
@@ -45,7 +45,7 @@ def one(work: str) -> tuple[float, float, float, float]:
 
 
 def most_expensive(count: int) -> list[tuple[float, str]]:
-    """Modules by the time they take themselves, without what they import: the least of five runs."""
+    """Return the slowest modules by their own import time, without their imports: the minimum of five runs."""
     program = [sys.executable, "-X", "importtime", "-c"]
     names: dict[str, list[float]] = {}
     for _ in range(5):
@@ -62,13 +62,13 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     measured: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in CONTENDERS}
     for work in CONTENDERS.values():
-        one(work)  # compiled files and the disk cache are there from now on
+        one(work)  # fills the bytecode and disk caches
     for _ in range(rounds):
         for name, work in CONTENDERS.items():
             measured[name].append(one(work))
-    print(f"{about_this_machine()}; {about_hami()}; {rounds} fresh processes each, in turns")
+    print(f"{about_this_machine()}; {about_hami()}; {rounds} new processes each, alternating")
     bare = statistics.median(resident for _, _, resident, _ in measured["bare interpreter"])
-    print(f"{'':36}  {'median':>9} {'p99':>9} {'processor':>10}  {'whole process':>13}  memory over {bare:.1f} MB")
+    print(f"{'':36}  {'median':>9} {'p99':>9} {'CPU':>10}  {'whole process':>13}  memory above {bare:.1f} MB")
     for name, values in measured.items():
         inside, busy, resident, whole = (list(column) for column in zip(*values, strict=True))
         print(
@@ -76,7 +76,7 @@ def main() -> None:
             f"  {statistics.median(busy):5.1f} ms"
             f"  {statistics.median(whole):10.1f} ms  {statistics.median(resident) - bare:.1f} MB"
         )
-    print("\nthe modules of `import hami` that take longest themselves (-X importtime, least of 5):")
+    print("\nthe modules of `import hami` that take longest themselves (-X importtime, minimum of 5):")
     for milliseconds, name in most_expensive(8):
         print(f"  {milliseconds:5.1f} ms  {name}")
 

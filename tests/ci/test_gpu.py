@@ -31,7 +31,7 @@ def run(gpu, code: str, limit: float = 60):
 
 def test_what_a_program_says_is_kept_and_shown(gpu, capsys):
     outcome = run(gpu, "print('RESULT {\"value\": 1}'); print('more'); raise SystemExit(3)")
-    assert (outcome.lines, outcome.code, outcome.ending) == (['RESULT {"value": 1}', "more"], 3, "ended with 3")
+    assert (outcome.lines, outcome.code, outcome.ending) == (['RESULT {"value": 1}', "more"], 3, "exited with 3")
     assert outcome.tagged("RESULT ") == [{"value": 1}]
     assert "more\n" in capsys.readouterr().out
 
@@ -39,7 +39,7 @@ def test_what_a_program_says_is_kept_and_shown(gpu, capsys):
 def test_a_program_that_does_not_end_is_ended(gpu):
     outcome = run(gpu, "import threading; print('so far'); threading.Event().wait()", limit=0.5)
     assert outcome.code is None
-    assert outcome.ending == "was ended, it took too long"
+    assert outcome.ending == "was stopped at its time limit"
 
 
 def test_the_report_has_what_was_measured_what_was_missed_and_what_is_missing(gpu, tmp_path):
@@ -56,16 +56,16 @@ def test_the_report_has_what_was_measured_what_was_missed_and_what_is_missing(gp
         },
         {"question": "c", "value": 20, "bound": "<= 16", "holds": False, "details": {}},
     ]
-    report.missing = ["`d` ended with 1"]
+    report.missing = ["`d` exited with 1"]
     report.write()
     text = report.path.read_text()
     for line in (
         "* GPU: H100",
         "* hami-torch: 3 passed",
-        "| a / b | 0.97 | >= 0.95 | holds |",
+        "| a / b | 0.97 | >= 0.95 | reached |",
         "| c | 20 | <= 16 | MISSED |",
         "* a / b: per s: a 9",
-        "* `d` ended with 1",
+        "* `d` exited with 1",
     ):
         assert line in text.splitlines()
 
@@ -73,8 +73,8 @@ def test_the_report_has_what_was_measured_what_was_missed_and_what_is_missing(gp
 @pytest.mark.parametrize(
     ("ends", "says"),
     [
-        ("raise SystemExit(3)", "`it` ended with 3; of it is above: 1"),
-        ("import threading; threading.Event().wait()", "`it` was ended, it took too long; of it is above: 1"),
+        ("raise SystemExit(3)", "`it` exited with 3; 1 results above"),
+        ("import threading; threading.Event().wait()", "`it` was stopped at its time limit; 1 results above"),
         ("", None),
     ],
 )
@@ -82,7 +82,7 @@ def test_a_measurement_that_printed_a_part_and_then_failed_is_not_complete(gpu, 
     result = {"question": "a / b", "value": 1.5, "bound": ">= 1.0", "holds": True, "details": {}}
     (tmp_path / "it.py").write_text(f"print('RESULT ' + {json.dumps(json.dumps(result))}, flush=True)\n{ends}\n")
     report = gpu.Report(tmp_path / "results.md")
-    gpu.measure("it", tmp_path, report, {}, limit=5 if says and "long" in says else 60)
+    gpu.measure("it", tmp_path, report, {}, limit=5 if says and "limit" in says else 60)
     assert report.measured == [result]
     assert report.missing == ([says] if says else [])
     assert report.good is (says is None)

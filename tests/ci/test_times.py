@@ -68,7 +68,7 @@ def test_run_that_made_everything_for_one_python_is_the_first(cache: Path) -> No
 
 
 def test_run_that_made_nothing_is_once_more(cache: Path) -> None:
-    assert kinds(cache, old=(CORE.format("cp312"), PLUGIN)) == ["once more, nothing has changed"]
+    assert kinds(cache, old=(CORE.format("cp312"), PLUGIN)) == ["repeated run, without changes"]
 
 
 def test_run_for_other_pythons_counts_these(cache: Path) -> None:
@@ -85,14 +85,14 @@ def test_run_that_made_something_else_is_none_of_these(cache: Path, name: str) -
 
 def test_the_last_run_of_a_kind_counts(cache: Path) -> None:
     kinds(cache)
-    first = times.recorded()["once more, nothing has changed"]
+    first = times.recorded()["repeated run, without changes"]
     kinds(cache)
-    last = times.recorded()["once more, nothing has changed"]
+    last = times.recorded()["repeated run, without changes"]
     assert last.seconds >= first.seconds > 0
     assert last.busy >= first.busy > 0
 
 
 def test_times_are_a_table() -> None:
-    text = audit_results.render_times({"`ci/wheels`, once more": "3 (2)"})
-    assert text.startswith("## Times\n\nSeconds, as the commands found them, on ")
-    assert text.endswith("| what | seconds |\n|---|---:|\n| `ci/wheels`, once more | 3 (2) |\n")
+    text = audit_results.render_times({"`ci/wheels`, repeated run": "3 (2)"})
+    assert text.startswith("## Times\n\nWall time in seconds on ")
+    assert text.endswith("| what | seconds |\n|---|---:|\n| `ci/wheels`, repeated run | 3 (2) |\n")

@@ -103,7 +103,7 @@ def measure(captured: Captured, best: int, rows: int) -> None:
         ratio(taken, "pipe", f"raw of {best}"),
         at_least=0.95,
         images_per_s=medians(taken),
-        of_raw_at_the_largest_batch_they_fill=round(ratio(taken, "pipe", f"raw of {filled}"), 4),
+        ratio_to_raw_at_the_largest_batch_that_the_callers_fill=round(ratio(taken, "pipe", f"raw of {filled}"), 4),
         pipe=f"{setting}, callers are {name}",
     )
 

@@ -39,7 +39,7 @@ def main() -> None:
         interleaved(measures, 2)  # a warm-up
         taken = interleaved(measures, 11)
     value = ratio(taken, "pipe", "by hand")
-    question = "JPEG bytes to ResNet-50 scores, one caller, p50 / that of the call by hand"
+    question = "JPEG bytes to ResNet-50 scores, one caller, p50 / p50 of the hand-written code"
     result(question, value, at_most=1.05, p50_in_us=medians(taken))
 
 

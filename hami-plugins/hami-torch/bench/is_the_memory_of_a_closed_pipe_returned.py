@@ -59,7 +59,7 @@ def main() -> None:
             seen.append(round(used(), 1))
             say(f"after {number + 1} more: {seen[-1]:.1f} MB")
     grown = used() - before
-    question = f"device memory that {CYCLES} cycles of load, run and close leave behind, in MB"
+    question = f"device memory left after {CYCLES} cycles of load, run and close, in MB"
     result(question, grown, at_most=16, MB_in_use=[round(before, 1), *seen])
 
 

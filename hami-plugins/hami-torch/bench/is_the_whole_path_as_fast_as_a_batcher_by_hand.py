@@ -94,7 +94,7 @@ def compare(kind: str, loops: dict[str, Loop]) -> None:
     taken = interleaved({name: partial(loops[name], SECONDS) for name in finalists})
     by_hand, pipe = (best(taken, side, 1)[0] for side in SIDES)
     result(
-        f"JPEG bytes to ResNet-50 scores, 64 callers ({kind}) / a batcher by hand, each at its best setting",
+        f"JPEG bytes to ResNet-50 scores, 64 callers ({kind}) / a hand-written batcher, each at its best setting",
         ratio(taken, pipe, by_hand),
         at_least=1.0,
         compared=f"{pipe} / {by_hand}",

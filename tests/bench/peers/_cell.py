@@ -1,4 +1,4 @@
-"""One contender at one work, in a process of its own: prints a JSON line for each number of callers.
+"""Measure one contender at one work in this process: print a JSON line for each number of callers.
 
 python _cell.py DATA WORK CONTENDER CALLERS,CALLERS,… SECONDS
 """
@@ -27,18 +27,18 @@ def load(work: Work, contender: str, callers: list[int], seconds: float) -> Any:
         return
     expected = _contenders.direct(work)(payloads[0])
     if (answer := call(payloads[0])) != expected:
-        raise SystemExit(f"the answer is {answer!r}, not {expected!r}")
+        raise SystemExit(f"the result is {answer!r}, expected {expected!r}")
     for count in callers:
         figures = _load.by_threads(call, payloads, count, seconds)
         if not figures["calls"]:
-            raise SystemExit(f"no call of {count} callers came to an end within {seconds} s")
+            raise SystemExit(f"no call of {count} callers finished within {seconds} s")
         if contender == "limit" and work.gains:
             figures["calls_per_s"] *= work.max_batch
         yield {"callers": count, **figures}
 
 
 def hops(backend: str, seconds: float) -> Any:
-    """What one more node costs: a chain of many against a node alone, in turns, by the median of single calls."""
+    """Yield the cost of one more node: a long and a short chain alternate; medians of single calls."""
     import statistics
     import time
 
@@ -63,14 +63,14 @@ def hops(backend: str, seconds: float) -> Any:
 
 
 def pipes(count: int) -> Any:
-    """Threads and memory that are left when as many pipes were opened, called and closed."""
+    """Yield the threads and the memory left after `count` pipes were opened, called and closed."""
     import hami
 
     def cycle() -> None:
         with hami.pipe({"backend": "BackgroundThread[Identity]", "instance_num": 2}) as pipe:
             pipe({"data": 1})
 
-    for _ in range(20):  # what is made once and kept
+    for _ in range(20):  # allocations that happen once and are kept
         cycle()
     threads, memory = _load.threads_now(), _load.rss_mb()
     for _ in range(count):
@@ -82,7 +82,7 @@ def main() -> None:
     data, name, contender, callers, seconds = sys.argv[1:]
     if name == "hop_inline":
         lines = hops("Identity", float(seconds))
-    elif name == "hop_handed_over":  # a thread that is woken on the same core starts soonest
+    elif name == "hop_handed_over":  # a thread wakes up fastest on the same core
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         lines = hops("BackgroundThread[Identity]", float(seconds))
     elif name == "pipes":
@@ -93,7 +93,7 @@ def main() -> None:
     for line in lines:
         print(json.dumps({"work": name, "contender": contender, **line}), flush=True)
     sys.stdout.flush()
-    os._exit(0)  # threads of contenders that know no end
+    os._exit(0)  # some contenders have threads that never end
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The contenders: each makes, for a work, what a caller calls with a payload and gets the answer from."""
+"""The contenders: each returns, for a work, the function that a caller calls with a payload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AsyncCall = Callable[[Any], Awaitable[Any]]
 
 
 def direct(work: Work) -> Call:
-    """Every caller does all of it itself: no scheduler, no bound."""
+    """Every caller does all of the work itself: no scheduler, no limit."""
     model = work.make_model()
     return lambda payload: model([work.prepare(payload)])[0]
 
@@ -31,7 +31,7 @@ def pool(work: Work) -> Call:
 
 
 def batcher(work: Work) -> Call:
-    """The usual hand-written one: a queue.Queue, a thread for each instance, an Event for each request."""
+    """A typical hand-written batcher: a queue.Queue, a thread for each instance, an Event for each request."""
     waiting: queue.Queue[tuple[Any, threading.Event, list[Any]]] = queue.Queue()
 
     def serve(model: Callable[[list[Any]], list[Any]]) -> None:
@@ -62,7 +62,7 @@ def batcher(work: Work) -> Call:
 
 
 def limit(work: Work) -> Call:
-    """What the machine can do at most: full batches in a tight loop, no requests. A call is a batch."""
+    """The maximum of the machine: full batches in a tight loop, without requests. A call is a batch."""
     model = work.make_model()
     if not work.gains:
         return direct(work)
@@ -94,7 +94,7 @@ def hami_pipe(work: Work) -> Any:
 
 
 def omniback(work: Work) -> Call:
-    """A Python backend that prepares and runs; its own Identity where HAMi runs its own."""
+    """A Python backend that prepares and runs; omniback's own Identity where HAMi runs its own."""
     import omniback as om
 
     class Modelled:
@@ -105,13 +105,13 @@ def omniback(work: Work) -> Call:
             return work.max_batch if work.gains else 1
 
         def forward(self, batch: list[Any]) -> None:
-            prepared = [work.prepare(as_it_came(item["data"])) for item in batch]
+            prepared = [work.prepare(as_numpy(item["data"])) for item in batch]
             for item, result in zip(batch, self._model(prepared), strict=True):
                 item["result"] = result
 
     om.register("Modelled", Modelled)
     own = "Identity" in work.node.get("backend", "")
-    # Without a wait it does not gather at all.
+    # Without a queue delay it does not batch.
     wait = 0 if own else max(2, int(work.wait * 1e3))
     backend = "Identity" if own else "Modelled"
     pipe = om.pipe({"node": {"backend": backend, "batching_timeout": wait, "instance_num": work.instances}})
@@ -124,8 +124,8 @@ def omniback(work: Work) -> Call:
     return call
 
 
-def as_it_came(data: Any) -> Any:
-    """Arrays reach a backend of omniback as tensors of its own."""
+def as_numpy(data: Any) -> Any:
+    """Convert the tensors that omniback passes to its backends."""
     import numpy as np
 
     return np.from_dlpack(data) if hasattr(data, "__dlpack__") else data

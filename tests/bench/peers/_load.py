@@ -1,4 +1,4 @@
-"""Closed loops: callers that ask again as soon as they are answered, and what that cost."""
+"""Closed loops: each caller sends its next request as soon as the last one completes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-WARM = 0.5  # seconds that do not count: batchers that learn have learned by then
+WARM = 0.5  # seconds of warm-up, in which adaptive batching finds its size
 
 
 def by_threads(call: Callable[[Any], Any], payloads: list[Any], callers: int, seconds: float) -> dict[str, float]:
@@ -44,7 +44,7 @@ AsyncCall = Callable[[Any], Awaitable[Any]]
 
 
 def by_tasks(call: AsyncCall, payloads: list[Any], callers: int, seconds: float) -> dict[str, float]:
-    """Each caller is a task of one asyncio loop. It looks at the clock itself: who is answered at once never waits."""
+    """Each caller is a task of one event loop. It reads the clock itself: a call that is done at once never yields."""
     clock = time.perf_counter_ns
 
     async def run(mine: list[int], turn: int, end: int) -> None:
@@ -68,7 +68,7 @@ def by_tasks(call: AsyncCall, payloads: list[Any], callers: int, seconds: float)
 
 
 class Measured:
-    """From its making until `end`: calls, their times, processor time; and what others took of the machine."""
+    """From construction until `end`: calls, their times, CPU time, and the CPU time of other programs."""
 
     def __init__(self, times: list[list[int]]) -> None:
         self._times = times
@@ -97,7 +97,7 @@ def at(ordered: list[int], share: float) -> float:
 
 
 def machine_seconds() -> float:
-    """Processor time of everybody since the machine started."""
+    """CPU time of all programs since the machine started."""
     with open("/proc/stat", encoding="ascii") as file:
         ticks = [int(word) for word in file.readline().split()[1:9]]
     idle = ticks[3] + ticks[4]

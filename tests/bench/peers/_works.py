@@ -1,4 +1,4 @@
-"""The works: what a request brings, what is done with it, and how HAMi is told to do it."""
+"""The works: the payload of a request, the model that runs on it, and the node of HAMi for it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ class Work:
     make_model: Callable[[], Model]
     payloads: Callable[[], list[Any]] = lambda: [b"x" * 64]
     prepare: Callable[[Any], Any] = lambda payload: payload
-    node: dict[str, Any] = field(default_factory=dict)  # HAMi's; of a Python backend around the model if it names none
+    node: dict[str, Any] = field(
+        default_factory=dict
+    )  # of HAMi; without a backend it is a Python backend around the model
     answer: Callable[[Any], Any] = lambda result: result  # from HAMi's `result`
     max_batch: int = 1
     instances: int = 1
-    wait: float = 0.0  # how long a hand-written batcher waits for company, in seconds
-    gains: bool = True  # from batches; else what the machine can do at most is measured one by one
+    wait: float = 0.0  # queue delay of the hand-written batcher, in seconds
+    gains: bool = True  # from batches; if not, the limit is measured with single requests
 
 
 JPEG_TO_BEST = "S[DecodeMat(color=rgb),ResizeMat(224,224),Mat2Tensor,NormalizeTensor,OnnxTensor,TopKTensor(5)]"
 
 
 def works(data: Path) -> dict[str, Work]:
-    # The same keys for a model that gains from batches and for one that does not; HAMi finds out.
+    # The same keys whether the model gains from batches or not: adaptive batching finds out.
     scheduling = {"max": 32, "batching_timeout": 0}
     return {
         "identity": Work(lambda: list, node={"backend": "Identity"}),
@@ -74,7 +76,7 @@ def works(data: Path) -> dict[str, Work]:
 
 
 def sleeper(once: float, each: float) -> Model:
-    """An accelerator that takes `once` for a batch and `each` for an item of it, and no processor."""
+    """A simulated accelerator: `once` seconds per batch plus `each` per item, without CPU time."""
 
     def run(inputs: list[Any]) -> list[Any]:
         time.sleep(once + each * len(inputs))
@@ -84,7 +86,7 @@ def sleeper(once: float, each: float) -> Model:
 
 
 def classifier(path: Path) -> Model:
-    """The five best classes of each input, by onnxruntime on one thread, as HAMi's node is told to use it."""
+    """The five best classes of each input, by onnxruntime on one thread, as in the node of HAMi."""
     import numpy as np
     import onnxruntime
 

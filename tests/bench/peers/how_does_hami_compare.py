@@ -3,9 +3,9 @@
     python tests/bench/peers/how_does_hami_compare.py DATA [--json FILE] [--rounds 5] [--seconds 1.2] [--minutes 12]
                                                            [--only WORK,…] [--contenders NAME,…]
 
-All contenders are measured in turns, each in a process of its own, over several rounds, so that they share what else
-happens on the machine. Prints a JSON line for each measurement (also to FILE) and then a table in Markdown: medians
-over the rounds, least and most; ratios are taken within a round. No round starts that would end after MINUTES.
+Contenders alternate over several rounds, each in a process of its own, so that other work on the machine affects all of
+them. Prints a JSON line for each measurement (also to FILE) and then a Markdown table: median, minimum and maximum over
+the rounds; ratios are taken within a round. No round starts that would end after MINUTES.
 """
 
 from __future__ import annotations
@@ -68,22 +68,22 @@ def measure(data: Path, cell: tuple[str, str, str], seconds: float) -> list[dict
         problem = " ".join(done.stderr.split())[-400:] if done.returncode else ""
         output = done.stdout
     except subprocess.TimeoutExpired as late:
-        problem, output = "it did not come to an end", (late.stdout or b"").decode()
+        problem, output = "timed out", (late.stdout or b"").decode()
     lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     if problem or not lines:
-        lines.append({"work": work, "contender": contender, "error": problem or "it said nothing"})
+        lines.append({"work": work, "contender": contender, "error": problem or "no output"})
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", type=Path, help="folder that make_models.py and make_images.py have filled")
+    parser.add_argument("data", type=Path, help="folder written by make_models.py and make_images.py")
     parser.add_argument("--json", type=Path, help="append every measurement to this file")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.2, help="of each measurement")
     parser.add_argument("--minutes", type=float, default=12)
-    parser.add_argument("--only", help="these works alone")
-    parser.add_argument("--contenders", help="these contenders alone")
+    parser.add_argument("--only", help="only these works")
+    parser.add_argument("--contenders", help="only these contenders")
     options = parser.parse_args()
 
     chosen = [

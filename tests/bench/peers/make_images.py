@@ -1,8 +1,8 @@
-"""Write the photographs of the work `jpeg`, from those that scikit-image and scikit-learn ship.
+"""Write the photographs of the work `jpeg`, from the photographs in scikit-image and scikit-learn.
 
     python tests/bench/peers/make_images.py DATA
 
-What ships as JPEG is taken as it is; the others are encoded at quality 90.
+Photographs that ship as JPEG are copied; the others are encoded at quality 90.
 """
 
 from __future__ import annotations

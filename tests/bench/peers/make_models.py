@@ -3,8 +3,8 @@
     python tests/bench/peers/make_models.py DATA
 
 cnn.onnx: the structure of MobileNetV2 at width 0.35, `input` N x 3 x 224 x 224. Batching gains nothing on a CPU.
-mlp.onnx: 26 million weights, `input` N x 1024. Reading them costs most, so batching pays, as it does on a GPU.
-Both give `scores` N x 1000; the weights are random, always the same, normalisation is folded into the convolutions.
+mlp.onnx: 26 million weights, `input` N x 1024. Reading them costs most, so batching pays, as on a GPU.
+Both return `scores` N x 1000. The weights are random with a fixed seed; normalisation is folded into the convolutions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-# Expansion, channels, how many, stride of the first: the table of the MobileNetV2 paper.
+# Expansion, channels, number of blocks, stride of the first block: the table of the MobileNetV2 paper.
 BLOCKS = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]
 WIDTH = 0.35
 
@@ -41,7 +41,7 @@ class Network:
         return name
 
     def random(self, *shape: int) -> str:
-        """Scaled so that values stay of one size through all layers."""
+        """Return random weights, scaled so that values keep their magnitude through all layers."""
         return self.constant(self._random.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:])))
 
     def convolution(self, x: str, taken: int, given: int, size: int = 1, stride: int = 1, groups: int = 1) -> str:
@@ -77,7 +77,7 @@ class Network:
 
 
 def scaled(channels: int) -> int:
-    """Multiples of 8, never less than nine tenths of what the width asks for."""
+    """Round to a multiple of 8, and never below nine tenths of the exact width."""
     wanted = channels * WIDTH
     rounded = max(8, int(wanted + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * wanted else rounded
