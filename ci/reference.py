@@ -1,12 +1,12 @@
-"""Writes what the code says of itself into the reference: the core's backends, and the contract with native plugins.
+"""Writes the generated parts of the reference: the backends of the core, and the quotes of hami/abi.h.
 
     python ci/reference.py            with a Python that has this tree's hami-core
     python ci/reference.py --check    change nothing; fail if a page is stale
 
-The pages are written by hand but for the parts between `<!-- registry NAME -->` or `<!-- abi.h NAME -->` and
-`<!-- end -->`. The first come from the class of a backend, so what is to be said of it is said in its `doc`, and of a
-parameter in its declaration; the second are the sections of hami/abi.h. What is new there needs these two lines where
-it belongs, and a backend an example below them.
+A generated part is between `<!-- registry NAME -->` or `<!-- abi.h NAME -->` and `<!-- end -->`; the rest of a page is
+written by hand. A registry part contains the `doc` of a backend class and the declarations of its parameters. An abi.h
+part contains one section of the header. A new backend or section needs these two lines at its place in the page, and a
+backend also needs an example below them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def core_backends() -> dict[str, BackendInfo]:
 
 def render(info: BackendInfo) -> str:
     written = " or ".join(f"`{name}{info.brackets}`" for name in (info.name, *(info.aliases or [])))
-    lines = [f"### {info.name}", "", f"{written} · thread `{info.thread}`{', quick' if info.quick else ''}"]
-    lines[-1] += f" · range: {info.range or 'any'}"
+    traits = f"`{info.thread}`{', non-blocking' if info.non_blocking else ''}"
+    lines = [f"### {info.name}", "", f"{written} · thread {traits} · range: {info.range or 'any'}"]
     lines += ["", info.doc or "", ""]
     if info.params:
         lines += ["| parameter | meaning |", "|---|---|"]
@@ -47,7 +47,7 @@ def backend_parts() -> dict[str, str]:
 
 
 def header_parts() -> dict[str, str]:
-    """Return each section of the header by its name, and each group of functions in the core's table."""
+    """Return the sections of the header and the groups of functions in the host table, by name."""
     declared, _, _ = HEADER.read_text("utf-8").rpartition("\n#ifdef __cplusplus\n}")
     _, *pieces = SECTION.split(declared)
     parts = {}
@@ -58,20 +58,20 @@ def header_parts() -> dict[str, str]:
     return parts
 
 
-PAGES = {REFERENCE / "backends.md": backend_parts, REFERENCE / "native-contract.md": header_parts}
+PAGES = {REFERENCE / "backends.md": backend_parts, REFERENCE / "plugin-abi.md": header_parts}
 
 
-def renewed(page: Path, parts: dict[str, str]) -> str:
-    """Return the page with every part as the code has it now; exit with what to do if one is missing."""
+def regenerated(page: Path, parts: dict[str, str]) -> str:
+    """Return the page with current parts. Exit with a message if a part is missing, unknown or duplicated."""
     text, shown = page.read_text("utf-8"), page.relative_to(ROOT)
     found = PART.findall(text)
     for name in parts.keys() - set(found):
-        lines = f"{parts[name].splitlines()[0]} and <!-- end -->"
-        raise SystemExit(f"{shown} lacks {name}: write {lines} where it belongs")
+        marker = parts[name].splitlines()[0]
+        raise SystemExit(f"{shown} has no part for {name}; add the lines {marker} and <!-- end -->")
     for name in found:
         if name not in parts or found.count(name) > 1:
-            what = "stands there twice" if name in parts else "is nothing that the code has"
-            raise SystemExit(f"{shown}: {name} {what}; take its part away")
+            reason = "occurs twice" if name in parts else "does not exist in the code"
+            raise SystemExit(f"{shown}: the part {name} {reason}; remove it")
     return PART.sub(lambda part: parts[part[1]], text)
 
 
@@ -81,7 +81,7 @@ def main() -> int:
     arguments = parser.parse_args()
     stale = []
     for page, parts in PAGES.items():
-        text = renewed(page, parts())
+        text = regenerated(page, parts())
         if text == page.read_text("utf-8"):
             continue
         if arguments.check:

@@ -1,7 +1,7 @@
 """An independent reading of the grammar of expressions, slow and plain, that the parser of the core must agree with.
 
-Written from the grammar and the rules of hami-core/docs/reference/expressions.md. Gives the same data as
-`hami._core.parse_tree`; raises Refused where the text is no expression.
+Written from the grammar and the rules of hami-core/docs/reference/expressions.md. Returns the same data as
+`hami._core.parse_tree`; raises Refused if the text is not an expression.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Arg = tuple[str, str, bool]
 
 
 class Refused(Exception):
-    """The text is no expression."""
+    """The text is not an expression."""
 
 
 def parse(text: str) -> Tree:
@@ -115,7 +115,7 @@ def a_word(reader: Reader) -> str:
 
 def whole(pattern: re.Pattern[str], word: str) -> str:
     if not pattern.fullmatch(word):
-        raise Refused(f"{word!r} is nothing that may stand here")
+        raise Refused(f"{word!r} is not allowed here")
     return word
 
 

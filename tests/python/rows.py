@@ -1,4 +1,4 @@
-"""What the tests of the language's tables share: ask a pipe once, be refused, and note what happens to backends."""
+"""Helpers of the test_language_rows tests: call a pipe once, expect an error, record what happens to backends."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def noting(*names: str, **attributes: Any) -> list[tuple[str, str]]:
 
 
 def happened(journal: list[tuple[str, str]], what: str) -> list[str]:
-    """Return the names of those to whom this happened, in order."""
+    """Return the names of the backends to which this happened, in order."""
     return [name for kind, name in journal if kind == what]
 
 

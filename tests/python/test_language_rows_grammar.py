@@ -1,4 +1,4 @@
-"""What the language says of expressions, parameters and sources, in its order: one test for each point."""
+"""Rules of expressions and parameters (reference/expressions.md) and of sources (reference/configuration.md)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_printing_is_canonical(text: str, printed: str) -> None:
 
 
 def test_there_are_no_comments_inside_an_expression() -> None:
-    """There are no comments inside an expression."""
+    """The language has no comments."""
     assert refused("S[Identity # here\n]").splitlines()[0] == 'unexpected "#"'
 
 
@@ -212,27 +212,6 @@ def test_a_duration_has_a_unit_and_python_sees_seconds() -> None:
             hami.pipe({"backend": "Waits", "wait": bare})
 
 
-def test_for_one_backend_the_first_match_wins() -> None:
-    """`X(key=v)` in the expression · `"X.key"` in the node · `key` in the node · `key` in `[global]` · the default."""
-    node: dict[str, Any] = {"backend": "S[Shows(x=call),Identity]", "Shows.x": "own", "x": "node"}
-    config: dict[str, Any] = {"n": node, "global": {"x": "global"}}
-    assert answer(config) == ("call", 0)
-    node["backend"] = "Shows"
-    assert answer(config) == ("own", 0)
-    del node["Shows.x"]
-    assert answer(config) == ("node", 0)
-    del node["x"]
-    assert answer(config) == ("global", 0)
-    del config["global"]
-    assert answer(config) == ("default", 0)
-
-
-def test_a_sub_table_holds_what_is_one_backends_own(tmp_path: Path) -> None:
-    """In TOML also a sub-table, `[node.X]`."""
-    (tmp_path / "p.toml").write_text('[n]\nbackend = "Shows"\nx = "node"\n[n.Shows]\nx = "own"\n')
-    assert answer(tmp_path / "p.toml") == ("own", 0)
-
-
 def test_a_parameter_of_a_generated_backend_reaches_every_backend_that_declares_it() -> None:
     """`Z(x=1)` on a generated backend reaches every backend of its body that declares x."""
     shown: list[tuple[str, str]] = []
@@ -301,6 +280,17 @@ def test_init_and_node_entrypoint_are_the_same_and_dag_entrypoint_is_for_several
     nodes: dict[str, Any] = {"a": {"backend": "AddOne"}, "dag_entrypoint": "S[node.a,node.a]"}
     assert answer({**nodes, "b": {"backend": "AddOne"}}, 1) == 3
     assert answer(nodes, 1) == 2
+
+
+def test_entrypoint_serves_several_nodes_without_a_dag_entrypoint() -> None:
+    """`dag_entrypoint`, else `entrypoint`; in `Forward` the name of a node alone means `node.<node>`."""
+    nodes = {"a": {"backend": "Shows(x=a)"}, "b": {"backend": "Shows(x=b)"}}
+    assert answer({**nodes, "entrypoint": "Forward[b]"}) == ("b", 0)
+    assert answer({**nodes, "entrypoint": "Forward[b]", "dag_entrypoint": "Forward[a]"}) == ("a", 0)
+
+
+def test_dag_entrypoint_is_ignored_with_one_node() -> None:
+    assert answer({"a": {"backend": "Shows(x=a)"}, "dag_entrypoint": "Forward[none]"}) == ("a", 0)
 
 
 def test_the_callers_config_is_never_modified() -> None:

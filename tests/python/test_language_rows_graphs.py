@@ -1,4 +1,4 @@
-"""What the language says of graphs of nodes: one test for each point."""
+"""Rules of graphs: reference/configuration.md, "Graphs"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One test for each row of the language's table of keys, in its order: what they make of the scheduling of a node."""
+"""Rules of the keys that schedule a node, in the order of reference/configuration.md, "Keys of a node"."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_max_of_a_container_is_that_of_its_narrowest_child() -> None:
 
 
 def test_batching_timeout_0_still_merges_what_waits() -> None:
-    """0 still merges whatever waits when an instance becomes free."""
+    """With 0, requests that wait when an instance becomes idle form one batch."""
     assert with_a_busy_instance({"backend": "TestGated"}, gated(max=8), [1, 2, 3]) == [[0], [1, 2, 3]]
 
 
@@ -89,7 +89,7 @@ def test_batching_timeout_a_lone_request_never_waits_while_an_instance_is_idle()
 
 
 def test_batching_timeout_is_how_long_several_wait_for_more() -> None:
-    """How long the oldest waiting request may wait for company."""
+    """The maximum time that a queued request is held so that others can join its batch."""
     sizes = sizing(max=4)
     begin = time.monotonic()
     assert answers({"backend": "Sizes", "batching_timeout": "20ms"}, 1, 2, 3) == [1, 2, 3]
@@ -99,7 +99,7 @@ def test_batching_timeout_is_how_long_several_wait_for_more() -> None:
 
 
 def test_batching_timeout_below_min_a_request_waits_for_company() -> None:
-    """Below `min` it waits … for company, and goes with it."""
+    """Below `min` a request waits for `batching_timeout`; others that arrive complete the batch."""
     sizes = sizing(max=2)
     config = {"backend": "Sizes", "min": 2, "batching_timeout": "1h"}
     with hami.pipe(config) as pipe:

@@ -1,4 +1,4 @@
-"""One test for each row of the language's table of names, in its order: from With to the utilities; and options."""
+"""Rules of the backends from With to the utilities, and of `options`: reference/backends.md."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_loop_condition_goes_on_while_again_is_true() -> None:
 
 
 def test_loop_condition_always_ends_with_the_last_result() -> None:
-    """Always ends: `count` and `time` both apply, the last result stands."""
+    """Always ends: `count` and `time` both apply; the last result is kept."""
     runs: list[int] = []
 
     def add(batch: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""One test for each row of the language's table of names, in its order: from Sequential to Identity and Pass."""
+"""Rules of the backends from Sequential to Identity and Pass, and of scheduling: reference/backends.md."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_sequential_a_request_without_result_has_failed_and_the_others_go_on() -
 
 
 def test_sequential_or_runs_on_requests_without_result_and_without_error() -> None:
-    """`(or)X` runs X only on requests that have no result and no error; before it a missing result is no failure."""
+    """`(or)X` runs X only on requests that have no result and no error; before it a missing result is allowed."""
     answering_odd()
     each(lambda number: number * 100, "Rescue", max=8)
     assert answers("S[Odd,(or)Rescue]", 1, 2, 3) == [1, 200, 3]
@@ -99,7 +99,7 @@ def test_di_takes_names_bound_by_an_enclosing_ioc() -> None:
 
 
 def test_proxy_stands_for_a_named_instance() -> None:
-    """`Proxy[instance]` stands for a named instance."""
+    """`Proxy[instance]` runs a named instance."""
     counting()
     config = {
         "backend": "Count",

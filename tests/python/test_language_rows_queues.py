@@ -1,4 +1,4 @@
-"""The row of the language's table of names about Queue, Send, Recv and Observer, part by part."""
+"""Rules of Queue, Send, Recv and Observer: reference/backends.md, "Queues of a pipe"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the language says of Python backends, requests, outcomes and types: one test for each point."""
+"""Rules of Python backends, requests, outcomes and types: reference/requests.md and reference/types.md."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_data_that_a_backend_cannot_take_is_a_data_type_error() -> None:
 
 
 def test_close_stops_intake_and_fails_what_it_cannot_finish() -> None:
-    """`close(timeout=10)` stops intake, fails what is queued (`PipeClosed`); who does not come back is reported."""
+    """`close(timeout=10)` stops intake, fails what is queued (`PipeClosed`) and names backends that do not return."""
     cls = gated()
     pipe = hami.pipe("TestGated")
     futures = [pipe.submit({"data": number}) for number in (1, 2)]

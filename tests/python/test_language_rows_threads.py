@@ -1,4 +1,4 @@
-"""What the language says of instances and threads: who runs a request, and that nothing waits without an end."""
+"""Rules of threads (reference/backends.md, "Traits") and of waits (reference/requests.md, "Nested calls")."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ SPACES = st.sampled_from(["", "", "", " ", "\n", "\t \r\n"])
 
 @st.composite
 def tokens(draw: st.DrawFn, depth: int = 3) -> list[str]:
-    """An expression as its tokens: white space may stand between any two."""
+    """An expression as its tokens: white space is allowed between any two."""
 
     def arguments() -> list[str]:
         found = ["("]
@@ -79,7 +79,7 @@ def expressions(draw: st.DrawFn) -> str:
     return "".join(draw(SPACES) + token for token in draw(tokens())) + draw(SPACES)
 
 
-# What stands in the way of a parser, where no valid text has it.
+# Pieces of text for places where no valid expression has them.
 ODDITIES = [
     *"()[]{},;=:'\"\\. \n\t-_0a",
     "::",

@@ -1,4 +1,4 @@
-"""The reference says of each core backend what its class says, and shows each at work."""
+"""The reference is complete: generated parts are current, and every backend and statistic has its place."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import hami
 import pytest
 from doc_blocks import ROOT, blocks_of
 from hami import _core
@@ -31,6 +32,24 @@ def test_each_backend_has_an_example_that_runs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CORE)
-def test_each_backend_and_each_parameter_is_told_in_words(name: str) -> None:
+def test_each_backend_and_each_parameter_is_described(name: str) -> None:
     assert re.match(r"[A-Z`].*\.$", CORE[name].doc.splitlines()[0])
     assert [param["name"] for param in CORE[name].params if not param["help"]] == []
+
+
+def statistics() -> set[str]:
+    with hami.pipe("Identity") as pipe:
+        return set(pipe.stats()["default"].as_dict())
+
+
+@pytest.mark.parametrize("page", ["statistics.md", "glossary.md"])
+def test_each_statistic_has_a_row(page: str) -> None:
+    text = (PAGE.parent / page).read_text("utf-8")
+    assert {name for name in statistics() if f"`{name}`" not in text} == set()
+
+
+@pytest.mark.parametrize("page", ["configuration.md", "glossary.md"])
+def test_each_key_of_a_node_has_a_row(page: str) -> None:
+    rows = re.findall(r"^\| \[?`(\w+)`", (PAGE.parent / page).read_text("utf-8"), re.MULTILINE)
+    scheduling = ("InstancesRegister", "Batching", "InstanceDispatcher")
+    assert {param["name"] for name in scheduling for param in CORE[name].params} - set(rows) == set()

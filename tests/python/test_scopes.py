@@ -1,4 +1,4 @@
-"""For one backend the value is, first match wins (LANGUAGE.md §1, Parameters)."""
+"""Where a parameter gets its value: reference/expressions.md, "Scopes" and "Types of parameters"."""
 
 from __future__ import annotations
 
@@ -68,6 +68,11 @@ def test_a_global_key_must_be_used_by_at_least_one_node() -> None:
     ]
 
 
+def test_a_key_of_one_backend_is_read_from_the_node_only() -> None:
+    problems = _core.check(load({"global": {"TestScopes.key": "x"}, "node": {"backend": "TestScopes"}}))
+    assert [str(problem).splitlines()[0] for problem in problems] == ['nothing uses the key "TestScopes.key"']
+
+
 def test_a_key_of_another_backend_of_the_node_is_not_used() -> None:
     problems = _core.check(load({"backend": "TestScopes", "Log.key": "x"}))
     assert [str(problem).splitlines()[0] for problem in problems] == ['nothing uses the key "Log.key"']
@@ -77,11 +82,6 @@ def test_keys_that_the_expression_overrides_are_no_mistakes() -> None:
     given = {"backend": "TestScopes(key=a)", "TestScopes.key": "b", "key": "c"}
     with hami.pipe(given) as pipe:
         assert pipe({"data": 0})["result"] == "a"
-
-
-@pytest.mark.parametrize("value", [4, "4", 4.0])
-def test_4_as_text_number_and_float_are_the_same_int(value: Any) -> None:
-    assert explained({"backend": "Identity", "max": value})["max"] == 4
 
 
 @pytest.mark.parametrize(
