@@ -8,6 +8,7 @@
   again) are checked to exist and to know the options used. A page that asks for a machine is run by tests/wheels.
 * `toml`: parsed, and given to `hami check`, but for a pyproject.toml.
 * `c`: a piece of hami/abi.h, as it stands there.
+* `mermaid`: a diagram of a known kind, with a plausible structure; it is not rendered.
 * `cpp`, `cmake`: files of a native plugin's project, which tests/abi builds and runs, or a program that tests/cpp runs.
 """
 
@@ -28,6 +29,7 @@ from doc_blocks import ROOT, Block, blocks_of
 from fake_site import tomllib, write_metadata
 
 _MARK = "\x1e"
+_MERMAID_BLOCKS = [[word] for word in ("subgraph", "loop", "alt", "opt", "par", "critical", "box", "rect")]
 _NAMES = re.compile(r"^name = \"(.*)\"$", re.MULTILINE)
 
 
@@ -54,6 +56,7 @@ class Document:
             "c": self._check_header,
             "cpp": self._check_native,
             "cmake": self._check_native,
+            "mermaid": self._check_diagram,
         }
         if block.language not in check:
             pytest.fail(f"{block.place}: no test knows what to do with a block of {block.language}")
@@ -179,6 +182,16 @@ class Document:
         page = f'DOCUMENT = "{block.document.name}"'
         assert "file" in block.directives, f"{block.place}: only whole files are built"
         assert page in (ROOT / "tests" / "abi" / "test_document.py").read_text("utf-8"), f"{block.place} is not built"
+
+    def _check_diagram(self, block: Block) -> None:
+        kind, *lines = block.text.splitlines()
+        assert re.fullmatch(r"flowchart (LR|TB|TD)|sequenceDiagram|stateDiagram-v2", kind), f"{block.place}: {kind}?"
+        opened = sum(line.endswith("{") or line.split()[:1] in _MERMAID_BLOCKS for line in lines)
+        closed = sum(line.strip() in ("end", "}") for line in lines)
+        assert opened == closed, f"{block.place}: a part of the diagram is not closed"
+        for line in lines:
+            pairs = "[]", "()", '""'
+            assert all(line.count(left) == line.count(right) for left, right in pairs), f"{block.place}: {line}"
 
     def _check_toml(self, block: Block) -> None:
         data = tomllib.loads(block.text)
