@@ -13,6 +13,7 @@ from doc_run import Document
 
 README = ROOT / "README.md"
 BLOCKS = blocks_of(README)
+PACKAGE_ROW = re.compile(r"^\| (?:`([\w-]+)`|\[`([\w-]+)`\]\(hami-plugins/\2/README\.md\)) \|", re.MULTILINE)
 
 
 def without_colour_profile(png: bytes) -> bytes:
@@ -49,7 +50,7 @@ def test_a_backend_takes_ten_lines() -> None:
 
 def test_the_table_of_packages_is_complete() -> None:
     plugins = {project.parent.name for project in ROOT.glob("hami-plugins/*/pyproject.toml")}
-    rows = re.findall(r"^\| (?:`([\w-]+)`|\[`([\w-]+)`\]\(hami-plugins/\2/README\.md\)) \|", README.read_text("utf-8"), re.M)
+    rows = PACKAGE_ROW.findall(README.read_text("utf-8"))
     assert sorted(core or plugin for core, plugin in rows) == sorted({"hami-core", *plugins})
 
 
