@@ -11,7 +11,6 @@ import pytest
 from doc_blocks import ROOT, Block, blocks_of
 from doc_links import broken_links, linked_files
 from doc_run import Document
-from hami import _core
 
 DOCS = ROOT / "hami-core" / "docs"
 START = DOCS / "index.md"
@@ -19,8 +18,6 @@ FOLDERS = {"tutorial", "howto", "reference", "explanation", "decisions"}
 PAGES = sorted(DOCS.rglob("*.md"))
 CONCEPTS = [page for page in PAGES if page.parent.name == "explanation"]
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-SCHEDULING = ("Batching", "InstanceDispatcher", "InstancesRegister")  # their parameters are keys of every node
-OF_THE_GRAPH = {"backend", "next", "map", "or", "filter", "node_entrypoint"}  # keys that no class declares
 
 
 def documented(*pages: str) -> set[str]:
@@ -92,8 +89,3 @@ def test_the_reference_has_a_row_for_each_public_name() -> None:
 def test_the_reference_has_a_row_for_each_method_of_a_pipe() -> None:
     methods = {name for name in vars(hami.Pipe) if not name.startswith("_")}
     assert methods - names(code for code in documented("requests.md") if "pipe." in code) == set()
-
-
-def test_the_reference_has_a_row_for_each_key_of_a_node() -> None:
-    declared = {param["name"] for known in _core.defined() if known.name in SCHEDULING for param in known.params}
-    assert (declared | OF_THE_GRAPH) - documented("configuration.md") == set()
