@@ -4,8 +4,8 @@
 * `text`: the complete output of the Python block before it.
 * `console`: each line that starts with `$ ` is run; the lines below it are its complete output. `hami` and `python` are
   those of the tests. Nothing is downloaded: the names after `pip install` must be packages of this repository, a folder
-  is installed by copying the package that its pyproject.toml describes, and the commands of `ci/` (which would run these
-  tests again) must exist and accept the options used. tests/wheels runs the pages with the directive `machine`.
+  is installed by copying the package that its pyproject.toml describes, and the commands of `ci/`, which would run
+  these tests again, must exist and accept the options used. tests/wheels runs the pages with the directive `machine`.
 * `toml`: parsed and passed to `hami check`, except for a pyproject.toml.
 * `c`: a verbatim part of hami/abi.h.
 * `mermaid`: a diagram of a known kind, with a plausible structure; it is not rendered.
