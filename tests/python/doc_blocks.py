@@ -1,13 +1,13 @@
-"""Takes a Markdown document apart into its code blocks, for the tests that run them.
+"""Splits a Markdown document into its code blocks, for the tests that run them.
 
-A comment right before a block says more about it; readers of the rendered page do not see it:
+A comment directly before a block is a directive, which the rendered page does not show:
 
-    <!-- file: shout.py -->      the block is written to that file; Python is then not run by itself
-    <!-- imports: shout.py -->   for TOML: what `hami check --import` gets
-    <!-- quotes: a.cpp -->       what stands in that file beside the document, whole
-    <!-- needs: hami_ocr -->     the module without which it is skipped
-    <!-- machine: fresh -->      tests/wheels runs this page's commands; from here on, on a system with nothing of ours
-    <!-- skip: reason -->        it cannot be run at all, and why
+    <!-- file: shout.py -->      the block is written to that file; a Python block then runs only when it is imported
+    <!-- imports: shout.py -->   for TOML: the arguments of `hami check --import`
+    <!-- quotes: a.cpp -->       the complete text of that file in the folder of the document
+    <!-- needs: hami_ocr -->     the block is skipped if this module is not installed
+    <!-- machine: fresh -->      tests/wheels runs the commands, from here on in a fresh system
+    <!-- skip: reason -->        the block never runs, for this reason
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DIRECTIVE = re.compile(r"<!-- (\w+): (.*) -->")
 
 
 class Block(NamedTuple):
-    """One fenced block: `line` is that of its opening fence, `text` ends with a line break."""
+    """One fenced block: `line` is the line of its opening fence, `text` ends with a line break."""
 
     document: Path
     line: int
@@ -53,7 +53,7 @@ def blocks_of(document: Path) -> list[Block]:
             opened = number, language
         elif opened is None:
             if directives and line.strip():
-                raise ValueError(f"{document}:{number}: the directive before this line belongs to no code block")
+                raise ValueError(f"{document}:{number}: the directive before this line does not belong to a code block")
         elif line == "```":
             text = "".join(f"{line}\n" for line in lines)
             blocks.append(Block(document, opened[0], opened[1], text, directives))

@@ -1,14 +1,15 @@
-"""Runs the code blocks of one Markdown document in a folder of its own, and tells for each block what came of it.
+"""Runs the code blocks of one Markdown document in a temporary folder and checks each block.
 
-* `python`: all blocks of a document, in order, are one program in a process of its own, warnings are errors.
-* `text`: what the Python or console block before it prints, whole.
-* `console`: each line that starts with `$ ` is run; lines below it are its whole output. `hami` and `python` are those
-  of the tests. Nothing is downloaded: `pip install` of names is checked against the packages of this repository, of a
-  folder is done by laying out what its pyproject.toml says, and the commands of `ci/` (which would run these tests
-  again) are checked to exist and to know the options used. A page that asks for a machine is run by tests/wheels.
-* `toml`: parsed, and given to `hami check`, but for a pyproject.toml.
-* `c`: a piece of hami/abi.h, as it stands there.
-* `cpp`, `cmake`: files of a native plugin's project, which tests/abi builds and runs, or a program that tests/cpp runs.
+* `python`: all blocks of a document, in order, are one program in a separate process. Warnings are errors.
+* `text`: the complete output of the Python block before it.
+* `console`: each line that starts with `$ ` is run; the lines below it are its complete output. `hami` and `python` are
+  those of the tests. Nothing is downloaded: the names after `pip install` must be packages of this repository, a folder
+  is installed by copying the package that its pyproject.toml describes, and the commands of `ci/`, which would run
+  these tests again, must exist and accept the options used. tests/wheels runs the pages with the directive `machine`.
+* `toml`: parsed and passed to `hami check`, except for a pyproject.toml.
+* `c`: a verbatim part of hami/abi.h.
+* `mermaid`: a diagram of a known kind, with a plausible structure; it is not rendered.
+* `cpp`, `cmake`: files of a native plugin, which tests/abi builds and runs, or a program that tests/cpp runs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from doc_blocks import ROOT, Block, blocks_of
 from fake_site import tomllib, write_metadata
 
 _MARK = "\x1e"
+_MERMAID_BLOCKS = [[word] for word in ("subgraph", "loop", "alt", "opt", "par", "critical", "box", "rect")]
 _NAMES = re.compile(r"^name = \"(.*)\"$", re.MULTILINE)
 
 
@@ -43,7 +45,7 @@ class Document:
         self._run_python()
 
     def check(self, block: Block) -> None:
-        """Fail or skip if the block is not what it says."""
+        """Fail if the block does not do what the document shows; skip it if it cannot run here."""
         for reason in filter(None, [block.directives.get("skip"), self._missing(block)]):
             pytest.skip(f"{block.place}: {reason}")
         check: dict[str, Callable[[Block], None]] = {
@@ -54,9 +56,10 @@ class Document:
             "c": self._check_header,
             "cpp": self._check_native,
             "cmake": self._check_native,
+            "mermaid": self._check_diagram,
         }
         if block.language not in check:
-            pytest.fail(f"{block.place}: no test knows what to do with a block of {block.language}")
+            pytest.fail(f"{block.place}: no test handles blocks of {block.language}")
         check[block.language](block)
 
     def _missing(self, block: Block) -> str | None:
@@ -100,7 +103,7 @@ class Document:
         )
 
     def _run_python(self) -> None:
-        """Run one program whose line numbers are those of the document."""
+        """Run the Python blocks as one program with the line numbers of the document."""
         program: list[str] = []
         blocks = [block for block in self.blocks if self._is_program(block)]
         for block in blocks:
@@ -124,7 +127,7 @@ class Document:
 
     def _check_python(self, block: Block) -> None:
         if name := block.directives.get("file"):
-            compile(block.text, name, "exec")  # it runs where it is imported
+            compile(block.text, name, "exec")  # it runs when it is imported
             return
         if self.failed_in == block.line:
             pytest.fail(f"{block.place} fails:\n{self.failure}", pytrace=False)
@@ -134,9 +137,9 @@ class Document:
     def _check_text(self, block: Block) -> None:
         source = next(other for other in reversed(self.blocks) if other.line < block.line and self._is_program(other))
         printed = self.printed.get(source.line, "")
-        if sys.version_info < (3, 11):  # exceptions have no notes yet: the place is part of the message
+        if sys.version_info < (3, 11):  # exceptions have no notes: the message contains the place
             printed = re.sub(r"^in (backend|node) .*\n", "", printed, flags=re.MULTILINE)
-        assert printed == block.text, f"{block.place}: what line {source.line} prints"
+        assert printed == block.text, f"{block.place}: the output of line {source.line} differs"
 
     def _check_console(self, block: Block) -> None:
         if any("machine" in other.directives for other in self.blocks):
@@ -162,15 +165,15 @@ class Document:
             start = [sys.executable, "-m", "hami"] if program == "hami" else [sys.executable]
             result = self._run(*start, *arguments)
             if output:
-                assert result.stdout == output, f"{block.place}: what `{command}` prints"
+                assert result.stdout == output, f"{block.place}: the output of `{command}` differs"
             else:
                 assert result.returncode == 0, f"{block.place}: `{command}` fails:\n{result.stdout}"
         else:
-            pytest.fail(f"{block.place}: no test knows how to run {program}")
+            pytest.fail(f"{block.place}: no test can run {program}")
 
     def _check_header(self, block: Block) -> None:
         header = (ROOT / "hami-core" / "include" / "hami" / "abi.h").read_text("utf-8")
-        assert block.text in header, f"{block.place}: hami/abi.h says something else"
+        assert block.text in header, f"{block.place}: hami/abi.h does not contain this text"
 
     def _check_native(self, block: Block) -> None:
         if quoted := block.directives.get("quotes"):
@@ -179,6 +182,16 @@ class Document:
         page = f'DOCUMENT = "{block.document.name}"'
         assert "file" in block.directives, f"{block.place}: only whole files are built"
         assert page in (ROOT / "tests" / "abi" / "test_document.py").read_text("utf-8"), f"{block.place} is not built"
+
+    def _check_diagram(self, block: Block) -> None:
+        kind, *lines = block.text.splitlines()
+        assert re.fullmatch(r"flowchart (LR|TB|TD)|sequenceDiagram|stateDiagram-v2", kind), f"{block.place}: {kind}?"
+        opened = sum(line.endswith("{") or line.split()[:1] in _MERMAID_BLOCKS for line in lines)
+        closed = sum(line.strip() in ("end", "}") for line in lines)
+        assert opened == closed, f"{block.place}: a part of the diagram is not closed"
+        for line in lines:
+            pairs = "[]", "()", '""'
+            assert all(line.count(left) == line.count(right) for left, right in pairs), f"{block.place}: {line}"
 
     def _check_toml(self, block: Block) -> None:
         data = tomllib.loads(block.text)
@@ -193,11 +206,11 @@ class Document:
 
 
 def _check_ci_command(block: Block, program: Path, arguments: list[str]) -> None:
-    assert os.access(program, os.X_OK), f"{block.place}: {program} is no command"
+    assert os.access(program, os.X_OK), f"{block.place}: {program} is not an executable file"
     text = program.read_text("utf-8")
     for argument in arguments:
         if argument.startswith("-"):
-            assert f'"{argument}"' in text, f"{block.place}: {program.name} knows no {argument}"
+            assert f'"{argument}"' in text, f"{block.place}: {program.name} has no option {argument}"
 
 
 def _check_pip(block: Block, arguments: list[str]) -> None:
@@ -205,4 +218,4 @@ def _check_pip(block: Block, arguments: list[str]) -> None:
     projects = [ROOT / "pyproject.toml", *ROOT.glob("hami-plugins/*/pyproject.toml")]
     ours = {_NAMES.search(project.read_text("utf-8"))[1] for project in projects}  # type: ignore[index]
     words = [word for word in arguments[1:] if word not in ("--find-links", "dist") and not word.startswith("./")]
-    assert set(words) <= ours, f"{block.place}: {sorted(set(words) - ours)} are no packages of this repository"
+    assert set(words) <= ours, f"{block.place}: {sorted(set(words) - ours)} are not packages of this repository"

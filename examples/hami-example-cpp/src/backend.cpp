@@ -1,4 +1,4 @@
-// HamiExampleCpp: adds `step` to an integer.
+// The backend HamiExampleCpp, which adds `step` to an integer.
 #include <hami/backend.hpp>
 
 class HamiExampleCpp : public hami::Backend {
@@ -7,7 +7,7 @@ class HamiExampleCpp : public hami::Backend {
     for (hami::Dict& item : batch) {
       try {
         item["result"] = item["data"].as_int() + step_;
-      } catch (const hami::Error& error) {  // of this request alone
+      } catch (const hami::Error& error) {  // fails this request; the others continue
         item.fail(error);
       }
     }

@@ -1,1 +1,1 @@
-"""HamiExampleCpp for HAMi."""
+"""A HAMi plugin with the backend HamiExampleCpp."""

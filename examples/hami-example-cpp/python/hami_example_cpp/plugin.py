@@ -1,4 +1,4 @@
-"""Tells hami-core which library has the backends."""
+"""Registers the library that contains the backends of this plugin."""
 
 from pathlib import Path
 

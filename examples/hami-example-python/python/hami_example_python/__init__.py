@@ -1,1 +1,1 @@
-"""HamiExamplePython for HAMi."""
+"""A HAMi plugin with the backend HamiExamplePython."""

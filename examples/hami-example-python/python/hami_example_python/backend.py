@@ -1,4 +1,4 @@
-"""HamiExamplePython: adds `step` to a number."""
+"""The backend HamiExamplePython, which adds `step` to a number."""
 
 import hami
 
@@ -12,5 +12,5 @@ class HamiExamplePython(hami.Backend):
         for item in batch:
             try:
                 item["result"] = item["data"] + self.step
-            except TypeError as error:  # of this request alone
+            except TypeError as error:  # fails this request; the others continue
                 item.fail(error)

@@ -1,4 +1,4 @@
-"""Tells hami-core which backends there are; each is imported when it is used."""
+"""Registers the backends of this plugin; HAMi imports each one when it is first used."""
 
 import pluggy
 
