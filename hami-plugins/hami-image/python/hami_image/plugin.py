@@ -1,4 +1,4 @@
-"""Names the backends of this package; each is imported, and OpenCV with it, only when a pipeline uses it."""
+"""Registers the backends of this package. A backend, and OpenCV with it, is imported when a pipeline first uses it."""
 
 from __future__ import annotations
 
