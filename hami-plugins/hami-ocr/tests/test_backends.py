@@ -209,7 +209,7 @@ def test_a_missing_model_is_named_and_nothing_is_downloaded(monkeypatch, tmp_pat
 def test_a_provider_that_is_not_installed_is_an_error():
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe({"backend": "DetectText", "provider": "gpu"})
-    assert 'DetectText: "gpu" is no execution provider of onnxruntime; there are cpu, cuda' in str(error.value)
+    assert 'DetectText: "gpu" is not an execution provider of onnxruntime; use one of cpu, cuda' in str(error.value)
 
 
 def test_rapidocr_is_not_told_to_be_quiet_for_good():

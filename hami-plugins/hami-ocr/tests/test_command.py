@@ -22,4 +22,4 @@ def test_the_command_refuses_a_file_that_is_no_page(tmp_path):
     text.write_text("no page")
     done = hami_run("ocr", str(text))
     assert done.returncode != 0
-    assert 'DecodeMat: "data" is not an image: 7 bytes that start with' in done.stderr
+    assert 'DecodeMat: "data" is not an image file: 7 bytes that start with' in done.stderr

@@ -90,7 +90,7 @@ def test_the_request_keeps_its_data(ocr, page_file):
         (
             b"no image at all",
             hami.RequestError,
-            "DecodeMat: \"data\" is not an image: 15 bytes that start with b'no image at '; "
+            "DecodeMat: \"data\" is not an image file: 15 bytes that start with b'no image at '; "
             "give the bytes of a JPEG, PNG, WebP, BMP, GIF or TIFF file",
         ),
         (7, hami.DataTypeError, "DecodeMat takes the bytes of an image file, as Path.read_bytes() gives, got int"),

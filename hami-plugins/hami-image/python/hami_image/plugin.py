@@ -1,4 +1,4 @@
-"""Registers the backends of this package. A backend, and OpenCV with it, is imported when a pipeline first uses it."""
+"""Registers the backends of this package. They, and OpenCV with them, are imported when a pipeline uses them."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _stage(kind: Any, name: str, owner: str, threads: int, provider: str, **sett
             f"{owner}: rapidocr {version('rapidocr')} was installed without its model {path.name} "
             f"(looked for {path}); nothing is downloaded at run time: pip install --force-reinstall rapidocr"
         )
-    section.session = open_session(path, threads=threads, provider=provider, owner=owner)
+    section.session = open_session(path, threads=threads, provider=provider, backend=owner)
     with _quietly():
         return kind(section)
 
