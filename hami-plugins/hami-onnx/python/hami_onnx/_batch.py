@@ -91,7 +91,8 @@ def _concatenate(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 def _bytes_of(array: NDArray[Any]) -> memoryview:
     """Return the bytes of a contiguous array without a copy."""
-    return array.reshape(-1).view(np.uint8).data
+    view: memoryview = array.reshape(-1).view(np.uint8).data
+    return view
 
 
 def _run_one_by_one(members: list[tuple[Any, Feed]], model: Model, backend: str) -> None:
