@@ -93,7 +93,7 @@ def test_a_file_with_16_bits_per_channel_is_decoded_to_uint8(run):
 def test_a_request_without_data_is_an_error(run):
     with pytest.raises(hami.RequestError) as error:
         run("DecodeMat", image=b"")
-    assert str(error.value).splitlines()[0].startswith('DecodeMat: the request has no "data"; its keys are [')
+    assert str(error.value).splitlines()[0].startswith('DecodeMat: the request has no key "data"; its keys are [')
 
 
 NOT_BYTES = 'DecodeMat: "data" must be the bytes of an image file, as Path.read_bytes() returns, got '

@@ -131,7 +131,7 @@ def test_a_missing_box_is_an_error(run, image):
     with pytest.raises(hami.RequestError) as error:
         run("CropMat", data=image)
     assert str(error.value).splitlines()[0] == (
-        'CropMat: there is no box; give [x1, y1, x2, y2] as the key "box" of the request or as a parameter'
+        'CropMat: no box was given; give [x1, y1, x2, y2] as the key "box" of the request or as a parameter'
     )
 
 

@@ -71,7 +71,7 @@ def test_empty_lines_and_lines_below_text_score_are_removed(run):
 @pytest.mark.parametrize("backend", ["DetectText", "CropLines", "OrientText", "RecognizeText", "GatherLines"])
 def test_a_request_without_data_is_an_error(run, backend):
     text = refused(run, hami.RequestError, backend, page=1)
-    assert text.startswith(f'{backend}: the request has no "data"; its keys are [')
+    assert text.startswith(f'{backend}: the request has no key "data"; its keys are [')
 
 
 @pytest.mark.parametrize(

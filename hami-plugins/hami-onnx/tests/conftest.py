@@ -75,7 +75,7 @@ def models(tmp_path):
             return save(tmp_path / "words.onnx", [node], {"x": port}, {"y": port})
 
         def constant(self) -> Path:
-            """y = [1, 2]; there are no inputs"""
+            """y = [1, 2]; the model has no inputs"""
             node = helper.make_node("Identity", ["table"], ["y"])
             return save(
                 tmp_path / "constant.onnx", [node], {}, {"y": (TensorProto.FLOAT, [2])}, {"table": np.float32([1, 2])}

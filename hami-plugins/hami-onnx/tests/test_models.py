@@ -27,7 +27,7 @@ def refused(**parameters) -> str:
 
 def test_the_error_for_a_missing_model_names_the_path(tmp_path):
     path = tmp_path / "none.onnx"
-    assert f'OnnxTensor: there is no model file "{path}" (looked for {path})' in refused(model=str(path))
+    assert f'OnnxTensor: model file "{path}" does not exist (looked for {path})' in refused(model=str(path))
 
 
 def test_a_directory_is_not_a_model(tmp_path):

@@ -110,7 +110,7 @@ def test_another_number_of_rows_is_refused_with_a_fixed_batch_size(pipe, models,
     requests = [{"data": np.ones((rows if i == 1 else 1, 2), np.float32)} for i in range(3)]
     with pytest.raises(hami.BatchError) as error:
         pipe(model=str(models.double(rows=3)), batching_timeout=1000)(requests)
-    expected = f"OnnxTensor: the model takes exactly 3 rows (its axis 0), this batch has {rows + 2}"
+    expected = f"OnnxTensor: the model takes batches of exactly 3 rows (axis 0), got {rows + 2}"
     assert [(index, str(reason)) for index, reason in error.value.errors] == [(i, expected) for i in range(3)]
 
 
@@ -169,7 +169,7 @@ def test_batched_true_is_refused_for_a_model_without_a_batch_axis(models):
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe({"backend": "OnnxTensor", "model": str(models.add_scalar()), "batched": True})
     assert (
-        'OnnxTensor: "batched" = true requires the same axis 0 in all inputs and outputs, '
+        "OnnxTensor: batched = true needs the same axis 0 in all inputs and outputs, "
         "got x float32 [?, 2], s float32 [], y float32 [?, 2]"
     ) in str(error.value)
 
@@ -208,7 +208,7 @@ def test_a_lossy_conversion_is_refused(pipe, models):
     with pytest.raises(hami.DataTypeError) as error:
         pipe(model=str(models.double()))({"data": np.array([[1.0, 2.0]])})
     assert message(error) == (
-        'OnnxTensor: input "x" takes float32, got float64, which does not convert without loss; '
+        'OnnxTensor: input "x" expects float32, got float64, which cannot be converted without loss; '
         "convert it with .astype('float32') if the loss is acceptable"
     )
 
@@ -218,7 +218,7 @@ def test_64_bit_integers_are_not_converted_to_floats(pipe, models, dtype):
     with pytest.raises(hami.DataTypeError) as error:
         pipe(model=str(models.double(kind=TensorProto.DOUBLE)))({"data": np.array([[2**53 + 1]], dtype)})
     assert message(error).startswith(
-        f'OnnxTensor: input "x" takes float64, got {np.dtype(dtype)}, which does not convert'
+        f'OnnxTensor: input "x" expects float64, got {np.dtype(dtype)}, which cannot be converted'
     )
 
 
@@ -240,7 +240,7 @@ def test_strings_are_accepted(pipe, models):
 def test_other_objects_are_not_converted_to_strings(pipe, models, data, types):
     with pytest.raises(hami.DataTypeError) as error:
         pipe(model=str(models.words()))({"data": data})
-    assert message(error) == f'OnnxTensor: input "x" takes str, got an array of {types}'
+    assert message(error) == f'OnnxTensor: input "x" expects str, got an array of {types}'
 
 
 def test_a_model_without_inputs_takes_an_empty_list(pipe, models):
@@ -294,15 +294,15 @@ def test_an_object_that_supports_dlpack_is_accepted(pipe, models):
         (
             np.zeros((1, 3), np.float32),
             hami.RequestError,
-            'OnnxTensor: input "x" takes float32 [?, 2], got float32 [1, 3]',
+            'OnnxTensor: input "x" expects float32 [?, 2], got float32 [1, 3]',
         ),
         (
             np.zeros((1, 1, 2), np.float32),
             hami.RequestError,
-            'OnnxTensor: input "x" takes float32 [?, 2], got float32 [1, 1, 2]',
+            'OnnxTensor: input "x" expects float32 [?, 2], got float32 [1, 1, 2]',
         ),
-        ([], hami.RequestError, "OnnxTensor: the inputs are ['x'], got a list of 0"),
-        ({"z": 1}, hami.RequestError, "OnnxTensor: the inputs are ['x'], got a dict of ['z']"),
+        ([], hami.RequestError, "OnnxTensor: the model has the inputs ['x'], got a list of length 0"),
+        ({"z": 1}, hami.RequestError, "OnnxTensor: the model has the inputs ['x'], got a dict with the keys ['z']"),
     ],
 )
 def test_data_that_does_not_match_the_inputs_is_refused(pipe, models, data, kind, text):
@@ -334,7 +334,7 @@ def test_a_request_size_other_than_the_number_of_rows_is_refused(pipe, models):
 def test_a_request_without_data_is_an_error(pipe, models):
     with pytest.raises(hami.RequestError) as error:
         pipe(model=str(models.double()))({"image": 1})
-    assert message(error).startswith('OnnxTensor: the request has no "data"; its keys are [')
+    assert message(error).startswith('OnnxTensor: the request has no key "data"; its keys are [')
 
 
 def test_the_next_request_succeeds_after_a_failed_request(pipe, models):

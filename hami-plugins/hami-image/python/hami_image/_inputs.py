@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 def data_of(item: Any, backend: str) -> Any:
     """Return the `data` of a request. Raises RequestError if the request has none."""
     if "data" not in item:
-        raise hami.RequestError(f'{backend}: the request has no "data"; its keys are {sorted(item.keys())}')
+        raise hami.RequestError(f'{backend}: the request has no key "data"; its keys are {sorted(item.keys())}')
     return item["data"]
 
 

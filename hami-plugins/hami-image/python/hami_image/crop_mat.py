@@ -47,7 +47,7 @@ class CropMat(ImageBackend):
             return _read_box(item["box"], hami.RequestError)
         if self._default_box is None:
             raise hami.RequestError(
-                'CropMat: there is no box; give [x1, y1, x2, y2] as the key "box" of the request or as a parameter'
+                'CropMat: no box was given; give [x1, y1, x2, y2] as the key "box" of the request or as a parameter'
             )
         return self._default_box
 

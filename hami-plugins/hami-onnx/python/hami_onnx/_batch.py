@@ -40,7 +40,7 @@ def _run_group(members: list[tuple[Any, Feed]], model: Model, backend: str, *, p
     rows = sum(feed.rows for _, feed in members)
     total = max(rows, model.fixed_rows) if model.fixed_rows and pad and rows else rows
     if model.fixed_rows and total != model.fixed_rows:
-        text = f"{backend}: the model takes exactly {model.fixed_rows} rows (its axis 0), this batch has {rows}"
+        text = f"{backend}: the model takes batches of exactly {model.fixed_rows} rows (axis 0), got {rows}"
         _fail(members, hami.RequestError(text), backend)
         return
     try:

@@ -17,7 +17,7 @@ def usable_cores() -> int:
 
 
 def _cores_of_quota(cores: int) -> int:
-    """Return the container's CPU quota in cores, rounded up, or `cores` if there is no readable quota."""
+    """Return the container's CPU quota in cores, rounded up, or `cores` if a quota cannot be read."""
     try:
         quota, period = _CGROUP_CPU_MAX.read_text().split()
         return cores if quota == "max" else math.ceil(int(quota) / int(period))

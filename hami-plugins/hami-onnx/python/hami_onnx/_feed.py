@@ -23,7 +23,7 @@ class Feed(NamedTuple):
 def read_feed(item: Any, model: Model, backend: str) -> Feed:
     """Read a request. Raises RequestError or DataTypeError if the model cannot run it."""
     if "data" not in item:
-        raise hami.RequestError(f'{backend}: the request has no "data"; its keys are {sorted(item.keys())}')
+        raise hami.RequestError(f'{backend}: the request has no key "data"; its keys are {sorted(item.keys())}')
     values = _values(item["data"], model, backend)
     arrays = [_array(value, spec, backend) for spec, value in zip(model.inputs, values, strict=True)]
     without_batch_axis = model.has_batch_axis and all(
@@ -53,11 +53,13 @@ def _values(data: Any, model: Model, backend: str) -> list[Any]:
     names = [spec.name for spec in model.inputs]
     if isinstance(data, Mapping):
         if set(data.keys()) != set(names):
-            raise hami.RequestError(f"{backend}: the inputs are {names}, got a dict of {list(data.keys())}")
+            raise hami.RequestError(
+                f"{backend}: the model has the inputs {names}, got a dict with the keys {list(data.keys())}"
+            )
         return [data[name] for name in names]
     if isinstance(data, (list, tuple)):
         if len(data) != len(names):
-            raise hami.RequestError(f"{backend}: the inputs are {names}, got a list of {len(data)}")
+            raise hami.RequestError(f"{backend}: the model has the inputs {names}, got a list of length {len(data)}")
         return list(data)
     if len(names) != 1:
         raise hami.DataTypeError(
@@ -87,8 +89,8 @@ def _array(value: Any, spec: TensorSpec, backend: str) -> NDArray[Any]:
         return np.asarray(array, order="C")
     if not _converts_without_loss(array.dtype, spec.dtype):
         raise hami.DataTypeError(
-            f'{backend}: input "{spec.name}" takes {spec.dtype}, got {array.dtype}, which does not convert without '
-            f"loss; convert it with .astype({spec.dtype.name!r}) if the loss is acceptable"
+            f'{backend}: input "{spec.name}" expects {spec.dtype}, got {array.dtype}, which cannot be converted '
+            f"without loss; convert it with .astype({spec.dtype.name!r}) if the loss is acceptable"
         )
     return array.astype(spec.dtype, order="C")
 
@@ -108,7 +110,7 @@ def _strings(array: NDArray[Any], spec: TensorSpec, backend: str) -> NDArray[np.
     others = {type(value).__name__ for value in strings.flat if not isinstance(value, str)}
     if others:
         raise hami.DataTypeError(
-            f'{backend}: input "{spec.name}" takes str, got an array of {", ".join(sorted(others))}'
+            f'{backend}: input "{spec.name}" expects str, got an array of {", ".join(sorted(others))}'
         )
     return strings
 
@@ -121,4 +123,4 @@ def _check_shape(array: NDArray[Any], spec: TensorSpec, model: Model, backend: s
         for axis, (size, expected) in enumerate(zip(array.shape, spec.shape, strict=True))
     )
     if not fits:
-        raise hami.RequestError(f'{backend}: input "{spec.name}" takes {spec}, got {array.dtype} {list(array.shape)}')
+        raise hami.RequestError(f'{backend}: input "{spec.name}" expects {spec}, got {array.dtype} {list(array.shape)}')

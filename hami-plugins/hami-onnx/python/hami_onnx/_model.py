@@ -53,7 +53,7 @@ class Model:
     Attributes:
         inputs, outputs: what the session takes and returns, in its order.
         has_batch_axis: whether axis 0 of all inputs and outputs is a batch.
-        fixed_rows: the size of the batch axis; None if it is dynamic or if there is no batch axis.
+        fixed_rows: the size of the batch axis; None if it is dynamic, and for a model without a batch axis.
     """
 
     def __init__(self, session: onnxruntime.InferenceSession, batched: bool | None, backend: str) -> None:
@@ -111,7 +111,7 @@ def _has_batch_axis(inputs: list[TensorSpec], outputs: list[TensorSpec], batched
         if batched:
             shown = ", ".join(f"{spec.name} {spec}" for spec in specs)
             raise hami.ConfigError(
-                f'{backend}: "batched" = true requires the same axis 0 in all inputs and outputs, got {shown}'
+                f"{backend}: batched = true needs the same axis 0 in all inputs and outputs, got {shown}"
             )
         return False
     return sizes != {None} or batched is True or _shares_batch_axis_name(specs)

@@ -25,7 +25,7 @@ def find_model_files(path: str) -> tuple[str, tuple[FileStamp, ...]]:
     """Return the path to open and the stamps of all files of the model.
 
     If `path` is a symbolic link, the external data may be next to the link or next to its target. The path to open is
-    the one that has all external data files next to it; the link is tried first.
+    the first of these two that has all external data files next to it.
     """
     model = _stamp(path)
     names = _external_data_names(model)

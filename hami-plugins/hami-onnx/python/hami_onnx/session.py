@@ -91,7 +91,7 @@ def _existing_file(model: str | os.PathLike[str], backend: str) -> str:
     if os.path.isdir(path):
         raise hami.ConfigError(f'{backend}: "model" must be the path of an ONNX file, but "{model}" is a directory')
     if not os.path.isfile(path):
-        raise hami.ConfigError(f'{backend}: there is no model file "{model}" (looked for {path})')
+        raise hami.ConfigError(f'{backend}: model file "{model}" does not exist (looked for {path})')
     return path
 
 
