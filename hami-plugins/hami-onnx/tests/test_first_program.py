@@ -81,7 +81,7 @@ def expected(model: Path, images: list[np.ndarray]) -> list[np.ndarray]:
     return [session.run(None, {"image": image})[0] for image in images]
 
 
-def call_from_threads(model: Path, images: list[Any], from_dlpack: Any) -> tuple[list[list[Any]], dict[str, Any]]:
+def call_from_threads(model: Path, images: list[Any], from_dlpack: Any) -> tuple[list[list[Any]], hami.NodeStats]:
     """Run the program. Returns the results of each thread and the statistics of the node."""
     config = {
         "instance_num": 2,
@@ -109,7 +109,7 @@ def call_from_threads(model: Path, images: list[Any], from_dlpack: Any) -> tuple
         pipe.close()
 
 
-def check(results: list[list[Any]], expected: list[np.ndarray], stats: dict[str, Any]) -> None:
+def check(results: list[list[Any]], expected: list[np.ndarray], stats: hami.NodeStats) -> None:
     # The scores are not trivial and differ between images.
     assert max(np.abs(scores).max() for scores in expected) > 0.1
     assert not np.allclose(expected[0], expected[1], rtol=1e-3, atol=1e-3)
@@ -117,8 +117,8 @@ def check(results: list[list[Any]], expected: list[np.ndarray], stats: dict[str,
         for result in thread_results:
             assert tuple(result.shape) == (1, 1000)
             np.testing.assert_allclose(np.asarray(result), scores, rtol=1e-3, atol=1e-4)
-    assert (stats["requests"], stats["failed"]) == (THREADS * CALLS, 0)
-    assert stats["items"] / stats["batches"] <= 4
+    assert (stats.submitted, stats.completed) == (THREADS * CALLS, THREADS * CALLS)
+    assert stats.batch_items / stats.batches <= 4
 
 
 def test_many_threads_get_correct_scores_for_numpy_arrays(
