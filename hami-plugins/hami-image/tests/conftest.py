@@ -1,4 +1,4 @@
-"""Fixtures: pictures of scikit-image, and one-backend pipes that are closed after the test."""
+"""Fixtures: test images, and pipes of one backend that are closed after the test."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ def page() -> bytes:
 
 
 @pytest.fixture
-def picture() -> np.ndarray:
-    """A BGR picture, 40 wide and 30 high, whose every pixel is known."""
+def image() -> np.ndarray:
+    """A BGR image, 40 pixels wide and 30 high, with known pixels."""
     rows, columns = np.mgrid[0:30, 0:40]
     return np.dstack([rows * 8, columns * 6, rows + columns]).astype(np.uint8)
 
 
 @pytest.fixture
 def run():
-    """run("Backend", data=…, other_request_keys=…, params={…}) -> the request afterwards."""
+    """run("Backend", {parameters}, data=…, other_key=…) builds a pipe, sends one request and returns it."""
     pipes = []
 
-    def call(backend: str, params: dict | None = None, **request):
+    def run(backend: str, params: dict | None = None, **request):
         pipe = hami.pipe({"backend": backend, **(params or {})})
         pipes.append(pipe)
         return pipe(request)
 
-    yield call
+    yield run
     for pipe in pipes:
         pipe.close()
 
 
 @pytest.fixture
-def encode(picture):
+def encode(image):
     def encode(extension: str, *flags: int) -> bytes:
-        done, data = cv2.imencode(extension, picture, flags)
+        done, data = cv2.imencode(extension, image, flags)
         assert done
         return data.tobytes()
 

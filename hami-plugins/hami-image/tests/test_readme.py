@@ -1,4 +1,4 @@
-"""The README's code runs as it is written there."""
+"""The code in the README runs as written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text(), re.DOTALL | re.MULTILINE)
 
 
-def test_the_example_prints_what_it_says(capsys):
+def test_the_example_prints_the_documented_output(capsys):
     (code,) = blocks("python")
     exec(compile(code, str(README), "exec"), {})
     assert capsys.readouterr().out == "(1, 3, 224, 224)\n"

@@ -1,4 +1,4 @@
-"""Fixtures: a scanned page, what rapidocr itself reads on a page, and one pipe `ocr` for all tests."""
+"""Fixtures: a scanned page, the text that rapidocr itself recognises, and one pipe `ocr` for all tests."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def ocr():
 
 
 @pytest.fixture(scope="session")
-def rapidocr_reads():
-    """rapidocr_reads(image) -> the lines as RapidOCR()(image) has them."""
+def rapidocr_lines():
+    """rapidocr_lines(image) returns the lines that RapidOCR()(image) recognises."""
     from rapidocr import RapidOCR
 
     engine = RapidOCR(params={"Global.log_level": "error"})
 
-    def read(image) -> list[dict]:
+    def lines(image) -> list[dict]:
         output = engine(image)
         if output.txts is None:
             return []
@@ -45,7 +45,7 @@ def rapidocr_reads():
             for text, score, box in zip(output.txts, output.scores, output.boxes, strict=True)
         ]
 
-    return read
+    return lines
 
 
 @pytest.fixture(scope="session")

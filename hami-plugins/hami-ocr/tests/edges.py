@@ -1,8 +1,9 @@
-"""Runs the tests with the oldest and the newest rapidocr of the range in pyproject.toml, each in a fresh environment.
+"""Runs the tests with the oldest and the newest supported rapidocr, each in a new virtual environment.
 
     python tests/edges.py --find-links DIST     # DIST: wheels of hami-core, hami-image, hami-onnx, hami-ocr
 
-Arguments are pip's, for where hami's own wheels come from. Exits with 0 if both edges pass.
+The range of versions is that of pyproject.toml. All arguments are passed to pip, to find the wheels of hami. The exit
+status is 0 if both edges pass.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ RANGE = re.compile(r'"rapidocr>=(?P<low>[0-9.]+),<(?P<high>[0-9.]+)"')
 
 
 def edges() -> dict[str, str]:
-    """Return what to ask pip for at each end."""
-    found = RANGE.search((HERE.parent / "pyproject.toml").read_text())
-    if found is None:
+    """Return the requirement for pip at each end of the range."""
+    match = RANGE.search((HERE.parent / "pyproject.toml").read_text())
+    if match is None:
         raise SystemExit("pyproject.toml has no dependency of the form rapidocr>=LOW,<HIGH")
-    low, high = found["low"], found["high"]
+    low, high = match["low"], match["high"]
     return {"oldest": f"rapidocr=={low}", "newest": f"rapidocr>={low},<{high}"}
 
 
 def passes(edge: str, requirement: str, pip_arguments: list[str], tested: dict[str, bool]) -> bool:
-    """Install and test one edge; `tested` has what came out by version, for both edges may be the same one."""
+    """Install and test one edge. `tested` holds the result of each version, in case both edges are the same one."""
     with tempfile.TemporaryDirectory(prefix="hami-ocr-edge-") as folder:
         venv.create(folder, with_pip=True)
         python = str(Path(folder) / "bin" / "python")
@@ -37,10 +38,10 @@ def passes(edge: str, requirement: str, pip_arguments: list[str], tested: dict[s
         if subprocess.run(install).returncode:
             print(f"{edge}: {requirement} cannot be installed", flush=True)
             return False
-        show = "from importlib.metadata import version; print(version('rapidocr'))"
-        used = subprocess.run([python, "-c", show], capture_output=True, text=True, check=True).stdout.strip()
+        print_version = "from importlib.metadata import version; print(version('rapidocr'))"
+        used = subprocess.run([python, "-c", print_version], capture_output=True, text=True, check=True).stdout.strip()
         if used in tested:
-            print(f"{edge}: is rapidocr {used}, tested already", flush=True)
+            print(f"{edge}: rapidocr {used} is already tested", flush=True)
         else:
             print(f"{edge}: testing with rapidocr {used}", flush=True)
             tested[used] = subprocess.run([python, "-m", "pytest", "-q", str(HERE)]).returncode == 0

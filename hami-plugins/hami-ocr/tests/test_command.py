@@ -1,4 +1,4 @@
-"""`hami run ocr page.png`, as a user types it."""
+"""The command `hami run ocr page.png`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def test_the_command_prints_the_lines_of_the_page(page_file):
     assert "histogram of grey values:" in done.stdout
 
 
-def test_the_command_refuses_a_file_that_is_no_page(tmp_path):
+def test_the_command_fails_for_a_file_that_is_not_an_image(tmp_path):
     text = tmp_path / "page.txt"
-    text.write_text("no page")
+    text.write_text("a text")
     done = hami_run("ocr", str(text))
     assert done.returncode != 0
-    assert 'DecodeMat: "data" is not an image: 7 bytes that start with' in done.stderr
+    assert 'DecodeMat: "data" is not an image file: 6 bytes that start with' in done.stderr

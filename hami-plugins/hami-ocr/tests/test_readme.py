@@ -1,4 +1,4 @@
-"""The README's code runs as it is written there."""
+"""The code in the README runs as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small ONNX models made on the spot, and one-backend pipes that are closed after the test."""
+"""Fixtures: small ONNX models, and pipes of one backend that are closed after the test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def save(path: Path, nodes, inputs, outputs, constants=None, opset=17) -> Path:
-    """Write a model; inputs and outputs are {name: (element type, shape)}."""
+    """Write a model file; inputs and outputs are {name: (element type, shape)}."""
     graph = helper.make_graph(
         nodes,
         "test",
@@ -42,40 +42,40 @@ def models(tmp_path):
             return save(tmp_path / "two.onnx", nodes, {"a": port, "b": port}, {"total": port, "rest": port})
 
         def add_scalar(self) -> Path:
-            """y = x + s; s is a number: there is no batch axis that all inputs share"""
+            """y = x + s; s is a scalar, so the inputs share no batch axis"""
             node = helper.make_node("Add", ["x", "s"], ["y"])
             port = (TensorProto.FLOAT, ["n", 2])
             return save(tmp_path / "scalar.onnx", [node], {"x": port, "s": (TensorProto.FLOAT, [])}, {"y": port})
 
         def products(self, columns, width) -> Path:
-            """y = the products of each row with each: its width is how many rows there are"""
-            turn = helper.make_node("Transpose", ["x"], ["t"])
+            """y = products of all pairs of rows; the width of y is the number of rows"""
+            transpose = helper.make_node("Transpose", ["x"], ["t"])
             node = helper.make_node("MatMul", ["x", "t"], ["y"])
             ports = {"x": (TensorProto.FLOAT, ["n", columns])}, {"y": (TensorProto.FLOAT, ["n", width])}
-            return save(tmp_path / "products.onnx", [turn, node], *ports)
+            return save(tmp_path / "products.onnx", [transpose, node], *ports)
 
         def pick(self, rows="n") -> Path:
-            """y = row `index` of a table of 3: an index of 3 makes the whole run fail"""
+            """y = row `index` of a table with 3 rows; an index of 3 fails the whole run"""
             node = helper.make_node("Gather", ["table", "index"], ["y"])
             table = {"table": np.arange(6, dtype=np.float32).reshape(3, 2)}
             ports = {"index": (TensorProto.INT64, [rows])}, {"y": (TensorProto.FLOAT, [rows, 2])}
             return save(tmp_path / "pick.onnx", [node], *ports, table)
 
-        def positives(self) -> Path:
-            """y = where x is not zero: as many rows as there are such, which no split can tell apart"""
+        def nonzero(self) -> Path:
+            """y = positions of the non-zero values of x; their number is independent of the rows of x"""
             node = helper.make_node("NonZero", ["x"], ["z"])
-            turn = helper.make_node("Transpose", ["z"], ["y"])
+            transpose = helper.make_node("Transpose", ["z"], ["y"])
             ports = {"x": (TensorProto.FLOAT, ["n", 2])}, {"y": (TensorProto.INT64, ["k", 2])}
-            return save(tmp_path / "nonzero.onnx", [node, turn], *ports)
+            return save(tmp_path / "nonzero.onnx", [node, transpose], *ports)
 
         def words(self) -> Path:
-            """y = x, strings"""
+            """y = x, of strings"""
             node = helper.make_node("Identity", ["x"], ["y"])
             port = (TensorProto.STRING, ["n"])
             return save(tmp_path / "words.onnx", [node], {"x": port}, {"y": port})
 
         def constant(self) -> Path:
-            """y = [1, 2]; nothing goes in"""
+            """y = [1, 2]; the model has no inputs"""
             node = helper.make_node("Identity", ["table"], ["y"])
             return save(
                 tmp_path / "constant.onnx", [node], {}, {"y": (TensorProto.FLOAT, [2])}, {"table": np.float32([1, 2])}
@@ -86,7 +86,7 @@ def models(tmp_path):
 
 @pytest.fixture
 def pipe():
-    """pipe(backend="OnnxTensor", …) -> an open pipe"""
+    """pipe(backend="OnnxTensor", …) returns an open pipe."""
     opened = []
 
     def make(backend="OnnxTensor", **config):
@@ -94,5 +94,5 @@ def pipe():
         return opened[-1]
 
     yield make
-    for each in opened:
-        each.close()
+    for pipe in opened:
+        pipe.close()

@@ -1,4 +1,4 @@
-"""The first program that users write: one flat config, one pipe, many threads that call it, an image classifier."""
+"""A typical first program: an image classifier with a flat configuration, one pipe and many calling threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import hami as tp
+import hami
 import numpy as np
 import onnxruntime
 import pytest
@@ -19,7 +19,7 @@ CALLS = 3  # of each thread
 
 
 class Network:
-    """Collects the nodes and random weights of a network, layer by layer."""
+    """Collects the nodes and random weights of a network."""
 
     def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
@@ -32,7 +32,7 @@ class Network:
         return name
 
     def weight(self, *shape: int) -> str:
-        """Random, and scaled so that values stay of one size through all layers."""
+        """Add random weights, scaled to keep the magnitude of the values through all layers."""
         name = f"weight{len(self.weights)}"
         scale = np.sqrt(2 / np.prod(shape[1:]))
         self.weights[name] = (self._random.standard_normal(shape) * scale).astype(np.float32)
@@ -43,16 +43,16 @@ class Network:
         return self.layer("Conv", x, weight, kernel_shape=[size, size], strides=[stride, stride], pads=pads)
 
     def residual(self, x: str, channels: tuple[int, int], stride: int) -> str:
-        """Two convolutions, and the way around them, with a convolution of its own where the shape changes."""
+        """Two convolutions and a shortcut, which has its own convolution if the shape changes."""
         inner = self.layer("Relu", self.convolution(x, channels, 3, stride))
         inner = self.convolution(inner, (channels[1], channels[1]), 3, 1)
-        around = x if stride == 1 else self.convolution(x, channels, 1, stride)
-        return self.layer("Relu", self.layer("Add", inner, around))
+        shortcut = x if stride == 1 else self.convolution(x, channels, 1, stride)
+        return self.layer("Relu", self.layer("Add", inner, shortcut))
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The structure of ResNet-18 with random weights, its normalisation folded into the convolutions."""
+    """ResNet-18 with random weights; the normalisation is folded into the convolutions."""
     net = Network()
     x = net.layer("Relu", net.convolution("image", (3, 64), 7, 2))
     x = net.layer("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -76,13 +76,13 @@ def images() -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def expected(model: Path, images: list[np.ndarray]) -> list[np.ndarray]:
-    """What onnxruntime says by itself, image by image."""
+    """The scores that onnxruntime computes directly, image by image."""
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     return [session.run(None, {"image": image})[0] for image in images]
 
 
-def call_from_threads(model: Path, images: list[Any], from_dlpack: Any) -> tuple[list[list[Any]], dict[str, Any]]:
-    """Run the program; give each thread's results and the counts of the node."""
+def call_from_threads(model: Path, images: list[Any], from_dlpack: Any) -> tuple[list[list[Any]], hami.NodeStats]:
+    """Run the program. Returns the results of each thread and the statistics of the node."""
     config = {
         "instance_num": 2,
         "batching_timeout": 5,
@@ -90,46 +90,49 @@ def call_from_threads(model: Path, images: list[Any], from_dlpack: Any) -> tuple
         "model": str(model),
         "max": 4,
     }
-    models = tp.pipe(config)
-    together = threading.Barrier(THREADS)
+    pipe = hami.pipe(config)
+    barrier = threading.Barrier(THREADS)
 
     def run(image: Any) -> list[Any]:
-        together.wait()
+        barrier.wait()
         results = []
         for _ in range(CALLS):
-            input = {"data": image}
-            models(input)
-            results.append(from_dlpack(input["result"]))
+            request = {"data": image}
+            pipe(request)
+            results.append(from_dlpack(request["result"]))
         return results
 
     try:
         with ThreadPoolExecutor(THREADS) as threads:
-            return list(threads.map(run, images)), models.stats()["default"]
+            return list(threads.map(run, images)), pipe.stats()["default"]
     finally:
-        models.close()
+        pipe.close()
 
 
-def check(results: list[list[Any]], expected: list[np.ndarray], counts: dict[str, Any]) -> None:
-    assert (
-        max(np.abs(scores).max() for scores in expected) > 0.1
-    )  # the network says something, and of each image its own
+def check(results: list[list[Any]], expected: list[np.ndarray], stats: hami.NodeStats) -> None:
+    # The scores are not trivial and differ between images.
+    assert max(np.abs(scores).max() for scores in expected) > 0.1
     assert not np.allclose(expected[0], expected[1], rtol=1e-3, atol=1e-3)
-    for of_thread, scores in zip(results, expected, strict=True):
-        for result in of_thread:
+    for thread_results, scores in zip(results, expected, strict=True):
+        for result in thread_results:
             assert tuple(result.shape) == (1, 1000)
             np.testing.assert_allclose(np.asarray(result), scores, rtol=1e-3, atol=1e-4)
-    assert (counts["requests"], counts["failed"]) == (THREADS * CALLS, 0)
-    assert counts["items"] / counts["batches"] <= 4
+    assert (stats.submitted, stats.completed) == (THREADS * CALLS, THREADS * CALLS)
+    assert stats.batch_items / stats.batches <= 4
 
 
-def test_with_numpy(model: Path, images: list[np.ndarray], expected: list[np.ndarray]) -> None:
-    results, counts = call_from_threads(model, images, np.from_dlpack)
-    check(results, expected, counts)
+def test_many_threads_get_correct_scores_for_numpy_arrays(
+    model: Path, images: list[np.ndarray], expected: list[np.ndarray]
+) -> None:
+    results, stats = call_from_threads(model, images, np.from_dlpack)
+    check(results, expected, stats)
 
 
-def test_with_torch(model: Path, images: list[np.ndarray], expected: list[np.ndarray]) -> None:
-    torch = pytest.importorskip("torch", reason="this is the program as it is written with torch")
+def test_many_threads_get_correct_scores_for_torch_tensors(
+    model: Path, images: list[np.ndarray], expected: list[np.ndarray]
+) -> None:
+    torch = pytest.importorskip("torch", reason="needs torch")
     tensors = [torch.from_numpy(image) for image in images]
-    results, counts = call_from_threads(model, tensors, torch.from_dlpack)
-    assert all(isinstance(result, torch.Tensor) for of_thread in results for result in of_thread)
-    check(results, expected, counts)
+    results, stats = call_from_threads(model, tensors, torch.from_dlpack)
+    assert all(isinstance(result, torch.Tensor) for thread_results in results for result in thread_results)
+    check(results, expected, stats)

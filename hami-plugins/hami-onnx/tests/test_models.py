@@ -1,4 +1,4 @@
-"""Opening a model: files that are none, providers that are not there, threads, and sessions shared and freed."""
+"""Opening models: invalid files, missing providers, threads, and sessions that are shared and freed."""
 
 from __future__ import annotations
 
@@ -13,32 +13,38 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from hami_onnx import _threads, session
-from hami_onnx._files import path_and_stamps
+from hami_onnx import _cores, session
+from hami_onnx._model_files import find_model_files
 from hami_onnx.session import open_session
 
 
 def refused(**parameters) -> str:
+    """Return the text of the ConfigError that OnnxTensor raises with these parameters."""
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe({"backend": "OnnxTensor", **parameters})
     return str(error.value)
 
 
-def test_a_model_that_does_not_exist_is_named(tmp_path):
+def test_the_error_for_a_missing_model_names_the_path(tmp_path):
     path = tmp_path / "none.onnx"
-    assert f'OnnxTensor: there is no model file "{path}" (looked for {path})' in refused(model=str(path))
+    assert f'OnnxTensor: model file "{path}" does not exist (looked for {path})' in refused(model=str(path))
 
 
-def test_a_folder_is_no_model(tmp_path):
-    assert f'OnnxTensor: "model" is the path of an ONNX file, "{tmp_path}" is a folder' in refused(model=str(tmp_path))
+def test_a_directory_is_not_a_model(tmp_path):
+    assert f'OnnxTensor: "model" must be the path of an ONNX file, but "{tmp_path}" is a directory' in refused(
+        model=str(tmp_path)
+    )
 
 
-def test_a_path_that_no_file_can_have_is_refused():
-    assert "OnnxTensor: \"model\" is the path of an ONNX file, 'a\\x00b.onnx' holds a NUL" in refused(model="a\0b.onnx")
+def test_a_path_with_a_nul_character_is_refused():
+    assert (
+        "OnnxTensor: \"model\" must be the path of an ONNX file, but 'a\\x00b.onnx' contains a NUL character"
+        in refused(model="a\0b.onnx")
+    )
 
 
 @pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
-def test_a_truncated_model_is_named_with_its_size(models, part):
+def test_the_error_for_a_truncated_model_names_the_path_and_the_size(models, part):
     path = models.double()
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * part)])
@@ -46,8 +52,8 @@ def test_a_truncated_model_is_named_with_its_size(models, part):
     assert f'OnnxTensor: "{path}" ({path.stat().st_size} bytes) is truncated or is not an ONNX model: ' in text
 
 
-@pytest.mark.parametrize(("content", "reason"), [(b"no model", "Protobuf parsing failed."), (b"", "the file is empty")])
-def test_a_file_that_is_no_model_is_named_with_the_reason(tmp_path, content, reason):
+@pytest.mark.parametrize(("content", "reason"), [(b"text", "Protobuf parsing failed."), (b"", "the file is empty")])
+def test_the_error_for_a_file_of_another_format_states_the_reason(tmp_path, content, reason):
     path = tmp_path / "text.onnx"
     path.write_bytes(content)
     assert f'OnnxTensor: "{path}" ({len(content)} bytes) is truncated or is not an ONNX model: {reason}' in refused(
@@ -55,7 +61,7 @@ def test_a_file_that_is_no_model_is_named_with_the_reason(tmp_path, content, rea
     )
 
 
-def test_a_model_that_onnxruntime_cannot_run_says_why(tmp_path):
+def test_the_error_for_an_unsupported_operator_names_it(tmp_path):
     from conftest import save
     from onnx import TensorProto, helper
 
@@ -67,70 +73,70 @@ def test_a_model_that_onnxruntime_cannot_run_says_why(tmp_path):
 
 
 @pytest.mark.parametrize("kinds", ["FLOAT BFLOAT16", "BFLOAT16 FLOAT", "FLOAT FLOAT8E5M2", "FLOAT8E5M2 FLOAT"])
-def test_a_type_that_numpy_does_not_have_is_told_when_the_model_is_opened(tmp_path, kinds):
+def test_a_type_that_numpy_does_not_support_is_refused_when_the_model_is_opened(tmp_path, kinds):
     from conftest import save
     from onnx import TensorProto, helper
 
-    taken, given = (getattr(TensorProto, kind) for kind in kinds.split())
-    cast = helper.make_node("Cast", ["x"], ["y"], to=given)
-    path = save(tmp_path / "cast.onnx", [cast], {"x": (taken, ["n"])}, {"y": (given, ["n"])}, opset=19)
-    name, kind = ("y", kinds.split()[1]) if taken == TensorProto.FLOAT else ("x", kinds.split()[0])
+    input_type, output_type = (getattr(TensorProto, kind) for kind in kinds.split())
+    cast = helper.make_node("Cast", ["x"], ["y"], to=output_type)
+    path = save(tmp_path / "cast.onnx", [cast], {"x": (input_type, ["n"])}, {"y": (output_type, ["n"])}, opset=19)
+    name, kind = ("y", kinds.split()[1]) if input_type == TensorProto.FLOAT else ("x", kinds.split()[0])
     assert (
-        f'OnnxTensor: "{name}" of the model is tensor({kind.lower()}), which NumPy does not have; '
-        "give the model float32 there, with a Cast behind its inputs or before its outputs"
+        f'OnnxTensor: "{name}" of the model has the type tensor({kind.lower()}), which NumPy does not support; '
+        "change it to float32 in the model, with a Cast after the input or before the output"
     ) in refused(model=str(path))
 
 
 @pytest.mark.skipif("CUDAExecutionProvider" in onnxruntime.get_available_providers(), reason="CUDA is installed here")
 @pytest.mark.parametrize("name", ["cuda", "CUDA", "CUDAExecutionProvider"])
-def test_a_provider_that_is_not_installed_is_never_replaced_by_the_cpu(models, name):
+def test_a_missing_provider_is_an_error_and_never_replaced_by_the_cpu(models, name):
     text = refused(model=str(models.double()), provider=name)
     assert (
         f'OnnxTensor: provider "{name}" (CUDAExecutionProvider) is not in the installed onnxruntime '
         f"{onnxruntime.__version__}, which has "
     ) in text
-    assert "cpu; use one of these, or: pip uninstall onnxruntime && pip install onnxruntime-gpu" in text
+    assert "cpu; use one of these, or run: pip uninstall onnxruntime && pip install onnxruntime-gpu" in text
 
 
-def test_a_provider_that_does_not_exist_is_named(models):
-    assert 'OnnxTensor: "gpu" is no execution provider of onnxruntime; there are cpu, cuda, ' in refused(
+def test_the_error_for_an_unknown_provider_names_the_known_ones(models):
+    assert 'OnnxTensor: "gpu" is not an execution provider of onnxruntime; use one of cpu, cuda, ' in refused(
         model=str(models.double()), provider="gpu"
     )
 
 
-def test_a_provider_that_onnxruntime_gave_up_is_an_error(models, monkeypatch):
-    """onnxruntime drops a provider whose libraries are missing and goes on with the CPU: seen in get_providers()."""
-    monkeypatch.setattr(session, "full_name", lambda provider, owner: "CUDAExecutionProvider")
+def test_a_provider_that_onnxruntime_replaced_is_an_error(models, monkeypatch):
+    """If libraries of a provider are missing, onnxruntime continues with the CPU; only get_providers() shows it."""
+    monkeypatch.setattr(session, "full_name", lambda provider, backend: "CUDAExecutionProvider")
     opened = onnxruntime.InferenceSession(str(models.double()), providers=["CPUExecutionProvider"])
     monkeypatch.setattr(session.onnxruntime, "InferenceSession", lambda *args, **options: opened)
     with pytest.raises(hami.ConfigError) as error:
-        open_session(models.double(), provider="cuda", owner="OnnxTensor")
+        open_session(models.double(), provider="cuda", backend="OnnxTensor")
     assert str(error.value) == (
         f'OnnxTensor: provider CUDAExecutionProvider could not be started for "{models.double()}", onnxruntime fell '
-        "back to CPUExecutionProvider; its log above says what is missing (driver or libraries of the device)"
+        "back to CPUExecutionProvider; see its log above for the missing driver or library"
     )
 
 
-def test_provider_names_are_short_or_full(models):
+def test_a_provider_is_accepted_by_its_short_or_full_name(models):
     for name in ("cpu", " CPU ", "CPUExecutionProvider"):
         with hami.pipe({"backend": "OnnxTensor", "model": str(models.double()), "provider": name}) as pipe:
             assert pipe({"data": np.ones((1, 2), np.float32)})["result"].tolist() == [[2, 2]]
 
 
-def test_provider_options_are_key_and_value(models):
+def test_a_provider_option_without_a_value_is_refused(models):
     text = refused(model=str(models.double()), provider_options=["device_id"])
-    assert "OnnxTensor: \"provider_options\" are written key=value, got 'device_id'" in text
+    assert "OnnxTensor: \"provider_options\" must be written as key=value, got 'device_id'" in text
 
 
 @pytest.mark.parametrize("threads", [-1, 4097, 1_000_000])
-def test_a_number_of_threads_that_no_machine_has_is_refused(models, threads):
+def test_an_invalid_number_of_threads_is_refused(models, threads):
     text = refused(model=str(models.double()), threads=threads)
-    assert f'OnnxTensor: "threads" is 0 (all cores this process may use) to 4096, got {threads}' in text
+    assert f'OnnxTensor: "threads" must be from 0 (all cores that this process may use) to 4096, got {threads}' in text
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_fork_opens_a_session_of_its_own(models):
-    """The threads of the parent's sessions are not in the child, nor is a thread that opens a model just now."""
+def test_a_forked_child_opens_its_own_session(models):
+    """The child has neither the threads of the parent's sessions nor the thread that holds the lock at the fork."""
     path = models.double()
     opened = open_session(path)
     with session._lock:
@@ -142,18 +148,18 @@ def test_a_fork_opens_a_session_of_its_own(models):
     assert open_session(path) is opened
 
 
-def test_a_model_opened_twice_is_one_session(models):
+def test_a_model_that_is_opened_twice_has_one_session(models):
     path = models.double()
     assert open_session(path) is open_session(str(path))
     assert open_session(path, threads=1) is not open_session(path, threads=2)
 
 
-def test_a_model_that_was_written_anew_is_opened_anew(models):
+def test_a_changed_model_file_gets_a_new_session(models):
     first = open_session(models.double())
     assert open_session(models.double(width=17)) is not first
 
 
-def test_closing_the_pipe_frees_the_session(models):
+def test_closing_the_last_pipe_frees_the_session(models):
     path = models.double()
     pipe = hami.pipe({"backend": "OnnxTensor", "model": str(path), "instance_num": 2})
     pipe({"data": np.ones((1, 2), np.float32)})
@@ -165,8 +171,8 @@ def test_closing_the_pipe_frees_the_session(models):
     assert session() is None
 
 
-def test_threads_are_what_the_process_may_use(models, monkeypatch, tmp_path):
-    monkeypatch.setattr(_threads.os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+def test_usable_cores_respects_affinity_and_the_container_quota(models, monkeypatch, tmp_path):
+    monkeypatch.setattr(_cores.os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
     for text, cores in [
         ("max 100000\n", 16),
         ("250000 100000\n", 3),
@@ -175,19 +181,19 @@ def test_threads_are_what_the_process_may_use(models, monkeypatch, tmp_path):
     ]:
         quota = tmp_path / "cpu.max"
         quota.write_text(text)
-        monkeypatch.setattr(_threads, "_QUOTA", quota)
-        assert _threads.usable_cores() == cores
-    monkeypatch.setattr(_threads, "_QUOTA", tmp_path / "absent")
-    assert _threads.usable_cores() == 16
+        monkeypatch.setattr(_cores, "_CGROUP_CPU_MAX", quota)
+        assert _cores.usable_cores() == cores
+    monkeypatch.setattr(_cores, "_CGROUP_CPU_MAX", tmp_path / "absent")
+    assert _cores.usable_cores() == 16
 
 
-def test_threads_reach_the_session(models):
+def test_the_session_has_the_configured_number_of_threads(models):
     assert open_session(models.double(), threads=3).get_session_options().intra_op_num_threads == 3
-    assert open_session(models.double()).get_session_options().intra_op_num_threads == _threads.usable_cores()
+    assert open_session(models.double()).get_session_options().intra_op_num_threads == _cores.usable_cores()
 
 
-def with_weights_outside(folder, factor, name="weights.bin"):
-    """y = x times `factor`, which lies in a file beside the model."""
+def model_with_external_data(folder, factor, name="weights.bin"):
+    """y = x times `factor`, which is stored in a file next to the model."""
     from conftest import save as write
     from onnx import TensorProto, helper, load, save
 
@@ -201,48 +207,48 @@ def with_weights_outside(folder, factor, name="weights.bin"):
     return path
 
 
-def answer(model) -> list[list[float]]:
+def run(model) -> list[list[float]]:
     with hami.pipe({"backend": "OnnxTensor", "model": str(model)}) as pipe:
         return pipe({"data": np.ones((1, 2), np.float32)})["result"].tolist()
 
 
-def test_a_model_of_links_finds_its_weights_beside_the_link(tmp_path):
-    path = with_weights_outside(tmp_path / "blobs", 3)
+def test_external_data_is_found_next_to_a_link_to_the_model(tmp_path):
+    path = model_with_external_data(tmp_path / "blobs", 3)
     links = tmp_path / "links"
     links.mkdir()
     for file, blob in ((path, "aaa"), (path.with_name("weights.bin"), "bbb")):
         (links / file.name).symlink_to(file.rename(file.with_name(blob)))
-    assert answer(links / "model.onnx") == [[3, 3]]
+    assert run(links / "model.onnx") == [[3, 3]]
 
 
-def test_a_link_to_a_model_finds_the_weights_beside_the_model(tmp_path):
+def test_external_data_is_found_next_to_the_target_of_a_link(tmp_path):
     link = tmp_path / "latest.onnx"
-    link.symlink_to(with_weights_outside(tmp_path / "v3", 3))
-    assert answer(link) == [[3, 3]]
+    link.symlink_to(model_with_external_data(tmp_path / "v3", 3))
+    assert run(link) == [[3, 3]]
     assert open_session(link) is open_session(tmp_path / "v3" / "model.onnx")
 
 
 @pytest.mark.parametrize("name", ["weights.bin", "w" * 200])
-def test_weights_that_were_replaced_are_read_anew(tmp_path, name):
-    path = with_weights_outside(tmp_path, 3, name)
+def test_replaced_external_data_is_loaded_again(tmp_path, name):
+    path = model_with_external_data(tmp_path, 3, name)
     opened = open_session(path)
-    assert answer(path) == [[3, 3]]
+    assert run(path) == [[3, 3]]
     assert open_session(path) is opened
-    other = with_weights_outside(tmp_path / "other", 5, name)
+    other = model_with_external_data(tmp_path / "other", 5, name)
     other.with_name(name).replace(path.with_name(name))
-    assert answer(path) == [[5, 5]]
+    assert run(path) == [[5, 5]]
 
 
-def test_weights_are_found_wherever_the_model_names_them(tmp_path):
+def test_external_data_names_are_found_at_block_boundaries(tmp_path):
     pair = b"\n\x08location\x12\x05w.bin"
     model = tmp_path / "model"
     (tmp_path / "w.bin").touch()
     for start in (2**20 - 12, 2**20 - len(pair), 2**20 + 5):
         model.write_bytes(b"0" * start + pair)
-        assert [stamp.path for stamp in path_and_stamps(str(model))[1]] == [str(model), str(tmp_path / "w.bin")]
+        assert [stamp.path for stamp in find_model_files(str(model))[1]] == [str(model), str(tmp_path / "w.bin")]
 
 
-def test_names_that_are_no_text_are_told_with_the_file(models):
+def test_the_error_for_a_name_that_is_not_utf8_names_the_file(models):
     path = models.double()
     path.write_bytes(path.read_bytes().replace(b"\x0a\x01x", b"\x0a\x01\xff"))
     assert f"cannot load \"{path}\" ({path.stat().st_size} bytes): 'utf-8' codec can't decode byte 0xff" in refused(
@@ -250,11 +256,11 @@ def test_names_that_are_no_text_are_told_with_the_file(models):
     )
 
 
-def test_a_file_that_may_not_be_read_is_told_so(models, monkeypatch):
+def test_a_file_without_read_permission_is_an_error(models, monkeypatch):
     path = models.double()
 
     def denied(file):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), file)
 
-    monkeypatch.setattr(session, "path_and_stamps", denied)
+    monkeypatch.setattr(session, "find_model_files", denied)
     assert f'OnnxTensor: "{path}" cannot be read: Permission denied' in refused(model=str(path))

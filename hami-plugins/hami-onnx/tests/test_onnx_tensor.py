@@ -1,4 +1,4 @@
-"""OnnxTensor: batches along axis 0, several inputs and outputs, shapes, types, and failures that stay alone."""
+"""OnnxTensor: batches along axis 0, several inputs and outputs, shapes, types, and failures of single requests."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def message(error) -> str:
     return str(error.value).splitlines()[0]
 
 
-def test_runs_a_model(pipe, models):
+def test_a_model_runs_and_does_not_change_the_data(pipe, models):
     request = {"data": floats([1, 2], [3, 4])}
     result = pipe(model=str(models.double()))(request)["result"]
     assert result.tolist() == [[2, 4], [6, 8]]
     assert request["data"].tolist() == [[1, 2], [3, 4]]
 
 
-def test_requests_gathered_into_one_run_get_their_own_rows(pipe, models):
+def test_requests_of_one_batch_get_their_own_rows(pipe, models):
     requests = [{"data": floats([i, i])} for i in range(7)]
     requests.append({"data": floats([50, 50], [60, 60]), "request_size": 2})
     pipe(model=str(models.double()), max=16)(requests)
@@ -31,13 +31,13 @@ def test_requests_gathered_into_one_run_get_their_own_rows(pipe, models):
     assert requests[7]["result"].tolist() == [[100, 100], [120, 120]]
 
 
-def test_data_without_the_batch_axis_is_one_row_and_so_is_its_result(pipe, models):
+def test_data_without_the_batch_axis_has_a_result_without_it(pipe, models):
     requests = [{"data": floats(1, 2)}, {"data": floats([3, 4])}, {"data": floats(5, 6)}]
     pipe(model=str(models.double()), max=8)(requests)
     assert [request["result"].tolist() for request in requests] == [[2, 4], [[6, 8]], [10, 12]]
 
 
-def test_different_shapes_in_one_batch_do_not_disturb_each_other(pipe, models):
+def test_requests_with_different_shapes_can_share_a_batch(pipe, models):
     requests = [{"data": np.full((1, width), width, np.float32)} for width in (3, 5, 3, 4, 5)]
     pipe(model=str(models.double()), max=8)(requests)
     assert [request["result"].tolist() for request in requests] == [[[2.0 * w] * w] for w in (3, 5, 3, 4, 5)]
@@ -51,12 +51,12 @@ def test_different_shapes_in_one_batch_do_not_disturb_each_other(pipe, models):
         (floats([3, 4]), floats([1, 1])),
     ],
 )
-def test_several_inputs_come_by_name_or_in_order_and_outputs_by_name(pipe, models, data):
+def test_inputs_are_given_by_name_or_in_order_and_outputs_are_returned_by_name(pipe, models, data):
     result = pipe(model=str(models.sum_and_difference()))({"data": data})["result"]
     assert {name: value.tolist() for name, value in result.items()} == {"total": [[4, 5]], "rest": [[2, 3]]}
 
 
-def test_several_inputs_are_gathered_and_split_too(pipe, models):
+def test_several_inputs_and_outputs_are_batched(pipe, models):
     requests = [{"data": {"a": floats([i, 1]), "b": floats([1, i])}} for i in range(5)]
     pipe(model=str(models.sum_and_difference()), max=8)(requests)
     for i, request in enumerate(requests):
@@ -64,7 +64,7 @@ def test_several_inputs_are_gathered_and_split_too(pipe, models):
         assert request["result"]["rest"].tolist() == [[i - 1, 1 - i]]
 
 
-def test_a_fixed_batch_axis_takes_exactly_its_rows(pipe, models):
+def test_a_model_with_a_fixed_batch_size_takes_exactly_its_rows(pipe, models):
     fixed = pipe(model=str(models.double(rows=3)), batching_timeout=1000)
     requests = [{"data": floats([i, i])} for i in range(3)]
     fixed(requests)
@@ -74,7 +74,7 @@ def test_a_fixed_batch_axis_takes_exactly_its_rows(pipe, models):
 
 
 def outcomes(pipe, requests):
-    """The result of each request, or the kind of error it got."""
+    """Return the result of each request, or the type of its error."""
     errors = {}
     try:
         pipe(requests)
@@ -83,7 +83,7 @@ def outcomes(pipe, requests):
     return [type(errors[i]) if i in errors else request["result"].tolist() for i, request in enumerate(requests)]
 
 
-def test_a_fixed_batch_axis_answers_the_neighbours_of_a_bad_request(pipe, models):
+def test_a_bad_request_does_not_fail_its_batch_with_a_fixed_batch_size(pipe, models):
     fixed = pipe(model=str(models.double(rows=3, width=2)), batching_timeout=1000)
     requests = [{"data": floats([i, i])} for i in range(6)]
     requests[1] = {"data": "text"}
@@ -93,35 +93,35 @@ def test_a_fixed_batch_axis_answers_the_neighbours_of_a_bad_request(pipe, models
     assert outcomes(fixed, requests) == expected
 
 
-def test_a_fixed_batch_axis_runs_each_shape_by_itself(pipe, models):
+def test_different_shapes_run_separately_with_a_fixed_batch_size(pipe, models):
     fixed = pipe(model=str(models.double(rows=4)), batching_timeout=1000)
     requests = [{"data": np.full((1, width), width, np.float32)} for width in (3, 4, 3, 5)]
     assert outcomes(fixed, requests) == [[[2.0 * w] * w] for w in (3, 4, 3, 5)]
 
 
-def test_a_fixed_batch_axis_runs_each_alone_where_one_makes_the_run_fail(pipe, models):
+def test_requests_are_retried_alone_after_a_failed_run_with_a_fixed_batch_size(pipe, models):
     fixed = pipe(model=str(models.pick(rows=3)), batching_timeout=1000)
     requests = [{"data": np.array([index])} for index in (0, 3, 2)]
     assert outcomes(fixed, requests) == [[[0, 1]], hami.RequestError, [[4, 5]]]
 
 
 @pytest.mark.parametrize("rows", [0, 2])
-def test_a_fixed_batch_axis_refuses_another_number_of_rows(pipe, models, rows):
+def test_another_number_of_rows_is_refused_with_a_fixed_batch_size(pipe, models, rows):
     requests = [{"data": np.ones((rows if i == 1 else 1, 2), np.float32)} for i in range(3)]
     with pytest.raises(hami.BatchError) as error:
         pipe(model=str(models.double(rows=3)), batching_timeout=1000)(requests)
-    expected = f"OnnxTensor: the model takes exactly 3 rows (its axis 0), this batch has {rows + 2}"
+    expected = f"OnnxTensor: the model takes batches of exactly 3 rows (axis 0), got {rows + 2}"
     assert [(index, str(reason)) for index, reason in error.value.errors] == [(i, expected) for i in range(3)]
 
 
-def test_a_fixed_batch_axis_of_one_runs_one_by_one(pipe, models):
+def test_a_fixed_batch_size_of_one_runs_requests_one_by_one(pipe, models):
     single = pipe(model=str(models.double(rows=1)))
     requests = [{"data": floats([i, i])} for i in range(4)]
     single(requests)
     assert [request["result"].tolist() for request in requests] == [[[2 * i, 2 * i]] for i in range(4)]
 
 
-def test_max_above_a_fixed_batch_axis_is_a_config_error(pipe, models):
+def test_max_above_a_fixed_batch_size_is_a_config_error(pipe, models):
     with pytest.raises(hami.ConfigError):
         pipe(model=str(models.double(rows=3)), max=4)
 
@@ -133,19 +133,19 @@ def test_a_model_without_a_common_batch_axis_runs_request_by_request(pipe, model
 
 
 @pytest.mark.parametrize("batched", [{}, {"batched": False}])
-def test_an_output_that_is_not_per_row_is_computed_for_each_alone(pipe, models, batched):
+def test_requests_run_alone_if_an_output_has_no_row_per_input_row(pipe, models, batched):
     requests = [{"data": floats([0, 1])}, {"data": floats([1, 1])}, {"data": floats([0, 0])}]
-    pipe(model=str(models.positives()), **batched)(requests)
+    pipe(model=str(models.nonzero()), **batched)(requests)
     assert [request["result"].tolist() for request in requests] == [[[0, 1]], [[0, 0], [0, 1]], []]
 
 
-def test_a_batch_axis_that_turns_out_to_be_none_is_computed_for_each_alone(pipe, models):
+def test_requests_run_alone_if_the_declared_batch_axis_is_not_one(pipe, models):
     requests = [{"data": floats([1, 1])}, {"data": floats([0, 0])}, {"data": floats([1, 1])}]
-    pipe(model=str(models.positives()), max=8, batched=True)(requests)
+    pipe(model=str(models.nonzero()), max=8, batched=True)(requests)
     assert [request["result"].tolist() for request in requests] == [[[0, 0], [0, 1]], [], [[0, 0], [0, 1]]]
 
 
-def test_a_free_axis_without_a_name_is_a_batch_only_if_that_is_said(pipe, models):
+def test_an_unnamed_dynamic_axis_is_a_batch_only_if_batched_is_true(pipe, models):
     path = models.double(rows=None)
     with pytest.raises(hami.ConfigError):
         pipe(model=str(path), max=8)
@@ -155,8 +155,8 @@ def test_a_free_axis_without_a_name_is_a_batch_only_if_that_is_said(pipe, models
 
 
 @pytest.mark.parametrize(("columns", "width"), [("n", "n"), (2, "n"), (2, "2*n"), ("rows of n", "w")])
-def test_an_axis_that_grows_with_the_rows_is_computed_for_each_alone(pipe, models, columns, width):
-    """The rows of one request would meet those of the others."""
+def test_requests_run_alone_if_another_axis_depends_on_the_batch_axis(pipe, models, columns, width):
+    """In a batch, the rows of one request would be combined with the rows of the others."""
     path = str(models.products(columns, width))
     with pytest.raises(hami.ConfigError):
         pipe(model=path, max=8)
@@ -165,15 +165,16 @@ def test_an_axis_that_grows_with_the_rows_is_computed_for_each_alone(pipe, model
     assert requests[2]["result"].tolist() == [[8, 8], [8, 8]]
 
 
-def test_a_model_that_cannot_be_batched_says_so(models):
+def test_batched_true_is_refused_for_a_model_without_a_batch_axis(models):
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe({"backend": "OnnxTensor", "model": str(models.add_scalar()), "batched": True})
     assert (
-        "OnnxTensor: batched = true, but not all have the same axis 0: x float32 [?, 2], s float32 [], y float32 [?, 2]"
+        "OnnxTensor: batched = true needs the same axis 0 in all inputs and outputs, "
+        "got x float32 [?, 2], s float32 [], y float32 [?, 2]"
     ) in str(error.value)
 
 
-def test_a_request_that_makes_the_run_fail_does_not_fail_its_neighbours(pipe, models, capfd):
+def test_a_request_that_fails_the_run_does_not_fail_its_batch(pipe, models, capfd):
     requests = [{"data": np.array([index])} for index in (0, 3, 2)]
     with pytest.raises(hami.BatchError) as error:
         pipe(model=str(models.pick()), max=8)(requests)
@@ -184,10 +185,10 @@ def test_a_request_that_makes_the_run_fail_does_not_fail_its_neighbours(pipe, mo
     assert requests[0]["result"].tolist() == [[0, 1]]
     assert requests[2]["result"].tolist() == [[4, 5]]
     assert "result" not in requests[1]
-    assert capfd.readouterr().err == ""  # ONNX Runtime would log what clients send
+    assert capfd.readouterr().err == ""  # by default, onnxruntime would log the data of clients
 
 
-def test_a_request_of_a_wrong_type_does_not_fail_its_neighbours(pipe, models):
+def test_a_request_of_a_wrong_type_does_not_fail_its_batch(pipe, models):
     requests = [{"data": floats([1, 1])}, {"data": "text"}, {}, {"data": floats([2, 2])}]
     with pytest.raises(hami.BatchError) as error:
         pipe(model=str(models.double()), max=8)(requests)
@@ -197,36 +198,38 @@ def test_a_request_of_a_wrong_type_does_not_fail_its_neighbours(pipe, models):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.float16])
-def test_types_are_converted_where_nothing_is_lost(pipe, models, dtype):
+def test_types_are_converted_without_loss(pipe, models, dtype):
     result = pipe(model=str(models.double()))({"data": np.array([[1, 2]], dtype)})["result"]
     assert result.dtype == np.float32
     assert result.tolist() == [[2, 4]]
 
 
-def test_a_type_that_would_lose_is_refused_by_name(pipe, models):
+def test_a_lossy_conversion_is_refused(pipe, models):
     with pytest.raises(hami.DataTypeError) as error:
         pipe(model=str(models.double()))({"data": np.array([[1.0, 2.0]])})
     assert message(error) == (
-        'OnnxTensor: input "x" takes float32, got float64, which does not fit without loss; '
-        "convert it with .astype('float32') if that is what you want"
+        'OnnxTensor: input "x" expects float32, got float64, which cannot be converted without loss; '
+        "convert it with .astype('float32') if the loss is acceptable"
     )
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
-def test_integers_that_a_float_cannot_hold_are_refused(pipe, models, dtype):
+def test_64_bit_integers_are_not_converted_to_floats(pipe, models, dtype):
     with pytest.raises(hami.DataTypeError) as error:
         pipe(model=str(models.double(kind=TensorProto.DOUBLE)))({"data": np.array([[2**53 + 1]], dtype)})
-    assert message(error).startswith(f'OnnxTensor: input "x" takes float64, got {np.dtype(dtype)}, which does not fit')
+    assert message(error).startswith(
+        f'OnnxTensor: input "x" expects float64, got {np.dtype(dtype)}, which cannot be converted'
+    )
 
 
-def test_the_result_of_a_row_without_axes_is_an_array_still(pipe, models):
+def test_the_result_of_a_scalar_row_is_an_array(pipe, models):
     number = pipe(model=str(models.double(shape=["n"])))({"data": np.array(2, np.float32)})["result"]
     assert (type(number), number.dtype, number.tolist()) == (np.ndarray, np.float32, 4)
     word = pipe(model=str(models.words()))({"data": np.array("a")})["result"]
     assert (type(word), word.dtype, word.tolist()) == (np.ndarray, np.dtype(object), "a")
 
 
-def test_strings_are_taken(pipe, models):
+def test_strings_are_accepted(pipe, models):
     assert pipe(model=str(models.words()))({"data": np.array(["a", "bc"])})["result"].tolist() == ["a", "bc"]
 
 
@@ -234,21 +237,21 @@ def test_strings_are_taken(pipe, models):
     ("data", "types"),
     [(np.array([b"a"]), "bytes"), (np.array(["a", None, 3], object), "NoneType, int"), (np.array([1]), "int")],
 )
-def test_what_is_no_string_is_not_taken_for_one(pipe, models, data, types):
+def test_other_objects_are_not_converted_to_strings(pipe, models, data, types):
     with pytest.raises(hami.DataTypeError) as error:
         pipe(model=str(models.words()))({"data": data})
-    assert message(error) == f'OnnxTensor: input "x" takes str, got an array of {types}'
+    assert message(error) == f'OnnxTensor: input "x" expects str, got an array of {types}'
 
 
-def test_a_model_without_inputs_takes_no_data(pipe, models):
+def test_a_model_without_inputs_takes_an_empty_list(pipe, models):
     constant = pipe(model=str(models.constant()))
     assert constant({"data": []})["result"].tolist() == [1, 2]
     with pytest.raises(hami.DataTypeError) as error:
         constant({"data": floats(1)})
-    assert message(error) == "OnnxTensor takes a dict by input name or a list in this order: [], got ndarray"
+    assert message(error) == 'OnnxTensor: "data" must be a dict by input name, or a list in the order [], got ndarray'
 
 
-def test_an_input_that_is_no_array_is_told_when_the_model_is_opened(pipe, tmp_path):
+def test_a_sequence_input_is_refused_when_the_model_is_opened(pipe, tmp_path):
     from onnx import helper, save
 
     parts = helper.make_tensor_sequence_value_info("parts", TensorProto.FLOAT, None)
@@ -260,17 +263,17 @@ def test_an_input_that_is_no_array_is_told_when_the_model_is_opened(pipe, tmp_pa
     with pytest.raises(hami.ConfigError) as error:
         pipe(model=str(tmp_path / "join.onnx"))
     assert (
-        'OnnxTensor: input "parts" of the model is seq(tensor(float)), and only arrays are taken; '
-        "give the model an input for each array"
+        'OnnxTensor: input "parts" of the model has the type seq(tensor(float)), but inputs must be tensors; '
+        "change the model to have one tensor input per array"
     ) in str(error.value)
 
 
-def test_arrays_that_are_not_contiguous_are_taken(pipe, models):
+def test_arrays_that_are_not_contiguous_are_accepted(pipe, models):
     data = np.arange(12, dtype=np.float32).reshape(4, 3).T[::-1]
     assert np.array_equal(pipe(model=str(models.double()))({"data": data})["result"], data * 2)
 
 
-def test_what_speaks_dlpack_is_taken(pipe, models):
+def test_an_object_that_supports_dlpack_is_accepted(pipe, models):
     class Tensor:
         def __init__(self, array):
             self.array = array
@@ -287,22 +290,22 @@ def test_what_speaks_dlpack_is_taken(pipe, models):
 @pytest.mark.parametrize(
     ("data", "kind", "text"),
     [
-        (b"bytes", hami.DataTypeError, 'OnnxTensor: input "x" takes an array (float32 [?, 2]), got bytes'),
+        (b"bytes", hami.DataTypeError, 'OnnxTensor: input "x" must be an array (float32 [?, 2]), got bytes'),
         (
             np.zeros((1, 3), np.float32),
             hami.RequestError,
-            'OnnxTensor: input "x" takes float32 [?, 2], got float32 [1, 3]',
+            'OnnxTensor: input "x" expects float32 [?, 2], got float32 [1, 3]',
         ),
         (
             np.zeros((1, 1, 2), np.float32),
             hami.RequestError,
-            'OnnxTensor: input "x" takes float32 [?, 2], got float32 [1, 1, 2]',
+            'OnnxTensor: input "x" expects float32 [?, 2], got float32 [1, 1, 2]',
         ),
-        ([], hami.RequestError, "OnnxTensor: the inputs are ['x'], got a list of 0"),
-        ({"z": 1}, hami.RequestError, "OnnxTensor: the inputs are ['x'], got a dict of ['z']"),
+        ([], hami.RequestError, "OnnxTensor: the model has the inputs ['x'], got a list of length 0"),
+        ({"z": 1}, hami.RequestError, "OnnxTensor: the model has the inputs ['x'], got a dict with the keys ['z']"),
     ],
 )
-def test_data_the_model_cannot_take_is_refused(pipe, models, data, kind, text):
+def test_data_that_does_not_match_the_inputs_is_refused(pipe, models, data, kind, text):
     with pytest.raises(kind) as error:
         pipe(model=str(models.double(width=2)))({"data": data})
     assert message(error) == text
@@ -311,28 +314,30 @@ def test_data_the_model_cannot_take_is_refused(pipe, models, data, kind, text):
 def test_one_array_for_several_inputs_is_refused(pipe, models):
     with pytest.raises(hami.DataTypeError) as error:
         pipe(model=str(models.sum_and_difference()))({"data": floats([1, 2])})
-    assert message(error) == "OnnxTensor takes a dict by input name or a list in this order: ['a', 'b'], got ndarray"
+    assert message(error) == (
+        "OnnxTensor: \"data\" must be a dict by input name, or a list in the order ['a', 'b'], got ndarray"
+    )
 
 
-def test_inputs_that_differ_in_rows_are_refused(pipe, models):
+def test_inputs_with_different_numbers_of_rows_are_refused(pipe, models):
     with pytest.raises(hami.RequestError) as error:
         pipe(model=str(models.sum_and_difference()))({"data": [floats([1, 2]), floats([1, 2], [3, 4])]})
-    assert message(error) == "OnnxTensor: the inputs differ in their rows (axis 0): a [1, 2], b [2, 2]"
+    assert message(error) == "OnnxTensor: all inputs must have the same number of rows (axis 0), got a [1, 2], b [2, 2]"
 
 
-def test_a_request_size_that_is_not_the_rows_is_refused(pipe, models):
+def test_a_request_size_other_than_the_number_of_rows_is_refused(pipe, models):
     with pytest.raises(hami.RequestError) as error:
         pipe(model=str(models.double()), max=8)({"data": floats([1, 2]), "request_size": 2})
-    assert message(error) == 'OnnxTensor: "request_size" is 2, but the data has 1 rows (axis 0)'
+    assert message(error) == ('OnnxTensor: "request_size" must be the number of rows (axis 0) of the data, 1, got 2')
 
 
-def test_missing_data_is_named(pipe, models):
+def test_a_request_without_data_is_an_error(pipe, models):
     with pytest.raises(hami.RequestError) as error:
         pipe(model=str(models.double()))({"image": 1})
-    assert message(error).startswith('OnnxTensor: the request has no "data"; its keys are [')
+    assert message(error).startswith('OnnxTensor: the request has no key "data"; its keys are [')
 
 
-def test_the_pipe_goes_on_after_a_failed_request(pipe, models):
+def test_the_next_request_succeeds_after_a_failed_request(pipe, models):
     double = pipe(model=str(models.double()))
     request = {"data": "text", "result": "stale"}
     with pytest.raises(hami.DataTypeError):
@@ -341,7 +346,7 @@ def test_the_pipe_goes_on_after_a_failed_request(pipe, models):
     assert double({"data": floats([1, 2])})["result"].tolist() == [[2, 4]]
 
 
-def test_many_threads_get_their_own_results(pipe, models):
+def test_each_thread_gets_its_own_results(pipe, models):
     from concurrent.futures import ThreadPoolExecutor
 
     double = pipe(model=str(models.double()), instance_num=3, max=4)
@@ -350,6 +355,6 @@ def test_many_threads_get_their_own_results(pipe, models):
     assert results == [[[2 * i, 2 * i]] for i in range(200)]
 
 
-def test_integers_are_their_own_type(pipe, models):
+def test_an_integer_model_returns_integers(pipe, models):
     result = pipe(model=str(models.double(kind=TensorProto.INT64)))({"data": np.array([[1, 2]])})["result"]
     assert result.dtype == np.int64

@@ -1,4 +1,4 @@
-"""The package as a plugin: what it promises is what it has, and looking it up costs nothing."""
+"""The package as a plugin: its entry points match its backends, and registering them imports no heavy library."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Registry:
         self.found[name] = target
 
 
-def test_every_promised_name_is_registered_and_is_a_backend():
+def test_every_declared_name_is_registered_and_is_a_backend():
     registry = Registry()
     plugin.hami_register(registry)
-    promised = {point.name for point in entry_points(group="hami.backends") if point.value == "hami_onnx.plugin"}
-    assert set(registry.found) == promised
+    declared = {point.name for point in entry_points(group="hami.backends") if point.value == "hami_onnx.plugin"}
+    assert set(registry.found) == declared
     for name, target in registry.found.items():
         module, _, attribute = target.partition(":")
         backend = getattr(import_module(module), attribute)
@@ -37,7 +37,7 @@ def test_the_entry_module_imports_no_onnxruntime_and_no_numpy():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_the_report_names_the_runtime_and_its_providers():
+def test_the_report_names_the_version_of_onnxruntime_and_its_providers():
     report = plugin.hami_report()
     assert "cpu" in report["onnxruntime providers"].split(", ")
     assert report["onnxruntime"].count(".") == 2

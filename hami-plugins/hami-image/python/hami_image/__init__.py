@@ -1,3 +1,3 @@
-"""Image backends for HAMi over OpenCV; use them by name in a pipeline, as in S[DecodeMat, ResizeMat]."""
+"""Image backends for HAMi, based on OpenCV. Use them by name in a pipeline, for example S[DecodeMat, ResizeMat]."""
 
 __all__: list[str] = []

@@ -1,17 +1,17 @@
-"""CvtColorMat: from one order of channels to another."""
+"""CvtColorMat: converts an image between RGB, BGR and gray."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 import cv2
-import numpy as np
+from numpy.typing import NDArray
 
-from hami_image._mat import OneByOne, mat_of
+from hami_image._image_backend import ImageBackend
+from hami_image._inputs import image_of
 
-_CONVERSIONS: dict[tuple[object, ...], int] = {  # (channels of the picture, what they are, what is wanted)
-    (1, "bgr"): cv2.COLOR_GRAY2BGR,
-    (1, "rgb"): cv2.COLOR_GRAY2RGB,
+_FROM_GRAY = {"bgr": cv2.COLOR_GRAY2BGR, "rgb": cv2.COLOR_GRAY2RGB}
+_FROM_COLOR = {  # (number of channels, source, color)
     (3, "bgr", "rgb"): cv2.COLOR_BGR2RGB,
     (3, "rgb", "bgr"): cv2.COLOR_RGB2BGR,
     (3, "bgr", "gray"): cv2.COLOR_BGR2GRAY,
@@ -25,24 +25,25 @@ _CONVERSIONS: dict[tuple[object, ...], int] = {  # (channels of the picture, wha
 }
 
 
-class CvtColorMat(OneByOne):
-    """Convert a picture's colors to `color`; gray pictures (one channel) and an alpha channel are recognised.
+class CvtColorMat(ImageBackend):
+    """Convert an image to the channel order `color`, or to gray.
 
-    Three channels cannot tell their order, `source` does; the result has no alpha; gray is H x W.
+    data: image H x W or H x W x 1 (gray), H x W x 3, or H x W x 4 (with alpha); uint8, uint16 or float32
+    result: image H x W x 3, or H x W if `color` is gray; same dtype, without alpha
+
+    The number of channels does not tell their order, so `source` must name the order of color images.
     """
 
-    color: Annotated[Literal["rgb", "bgr", "gray"], "what the result has"]
-    source: Annotated[Literal["bgr", "rgb"], "what a picture of three or four channels has; DecodeMat gives bgr"] = (
-        "bgr"
-    )
+    color: Annotated[Literal["rgb", "bgr", "gray"], "channel order of the result"]
+    source: Annotated[Literal["bgr", "rgb"], "channel order of color images in `data`; DecodeMat returns bgr"] = "bgr"
 
-    def apply(self, item: Any) -> np.ndarray:
-        mat = mat_of(item, "CvtColorMat")
-        channels = 1 if mat.ndim == 2 else mat.shape[2]
+    def apply(self, item: Any) -> NDArray[Any]:
+        image = image_of(item, "CvtColorMat")
+        channels = 1 if image.ndim == 2 else image.shape[2]
         if channels == 1:
             if self.color == "gray":
-                return mat.reshape(mat.shape[:2])
-            return cv2.cvtColor(mat, _CONVERSIONS[1, self.color])
+                return image.reshape(image.shape[:2])
+            return cv2.cvtColor(image, _FROM_GRAY[self.color])
         if channels == 3 and self.color == self.source:
-            return mat
-        return cv2.cvtColor(mat, _CONVERSIONS[channels, self.source, self.color])
+            return image
+        return cv2.cvtColor(image, _FROM_COLOR[channels, self.source, self.color])

@@ -1,28 +1,31 @@
-"""LetterBoxMat: to an exact size with the aspect kept and equal borders on both sides."""
+"""LetterBoxMat: resizes an image to an exact size, keeps its aspect ratio and centres it."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-import numpy as np
+from numpy.typing import NDArray
 
-from hami_image._mat import mat_of
-from hami_image._resize import Resizer
+from hami_image._inputs import image_of
+from hami_image._resize_backend import ResizeBackend
 
 
-class LetterBoxMat(Resizer):
-    """Resize a picture into `width` x `height` with its aspect kept, centred, the rest filled with `pad`.
+class LetterBoxMat(ResizeBackend):
+    """Resize an image to fit into `width` x `height`, keep its aspect ratio, centre it and fill the rest with `pad`.
 
-    Writes `letter_box` into the request: {"scale", "left", "top"}. A point (x, y) of the result is
-    ((x - left) / scale, (y - top) / scale) in the picture that came in.
-    A side that would be less than a pixel takes one: cut what is mapped back at the edges of that picture.
+    data: image H x W or H x W x C; uint8, uint16 or float32
+    result: image height x width or height x width x C, same dtype
+    letter_box: written to the request, {"scale", "left", "top"}; left and top in pixels
+
+    The point (x, y) of the result is ((x - left) / scale, (y - top) / scale) in the original image. A side that would
+    be shorter than one pixel becomes one pixel, so clip mapped coordinates to the original image.
     """
 
     pad: Annotated[int, "value of the border, for every channel"] = 114
 
-    def apply(self, item: Any) -> np.ndarray:
-        fitted, scale = self.fit(mat_of(item, "LetterBoxMat"))
+    def apply(self, item: Any) -> NDArray[Any]:
+        fitted, scale = self.resize_to_fit(image_of(item, "LetterBoxMat"))
         spare_rows, spare_columns = self.height - fitted.shape[0], self.width - fitted.shape[1]
         top, left = spare_rows // 2, spare_columns // 2
         item["letter_box"] = {"scale": scale, "left": left, "top": top}
-        return self.border(fitted, top, spare_rows - top, left, spare_columns - left, self.pad)
+        return self.add_border(fitted, top, spare_rows - top, left, spare_columns - left, self.pad)

@@ -1,4 +1,4 @@
-"""Mat2Tensor: from OpenCV's layout to the one networks take."""
+"""Mat2Tensor: converts an image from OpenCV's layout to the layout of neural networks."""
 
 from __future__ import annotations
 
@@ -6,37 +6,46 @@ from typing import Annotated, Any, Literal
 
 import hami
 import numpy as np
+from numpy.typing import NDArray
 
-from hami_image._mat import OneByOne, mat_of
+from hami_image._image_backend import ImageBackend
+from hami_image._inputs import image_of
+
+_DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(name) for name in ("float32", "float16", "uint8")}
+_RANGES = {"uint8": (0, 255), "float16": (-65504, 65504)}  # finite values of the types that may be too small
 
 
-class Mat2Tensor(OneByOne):
-    """Turn a picture H x W x C into a contiguous tensor 1 x C x H x W (or C x H x W); values stay what they are.
+class Mat2Tensor(ImageBackend):
+    """Convert an image H x W x C to a contiguous tensor 1 x C x H x W without scaling its values.
 
-    A gray picture becomes one channel. Values that the type cannot hold are refused; uint8 cuts fractions off.
-    Scale and normalise with NormalizeTensor.
+    data: image H x W or H x W x C; uint8, uint16 or float32
+    result: tensor 1 x C x H x W, or C x H x W with `layout` = chw; a gray image has C = 1
+
+    An image with values that `dtype` cannot hold is an error. Conversion to uint8 drops fractions. NormalizeTensor
+    scales and normalises.
     """
 
-    layout: Annotated[Literal["nchw", "chw"], "with or without a batch axis of 1"] = "nchw"
-    dtype: Annotated[Literal["float32", "float16", "uint8"], "type of the result"] = "float32"
+    layout: Annotated[Literal["nchw", "chw"], "with or without a batch axis of length 1"] = "nchw"
+    dtype: Annotated[Literal["float32", "float16", "uint8"], "dtype of the result"] = "float32"
 
-    def apply(self, item: Any) -> np.ndarray:
-        mat = mat_of(item, "Mat2Tensor")
-        if mat.ndim == 2:
-            mat = mat[:, :, np.newaxis]
-        if not np.can_cast(mat.dtype, self.dtype):
-            self._check_range(mat)
-        # Plane by plane: a strided copy of one plane runs at memory speed, one of all channels at once does not.
-        tensor = np.empty((mat.shape[2], *mat.shape[:2]), self.dtype)
-        for channel in range(mat.shape[2]):
-            tensor[channel] = mat[:, :, channel]
+    def apply(self, item: Any) -> NDArray[Any]:
+        image = image_of(item, "Mat2Tensor")
+        if image.ndim == 2:
+            image = image[:, :, np.newaxis]
+        dtype = _DTYPES[self.dtype]
+        if not np.can_cast(image.dtype, dtype):
+            self._check_range(image)
+        # Copying one channel at a time is much faster than one transposed copy of all channels.
+        tensor = np.empty((image.shape[2], *image.shape[:2]), dtype)
+        for channel in range(image.shape[2]):
+            tensor[channel] = image[:, :, channel]
         return tensor[np.newaxis] if self.layout == "nchw" else tensor
 
-    def _check_range(self, mat: np.ndarray) -> None:
-        least, most = (0, 255) if self.dtype == "uint8" else (-65504, 65504)  # of float16
-        low, high = mat.min(), mat.max()
-        if not (least <= low and high <= most):  # also if they are NaN
+    def _check_range(self, image: NDArray[Any]) -> None:
+        lowest, highest = _RANGES[self.dtype]
+        low, high = image.min(), image.max()
+        if not (lowest <= low and high <= highest):  # true for NaN too
             raise hami.RequestError(
-                f'Mat2Tensor: "dtype" = {self.dtype} holds {least} to {most}, got a picture of {mat.dtype} with values '
-                f"from {low} to {high}; scale it before, or take float32"
+                f'Mat2Tensor: "dtype" = {self.dtype} can hold values from {lowest} to {highest}, but the image of '
+                f"{image.dtype} has values from {low} to {high}; scale the image first or use float32"
             )

@@ -1,4 +1,4 @@
-"""Names the backends of this package; each is imported, and OpenCV with it, only when a pipeline uses it."""
+"""Registers the backends of this package. They, and OpenCV with them, are imported when a pipeline uses them."""
 
 from __future__ import annotations
 

@@ -1,17 +1,21 @@
-"""ResizeMat: to an exact size, whatever that does to the aspect."""
+"""ResizeMat: resizes an image to an exact size and ignores its aspect ratio."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
-from hami_image._mat import mat_of
-from hami_image._resize import Resizer
+from hami_image._inputs import image_of
+from hami_image._resize_backend import ResizeBackend
 
 
-class ResizeMat(Resizer):
-    """Resize a picture to `width` x `height`; the aspect is not kept."""
+class ResizeMat(ResizeBackend):
+    """Resize an image to exactly `width` x `height` without keeping its aspect ratio.
 
-    def apply(self, item: Any) -> np.ndarray:
-        return self.resize(mat_of(item, "ResizeMat"), self.width, self.height)
+    data: image H x W or H x W x C; uint8, uint16 or float32
+    result: image height x width or height x width x C, same dtype
+    """
+
+    def apply(self, item: Any) -> NDArray[Any]:
+        return self.resize(image_of(item, "ResizeMat"), self.width, self.height)

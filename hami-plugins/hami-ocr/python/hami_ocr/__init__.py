@@ -1,3 +1,3 @@
-"""Reads the text of a page: backends, and the packaged pipeline `ocr` (ocr.toml beside this file)."""
+"""Text recognition (OCR) for pages: the backends, and the packaged pipeline `ocr` (ocr.toml in this folder)."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""CropLines: the lines of a page as pictures of their own."""
+"""CropLines: crops the lines that DetectText found."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from typing import Any
 import hami
 import numpy as np
 
-from hami_ocr._data import data_of, field_of, is_picture, shown
-from hami_ocr._rapidocr import cut_lines
+from hami_ocr._inputs import data_of, describe, field_of, is_image
+from hami_ocr._rapidocr import crop_lines
 
-_EXPECTED = 'what DetectText gives, a dict with "image", "boxes" and "page_boxes"'
+_REQUIREMENT = 'CropLines: "data" must be a result of DetectText (a dict with "image", "boxes" and "page_boxes")'
 
 
 class CropLines(hami.Backend):
-    """Cut the boxes of DetectText out of the page and turn them level.
+    """Crop the lines that DetectText found and level them.
 
-    `result`: a list of {"image", "ratio", "box"}, in reading order: the line as a picture, the width to height it is
-    padded to when it is read, its corners in the page [[x, y], …] from the top left one clockwise. FanOut[X] runs X on
-    each.
+    data: a result of DetectText
+    result: list of lines in reading order, each {"image", "ratio", "box"}
+
+    image: the cropped line, H x W x 3, uint8, BGR. ratio: the width / height to which the line is padded for
+    recognition. box: the four corners [[x, y], …] in pixels of the page, clockwise from the top left corner. FanOut[X]
+    runs X on each line.
     """
 
     max = 1
@@ -26,23 +29,24 @@ class CropLines(hami.Backend):
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:
-            found = data_of(item, "CropLines")
+            detected = data_of(item, "CropLines")
             image, boxes, page_boxes = (
-                field_of(found, name, "CropLines", _EXPECTED) for name in ("image", "boxes", "page_boxes")
+                field_of(detected, name, _REQUIREMENT) for name in ("image", "boxes", "page_boxes")
             )
             _check(image, boxes, page_boxes)
             item["result"] = [
                 {"image": line.image, "ratio": line.ratio, "box": box.tolist()}
-                for line, box in zip(cut_lines(image, boxes), page_boxes, strict=True)
+                for line, box in zip(crop_lines(image, boxes), page_boxes, strict=True)
             ]
 
 
 def _check(image: Any, boxes: Any, page_boxes: Any) -> None:
-    if not is_picture(image) or not image.size:
-        raise hami.DataTypeError(f'CropLines takes {_EXPECTED}; "image" is a picture, got {shown(image)}')
-    wanted = (*np.shape(boxes)[:1], 4, 2)
+    if not is_image(image) or not image.size:
+        raise hami.DataTypeError(f'{_REQUIREMENT}; "image" must be a uint8 image, got {describe(image)}')
+    shape = (*np.shape(boxes)[:1], 4, 2)
     for name, corners in (("boxes", boxes), ("page_boxes", page_boxes)):
-        is_array = isinstance(corners, np.ndarray) and corners.dtype.kind == "f" and corners.shape == wanted
+        is_array = isinstance(corners, np.ndarray) and corners.dtype.kind == "f" and corners.shape == shape
         if not is_array or not np.isfinite(corners).all():
-            expected = f'"{name}" has the finite corners of each line, n x 4 x 2'
-            raise hami.DataTypeError(f"CropLines takes {_EXPECTED}; {expected}, got {shown(corners)}")
+            raise hami.DataTypeError(
+                f'{_REQUIREMENT}; "{name}" must be n x 4 x 2 finite coordinates, got {describe(corners)}'
+            )

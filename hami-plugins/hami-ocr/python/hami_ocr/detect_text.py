@@ -1,4 +1,4 @@
-"""DetectText: where on a page lines of text are."""
+"""DetectText: finds the lines of text on a page."""
 
 from __future__ import annotations
 
@@ -6,48 +6,50 @@ import math
 from typing import Annotated, Any
 
 import hami
-import numpy as np
 
-from hami_ocr._data import data_of, is_picture, shown
-from hami_ocr._parameters import RunsModel, check_score
-from hami_ocr._rapidocr import Detector, as_bgr
+from hami_ocr._inputs import check_score, data_of, describe, is_image
+from hami_ocr._model_backend import ModelBackend
+from hami_ocr._rapidocr import Detector, to_bgr
 
 
-class DetectText(RunsModel):
-    """Find the lines of a page. `data`: a uint8 picture H x W x 3 (BGR), H x W x 4 (BGRA) or H x W (gray).
+class DetectText(ModelBackend):
+    """Find the lines of text on a page.
 
-    `result`: {"image", "boxes", "page_boxes"}: the page as prepared for reading, the corners of each line in it
-    (n x 4 x 2, reading order), and the same corners in the page that came in. No text: no boxes.
+    data: uint8 image H x W x 3 (BGR), H x W x 4 (BGRA) or H x W (gray)
+    result: {"image", "boxes", "page_boxes"}, for CropLines
+
+    image: the page as prepared for recognition. boxes: n x 4 x 2, the corners of each line in that image, in pixels and
+    in reading order. page_boxes: the same corners in the original page. A page without text has no boxes.
     """
 
     max = 1
 
-    box_thresh: Annotated[float | None, "score a box needs; if not said, rapidocr's"] = None
-    unclip_ratio: Annotated[float | None, "how far boxes are widened; if not said, rapidocr's"] = None
+    box_thresh: Annotated[float | None, "lowest accepted score of a box; default: that of rapidocr"] = None
+    unclip_ratio: Annotated[float | None, "factor by which boxes are enlarged; default: that of rapidocr"] = None
 
     _detect: Detector | None = None
 
     def init(self, options: Any) -> None:
         check_score(self.box_thresh, "box_thresh", "DetectText")
         if self.unclip_ratio is not None and not 0 < self.unclip_ratio < math.inf:
-            raise hami.ConfigError(f'DetectText: "unclip_ratio" is a number above 0, got {self.unclip_ratio}')
+            raise hami.ConfigError(f'DetectText: "unclip_ratio" must be a number above 0, got {self.unclip_ratio}')
         self._detect = Detector("DetectText", self.threads, self.provider, self.box_thresh, self.unclip_ratio)
 
     def forward(self, batch: list[Any]) -> None:
         assert self._detect is not None, "forward after close"
         for item in batch:
-            item["result"] = self._detect(as_bgr(_picture_of(item)))._asdict()
+            item["result"] = self._detect(to_bgr(_image_of(item)))._asdict()
 
     def close(self) -> None:
         self._detect = None
 
 
-def _picture_of(item: Any) -> np.ndarray:
+def _image_of(item: Any) -> Any:
     data = data_of(item, "DetectText")
-    if not is_picture(data):
+    if not is_image(data):
         raise hami.DataTypeError(
-            f"DetectText takes a picture (a uint8 array H x W x 3, as DecodeMat gives), got {shown(data)}"
+            f'DetectText: "data" must be an image (uint8 array H x W x 3, as DecodeMat returns), got {describe(data)}'
         )
     if data.size == 0:
-        raise hami.RequestError(f"DetectText: the picture is empty, its shape is {list(data.shape)}")
+        raise hami.RequestError(f"DetectText: the image is empty, its shape is {list(data.shape)}")
     return data

@@ -1,16 +1,20 @@
-"""OrientText: lines the right way up."""
+"""OrientText: rotates lines that are upside down."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hami_ocr._data import line_of
-from hami_ocr._parameters import RunsModel
+from hami_ocr._inputs import line_of
+from hami_ocr._model_backend import ModelBackend
 from hami_ocr._rapidocr import Orienter
 
 
-class OrientText(RunsModel):
-    """Turn a line of CropLines by half a turn if it stands on its head; `result` is a line like `data`."""
+class OrientText(ModelBackend):
+    """Rotate a line by 180 degrees if it is upside down.
+
+    data: a line of CropLines, {"image", "ratio", "box"}
+    result: the same line with the rotated image
+    """
 
     _orient: Orienter | None = None
 

@@ -1,32 +1,35 @@
-"""RecognizeText: what a line says."""
+"""RecognizeText: recognises the text of a line."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hami_ocr._data import line_of
-from hami_ocr._parameters import RunsModel
+from hami_ocr._inputs import line_of
+from hami_ocr._model_backend import ModelBackend
 from hami_ocr._rapidocr import Line, Recognizer
 
 
-class RecognizeText(RunsModel):
-    """Read a line of CropLines; `result`: {"text", "score", "box"}.
+class RecognizeText(ModelBackend):
+    """Recognise the text of a line.
 
-    The lines of a batch go through the model one after the other: on a CPU that is as fast as all at once, and lines
-    of different widths need no common padding.
+    data: a line of CropLines, {"image", "ratio", "box"}
+    result: {"text", "score", "box"}; score from 0 to 1
+
+    The lines of a batch run one after the other. On a CPU this is as fast as one run for all of them, and lines with
+    different widths need no common padding.
     """
 
-    _read: Recognizer | None = None
+    _recognize: Recognizer | None = None
 
     def init(self, options: Any) -> None:
-        self._read = Recognizer("RecognizeText", self.threads, self.provider)
+        self._recognize = Recognizer("RecognizeText", self.threads, self.provider)
 
     def forward(self, batch: list[Any]) -> None:
-        assert self._read is not None, "forward after close"
+        assert self._recognize is not None, "forward after close"
         for item in batch:
             line = line_of(item, "RecognizeText")
-            text, score = self._read(Line(line["image"], line["ratio"]))
+            text, score = self._recognize(Line(line["image"], line["ratio"]))
             item["result"] = {"text": text, "score": score, "box": line["box"]}
 
     def close(self) -> None:
-        self._read = None
+        self._recognize = None

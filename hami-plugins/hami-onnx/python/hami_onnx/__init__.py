@@ -1,3 +1,3 @@
-"""ONNX models as HAMi backends; other plugins may use hami_onnx.session.open_session."""
+"""ONNX models as HAMi backends. Other plugins may call hami_onnx.session.open_session."""
 
 __all__: list[str] = []

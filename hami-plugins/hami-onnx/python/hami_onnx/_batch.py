@@ -1,4 +1,4 @@
-"""Runs a batch of requests: those of equal shapes together, a failing one without its neighbours."""
+"""run_batch: runs a batch of requests, those with equal shapes together, so that one bad request fails alone."""
 
 from __future__ import annotations
 
@@ -7,102 +7,110 @@ from typing import Any
 
 import hami
 import numpy as np
+from numpy.typing import NDArray
 
-from hami_onnx._feed import Feed, feed_of
+from hami_onnx._feed import Feed, read_feed
 from hami_onnx._model import Model
 
-_HELD_BYTES = 1 << 20  # joined with the global lock held: about 100 us
+_MAX_BYTES_WITH_GIL = 1 << 20  # copying 1 MiB takes about 100 us
 
 
-def run_batch(batch: list[Any], model: Model, owner: str) -> None:
-    """Give each request its `result`: an array, or a dict by name if the model has several outputs."""
+def run_batch(batch: list[Any], model: Model, backend: str) -> None:
+    """Set the `result` of each request: an array, or a dict by name if the model has several outputs."""
     groups: dict[tuple[object, ...], list[tuple[Any, Feed]]] = {}
-    taken = 0
+    accepted = 0
     for index, item in enumerate(batch):
         try:
-            feed = feed_of(item, model, owner)
+            feed = read_feed(item, model, backend)
         except hami.Error as error:
             item.fail(error)
             continue
-        shapes = tuple(array.shape[1:] for array in feed.arrays) if model.rows != 0 else (index,)
-        groups.setdefault(shapes, []).append((item, feed))
-        taken += 1
-    # Those who came with the rows that the model takes get their results, whatever became of the others.
-    parted = taken < len(batch) or len(groups) > 1
+        key = tuple(array.shape[1:] for array in feed.arrays) if model.has_batch_axis else (index,)
+        groups.setdefault(key, []).append((item, feed))
+        accepted += 1
+    # A group is smaller than the batch if a request was rejected or shapes differ. A model with a fixed number of rows
+    # can then run only with padding.
+    pad = accepted < len(batch) or len(groups) > 1
     for members in groups.values():
-        _run_group(members, model, owner, fill=parted)
+        _run_group(members, model, backend, pad=pad)
 
 
-def _run_group(members: list[tuple[Any, Feed]], model: Model, owner: str, *, fill: bool) -> None:
-    """Run members together; `fill`: rows that the model wants beyond theirs are made up, and their results dropped."""
+def _run_group(members: list[tuple[Any, Feed]], model: Model, backend: str, *, pad: bool) -> None:
+    """Run requests together. With `pad`, repeated rows fill the batch up to the fixed number of rows of the model."""
     rows = sum(feed.rows for _, feed in members)
-    total = max(rows, model.rows) if model.rows and fill and rows else rows
-    if model.rows and total != model.rows:
-        text = f"{owner}: the model takes exactly {model.rows} rows (its axis 0), this batch has {rows}"
-        _fail(members, hami.RequestError(text), owner)
+    total = max(rows, model.fixed_rows) if model.fixed_rows and pad and rows else rows
+    if model.fixed_rows and total != model.fixed_rows:
+        text = f"{backend}: the model takes batches of exactly {model.fixed_rows} rows (axis 0), got {rows}"
+        _fail(members, hami.RequestError(text), backend)
         return
     try:
         arrays = [
-            _concatenated(parts) if len(members) > 1 else parts[0]
+            _concatenate(parts) if len(members) > 1 else parts[0]
             for parts in zip(*(feed.arrays for _, feed in members), strict=True)
         ]
         if total > rows:
             arrays = [np.concatenate([array, np.repeat(array[:1], total - rows, axis=0)]) for array in arrays]
         outputs = model.run(arrays)
     except Exception as error:
-        # What is wrong with one (an index out of range, say) must not fail the others.
+        # One bad request (an index out of range, for example) must not fail the others.
         if len(members) > 1:
-            _run_singly(members, model, owner)
+            _run_one_by_one(members, model, backend)
         else:
-            _fail(members, error, owner)
+            _fail(members, error, backend)
         return
     if len(members) > 1 and any(np.shape(output)[:1] != (total,) for output in outputs):
-        _run_singly(members, model, owner)  # an output is not per row: it cannot be told whose is what
+        _run_one_by_one(members, model, backend)  # the rows of an output cannot be assigned to the requests
         return
     start = 0
     for item, feed in members:
         stop = start + feed.rows
-        mine = outputs if feed.rows == total else [output[start:stop] for output in outputs]
-        item["result"] = _result(mine, feed, model)
+        own = outputs if feed.rows == total else [output[start:stop] for output in outputs]
+        item["result"] = _result(own, feed, model)
         start = stop
 
 
-def _concatenated(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Join contiguous arrays of one type along axis 0.
+def _concatenate(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate contiguous arrays of one dtype along axis 0, without releasing the GIL if they are small.
 
-    np.concatenate lets the global lock go for each part above 500 elements. Callers who were just answered wait for it,
-    and the batch would begin after them; joining a few hundred kilobytes takes less than one hand-over.
+    np.concatenate releases the GIL for each part with more than 500 elements. Callers whose requests have just been
+    completed then take it and delay the batch. Copying a few hundred kilobytes takes less time than one hand-over.
     """
     first = parts[0]
     size = sum(part.nbytes for part in parts)
-    if first.dtype.hasobject or not 0 < size <= _HELD_BYTES:
+    if first.dtype.hasobject or not 0 < size <= _MAX_BYTES_WITH_GIL:
         return np.concatenate(parts)
-    joined = np.empty((sum(part.shape[0] for part in parts), *first.shape[1:]), first.dtype)
-    room = memoryview(joined.reshape(-1).view(np.uint8))
+    joined: NDArray[Any] = np.empty((sum(part.shape[0] for part in parts), *first.shape[1:]), first.dtype)
+    target = _bytes_of(joined)
     start = 0
     for part in parts:
         stop = start + part.nbytes
-        room[start:stop] = memoryview(part.reshape(-1).view(np.uint8))
+        target[start:stop] = _bytes_of(part)
         start = stop
     return joined
 
 
-def _run_singly(members: list[tuple[Any, Feed]], model: Model, owner: str) -> None:
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    """Return the bytes of a contiguous array without a copy."""
+    view: memoryview = array.reshape(-1).view(np.uint8).data
+    return view
+
+
+def _run_one_by_one(members: list[tuple[Any, Feed]], model: Model, backend: str) -> None:
     for member in members:
-        _run_group([member], model, owner, fill=True)
+        _run_group([member], model, backend, pad=True)
 
 
-def _fail(members: list[tuple[Any, Feed]], error: Exception, owner: str) -> None:
+def _fail(members: list[tuple[Any, Feed]], error: Exception, backend: str) -> None:
     text = str(error)
-    failure = hami.RequestError(text if text.startswith(owner) else f"{owner}: {text}")
+    failure = hami.RequestError(text if text.startswith(backend) else f"{backend}: {text}")
     failure.__cause__ = error
     for item, _ in members:
         item.fail(failure)
 
 
 def _result(outputs: list[Any], feed: Feed, model: Model) -> Any:
-    if feed.alone:
+    if feed.without_batch_axis:
         outputs = [output[0, ...] if np.shape(output)[:1] == (1,) else output for output in outputs]
     if len(outputs) == 1:
         return outputs[0]
-    return {port.name: output for port, output in zip(model.outputs, outputs, strict=True)}
+    return {spec.name: output for spec, output in zip(model.outputs, outputs, strict=True)}

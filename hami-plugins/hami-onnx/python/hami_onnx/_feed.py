@@ -1,4 +1,4 @@
-"""From a request's `data` to arrays a model takes: by name or in order, checked, converted only without loss."""
+"""Feed: the input arrays of one request, read from its `data`, validated, and converted only without loss."""
 
 from __future__ import annotations
 
@@ -7,114 +7,120 @@ from typing import Any, NamedTuple
 
 import hami
 import numpy as np
+from numpy.typing import NDArray
 
-from hami_onnx._model import Model, Port
+from hami_onnx._model import Model, TensorSpec
 
 
 class Feed(NamedTuple):
-    """One request, ready to run: its arrays in the order of the inputs, and how many rows of a batch they are."""
+    """One request that is ready to run."""
 
-    arrays: list[np.ndarray]
-    rows: int
-    alone: bool  # it came without a batch axis, so its outputs go without one
+    arrays: list[NDArray[Any]]  # in the order of the model's inputs, each with the batch axis if the model has one
+    rows: int  # how many rows of a batch the request is
+    without_batch_axis: bool  # the data has no batch axis, so the result gets none either
 
 
-def feed_of(item: Any, model: Model, owner: str) -> Feed:
-    """Read a request; errors say which input takes what."""
+def read_feed(item: Any, model: Model, backend: str) -> Feed:
+    """Read a request. Raises RequestError or DataTypeError if the model cannot run it."""
     if "data" not in item:
-        raise hami.RequestError(f'{owner}: the request has no "data"; its keys are {sorted(item.keys())}')
-    arrays = [
-        _array(value, port, owner)
-        for port, value in zip(model.inputs, _values(item["data"], model, owner), strict=True)
-    ]
-    alone = model.rows != 0 and all(
-        array.ndim == len(port.shape) - 1 for array, port in zip(arrays, model.inputs, strict=True)
+        raise hami.RequestError(f'{backend}: the request has no key "data"; its keys are {sorted(item.keys())}')
+    values = _values(item["data"], model, backend)
+    arrays = [_array(value, spec, backend) for spec, value in zip(model.inputs, values, strict=True)]
+    without_batch_axis = model.has_batch_axis and all(
+        array.ndim == len(spec.shape) - 1 for array, spec in zip(arrays, model.inputs, strict=True)
     )
-    if alone:
+    if without_batch_axis:
         arrays = [array[np.newaxis] for array in arrays]
-    for array, port in zip(arrays, model.inputs, strict=True):
-        _check_shape(array, port, model, owner)
-    if model.rows == 0:
+    for array, spec in zip(arrays, model.inputs, strict=True):
+        _check_shape(array, spec, model, backend)
+    if not model.has_batch_axis:
         return Feed(arrays, 1, False)
     rows = {array.shape[0] for array in arrays}
     if len(rows) > 1:
-        raise hami.RequestError(f"{owner}: the inputs differ in their rows (axis 0): {_shown(arrays, model)}")
+        shown = ", ".join(f"{spec.name} {list(array.shape)}" for spec, array in zip(model.inputs, arrays, strict=True))
+        raise hami.RequestError(f"{backend}: all inputs must have the same number of rows (axis 0), got {shown}")
     count = rows.pop()
-    said = item.get("request_size", count)
-    if said != count:
-        raise hami.RequestError(f'{owner}: "request_size" is {said}, but the data has {count} rows (axis 0)')
-    return Feed(arrays, count, alone)
+    request_size = item.get("request_size", count)
+    if request_size != count:
+        raise hami.RequestError(
+            f'{backend}: "request_size" must be the number of rows (axis 0) of the data, {count}, got {request_size}'
+        )
+    return Feed(arrays, count, without_batch_axis)
 
 
-def _values(data: Any, model: Model, owner: str) -> list[Any]:
-    """One value for each input: by name from a dict, in order from a list, the data itself if there is one input."""
-    names = [port.name for port in model.inputs]
+def _values(data: Any, model: Model, backend: str) -> list[Any]:
+    """Return one value per input: by name from a dict, in order from a list, or `data` itself for a single input."""
+    names = [spec.name for spec in model.inputs]
     if isinstance(data, Mapping):
         if set(data.keys()) != set(names):
-            raise hami.RequestError(f"{owner}: the inputs are {names}, got a dict of {list(data.keys())}")
+            raise hami.RequestError(
+                f"{backend}: the model has the inputs {names}, got a dict with the keys {list(data.keys())}"
+            )
         return [data[name] for name in names]
     if isinstance(data, (list, tuple)):
         if len(data) != len(names):
-            raise hami.RequestError(f"{owner}: the inputs are {names}, got a list of {len(data)}")
+            raise hami.RequestError(f"{backend}: the model has the inputs {names}, got a list of length {len(data)}")
         return list(data)
     if len(names) != 1:
         raise hami.DataTypeError(
-            f"{owner} takes a dict by input name or a list in this order: {names}, got {type(data).__name__}"
+            f'{backend}: "data" must be a dict by input name, or a list in the order {names}, got {type(data).__name__}'
         )
     return [data]
 
 
-def _array(value: Any, port: Port, owner: str) -> np.ndarray:
+def _array(value: Any, spec: TensorSpec, backend: str) -> NDArray[Any]:
+    """Return a value as a contiguous array of the dtype that the input takes."""
     if not isinstance(value, (np.ndarray, np.generic)):
         if not hasattr(value, "__dlpack__"):
             raise hami.DataTypeError(
-                f'{owner}: input "{port.name}" takes an array ({port}), got {type(value).__name__}'
+                f'{backend}: input "{spec.name}" must be an array ({spec}), got {type(value).__name__}'
             )
         try:
             value = np.from_dlpack(value)
-        except Exception as error:  # whatever the object raises when it is asked
+        except Exception as error:  # an object may raise any exception here
             raise hami.DataTypeError(
-                f'{owner}: input "{port.name}" takes an array in memory of the CPU, '
-                f"got a {type(value).__name__} that is not readable: {error}"
+                f'{backend}: input "{spec.name}" must be an array in CPU memory, '
+                f"got a {type(value).__name__} that cannot be read through DLPack: {error}"
             ) from error
     array = np.asarray(value)
-    if port.dtype is not None and port.dtype.hasobject:
-        return _texts(array, port, owner)
-    if port.dtype is None or array.dtype == port.dtype:
+    if spec.dtype is not None and spec.dtype.hasobject:
+        return _strings(array, spec, backend)
+    if spec.dtype is None or array.dtype == spec.dtype:
         return np.asarray(array, order="C")
-    if not _fits(array.dtype, port.dtype):
+    if not _converts_without_loss(array.dtype, spec.dtype):
         raise hami.DataTypeError(
-            f'{owner}: input "{port.name}" takes {port.dtype}, got {array.dtype}, which does not fit without loss; '
-            f"convert it with .astype({port.dtype.name!r}) if that is what you want"
+            f'{backend}: input "{spec.name}" expects {spec.dtype}, got {array.dtype}, which cannot be converted '
+            f"without loss; convert it with .astype({spec.dtype.name!r}) if the loss is acceptable"
         )
-    return array.astype(port.dtype, order="C")
+    return array.astype(spec.dtype, order="C")
 
 
-def _fits(given: np.dtype[Any], taken: np.dtype[Any]) -> bool:
-    """Tell whether no value is lost; NumPy calls it safe to make integers of 64 bits floats of 53."""
-    wide = given.kind in "iu" and given.itemsize == 8 and taken.kind == "f"
-    return np.can_cast(given, taken, "safe") and not wide
+def _converts_without_loss(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    """Return whether `target` can hold every value of `source`.
+
+    NumPy calls the cast from 64-bit integers to float64 "safe", although float64 has only 53 bits of precision.
+    """
+    rounds = source.kind in "iu" and source.itemsize == 8 and target.kind == "f"
+    return np.can_cast(source, target, "safe") and not rounds
 
 
-def _texts(array: np.ndarray, port: Port, owner: str) -> np.ndarray:
-    """Make an array of str; of anything else onnxruntime would take what str() shows, "b'cat'" and "None"."""
-    texts = array.astype(object, order="C")
-    others = {type(value).__name__ for value in texts.flat if not isinstance(value, str)}
+def _strings(array: NDArray[Any], spec: TensorSpec, backend: str) -> NDArray[np.object_]:
+    """Return an array of str. onnxruntime would convert other objects with str(), so that b"cat" becomes "b'cat'"."""
+    strings = array.astype(np.object_, order="C")
+    others = {type(value).__name__ for value in strings.flat if not isinstance(value, str)}
     if others:
-        raise hami.DataTypeError(f'{owner}: input "{port.name}" takes str, got an array of {", ".join(sorted(others))}')
-    return texts
+        raise hami.DataTypeError(
+            f'{backend}: input "{spec.name}" expects str, got an array of {", ".join(sorted(others))}'
+        )
+    return strings
 
 
-def _check_shape(array: np.ndarray, port: Port, model: Model, owner: str) -> None:
-    if not port.shape:  # a scalar, or a rank the model does not say
+def _check_shape(array: NDArray[Any], spec: TensorSpec, model: Model, backend: str) -> None:
+    if not spec.shape:  # a scalar, or the model does not state the rank
         return
-    fits = array.ndim == len(port.shape) and all(
-        size == wanted or wanted is None or (axis == 0 and model.rows)  # rows are counted for the whole batch
-        for axis, (size, wanted) in enumerate(zip(array.shape, port.shape, strict=True))
+    fits = array.ndim == len(spec.shape) and all(
+        size == expected or expected is None or (axis == 0 and model.has_batch_axis)  # run_batch checks the rows
+        for axis, (size, expected) in enumerate(zip(array.shape, spec.shape, strict=True))
     )
     if not fits:
-        raise hami.RequestError(f'{owner}: input "{port.name}" takes {port}, got {array.dtype} {list(array.shape)}')
-
-
-def _shown(arrays: list[np.ndarray], model: Model) -> str:
-    return ", ".join(f"{port.name} {list(array.shape)}" for port, array in zip(model.inputs, arrays, strict=True))
+        raise hami.RequestError(f'{backend}: input "{spec.name}" expects {spec}, got {array.dtype} {list(array.shape)}')

@@ -1,4 +1,4 @@
-"""A session with what its inputs and outputs say: types, shapes, and whether axis 0 is a batch."""
+"""Model: an onnxruntime session with the types and shapes of its inputs and outputs and its batch axis."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import hami
 import numpy as np
 import onnxruntime
+from numpy.typing import NDArray
 
-_DTYPES = {
+_DTYPES: dict[str, np.dtype[Any]] = {
     "tensor(float)": np.dtype(np.float32),
     "tensor(double)": np.dtype(np.float64),
     "tensor(float16)": np.dtype(np.float16),
@@ -26,18 +27,18 @@ _DTYPES = {
     "tensor(string)": np.dtype(np.object_),
 }
 
-_TOLD = onnxruntime.RunOptions()
-_TOLD.log_severity_level = 4  # an error of a run is told to those whose requests it fails, not to stderr as well
+_RUN_OPTIONS = onnxruntime.RunOptions()
+_RUN_OPTIONS.log_severity_level = 4  # the failed requests carry the error of a run; do not log it to stderr too
 
 
-class Port(NamedTuple):
-    """An input or output: its dtype (None: not a tensor of a type NumPy has), its shape with None for a free axis."""
+class TensorSpec(NamedTuple):
+    """The name, type and shape of one input or output of a model."""
 
     name: str
-    type: str  # as onnxruntime has it
-    dtype: np.dtype[Any] | None
-    shape: tuple[int | None, ...]
-    axes: tuple[str | None, ...]  # what the model calls them, where they are free and have a name
+    type: str  # onnxruntime's name of the type, for example "tensor(float)"
+    dtype: np.dtype[Any] | None  # None: NumPy has no such type, or it is not a tensor
+    shape: tuple[int | None, ...]  # None: a dynamic axis
+    axis_names: tuple[str | None, ...]  # the model's names of dynamic axes; None: fixed or unnamed
 
     def __str__(self) -> str:
         if self.dtype is None:
@@ -47,70 +48,81 @@ class Port(NamedTuple):
 
 
 class Model:
-    """Runs a session on arrays. `rows`: None if axis 0 is a batch of any size, N if of N, 0 if it is no batch."""
+    """Runs a session on arrays.
 
-    def __init__(self, session: onnxruntime.InferenceSession, batched: bool | None, owner: str) -> None:
+    Attributes:
+        inputs, outputs: what the session takes and returns, in its order.
+        has_batch_axis: whether axis 0 of all inputs and outputs is a batch.
+        fixed_rows: the size of the batch axis; None if it is dynamic, and for a model without a batch axis.
+    """
+
+    def __init__(self, session: onnxruntime.InferenceSession, batched: bool | None, backend: str) -> None:
         self._session = session
-        self.inputs = [_port(node) for node in session.get_inputs()]
-        self.outputs = [_port(node) for node in session.get_outputs()]
-        _check_types(self.inputs, self.outputs, owner)
-        self.rows = _rows(self.inputs, self.outputs, batched, owner)
-        self._output_names = [port.name for port in self.outputs]
+        self.inputs = [_spec(node) for node in session.get_inputs()]
+        self.outputs = [_spec(node) for node in session.get_outputs()]
+        _check_types(self.inputs, self.outputs, backend)
+        self.has_batch_axis = _has_batch_axis(self.inputs, self.outputs, batched, backend)
+        self.fixed_rows: int | None = self.inputs[0].shape[0] if self.has_batch_axis else None
+        self._output_names = [spec.name for spec in self.outputs]
 
-    def run(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        """Run once; `arrays` in the order of `inputs`, the outputs in that of `outputs`."""
-        feeds = {port.name: array for port, array in zip(self.inputs, arrays, strict=True)}
+    def run(self, arrays: Sequence[NDArray[Any]]) -> list[Any]:
+        """Run the model once on `arrays`, in the order of `inputs`. Returns the outputs in the order of `outputs`."""
+        feeds = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
         try:
-            return list(self._session.run(self._output_names, feeds, _TOLD))
-        except Exception as error:  # onnxruntime's exceptions have no common base but Exception
+            return list(self._session.run(self._output_names, feeds, _RUN_OPTIONS))
+        except Exception as error:  # onnxruntime's exceptions have no common base class but Exception
             given = ", ".join(f"{name} {array.dtype} {list(array.shape)}" for name, array in feeds.items())
             raise hami.RequestError(f"the model failed on {given}: {str(error).strip()}") from error
 
 
-def _port(node: Any) -> Port:
+def _spec(node: Any) -> TensorSpec:
     axes = tuple(node.shape or ())
     shape = tuple(size if isinstance(size, int) and size >= 0 else None for size in axes)
-    names = tuple(size if isinstance(size, str) else None for size in axes)
-    return Port(node.name, node.type, _DTYPES.get(node.type), shape, names)
+    axis_names = tuple(size if isinstance(size, str) else None for size in axes)
+    return TensorSpec(node.name, node.type, _DTYPES.get(node.type), shape, axis_names)
 
 
-def _check_types(inputs: list[Port], outputs: list[Port], owner: str) -> None:
-    """Refuse what no run could ever be given or give: onnxruntime hands no bfloat16 from or to NumPy, nor int4."""
-    for port in (*inputs, *outputs):
-        if port.dtype is None and port.type.startswith("tensor("):
+def _check_types(inputs: list[TensorSpec], outputs: list[TensorSpec], backend: str) -> None:
+    """Reject types that onnxruntime cannot exchange with NumPy, such as bfloat16: every run would fail."""
+    for spec in (*inputs, *outputs):
+        if spec.dtype is None and spec.type.startswith("tensor("):
             raise hami.ConfigError(
-                f'{owner}: "{port.name}" of the model is {port.type}, which NumPy does not have; '
-                "give the model float32 there, with a Cast behind its inputs or before its outputs"
+                f'{backend}: "{spec.name}" of the model has the type {spec.type}, which NumPy does not support; '
+                "change it to float32 in the model, with a Cast after the input or before the output"
             )
-    for port in inputs:
-        if port.type.startswith(("seq(", "map(")):
+    for spec in inputs:
+        if spec.type.startswith(("seq(", "map(")):
             raise hami.ConfigError(
-                f'{owner}: input "{port.name}" of the model is {port.type}, and only arrays are taken; '
-                "give the model an input for each array"
+                f'{backend}: input "{spec.name}" of the model has the type {spec.type}, but inputs must be tensors; '
+                "change the model to have one tensor input per array"
             )
 
 
-def _rows(inputs: list[Port], outputs: list[Port], batched: bool | None, owner: str) -> int | None:
-    """Find out whether axis 0 is a batch: all must have it, with one size or, if it is free, one name.
+def _has_batch_axis(inputs: list[TensorSpec], outputs: list[TensorSpec], batched: bool | None, backend: str) -> bool:
+    """Return whether axis 0 is a batch: all inputs and outputs have it, with one size or, if it is dynamic, one name.
 
-    A free axis 0 of another name may hold anything, found boxes for example: whose is which could not be told.
+    Axes with different names may be unrelated: an output of detected boxes, for example, has no rows per request.
     """
     if batched is False:
-        return 0
-    ports = [*inputs, *outputs]
-    sizes = {port.shape[0] if port.shape else 0 for port in ports if port.dtype is not None}
-    if not inputs or any(port.dtype is None for port in ports) or len(sizes) != 1 or 0 in sizes:
+        return False
+    specs = [*inputs, *outputs]
+    sizes = {spec.shape[0] if spec.shape else 0 for spec in specs if spec.dtype is not None}
+    if not inputs or any(spec.dtype is None for spec in specs) or len(sizes) != 1 or 0 in sizes:
         if batched:
-            shown = ", ".join(f"{port.name} {port}" for port in ports)
-            raise hami.ConfigError(f"{owner}: batched = true, but not all have the same axis 0: {shown}")
-        return 0
-    (size,) = sizes
-    return size if size or batched or _is_one_axis(ports) else 0
+            shown = ", ".join(f"{spec.name} {spec}" for spec in specs)
+            raise hami.ConfigError(
+                f"{backend}: batched = true needs the same axis 0 in all inputs and outputs, got {shown}"
+            )
+        return False
+    return sizes != {None} or batched is True or _shares_batch_axis_name(specs)
 
 
-def _is_one_axis(ports: list[Port]) -> bool:
-    """Tell whether axis 0 has one name in all, and no other axis depends on it: each request would see the others."""
-    names = {port.axes[0] for port in ports}
-    others = [axis for port in ports for axis in port.axes[1:] if axis]
-    terms = re.findall(r"\w+", " ".join(others))  # an axis may be called "2*batch"
+def _shares_batch_axis_name(specs: list[TensorSpec]) -> bool:
+    """Return whether axis 0 has the same name everywhere and no other axis depends on it.
+
+    If another axis depends on the batch axis, a request would see data of the other requests in its batch.
+    """
+    names = {spec.axis_names[0] for spec in specs}
+    others = [name for spec in specs for name in spec.axis_names[1:] if name]
+    terms = re.findall(r"\w+", " ".join(others))  # an axis name can be an expression such as "2*batch"
     return len(names) == 1 and None not in names and names.isdisjoint([*others, *terms])

@@ -1,4 +1,4 @@
-"""Execution providers: short names, what is installed, and what to say about one that is not."""
+"""Execution providers of ONNX Runtime: their short names, which are installed, and how to install the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import hami
 import onnxruntime
 
-_SHORT = {
+_FULL_NAMES = {
     "cpu": "CPUExecutionProvider",
     "cuda": "CUDAExecutionProvider",
     "tensorrt": "TensorrtExecutionProvider",
@@ -22,7 +22,7 @@ _SHORT = {
     "xnnpack": "XnnpackExecutionProvider",
     "azure": "AzureExecutionProvider",
 }
-_LONG = {name: short for short, name in _SHORT.items()}
+_SHORT_NAMES = {full: short for short, full in _FULL_NAMES.items()}
 _PACKAGES = {
     "cuda": "onnxruntime-gpu",
     "tensorrt": "onnxruntime-gpu",
@@ -34,50 +34,50 @@ _PACKAGES = {
 }
 
 
-def available() -> list[str]:
-    """Return the providers of the installed onnxruntime, by short name where there is one."""
-    return [_LONG.get(name, name) for name in onnxruntime.get_available_providers()]
+def available_providers() -> list[str]:
+    """Return the providers of the installed onnxruntime: the short name of each, or its full name if it has none."""
+    return [_SHORT_NAMES.get(name, name) for name in onnxruntime.get_available_providers()]
 
 
-def full_name(provider: str, owner: str) -> str:
-    """Return onnxruntime's name of a provider that is installed; `owner` is the backend that asks."""
-    name = _SHORT.get(provider.strip().lower(), provider.strip())
+def full_name(provider: str, backend: str) -> str:
+    """Return the full name of a provider. Raises ConfigError if the installed onnxruntime does not have it."""
+    name = _FULL_NAMES.get(provider.strip().lower(), provider.strip())
     if name in onnxruntime.get_available_providers():
         return name
-    short = _LONG.get(name)
+    short = _SHORT_NAMES.get(name)
     if short is None and name not in onnxruntime.get_all_providers():
         raise hami.ConfigError(
-            f'{owner}: "{provider}" is no execution provider of onnxruntime; '
-            f"there are {', '.join(_SHORT)}, and the full names as CUDAExecutionProvider"
+            f'{backend}: "{provider}" is not an execution provider of onnxruntime; '
+            f"use one of {', '.join(_FULL_NAMES)}, or a full name such as CUDAExecutionProvider"
         )
     package = _PACKAGES.get(short or "")
     remedy = (
-        f"pip uninstall onnxruntime && pip install {package}"
+        f"run: pip uninstall onnxruntime && pip install {package}"
         if package
         else f"install an onnxruntime that was built with {name}"
     )
     raise hami.ConfigError(
-        f'{owner}: provider "{provider}" ({name}) is not in the installed onnxruntime {onnxruntime.__version__}, '
-        f"which has {', '.join(available())}; use one of these, or: {remedy}"
+        f'{backend}: provider "{provider}" ({name}) is not in the installed onnxruntime {onnxruntime.__version__}, '
+        f"which has {', '.join(available_providers())}; use one of these, or {remedy}"
     )
 
 
-def check_used(session: onnxruntime.InferenceSession, name: str, model: str, owner: str) -> None:
-    """Refuse a session that onnxruntime quietly moved to another provider than the one asked for."""
-    used = session.get_providers()
-    if used[:1] != [name]:
+def check_active_provider(session: onnxruntime.InferenceSession, name: str, model: str, backend: str) -> None:
+    """Raise ConfigError if onnxruntime silently replaced the requested provider."""
+    active = session.get_providers()
+    if active[:1] != [name]:
         raise hami.ConfigError(
-            f'{owner}: provider {name} could not be started for "{model}", onnxruntime fell back to {", ".join(used)}; '
-            "its log above says what is missing (driver or libraries of the device)"
+            f'{backend}: provider {name} could not be started for "{model}", onnxruntime fell back to '
+            f"{', '.join(active)}; see its log above for the missing driver or library"
         )
 
 
-def parse_options(options: Iterable[str], owner: str) -> dict[str, str]:
-    """Read provider options, each written key=value."""
+def parse_provider_options(options: Iterable[str], backend: str) -> dict[str, str]:
+    """Parse options that are written as key=value."""
     parsed = {}
     for option in options:
         key, equals, value = str(option).partition("=")
         if not equals or not key.strip():
-            raise hami.ConfigError(f'{owner}: "provider_options" are written key=value, got {option!r}')
+            raise hami.ConfigError(f'{backend}: "provider_options" must be written as key=value, got {option!r}')
         parsed[key.strip()] = value.strip()
     return parsed

@@ -1,20 +1,23 @@
-"""LoadOnnx: opens a model for an OnnxInferTensor of the same instance."""
+"""LoadOnnx: opens a model for an OnnxInferTensor in the same instance."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from hami_onnx._parameters import OpensModel
+from hami_onnx._model_backend import OnnxModelBackend
 
 
-class LoadOnnx(OpensModel):
-    """Open an ONNX model and leave it in the instance's options under `onnx_model`; requests pass unchanged.
+class LoadOnnx(OnnxModelBackend):
+    """Open an ONNX model and store it in the options of the instance as `onnx_model`, where OnnxInferTensor finds it.
 
-    IoC[LoadOnnx, OnnxInferTensor; S[DecodeMat, Mat2Tensor, OnnxInferTensor]]
+    data: any value
+    result: `data`, unchanged
+
+    Example: IoC[LoadOnnx, OnnxInferTensor; S[DecodeMat, Mat2Tensor, OnnxInferTensor]]
     """
 
     def init(self, options: Any) -> None:
-        options["onnx_model"] = self.open()
+        options["onnx_model"] = self.open_model()
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:

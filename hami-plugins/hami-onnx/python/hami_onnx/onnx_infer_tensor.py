@@ -1,4 +1,4 @@
-"""OnnxInferTensor: runs the model that LoadOnnx opened, on data that is one batch already."""
+"""OnnxInferTensor: runs the model that LoadOnnx opened, on one request at a time."""
 
 from __future__ import annotations
 
@@ -11,27 +11,32 @@ from hami_onnx._model import Model
 
 
 class OnnxInferTensor(hami.Backend):
-    """Run the model in the instance's options on each request by itself; what gathers and scatters is around it.
+    """Run the model of LoadOnnx on each request separately, for pipelines that form batches themselves.
 
-    The range is the model's: N if its batch axis is fixed, else from 1 on.
+    data: one array, a dict of arrays by input name, or a list of arrays in the order of the inputs
+    result: one array, or a dict of arrays by output name if the model has several outputs
+
+    If the model has a fixed batch size N, the range of this backend is N to N.
     """
 
     thread = "concurrent"
+
+    _model: Model | None = None
 
     def init(self, options: Any) -> None:
         model = options.get("onnx_model", None)
         if not isinstance(model, Model):
             raise hami.ConfigError(
-                "OnnxInferTensor: no model was opened before it; put LoadOnnx first, "
+                "OnnxInferTensor: no model is open; put LoadOnnx before it, "
                 "as in IoC[LoadOnnx, OnnxInferTensor; OnnxInferTensor], or use OnnxTensor"
             )
-        self._model: Model | None = model
+        self._model = model
 
     def min(self) -> int | None:
-        return self._model.rows or None if self._model else None
+        return self._model.fixed_rows if self._model else None
 
     def max(self) -> int | None:
-        return self._model.rows or None if self._model else None
+        return self._model.fixed_rows if self._model else None
 
     def forward(self, batch: list[Any]) -> None:
         assert self._model is not None, "forward after close"

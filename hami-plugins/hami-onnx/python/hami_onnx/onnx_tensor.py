@@ -1,4 +1,4 @@
-"""OnnxTensor: an ONNX model as a backend; opens it, gathers requests along axis 0, runs, gives each its rows."""
+"""OnnxTensor: opens an ONNX model and runs batches of requests."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from typing import Any
 
 from hami_onnx._batch import run_batch
 from hami_onnx._model import Model
-from hami_onnx._parameters import OpensModel
+from hami_onnx._model_backend import OnnxModelBackend
 
 
-class OnnxTensor(OpensModel):
-    """Run an ONNX model. `data`: an array, or a dict by input name; `result`: an array, or a dict by output name.
+class OnnxTensor(OnnxModelBackend):
+    """Run an ONNX model on batches of requests.
 
-    If axis 0 of all inputs and outputs is free and has one name (or `batched` says that it is a batch), requests of
-    equal shapes run together, each with the rows it brought (`request_size`, 1 if absent); data without that axis is
-    one row and gets a result without it. A model whose axis 0 is N takes exactly N rows; one without a batch axis runs
-    request by request.
+    data: one array, a dict of arrays by input name, or a list of arrays in the order of the inputs
+    result: one array, or a dict of arrays by output name if the model has several outputs
+    request_size: key of the request, the number of rows in `data`; default 1
+
+    Requests with equal shapes run together if axis 0 of all inputs and outputs is a batch: it is dynamic and has one
+    name everywhere, or `batched` is true. Data without the batch axis is one row, and its result has no batch axis. A
+    model with a fixed batch size N takes exactly N rows. A model without a batch axis runs request by request.
     """
 
     _model: Model | None = None
 
     def init(self, options: Any) -> None:
-        self._model = self.open()
+        self._model = self.open_model()
 
     def min(self) -> int | None:
-        return self._range()
+        return self._rows_per_run()
 
     def max(self) -> int | None:
-        return self._range()
+        return self._rows_per_run()
 
     def forward(self, batch: list[Any]) -> None:
         assert self._model is not None, "forward after close"
@@ -36,8 +39,8 @@ class OnnxTensor(OpensModel):
     def close(self) -> None:
         self._model = None
 
-    def _range(self) -> int | None:
-        """Exactly N rows, 1 where there is no batch axis, None (the node decides) where it is free."""
-        if self._model is None or self._model.rows is None:
+    def _rows_per_run(self) -> int | None:
+        """Return the fixed batch size, 1 without a batch axis, or None (the node decides) if the axis is dynamic."""
+        if self._model is None:
             return None
-        return self._model.rows or 1
+        return self._model.fixed_rows if self._model.has_batch_axis else 1

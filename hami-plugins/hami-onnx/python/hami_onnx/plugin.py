@@ -1,4 +1,4 @@
-"""Names the backends of this package; each is imported, and onnxruntime with it, only when a pipeline uses it."""
+"""Registers the backends of this package. They, and onnxruntime with them, are imported when a pipeline uses them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def hami_register(registry: Any) -> None:
 def hami_report() -> dict[str, str]:
     import onnxruntime
 
-    from hami_onnx._providers import available
-    from hami_onnx._threads import usable_cores
+    from hami_onnx._cores import usable_cores
+    from hami_onnx._providers import available_providers
 
     return {
         "onnxruntime": onnxruntime.__version__,
-        "onnxruntime providers": ", ".join(available()),
-        "onnxruntime threads": f"{usable_cores()} (what this process may use; parameter `threads` changes it)",
+        "onnxruntime providers": ", ".join(available_providers()),
+        "onnxruntime threads": f"{usable_cores()} (cores that this process may use; parameter `threads` overrides it)",
     }

@@ -1,9 +1,9 @@
-"""Opens ONNX models: one onnxruntime session per model and setting in a process, shared by all that use it.
+"""open_session: opens ONNX models, with one shared onnxruntime session per model and settings in a process.
 
-Threads. A session has a pool of `threads` threads (those of its callers count), by default as many as the process may
-use. onnxruntime's Run may be called from any number of threads at once, and callers then work with what the pool has
-free. Ten instances of a node are therefore ten callers of one session: one pool and one copy of the weights.
-Waiting threads sleep instead of spinning, so the pools of several models do not take the cores from each other.
+Threads: a session has one pool of `threads` threads, by default one per core that this process may use; a calling
+thread counts as one of them. Any number of threads may call a session at the same time, and all calls share its pool.
+For example, ten instances of a node are ten callers of one session, with one pool and one copy of the weights. Idle
+threads of a pool sleep and do not spin, so that the pools of several models do not take CPU time from each other.
 """
 
 from __future__ import annotations
@@ -16,28 +16,27 @@ from collections.abc import Sequence
 import hami
 import onnxruntime
 
-from hami_onnx._files import Stamp, path_and_stamps
-from hami_onnx._providers import check_used, full_name, parse_options
-from hami_onnx._threads import usable_cores
+from hami_onnx._cores import usable_cores
+from hami_onnx._model_files import FileStamp, find_model_files
+from hami_onnx._providers import check_active_provider, full_name, parse_provider_options
 
-# How onnxruntime says that the bytes are no model; the words changed between its versions.
-_SIGNS_OF_NO_MODEL = ("Protobuf parsing failed", "No graph was found", "does not have a graph")
+# Parts of onnxruntime's messages, in different versions, for a file that is not a complete model.
+_NOT_A_MODEL = ("Protobuf parsing failed", "No graph was found", "does not have a graph")
 
-# onnxruntime starts all threads of a session at once: a hundred thousand keep it busy for minutes, a million end the
-# process. No machine has that many cores.
-_MOST_THREADS = 4096
+# onnxruntime starts all threads of a session immediately: 100,000 take minutes and 1,000,000 crash the process.
+_MAX_THREADS = 4096  # more than the cores of any machine
 
 _lock = threading.Lock()
-_open: weakref.WeakValueDictionary[tuple[object, ...], onnxruntime.InferenceSession] = weakref.WeakValueDictionary()
+_sessions: weakref.WeakValueDictionary[tuple[object, ...], onnxruntime.InferenceSession] = weakref.WeakValueDictionary()
 
 
-def _begin_in_a_fork() -> None:
-    """Forget the parent's sessions: their threads are not in this process, nor is who may have held the lock."""
-    global _lock, _open
-    _lock, _open = threading.Lock(), weakref.WeakValueDictionary()
+def _reset_after_fork() -> None:
+    """Forget the parent's sessions, whose threads do not exist in the child, and its lock, which may be held."""
+    global _lock, _sessions
+    _lock, _sessions = threading.Lock(), weakref.WeakValueDictionary()
 
 
-os.register_at_fork(after_in_child=_begin_in_a_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def open_session(
@@ -46,70 +45,88 @@ def open_session(
     provider: str = "cpu",
     provider_options: Sequence[str] = (),
     threads: int = 0,
-    owner: str = "open_session",
+    backend: str = "open_session",
 ) -> onnxruntime.InferenceSession:
-    """Return the session of a model file, the one in use if there is one; it is freed with its last user.
+    """Open an ONNX model, or return its session if the model is already open with the same settings.
 
-    `provider` is a short name (cpu, cuda, openvino, …) or onnxruntime's own; `provider_options` are "key=value";
-    `threads` = 0 is all that the process may use. `owner` names the backend in errors, which are hami.ConfigError.
+        session = open_session("detector.onnx", provider="cuda", provider_options=["device_id=1"])
+
+    The session is freed when its last user drops it.
+
+    Args:
+        model: path of the ONNX file.
+        provider: short name (cpu, cuda, openvino, …) or full name of an execution provider of onnxruntime.
+        provider_options: options of the provider, each written as key=value.
+        threads: size of the session's thread pool; 0 means the number of cores that this process may use.
+        backend: name of the calling backend, for error messages.
+
+    Raises:
+        hami.ConfigError: the model cannot be read or loaded, or the provider cannot be used.
     """
-    path = _existing_file(model, owner)
-    if not 0 <= threads <= _MOST_THREADS:
+    path = _existing_file(model, backend)
+    if not 0 <= threads <= _MAX_THREADS:
         raise hami.ConfigError(
-            f'{owner}: "threads" is 0 (all cores this process may use) to {_MOST_THREADS}, got {threads}'
+            f'{backend}: "threads" must be from 0 (all cores that this process may use) to {_MAX_THREADS}, '
+            f"got {threads}"
         )
-    name = full_name(provider, owner)
-    options = parse_options(provider_options, owner)
-    path, stamps = _readable(path, owner)
-    key = (stamps, name, tuple(sorted(options.items())), threads or usable_cores())
+    name = full_name(provider, backend)
+    options = parse_provider_options(provider_options, backend)
+    path, stamps = _find_model_files(path, backend)
+    threads = threads or usable_cores()
+    key = (stamps, name, tuple(sorted(options.items())), threads)
     with _lock:
-        session = _open.get(key)
+        session = _sessions.get(key)
         if session is None:
-            session = _open[key] = _start(path, name, options, threads or usable_cores(), owner)
+            session = _sessions[key] = _create_session(path, name, options, threads, backend)
     return session
 
 
-def _existing_file(model: str | os.PathLike[str], owner: str) -> str:
+def _existing_file(model: str | os.PathLike[str], backend: str) -> str:
+    """Return the absolute path of a model file."""
     if "\0" in os.fspath(model):
-        raise hami.ConfigError(f'{owner}: "model" is the path of an ONNX file, {os.fspath(model)!r} holds a NUL')
+        raise hami.ConfigError(
+            f'{backend}: "model" must be the path of an ONNX file, but {os.fspath(model)!r} contains a NUL character'
+        )
     path = os.path.join(os.getcwd(), os.fspath(model))
     if os.path.isdir(path):
-        raise hami.ConfigError(f'{owner}: "model" is the path of an ONNX file, "{model}" is a folder')
+        raise hami.ConfigError(f'{backend}: "model" must be the path of an ONNX file, but "{model}" is a directory')
     if not os.path.isfile(path):
-        raise hami.ConfigError(f'{owner}: there is no model file "{model}" (looked for {path})')
+        raise hami.ConfigError(f'{backend}: model file "{model}" does not exist (looked for {path})')
     return path
 
 
-def _readable(path: str, owner: str) -> tuple[str, tuple[Stamp, ...]]:
+def _find_model_files(path: str, backend: str) -> tuple[str, tuple[FileStamp, ...]]:
     try:
-        return path_and_stamps(path)
+        return find_model_files(path)
     except OSError as error:
-        raise hami.ConfigError(f'{owner}: "{path}" cannot be read: {error.strerror}') from error
+        raise hami.ConfigError(f'{backend}: "{path}" cannot be read: {error.strerror}') from error
 
 
-def _start(path: str, provider: str, options: dict[str, str], threads: int, owner: str) -> onnxruntime.InferenceSession:
+def _create_session(
+    path: str, provider: str, options: dict[str, str], threads: int, backend: str
+) -> onnxruntime.InferenceSession:
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     settings.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    settings.log_severity_level = 3  # errors; warnings about a model's graph are not for its users
+    settings.log_severity_level = 3  # errors only; users of a model cannot act on warnings about its graph
     try:
         session = onnxruntime.InferenceSession(path, settings, providers=[(provider, options)], enable_fallback=0)
         for node in (*session.get_inputs(), *session.get_outputs()):
-            _ = node.name, node.shape  # a model may call them what is no text: it raises here, where the file is known
-    except Exception as error:  # onnxruntime's exceptions have no common base but Exception
-        raise hami.ConfigError(_unreadable(path, error, owner)) from error
+            _ = node.name, node.shape  # raises here, where the file is known, if a name is not valid UTF-8
+    except Exception as error:  # onnxruntime's exceptions have no common base class but Exception
+        raise hami.ConfigError(_load_error(path, error, backend)) from error
     session.disable_fallback()
-    check_used(session, provider, path, owner)
+    check_active_provider(session, provider, path, backend)
     return session
 
 
-def _unreadable(path: str, error: Exception, owner: str) -> str:
+def _load_error(path: str, error: Exception, backend: str) -> str:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     reason = reason.rpartition(f"{path} failed:")[2] or reason
     size = os.path.getsize(path)
     if not size:
         reason = "the file is empty"
-    if not size or any(sign in reason for sign in _SIGNS_OF_NO_MODEL):
-        return f'{owner}: "{path}" ({size} bytes) is truncated or is not an ONNX model: {reason}'
-    return f'{owner}: onnxruntime {onnxruntime.__version__} cannot load "{path}" ({size} bytes): {reason}'
+    if not size or any(part in reason for part in _NOT_A_MODEL):
+        return f'{backend}: "{path}" ({size} bytes) is truncated or is not an ONNX model: {reason}'
+    return f'{backend}: onnxruntime {onnxruntime.__version__} cannot load "{path}" ({size} bytes): {reason}'

@@ -1,0 +1,37 @@
+"""OnnxModelBackend: the base class of the backends that open a model, with their parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import hami
+
+from hami_onnx._model import Model
+from hami_onnx.session import open_session
+
+
+class OnnxModelBackend(hami.Backend):
+    """Opens the model that its parameters describe. Any number of threads may run a session; a run releases the GIL."""
+
+    thread = "concurrent"
+
+    model: Annotated[Path, "path of the ONNX file"]
+    provider: Annotated[str, "execution provider: cpu, cuda, tensorrt, openvino, … or its full name in onnxruntime"] = (
+        "cpu"
+    )
+    provider_options: Annotated[list[str], "options of the provider, each written as key=value"] = []  # noqa: RUF012
+    threads: Annotated[int, "threads of the session; 0: all cores that this process may use"] = 0
+
+    batched: Annotated[bool | None, "whether axis 0 is a batch; default: detected from the axis names"] = None
+
+    def open_model(self) -> Model:
+        backend = type(self).__name__
+        session = open_session(
+            self.model,
+            provider=self.provider,
+            provider_options=self.provider_options,
+            threads=self.threads,
+            backend=backend,
+        )
+        return Model(session, self.batched, backend)
