@@ -55,8 +55,8 @@ def models(tmp_path):
             nodes = [
                 helper.make_node("MatMul", ["x", "a"], ["xa"]),
                 helper.make_node("Add", ["xa", "b"], ["sum"]),
-                helper.make_node("Relu", ["sum"], ["kept"]),
-                helper.make_node("MatMul", ["kept", "c"], ["y"]),
+                helper.make_node("Relu", ["sum"], ["relu"]),
+                helper.make_node("MatMul", ["relu", "c"], ["y"]),
             ]
             ports = {"x": (TensorProto.FLOAT, ["n", 8])}, {"y": (TensorProto.FLOAT, ["n", 4])}
             return save(tmp_path / "layers.onnx", nodes, *ports, constants), constants
