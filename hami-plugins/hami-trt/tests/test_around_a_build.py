@@ -1,4 +1,4 @@
-"""The device of a build, its model and its options, with a stand-in for the library."""
+"""The device of a build, its model and its options, with a mock of the library."""
 
 from __future__ import annotations
 

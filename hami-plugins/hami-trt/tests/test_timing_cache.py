@@ -1,4 +1,4 @@
-"""The timing cache file, with a stand-in for the builder configuration: TensorRT-RTX has no timing cache."""
+"""The timing cache file, with a mock of the builder configuration: TensorRT-RTX has no timing cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Differences between the libraries and their versions, with stand-ins that have the names of each version."""
+"""Differences between the libraries and their versions, with mocks that have the names of each version."""
 
 from __future__ import annotations
 

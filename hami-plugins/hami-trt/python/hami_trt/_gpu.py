@@ -13,7 +13,7 @@ def find_device(library: Library, name: str, owner: str) -> torch.device:
     """Return the device that parameter `device` of the backend `owner` names.
 
     Raises:
-        hami.ConfigError: there is no such device, or the library does not run on it.
+        hami.ConfigError: the device does not exist, or the library does not run on it.
     """
     device = device_of(name, owner, library.device_types)
     supported, gpu = library.compute_capabilities(), gpu_of(device)
