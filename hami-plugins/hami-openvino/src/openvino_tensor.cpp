@@ -39,7 +39,8 @@ Settings read_settings(const hami::Params& params) {
 
 class OpenvinoTensor : public hami::Backend {
  public:
-  static constexpr std::uint32_t kFlags = HAMI_ANY_THREAD;  // the infer request of an instance runs once at a time
+  static constexpr std::uint32_t kFlags =
+      HAMI_THREAD_SERIALIZED;  // the infer request of an instance runs once at a time
 
  private:
   void init_(const hami::Params& params) override { session_.emplace(Model::open(read_settings(params))); }

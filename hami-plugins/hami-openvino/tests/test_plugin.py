@@ -24,7 +24,7 @@ def test_the_plugin_is_found():
     states = {record.plugin: (record.distribution, record.state) for record in hami.plugins(load=True)}
     assert states["openvino"] == ("hami-openvino", "ok")
     info = hami.backends()["OpenvinoTensor"]
-    assert (info.owner, info.thread) == ("hami-openvino", "any")
+    assert (info.owner, info.thread) == ("hami-openvino", "serialized")
 
 
 def test_loading_the_plugin_neither_imports_nor_loads_openvino():

@@ -31,7 +31,7 @@ class OpenedEngine:
 class Runner(hami.Backend):
     """Replaces TensorrtInferTensor: its result is the engine in the options."""
 
-    thread = "any"
+    thread = "serialized"
 
     def init(self, options):
         self._engine = options["tensorrt_engine"]

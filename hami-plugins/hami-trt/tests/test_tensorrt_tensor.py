@@ -36,19 +36,19 @@ def rows(*values: float) -> torch.Tensor:
 
 
 def test_requests_run_together_and_each_gets_its_rows(pipe, engine):
-    doubled = pipe("TensorrtTensor", model=engine(), batching="max")
+    doubled = pipe("TensorrtTensor", model=engine(), batching="greedy")
     requests = doubled([{"data": rows(1)}, {"data": rows(2, 3), "request_size": 2}, {"data": rows(4)}])
     assert [request["result"][:, 0].tolist() for request in requests] == [[2], [4, 6], [8]]
 
 
 def test_the_profile_limits_the_batch_size(pipe, engine):
-    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="max")
+    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="greedy")
     requests = counted([{"data": rows(1)} for _ in range(6)])
     assert [request["result"].item() for request in requests] == [4, 4, 4, 4, 2, 2]
 
 
 def test_max_of_the_node_can_lower_but_not_raise_that_of_the_profile(pipe, engine):
-    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="max", max=2)
+    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="greedy", max=2)
     assert [request["result"].item() for request in counted([{"data": rows(1)} for _ in range(3)])] == [2, 2, 1]
     with pytest.raises(hami.ConfigError, match="max"):
         pipe("TensorrtTensor", model=engine(), max=5)
@@ -56,7 +56,7 @@ def test_max_of_the_node_can_lower_but_not_raise_that_of_the_profile(pipe, engin
 
 @pytest.mark.parametrize("first", ["FixTensor", "GpuTensor"])
 def test_the_expression_of_tensorrt_tensor_works_when_written_out(engine, first):
-    config = {"backend": AS_WRITTEN.format(first=first), "model": engine(), "device": "cpu", "batching": "max"}
+    config = {"backend": AS_WRITTEN.format(first=first), "model": engine(), "device": "cpu", "batching": "greedy"}
     with hami.pipe({"providers": PROVIDERS, "node": config}) as pipe:
         requests = pipe([{"data": rows(1)}, {"data": rows(2)}])
     assert [request["result"].tolist() for request in requests] == [[[2, 2]], [[4, 4]]]
@@ -68,7 +68,7 @@ def test_arrays_are_accepted(pipe, engine):
 
 
 def test_several_inputs_and_outputs_have_names(pipe, engine):
-    model = pipe("TensorrtTensor", model=engine(**TWO_INPUTS_AND_OUTPUTS), batching="max")
+    model = pipe("TensorrtTensor", model=engine(**TWO_INPUTS_AND_OUTPUTS), batching="greedy")
     first, second = model(
         [{"data": {"b": rows(1), "a": rows(5)}}, {"data": {"b": rows(2, 3), "a": rows(7, 8)}, "request_size": 2}]
     )
@@ -97,7 +97,7 @@ def test_the_post_processor_sees_the_whole_batch(pipe, engine):
             for item in batch:
                 item["result"] = item["data"] + item["data"].sum()
 
-    summed = pipe("TensorrtTensor(post_processor=Total)", model=engine(), batching="max")
+    summed = pipe("TensorrtTensor(post_processor=Total)", model=engine(), batching="greedy")
     requests = summed([{"data": rows(1)}, {"data": rows(2)}])
     assert [request["result"].tolist() for request in requests] == [[[14, 14]], [[16, 16]]]
 
@@ -121,7 +121,7 @@ SMALL_AND_LARGE = {**ROWS, "profiles": [{"x": [(1, 2), (1, 2), (2, 2)]}, {"x": [
 
 
 def test_each_instance_has_its_own_profile(pipe, engine, fake):
-    counted = pipe("TensorrtTensor", model=engine(**SMALL_AND_LARGE), instance_num=2, batching="max")
+    counted = pipe("TensorrtTensor", model=engine(**SMALL_AND_LARGE), instance_num=2, batching="greedy")
     assert [request["result"].item() for request in counted([{"data": rows(1)} for _ in range(8)])] == [8] * 8
     assert counted({"data": rows(1)})["result"].item() == 1
     assert sorted(context._profile for context in fake.contexts) == [0, 1]
@@ -164,7 +164,7 @@ def test_data_outside_the_profile_is_rejected(pipe, engine, data, expected):
 def test_data_outside_the_profile_does_not_fail_its_batch(pipe, engine):
     requests = [{"data": rows(1)}, {"data": torch.zeros(1, 3)}, {"data": rows(2)}]
     with pytest.raises(hami.BatchError) as raised:
-        pipe("TensorrtTensor", model=engine(), batching="max")(requests)
+        pipe("TensorrtTensor", model=engine(), batching="greedy")(requests)
     assert [index for index, _ in raised.value.errors] == [1]
     assert [requests[index]["result"].tolist() for index in (0, 2)] == [[[2, 2]], [[4, 4]]]
 
@@ -222,7 +222,7 @@ def test_unaligned_and_strided_input_is_copied(pipe, engine):
 
 
 def test_out_of_memory_fails_the_batch_and_not_the_pipe(pipe, engine, fake):
-    doubled = pipe("TensorrtTensor", model=engine(), batching="max")
+    doubled = pipe("TensorrtTensor", model=engine(), batching="greedy")
     fake.failures["execute_async_v3"] = (
         "[defaultAllocator.cpp::allocate::31] Error Code 1: Cuda Runtime (out of memory)"
     )

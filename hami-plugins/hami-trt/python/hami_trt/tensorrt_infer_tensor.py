@@ -24,7 +24,7 @@ class TensorrtInferTensor(TensorBackend):
     Instance k uses profile k of the engine, or the first profile if there are fewer.
     """
 
-    thread = "any"  # an execution context runs one batch at a time
+    thread = "serialized"  # an execution context runs one batch at a time
 
     device: Annotated[str, "cuda or cuda:N; must be the device of the engine"] = "cuda"
 

@@ -64,7 +64,7 @@ def test_a_gpu_that_the_library_does_not_support_is_an_error(pipe, installed):
 
 
 def test_requests_run_together_and_each_gets_its_rows(pipe, library, model):
-    config = {"model": str(model), "library": library.name, "max": 4, "batching": "max"}
+    config = {"model": str(model), "library": library.name, "max": 4, "batching": "greedy"}
     doubled = pipe("SyncTensor[TensorrtTensor]", **config)
     requests = doubled([{"data": torch.full((1, 16), float(value))} for value in range(10)])
     assert [request["result"].tolist() for request in requests] == [[[2.0 * value] * 16] for value in range(10)]
