@@ -1,12 +1,12 @@
-"""Does OpenvinoTensor, called from eight threads, answer as many requests as OpenVINO's own AsyncInferQueue?
+"""Compares the throughput of OpenvinoTensor, called from eight threads, with that of OpenVINO's AsyncInferQueue.
 
     python bench/is_it_as_fast_as_the_async_infer_queue.py [ROUNDS] [SECONDS]
 
-Same model, same settings (hint throughput, so many infer requests), same arrays, results as arrays of their own. The
-queue is fed by one thread, as its users do, without copying its inputs. Every round measures all contenders one after
-the other, so that what else the machine does hits them alike; printed are medians, and the ratio to the queue within
-each round (above 1: OpenvinoTensor is faster), of requests per second and of requests per second of processor time,
-which depends less on what else runs. Models: some layers of convolutions, of three sizes, made on the spot.
+Both use the same model, the same settings (hint throughput, as many infer requests) and the same arrays, and both copy
+their results. As usual for AsyncInferQueue, one thread feeds it, and it does not copy its inputs. Each round measures
+both, so that other load on the machine affects both alike. The output has the medians, and the ratio within each round
+(above 1: OpenvinoTensor is faster), for requests per second and for requests per second of CPU time. The latter depends
+less on other load. The models are convolution networks of three sizes, which the script creates.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import openvino
 from onnx import TensorProto, helper, numpy_helper
 
 CALLERS = 8
-SIZES = {"small": (8, 32, 2), "medium": (16, 96, 4), "large": (32, 160, 6)}  # channels, pixels each way, layers
+SIZES = {"small": (8, 32, 2), "medium": (16, 96, 4), "large": (32, 160, 6)}  # channels, image width and height, layers
 
 
 def write_model(path: Path, channels: int, pixels: int, layers: int) -> None:
-    """`layers` convolutions of 3 x 3, then the mean of each channel."""
+    """Write a model of `layers` 3 x 3 convolutions, followed by the mean of each channel."""
     random = np.random.default_rng(1)
     nodes, weights, last, width = [], [], "x", 3
     for layer in range(layers):
@@ -52,20 +52,20 @@ def write_model(path: Path, channels: int, pixels: int, layers: int) -> None:
 
 
 class Queue:
-    """AsyncInferQueue with so many jobs."""
+    """An AsyncInferQueue that collects copies of its results."""
 
     def __init__(self, path: Path, jobs: int) -> None:
         compiled = openvino.Core().compile_model(str(path), "CPU", {"PERFORMANCE_HINT": "THROUGHPUT"})
         self.queue = openvino.AsyncInferQueue(compiled, jobs)
         self.queue.set_callback(self.finished)
-        self.answers: list[np.ndarray] = []
+        self.results: list[np.ndarray] = []
 
     def finished(self, request: openvino.InferRequest, _: object) -> None:
-        self.answers.append(request.get_output_tensor(0).data.copy())
+        self.results.append(request.get_output_tensor(0).data.copy())
 
     def run(self, arrays: list[np.ndarray], seconds: float) -> int:
-        """Answer requests for so long; how many."""
-        self.answers.clear()
+        """Run requests for this time and return their number."""
+        self.results.clear()
         end = time.perf_counter() + seconds
         count = 0
         while time.perf_counter() < end:
@@ -76,7 +76,7 @@ class Queue:
 
 
 def run_pipe(pipe: hami.Pipe, arrays: list[np.ndarray], seconds: float) -> int:
-    """Answer requests of all callers together for so long; how many."""
+    """Run requests from all callers for this time and return their number."""
     end = time.perf_counter() + seconds
     counts = [0] * CALLERS
 
@@ -94,10 +94,10 @@ def run_pipe(pipe: hami.Pipe, arrays: list[np.ndarray], seconds: float) -> int:
 
 
 def rates(run: Callable[[], int]) -> tuple[float, float]:
-    """Requests per second, and per second of processor time."""
-    start, processor = time.perf_counter(), time.process_time()
+    """Return requests per second, and requests per second of CPU time."""
+    wall_start, cpu_start = time.perf_counter(), time.process_time()
     count = run()
-    return count / (time.perf_counter() - start), count / (time.process_time() - processor)
+    return count / (time.perf_counter() - wall_start), count / (time.process_time() - cpu_start)
 
 
 def compare(title: str, rounds: int, contenders: dict[str, Callable[[], int]]) -> None:
@@ -107,22 +107,20 @@ def compare(title: str, rounds: int, contenders: dict[str, Callable[[], int]]) -
     for _ in range(rounds):
         for name, run in contenders.items():
             measured[name].append(rates(run))
-    queue, ours = measured.values()
+    queue_rates, pipe_rates = measured.values()
     print(f"\n{title}, {rounds} rounds")
-    for index, unit in enumerate(("requests/s", "requests/s of processor time")):
-        ratios = sorted(mine[index] / its[index] for mine, its in zip(ours, queue, strict=True))
+    for index, unit in enumerate(("requests/s", "requests/s of CPU time")):
+        ratios = sorted(ours[index] / theirs[index] for ours, theirs in zip(pipe_rates, queue_rates, strict=True))
         shown = [f"{name} {statistics.median(rate[index] for rate in measured[name]):.0f}" for name in contenders]
-        middle = statistics.median(ratios)
-        print(f"  {unit:28} {' and '.join(shown)}, ratio {middle:.3f} ({ratios[0]:.3f} … {ratios[-1]:.3f})")
+        median = statistics.median(ratios)
+        print(f"  {unit:22} {' and '.join(shown)}, ratio {median:.3f} ({ratios[0]:.3f} … {ratios[-1]:.3f})")
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 2.0
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    print(
-        f"OpenVINO {openvino.get_version()}, {CALLERS} callers, {cores} cores, load of the machine before: {load:.1f}"
-    )
+    print(f"OpenVINO {openvino.get_version()}, {CALLERS} callers, {cores} cores, load average before: {load:.1f}")
     for name, (channels, pixels, layers) in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{name}.onnx"
@@ -135,8 +133,8 @@ def main() -> None:
                 for data in arrays:
                     queue.queue.start_async({0: data})
                     queue.queue.wait_all()
-                    ours = hami.to_numpy(pipe({"data": data})["result"])
-                    np.testing.assert_allclose(ours, queue.answers[-1], rtol=1e-5)
+                    result = hami.to_numpy(pipe({"data": data})["result"])
+                    np.testing.assert_allclose(result, queue.results[-1], rtol=1e-5)
                 compare(
                     f"{name}: {layers} layers of {channels} channels, {pixels} x {pixels}",
                     rounds,

@@ -1,5 +1,5 @@
-// OpenVINO's library, loaded when a model is first opened and never closed: functions, version, numbers of element
-// types.
+// OpenVINO's C library: its functions, its version and its codes of element types. It is loaded when a model is first
+// opened, and never unloaded.
 #pragma once
 
 #include <map>
@@ -7,29 +7,30 @@
 #include <string>
 #include <vector>
 
-#include "elements.hpp"
+#include "element_types.hpp"
 #include "openvino_c.hpp"
 
 namespace hami_openvino {
 
 class Library {
  public:
-  // The one of this path, loaded if it is not yet. hami::Error(HAMI_UNAVAILABLE) if that cannot be, or it is too old.
-  static Library& of(const std::string& path);
+  // Returns the library at this path; loads it on first use.
+  // hami::Error(HAMI_UNAVAILABLE) if it cannot be loaded or is too old.
+  static const Library& load(const std::string& path);
 
   const Api& api() const noexcept { return api_; }
   ov_core_t* core() const noexcept { return core_; }
   const std::string& version() const noexcept { return version_; }
   std::vector<std::string> devices() const;
 
-  // What a number, or a type, is in this version. nullptr: nothing that is known here.
-  const Element* element(ov_element_type_e number) const noexcept;
-  ov_element_type_e number(const Element& element) const noexcept { return numbers_.at(&element); }
+  // The type of a code in this version of OpenVINO; nullptr if it is not supported.
+  const ElementType* find_type(ov_element_type_e code) const noexcept;
+  ov_element_type_e code_of(const ElementType& type) const noexcept { return codes_.at(&type); }
 
-  // Why the last call failed, in OpenVINO's words. They are kept for the process, not for the thread: of two calls that
-  // fail at one moment, one may be told the other's.
-  std::string reason() const;
-  // hami::Error of `what` and the reason, if the status is a failure.
+  // OpenVINO's message about the last call that failed. OpenVINO keeps one message per process, not per thread: of two
+  // calls that fail at the same time, one may get the message of the other.
+  std::string last_error() const;
+  // Throws hami::Error with `what` and last_error() if the status is a failure.
   void check(ov_status_e status, const std::string& what, std::int32_t code = HAMI_FAILED_PRECONDITION) const;
 
   Library(const Library&) = delete;
@@ -38,15 +39,15 @@ class Library {
  private:
   explicit Library(const std::string& path);
   void read_version(const std::string& path);
-  void read_numbers();
+  void read_type_codes();
 
   Api api_;
   ov_core_t* core_ = nullptr;
   std::string version_;
-  std::map<const Element*, ov_element_type_e> numbers_;
+  std::map<const ElementType*, ov_element_type_e> codes_;
 };
 
-// Frees an object of OpenVINO by the function that the library has for it.
+// Owns an OpenVINO object and frees it with the function that the library has for its type.
 template <class T>
 class Owned {
  public:

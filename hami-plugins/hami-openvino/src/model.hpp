@@ -1,95 +1,64 @@
-// A compiled model: opened once per process and settings, shared by all instances that use it, freed with the last.
+// A compiled model. Instances and pipes with equal settings share it; it is freed with the last of them.
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "files.hpp"
-#include "library.hpp"
+#include "batch_axis.hpp"
 
 namespace hami_openvino {
-
-using Shape = std::vector<std::int64_t>;
-constexpr std::int64_t kFree = -1;  // an axis of any size
 
 struct Settings {
   std::string library;
   std::string model;
   std::string device;
-  std::vector<std::pair<std::string, std::string>> properties;  // as OpenVINO names them
+  std::vector<std::pair<std::string, std::string>> properties;  // OpenVINO property and value
   std::optional<bool> batched;
 };
 
-// An input or output.
-struct Port {
-  std::string name;
-  const Element* element = nullptr;
-  bool ranked = true;  // false: the model does not say how many axes it has
-  Shape shape;
-
-  std::string show() const;  // float32 [?, 3]
-};
-
-std::string show_shape(const Shape& shape);
-std::string show_names(const std::vector<Port>& ports);
-
-// What a model was compiled to, and what is going on there (session.hpp).
-struct Compiled {
+// The result of one compilation, with the state that sessions share on it (session.hpp).
+struct CompiledModel {
   Owned<ov_compiled_model_t> handle;
-  std::atomic<bool> spoiled{false};  // a run failed
-  std::atomic<unsigned> begun{0};
-  std::atomic<unsigned> running{0};
+  std::atomic<bool> poisoned{false};  // a run failed on it
+  std::atomic<unsigned> started_runs{0};
+  std::atomic<unsigned> active_runs{0};
 };
 
 class Model {
  public:
+  // Returns the open model with these settings, or opens it.
   // hami::Error(HAMI_FAILED_PRECONDITION) says what is wrong with the file or the settings.
   static std::shared_ptr<const Model> open(const Settings& settings);
 
-  const Library& library() const noexcept { return library_; }
+  const Library& library() const noexcept { return graph_.library(); }
   const std::vector<Port>& inputs() const noexcept { return inputs_; }
   const std::vector<Port>& outputs() const noexcept { return outputs_; }
-  // Axis 0: kFree if it is a batch of any size, N if one of N, 0 if it is no batch.
-  std::int64_t rows() const noexcept { return rows_; }
-  bool is_batched() const noexcept { return rows_ != 0; }
+  std::int64_t batch_rows() const noexcept { return batch_rows_; }  // as find_batch_rows returns it
+  bool is_batched() const noexcept { return batch_rows_ != kNoBatchAxis; }
 
-  // The index of the input that has this name, be it one of several; none if there is no such input.
-  std::optional<std::size_t> input_called(const std::string& name) const;
+  // Index of the input that has this name among its names; nullopt if there is none.
+  std::optional<std::size_t> find_input(const std::string& name) const;
 
-  // As it is compiled now: anew if it is spoiled.
-  std::shared_ptr<Compiled> compiled() const;
-  std::shared_ptr<Compiled> compile() const;
-  // A request of its own: one run at a time.
-  Owned<ov_infer_request_t> request(const Compiled& compiled) const;
+  // The shared compiled model; compiles again if a run failed on it.
+  std::shared_ptr<CompiledModel> compiled() const;
+  // A new compiled model that is not shared.
+  std::shared_ptr<CompiledModel> compile() const;
+  // An infer request runs once at a time.
+  Owned<ov_infer_request_t> create_infer_request(const CompiledModel& compiled) const;
 
  private:
-  Model(Library& library, const Settings& settings, const Files& files);
-  void read(const Files& files);
-  std::vector<Port> ports(bool of_inputs) const;
-  std::string any_name(const ov_output_const_port_t* port) const;
-  Port port(const ov_output_const_port_t* port, const std::string& fallback_name) const;
-  std::int64_t find_rows(std::optional<bool> batched) const;
-  bool outputs_follow() const;
-  bool inputs_are_tied() const;
-  bool other_axes_are_free() const;
-  std::vector<Shape> with_rows(std::int64_t rows) const;
-  bool reshape(const std::vector<Shape>& shapes) const;
+  Model(const Library& library, const Settings& settings, const ModelFiles& files);
 
-  Library& library_;
   Settings settings_;
   std::string path_;
-  Owned<ov_model_t> graph_;
+  Graph graph_;
   std::vector<Port> inputs_;
   std::vector<Port> outputs_;
-  std::int64_t rows_ = 0;
+  std::int64_t batch_rows_ = kNoBatchAxis;
   mutable std::mutex compiling_;  // guards compiled_
-  mutable std::shared_ptr<Compiled> compiled_;
+  mutable std::shared_ptr<CompiledModel> compiled_;
 };
 
 }  // namespace hami_openvino

@@ -1,7 +1,9 @@
-// What is used of OpenVINO's C API: its types, and its functions as a table that is filled when the library is loaded.
+// The part of OpenVINO's C API that the plugin uses: types, and a table of functions that is filled when the library is
+// loaded.
 //
-// Declared here and not included from OpenVINO, so that one build runs with every version: numbers of element types
-// changed between versions (elements.hpp), signatures did not. A test compares them with the installed headers.
+// It is declared here instead of included from OpenVINO, so that one build runs with every version. Signatures are the
+// same in all supported versions; the codes of element types are not (library.hpp). A test compares these declarations
+// with the installed headers.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +18,7 @@ struct ov_tensor_t;
 struct ov_output_const_port_t;
 
 using ov_status_e = int;        // 0 is success
-using ov_element_type_e = int;  // what a number means depends on the version
+using ov_element_type_e = int;  // the meaning of a code depends on the version
 
 struct ov_version_t {
   const char* buildNumber;
@@ -40,7 +42,7 @@ struct ov_partial_shape_t {
 };
 }
 
-// Each as F(what it returns, name, (what it takes)).
+// F(result type, name, (argument types)) for each function.
 #define HAMI_OPENVINO_FUNCTIONS(F)                                                                                    \
   F(const char*, ov_get_last_err_msg, ())                                                                             \
   F(void, ov_free, (const char*))                                                                                     \
@@ -59,8 +61,7 @@ struct ov_partial_shape_t {
   F(ov_status_e, ov_model_outputs_size, (const ov_model_t*, size_t*))                                                 \
   F(ov_status_e, ov_model_const_input_by_index, (const ov_model_t*, const size_t, ov_output_const_port_t**))          \
   F(ov_status_e, ov_model_const_output_by_index, (const ov_model_t*, const size_t, ov_output_const_port_t**))         \
-  F(ov_status_e, ov_model_const_input_by_name,                                                                        \
-    (const ov_model_t*, const char*, ov_output_const_port_t**))                                                       \
+  F(ov_status_e, ov_model_const_input_by_name, (const ov_model_t*, const char*, ov_output_const_port_t**))            \
   F(ov_status_e, ov_model_reshape_by_port_indexes,                                                                    \
     (const ov_model_t*, const size_t*, const ov_partial_shape_t*, size_t))                                            \
   F(void, ov_output_const_port_free, (ov_output_const_port_t*))                                                       \

@@ -1,25 +1,28 @@
-// OpenvinoTensor: a model of OpenVINO as a backend, and the plugin's entry.
+// OpenvinoTensor: the backend, and the entry point of the plugin.
 #include <hami/backend.hpp>
 #include <memory>
 #include <optional>
 
-#include "run.hpp"
+#include "batch_runner.hpp"
+#include "error.hpp"
 
 namespace hami_openvino {
 namespace {
 
-// "latency" to LATENCY, a setting of 0 to OpenVINO's own choice.
-Settings settings_of(const hami::Params& params) {
+// Translates parameters into OpenVINO properties. A parameter of 0 leaves the choice to OpenVINO.
+Settings read_settings(const hami::Params& params) {
   Settings settings{params.get<std::optional<std::string>>("library").value_or(""),
                     params.get<std::string>("model"),
                     params.get<std::string>("device"),
                     {},
                     params.get<std::optional<bool>>("batched")};
   if (settings.library.empty())
-    throw hami::Error(
-        HAMI_FAILED_PRECONDITION,
-        "OpenvinoTensor: \"library\" is needed where no Python package finds it: the path of libopenvino_c.so");
-  const auto set = [&](const char* name, const std::string& value) { settings.properties.emplace_back(name, value); };
+    fail_setup(
+        "parameter \"library\" is missing; set it to the path of libopenvino_c.so, or install hami-openvino, which "
+        "finds the library of the openvino package");
+  const auto set = [&](const std::string& name, const std::string& value) {
+    settings.properties.emplace_back(name, value);
+  };
   const std::string hint = params.get<std::string>("hint");
   if (hint != "none") set("PERFORMANCE_HINT", hint == "latency" ? "LATENCY" : "THROUGHPUT");
   if (const int streams = params.get<int>("streams")) set("NUM_STREAMS", std::to_string(streams));
@@ -28,27 +31,26 @@ Settings settings_of(const hami::Params& params) {
   for (const std::string& property : params.get<std::vector<std::string>>("properties")) {
     const std::size_t equals = property.find('=');
     if (equals == std::string::npos || equals == 0)
-      throw hami::Error(HAMI_FAILED_PRECONDITION,
-                        "OpenvinoTensor: \"properties\" are written KEY=value, got \"" + property + "\"");
-    set(property.substr(0, equals).c_str(), property.substr(equals + 1));
+      fail_setup("each of \"properties\" must have the form KEY=value, got \"" + property + "\"");
+    set(property.substr(0, equals), property.substr(equals + 1));
   }
   return settings;
 }
 
 class OpenvinoTensor : public hami::Backend {
  public:
-  static constexpr std::uint32_t kFlags = HAMI_ANY_THREAD;  // its infer request runs once at a time
+  static constexpr std::uint32_t kFlags =
+      HAMI_THREAD_SERIALIZED;  // the infer request of an instance runs once at a time
 
  private:
-  void init_(const hami::Params& params) override {
-    session_.emplace(Model::open(settings_of(params)));
-  }
+  void init_(const hami::Params& params) override { session_.emplace(Model::open(read_settings(params))); }
   void forward_(hami::Batch batch) override { run_batch(batch, *session_); }
-  // A batch of N takes N, no batch one at a time; of any size is for the node to say.
+  // N rows for a batch of exactly N, one request without a batch axis. A batch of any size has no limit here; the node
+  // sets it.
   hami::Range range_() const override {
     const Model& model = session_->model();
-    if (model.rows() == kFree) return {};
-    const std::uint64_t rows = model.is_batched() ? static_cast<std::uint64_t>(model.rows()) : 1;
+    if (model.batch_rows() == kDynamic) return {};
+    const std::uint64_t rows = model.is_batched() ? static_cast<std::uint64_t>(model.batch_rows()) : 1;
     return {rows, rows};
   }
 
@@ -60,14 +62,19 @@ class OpenvinoTensor : public hami::Backend {
 
 HAMI_REGISTER(
     hami_openvino::OpenvinoTensor, "OpenvinoTensor",
-    "model: path 'the ONNX file, or the .xml of an IR';"
-    "device: str = 'CPU' 'CPU, GPU, NPU, AUTO, … as OpenVINO names it';"
-    "hint: str = 'latency' {latency,throughput,none} 'what OpenVINO chooses its settings for';"
-    "streams: int = 0 {0..} 'how many requests the device runs at a time; 0: as the hint says';"
-    "threads: int = 0 {0..} 'threads of the CPU for this model; 0: as OpenVINO chooses';"
-    "cache_dir: path? 'folder for compiled models, for a faster start the next time';"
-    "properties: list = '' 'more properties of OpenVINO, each KEY=value';"
-    "batched: bool? 'whether axis 0 is a batch; if not said: where the outputs have the rows of the inputs';"
-    "library: path? 'libopenvino_c.so; if not said: that of the installed openvino package'",
-    "Runs a model of OpenVINO on `data`: a tensor, a dict by input name or a list; `result`: a tensor or a dict.");
+    "model: path 'ONNX file, or .xml file of an OpenVINO IR';"
+    "device: str = 'CPU' 'OpenVINO device: CPU, GPU, NPU, AUTO, …';"
+    "hint: str = 'latency' {latency,throughput,none} 'performance hint of OpenVINO';"
+    "streams: int = 0 {0..} 'number of requests that the device runs in parallel; 0: chosen by the hint';"
+    "threads: int = 0 {0..} 'number of CPU threads for this model; 0: chosen by OpenVINO';"
+    "cache_dir: path? 'folder for compiled models, which makes the next start faster';"
+    "properties: list = '' 'further OpenVINO properties, each as KEY=value';"
+    "batched: bool? 'whether axis 0 is a batch axis; default: detected from the shapes of the model';"
+    "library: path? 'path of libopenvino_c.so; default: that of the installed openvino package'",
+    "Run an ONNX or OpenVINO model with OpenVINO.\n"
+    "\n"
+    "OpenvinoTensor(model='detector.onnx', hint=throughput)\n"
+    "\n"
+    "`data` is a tensor on the CPU. A model with several inputs takes a dict by input name, or a list in the order of\n"
+    "the inputs. `result` is a hami.Tensor, or a dict by output name if the model has several outputs.");
 HAMI_PLUGIN("hami-openvino", HAMI_OPENVINO_VERSION)

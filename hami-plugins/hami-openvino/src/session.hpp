@@ -1,8 +1,8 @@
-// Runs of one instance, on an infer request of its own.
+// Runs a model for one instance, on the instance's own infer request.
 //
-// A run that fails leaves the shapes that it came to in the compiled model: OpenVINO's CPU takes those that it believes to
-// be unchanged from the run before, so that the next runs fail too or are computed with them, on every infer request.
-// A model is compiled anew after a run that failed.
+// A run that fails leaves its shapes in the compiled model. OpenVINO's CPU plugin reuses shapes that it believes to be
+// unchanged since the previous run, so later runs on any infer request of that compiled model can fail or compute wrong
+// results. A failed run therefore poisons the compiled model, and the next run compiles the model again.
 #pragma once
 
 #include <functional>
@@ -13,21 +13,22 @@ namespace hami_openvino {
 
 class Session {
  public:
-  explicit Session(std::shared_ptr<const Model> model) : model_(std::move(model)) { use(model_->compiled()); }
+  explicit Session(std::shared_ptr<const Model> model) : model_(std::move(model)) { attach(model_->compiled()); }
 
   const Model& model() const noexcept { return *model_; }
   ov_infer_request_t* request() const noexcept { return request_.get(); }
 
-  // Sets the inputs with `prepare` and runs; false: it failed, and not because of what ran beside it.
-  bool run(const std::function<void()>& prepare);
+  // Sets the inputs with `set_inputs` and runs the model. `set_inputs` can be called twice, because a run that another
+  // one may have disturbed is repeated. False: the run failed because of its own inputs.
+  bool run(const std::function<void()>& set_inputs);
 
  private:
-  void use(std::shared_ptr<Compiled> compiled);
-  bool run_once();
+  void attach(std::shared_ptr<CompiledModel> compiled);
+  bool infer();
 
   std::shared_ptr<const Model> model_;
-  std::shared_ptr<Compiled> compiled_;
-  Owned<ov_infer_request_t> request_;  // goes before what it is of
+  std::shared_ptr<CompiledModel> compiled_;
+  Owned<ov_infer_request_t> request_;  // of compiled_; declared after it, so that it is freed first
 };
 
 }  // namespace hami_openvino

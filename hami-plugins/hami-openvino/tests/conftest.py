@@ -1,4 +1,4 @@
-"""Small models made on the spot, and one-backend pipes that are closed after the test."""
+"""Fixtures: small models, and pipes of one OpenvinoTensor that are closed after the test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def save(path: Path, nodes, inputs, outputs, constants=None) -> Path:
-    """Write an ONNX model; inputs and outputs are {name: (element type, shape)}."""
+    """Write an ONNX model and return its path. Inputs and outputs are {name: (element type, shape)}."""
     graph = helper.make_graph(
         nodes,
         "test",
@@ -27,7 +27,7 @@ def save(path: Path, nodes, inputs, outputs, constants=None) -> Path:
 
 
 def opset(number: int):
-    """What makes models of OpenVINO's own; up to 2024 it lay elsewhere."""
+    """Return the module with OpenVINO's operators; versions up to 2024 have it in openvino.runtime."""
     package = "openvino" if importlib.util.find_spec(f"openvino.opset{number}") else "openvino.runtime"
     return importlib.import_module(f"{package}.opset{number}")
 
@@ -42,21 +42,21 @@ def models(tmp_path):
             node = helper.make_node("Add", ["x", "x"], ["y"])
             return save(tmp_path / "double.onnx", [node], {"x": (kind, [rows, width])}, {"y": (kind, [rows, width])})
 
-        def same(self, kind=TensorProto.FLOAT) -> Path:
-            """y = x, of any type"""
+        def identity(self, kind=TensorProto.FLOAT) -> Path:
+            """y = x, for any element type"""
             node = helper.make_node("Identity", ["x"], ["y"])
-            return save(tmp_path / "same.onnx", [node], {"x": (kind, ["n", "w"])}, {"y": (kind, ["n", "w"])})
+            return save(tmp_path / "identity.onnx", [node], {"x": (kind, ["n", "w"])}, {"y": (kind, ["n", "w"])})
 
         def layers(self) -> tuple[Path, dict[str, np.ndarray]]:
-            """y = relu(x @ a + b) @ c, and its constants"""
+            """y = relu(x @ a + b) @ c; returns the constants too"""
             random = np.random.default_rng(7)
             sizes = {"a": (8, 16), "b": (16,), "c": (16, 4)}
             constants = {name: random.standard_normal(size).astype(np.float32) for name, size in sizes.items()}
             nodes = [
                 helper.make_node("MatMul", ["x", "a"], ["xa"]),
                 helper.make_node("Add", ["xa", "b"], ["sum"]),
-                helper.make_node("Relu", ["sum"], ["kept"]),
-                helper.make_node("MatMul", ["kept", "c"], ["y"]),
+                helper.make_node("Relu", ["sum"], ["relu"]),
+                helper.make_node("MatMul", ["relu", "c"], ["y"]),
             ]
             ports = {"x": (TensorProto.FLOAT, ["n", 8])}, {"y": (TensorProto.FLOAT, ["n", 4])}
             return save(tmp_path / "layers.onnx", nodes, *ports, constants), constants
@@ -68,13 +68,13 @@ def models(tmp_path):
             return save(tmp_path / "two.onnx", nodes, {"a": port, "b": port}, {"total": port, "rest": port})
 
         def add_scalar(self) -> Path:
-            """y = x + s; s is a number: there is no batch axis that all inputs share"""
+            """y = x + s, where s is a scalar: the inputs have no common batch axis"""
             node = helper.make_node("Add", ["x", "s"], ["y"])
             port = (TensorProto.FLOAT, ["n", 2])
             return save(tmp_path / "scalar.onnx", [node], {"x": port, "s": (TensorProto.FLOAT, [])}, {"y": port})
 
         def total(self) -> Path:
-            """y = the sum of all of x, a number; size = how many rows x has"""
+            """y = sum of all elements of x, a scalar; size = number of rows of x"""
             nodes = [
                 helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0),
                 helper.make_node("Shape", ["x"], ["size"], start=0, end=1),
@@ -83,7 +83,7 @@ def models(tmp_path):
             return save(tmp_path / "total.onnx", nodes, {"x": (TensorProto.FLOAT, ["n", 2])}, outputs)
 
         def times_mean(self) -> Path:
-            """y = x * the mean of the rows of s, which need not be as many as those of x"""
+            """y = x * mean of the rows of s; x and s can have different numbers of rows"""
             mean = helper.make_node("ReduceMean", ["s"], ["mean"], axes=[0], keepdims=1)
             port = (TensorProto.FLOAT, ["n", 2])
             inputs = {"x": port, "s": (TensorProto.FLOAT, ["k", 2])}
@@ -92,20 +92,20 @@ def models(tmp_path):
             )
 
         def two_pairs(self, tied) -> Path:
-            """y = (a + b), z = (c + d); `tied`: z = (a + b) + (c + d)"""
+            """y = a + b, z = c + d; with `tied` z = (a + b) + (c + d)"""
             nodes = [helper.make_node("Add", ["a", "b"], ["y"]), helper.make_node("Add", ["c", "d"], ["cd"])]
             nodes.append(helper.make_node(*(("Add", ["y", "cd"]) if tied else ("Identity", ["cd"])), ["z"]))
             port = (TensorProto.FLOAT, [None, 2])
             return save(tmp_path / "pairs.onnx", nodes, dict.fromkeys("acbd", port), dict.fromkeys("yz", port))
 
         def products(self) -> Path:
-            """y = the products of each row with each: its width is how many rows there are"""
-            turn = helper.make_node("Transpose", ["x"], ["t"])
+            """y = products of each pair of rows: its width is the number of rows"""
+            transpose = helper.make_node("Transpose", ["x"], ["t"])
             ports = {"x": (TensorProto.FLOAT, ["n", 2])}, {"y": (TensorProto.FLOAT, ["n", "n"])}
-            return save(tmp_path / "products.onnx", [turn, helper.make_node("MatMul", ["x", "t"], ["y"])], *ports)
+            return save(tmp_path / "products.onnx", [transpose, helper.make_node("MatMul", ["x", "t"], ["y"])], *ports)
 
         def symmetric_sums(self) -> Path:
-            """y = the sums of the rows of x + x turned: x has as many columns as rows"""
+            """y = means of the rows of x + transposed x: x must have as many columns as rows"""
             nodes = [
                 helper.make_node("Transpose", ["x"], ["t"]),
                 helper.make_node("Add", ["x", "t"], ["s"]),
@@ -115,7 +115,7 @@ def models(tmp_path):
             return save(tmp_path / "symmetric.onnx", nodes, *ports)
 
         def pooled_and_back(self) -> Path:
-            """y = x + x halved and doubled: its free width must be even, and has nothing to do with the rows"""
+            """y = x + upsampled(pooled x): the dynamic width must be even, and does not depend on the rows"""
             nodes = [
                 helper.make_node("MaxPool", ["x"], ["half"], kernel_shape=[2], strides=[2]),
                 helper.make_node("Resize", ["half", "", "scales"], ["whole"], mode="nearest"),
@@ -126,7 +126,7 @@ def models(tmp_path):
             return save(path, nodes, {"x": port}, {"y": port}, {"scales": np.float32([1, 1, 2])})
 
         def folded(self) -> Path:
-            """y = x in rows of the largest `width`: a width that x cannot be divided into makes the whole run fail"""
+            """y = x reshaped to the largest `width`: a width that does not divide the size of x makes the run fail"""
             nodes = [
                 helper.make_node("ReduceMax", ["width"], ["most"], axes=[0], keepdims=0),
                 helper.make_node("Concat", ["any", "most"], ["shape"], axis=0),
@@ -137,7 +137,7 @@ def models(tmp_path):
             return save(tmp_path / "folded.onnx", nodes, inputs, outputs, {"any": np.array([-1])})
 
         def widened(self, rows) -> Path:
-            """y = x + `width`, repeated as often as the largest says: the run fails unless that is 1 or 2"""
+            """y = x + `width` repeated to the largest width: the run fails unless that is 1 or 2"""
             nodes = [
                 helper.make_node("ReduceMax", ["width"], ["most"], axes=[0], keepdims=0),
                 helper.make_node("Concat", ["once", "most"], ["times"], axis=0),
@@ -150,7 +150,7 @@ def models(tmp_path):
             return save(tmp_path / "widened.onnx", nodes, inputs, {"y": port}, {"once": np.array([1])})
 
         def of_width_two(self) -> Path:
-            """y = softmax(tanh(x)) + 0: by its declaration of any width, but runs with 2 only"""
+            """y = softmax(tanh(x)) + 0: declared with any width, but runs only with a width of 2"""
             nodes = [
                 helper.make_node("Tanh", ["x"], ["t"]),
                 helper.make_node("Softmax", ["t"], ["s"]),
@@ -159,21 +159,21 @@ def models(tmp_path):
             ports = {"x": (TensorProto.FLOAT, ["n", "w"])}, {"y": (TensorProto.FLOAT, ["n", "w"])}
             return save(tmp_path / "of_width_two.onnx", nodes, *ports, {"zeros": np.zeros((1, 2), np.float32)})
 
-        def positives(self) -> Path:
-            """y = where x is not zero: as many rows as there are such, which no split can tell apart"""
+        def nonzero_indices(self) -> Path:
+            """y = indices of the elements that are not zero: the number of rows depends on the values"""
             node = helper.make_node("NonZero", ["x"], ["z"])
-            turn = helper.make_node("Transpose", ["z"], ["y"])
+            transpose = helper.make_node("Transpose", ["z"], ["y"])
             ports = {"x": (TensorProto.FLOAT, ["n", 2])}, {"y": (TensorProto.INT64, ["k", 2])}
-            return save(tmp_path / "nonzero.onnx", [node, turn], *ports)
+            return save(tmp_path / "nonzero.onnx", [node, transpose], *ports)
 
-        def words(self) -> Path:
-            """y = x, strings"""
+        def strings(self) -> Path:
+            """y = x, both are strings"""
             node = helper.make_node("Identity", ["x"], ["y"])
             port = (TensorProto.STRING, ["n"])
-            return save(tmp_path / "words.onnx", [node], {"x": port}, {"y": port})
+            return save(tmp_path / "strings.onnx", [node], {"x": port}, {"y": port})
 
         def shared_names(self) -> Path:
-            """An input of two names, and two outputs that are one tensor"""
+            """One input with two names, and two outputs that are the same tensor"""
             import openvino
 
             opset8 = opset(8)
@@ -185,8 +185,8 @@ def models(tmp_path):
             openvino.save_model(model, tmp_path / "shared.xml", compress_to_fp16=False)
             return tmp_path / "shared.xml"
 
-        def intermediate(self) -> Path:
-            """y = x + x, in OpenVINO's own format"""
+        def double_ir(self) -> Path:
+            """y = x + x, as an OpenVINO IR"""
             import openvino
 
             openvino.save_model(openvino.convert_model(self.double()), tmp_path / "double.xml", compress_to_fp16=False)
@@ -197,7 +197,7 @@ def models(tmp_path):
 
 @pytest.fixture
 def pipe():
-    """pipe(model=…, …) -> an open pipe"""
+    """pipe(model=…, …) opens a pipe."""
     opened = []
 
     def make(**config):
@@ -210,7 +210,7 @@ def pipe():
 
 
 def array(request, key="result"):
-    """The result of a request as numpy has it."""
+    """Return the result of a request as a NumPy array."""
     return hami.to_numpy(request[key])
 
 

@@ -1,9 +1,9 @@
-"""Runs the tests with the oldest and the newest openvino that pyproject.toml allows, each in a fresh environment.
+"""Runs the tests with the oldest and the newest openvino that pyproject.toml allows, each in a new environment.
 
     python tests/edges.py --find-links DIST     # DIST: wheels of hami-core and hami-openvino
 
-Arguments are pip's, for where hami's own wheels come from. Exits with 0 if both edges pass; the oldest is passed over
-on a Python that it has no wheel for.
+The arguments go to pip and name the source of HAMi's wheels. The exit status is 0 if the tests pass with both versions.
+The oldest version is skipped on a Python for which it has no wheel.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RANGE = re.compile(r'"openvino>=([0-9.]+)"')
-LAST_PYTHON_OF_THE_OLDEST = (3, 12)
+NEWEST_PYTHON_OF_OLDEST = (3, 12)
 
 
 def edges() -> dict[str, str]:
-    """Return what to ask pip for at each end."""
+    """Return the pip requirement of the oldest and of the newest version."""
     found = RANGE.search((HERE.parent / "pyproject.toml").read_text())
     if found is None:
-        raise SystemExit("pyproject.toml has no dependency of the form openvino>=LOW")
+        raise SystemExit("pyproject.toml must have a dependency of the form openvino>=VERSION")
     newest = {"newest": f"openvino>={found[1]}"}
-    if sys.version_info[:2] > LAST_PYTHON_OF_THE_OLDEST:
+    if sys.version_info[:2] > NEWEST_PYTHON_OF_OLDEST:
         print(f"oldest: openvino {found[1]} has no wheel for this Python")
         return newest
     return {"oldest": f"openvino=={found[1]}.*", **newest}

@@ -1,4 +1,4 @@
-"""OpenvinoTensor: whether axis 0 is a batch, and models of a fixed one."""
+"""OpenvinoTensor: detection of the batch axis, and models with a fixed number of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from conftest import floats, values
 
 
-def test_a_fixed_batch_axis_takes_exactly_its_rows(pipe, models):
+def test_a_batch_of_a_fixed_model_has_exactly_its_rows(pipe, models):
     fixed = pipe(model=str(models.double(rows=3)), batching_timeout=1000)
     requests = [{"data": floats([i, i])} for i in range(3)]
     fixed(requests)
@@ -18,7 +18,7 @@ def test_a_fixed_batch_axis_takes_exactly_its_rows(pipe, models):
 
 
 def outcomes(pipe, requests):
-    """The result of each request, or the kind of error it got."""
+    """Return for each request its result, or the type of its error."""
     errors = {}
     try:
         pipe(requests)
@@ -27,7 +27,7 @@ def outcomes(pipe, requests):
     return [type(errors[i]) if i in errors else values(request) for i, request in enumerate(requests)]
 
 
-def test_a_fixed_batch_axis_answers_the_neighbours_of_a_bad_request(pipe, models):
+def test_a_bad_request_does_not_fail_its_batch_of_a_fixed_model(pipe, models):
     fixed = pipe(model=str(models.double(rows=3, width=2)), batching_timeout=1000)
     requests = [{"data": floats([i, i])} for i in range(6)]
     requests[1] = {"data": "text"}
@@ -37,8 +37,8 @@ def test_a_fixed_batch_axis_answers_the_neighbours_of_a_bad_request(pipe, models
     assert outcomes(fixed, requests) == expected
 
 
-def test_a_run_of_a_fixed_batch_axis_that_fails_fails_only_those_that_fail_alone(pipe, models):
-    """Alone, the rows that the model wants beyond a request's own are made up."""
+def test_a_failed_run_of_a_fixed_model_fails_only_the_requests_that_cause_it(pipe, models):
+    """Each request is run again by itself, padded to the rows of the model."""
     fixed = pipe(model=str(models.widened(rows=3)), batching_timeout=1000)
     requests = [{"data": [floats([i, i]), np.array([[3 if i == 4 else 2]])]} for i in range(6)]
     expected = [[[i + 2, i + 2]] for i in range(6)]
@@ -48,29 +48,29 @@ def test_a_run_of_a_fixed_batch_axis_that_fails_fails_only_those_that_fail_alone
     assert values(whole) == [[3, 3]] * 3
 
 
-def test_a_fixed_batch_axis_runs_each_shape_by_itself(pipe, models):
+def test_a_fixed_model_runs_each_shape_of_a_batch_separately(pipe, models):
     fixed = pipe(model=str(models.double(rows=4)), batching_timeout=1000)
     requests = [{"data": np.full((1, width), width, np.float32)} for width in (3, 4, 3, 5)]
     assert outcomes(fixed, requests) == [[[2.0 * w] * w] for w in (3, 4, 3, 5)]
 
 
 @pytest.mark.parametrize("rows", [0, 2])
-def test_a_fixed_batch_axis_refuses_another_number_of_rows(pipe, models, rows):
+def test_a_fixed_model_rejects_another_number_of_rows(pipe, models, rows):
     requests = [{"data": np.ones((rows if i == 1 else 1, 2), np.float32)} for i in range(3)]
     with pytest.raises(hami.BatchError) as error:
         pipe(model=str(models.double(rows=3)), batching_timeout=1000)(requests)
-    expected = f"OpenvinoTensor: the model takes exactly 3 rows (its axis 0), this batch has {rows + 2}"
+    expected = f"OpenvinoTensor: the model takes batches of exactly 3 rows (axis 0), got {rows + 2}"
     assert [(index, str(reason)) for index, reason in error.value.errors] == [(i, expected) for i in range(3)]
 
 
-def test_a_fixed_batch_axis_of_one_runs_one_by_one(pipe, models):
+def test_a_fixed_model_of_one_row_runs_request_by_request(pipe, models):
     single = pipe(model=str(models.double(rows=1)))
     requests = [{"data": floats([i, i])} for i in range(4)]
     single(requests)
     assert [values(request) for request in requests] == [[[2 * i, 2 * i]] for i in range(4)]
 
 
-def test_max_above_a_fixed_batch_axis_is_a_config_error(pipe, models):
+def test_max_above_the_rows_of_a_fixed_model_is_a_config_error(pipe, models):
     with pytest.raises(hami.ConfigError):
         pipe(model=str(models.double(rows=3)), max=4)
 
@@ -82,19 +82,19 @@ def test_a_model_without_a_common_batch_axis_runs_request_by_request(pipe, model
 
 
 @pytest.mark.parametrize("batched", [{}, {"batched": False}])
-def test_an_output_that_is_not_per_row_is_computed_for_each_alone(pipe, models, batched):
+def test_requests_run_separately_if_an_output_has_no_row_per_input_row(pipe, models, batched):
     requests = [{"data": floats([0, 1])}, {"data": floats([1, 1])}, {"data": floats([0, 0])}]
-    pipe(model=str(models.positives()), **batched)(requests)
+    pipe(model=str(models.nonzero_indices()), **batched)(requests)
     assert [values(request) for request in requests] == [[[0, 1]], [[0, 0], [0, 1]], []]
 
 
-def test_a_batch_axis_that_turns_out_to_be_none_is_computed_for_each_alone(pipe, models):
+def test_requests_run_separately_if_batched_is_set_wrongly(pipe, models):
     requests = [{"data": floats([1, 1])}, {"data": floats([0, 0])}, {"data": floats([1, 1])}]
-    pipe(model=str(models.positives()), max=8, batched=True)(requests)
+    pipe(model=str(models.nonzero_indices()), max=8, batched=True)(requests)
     assert [values(request) for request in requests] == [[[0, 0], [0, 1]], [], [[0, 0], [0, 1]]]
 
 
-def test_rows_that_follow_from_the_shapes_are_a_batch_without_being_named(pipe, models):
+def test_an_unnamed_axis_0_is_detected_as_a_batch_axis(pipe, models):
     requests = [{"data": floats([i, i])} for i in range(5)]
     pipe(model=str(models.double(rows=None)), max=8)(requests)
     assert [values(request) for request in requests] == [[[2 * i, 2 * i]] for i in range(5)]
@@ -108,20 +108,20 @@ def is_batched(pipe, path) -> bool:
     return True
 
 
-def test_inputs_whose_rows_may_differ_are_computed_for_each_alone(pipe, models):
+def test_requests_run_separately_if_inputs_can_differ_in_rows(pipe, models):
     assert not is_batched(pipe, models.times_mean())
     requests = [{"data": [floats([1, 1]), np.full((rows, 2), rows, np.float32)]} for rows in (1, 2, 3)]
     pipe(model=str(models.times_mean()))(requests)
     assert [values(request) for request in requests] == [[[1, 1]], [[2, 2]], [[3, 3]]]
 
 
-def test_inputs_are_a_batch_where_each_is_tied_to_each(pipe, models):
+def test_rows_are_a_batch_only_if_they_are_the_same_for_all_inputs(pipe, models):
     assert not is_batched(pipe, models.two_pairs(tied=False))
     assert is_batched(pipe, models.two_pairs(tied=True))
 
 
-def test_an_axis_that_grows_with_the_rows_is_computed_for_each_alone(pipe, models):
-    """The rows of one request would meet those of the others."""
+def test_requests_run_separately_if_another_axis_depends_on_the_rows(pipe, models):
+    """Joined rows of one request would influence the results of others."""
     assert not is_batched(pipe, models.products())
     assert not is_batched(pipe, models.symmetric_sums())
     requests = [{"data": np.full((rows, 2), rows, np.float32)} for rows in (2, 1)]
@@ -129,21 +129,21 @@ def test_an_axis_that_grows_with_the_rows_is_computed_for_each_alone(pipe, model
     assert [values(request) for request in requests] == [[[8, 8], [8, 8]], [[2]]]
 
 
-def test_a_free_width_with_rules_of_its_own_leaves_the_rows_a_batch(pipe, models):
+def test_a_dynamic_width_with_constraints_does_not_prevent_batching(pipe, models):
     assert is_batched(pipe, models.pooled_and_back())
 
 
-def test_max_is_refused_where_rows_are_no_batch(pipe, models):
+def test_max_is_rejected_without_a_batch_axis(pipe, models):
     with pytest.raises(hami.ConfigError):
-        pipe(model=str(models.positives()), max=8)
+        pipe(model=str(models.nonzero_indices()), max=8)
     with pytest.raises(hami.ConfigError):
         pipe(model=str(models.double()), max=8, batched=False)
 
 
-def test_a_model_that_cannot_be_batched_says_so(pipe, models):
+def test_batched_is_rejected_without_a_common_axis_0(pipe, models):
     with pytest.raises(hami.ConfigError) as error:
         pipe(model=str(models.add_scalar()), batched=True)
     assert (
-        "OpenvinoTensor: batched = true, but not all have the same axis 0: x float32 [?, 2], s float32 [], "
-        "y float32 [?, 2]"
+        "OpenvinoTensor: batched = true needs the same axis 0 in all inputs and outputs, got x float32 [?, 2], "
+        "s float32 [], y float32 [?, 2]"
     ) in str(error.value)

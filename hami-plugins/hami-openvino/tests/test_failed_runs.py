@@ -1,4 +1,4 @@
-"""What a run that fails leaves behind: nothing for those that come after it or beside it."""
+"""A failed run does not disturb requests after it or beside it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def row(width: int) -> dict:
     return {"data": np.ones((1, width), np.float32)}
 
 
-def test_requests_after_one_that_failed_get_their_results(pipe, models):
-    """OpenVINO's CPU goes on with shapes of a failed run, unless the model is compiled anew."""
+def test_requests_after_a_failed_run_get_their_results(pipe, models):
+    """OpenVINO's CPU plugin reuses the shapes of a failed run unless the model is compiled again."""
     each = pipe(model=str(models.of_width_two()))
     for _ in range(3):
         assert values(each(row(2))) == GOOD
@@ -26,7 +26,7 @@ def test_requests_after_one_that_failed_get_their_results(pipe, models):
     assert values(each(row(2))) == GOOD
 
 
-def test_other_instances_and_pipes_of_the_model_get_their_results(pipe, models):
+def test_a_failed_run_does_not_disturb_other_instances_and_pipes_of_the_model(pipe, models):
     path = str(models.of_width_two())
     pipes = [pipe(model=path), pipe(model=path, instance_num=3)]
     for failing in pipes:
@@ -36,7 +36,7 @@ def test_other_instances_and_pipes_of_the_model_get_their_results(pipe, models):
             assert [values(each(row(2))) for each in pipes] == [GOOD, GOOD]
 
 
-def test_a_failed_run_whose_values_make_the_shapes_is_forgotten_too(pipe, models):
+def test_requests_after_a_run_that_failed_because_of_its_values_get_their_results(pipe, models):
     each = pipe(model=str(models.widened(rows=1)))
     assert values(each({"data": [floats([1, 1]), np.array([[2]])]})) == [[3, 3]]
     with pytest.raises(hami.RequestError):
@@ -45,7 +45,7 @@ def test_a_failed_run_whose_values_make_the_shapes_is_forgotten_too(pipe, models
 
 
 @pytest.mark.parametrize("settings", [{}, {"hint": "throughput", "streams": 2}])
-def test_requests_beside_one_that_fails_get_their_results(pipe, models, settings):
+def test_requests_beside_a_failed_run_get_their_results(pipe, models, settings):
     each = pipe(model=str(models.of_width_two()), instance_num=4, **settings)
     wrong = []
 

@@ -1,4 +1,4 @@
-"""Which files a model consists of: those with its weights count as it does, and are named where they are missing."""
+"""The files of a model: replaced weights are read again, and missing weights are named."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PORT = (TensorProto.FLOAT, ["n", 2])
 
 
 def times(folder: Path, factor: float) -> Path:
-    """y = x * factor, which lies in a file beside the model; the bytes of the model are the same for every factor."""
+    """y = x * factor. The factor is in a file beside the model; the model file is the same for every factor."""
     folder.mkdir()
     weights = numpy_helper.from_array(np.full((1, 2), factor, np.float32), "w")
     return save(folder, [helper.make_node("Mul", ["x", "w"], ["y"])], [weights])
@@ -33,7 +33,7 @@ def save(folder: Path, nodes, weights=(), inputs=None) -> Path:
     return path
 
 
-def answer(pipe, path: Path):
+def result(pipe, path: Path):
     return values(pipe(model=str(path))(dict(ROW)))
 
 
@@ -44,13 +44,13 @@ def replace_weights(path: Path, other: Path) -> None:
 
 def test_replaced_weights_of_an_onnx_model_are_read(pipe, tmp_path):
     path = times(tmp_path / "a", 3)
-    assert answer(pipe, path) == [[3, 3]]
+    assert result(pipe, path) == [[3, 3]]
     replace_weights(path, times(tmp_path / "b", 5))
-    assert answer(pipe, path) == [[5, 5]]
+    assert result(pipe, path) == [[5, 5]]
 
 
 def branches(folder: Path, factor: float) -> Path:
-    """y = x * factor, or x where not all of `on` is true; the factor lies in a constant inside a branch."""
+    """y = x * factor if `on`, else x. The factor is a constant inside a branch."""
     folder.mkdir()
     value = numpy_helper.from_array(np.full((1, 2), factor, np.float32), "value")
     out = [helper.make_tensor_value_info("z", *PORT)]
@@ -61,7 +61,7 @@ def branches(folder: Path, factor: float) -> Path:
     return save(folder, [node], inputs={"x": PORT, "on": (TensorProto.BOOL, [])})
 
 
-def test_replaced_weights_deep_inside_an_onnx_model_are_read(pipe, tmp_path):
+def test_replaced_weights_of_a_nested_graph_are_read(pipe, tmp_path):
     data = {"data": [np.ones((1, 2), np.float32), np.array(True)]}
     path = branches(tmp_path / "a", 3)
     assert values(pipe(model=str(path))(dict(data))) == [[3, 3]]
@@ -75,10 +75,10 @@ def test_a_link_to_an_onnx_model_finds_its_weights(pipe, tmp_path, links):
     (tmp_path / "links").mkdir()
     for name in links:
         (tmp_path / "links" / name).symlink_to(path.with_name(name))
-    assert answer(pipe, tmp_path / "links" / "model.onnx") == [[3, 3]]
+    assert result(pipe, tmp_path / "links" / "model.onnx") == [[3, 3]]
 
 
-def refused(pipe, path: Path) -> str:
+def config_error(pipe, path: Path) -> str:
     with pytest.raises(hami.ConfigError) as error:
         pipe(model=str(path))
     return str(error.value)
@@ -87,19 +87,19 @@ def refused(pipe, path: Path) -> str:
 def test_missing_weights_of_an_onnx_model_are_named(pipe, tmp_path):
     path = times(tmp_path / "a", 3)
     path.with_name("model.w").unlink()
-    assert f'; there is no "{path.with_name("model.w")}", where its weights belong' in refused(pipe, path)
+    assert f'; weights file "{path.with_name("model.w")}" does not exist' in config_error(pipe, path)
 
 
 def test_missing_weights_of_an_ir_are_named(pipe, models, tmp_path):
     path = tmp_path / "layers.xml"
     openvino.save_model(openvino.convert_model(models.layers()[0]), path)
     path.with_suffix(".bin").unlink()
-    assert f'; there is no "{path.with_suffix(".bin")}", where its weights belong' in refused(pipe, path)
+    assert f'; weights file "{path.with_suffix(".bin")}" does not exist' in config_error(pipe, path)
 
 
-def test_every_prefix_of_a_model_is_refused_by_openvino_or_taken(pipe, tmp_path):
+def test_a_truncated_model_is_rejected(pipe, tmp_path):
     whole = times(tmp_path / "a", 3).read_bytes()
     path = tmp_path / "a" / "cut.onnx"
     for length in range(1, len(whole), 7):
         path.write_bytes(whole[:length])
-        assert "OpenVINO" in refused(pipe, path)
+        assert "OpenVINO" in config_error(pipe, path)

@@ -1,4 +1,4 @@
-"""The package as a plugin: it finds OpenVINO without importing it, or says in one sentence why not."""
+"""The package as a plugin: it finds OpenVINO without importing it, or reports why it cannot."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "openvino_c.hpp"
 HEADERS = Path(openvino.__file__).parent / "include" / "openvino" / "c"
 
 
-def test_it_is_found():
+def test_the_plugin_is_found():
     states = {record.plugin: (record.distribution, record.state) for record in hami.plugins(load=True)}
     assert states["openvino"] == ("hami-openvino", "ok")
     info = hami.backends()["OpenvinoTensor"]
-    assert (info.owner, info.thread) == ("hami-openvino", "any")
+    assert (info.owner, info.thread) == ("hami-openvino", "serialized")
 
 
-def test_loading_it_imports_no_openvino_and_loads_none_of_it():
+def test_loading_the_plugin_neither_imports_nor_loads_openvino():
     code = (
         "import sys, hami; hami.backends()['OpenvinoTensor']; "
         "print(sorted({'openvino', 'numpy'} & set(sys.modules)), 'libopenvino.so' in open('/proc/self/maps').read())"
@@ -36,7 +36,7 @@ def test_loading_it_imports_no_openvino_and_loads_none_of_it():
     assert done.stdout == "[] False\n"
 
 
-def test_a_program_ends_well_with_a_model_open(models):
+def test_a_program_can_exit_with_an_open_model(models):
     code = (
         "import hami, numpy, sys\n"
         f"pipe = hami.pipe({{'backend': 'OpenvinoTensor', 'model': {str(models.double())!r}, 'instance_num': 2}})\n"
@@ -46,8 +46,8 @@ def test_a_program_ends_well_with_a_model_open(models):
     assert (done.returncode, done.stdout, done.stderr) == (0, "[[2.0, 2.0]]\n", "")
 
 
-def test_a_fork_of_a_process_that_used_openvino_is_refused(models):
-    """OpenVINO would wait there for threads that only the parent has."""
+def test_building_a_pipe_in_a_fork_of_a_process_that_used_openvino_is_an_error(models):
+    """OpenVINO would wait in the child for threads that only the parent has."""
     code = (
         "import hami, os, signal, sys\n"
         f"node = {{'backend': 'OpenvinoTensor', 'model': {str(models.double())!r}}}\n"
@@ -62,23 +62,23 @@ def test_a_fork_of_a_process_that_used_openvino_is_refused(models):
     assert "OpenVINO was in use when this process was forked" in done.stdout
 
 
-def test_a_program_may_end_while_requests_run(models):
+def test_a_program_can_exit_while_requests_run(models):
     code = (
         "import hami, numpy, threading\n"
         f"pipe = hami.pipe({{'backend': 'OpenvinoTensor', 'model': {str(models.double())!r}, 'instance_num': 2}})\n"
-        "answered = threading.Event()\n"
+        "completed = threading.Event()\n"
         "def call():\n"
         "    while True:\n"
         "        pipe({'data': numpy.ones((1, 2), numpy.float32)})\n"
-        "        answered.set()\n"
+        "        completed.set()\n"
         "for _ in range(4): threading.Thread(target=call, daemon=True).start()\n"
-        "answered.wait()"
+        "completed.wait()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_library_alone_needs_to_be_told_where_openvino_is(models):
+def test_the_native_library_by_itself_needs_the_path_of_openvino(models):
     code = (
         "import hami, hami_openvino, numpy, sys\n"
         "from pathlib import Path\n"
@@ -91,12 +91,13 @@ def test_the_library_alone_needs_to_be_told_where_openvino_is(models):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        'OpenvinoTensor: "library" is needed where no Python package finds it: the path of libopenvino_c.so',
+        'OpenvinoTensor: parameter "library" is missing; set it to the path of libopenvino_c.so, or install '
+        "hami-openvino, which finds the library of the openvino package",
         "[[2.0, 2.0]]",
     ]
 
 
-def test_it_keeps_the_rules_of_backends(models):
+def test_the_backend_passes_the_checks_of_hami_testing(models):
     data = {"data": np.ones((1, 2), np.float32)}
     hami.testing.check_backend("OpenvinoTensor", {"model": str(models.double())}, data)
 
@@ -108,7 +109,7 @@ def test_the_report_names_the_library():
 
 
 def site(folder: Path, version: str, *, libraries: tuple[str, ...] = ()) -> Path:
-    """A folder with an openvino of this version, as pip would install it."""
+    """Create a folder with an openvino package of this version, as pip installs it."""
     (folder / "openvino" / "libs").mkdir(parents=True)
     (folder / "openvino" / "__init__.py").write_text("raise RuntimeError('imported')")
     for library in libraries:
@@ -120,8 +121,8 @@ def site(folder: Path, version: str, *, libraries: tuple[str, ...] = ()) -> Path
 
 
 @pytest.fixture
-def only(monkeypatch):
-    """only(folder): nothing but this folder is searched for packages."""
+def search_only(monkeypatch):
+    """search_only(folder): Python finds packages in this folder only."""
 
     def use(folder: Path) -> None:
         monkeypatch.delitem(sys.modules, "openvino", raising=False)
@@ -130,39 +131,39 @@ def only(monkeypatch):
     return use
 
 
-def test_the_library_of_the_installed_package_is_found(tmp_path, only):
-    only(site(tmp_path, "2024.3.0", libraries=("libopenvino_c.so.2430", "libopenvino.so.2430")))
+def test_the_library_of_the_installed_package_is_found(tmp_path, search_only):
+    search_only(site(tmp_path, "2024.3.0", libraries=("libopenvino_c.so.2430", "libopenvino.so.2430")))
     assert _openvino.find_library() == tmp_path / "openvino" / "libs" / "libopenvino_c.so.2430"
 
 
-def test_no_openvino_at_all(tmp_path, only):
-    only(tmp_path)
+def test_a_missing_openvino_is_an_error(tmp_path, search_only):
+    search_only(tmp_path)
     with pytest.raises(hami.PluginError) as error:
         _openvino.find_library()
     assert str(error.value) == "OpenVINO is not installed: pip install openvino"
 
 
-def test_an_openvino_that_is_too_old(tmp_path, only):
-    only(site(tmp_path, "2023.3.0", libraries=("libopenvino_c.so.2330",)))
+def test_an_openvino_that_is_too_old_is_an_error(tmp_path, search_only):
+    search_only(site(tmp_path, "2023.3.0", libraries=("libopenvino_c.so.2330",)))
     with pytest.raises(hami.PluginError) as error:
         _openvino.find_library()
-    assert str(error.value) == "openvino 2023.3.0 is too old, 2024.0 or newer is needed: pip install -U openvino"
+    assert str(error.value) == "openvino 2023.3.0 is too old; 2024.0 or newer is required: pip install -U openvino"
 
 
-def test_an_openvino_without_the_c_library(tmp_path, only):
-    only(site(tmp_path, "2024.1.0", libraries=("libopenvino.so.2410",)))
+def test_an_openvino_without_the_c_library_is_an_error(tmp_path, search_only):
+    search_only(site(tmp_path, "2024.1.0", libraries=("libopenvino.so.2410",)))
     with pytest.raises(hami.PluginError) as error:
         _openvino.find_library()
     assert str(error.value) == (
-        f"openvino 2024.1.0 in {tmp_path / 'openvino'} has no libs/libopenvino_c.so, which its wheels have from 2024.3 "
-        "on: pip install -U openvino"
+        f"openvino 2024.1.0 in {tmp_path / 'openvino'} does not contain libs/libopenvino_c.so; wheels contain it "
+        "since 2024.3: pip install -U openvino"
     )
 
 
-def test_what_is_missing_is_told_to_those_who_use_the_backend():
+def test_using_the_backend_reports_what_is_missing():
     code = (
-        "import hami, hami_openvino._openvino as found\n"
-        "found.find_spec = lambda name: None\n"
+        "import hami, hami_openvino._openvino as finder\n"
+        "finder.find_spec = lambda name: None\n"
         "try: hami.pipe('OpenvinoTensor(model=x)')\n"
         "except hami.Error as error: print(error)"
     )
@@ -173,12 +174,12 @@ def test_what_is_missing_is_told_to_those_who_use_the_backend():
     )
 
 
-def declared_by_us() -> dict[str, tuple[str, list[str]]]:
+def declarations_of_the_plugin() -> dict[str, tuple[str, list[str]]]:
     found = re.findall(r"F\(([\w* ]+), (ov_\w+),\s*\(([^)]*)\)\)", SOURCE.read_text().replace("\\\n", " "))
     return {name: (result, arguments.replace(" ", "").split(",")) for result, name, arguments in found}
 
 
-def declared_by_openvino() -> dict[str, tuple[str, list[str]]]:
+def declarations_of_openvino() -> dict[str, tuple[str, list[str]]]:
     text = "".join(header.read_text() for header in HEADERS.glob("ov_*.h"))
     found = re.findall(r"OPENVINO_C_API\(([\w* ]+)\)\s*(ov_\w+)\(([^)]*)\);", text)
     bare = {}
@@ -188,9 +189,9 @@ def declared_by_openvino() -> dict[str, tuple[str, list[str]]]:
     return bare
 
 
-def test_the_functions_are_declared_as_openvino_declares_them():
-    theirs = declared_by_openvino()
-    ours = declared_by_us()
+def test_function_declarations_match_those_of_openvino():
+    theirs = declarations_of_openvino()
+    ours = declarations_of_the_plugin()
     assert len(ours) > 30
     assert ours == {name: theirs[name] for name in ours}
 
@@ -198,7 +199,7 @@ def test_the_functions_are_declared_as_openvino_declares_them():
 @pytest.mark.parametrize(
     "struct", ["ov_version_t", "ov_available_devices_t", "ov_dimension_t", "ov_shape_t", "ov_partial_shape_t"]
 )
-def test_the_structs_have_the_fields_that_openvino_gives_them(struct):
+def test_structs_match_those_of_openvino(struct):
     name = struct.removesuffix("_t")
     text = "".join(header.read_text() for header in HEADERS.glob("ov_*.h"))
     theirs = re.search(rf"typedef struct (?:{name} )?{{([^}}]*)}} {struct};", text)

@@ -1,4 +1,4 @@
-"""The README's code runs as it is written there."""
+"""The examples of the README run as written, and its table is complete."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_the_example_runs_a_model(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "[0.]\n"
 
 
-def test_the_table_has_every_parameter():
+def test_the_table_lists_every_parameter():
     declared = [param["name"] for param in hami.backends()["OpenvinoTensor"].params]
     assert re.findall(r"^\| `(\w+)` \|", README.read_text(), re.MULTILINE) == declared

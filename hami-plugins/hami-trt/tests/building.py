@@ -1,4 +1,4 @@
-"""What the tests of building need: the real TensorRT-RTX, which builds on a machine without a GPU, and its options."""
+"""Helpers for tests that build engines with the real TensorRT-RTX, which needs no GPU to build."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import Any
 import hami
 import pytest
 
-from hami_trt import _engines
-from hami_trt._engines import Found
-from hami_trt._options import Options
-from hami_trt._recipe import recipe_of
+from hami_trt import _prepare
+from hami_trt._build_options import BuildOptions
+from hami_trt._prepare import PreparedEngine
+from hami_trt._recipe import make_recipe
 from hami_trt._tensorrt import find_library
 
 try:
-    RTX = find_library("tensorrt-rtx", "the tests")
+    RTX = find_library("tensorrt-rtx", "this test")
     MISSING = ""
 except hami.ConfigError as error:
     RTX, MISSING = None, str(error)
 
-needs_rtx = pytest.mark.skipif(RTX is None, reason=MISSING or "TensorRT-RTX is there")
+needs_rtx = pytest.mark.skipif(RTX is None, reason=MISSING or "TensorRT-RTX is installed")
 
 
-def engine_of(options: Options, cache: Path | None) -> Found:
-    """The engine for whatever GPU, as `hami compile` makes it."""
-    return _engines.engine_of(options, recipe_of(options, None), cache)
+def prepare_engine(options: BuildOptions, cache: Path | None) -> PreparedEngine:
+    """Build an engine for any GPU, as `hami compile` does."""
+    return _prepare.prepare_engine(options, make_recipe(options, None), cache)
 
 
-def options(model: Path, **given: Any) -> Options:
-    return Options(model=model, library=RTX, owner="Owner", **given)
+def options(model: Path, **given: Any) -> BuildOptions:
+    assert RTX is not None
+    return BuildOptions(model=model, library=RTX, owner="Owner", **given)

@@ -1,4 +1,4 @@
-"""Fixtures: a fake of the library in place of the real one, engines for it, pipes that are closed after the test."""
+"""Fixtures: a fake of the library, engines for it, and pipes that are closed after the test."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hami_trt import _tensorrt
 
 @pytest.fixture
 def fake(monkeypatch):
-    """The library that the backends find is the fake one, on the CPU; at the end no rule of it was broken."""
+    """Make the backends find the fake library, on the CPU; after the test check that it was not misused."""
     module = fake_tensorrt.Fake()
     library = _tensorrt.Library("tensorrt", module)
-    library.devices = ("cpu",)
+    library.device_types = ("cpu",)
     monkeypatch.setattr(_tensorrt, "_load", lambda name: library)
     yield module
-    if module.contexts or module.engines:  # an exception may hold them
+    if module.contexts or module.engines:  # an exception can keep them alive
         gc.collect()
     assert module.misuse == []
 
 
 @pytest.fixture
 def pipe():
-    """pipe("Backend", key=…) -> an open pipe on the CPU."""
+    """pipe("Backend", key=…) opens a pipe on the CPU."""
     opened = []
 
     def make(backend: str, **config):
@@ -41,11 +41,11 @@ def pipe():
 
 @pytest.fixture
 def engine(tmp_path, fake):
-    """engine(…) -> the path of an engine of the fake; the arguments are those of fake_tensorrt.serialized."""
+    """engine(…) writes an engine of the fake and returns its path; arguments as for fake_tensorrt.serialized."""
 
-    def write(name: str = "model.trt", **told) -> Path:
+    def write(name: str = "model.trt", **given) -> Path:
         path = tmp_path / name
-        path.write_bytes(fake_tensorrt.serialized(**told))
+        path.write_bytes(fake_tensorrt.serialized(**given))
         return path
 
     return write

@@ -1,7 +1,7 @@
-"""A fake of TensorRT's runtime, for machines without it: the same names and rules; torch computes, on CPU or GPU.
+"""A fake of TensorRT's runtime for machines without it. It has the same API and rules; torch computes, on CPU or GPU.
 
-Not TensorRT: it reads no real engine, and what it lets pass the real one may refuse. It notes in `misuse` where it was
-used against the rules of the real one, which would crash or compute nonsense there.
+It cannot read real engines, and the real library can reject calls that it accepts. `misuse` lists violations of rules
+that would crash the real library or give wrong results.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class Program:
-    """What an engine computes: `shapes` of the outputs for those of the inputs, and the values."""
+    """What an engine computes: the output tensors, and the shapes of the outputs for those of the inputs."""
 
     def __init__(self, run: Callable[[Tensors], Tensors], shapes: Callable[[Mapping[str, Shape]], Mapping[str, Shape]]):
         self.run = run
@@ -61,7 +61,7 @@ class Program:
 
 PROGRAMS = {
     "double": Program(lambda given: {"y": given["x"] * 2}, lambda given: {"y": given["x"]}),
-    # How many rows ran together, and with which profile: the test reads it off.
+    # The result is the number of rows that ran together.
     "rows": Program(
         lambda given: {"y": torch.full_like(given["x"][:, :1], len(given["x"]))},
         lambda given: {"y": (given["x"][0], 1)},
@@ -70,16 +70,16 @@ PROGRAMS = {
         lambda given: {"sum": given["a"] + given["b"], "difference": given["a"] - given["b"]},
         lambda given: {"sum": given["a"], "difference": given["a"]},
     ),
-    "squared": Program(  # so many columns as rows: soon too much for any memory
+    "squared": Program(  # as many columns as rows: large inputs exceed any memory
         lambda given: {"y": torch.zeros(1, device=given["x"].device)}, lambda given: {"y": (given["x"][0],) * 2}
     ),
-    "turned": Program(lambda given: {"y": given["x"].T}, lambda given: {"y": (given["x"][1], given["x"][0])}),
+    "transposed": Program(lambda given: {"y": given["x"].T}, lambda given: {"y": (given["x"][1], given["x"][0])}),
     "nonzero": Program(lambda given: {"y": given["x"].nonzero()}, lambda given: {"y": (-1, len(given["x"]))}),
 }
 
 
 def tensor(mode: str, dtype: str = "FLOAT", shape: Shape = (-1, 2), **more: str) -> dict[str, Any]:
-    """Describe an input or output for `serialized`; -1 is a free axis. `more`: location, format, aliased."""
+    """Describe an input or output for `serialized`; -1 is a dynamic axis. `more`: location, format, aliased."""
     return {"mode": mode, "dtype": dtype, "shape": list(shape), "location": "DEVICE", "format": "LINEAR", **more}
 
 
@@ -90,7 +90,7 @@ def serialized(
     version: str = "10.9.0",
     **more: Any,
 ) -> bytes:
-    """Return the bytes of an engine: by default `x`, 1 to 4 rows of two, is doubled to `y`."""
+    """Return a serialized engine. By default y = 2 * x for 1 to 4 rows of two columns."""
     tensors = tensors or {"x": tensor("INPUT"), "y": tensor("OUTPUT")}
     text = {"version": version, "tensors": tensors, "profiles": profiles, "program": program, **more}
     body = json.dumps(text).encode()
@@ -98,7 +98,7 @@ def serialized(
 
 
 class Fake:
-    """A module `tensorrt` of its own for each test; it may be set not to share profiles, as early versions did not."""
+    """The module `tensorrt` of one test. With `shares_profiles = False` it behaves as early versions of TensorRT."""
 
     def __init__(self, version: str = "10.9.0", *, on_gpu: bool = False) -> None:
         self.__version__ = version
@@ -107,7 +107,7 @@ class Fake:
         self.misuse: list[str] = []
         self.engines: weakref.WeakSet[ICudaEngine] = weakref.WeakSet()
         self.contexts: weakref.WeakSet[IExecutionContext] = weakref.WeakSet()
-        self.refuse: dict[str, str] = {}  # call -> what it logs while it fails
+        self.failures: dict[str, str] = {}  # call that fails: message that it logs
         self.ILogger = ILogger
         self.TensorIOMode = TensorIOMode
         self.TensorFormat = TensorFormat
@@ -115,14 +115,14 @@ class Fake:
         self.DataType = DataType
 
     def Runtime(self, logger: ILogger) -> Runtime:
-        if self.refuses("Runtime", logger):
+        if self.fails("Runtime", logger):
             raise TypeError("pybind11::init(): factory function returned nullptr")
         return Runtime(self, logger)
 
-    def refuses(self, call: str, logger: ILogger) -> bool:
-        if call in self.refuse:
-            logger.log(Severity.ERROR, self.refuse[call])
-        return call in self.refuse
+    def fails(self, call: str, logger: ILogger) -> bool:
+        if call in self.failures:
+            logger.log(Severity.ERROR, self.failures[call])
+        return call in self.failures
 
 
 class Runtime:
@@ -132,18 +132,18 @@ class Runtime:
 
     def deserialize_cuda_engine(self, blob: bytes) -> ICudaEngine | None:
         magic, size, body = blob[: len(MAGIC)], blob[len(MAGIC) : len(MAGIC) + 8], blob[len(MAGIC) + 8 :]
-        why = None
+        reason = None
         if magic != MAGIC:
-            why = "Serialization assertion header.magicTag == kEXPECTED_MAGIC_TAG failed."
+            reason = "Serialization assertion header.magicTag == kEXPECTED_MAGIC_TAG failed."
         elif len(body) != int.from_bytes(size, "little"):
-            why = "Serialization assertion plan.header.size == blobSize failed."
-        elif (made_by := json.loads(body)["version"]) != self.fake.__version__:
-            why = (
+            reason = "Serialization assertion plan.header.size == blobSize failed."
+        elif (built_by := json.loads(body)["version"]) != self.fake.__version__:
+            reason = (
                 "The engine plan file is not compatible with this version of TensorRT, expecting library version "
-                f"{self.fake.__version__} got {made_by}, please rebuild."
+                f"{self.fake.__version__} got {built_by}, please rebuild."
             )
-        if why:
-            self.logger.log(Severity.ERROR, why)
+        if reason:
+            self.logger.log(Severity.ERROR, reason)
             self.logger.log(Severity.ERROR, "another error that follows from it")
             return None
         return ICudaEngine(self.fake, self.logger, json.loads(body))
@@ -156,7 +156,7 @@ class ICudaEngine:
         self.tensors = text["tensors"]
         self.profiles = text["profiles"]
         self.program = PROGRAMS[text["program"]]
-        self.taken: dict[int, int] = {}  # profile -> how many contexts have it
+        self.used_profiles: dict[int, int] = {}  # profile: number of contexts that use it
         self.num_io_tensors = len(self.tensors)
         self.num_optimization_profiles = len(self.profiles)
         fake.engines.add(self)
@@ -186,13 +186,13 @@ class ICudaEngine:
         return [tuple(shape) for shape in self.profiles[profile_index][name]]
 
     def create_execution_context(self) -> IExecutionContext | None:
-        return None if self.fake.refuses("create_execution_context", self.logger) else IExecutionContext(self)
+        return None if self.fake.fails("create_execution_context", self.logger) else IExecutionContext(self)
 
 
 class IExecutionContext:
     def __init__(self, engine: ICudaEngine) -> None:
         self.fake = engine.fake
-        self._engine = weakref.ref(engine)  # its user has to see to it that it lives
+        self._engine = weakref.ref(engine)  # the caller must keep the engine alive
         self._profile: int | None = None
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._addresses: dict[str, int] = {}
@@ -204,21 +204,21 @@ class IExecutionContext:
         if engine is None:
             self.fake.misuse.append("an engine was freed before its execution context")
         elif self._profile is not None:
-            engine.taken[self._profile] -= 1
+            engine.used_profiles[self._profile] -= 1
 
     @property
-    def _of(self) -> ICudaEngine:
+    def _live_engine(self) -> ICudaEngine:
         engine = self._engine()
-        assert engine is not None, "the engine is gone"
+        assert engine is not None, "the engine was freed"
         return engine
 
     def set_optimization_profile_async(self, profile_index: int, stream_handle: int) -> bool:
-        engine = self._of
-        if engine.taken.get(profile_index) and not self.fake.shares_profiles:
+        engine = self._live_engine
+        if engine.used_profiles.get(profile_index) and not self.fake.shares_profiles:
             engine.logger.log(Severity.ERROR, f"Profile {profile_index} has been chosen for another IExecutionContext.")
             raise RuntimeError("Error in set optimization profile async.")  # the bindings never return False
         assert 0 <= profile_index < engine.num_optimization_profiles
-        engine.taken[profile_index] = engine.taken.get(profile_index, 0) + 1
+        engine.used_profiles[profile_index] = engine.used_profiles.get(profile_index, 0) + 1
         self._profile, self._shapes = profile_index, {}
         return True
 
@@ -226,24 +226,26 @@ class IExecutionContext:
         if self._profile is None:
             self.fake.misuse.append("a shape was set before the profile")
             return False
-        least, _, most = self._of.get_tensor_profile_shape(name, self._profile)
-        fits = len(shape) == len(least) and all(a <= b <= c for a, b, c in zip(least, shape, most, strict=True))
-        if fits:
+        smallest, _, largest = self._live_engine.get_tensor_profile_shape(name, self._profile)
+        inside = len(shape) == len(smallest) and all(
+            low <= size <= high for low, size, high in zip(smallest, shape, largest, strict=True)
+        )
+        if inside:
             self._shapes[name] = tuple(shape)
         else:
             self.fake.misuse.append(f"shape {shape} of {name} is outside the profile")
-        return fits
+        return inside
 
     def infer_shapes(self) -> list[str]:
-        if self.fake.refuses("infer_shapes", self._of.logger):
+        if self.fake.fails("infer_shapes", self._live_engine.logger):
             raise RuntimeError("shape inference failed")
         return [name for name in self._named(TensorIOMode.INPUT) if name not in self._shapes]
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        return tuple({**self._shapes, **self._of.program.shapes(self._shapes)}[name])
+        return tuple({**self._shapes, **self._live_engine.program.shapes(self._shapes)}[name])
 
     def set_tensor_address(self, name: str, memory: int) -> bool:
-        if self.fake.refuses("set_tensor_address", self._of.logger):
+        if self.fake.fails("set_tensor_address", self._live_engine.logger):
             return False
         if memory % (256 if self.fake.on_gpu else 64):  # torch's memory on the CPU is aligned to 64
             self.fake.misuse.append(f"the address of {name} is not aligned")
@@ -261,16 +263,16 @@ class IExecutionContext:
             self._busy.release()
 
     def _run(self) -> bool:
-        engine = self._of
-        if self.fake.refuses("execute_async_v3", engine.logger):
+        engine = self._live_engine
+        if self.fake.fails("execute_async_v3", engine.logger):
             return False
-        if missing := {name for name in engine.tensors if not self._addresses.get(name)}:  # null is none
+        if missing := {name for name in engine.tensors if not self._addresses.get(name)}:  # the library rejects null
             self.fake.misuse.append(f"no address was set for {sorted(missing)}")
             return False
         given = {name: self._at(name) for name in self._named(TensorIOMode.INPUT)}
         for name, result in engine.program.run(given).items():
             self._at(name).copy_(result)
-        self._addresses.clear()  # of memory that may be another's from now on
+        self._addresses.clear()  # the memory can be reused from now on
         return True
 
     def _on(self, stream_handle: int) -> contextlib.AbstractContextManager[Any]:
@@ -280,10 +282,10 @@ class IExecutionContext:
         return torch.cuda.stream(torch.cuda.ExternalStream(stream_handle) if stream_handle else default)
 
     def _named(self, mode: TensorIOMode) -> list[str]:
-        return [name for name in self._of.tensors if self._of.get_tensor_mode(name) is mode]
+        return [name for name in self._live_engine.tensors if self._live_engine.get_tensor_mode(name) is mode]
 
     def _at(self, name: str) -> torch.Tensor:
-        (dtype, code), shape = _TORCH[self._of.get_tensor_dtype(name)], self.get_tensor_shape(name)
+        (dtype, code), shape = _TORCH[self._live_engine.get_tensor_dtype(name)], self.get_tensor_shape(name)
         address = self._addresses[name]
         if self.fake.on_gpu:
             return torch.as_tensor(OnGpu(shape, code, address), device="cuda")
@@ -294,7 +296,7 @@ class IExecutionContext:
 
 
 class OnGpu:
-    """Memory of the GPU that torch views as a tensor."""
+    """Memory on the GPU, viewed by torch as a tensor."""
 
     def __init__(self, shape: tuple[int, ...], code: str, address: int) -> None:
         self.__cuda_array_interface__ = {"shape": shape, "typestr": code, "data": (address, False), "version": 2}

@@ -1,4 +1,4 @@
-"""What several test files need: a message's first line."""
+"""Helpers of several test files."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Any
 
 
 def message(raised: Any) -> str:
-    """Return what the raised exception says, without the notes and the place."""
+    """Return the first line of the message of a raised exception, without notes and location."""
     return str(raised.value).splitlines()[0]

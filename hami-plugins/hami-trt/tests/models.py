@@ -1,4 +1,4 @@
-"""ONNX models for the tests, each made by one function, small enough to be built in a fraction of a second."""
+"""Small ONNX models for the tests. An engine of each is built in a fraction of a second."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def convolution(path: Path, seed: int = 0, dtype: type = np.float32, batch: str 
 
 
 def external(path: Path, seed: int = 0) -> Path:
-    """The same, with its weights in a file beside it."""
+    """The model of `convolution`, with its weights in a file beside it."""
     model = onnx.load(convolution(path, seed))
     onnx.save(model, path, save_as_external_data=True, location=f"{path.stem}.weights", size_threshold=0)
     return path
 
 
 def quantized(path: Path) -> Path:
-    """x [N, 4], quantized and back to floating point."""
+    """x [N, 4], quantized and dequantized."""
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["z"]),
@@ -54,12 +54,12 @@ def quantized(path: Path) -> Path:
 
 
 def double(path: Path) -> Path:
-    """x [N, 2] -> y [N, 2], twice as much."""
+    """x [N, 2] -> y = 2 * x."""
     return save(path, [helper.make_node("Add", ["x", "x"], ["y"])], {"x": ["N", 2]}, {"y": ["N", 2]})
 
 
 def two_inputs(path: Path) -> Path:
-    """a [N, 4] and b [N, K]."""
+    """a [N, 4] and b [N, K] -> z [N, 4]."""
     nodes = [
         helper.make_node("ReduceMax", ["b"], ["s"], axes=[1], keepdims=1),
         helper.make_node("Add", ["a", "s"], ["z"]),
@@ -68,6 +68,6 @@ def two_inputs(path: Path) -> Path:
 
 
 def unsupported(path: Path, operator: str = "Det", domain: str = "") -> Path:
-    """A model with a node "strange" of an operator that TensorRT does not have."""
+    """A model with a node "strange" of an operator that TensorRT does not support."""
     node = helper.make_node(operator, ["x"], ["z"], name="strange", domain=domain)
     return save(path, [node], {"x": ["N", 4, 4]}, {"z": ["N"]}, domain=domain)

@@ -1,4 +1,4 @@
-"""What surrounds a build: the device it runs on, and the model that it is of; with a stand-in for the library."""
+"""The device of a build, its model and its options, with a mock of the library."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import hami
 import pytest
 import torch
 
-from hami_trt import _build, _engines
-from hami_trt._onnx_files import hash_of
-from hami_trt._options import Options
+from hami_trt import _build, _prepare
+from hami_trt._build_options import BuildOptions
+from hami_trt._onnx_files import hash_model
 
 
 @pytest.fixture
@@ -23,21 +23,21 @@ def model(tmp_path):
 
 
 class Library:
-    """Builds nothing, and notes which device is current when it is asked to."""
+    """Builds nothing, and records which device is current during a build."""
 
     logger = None
 
     def __init__(self, current) -> None:
-        self.seen = []
-        self._tell = lambda: self.seen.append(getattr(current, "index", 0))
+        self.devices = []
+        self._record = lambda: self.devices.append(getattr(current, "index", 0))
         self.module = SimpleNamespace(Builder=self._builder)
 
     def _builder(self, logger):
-        self._tell()
-        return SimpleNamespace(build_serialized_network=lambda network, config: self._tell() or b"plan")
+        self._record()
+        return SimpleNamespace(build_serialized_network=lambda network, config: self._record() or b"plan")
 
     @contextmanager
-    def errors(self):
+    def collect_errors(self):
         yield []
 
     def new_network(self, builder, precision):
@@ -50,54 +50,52 @@ class Library:
         pass
 
 
-def test_the_device_is_the_current_one_on_every_thread_of_a_build(model, monkeypatch):
-    current = threading.local()  # as CUDA has it: of each thread
+def test_the_device_is_current_on_every_thread_of_a_build(model, monkeypatch):
+    current = threading.local()  # each thread has its own current device, as in CUDA
 
     @contextmanager
-    def device(which):
-        before, current.index = getattr(current, "index", 0), which.index
+    def use_device(device):
+        previous, current.index = getattr(current, "index", 0), device.index
         yield
-        current.index = before
+        current.index = previous
 
-    monkeypatch.setattr(torch.cuda, "device", device)
-    for step in ("_parse", "_ranges", "_normalise", "_check_precision", "_configured"):
+    monkeypatch.setattr(torch.cuda, "device", use_device)
+    for step in ("_parse", "_profile_shapes", "_add_normalization", "_check_precision", "_builder_config"):
         monkeypatch.setattr(_build, step, lambda *given: None)
     library = Library(current)
-    _build.build(Options(model=model, library=library, owner="Owner", device=torch.device("cuda", 1)))
-    _build.build(Options(model=model, library=library, owner="Owner"))
-    assert library.seen == [1, 1, 0, 0]
+    _build.build(BuildOptions(model=model, library=library, owner="Owner", device=torch.device("cuda", 1)))
+    _build.build(BuildOptions(model=model, library=library, owner="Owner"))
+    assert library.devices == [1, 1, 0, 0]
 
 
-def test_a_model_that_is_replaced_meanwhile_is_not_taken_for_the_one_before(model, monkeypatch, tmp_path):
-    options = Options(model=model, library=Library(None), owner="Owner")
-    recipe = {"model": hash_of(model, "Owner")}
-    monkeypatch.setattr(_engines, "build", lambda options: (b"engine", {}))
+def test_replacing_the_model_during_a_build_is_an_error(model, monkeypatch, tmp_path):
+    options = BuildOptions(model=model, library=Library(None), owner="Owner")
+    recipe = {"model": hash_model(model, "Owner")}
+    monkeypatch.setattr(_prepare, "build", lambda options: (b"engine", {}))
     model.write_bytes(b"\x0a\x03new")
     with pytest.raises(hami.ConfigError) as raised:
-        _engines.engine_of(options, recipe, tmp_path / "cache")
-    assert str(raised.value) == (
-        f'Owner: "{model}" was replaced while its engine was built, which may be of either; start again'
-    )
+        _prepare.prepare_engine(options, recipe, tmp_path / "cache")
+    assert str(raised.value) == (f'Owner: "{model}" was replaced while its engine was built; build the engine again')
     assert not list((tmp_path / "cache").glob("*.trt"))
 
 
 @pytest.mark.parametrize("wrong", [[[1, 2]], [None], ["x"], [float("nan")], [float("inf")]])
 @pytest.mark.parametrize("name", ["mean", "std"])
-def test_what_are_no_numbers_is_refused(model, name, wrong):
+def test_mean_and_std_must_be_numbers(model, name, wrong):
     with pytest.raises(hami.ConfigError) as raised:
-        Options(model=model, library=Library(None), owner="Owner", **{name: wrong})
-    assert str(raised.value) == f'Owner: "{name}" is a list of numbers, got {wrong}'
+        BuildOptions(model=model, library=Library(None), owner="Owner", **{name: wrong})
+    assert str(raised.value) == f'Owner: "{name}" must be a list of finite numbers, got {wrong}'
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [({}, 0), ({"version_compatible": True}, 1), ({"hardware_compatible": "ampere_plus"}, 1)]
+    ("given", "count"), [({}, 0), ({"version_compatible": True}, 1), ({"hardware_compatible": "ampere_plus"}, 1)]
 )
-def test_an_engine_for_elsewhere_is_parsed_without_plugins(model, given, said):
+def test_a_portable_engine_is_parsed_without_plugins(model, given, count):
     parsers = []
     library = Library(None)
-    library.avoid_plugins = parsers.append
+    library.parse_without_plugins = parsers.append
     parser = SimpleNamespace(parse_from_file=lambda path: True, num_errors=0)
     library.module.OnnxParser = lambda network, logger: parser
-    options = Options(model=model, library=library, owner="Owner", **given)
+    options = BuildOptions(model=model, library=library, owner="Owner", **given)
     _build._parse(SimpleNamespace(num_outputs=1), options)
-    assert parsers == [parser] * said
+    assert parsers == [parser] * count

@@ -1,4 +1,4 @@
-"""Engines are built by the real TensorRT-RTX: what goes in decides what comes out, and what cannot be built is told."""
+"""Builds with the real TensorRT-RTX: options reach the library, and a build that is not possible is an error."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from building import RTX, needs_rtx, options
 
 from hami_trt import _build
 from hami_trt._build import build
-from hami_trt._shapes import Range
+from hami_trt._shapes import ShapeRange
 
 pytestmark = needs_rtx
 
 
-def refused(model, **given):
+def error_of(model, **given):
     with pytest.raises(hami.ConfigError) as caught:
         build(options(model, **given))
     return (
@@ -33,42 +33,42 @@ def model(tmp_path):
     return models.convolution(tmp_path / "model.onnx")
 
 
-def networks(monkeypatch):
-    """The networks that builds from now on are made of."""
-    seen = []
+def record_networks(monkeypatch):
+    """Record the networks of all later builds."""
+    recorded = []
     real = RTX.new_network
-    monkeypatch.setattr(RTX, "new_network", lambda *given: seen.append(real(*given)) or seen[-1])
-    return seen
+    monkeypatch.setattr(RTX, "new_network", lambda *given: recorded.append(real(*given)) or recorded[-1])
+    return recorded
 
 
-def configurations(monkeypatch):
-    """The configurations that builds from now on have."""
-    seen = []
-    real = _build._configured
-    monkeypatch.setattr(_build, "_configured", lambda *given: seen.append(real(*given)) or seen[-1])
-    return seen
+def record_configurations(monkeypatch):
+    """Record the builder configurations of all later builds."""
+    recorded = []
+    real = _build._builder_config
+    monkeypatch.setattr(_build, "_builder_config", lambda *given: recorded.append(real(*given)) or recorded[-1])
+    return recorded
 
 
 def test_an_engine_is_built_without_a_gpu(model):
     engine, ranges = build(options(model, max="4"))
     assert engine.startswith(b"vtrt")
-    assert ranges == {"x": Range((1, 3, 8, 8), (4, 3, 8, 8), (4, 3, 8, 8))}
+    assert ranges == {"x": ShapeRange((1, 3, 8, 8), (4, 3, 8, 8), (4, 3, 8, 8))}
 
 
 def test_each_instance_has_a_profile(model, monkeypatch):
-    seen = configurations(monkeypatch)
+    configurations = record_configurations(monkeypatch)
     build(options(model, max="4", profiles=3))
-    assert seen[0].num_optimization_profiles == 3
+    assert configurations[0].num_optimization_profiles == 3
 
 
 def test_several_inputs_take_a_shape_each(tmp_path):
     model = models.two_inputs(tmp_path / "two.onnx")
     _, ranges = build(options(model, max="a: 4x4, b: 4x16", min="1x4,1x2"))
-    assert ranges == {"a": Range((1, 4), (4, 4), (4, 4)), "b": Range((1, 2), (4, 16), (4, 16))}
+    assert ranges == {"a": ShapeRange((1, 4), (4, 4), (4, 4)), "b": ShapeRange((1, 2), (4, 16), (4, 16))}
 
 
-def test_what_a_build_is_told_arrives_at_the_library(model, monkeypatch):
-    seen = configurations(monkeypatch)
+def test_options_reach_the_library(model, monkeypatch):
+    configurations = record_configurations(monkeypatch)
     build(
         options(
             model,
@@ -78,7 +78,7 @@ def test_what_a_build_is_told_arrives_at_the_library(model, monkeypatch):
             precision="fp32",
         )
     )
-    (config,) = seen
+    (config,) = configurations
     flags, module = RTX.module.BuilderFlag, RTX.module
     assert config.get_memory_pool_limit(module.MemoryPoolType.WORKSPACE) == 1 << 24
     assert config.builder_optimization_level == 1
@@ -88,19 +88,19 @@ def test_what_a_build_is_told_arrives_at_the_library(model, monkeypatch):
     ]
     assert not config.get_flag(flags.TF32)
     build(options(model, precision="tf32"))
-    assert seen[1].get_flag(flags.TF32)
+    assert configurations[1].get_flag(flags.TF32)
 
 
-def test_an_engine_for_later_versions_is_asked_for_and_what_the_library_lacks_for_it_is_told(model, monkeypatch):
-    seen = configurations(monkeypatch)
-    told = refused(model, version_compatible=True)
-    assert seen[0].get_flag(RTX.module.BuilderFlag.VERSION_COMPATIBLE)
-    assert told.startswith('Owner: LIBRARY cannot build "MODEL": ')
-    assert "libnvinfer_lean" in told  # the wheels are without it
+def test_version_compatible_is_set_and_a_missing_lean_runtime_is_reported(model, monkeypatch):
+    configurations = record_configurations(monkeypatch)
+    error = error_of(model, version_compatible=True)
+    assert configurations[0].get_flag(RTX.module.BuilderFlag.VERSION_COMPATIBLE)
+    assert error.startswith('Owner: LIBRARY cannot build "MODEL": ')
+    assert "libnvinfer_lean" in error  # the wheels do not contain it
 
 
 def layers(network):
-    """The layers, each as the class of its own kind, which the bindings do not give by themselves."""
+    """Return the layers, each with the class of its kind, which the bindings do not set."""
     classes = {"CONSTANT": "IConstantLayer", "ELEMENTWISE": "IElementWiseLayer", "CAST": "ICastLayer"}
     found = [network.get_layer(index) for index in range(network.num_layers)]
     for layer in found:
@@ -109,11 +109,11 @@ def layers(network):
     return found
 
 
-def test_mean_and_std_come_before_all_that_reads_the_input(model, monkeypatch):
-    seen = networks(monkeypatch)
+def test_mean_and_std_are_inserted_before_all_readers_of_the_input(model, monkeypatch):
+    networks = record_networks(monkeypatch)
     plain, _ = build(options(model))
     merged, _ = build(options(model, mean=[1, 2, 3], std=[4]))
-    before, after = (layers(network) for network in seen)
+    before, after = (layers(network) for network in networks)
     kinds = RTX.module.LayerType
     added = after[len(before) :]
     assert [layer.type for layer in added] == [kinds.CONSTANT, kinds.ELEMENTWISE] * 2
@@ -135,25 +135,25 @@ def readers_of(name, layers):
     return [layer.name for layer in layers for at in range(layer.num_inputs) if layer.get_input(at).name == name]
 
 
-def test_a_half_precision_input_is_normalised_in_single_precision(tmp_path, monkeypatch):
-    seen = networks(monkeypatch)
+def test_a_fp16_input_is_normalized_in_fp32(tmp_path, monkeypatch):
+    networks = record_networks(monkeypatch)
     build(options(models.convolution(tmp_path / "half.onnx", dtype=np.float16), mean=[1, 2, 3]))
     types = RTX.module.DataType
-    casts = [layer for layer in layers(seen[0]) if layer.type == RTX.module.LayerType.CAST]
+    casts = [layer for layer in layers(networks[0]) if layer.type == RTX.module.LayerType.CAST]
     assert [layer.get_output(0).dtype for layer in casts] == [types.FLOAT, types.HALF]
 
 
-def test_mean_and_std_stay_in_single_precision_where_the_build_chooses(model, monkeypatch):
-    """TensorRT-RTX never chooses: what it would be told is noted here."""
-    kept = []
-    monkeypatch.setattr(RTX, "chooses_types", lambda precision: precision == "fp16")
-    monkeypatch.setattr(RTX, "takes_precision", lambda precision: True)
+def test_mean_and_std_are_fixed_to_fp32_if_the_build_chooses_types(model, monkeypatch):
+    """TensorRT-RTX never chooses types, so this records the call that would fix them."""
+    fixed = []
+    monkeypatch.setattr(RTX, "chooses_layer_types", lambda precision: precision == "fp16")
+    monkeypatch.setattr(RTX, "has_precision_flag", lambda precision: True)
     monkeypatch.setattr(RTX, "set_precision", lambda config, precision: None)
-    monkeypatch.setattr(RTX, "keep_type", lambda layer, dtype, config: kept.append((layer.type, dtype)))
+    monkeypatch.setattr(RTX, "fix_layer_type", lambda layer, dtype, config: fixed.append((layer.type, dtype)))
     build(options(model, mean=[1], std=[2]))
-    assert kept == []
+    assert fixed == []
     build(options(model, mean=[1], std=[2], precision="fp16"))
-    assert kept == [(RTX.module.LayerType.ELEMENTWISE, RTX.module.DataType.FLOAT)] * 2
+    assert fixed == [(RTX.module.LayerType.ELEMENTWISE, RTX.module.DataType.FLOAT)] * 2
 
 
 @pytest.mark.parametrize(
@@ -162,32 +162,32 @@ def test_mean_and_std_stay_in_single_precision_where_the_build_chooses(model, mo
         (
             models.convolution,
             {"mean": [1, 2]},
-            'Owner: "mean" and "std" of 2 channels go to the one floating point input with so many on axis 1; '
-            '0 of the inputs fit: "x" (-1, 3, 8, 8)',
+            'Owner: "mean" and "std" need exactly one floating point input with as many channels (axis 1) as they have '
+            'values, got 2 values and 0 matching inputs of "x" (-1, 3, 8, 8)',
         ),
         (
             models.two_inputs,
             {"mean": [1], "max": "a:4x4,b:4x4"},
-            'Owner: "mean" and "std" of 1 channels go to the one floating point input with so many on axis 1; '
-            '2 of the inputs fit: "a" (-1, 4), "b" (-1, -1)',
+            'Owner: "mean" and "std" need exactly one floating point input with as many channels (axis 1) as they have '
+            'values, got 1 values and 2 matching inputs of "a" (-1, 4), "b" (-1, -1)',
         ),
         (
             models.convolution,
             {"precision": "fp16"},
-            'Owner: LIBRARY computes in the types of the model, and "MODEL" has nothing in fp16; '
-            "export it in fp16, then leave `precision` out",
+            'Owner: LIBRARY computes in the types of the model, and "MODEL" has no fp16 layers; '
+            "export it in fp16 and leave out `precision`",
         ),
         (
             models.convolution,
             {"precision": "int8"},
-            'Owner: precision "int8" takes a model with QuantizeLinear and DequantizeLinear nodes, "MODEL" has none; '
+            'Owner: precision "int8" needs a model with QuantizeLinear and DequantizeLinear nodes, "MODEL" has none; '
             "quantize it first",
         ),
         (
             models.convolution,
             {"hardware_compatible": "ampere_plus"},
-            'Owner: LIBRARY has no hardware_compatible = "ampere_plus"; say which GPUs by compute_capability, '
-            "or leave both out: all",
+            'Owner: LIBRARY does not support hardware_compatible = "ampere_plus"; name the GPUs with '
+            "compute_capability, or leave out both to build for all",
         ),
         (
             models.unsupported,
@@ -203,27 +203,27 @@ def test_mean_and_std_stay_in_single_precision_where_the_build_chooses(model, mo
         ),
     ],
 )
-def test_what_cannot_be_built_is_told(tmp_path, make, given, message):
-    assert refused(make(tmp_path / "model.onnx"), **given) == message
+def test_a_build_that_is_not_possible_is_an_error(tmp_path, make, given, message):
+    assert error_of(make(tmp_path / "model.onnx"), **given) == message
 
 
 @pytest.mark.parametrize("content", [b"\x08\x09", b"\x3a\x00"])
-def test_a_file_without_a_graph_is_told(tmp_path, content):
+def test_a_file_without_a_graph_is_an_error(tmp_path, content):
     model = tmp_path / "none.onnx"
     model.write_bytes(content)
-    assert refused(model) == (
+    assert error_of(model) == (
         'Owner: LIBRARY cannot read "MODEL" (SIZE bytes): it is truncated or is not an ONNX model'
     )
 
 
-def test_precisions_that_the_model_has_are_built(tmp_path):
+def test_a_precision_of_the_model_is_accepted(tmp_path):
     build(options(models.convolution(tmp_path / "half.onnx", dtype=np.float16), precision="fp16"))
     build(options(models.quantized(tmp_path / "quantized.onnx"), precision="int8"))
 
 
-def test_what_the_library_says_is_in_the_exception_and_not_printed(tmp_path, caplog):
+def test_errors_of_the_library_are_in_the_exception_and_not_in_the_log(tmp_path, caplog):
     with caplog.at_level(logging.INFO, "hami.trt"):
-        refused(models.unsupported(tmp_path / "model.onnx"))
+        error_of(models.unsupported(tmp_path / "model.onnx"))
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
@@ -232,36 +232,37 @@ def test_weights_beside_the_model_are_read(tmp_path):
     assert engine.startswith(b"vtrt")
 
 
-def test_a_library_that_measures_nothing_says_that_it_keeps_no_timing_cache(model, tmp_path, caplog):
+def test_a_library_without_a_timing_cache_warns(model, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "hami.trt"):
         build(options(model, timing_cache=tmp_path / "timing.cache"))
-    assert f"Owner: {RTX} has no timing cache; timing_cache is left out" in caplog.text
+    assert f"Owner: {RTX} has no timing cache; timing_cache is ignored" in caplog.text
     assert not (tmp_path / "timing.cache").exists()
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"profiles": 0}, 'Owner: "instance_num" is 1 or more, got 0'),
-        ({"optimization_level": 6}, 'Owner: "optimization_level" is 0 (quick) to 5, got 6'),
-        ({"mean": ["a"]}, "Owner: \"mean\" is a list of numbers, got ['a']"),
-        ({"std": [1, 0]}, 'Owner: "std" divides, so none of it may be 0, got [1.0, 0.0]'),
+        ({"profiles": 0}, 'Owner: "instance_num" must be 1 or more, got 0'),
+        ({"optimization_level": 6}, 'Owner: "optimization_level" must be 0 to 5, got 6'),
+        ({"mean": ["a"]}, "Owner: \"mean\" must be a list of finite numbers, got ['a']"),
+        ({"std": [1, 0]}, 'Owner: "std" must not contain 0, got [1.0, 0.0]'),
         (
             {"mean": [1, 2], "std": [1, 2, 3]},
-            'Owner: "mean" has 2 numbers, "std" has 3; one for each channel',
+            'Owner: "mean" has 2 values and "std" has 3; give both one value per channel, '
+            "or one value for all channels",
         ),
         (
             {"compute_capability": ["9.0"]},
-            'Owner: LIBRARY cannot build for compute capability "9.0"; it can for 7.5, 8.0, 8.6, 8.9, 12.0, 12.1',
+            'Owner: LIBRARY cannot build for compute capability "9.0"; supported are 7.5, 8.0, 8.6, 8.9, 12.0, 12.1',
         ),
     ],
 )
-def test_options_that_no_model_fits_are_told(model, given, message):
-    assert refused(model, **given) == message
+def test_invalid_options_are_rejected(model, given, message):
+    assert error_of(model, **given) == message
 
 
-def test_a_model_that_is_not_there_is_told(tmp_path):
+def test_a_missing_model_is_an_error(tmp_path):
     with pytest.raises(hami.ConfigError) as caught:
         options(tmp_path / "none.onnx")
     path = tmp_path / "none.onnx"
-    assert str(caught.value) == f'Owner: there is no model file "{path}" (looked for {path})'
+    assert str(caught.value) == f'Owner: model file "{path}" does not exist (looked for {path})'

@@ -1,4 +1,4 @@
-"""`hami compile`, as it is called in a shell, with the real TensorRT-RTX."""
+"""`hami compile` as a command, with the real TensorRT-RTX."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ def model(tmp_path, monkeypatch):
     return models.convolution(Path("model.onnx"))
 
 
-def compiled(*arguments: str) -> dict:
-    """What `hami compile --library tensorrt-rtx … --json` tells."""
-    return json.loads(told(0, *arguments, "--json")[0])
+def compile_to_json(*arguments: str) -> dict:
+    """Return the output of `hami compile --library tensorrt-rtx … --json`."""
+    return json.loads(run(0, *arguments, "--json")[0])
 
 
-def told(status: int, *arguments: str) -> tuple[str, str]:
+def run(status: int, *arguments: str) -> tuple[str, str]:
+    """Run `hami compile` and return its standard output and standard error."""
     done = subprocess.run(
         [*HAMI, "compile", "--library", "tensorrt-rtx", *arguments], capture_output=True, text=True, timeout=600
     )
@@ -35,17 +36,17 @@ def told(status: int, *arguments: str) -> tuple[str, str]:
 
 
 def test_an_engine_is_built_once_beside_its_model(model):
-    first, nothing = told(0, "model.onnx", "--max", "4")
-    assert first.startswith("model.trt: built in ")
-    assert nothing == ""
-    assert told(0, "model.onnx", "--max", "4") == (
-        "model.trt: nothing to do, it is of this model and these options\n",
+    output, error = run(0, "model.onnx", "--max", "4")
+    assert output.startswith("model.trt: built in ")
+    assert error == ""
+    assert run(0, "model.onnx", "--max", "4") == (
+        "model.trt: up to date\n",
         "",
     )
 
 
-def test_all_that_decides_an_engine_makes_another_one(model, tmp_path):
-    """One folder, one engine for each recipe; what was built before is found again."""
+def test_each_option_gives_another_engine(model, tmp_path):
+    """The folder has one engine for each recipe, and finds an earlier one again."""
     calls = [
         ["--max", "4"],
         ["--max", "8"],
@@ -59,57 +60,60 @@ def test_all_that_decides_an_engine_makes_another_one(model, tmp_path):
         ["--max", "4", "--optimization-level", "1"],
         ["--max", "4", "--compute-capability", "8.9"],
     ]
-    files = [compiled("model.onnx", "--output", "engines", *call)["engine"] for call in calls]
+    files = [compile_to_json("model.onnx", "--output", "engines", *call)["engine"] for call in calls]
     models.convolution(model, seed=1)
-    files.append(compiled("model.onnx", "--output", "engines", "--max", "4")["engine"])
+    files.append(compile_to_json("model.onnx", "--output", "engines", "--max", "4")["engine"])
     assert len(set(files)) == len(files)
-    again = compiled("model.onnx", "--output", "engines", "--max", "4")
+    again = compile_to_json("model.onnx", "--output", "engines", "--max", "4")
     assert (again["engine"], again["built"]) == (files[-1], False)
 
 
-def test_json_tells_what_the_engine_was_made_of(model):
-    answer = compiled("model.onnx", "--max", "4", "--compute-capability", "8.9, 12.0", "--output", "e/x.trt")
-    assert answer["engine"] == "e/x.trt"
-    assert answer["built"] is True
-    assert answer["bytes"] == Path("e/x.trt").stat().st_size
-    assert answer["shapes"] == {"x": {"min": "1x3x8x8", "opt": "4x3x8x8", "max": "4x3x8x8"}}
-    assert answer["recipe"]["gpu"] == ["12.0", "8.9"]
-    assert answer["recipe"]["version"] == RTX.version
+def test_the_json_output_has_the_recipe(model):
+    output = compile_to_json("model.onnx", "--max", "4", "--compute-capability", "8.9, 12.0", "--output", "e/x.trt")
+    assert output["engine"] == "e/x.trt"
+    assert output["built"] is True
+    assert output["bytes"] == Path("e/x.trt").stat().st_size
+    assert output["shapes"] == {"x": {"min": "1x3x8x8", "opt": "4x3x8x8", "max": "4x3x8x8"}}
+    assert output["recipe"]["gpu"] == ["12.0", "8.9"]
+    assert output["recipe"]["version"] == RTX.version
 
 
 def test_eight_processes_build_once(model):
     command = [*HAMI, "compile", "--library", "tensorrt-rtx", "model.onnx", "--max", "4", "--json"]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
-    answers = [json.loads(process.communicate()[0]) for process in processes]
+    outputs = [json.loads(process.communicate()[0]) for process in processes]
     assert [process.returncode for process in processes] == [0] * 8
-    assert sorted(answer["built"] for answer in answers) == [False] * 7 + [True]
-    assert len({json.dumps(answer["recipe"]) for answer in answers}) == 1
+    assert sorted(output["built"] for output in outputs) == [False] * 7 + [True]
+    assert len({json.dumps(output["recipe"]) for output in outputs}) == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["none.onnx"], 'error: hami compile: there is no model file "none.onnx"'),
-        (["model.onnx", "--max", "four"], 'error: hami compile: "max" of input "x" ?x3x8x8 (? is free) got "four"'),
+        (["none.onnx"], 'error: hami compile: model file "none.onnx" does not exist'),
+        (
+            ["model.onnx", "--max", "four"],
+            'error: hami compile: "max" must match input "x" ?x3x8x8 (? is any size), got "four"',
+        ),
         (
             ["model.onnx", "--output", "model.onnx/x.trt"],
-            'error: hami compile: the engine cannot be kept as "model.onnx',
+            'error: hami compile: cannot write the engine to "model.onnx',
         ),
         (
             ["model.onnx", "--compute-capability", "9.0"],
-            f'error: hami compile: {RTX} cannot build for compute capability "9.0"; it can for 7.5, 8.0, ',
+            f'error: hami compile: {RTX} cannot build for compute capability "9.0"; supported are 7.5, 8.0, ',
         ),
     ],
 )
-def test_what_is_wrong_is_told_in_a_line(model, arguments, message):
-    nothing, error = told(1, *arguments)
-    assert nothing == ""
+def test_an_error_is_one_line_without_a_traceback(model, arguments, message):
+    output, error = run(1, *arguments)
+    assert output == ""
     assert error.startswith(message)
     assert "Traceback" not in error
     assert not Path("model.trt").exists()
 
 
-def test_hami_lists_the_command_among_its_own(model):
+def test_the_command_has_a_help_text(model):
     done = subprocess.run([*HAMI, "compile", "--help"], capture_output=True, text=True)
     assert done.returncode == 0
     assert "Build the TensorRT engine of an ONNX model ahead of time." in done.stdout

@@ -1,4 +1,4 @@
-"""Engines that cannot be run, and what is said of each; by the fake of the library on the CPU."""
+"""Engines that cannot run, and their errors, with the fake library on the CPU."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def opened(fake):
-    """opened(bytes) -> the engine, of a library that is the fake one."""
+def open_fake(fake):
+    """open_fake(bytes, …) opens an engine with the fake library."""
     library = Library("tensorrt", fake)
-    return lambda blob=None, recipe=None, **told: open_engine(
-        blob or serialized(**told), library, CPU, recipe, "Loader"
+    return lambda blob=None, recipe=None, **given: open_engine(
+        blob or serialized(**given), library, CPU, recipe, "Loader"
     )
 
 
 @pytest.mark.parametrize(
-    ("blob", "told"),
+    ("blob", "reason"),
     [
         (serialized()[:-5], "Serialization assertion plan.header.size == blobSize failed."),
         (b"something else", "Serialization assertion header.magicTag == kEXPECTED_MAGIC_TAG failed."),
@@ -34,127 +34,127 @@ def opened(fake):
             "got 10.0.1, please rebuild.",
         ),
     ],
-    ids=["truncated", "no engine", "another version"],
+    ids=["truncated", "not an engine", "another version"],
 )
-def test_an_engine_that_the_library_refuses_says_why(opened, blob, told):
+def test_the_error_for_a_rejected_engine_has_the_reason(open_fake, blob, reason):
     with pytest.raises(hami.ConfigError) as raised:
-        opened(blob)
-    assert message(raised) == f"Loader: tensorrt 10.9.0 cannot load this engine ({len(blob)} bytes): {told}"
+        open_fake(blob)
+    assert message(raised) == f"Loader: tensorrt 10.9.0 cannot load this engine ({len(blob)} bytes): {reason}"
 
 
-def test_an_engine_that_is_known_to_be_made_elsewhere_is_told_with_that(opened):
+def test_the_error_for_a_rejected_engine_has_its_origin(open_fake):
     recipe = {"library": "tensorrt", "version": "10.0.1", "gpu": "NVIDIA L4 (compute capability 8.9)"}
     with pytest.raises(hami.ConfigError) as raised:
-        opened(serialized(version="10.0.1"), recipe)
+        open_fake(serialized(version="10.0.1"), recipe)
     assert ", built by tensorrt 10.0.1 for NVIDIA L4 (compute capability 8.9)): The engine plan file" in message(raised)
 
 
-def test_a_library_that_gives_no_runtime_says_why(opened, fake):
-    """As where the driver is too old for it."""
-    fake.refuse["Runtime"] = "CUDA initialization failure with error: 35"
+def test_the_error_for_a_missing_runtime_has_the_reason(open_fake, fake):
+    """For example, the driver is too old for the library."""
+    fake.failures["Runtime"] = "CUDA initialization failure with error: 35"
     with pytest.raises(hami.ConfigError) as raised:
-        opened()
+        open_fake()
     assert message(raised).endswith("bytes): CUDA initialization failure with error: 35")
 
 
-def test_a_library_that_gives_no_reason_is_not_made_to_look_as_if_it_did(opened, fake, monkeypatch):
-    engine = opened()
+def test_the_error_says_if_the_library_reports_no_reason(open_fake, fake, monkeypatch):
+    engine = open_fake()
     monkeypatch.setattr(type(engine.handle), "create_execution_context", lambda self: None)
-    with pytest.raises(hami.ConfigError, match="it gives no reason"):
-        engine.context(0, "TensorrtInferTensor")
+    with pytest.raises(hami.ConfigError, match="it reports no reason"):
+        engine.new_context(0, "TensorrtInferTensor")
 
 
-def test_a_tensor_of_shapes_is_refused(opened):
+def test_an_input_whose_values_are_a_shape_is_rejected(open_fake):
     with pytest.raises(hami.ConfigError) as raised:
-        opened(tensors={"x": tensor("INPUT"), "size": tensor("INPUT", "INT64", (2,), location="HOST")})
+        open_fake(tensors={"x": tensor("INPUT"), "size": tensor("INPUT", "INT64", (2,), location="HOST")})
     assert message(raised) == (
-        'Loader: "size" of the engine holds a shape as its values; such inputs and outputs are not served: '
-        "export the model without them"
+        'Loader: the values of "size" of the engine are a shape, which is not supported; export the model without such '
+        "inputs and outputs"
     )
 
 
-def test_a_tensor_that_lies_in_memory_in_another_way_is_refused(opened):
+def test_a_memory_format_other_than_linear_is_rejected(open_fake):
     with pytest.raises(hami.ConfigError) as raised:
-        opened(tensors={"x": tensor("INPUT", format="CHW32"), "y": tensor("OUTPUT")})
+        open_fake(tensors={"x": tensor("INPUT", format="CHW32"), "y": tensor("OUTPUT")})
     assert message(raised) == (
-        'Loader: "x" of the engine lies in memory as CHW32; such inputs and outputs are not served: '
-        "build the engine with LINEAR ones"
+        'Loader: "x" of the engine has the unsupported memory format CHW32; build the engine with inputs and outputs '
+        "in format LINEAR"
     )
 
 
-def test_an_output_that_overwrites_an_input_is_refused(opened):
+def test_an_output_that_overwrites_an_input_is_rejected(open_fake):
     with pytest.raises(hami.ConfigError) as raised:
-        opened(tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", aliased="x")})
+        open_fake(tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", aliased="x")})
     assert message(raised) == (
-        'Loader: "y" of the engine overwrites an input, as the cache of an attention does; such outputs are not '
-        "served: export the model without them"
+        'Loader: output "y" of the engine overwrites an input, which is not supported; export the model without '
+        "outputs of this kind, for example attention caches"
     )
 
 
-def test_shapes_that_lead_nowhere_are_told_when_the_pipe_is_built(opened, fake):
-    engine = opened()
-    fake.refuse["infer_shapes"] = "broadcast dimensions must be conformable"
+def test_rejected_input_shapes_are_an_error_when_the_pipe_is_built(open_fake, fake):
+    engine = open_fake()
+    fake.failures["infer_shapes"] = "broadcast dimensions must be conformable"
     with pytest.raises(hami.ConfigError) as raised:
-        engine.context(0, "TensorrtInferTensor")
+        engine.new_context(0, "TensorrtInferTensor")
     assert message(raised) == (
-        "TensorrtInferTensor: tensorrt 10.9.0 cannot work with inputs of [(2, 2)]: "
+        "TensorrtInferTensor: tensorrt 10.9.0 rejects the input shapes [(2, 2)]: "
         "broadcast dimensions must be conformable"
     )
 
 
-def test_a_type_that_torch_does_not_have_is_refused(opened):
+def test_a_type_that_torch_does_not_have_is_rejected(open_fake):
     with pytest.raises(hami.ConfigError) as raised:
-        opened(tensors={"x": tensor("INPUT", "INT4"), "y": tensor("OUTPUT")})
+        open_fake(tensors={"x": tensor("INPUT", "INT4"), "y": tensor("OUTPUT")})
     assert message(raised) == (
-        'Loader: "x" of the engine is int4; what goes in and out is one of float32, float16, bfloat16, '
+        'Loader: "x" of the engine has the unsupported type int4; supported are float32, float16, bfloat16, '
         "float8_e4m3fn, int8, int32, int64, uint8, bool"
     )
 
 
-def test_an_output_whose_size_is_not_known_beforehand_is_refused(opened):
-    engine = opened(tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", "INT64", (-1, 2))}, program="nonzero")
+def test_an_output_whose_size_depends_on_values_is_rejected(open_fake):
+    engine = open_fake(tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", "INT64", (-1, 2))}, program="nonzero")
     with pytest.raises(hami.ConfigError) as raised:
-        engine.context(0, "TensorrtInferTensor")
+        engine.new_context(0, "TensorrtInferTensor")
     assert message(raised) == (
-        'TensorrtInferTensor: how large output "y" is depends on the values of the input; such outputs are not served: '
-        "let the model give a fixed number of rows"
+        'TensorrtInferTensor: the size of output "y" depends on the values of the input, which is not supported; '
+        "export the model with a fixed number of output rows"
     )
 
 
-def test_inputs_that_no_number_of_rows_fits_are_refused(opened):
-    engine = opened(
+def test_inputs_without_a_common_number_of_rows_are_rejected(open_fake):
+    engine = open_fake(
         tensors={"a": tensor("INPUT"), "b": tensor("INPUT"), "y": tensor("OUTPUT")},
         profiles=[{"a": [(1, 2), (2, 2), (2, 2)], "b": [(3, 2), (4, 2), (4, 2)]}],
     )
     with pytest.raises(hami.ConfigError) as raised:
-        engine.context(0, "TensorrtInferTensor")
+        engine.new_context(0, "TensorrtInferTensor")
     assert message(raised) == (
-        "TensorrtInferTensor: in profile 0 of the engine the inputs have no number of rows in common: "
-        '"a" takes 1..2, "b" takes 3..4; build it with the same rows for all'
+        "TensorrtInferTensor: the inputs have no number of rows in common in profile 0 of the engine: "
+        '"a" takes 1..2, "b" takes 3..4; build the engine with equal rows for all inputs'
     )
 
 
-def test_a_context_that_cannot_be_made_says_why(opened, fake):
-    engine = opened()
-    fake.refuse["create_execution_context"] = "Error Code 2: OutOfMemory (Requested size was 8589934592 bytes.)"
+def test_the_error_for_a_failed_context_has_the_reason(open_fake, fake):
+    engine = open_fake()
+    fake.failures["create_execution_context"] = "Error Code 2: OutOfMemory (Requested size was 8589934592 bytes.)"
     with pytest.raises(hami.ConfigError) as raised:
-        engine.context(0, "TensorrtInferTensor")
+        engine.new_context(0, "TensorrtInferTensor")
     assert message(raised) == (
-        "TensorrtInferTensor: tensorrt 10.9.0 cannot make an execution context on cpu: Error Code 2: OutOfMemory "
-        "(Requested size was 8589934592 bytes.); lower `instance_num` or `max` if memory is short"
+        "TensorrtInferTensor: tensorrt 10.9.0 cannot create an execution context on cpu: Error Code 2: OutOfMemory "
+        "(Requested size was 8589934592 bytes.); if memory is short, lower `instance_num` or `max`"
     )
 
 
-def test_without_an_engine_the_backend_says_what_to_put_before_it(pipe):
+def test_a_missing_loader_is_an_error(pipe):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TensorrtInferTensor")
     assert message(raised) == (
-        "TensorrtInferTensor: no engine was opened before it; put Onnx2Tensorrt or LoadTensorrtEngine first, as in "
+        "TensorrtInferTensor: no engine is open; put Onnx2Tensorrt or LoadTensorrtEngine before it, as in "
         "IoC[LoadTensorrtEngine, TensorrtInferTensor; TensorrtInferTensor], or use TensorrtTensor"
     )
 
 
-def test_what_runs_on_another_stream_waits_for_the_one_before(opened, monkeypatch):
+def test_a_batch_on_another_stream_waits_for_the_previous_batch(open_fake, monkeypatch):
     log: list[str] = []
 
     class Stream:
@@ -170,15 +170,15 @@ def test_what_runs_on_another_stream_waits_for_the_one_before(opened, monkeypatc
     first, second = Stream(1), Stream(2)
     current = [first]
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[0])
-    engine = opened()
+    engine = open_fake()
     monkeypatch.setattr(engine, "device", torch.device("cuda:0"))
     monkeypatch.setattr(type(engine), "on_device", lambda self: torch.no_grad())
-    context = engine.context(0, "TensorrtInferTensor")
-    assert log == ["the CPU waits for 1"]  # the profile is taken
+    context = engine.new_context(0, "TensorrtInferTensor")
+    assert log == ["the CPU waits for 1"]  # after the profile is set
     log.clear()
     for stream in (first, second, second, first):
         current[0] = stream
-        assert context._stream() == stream.cuda_stream
+        assert context._use_current_stream() == stream.cuda_stream
     assert log == ["2 waits for 1", "1 waits for 2"]
     log.clear()
     context.close()

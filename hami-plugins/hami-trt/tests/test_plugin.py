@@ -1,11 +1,11 @@
-"""The package as a plugin: what it promises is what it has, and what is said where a part is missing."""
+"""The package as a plugin: its names, and its errors if torch, TensorRT or a GPU is missing."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 
 import hami
 import pytest
@@ -14,7 +14,7 @@ from fake_tensorrt import Fake
 from helpers import message
 
 from hami_trt import _tensorrt, plugin
-from hami_trt._gpu import device_for
+from hami_trt._gpu import find_device
 
 
 class Registry:
@@ -35,11 +35,11 @@ def run_script(code: str) -> str:
     return done.stdout
 
 
-def test_every_promised_name_is_registered_and_is_a_backend():
+def test_every_entry_point_is_registered_and_is_a_backend():
     registry = Registry()
     plugin.hami_register(registry)
-    promised = {point.name for point in entry_points(group="hami.backends") if point.value == "hami_trt.plugin"}
-    assert {*registry.found, *registry.generated} == promised
+    declared = {point.name for point in entry_points(group="hami.backends") if point.value == "hami_trt.plugin"}
+    assert {*registry.found, *registry.generated} == declared
     for name, target in registry.found.items():
         module, _, attribute = target.partition(":")
         backend = getattr(import_module(module), attribute)
@@ -47,7 +47,7 @@ def test_every_promised_name_is_registered_and_is_a_backend():
         assert backend.__name__ == name
 
 
-def test_tensorrt_tensor_is_an_expression_of_this_package():
+def test_tensorrt_tensor_is_a_generated_name_of_this_package():
     with pytest.raises(hami.ConfigError, match="chooses by the suffix of `model`, which is missing"):
         hami.pipe("TensorrtTensor")
     info = hami.backends()["TensorrtTensor"]
@@ -88,12 +88,12 @@ TENSORRT = (
 )
 
 
-def test_without_tensorrt_the_backends_are_listed_and_using_one_says_what_is_missing():
-    """Before it says that there is no GPU."""
+def test_without_tensorrt_using_a_backend_reports_what_is_missing():
+    """The backends are listed, and a missing library is reported before a missing GPU."""
     code = WITHOUT.format(missing=("tensorrt",), backend="TensorrtTensor")
-    names, told, report = run_script(code).splitlines()
+    names, error, report = run_script(code).splitlines()
     assert names == NAMES
-    assert told == f"LoadTensorrtEngine {TENSORRT}"
+    assert error == f"LoadTensorrtEngine {TENSORRT}"
     assert report == str(
         {
             "tensorrt": "not installed: pip install tensorrt-cu13",
@@ -104,18 +104,19 @@ def test_without_tensorrt_the_backends_are_listed_and_using_one_says_what_is_mis
 
 
 @pytest.mark.parametrize("backend", ["TensorrtInferTensor", "LoadTensorrtEngine", "Onnx2Tensorrt"])
-def test_without_torch_using_a_backend_says_what_is_missing(backend):
-    names, told, report = run_script(WITHOUT.format(missing=("torch",), backend=backend)).splitlines()
+def test_without_torch_using_a_backend_reports_what_is_missing(backend):
+    names, error, report = run_script(WITHOUT.format(missing=("torch",), backend=backend)).splitlines()
     assert names == NAMES
     missing = (
         "torch is not installed; hami-torch needs torch 2.3 or newer, of the build that fits your CUDA driver: "
         "pip install torch"
     )
-    assert told == f'backend "{backend}" is provided by hami-trt 0.1.0, which failed to load: {missing}'
+    expected = f'backend "{backend}" is provided by hami-trt {version("hami-trt")}, which failed to load: {missing}'
+    assert error == expected
     assert f"'GPUs': '{missing}'" in report
 
 
-def test_the_report_names_the_library_and_what_it_runs_on(fake, monkeypatch):
+def test_the_report_has_the_library_and_the_gpus_it_supports(fake, monkeypatch):
     monkeypatch.setattr(_tensorrt, "_load", lambda name: _tensorrt.Library(name, fake))
     fake.ComputeCapability = CAPABILITIES
     report = plugin.hami_report()
@@ -129,7 +130,7 @@ class CAPABILITIES:
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """gpu(9, 0): torch sees one GPU of that compute capability."""
+    """gpu(9, 0) makes torch see one GPU of that compute capability."""
 
     def set_up(*capability: int) -> None:
         monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
@@ -148,24 +149,24 @@ def rtx():
     return _tensorrt.Library("tensorrt-rtx", module)
 
 
-def test_a_gpu_that_the_library_does_not_run_on_is_named(gpu, rtx):
+def test_a_gpu_that_the_library_does_not_support_is_an_error(gpu, rtx):
     gpu(9, 0)
     with pytest.raises(hami.ConfigError) as raised:
-        device_for(rtx, "cuda", "Onnx2Tensorrt")
+        find_device(rtx, "cuda", "Onnx2Tensorrt")
     assert str(raised.value) == (
         "Onnx2Tensorrt: tensorrt-rtx 1.7.1 does not run on NVIDIA Example (compute capability 9.0); it runs on compute "
         "capability 7.5, 8.9, 12.0; use TensorRT on this GPU (pip install hami-trt[cu13])"
     )
 
 
-def test_a_gpu_that_the_library_runs_on_is_taken(gpu, rtx):
+def test_a_supported_gpu_is_used(gpu, rtx):
     gpu(8, 9)
-    assert device_for(rtx, "cuda", "Onnx2Tensorrt") == torch.device("cuda:0")
+    assert find_device(rtx, "cuda", "Onnx2Tensorrt") == torch.device("cuda:0")
     gpu(9, 0)
-    assert device_for(_tensorrt.Library("tensorrt", Fake()), "cuda:0", "Onnx2Tensorrt") == torch.device("cuda:0")
+    assert find_device(_tensorrt.Library("tensorrt", Fake()), "cuda:0", "Onnx2Tensorrt") == torch.device("cuda:0")
 
 
-def test_without_a_gpu_the_cpu_is_never_offered(monkeypatch):
+def test_without_a_gpu_the_error_does_not_suggest_the_cpu(monkeypatch):
     monkeypatch.setattr(_tensorrt, "_load", lambda name: _tensorrt.Library(name, Fake()))
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -180,7 +181,7 @@ def test_without_a_gpu_the_cpu_is_never_offered(monkeypatch):
     assert message(raised) == 'LoadTensorrtEngine: "device" is cuda or cuda:N, got "cpu"'
 
 
-def test_the_device_of_the_engine_and_of_its_runner_are_one(pipe, engine, gpu, monkeypatch):
+def test_loader_and_runner_must_use_the_same_device(pipe, engine, gpu, monkeypatch):
     @hami.register
     class MovesTheEngine(hami.Backend):
         def init(self, options):
@@ -192,5 +193,5 @@ def test_the_device_of_the_engine_and_of_its_runner_are_one(pipe, engine, gpu, m
     with pytest.raises(hami.ConfigError) as raised:
         pipe("IoC[LoadTensorrtEngine,MovesTheEngine,TensorrtInferTensor;TensorrtInferTensor]", model=engine())
     assert message(raised) == (
-        "TensorrtInferTensor: device is cpu, and the engine was opened on cpu:1; say device once, in the node"
+        "TensorrtInferTensor: device is cpu, but the engine is on cpu:1; set device once, in the node"
     )

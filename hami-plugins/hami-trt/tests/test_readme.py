@@ -1,4 +1,4 @@
-"""The README's examples are pipelines and commands as they are, and its tables are complete."""
+"""The examples of the README are valid, and its tables are complete."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Registry:
         self.targets[name] = ""
 
 
-def test_the_example_is_a_pipeline_as_far_as_a_gpu(tmp_path, monkeypatch):
-    """Nothing in it is unknown or of a wrong type: the first thing that is missing is the device."""
+def test_the_example_needs_only_a_gpu(tmp_path, monkeypatch):
+    """Its keys are known and its values are valid: the first error is the missing device."""
     monkeypatch.chdir(tmp_path)
     (config,) = blocks("toml")
     Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
@@ -42,16 +42,16 @@ def test_the_example_is_a_pipeline_as_far_as_a_gpu(tmp_path, monkeypatch):
         hami.pipe("pipeline.toml")
 
 
-def test_the_expression_is_the_one_that_the_name_stands_for():
+def test_the_expression_of_tensorrt_tensor_is_documented():
     assert plugin.TENSORRT_TENSOR in "".join(README.read_text().split())
 
 
-def test_every_backend_and_every_parameter_is_told():
+def test_every_backend_and_every_parameter_is_documented():
     registry = Registry()
     plugin.hami_register(registry)
     text, infos = README.read_text(), hami.backends(load=True)
-    told = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
-    names = {name for cell in told for name in re.findall(r"`([^`]*)`", cell)}
+    cells = re.findall(r"^\| (`[^|]*`) \|", text, re.MULTILINE)
+    names = {name for cell in cells for name in re.findall(r"`([^`]*)`", cell)}
     for name in registry.targets:
         assert name in names
         for parameter in infos[name].params or ():
@@ -59,7 +59,7 @@ def test_every_backend_and_every_parameter_is_told():
 
 
 @needs_rtx
-def test_the_commands_print_what_is_written_there(tmp_path):
+def test_the_commands_print_the_documented_output(tmp_path):
     models.convolution(tmp_path / "model.onnx")
     (text,) = blocks("console")
     for part in text.split("$ ")[1:]:

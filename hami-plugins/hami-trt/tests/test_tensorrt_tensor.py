@@ -1,4 +1,4 @@
-"""TensorrtTensor: engines run on what callers bring; by the fake of the library on the CPU."""
+"""TensorrtTensor: batches, profiles, data and failures, with the fake library on the CPU."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ AS_WRITTEN = (
     "IoC[ModelLoadder[(.onnx)Onnx2Tensorrt,(.trt)LoadTensorrtEngine], TensorrtInferTensor; "
     "CatSplit[S[{first},CatTensor],S[ContiguousTensor,TensorrtInferTensor,ProxyFromParam[post_processor]],SplitTensor]]"
 )
-OURS = dict.fromkeys(("CatTensor", "ContiguousTensor", "FixTensor", "SplitTensor"), "hami-torch")
+PROVIDERS = dict.fromkeys(("CatTensor", "ContiguousTensor", "FixTensor", "SplitTensor"), "hami-torch")
 
-TWO_AND_TWO = {
+TWO_INPUTS_AND_OUTPUTS = {
     "tensors": {
         "a": tensor("INPUT"),
         "b": tensor("INPUT"),
@@ -36,39 +36,39 @@ def rows(*values: float) -> torch.Tensor:
 
 
 def test_requests_run_together_and_each_gets_its_rows(pipe, engine):
-    doubled = pipe("TensorrtTensor", model=engine(), batching="max")
+    doubled = pipe("TensorrtTensor", model=engine(), batching="greedy")
     requests = doubled([{"data": rows(1)}, {"data": rows(2, 3), "request_size": 2}, {"data": rows(4)}])
     assert [request["result"][:, 0].tolist() for request in requests] == [[2], [4, 6], [8]]
 
 
-def test_a_batch_is_as_large_as_the_profile_lets_it(pipe, engine):
-    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="max")
+def test_the_profile_limits_the_batch_size(pipe, engine):
+    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="greedy")
     requests = counted([{"data": rows(1)} for _ in range(6)])
     assert [request["result"].item() for request in requests] == [4, 4, 4, 4, 2, 2]
 
 
-def test_max_of_the_node_lowers_that_of_the_profile_and_never_raises_it(pipe, engine):
-    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="max", max=2)
+def test_max_of_the_node_can_lower_but_not_raise_that_of_the_profile(pipe, engine):
+    counted = pipe("TensorrtTensor", model=engine(**ROWS), batching="greedy", max=2)
     assert [request["result"].item() for request in counted([{"data": rows(1)} for _ in range(3)])] == [2, 2, 1]
     with pytest.raises(hami.ConfigError, match="max"):
         pipe("TensorrtTensor", model=engine(), max=5)
 
 
 @pytest.mark.parametrize("first", ["FixTensor", "GpuTensor"])
-def test_the_expression_that_it_stands_for_works_as_written(engine, first):
-    config = {"backend": AS_WRITTEN.format(first=first), "model": engine(), "device": "cpu", "batching": "max"}
-    with hami.pipe({"providers": OURS, "node": config}) as pipe:
+def test_the_expression_of_tensorrt_tensor_works_when_written_out(engine, first):
+    config = {"backend": AS_WRITTEN.format(first=first), "model": engine(), "device": "cpu", "batching": "greedy"}
+    with hami.pipe({"providers": PROVIDERS, "node": config}) as pipe:
         requests = pipe([{"data": rows(1)}, {"data": rows(2)}])
     assert [request["result"].tolist() for request in requests] == [[[2, 2]], [[4, 4]]]
 
 
-def test_arrays_are_taken_too(pipe, engine):
+def test_arrays_are_accepted(pipe, engine):
     result = pipe("TensorrtTensor", model=engine())({"data": np.ones((1, 2), np.float32)})["result"]
     assert result.tolist() == [[2, 2]]
 
 
-def test_several_inputs_and_outputs_go_by_name(pipe, engine):
-    model = pipe("TensorrtTensor", model=engine(**TWO_AND_TWO), batching="max")
+def test_several_inputs_and_outputs_have_names(pipe, engine):
+    model = pipe("TensorrtTensor", model=engine(**TWO_INPUTS_AND_OUTPUTS), batching="greedy")
     first, second = model(
         [{"data": {"b": rows(1), "a": rows(5)}}, {"data": {"b": rows(2, 3), "a": rows(7, 8)}, "request_size": 2}]
     )
@@ -79,15 +79,15 @@ def test_several_inputs_and_outputs_go_by_name(pipe, engine):
     }
 
 
-def test_several_inputs_may_come_as_a_list_in_their_order(pipe, engine):
-    result = pipe("TensorrtTensor", model=engine(**TWO_AND_TWO))({"data": [rows(5), rows(1)]})["result"]
+def test_several_inputs_can_be_a_list_in_their_order(pipe, engine):
+    result = pipe("TensorrtTensor", model=engine(**TWO_INPUTS_AND_OUTPUTS))({"data": [rows(5), rows(1)]})["result"]
     assert result["difference"].tolist() == [[4, 4]]
 
 
-def test_the_range_is_what_all_inputs_allow(pipe, engine):
+def test_max_is_limited_by_every_input(pipe, engine):
     with pytest.raises(hami.ConfigError, match="max"):
-        pipe("TensorrtTensor", model=engine(**TWO_AND_TWO), max=4)
-    assert pipe("TensorrtTensor", model=engine(**TWO_AND_TWO), max=3)
+        pipe("TensorrtTensor", model=engine(**TWO_INPUTS_AND_OUTPUTS), max=4)
+    assert pipe("TensorrtTensor", model=engine(**TWO_INPUTS_AND_OUTPUTS), max=3)
 
 
 def test_the_post_processor_sees_the_whole_batch(pipe, engine):
@@ -97,12 +97,12 @@ def test_the_post_processor_sees_the_whole_batch(pipe, engine):
             for item in batch:
                 item["result"] = item["data"] + item["data"].sum()
 
-    summed = pipe("TensorrtTensor(post_processor=Total)", model=engine(), batching="max")
+    summed = pipe("TensorrtTensor(post_processor=Total)", model=engine(), batching="greedy")
     requests = summed([{"data": rows(1)}, {"data": rows(2)}])
     assert [request["result"].tolist() for request in requests] == [[[14, 14]], [[16, 16]]]
 
 
-def test_two_instances_share_the_engine_and_have_a_context_each(pipe, engine, fake):
+def test_two_instances_share_the_engine_and_have_separate_contexts(pipe, engine, fake):
     doubled = pipe("SyncTensor[TensorrtTensor]", model=engine(), instance_num=2)
     assert (len(fake.engines), len(fake.contexts)) == (1, 2)
     with ThreadPoolExecutor(8) as threads:
@@ -110,8 +110,8 @@ def test_two_instances_share_the_engine_and_have_a_context_each(pipe, engine, fa
     assert results == [2 * value for value in range(200)]
 
 
-def test_one_context_never_runs_twice_at_once(pipe, engine):
-    """The fake notes it if it did."""
+def test_a_context_never_runs_two_batches_at_a_time(pipe, engine):
+    """The fake records it as misuse."""
     doubled = pipe("TensorrtTensor", model=engine(), entrypoint="Forward[default.0]")
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda value: doubled({"data": rows(value)}), range(200)))
@@ -120,109 +120,112 @@ def test_one_context_never_runs_twice_at_once(pipe, engine):
 SMALL_AND_LARGE = {**ROWS, "profiles": [{"x": [(1, 2), (1, 2), (2, 2)]}, {"x": [(3, 2), (8, 2), (8, 2)]}]}
 
 
-def test_instances_have_profiles_of_their_own(pipe, engine, fake):
-    counted = pipe("TensorrtTensor", model=engine(**SMALL_AND_LARGE), instance_num=2, batching="max")
+def test_each_instance_has_its_own_profile(pipe, engine, fake):
+    counted = pipe("TensorrtTensor", model=engine(**SMALL_AND_LARGE), instance_num=2, batching="greedy")
     assert [request["result"].item() for request in counted([{"data": rows(1)} for _ in range(8)])] == [8] * 8
     assert counted({"data": rows(1)})["result"].item() == 1
     assert sorted(context._profile for context in fake.contexts) == [0, 1]
 
 
-def test_more_instances_than_profiles_share_the_first_where_the_library_lets_them(pipe, engine, fake):
+def test_instances_without_a_profile_share_the_first_one(pipe, engine, fake):
     pipe("TensorrtTensor", model=engine(**SMALL_AND_LARGE), instance_num=3)
     assert sorted(context._profile for context in fake.contexts) == [0, 0, 1]
 
 
-def test_a_profile_that_is_missing_is_named_where_it_cannot_be_shared(pipe, engine, fake):
+def test_a_missing_profile_is_an_error_if_profiles_cannot_be_shared(pipe, engine, fake):
     fake.shares_profiles = False
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TensorrtTensor", model=engine(), instance_num=2)
     assert message(raised) == (
-        "TensorrtInferTensor: instance 1 cannot have profile 0 of the engine, which was built for instance_num = 1: "
-        "Profile 0 has been chosen for another IExecutionContext.; build it for more, or set instance_num = 1"
+        "TensorrtInferTensor: instance 1 cannot use profile 0 of the engine, which was built for instance_num = 1: "
+        "Profile 0 has been chosen for another IExecutionContext.; build it for more instances, or set "
+        "instance_num = 1"
     )
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
-        (rows(1).half(), 'input "x" takes float32 [1..4, 2], got float16 [1, 2]'),
-        (torch.zeros(1, 3), 'input "x" takes float32 [1..4, 2], got float32 [1, 3]'),
-        (torch.zeros(1, 2, 1), 'input "x" takes float32 [1..4, 2], got float32 [1, 2, 1]'),
-        ({"z": rows(1)}, "the inputs are ['x'], got ['z']"),
-        ([rows(1), rows(1)], "the inputs are ['x'], got ['data[0]', 'data[1]']"),
+        (rows(1).half(), 'input "x" expects float32 [1..4, 2], got float16 [1, 2]'),
+        (torch.zeros(1, 3), 'input "x" expects float32 [1..4, 2], got float32 [1, 3]'),
+        (torch.zeros(1, 2, 1), 'input "x" expects float32 [1..4, 2], got float32 [1, 2, 1]'),
+        ({"z": rows(1)}, "the engine has the inputs ['x'], got ['z']"),
+        ([rows(1), rows(1)], "the engine has the inputs ['x'], got ['data[0]', 'data[1]']"),
     ],
 )
-def test_what_does_not_fit_the_profile_is_refused_with_both(pipe, engine, data, told):
+def test_data_outside_the_profile_is_rejected(pipe, engine, data, expected):
     doubled = pipe("TensorrtTensor", model=engine())
     with pytest.raises(hami.RequestError) as raised:
         doubled({"data": data})
-    assert message(raised) == f"TensorrtInferTensor: {told}"
+    assert message(raised) == f"TensorrtInferTensor: {expected}"
     assert doubled({"data": rows(1)})["result"].tolist() == [[2, 2]]
 
 
-def test_what_does_not_fit_fails_alone(pipe, engine):
+def test_data_outside_the_profile_does_not_fail_its_batch(pipe, engine):
     requests = [{"data": rows(1)}, {"data": torch.zeros(1, 3)}, {"data": rows(2)}]
     with pytest.raises(hami.BatchError) as raised:
-        pipe("TensorrtTensor", model=engine(), batching="max")(requests)
+        pipe("TensorrtTensor", model=engine(), batching="greedy")(requests)
     assert [index for index, _ in raised.value.errors] == [1]
     assert [requests[index]["result"].tolist() for index in (0, 2)] == [[[2, 2]], [[4, 4]]]
 
 
-def test_more_rows_than_a_batch_may_have_are_refused(pipe, engine):
+def test_more_rows_than_max_are_rejected(pipe, engine):
     with pytest.raises(hami.RequestError, match='request_size is 5; node "default" takes at most 4'):
         pipe("TensorrtTensor", model=engine())({"data": rows(1, 2, 3, 4, 5), "request_size": 5})
 
 
-def test_rows_that_request_size_does_not_tell_are_refused(pipe, engine):
-    alone = pipe("IoC[LoadTensorrtEngine,TensorrtInferTensor;TensorrtInferTensor]", model=engine())
+def test_rows_that_differ_from_request_size_are_rejected(pipe, engine):
+    runner = pipe("IoC[LoadTensorrtEngine,TensorrtInferTensor;TensorrtInferTensor]", model=engine())
     with pytest.raises(hami.RequestError) as raised:
-        alone({"data": rows(1, 2)})
+        runner({"data": rows(1, 2)})
     assert message(raised) == (
         'TensorrtInferTensor: "x" is float32 [2, 2], and request_size is 1: axis 0 has as many rows as request_size'
     )
 
 
-def test_an_engine_without_a_batch_takes_one_request_at_a_time(pipe, engine):
-    """Its axis 0 is no batch: input and output have other sizes there."""
+def test_an_engine_without_a_batch_axis_runs_one_request_at_a_time(pipe, engine):
+    """Axis 0 of input and output differ, so axis 0 is not a batch axis."""
     model = engine(
         tensors={"x": tensor("INPUT", shape=(3, 2)), "y": tensor("OUTPUT", shape=(3, 1))},
         profiles=[{"x": [(3, 2)] * 3}],
         program="rows",
     )
-    alone = "IoC[LoadTensorrtEngine,TensorrtInferTensor;TensorrtInferTensor]"
-    with_batch = pipe(alone, model=model)
+    expression = "IoC[LoadTensorrtEngine,TensorrtInferTensor;TensorrtInferTensor]"
+    with_batch = pipe(expression, model=model)
     assert with_batch({"data": torch.zeros(3, 2), "request_size": 3})["result"].tolist() == [[3], [3], [3]]
     without = engine(
         tensors={"x": tensor("INPUT", shape=(3, 2)), "y": tensor("OUTPUT", shape=(2, 3))},
         profiles=[{"x": [(3, 2)] * 3}],
-        program="turned",
+        program="transposed",
     )
-    turned = pipe(alone, model=without)
-    assert turned({"data": torch.arange(6.0).reshape(3, 2)})["result"].tolist() == [[0, 2, 4], [1, 3, 5]]
+    transposed = pipe(expression, model=without)
+    assert transposed({"data": torch.arange(6.0).reshape(3, 2)})["result"].tolist() == [[0, 2, 4], [1, 3, 5]]
 
 
-def test_a_tensor_on_another_device_is_refused_and_told_where_to_go(pipe, engine):
-    """torch's device without memory stands in for the other one here; tests/gpu has the real ones."""
-    alone = pipe("IoC[LoadTensorrtEngine,TensorrtInferTensor;TensorrtInferTensor]", model=engine())
+def test_a_tensor_on_another_device_is_rejected_with_a_remedy(pipe, engine):
+    """The meta device replaces another device here; tests/gpu uses real ones."""
+    runner = pipe("IoC[LoadTensorrtEngine,TensorrtInferTensor;TensorrtInferTensor]", model=engine())
     with pytest.raises(hami.DataTypeError) as raised:
-        alone({"data": torch.zeros(1, 2, device="meta")})
+        runner({"data": torch.zeros(1, 2, device="meta")})
     assert message(raised) == (
         "TensorrtInferTensor takes a tensor on cpu, got float32 [1, 2] on meta; put CpuTensor before it"
     )
 
 
-def test_input_that_the_library_cannot_read_where_it_lies_is_copied(pipe, engine):
-    """The fake notes addresses that are not aligned, and reads memory as if it had no gaps."""
-    alone = pipe("IoC[LoadTensorrtEngine,TensorrtInferTensor;TensorrtInferTensor]", model=engine())
+def test_unaligned_and_strided_input_is_copied(pipe, engine):
+    """The fake records unaligned addresses as misuse, and reads memory as contiguous."""
+    runner = pipe("IoC[LoadTensorrtEngine,TensorrtInferTensor;TensorrtInferTensor]", model=engine())
     many = torch.arange(8.0).reshape(4, 2)
-    assert alone({"data": many[1:2]})["result"].tolist() == [[4, 6]]
-    assert alone({"data": many.T[:, :2].T[:1]})["result"].tolist() == [[0, 2]]
-    assert alone({"data": torch.arange(4.0).reshape(2, 2).T[:1]})["result"].tolist() == [[0, 4]]
+    assert runner({"data": many[1:2]})["result"].tolist() == [[4, 6]]
+    assert runner({"data": many.T[:, :2].T[:1]})["result"].tolist() == [[0, 2]]
+    assert runner({"data": torch.arange(4.0).reshape(2, 2).T[:1]})["result"].tolist() == [[0, 4]]
 
 
 def test_out_of_memory_fails_the_batch_and_not_the_pipe(pipe, engine, fake):
-    doubled = pipe("TensorrtTensor", model=engine(), batching="max")
-    fake.refuse["execute_async_v3"] = "[defaultAllocator.cpp::allocate::31] Error Code 1: Cuda Runtime (out of memory)"
+    doubled = pipe("TensorrtTensor", model=engine(), batching="greedy")
+    fake.failures["execute_async_v3"] = (
+        "[defaultAllocator.cpp::allocate::31] Error Code 1: Cuda Runtime (out of memory)"
+    )
     requests = [{"data": rows(1)}, {"data": rows(2)}]
     with pytest.raises(hami.BatchError) as raised:
         doubled(requests)
@@ -233,33 +236,33 @@ def test_out_of_memory_fails_the_batch_and_not_the_pipe(pipe, engine, fake):
         "(out of memory); the batch failed and its memory was returned. Lower `max` or `instance_num`, or use a "
         "smaller dtype"
     )
-    fake.refuse.clear()
+    fake.failures.clear()
     assert doubled({"data": rows(3)})["result"].tolist() == [[6, 6]]
 
 
-def test_a_run_that_fails_says_why_and_the_next_one_runs(pipe, engine, fake):
+def test_a_failed_run_has_the_reason_and_does_not_stop_the_pipe(pipe, engine, fake):
     doubled = pipe("TensorrtTensor", model=engine())
-    fake.refuse["execute_async_v3"] = "Error Code 7: Internal Error (something inside)"
+    fake.failures["execute_async_v3"] = "Error Code 7: Internal Error (something inside)"
     with pytest.raises(hami.RequestError) as raised:
         doubled({"data": rows(1)})
     assert message(raised) == (
-        "TensorrtInferTensor: tensorrt 10.9.0 could not run the engine on float32 [1, 2]: "
+        "TensorrtInferTensor: tensorrt 10.9.0 failed to run the engine on float32 [1, 2]: "
         "Error Code 7: Internal Error (something inside)"
     )
-    fake.refuse.clear()
+    fake.failures.clear()
     assert doubled({"data": rows(1)})["result"].tolist() == [[2, 2]]
 
 
-def test_an_address_that_is_refused_fails_the_batch_with_the_reason(pipe, engine, fake):
+def test_a_rejected_address_fails_the_batch_with_the_reason(pipe, engine, fake):
     doubled = pipe("TensorrtTensor", model=engine())
     assert doubled({"data": rows(1)})["result"].tolist() == [[2, 2]]
-    fake.refuse["set_tensor_address"] = "Error Code 3: API Usage Error (the address is not one)"
-    with pytest.raises(hami.RequestError, match="the address is not one"):
+    fake.failures["set_tensor_address"] = "Error Code 3: API Usage Error (invalid address)"
+    with pytest.raises(hami.RequestError, match="invalid address"):
         doubled({"data": rows(2)})
 
 
-def test_tensors_without_elements_have_an_address_too(pipe, engine):
-    """torch gives them none, and TensorRT runs nothing while one is null."""
+def test_tensors_without_elements_get_a_valid_address(pipe, engine):
+    """torch gives them a null address, which TensorRT rejects."""
     model = engine(
         tensors={"x": tensor("INPUT", shape=(-1, -1)), "y": tensor("OUTPUT", shape=(-1, -1))},
         profiles=[{"x": [(1, 0), (2, 2), (4, 4)]}],
@@ -269,21 +272,21 @@ def test_tensors_without_elements_have_an_address_too(pipe, engine):
     assert doubled({"data": rows(1)})["result"].tolist() == [[2, 2]]
 
 
-def test_shapes_that_lead_nowhere_fail_their_request_and_are_told_again_for_the_next(pipe, engine, fake):
+def test_rejected_shapes_fail_the_request_and_not_the_next_one(pipe, engine, fake):
     doubled = pipe("TensorrtTensor", model=engine())
-    fake.refuse["infer_shapes"] = "broadcast dimensions must be conformable"
+    fake.failures["infer_shapes"] = "broadcast dimensions must be conformable"
     with pytest.raises(hami.RequestError) as raised:
         doubled({"data": rows(1)})
     assert message(raised) == (
-        "TensorrtInferTensor: tensorrt 10.9.0 cannot work with inputs of [(1, 2)]: "
+        "TensorrtInferTensor: tensorrt 10.9.0 rejects the input shapes [(1, 2)]: "
         "broadcast dimensions must be conformable"
     )
-    fake.refuse.clear()
+    fake.failures.clear()
     assert doubled({"data": rows(1)})["result"].tolist() == [[2, 2]]
 
 
-def test_contexts_are_freed_before_the_engine_and_nothing_is_left(pipe, engine, fake):
-    """The fake notes an engine that is freed too early."""
+def test_contexts_are_freed_before_the_engine_and_nothing_is_leaked(pipe, engine, fake):
+    """The fake records an engine that is freed too early as misuse."""
     model = engine()
     for _ in range(200):
         opened = pipe("SyncTensor[TensorrtTensor]", model=model, instance_num=2)
@@ -292,7 +295,7 @@ def test_contexts_are_freed_before_the_engine_and_nothing_is_left(pipe, engine, 
         assert (len(fake.contexts), len(fake.engines)) == (0, 0)
 
 
-def test_pipes_share_an_engine_of_the_same_bytes(pipe, engine, fake):
+def test_pipes_share_an_engine_with_the_same_content(pipe, engine, fake):
     first = pipe("TensorrtTensor", model=engine("a.trt"))
     pipe("TensorrtTensor", model=engine("b.trt"))
     assert (len(fake.engines), len(fake.contexts)) == (1, 2)
@@ -300,18 +303,18 @@ def test_pipes_share_an_engine_of_the_same_bytes(pipe, engine, fake):
     assert (len(fake.engines), len(fake.contexts)) == (1, 1)
 
 
-def test_the_backends_keep_the_rules_of_any_pipe(engine):
+def test_the_backends_pass_the_checks_of_hami_testing(engine):
     config = {"device": "cpu", "model": str(engine()), "max": 4}
     hami.testing.check_backend("TensorrtTensor", config, {"data": rows(1)})
     hami.testing.check_backend("SyncTensor[TensorrtTensor]", config, {"data": rows(1)})
 
 
-def test_engines_of_other_suffixes_are_engines(pipe, engine):
+def test_engine_files_can_have_other_suffixes(pipe, engine):
     for name in ("model.engine", "model.plan"):
         assert pipe("TensorrtTensor", model=engine(name))({"data": rows(1)})["result"].tolist() == [[2, 2]]
 
 
-def test_bytes_of_an_engine_that_were_cut_off_are_refused(pipe, tmp_path, fake):
+def test_a_truncated_engine_is_rejected(pipe, tmp_path, fake):
     path = tmp_path / "model.trt"
     path.write_bytes(serialized()[:-5])
     with pytest.raises(hami.ConfigError) as raised:
@@ -319,6 +322,6 @@ def test_bytes_of_an_engine_that_were_cut_off_are_refused(pipe, tmp_path, fake):
     assert "Serialization assertion plan.header.size == blobSize failed." in message(raised)
 
 
-def test_the_model_may_be_said_where_the_name_is_used(pipe, engine):
+def test_the_model_can_be_set_in_the_expression(pipe, engine):
     path = engine()
     assert pipe(f"TensorrtTensor(model='{path}')")({"data": rows(1)})["result"].tolist() == [[2, 2]]

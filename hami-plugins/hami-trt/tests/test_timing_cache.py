@@ -1,4 +1,4 @@
-"""The file of the timing cache, with a stand-in for a build's configuration: TensorRT-RTX measures nothing."""
+"""The timing cache file, with a mock of the builder configuration: TensorRT-RTX has no timing cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Measured(bytes):
 
 
 class Configuration:
-    """Takes what a build of its own version wrote, refuses the rest, and adds one measurement."""
+    """Accepts a timing cache of its own version, rejects others, and adds one measurement."""
 
     def __init__(self) -> None:
         self.given = None
@@ -34,14 +34,17 @@ class Configuration:
 
 
 def built_with(path) -> Configuration:
-    library = SimpleNamespace(times_tactics=True)
-    cache, config = TimingCache(SimpleNamespace(owner="Owner", timing_cache=path, library=library)), Configuration()
-    cache.give_to(config)
-    cache.keep(config)
+    library = SimpleNamespace(has_timing_cache=True)
+    timing_cache, config = (
+        TimingCache(SimpleNamespace(owner="Owner", timing_cache=path, library=library)),
+        Configuration(),
+    )
+    timing_cache.load_into(config)
+    timing_cache.save_from(config)
     return config
 
 
-def test_what_is_measured_is_kept_and_given_to_the_next_build(tmp_path):
+def test_measurements_are_saved_and_loaded_by_the_next_build(tmp_path):
     path = tmp_path / "new" / "timing.cache"
     assert built_with(path).given == b""
     assert built_with(path).given == b"v1."
@@ -49,23 +52,25 @@ def test_what_is_measured_is_kept_and_given_to_the_next_build(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["timing.cache"]
 
 
-def test_a_damaged_file_counts_as_empty(tmp_path, caplog):
+def test_a_damaged_file_is_replaced(tmp_path, caplog):
     path = tmp_path / "timing.cache"
     path.write_bytes(b"damaged")
     with caplog.at_level(logging.WARNING, "hami.trt"):
         assert built_with(path).given == b""
-    assert f'Owner: the timing cache "{path}" is of another version or damaged; it begins anew' in caplog.text
+    assert (
+        f'Owner: the timing cache "{path}" is damaged or of another version; a new one is used instead' in caplog.text
+    )
     assert path.read_bytes() == b"v1."
 
 
-def test_a_file_that_cannot_be_written_does_not_spoil_the_build(tmp_path, caplog):
+def test_a_file_that_cannot_be_written_does_not_fail_the_build(tmp_path, caplog):
     (tmp_path / "file").write_bytes(b"")
     with caplog.at_level(logging.WARNING, "hami.trt"):
         built_with(tmp_path / "file" / "timing.cache")
     assert "cannot be written" in caplog.text
 
 
-def test_a_file_that_cannot_be_read_does_not_spoil_the_build(tmp_path, caplog, monkeypatch):
+def test_a_file_that_cannot_be_read_does_not_fail_the_build(tmp_path, caplog, monkeypatch):
     def read_bytes(path):
         raise PermissionError(13, "Permission denied")
 
@@ -74,11 +79,16 @@ def test_a_file_that_cannot_be_read_does_not_spoil_the_build(tmp_path, caplog, m
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     with caplog.at_level(logging.WARNING, "hami.trt"):
         assert built_with(path).given == b""
-    assert f'Owner: the timing cache "{path}" cannot be read, it begins anew: [Errno 13]' in caplog.text
+    assert (
+        f'Owner: the timing cache "{path}" cannot be read ([Errno 13] Permission denied); a new one is used'
+        in caplog.text
+    )
 
 
-@pytest.mark.parametrize("times_tactics", [True, False])
-def test_without_a_file_nothing_is_done(times_tactics):
-    given = SimpleNamespace(owner="Owner", timing_cache=None, library=SimpleNamespace(times_tactics=times_tactics))
-    TimingCache(given).give_to(None)
-    TimingCache(given).keep(None)
+@pytest.mark.parametrize("has_timing_cache", [True, False])
+def test_without_a_file_the_timing_cache_does_nothing(has_timing_cache):
+    given = SimpleNamespace(
+        owner="Owner", timing_cache=None, library=SimpleNamespace(has_timing_cache=has_timing_cache)
+    )
+    TimingCache(given).load_into(None)
+    TimingCache(given).save_from(None)

@@ -1,4 +1,4 @@
-"""What differs between the libraries and their versions, on stand-ins that have the names that each of them has."""
+"""Differences between the libraries and their versions, with mocks that have the names of each version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import hami
 import pytest
 
 from hami_trt import _tensorrt
-from hami_trt._tensorrt import LIBRARIES, Library, find_library
+from hami_trt._tensorrt import LIBRARIES, Library, LibraryPackage, find_library
 
 
 class ILogger:
@@ -65,9 +65,9 @@ def library(module) -> Library:
 
 
 def network_flags(module, precision):
-    """The names of the flags that a network is made with."""
-    made = library(module).new_network(SimpleNamespace(create_network=lambda flags: flags), precision)
-    return [flag.name for flag in module.NetworkDefinitionCreationFlag if made & 1 << flag]
+    """Return the names of the flags that a network is created with."""
+    created = library(module).new_network(SimpleNamespace(create_network=lambda flags: flags), precision)
+    return [flag.name for flag in module.NetworkDefinitionCreationFlag if created & 1 << flag]
 
 
 class Config:
@@ -92,39 +92,41 @@ def builder_flags(module, precision):
 
 @pytest.mark.parametrize("module", EVERY, ids=lambda module: module.__version__)
 @pytest.mark.parametrize("precision", [None, "fp32", "tf32", "fp16", "bf16", "int8"])
-def test_a_network_keeps_to_the_types_of_the_model_unless_a_precision_can_be_set(module, precision):
-    loose = module in (NINE, TEN) and precision in ("fp16", "bf16", "int8")
-    assert ("STRONGLY_TYPED" in network_flags(module, precision)) is not loose
+def test_a_network_keeps_the_types_of_the_model_unless_the_precision_is_a_flag(module, precision):
+    by_flag = module in (NINE, TEN) and precision in ("fp16", "bf16", "int8")
+    assert ("STRONGLY_TYPED" in network_flags(module, precision)) is not by_flag
     assert ("EXPLICIT_BATCH" in network_flags(module, precision)) is (module in (NINE, TEN))
     expected = {"TF32"} if precision != "fp32" else set()
-    assert builder_flags(module, precision) == (expected | {precision.upper()} if loose else expected)
+    assert builder_flags(module, precision) == (expected | {precision.upper()} if by_flag else expected)
 
 
 @pytest.mark.parametrize("module", EVERY, ids=lambda module: module.__version__)
-def test_a_build_chooses_types_only_where_a_precision_can_be_set(module):
-    choosing = [each for each in (None, "fp32", "tf32", "fp16", "bf16", "int8") if library(module).chooses_types(each)]
+def test_a_build_chooses_layer_types_only_if_the_precision_is_a_flag(module):
+    choosing = [
+        each for each in (None, "fp32", "tf32", "fp16", "bf16", "int8") if library(module).chooses_layer_types(each)
+    ]
     assert choosing == (["fp16", "bf16", "int8"] if module in (NINE, TEN) else [])
 
 
 @pytest.mark.parametrize("module", [NINE, TEN], ids=lambda module: module.__version__)
-def test_a_layer_keeps_its_type_where_the_build_chooses(module):
-    told = []
-    layer, config = SimpleNamespace(set_output_type=lambda *given: told.append(given)), Config()
-    library(module).keep_type(layer, "FLOAT", config)
-    assert (layer.precision, told) == ("FLOAT", [(0, "FLOAT")])
+def test_the_type_of_a_layer_can_be_fixed_if_the_build_chooses_types(module):
+    output_types = []
+    layer, config = SimpleNamespace(set_output_type=lambda *given: output_types.append(given)), Config()
+    library(module).fix_layer_type(layer, "FLOAT", config)
+    assert (layer.precision, output_types) == ("FLOAT", [(0, "FLOAT")])
     assert config.set == {"TF32", "PREFER_PRECISION_CONSTRAINTS"}
 
 
 @pytest.mark.parametrize("module", EVERY, ids=lambda module: module.__version__)
-def test_contexts_may_share_a_profile(module):
-    """In TensorRT 11 and TensorRT-RTX they always may."""
+def test_contexts_can_share_a_profile(module):
+    """TensorRT 11 and TensorRT-RTX always allow it."""
     config = Config()
     library(module).share_profiles(config)
     assert config.set == {"TF32"} | ({"PROFILE_SHARING_0806"} if module in (NINE, TEN) else set())
 
 
 @pytest.mark.parametrize("module", EVERY, ids=lambda module: module.__version__)
-def test_the_version_says_nothing_only_its_names_do(module):
+def test_features_are_detected_by_name_and_not_by_version(module):
     renamed = SimpleNamespace(**{**vars(module), "__version__": "1.0"})
     for precision in (None, "fp32", "fp16", "int8"):
         assert network_flags(renamed, precision) == network_flags(module, precision)
@@ -137,77 +139,79 @@ def test_the_version_says_nothing_only_its_names_do(module):
         (
             TEN,
             "same_compute_capability",
-            'Owner: tensorrt 10.3.0 has no hardware_compatible = "same_compute_capability"',
+            'Owner: tensorrt 10.3.0 does not support hardware_compatible = "same_compute_capability"',
         ),
         (
             RTX,
             "ampere_plus",
-            'Owner: tensorrt-rtx 1.7.1 has no hardware_compatible = "ampere_plus"; '
-            "say which GPUs by compute_capability, or leave both out: all",
+            'Owner: tensorrt-rtx 1.7.1 does not support hardware_compatible = "ampere_plus"; '
+            "name the GPUs with compute_capability, or leave out both to build for all",
         ),
     ],
 )
-def test_a_compatibility_that_a_library_does_not_have_is_refused(module, level, message):
+def test_an_unsupported_hardware_compatibility_is_rejected(module, level, message):
     with pytest.raises(hami.ConfigError) as caught:
         library(module).set_hardware_compatible(SimpleNamespace(), level, "Owner")
     assert str(caught.value) == message
 
 
-def test_a_compatibility_that_it_has_is_set():
+def test_a_supported_hardware_compatibility_is_set():
     config = SimpleNamespace()
     library(ELEVEN).set_hardware_compatible(config, "same_compute_capability", "Owner")
     assert config.hardware_compatibility_level == ELEVEN.HardwareCompatibilityLevel.SAME_COMPUTE_CAPABILITY
 
 
-def test_only_a_library_that_builds_for_other_gpus_takes_compute_capabilities():
+def test_only_tensorrt_rtx_supports_compute_capabilities():
     assert list(library(RTX).compute_capabilities()) == ["7.5", "12.0"]
-    assert [library(module).builds_for_any for module in EVERY] == [False, False, False, True]
-    assert [library(module).times_tactics for module in EVERY] == [True, True, True, False]
+    assert [library(module).builds_for_any_gpu for module in EVERY] == [False, False, False, True]
+    assert [library(module).has_timing_cache for module in EVERY] == [True, True, True, False]
     library(RTX).check_compute_capabilities(["12.0"], "Owner")
     library(TEN).check_compute_capabilities([], "Owner")
     with pytest.raises(hami.ConfigError) as caught:
         library(TEN).check_compute_capabilities(["8.9"], "Owner")
     assert str(caught.value) == (
-        'Owner: tensorrt 10.3.0 builds for the GPU at hand only, not for a "compute_capability"; tensorrt-rtx does'
+        'Owner: tensorrt 10.3.0 builds only for the GPU of this machine and does not support "compute_capability"; '
+        "tensorrt-rtx does"
     )
 
 
-def test_instance_normalization_is_parsed_without_a_plugin_where_it_can_be_said():
-    """In TensorRT 9 that has to be said."""
+def test_instance_normalization_is_parsed_without_a_plugin_if_there_is_a_flag():
+    """TensorRT 9 needs the flag."""
     with_flag = SimpleNamespace(**vars(NINE), OnnxParserFlag=flags("OnnxParserFlag", "NATIVE_INSTANCENORM"))
-    said = []
+    set_flags = []
     for each in (with_flag, NINE):
-        library(each).avoid_plugins(SimpleNamespace(set_flag=said.append))
-    assert said == [with_flag.OnnxParserFlag.NATIVE_INSTANCENORM]
+        library(each).parse_without_plugins(SimpleNamespace(set_flag=set_flags.append))
+    assert set_flags == [with_flag.OnnxParserFlag.NATIVE_INSTANCENORM]
 
 
-def test_the_plugins_of_a_library_that_has_some_are_registered_once():
+def test_the_plugins_of_a_library_are_registered_once():
     registered = []
-    with_plugins = SimpleNamespace(**vars(TEN), init_libnvinfer_plugins=lambda *told: registered.append(told))
+    with_plugins = SimpleNamespace(**vars(TEN), init_libnvinfer_plugins=lambda *given: registered.append(given))
     assert registered == [(library(with_plugins).logger, "")]
 
 
-def test_only_a_library_that_says_so_has_outputs_in_place_of_inputs():
+def test_only_a_library_with_aliased_inputs_has_in_place_outputs():
     assert not library(TEN).is_in_place(SimpleNamespace(), "y")
     later = SimpleNamespace(get_aliased_input_tensor={"y": "x", "z": None}.get)
     assert [library(ELEVEN).is_in_place(later, name) for name in ("x", "y", "z")] == [False, True, False]
 
 
-def test_a_parser_that_does_not_name_the_node_is_no_failure():
-    assert library(NINE).where(SimpleNamespace()) == ("", "")
+def test_a_parser_without_node_names_is_supported():
+    assert library(NINE).node_of_error(SimpleNamespace()) == ("", "")
     named = SimpleNamespace(node_operator=lambda: "Det", node_name=lambda: "strange")
-    assert library(TEN).where(named) == ("Det", "strange")
+    assert library(TEN).node_of_error(named) == ("Det", "strange")
 
 
-def test_a_library_that_is_there_without_what_it_loads_says_so(tmp_path, monkeypatch):
-    """As where the Python part of TensorRT is installed and its shared library is not."""
+def test_a_library_that_cannot_be_loaded_is_an_error(tmp_path, monkeypatch):
+    """For example, the Python part of TensorRT is installed without its shared library."""
     for name in LIBRARIES:
-        monkeypatch.setitem(LIBRARIES, name, ((f"{name.replace('-', '_')}_of_tests",), LIBRARIES[name][1]))
+        module = f"{name.replace('-', '_')}_of_tests"
+        monkeypatch.setitem(LIBRARIES, name, LibraryPackage((module,), LIBRARIES[name].package))
     (tmp_path / "tensorrt_of_tests.py").write_text(
         "raise ImportError('libnvinfer.so.11: cannot open shared object file')"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(_tensorrt, "_load", _tensorrt._load.__wrapped__)  # nothing is remembered
+    monkeypatch.setattr(_tensorrt, "_load", _tensorrt._load.__wrapped__)  # without the cache of loaded libraries
     for name in (None, "tensorrt"):
         with pytest.raises(hami.ConfigError) as caught:
             find_library(name, "Owner")

@@ -1,3 +1,3 @@
-"""Models of OpenVINO as a HAMi backend; the work is done by the library beside this file."""
+"""ONNX and OpenVINO models as a HAMi backend. The native library openvino_tensor.so in this folder runs them."""
 
 __all__: list[str] = []

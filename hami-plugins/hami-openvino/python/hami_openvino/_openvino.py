@@ -1,4 +1,4 @@
-"""Finds the C library in the installed openvino package, without importing that."""
+"""Finds OpenVINO's C library in the installed openvino package, without importing that package."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import hami
 
-OLDEST = (2024, 0)
+MIN_VERSION = (2024, 0)
 
 
 def version() -> str | None:
-    """Return the version of the installed package, None if its metadata does not tell."""
+    """Return the version of the installed openvino package, or None if its metadata is missing."""
     try:
         return metadata.version("openvino")
     except metadata.PackageNotFoundError:
@@ -21,19 +21,23 @@ def version() -> str | None:
 
 
 def find_library() -> Path:
-    """Return the path of libopenvino_c.so; raises hami.PluginError, one sentence, if there is none to be used."""
+    """Return the path of libopenvino_c.so in the installed openvino package.
+
+    Raises:
+        hami.PluginError: openvino is not installed, is too old, or does not contain the C library.
+    """
     spec = find_spec("openvino")
     folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
     if not folders:
         raise hami.PluginError("OpenVINO is not installed: pip install openvino")
     found = version()
     numbers = tuple(int(part) for part in re.findall(r"\d+", found or "")[:2])
-    if found and numbers < OLDEST:
-        raise hami.PluginError(f"openvino {found} is too old, 2024.0 or newer is needed: pip install -U openvino")
+    if found and numbers < MIN_VERSION:
+        raise hami.PluginError(f"openvino {found} is too old; 2024.0 or newer is required: pip install -U openvino")
     libraries = [library for folder in folders for library in sorted(folder.glob("libs/libopenvino_c.so*"))]
     if not libraries:
         raise hami.PluginError(
-            f"openvino {found or ''} in {folders[0]} has no libs/libopenvino_c.so, which its wheels have "
-            "from 2024.3 on: pip install -U openvino"
+            f"openvino {found or ''} in {folders[0]} does not contain libs/libopenvino_c.so; wheels contain it since "
+            "2024.3: pip install -U openvino"
         )
     return libraries[0]

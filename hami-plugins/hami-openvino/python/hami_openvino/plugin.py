@@ -1,4 +1,4 @@
-"""Hands the plugin's library to the core, and tells it where the installed OpenVINO is; imports neither."""
+"""Registers the native library with the core, together with the path of the installed OpenVINO library."""
 
 from __future__ import annotations
 
@@ -19,4 +19,4 @@ def hami_register(registry: Any) -> None:
 
 @hookimpl
 def hami_report() -> dict[str, str]:
-    return {"openvino": version() or "of unknown version", "openvino library": str(find_library())}
+    return {"openvino": version() or "unknown version", "openvino library": str(find_library())}

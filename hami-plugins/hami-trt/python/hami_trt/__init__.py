@@ -1,3 +1,3 @@
-"""TensorRT engines as HAMi backends."""
+"""ONNX models and TensorRT engines as HAMi backends."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""From an ONNX model to a serialized engine: parse, put mean and std in front, set the build up, build."""
+"""Builds a serialized engine from an ONNX model: parse, add mean and std, configure, build."""
 
 from __future__ import annotations
 
@@ -7,44 +7,51 @@ from typing import Any
 
 import hami
 import numpy as np
+import numpy.typing as npt
 
-from hami_trt._options import Options
-from hami_trt._progress import shown
-from hami_trt._shapes import Input, Range, ranges_of
-from hami_trt._tensorrt import first_of
+from hami_trt._build_options import BuildOptions
+from hami_trt._progress import show_progress
+from hami_trt._shapes import Input, ShapeRange, profile_shapes
+from hami_trt._tensorrt import first_error
 from hami_trt._timing_cache import TimingCache
 
-_TYPES = {"fp16": "HALF", "bf16": "BF16"}  # what a network of fixed types has to contain
-_MOST = 3  # errors of the parser that a message tells
+_DATA_TYPES = {"fp16": "HALF", "bf16": "BF16"}  # members of the library's DataType
+_MAX_SHOWN_ERRORS = 3  # errors of the ONNX parser in one message
 
 
-def build(options: Options) -> tuple[bytes, dict[str, Range]]:
-    """Return the serialized engine and the shapes of its inputs. Errors are hami.ConfigError, named after the owner."""
+def build(options: BuildOptions) -> tuple[bytes, dict[str, ShapeRange]]:
+    """Return the serialized engine and the shapes of its optimization profiles, by input name.
+
+    Raises:
+        hami.ConfigError: the engine cannot be built; the message starts with the owner of the options.
+    """
     library = options.library
-    with _on_device(options), library.errors() as said:
+    with _on_device(options), library.collect_errors() as errors:
         try:
             builder = library.module.Builder(library.logger)
-        except TypeError:  # what the bindings raise when the library gave no builder
-            raise hami.ConfigError(f"{options.owner}: {library} cannot build here: {first_of(said)}") from None
+        except TypeError:  # the bindings raise it when the library returns no builder
+            raise hami.ConfigError(
+                f"{options.owner}: {library} cannot build engines on this machine: {first_error(errors)}"
+            ) from None
         network = library.new_network(builder, options.precision)
         _parse(network, options)
-        ranges = _ranges(network, options)
-        config = _configured(builder, ranges, options)
-        constants = _normalise(network, config, options)
+        shapes = _profile_shapes(network, options)
+        config = _builder_config(builder, shapes, options)
+        constants = _add_normalization(network, config, options)
         _check_precision(network, options)
-        timing = TimingCache(options)
-        timing.give_to(config)
-        with shown(f"building {options.model.name}", library, config) as progress:
-            if options.ready is not None:
-                options.ready.add_done_callback(lambda _: progress.stopped.set())
-            engine = progress.watch(lambda: _serialized(builder, network, config, options))
-        timing.keep(config)
-        del constants  # the library read them until here
-        return engine, ranges
+        timing_cache = TimingCache(options)
+        timing_cache.load_into(config)
+        with show_progress(f"building {options.model.name}", library, config) as progress:
+            if options.init_event is not None:
+                options.init_event.add_done_callback(lambda _: progress.cancelled.set())
+            engine = progress.run(lambda: _serialized(builder, network, config, options))
+        timing_cache.save_from(config)
+        del constants  # the library reads their memory until the build has ended
+        return engine, shapes
 
 
-def _on_device(options: Options) -> AbstractContextManager[Any]:
-    """Make the device current on this thread: the library builds for that one."""
+def _on_device(options: BuildOptions) -> AbstractContextManager[Any]:
+    """Make the device current on this thread, because the library builds for the current device."""
     if options.device is None:
         return nullcontext()
     from hami_torch.backend import as_current
@@ -52,61 +59,63 @@ def _on_device(options: Options) -> AbstractContextManager[Any]:
     return as_current(options.device)
 
 
-def _serialized(builder: Any, network: Any, config: Any, options: Options) -> bytes:
-    with _on_device(options), options.library.errors() as said:
+def _serialized(builder: Any, network: Any, config: Any, options: BuildOptions) -> bytes:
+    with _on_device(options), options.library.collect_errors() as errors:
         engine = builder.build_serialized_network(network, config)
     if engine is None:
-        raise hami.ConfigError(f'{options.owner}: {options.library} cannot build "{options.model}": {first_of(said)}')
+        raise hami.ConfigError(
+            f'{options.owner}: {options.library} cannot build "{options.model}": {first_error(errors)}'
+        )
     return bytes(engine)
 
 
-def _parse(network: Any, options: Options) -> None:
+def _parse(network: Any, options: BuildOptions) -> None:
     parser = options.library.module.OnnxParser(network, options.library.logger)
     if options.version_compatible or options.hardware_compatible:
-        options.library.avoid_plugins(parser)
+        options.library.parse_without_plugins(parser)
     parsed = parser.parse_from_file(str(options.model))
     errors = [parser.get_error(index) for index in range(parser.num_errors)]
     if parsed and not errors and network.num_outputs:
         return
     size = options.model.stat().st_size
     subject = f'{options.owner}: {options.library} cannot read "{options.model}" ({size} bytes)'
-    told = [_node_error(error, options) for error in errors[:_MOST]]
-    if len(errors) > _MOST:
-        told.append(f"and {len(errors) - _MOST} more")
-    raise hami.ConfigError(f"{subject}: {'; '.join(told) or 'it is truncated or is not an ONNX model'}")
+    shown = [_describe_error(error, options) for error in errors[:_MAX_SHOWN_ERRORS]]
+    if len(errors) > _MAX_SHOWN_ERRORS:
+        shown.append(f"and {len(errors) - _MAX_SHOWN_ERRORS} more")
+    raise hami.ConfigError(f"{subject}: {'; '.join(shown) or 'it is truncated or is not an ONNX model'}")
 
 
-def _node_error(error: Any, options: Options) -> str:
-    operator, name = options.library.where(error)
+def _describe_error(error: Any, options: BuildOptions) -> str:
+    operator, name = options.library.node_of_error(error)
     code = getattr(error.code(), "name", str(error.code()))
     if error.node() < 0 and not operator:
         return f"{error.desc()} ({code})"
-    node = f'node "{name}"' if name else "a node without a name"
-    where = f"operator {operator or '?'} of {node}"
+    node = f'node "{name}"' if name else "an unnamed node"
+    subject = f"operator {operator or '?'} of {node} (number {error.node()})"
     if code == "UNSUPPORTED_NODE" or "Plugin not found" in error.desc():
-        return f"{where} (number {error.node()}) is not supported ({code})"
-    return f"{where} (number {error.node()}): {error.desc()} ({code})"
+        return f"{subject} is not supported ({code})"
+    return f"{subject}: {error.desc()} ({code})"
 
 
-def _ranges(network: Any, options: Options) -> dict[str, Range]:
+def _profile_shapes(network: Any, options: BuildOptions) -> dict[str, ShapeRange]:
     tensors = [network.get_input(index) for index in range(network.num_inputs)]
     for tensor in tensors:
         if tensor.is_shape_tensor:
             raise hami.ConfigError(
-                f'{options.owner}: input "{tensor.name}" decides shapes inside the model by its values, '
-                "which a profile of shapes cannot say; export the model with that value fixed"
+                f'{options.owner}: the values of input "{tensor.name}" determine shapes inside the model, which an '
+                "optimization profile cannot describe; export the model with these values fixed"
             )
     inputs = [Input(tensor.name, tuple(tensor.shape)) for tensor in tensors]
-    return ranges_of(inputs, options.max, options.min, options.opt, options.owner)
+    return profile_shapes(inputs, options.max, options.min, options.opt, options.owner)
 
 
-def _configured(builder: Any, ranges: dict[str, Range], options: Options) -> Any:
+def _builder_config(builder: Any, shapes: dict[str, ShapeRange], options: BuildOptions) -> Any:
     library, module = options.library, options.library.module
     config = builder.create_builder_config()
     for _ in range(options.profiles):
         profile = builder.create_optimization_profile()
-        for name, shapes in ranges.items():
-            profile.set_shape(name, shapes.min, shapes.opt, shapes.max)
+        for name, each in shapes.items():
+            profile.set_shape(name, each.min, each.opt, each.max)
         config.add_optimization_profile(profile)
     library.share_profiles(config)
     library.set_precision(config, options.precision)
@@ -123,43 +132,43 @@ def _configured(builder: Any, ranges: dict[str, Range], options: Options) -> Any
     return config
 
 
-def _check_precision(network: Any, options: Options) -> None:
-    """Refuse a precision that this build cannot give, rather than leave it out in silence."""
-    module, wanted = options.library.module, options.precision
+def _check_precision(network: Any, options: BuildOptions) -> None:
+    """Reject a precision that this build cannot use, instead of ignoring it."""
+    module, precision = options.library.module, options.precision
     layers = [network.get_layer(index) for index in range(network.num_layers)]
-    if wanted == "int8":
-        kinds = (module.LayerType.QUANTIZE, module.LayerType.DEQUANTIZE)
-        if not any(layer.type in kinds for layer in layers):
+    if precision == "int8":
+        quantization = (module.LayerType.QUANTIZE, module.LayerType.DEQUANTIZE)
+        if not any(layer.type in quantization for layer in layers):
             raise hami.ConfigError(
-                f'{options.owner}: precision "int8" takes a model with QuantizeLinear and DequantizeLinear nodes, '
+                f'{options.owner}: precision "int8" needs a model with QuantizeLinear and DequantizeLinear nodes, '
                 f'"{options.model}" has none; quantize it first'
             )
-    elif wanted in _TYPES and not options.library.takes_precision(wanted):
-        dtype = getattr(module.DataType, _TYPES[wanted])
+    elif precision in _DATA_TYPES and not options.library.has_precision_flag(precision):
+        dtype = getattr(module.DataType, _DATA_TYPES[precision])
         if not any(layer.get_output(index).dtype == dtype for layer in layers for index in range(layer.num_outputs)):
             raise hami.ConfigError(
                 f'{options.owner}: {options.library} computes in the types of the model, and "{options.model}" has '
-                f"nothing in {wanted}; export it in {wanted}, then leave `precision` out"
+                f"no {precision} layers; export it in {precision} and leave out `precision`"
             )
 
 
-def _normalise(network: Any, config: Any, options: Options) -> list[np.ndarray]:
-    """Put (x - mean) / std in front of the one input that has channels, computed in fp32; return its constants."""
-    constants: list[np.ndarray] = []
+def _add_normalization(network: Any, config: Any, options: BuildOptions) -> list[npt.NDArray[np.float32]]:
+    """Insert (x - mean) / std, computed in fp32, behind the input that has the channels. Return the constants."""
+    constants: list[npt.NDArray[np.float32]] = []
     if not options.mean and not options.std:
         return constants
     channels = max(len(options.mean), len(options.std))
     module = options.library.module
     floating = (module.DataType.FLOAT, module.DataType.HALF, module.DataType.BF16)
     inputs = [network.get_input(index) for index in range(network.num_inputs)]
-    fitting = [x for x in inputs if x.dtype in floating and len(x.shape) >= 2 and channels in (1, x.shape[1])]
-    if len(fitting) != 1:
+    matching = [x for x in inputs if x.dtype in floating and len(x.shape) >= 2 and channels in (1, x.shape[1])]
+    if len(matching) != 1:
         shown = ", ".join(f'"{x.name}" {tuple(x.shape)}' for x in inputs)
         raise hami.ConfigError(
-            f'{options.owner}: "mean" and "std" of {channels} channels go to the one floating point input '
-            f"with so many on axis 1; {len(fitting)} of the inputs fit: {shown}"
+            f'{options.owner}: "mean" and "std" need exactly one floating point input with as many channels (axis 1) '
+            f"as they have values, got {channels} values and {len(matching)} matching inputs of {shown}"
         )
-    (x,) = fitting
+    (x,) = matching
     readers = [network.get_layer(index) for index in range(network.num_layers)]
     value = x if x.dtype == module.DataType.FLOAT else network.add_cast(x, module.DataType.FLOAT).get_output(0)
     steps = ((options.mean, module.ElementWiseOperation.SUB), (options.std, module.ElementWiseOperation.DIV))
@@ -167,16 +176,16 @@ def _normalise(network: Any, config: Any, options: Options) -> list[np.ndarray]:
         if numbers:
             shape = (1, len(numbers), *(1 for _ in x.shape[2:]))
             constants.append(np.array(numbers, np.float32).reshape(shape))
-            right = network.add_constant(shape, constants[-1]).get_output(0)
-            layer = network.add_elementwise(value, right, operation)
-            if options.library.chooses_types(options.precision):
-                options.library.keep_type(layer, module.DataType.FLOAT, config)
+            operand = network.add_constant(shape, constants[-1]).get_output(0)
+            layer = network.add_elementwise(value, operand, operation)
+            if options.library.chooses_layer_types(options.precision):
+                options.library.fix_layer_type(layer, module.DataType.FLOAT, config)
             value = layer.get_output(0)
     if x.dtype != module.DataType.FLOAT:
         value = network.add_cast(value, x.dtype).get_output(0)
     for layer in readers:
         for index in range(layer.num_inputs):
-            found = layer.get_input(index)
-            if found is not None and found.name == x.name:
+            tensor = layer.get_input(index)
+            if tensor is not None and tensor.name == x.name:
                 layer.set_input(index, value)
     return constants

@@ -1,7 +1,8 @@
-"""Finds the engine of a recipe or builds it, once however many ask; what was not written whole is not read.
+"""Finds the engine of a recipe on disk, or builds it: once, however many processes ask for it.
 
-An engine X.trt has a file X.trt.json beside it, with its recipe, its size and its hash. The engine is written first and
-that file last, each under another name until it is complete: a build that was interrupted leaves nothing that counts.
+An engine X.trt has a sidecar file X.trt.json with its recipe, its size and its hash. Each of the two is written under a
+temporary name and then renamed, the engine first. An interrupted build therefore leaves no valid sidecar, and an engine
+without one is built again.
 """
 
 from __future__ import annotations
@@ -19,70 +20,84 @@ from typing import Any, NamedTuple
 import filelock
 import hami
 
-from hami_trt._files import replace
-from hami_trt._recipe import Recipe, differences, key_of
+from hami_trt._atomic_write import write_atomically
+from hami_trt._recipe import Recipe, describe_differences, recipe_key
 
 _log = logging.getLogger("hami.trt")
 ENGINE_SUFFIXES = (".trt", ".engine", ".plan")
+_KEY_LENGTH = 16  # hexadecimal digits of a recipe's key in a file name
 
 
-class Stored(NamedTuple):
-    """An engine and what is known of it: its recipe (None: made elsewhere), and facts for readers."""
+class StoredEngine(NamedTuple):
+    """A serialized engine, its recipe (None if another program built it), and other content of its sidecar."""
 
     blob: bytes
     recipe: Recipe | None
     facts: dict[str, Any]
 
 
-def place_of(cache: Path, model: Path, recipe: Recipe) -> Path:
-    """Return the file of the engine: the one that was named, or, in a folder, one named after model and recipe."""
+def path_in_cache(cache: Path, model: Path, recipe: Recipe) -> Path:
+    """Return the path of an engine: `cache` itself if it names a file, else a file in the folder `cache`.
+
+    The file name has the name of the model and the key of the recipe.
+    """
     if cache.suffix in ENGINE_SUFFIXES and not cache.is_dir():
         return cache
-    return cache / f"{model.stem}-{key_of(recipe)[:16]}.trt"
+    return cache / f"{model.stem}-{recipe_key(recipe)[:_KEY_LENGTH]}.trt"
 
 
-def find_or_build(path: Path, recipe: Recipe, build: Callable[[], Stored], owner: str) -> tuple[Stored, bool]:
-    """Return the engine at `path` if it is of this recipe; else build it, keep it there, and say so by True."""
-    found = _matching(path, recipe)
+def find_or_build(
+    path: Path, recipe: Recipe, build: Callable[[], StoredEngine], owner: str
+) -> tuple[StoredEngine, bool]:
+    """Return the engine at `path` if it has this recipe. Otherwise build it and write it there.
+
+    Returns:
+        The engine, and whether it was built.
+    """
+    found = _read_matching(path, recipe)
     if found is not None:
         return found, False
     with _locked(path, owner):
-        found = _matching(path, recipe)  # another process was faster
+        found = _read_matching(path, recipe)  # another process may have built it before this one got the lock
         if found is not None:
             return found, False
         if path.exists():
-            _log.warning('%s: "%s" is built anew: %s', owner, path, why_not(path, recipe))
-        for rest in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-            with contextlib.suppress(OSError):  # it may be another's, in a folder that is shared
-                rest.unlink()  # of a build that was interrupted
+            _log.warning('%s: "%s" is built again: %s', owner, path, reason_to_rebuild(path, recipe))
+        for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+            with contextlib.suppress(OSError):  # in a shared folder it may belong to another user
+                part.unlink()  # left by an interrupted build
         built = build()
-        with _explained(path, owner):
+        with _as_config_error(path, owner):
             write(path, built)
         return built, True
 
 
-def write(path: Path, built: Stored) -> None:
-    """Keep an engine: first itself, then the file that vouches for it."""
-    told = {
+def write(path: Path, built: StoredEngine) -> None:
+    """Write an engine, then the sidecar that makes it valid."""
+    content = {
         "engine": {"size": len(built.blob), "sha256": hashlib.sha256(built.blob).hexdigest()},
-        "key": key_of(built.recipe or {}),
+        "key": recipe_key(built.recipe or {}),
         "recipe": built.recipe,
         **built.facts,
     }
-    sidecar_of(path).unlink(missing_ok=True)
-    replace(path, built.blob)
-    replace(sidecar_of(path), (json.dumps(told, indent=2) + "\n").encode())
+    sidecar_path(path).unlink(missing_ok=True)
+    write_atomically(path, built.blob)
+    write_atomically(sidecar_path(path), (json.dumps(content, indent=2) + "\n").encode())
 
 
-def read(path: Path) -> Stored:
-    """Return an engine and what is written of it. ValueError: it is not what the file beside it says."""
-    before = _stamp(sidecar_of(path))
+def read(path: Path) -> StoredEngine:
+    """Return an engine and the content of its sidecar.
+
+    Raises:
+        ValueError: the engine does not match its sidecar.
+    """
+    before = _stamp(sidecar_path(path))
     try:
         return _read(path)
     except ValueError:
-        if _stamp(sidecar_of(path)) == before:
+        if _stamp(sidecar_path(path)) == before:
             raise
-    return _read(path)  # another process replaced both meanwhile
+    return _read(path)  # another process replaced both files meanwhile
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -93,40 +108,42 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _read(path: Path) -> Stored:
+def _read(path: Path) -> StoredEngine:
     blob = path.read_bytes()
-    sidecar = sidecar_of(path)
+    sidecar = sidecar_path(path)
     if not sidecar.is_file():
-        return Stored(blob, None, {})
+        return StoredEngine(blob, None, {})
     try:
-        told = json.loads(sidecar.read_text("utf-8"))
-        engine, recipe = told["engine"], dict(told["recipe"])
+        content = json.loads(sidecar.read_text("utf-8"))
+        engine, recipe = content["engine"], dict(content["recipe"])
         size, digest = engine["size"], engine["sha256"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f'"{sidecar.name}" beside it is not readable: {error!r}') from error
+        raise ValueError(f'its sidecar "{sidecar.name}" cannot be read: {error!r}') from error
     if len(blob) != size:
-        raise ValueError(f'it has {len(blob)} bytes, "{sidecar.name}" says {size}: truncated, or another file')
+        raise ValueError(f'it has {len(blob)} bytes, but "{sidecar.name}" says {size}: it is truncated or another file')
     if hashlib.sha256(blob).hexdigest() != digest:
-        raise ValueError(f'its content is not what "{sidecar.name}" says: damaged, or another file')
-    return Stored(blob, recipe, {name: told[name] for name in told if name not in ("engine", "key", "recipe")})
+        raise ValueError(f'its content does not match "{sidecar.name}": it is damaged or another file')
+    return StoredEngine(
+        blob, recipe, {name: content[name] for name in content if name not in ("engine", "key", "recipe")}
+    )
 
 
-def sidecar_of(path: Path) -> Path:
+def sidecar_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def why_not(path: Path, recipe: Recipe) -> str | None:
-    """Say why the engine there is not taken; None if it is of this recipe."""
+def reason_to_rebuild(path: Path, recipe: Recipe) -> str | None:
+    """Return why the engine at `path` cannot be used for a recipe; None if it can be used."""
     try:
         stored = read(path)
     except (OSError, ValueError) as error:
         return str(error)
     if stored.recipe is None:
-        return f'there is no "{sidecar_of(path).name}" beside it that says what it was made of'
-    return differences(recipe, stored.recipe) or None
+        return f'it has no sidecar "{sidecar_path(path).name}" with its recipe'
+    return describe_differences(recipe, stored.recipe) or None
 
 
-def _matching(path: Path, recipe: Recipe) -> Stored | None:
+def _read_matching(path: Path, recipe: Recipe) -> StoredEngine | None:
     try:
         stored = read(path)
     except (OSError, ValueError):
@@ -136,33 +153,33 @@ def _matching(path: Path, recipe: Recipe) -> Stored | None:
 
 @contextlib.contextmanager
 def _locked(path: Path, owner: str) -> Iterator[None]:
-    """Hold the lock of an engine. The system lets go of it with the process that held it, however that ended."""
-    with _explained(path, owner):
+    """Hold the lock of an engine. The system releases it when the process ends, also when it is killed."""
+    with _as_config_error(path, owner):
         if path.parent.exists() and not path.parent.is_dir():
-            raise NotADirectoryError(f'"{path.parent}" is no folder')
+            raise NotADirectoryError(f'"{path.parent}" is not a folder')
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(f'"{path}" is a folder')
-        lock = filelock.FileLock(f"{path}.lock", mode=0o666)  # others may share the folder
+        lock = filelock.FileLock(f"{path}.lock", mode=0o666)  # other users may share the folder
         try:
             lock.acquire(timeout=0)
         except filelock.Timeout:
-            _log.info('%s: another process builds "%s"; waiting for it', owner, path)
+            _log.info('%s: another process is building "%s"; waiting for it', owner, path)
             lock.acquire()
     try:
-        with _explained(path, owner), tempfile.TemporaryFile(dir=path.parent):
-            pass  # better to know before minutes of building that nothing can be written there
+        with _as_config_error(path, owner), tempfile.TemporaryFile(dir=path.parent):
+            pass  # a folder that cannot be written fails here, not after minutes of building
         yield
     finally:
         lock.release()
 
 
 @contextlib.contextmanager
-def _explained(path: Path, owner: str) -> Iterator[None]:
+def _as_config_error(path: Path, owner: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise hami.ConfigError(
-            f'{owner}: the engine cannot be kept as "{path}" ("model::cache"): {error.strerror or error}; '
-            "name a file or a folder that this process may write"
+            f'{owner}: cannot write the engine to "{path}" ("model::cache"): {error.strerror or error}; '
+            "name a file or a folder that this process can write"
         ) from error

@@ -1,21 +1,22 @@
-"""An engine on a device: what goes in and out, in which shapes; one per process and device, shared by its instances."""
+"""An engine on a device: its inputs, outputs and optimization profiles. All instances on a device share it."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import hami
 from hami_torch.backend import as_current, dtype_name, torch
 
-from hami_trt._context import Context
+from hami_trt._execution_context import ExecutionContext
+from hami_trt._recipe import Recipe
+from hami_trt._shapes import ShapeRange
 from hami_trt._tensorrt import Library
 
-# What TensorRT calls them. Types of less than a byte, and those that torch does not have, do not go in or out.
+# Supported members of TensorRT's DataType. Types of less than a byte, and types that torch lacks, are not supported.
 _DTYPES = {
     "FLOAT": torch.float32,
     "HALF": torch.float16,
@@ -30,122 +31,111 @@ _DTYPES = {
 
 
 class Port(NamedTuple):
-    """An input or output: its dtype, and its shape with None for a free axis."""
+    """An input or output; None in its shape is a dynamic axis."""
 
     name: str
     dtype: torch.dtype
     shape: tuple[int | None, ...]
 
 
-class Range(NamedTuple):
-    """The shapes of an input in one profile: the smallest, the one it is best at, the largest."""
-
-    least: tuple[int, ...]
-    best: tuple[int, ...]
-    most: tuple[int, ...]
-
-    def holds(self, shape: Sequence[int]) -> bool:
-        return len(shape) == len(self.least) and all(
-            least <= size <= most for least, size, most in zip(self.least, shape, self.most, strict=True)
-        )
-
-    def __str__(self) -> str:
-        axes = (
-            str(most) if least == most else f"{least}..{most}"
-            for least, most in zip(self.least, self.most, strict=True)
-        )
-        return f"[{', '.join(axes)}]"
-
-
 class Engine:
-    """What a serialized engine holds, ready on a device. `batched`: axis 0 of all that goes in and out is the batch."""
+    """A deserialized engine on a device.
 
-    def __init__(
-        self, library: Library, blob: Any, device: torch.device, recipe: Mapping[str, Any] | None, owner: str
-    ) -> None:
+    Attributes:
+        inputs, outputs: the ports, in the order of the engine.
+        batched: whether axis 0 of all ports is the batch axis.
+        profiles: for each optimization profile the shapes of the inputs, in their order.
+        placeholder: memory whose address stands for tensors without elements, because the library rejects null.
+    """
+
+    def __init__(self, library: Library, blob: bytes, device: torch.device, recipe: Recipe | None, owner: str) -> None:
         self.library = library
         self.device = device
         with self.on_device():
-            self.handle, self.runtime, told = library.deserialize(
+            self.handle, self.runtime, reason = library.deserialize(
                 blob, host_code=bool(recipe and recipe.get("version_compatible"))
             )
         if self.handle is None:
-            made = f", built by {recipe['library']} {recipe['version']} for {recipe['gpu']}" if recipe else ""
-            raise hami.ConfigError(f"{owner}: {library} cannot load this engine ({len(blob)} bytes{made}): {told}")
+            origin = f", built by {recipe['library']} {recipe['version']} for {recipe['gpu']}" if recipe else ""
+            raise hami.ConfigError(f"{owner}: {library} cannot load this engine ({len(blob)} bytes{origin}): {reason}")
         names = [self.handle.get_tensor_name(index) for index in range(self.handle.num_io_tensors)]
-        inputs = [library.is_input(self.handle, name) for name in names]
         ports = [self._port(name, owner) for name in names]
-        self.inputs = [port for port, is_input in zip(ports, inputs, strict=True) if is_input]
-        self.outputs = [port for port, is_input in zip(ports, inputs, strict=True) if not is_input]
+        self.inputs = [port for port in ports if library.is_input(self.handle, port.name)]
+        self.outputs = [port for port in ports if not library.is_input(self.handle, port.name)]
         self.batched = (
             bool(self.inputs) and all(port.shape for port in ports) and len({port.shape[0] for port in ports}) == 1
         )
-        self.nothing = torch.empty(1, device=device)  # where tensors without elements lie: the library takes no null
+        self.placeholder = torch.empty(1, device=device)
         self.profiles = [
-            [self._range(port.name, number) for port in self.inputs]
-            for number in range(self.handle.num_optimization_profiles)
+            [self._shape_range(port.name, profile) for port in self.inputs]
+            for profile in range(self.handle.num_optimization_profiles)
         ]
 
-    def on_device(self) -> contextlib.AbstractContextManager[Any]:
-        """Make the device the current one of this thread, as the library wants it."""
+    def on_device(self) -> AbstractContextManager[Any]:
+        """Make the device current on this thread, which the library requires."""
         return as_current(self.device)
 
-    def context(self, number: int, owner: str) -> Context:
-        """Make the execution context of instance `number`: it has the profile of its number, or shares the first."""
-        return Context(self, number if number < len(self.profiles) else 0, number, owner)
+    def new_context(self, instance: int, owner: str) -> ExecutionContext:
+        """Create the execution context of an instance, with the profile of its number, or with the first one."""
+        profile = instance if instance < len(self.profiles) else 0
+        return ExecutionContext(self, profile, instance, owner)
 
-    def rows(self, profile: int) -> tuple[int, int]:
-        """Return how many rows a batch has in a profile, at least and at most."""
-        ranges = self.profiles[profile]
+    def batch_rows(self, profile: int) -> tuple[int, int]:
+        """Return the minimum and the maximum number of rows of a batch in a profile."""
+        shapes = self.profiles[profile]
         if not self.batched:
             return 1, 1
-        return max(each.least[0] for each in ranges), min(each.most[0] for each in ranges)
+        return max(each.min[0] for each in shapes), min(each.max[0] for each in shapes)
 
     def _port(self, name: str, owner: str) -> Port:
         dtype = self.handle.get_tensor_dtype(name)
-        kind = _DTYPES.get(dtype.name)
-        if kind is None:
-            known = ", ".join(map(dtype_name, _DTYPES.values()))
+        torch_dtype = _DTYPES.get(dtype.name)
+        if torch_dtype is None:
+            supported = ", ".join(map(dtype_name, _DTYPES.values()))
             raise hami.ConfigError(
-                f'{owner}: "{name}" of the engine is {dtype.name.lower()}; what goes in and out is one of {known}'
+                f'{owner}: "{name}" of the engine has the unsupported type {dtype.name.lower()}; '
+                f"supported are {supported}"
             )
         if self.library.is_on_host(self.handle, name):
             raise hami.ConfigError(
-                f'{owner}: "{name}" of the engine holds a shape as its values; such inputs and outputs are not served: '
-                "export the model without them"
+                f'{owner}: the values of "{name}" of the engine are a shape, which is not supported; export the model '
+                "without such inputs and outputs"
             )
         if not self.library.is_row_major(self.handle, name):
             layout = self.handle.get_tensor_format(name).name
             raise hami.ConfigError(
-                f'{owner}: "{name}" of the engine lies in memory as {layout}; such inputs and outputs are not served: '
-                "build the engine with LINEAR ones"
+                f'{owner}: "{name}" of the engine has the unsupported memory format {layout}; build the engine with '
+                "inputs and outputs in format LINEAR"
             )
         if self.library.is_in_place(self.handle, name):
             raise hami.ConfigError(
-                f'{owner}: "{name}" of the engine overwrites an input, as the cache of an attention does; such outputs '
-                "are not served: export the model without them"
+                f'{owner}: output "{name}" of the engine overwrites an input, which is not supported; export the model '
+                "without outputs of this kind, for example attention caches"
             )
         shape = self.handle.get_tensor_shape(name)
-        return Port(name, kind, tuple(None if size < 0 else int(size) for size in shape))
+        return Port(name, torch_dtype, tuple(None if size < 0 else int(size) for size in shape))
 
-    def _range(self, name: str, profile: int) -> Range:
-        return Range(*(tuple(map(int, shape)) for shape in self.handle.get_tensor_profile_shape(name, profile)))
-
-
-_lock = threading.Lock()  # guards _open, and lets an engine be made once
-_open: weakref.WeakValueDictionary[tuple[object, ...], Engine] = weakref.WeakValueDictionary()
+    def _shape_range(self, name: str, profile: int) -> ShapeRange:
+        smallest, optimal, largest = self.handle.get_tensor_profile_shape(name, profile)
+        return ShapeRange(*(tuple(map(int, shape)) for shape in (smallest, optimal, largest)))
 
 
-def open_engine(
-    blob: Any, library: Library, device: torch.device, recipe: Mapping[str, Any] | None, owner: str
-) -> Engine:
-    """Return the engine of these bytes, the one in use if there is one; it is freed with its last user.
+_lock = threading.Lock()  # guards _open_engines; held while an engine is opened, so that it is opened once
+_open_engines: weakref.WeakValueDictionary[tuple[bytes, Library, torch.device], Engine] = weakref.WeakValueDictionary()
 
-    `recipe` is how it was made, if that is known, for messages. What the library refuses is a hami.ConfigError.
+
+def open_engine(blob: bytes, library: Library, device: torch.device, recipe: Recipe | None, owner: str) -> Engine:
+    """Return the engine with this content: the open one if there is one. It is freed with its last user.
+
+    Args:
+        recipe: how the engine was built, for messages; None if that is unknown.
+
+    Raises:
+        hami.ConfigError: the library rejects the engine, or the engine has unsupported inputs or outputs.
     """
     key = (hashlib.sha256(blob).digest(), library, device)
     with _lock:
-        engine = _open.get(key)
+        engine = _open_engines.get(key)
         if engine is None:
-            engine = _open[key] = Engine(library, blob, device, recipe, owner)
+            engine = _open_engines[key] = Engine(library, blob, device, recipe, owner)
     return engine

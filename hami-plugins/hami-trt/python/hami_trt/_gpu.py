@@ -1,4 +1,4 @@
-"""Which GPU an engine is for: the one asked for, if the library serves it, or an error."""
+"""The GPU that an engine is built for and runs on."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from hami_trt._recipe import Gpu
 from hami_trt._tensorrt import Library
 
 
-def device_for(library: Library, name: str, owner: str) -> torch.device:
-    """Return the device that parameter `device` of `owner` names; refuse one that the library does not run on."""
-    device = device_of(name, owner, library.devices)
-    served, gpu = library.compute_capabilities(), gpu_of(device)
-    if served and gpu is not None and gpu.compute_capability not in served:
+def find_device(library: Library, name: str, owner: str) -> torch.device:
+    """Return the device that parameter `device` of the backend `owner` names.
+
+    Raises:
+        hami.ConfigError: the device does not exist, or the library does not run on it.
+    """
+    device = device_of(name, owner, library.device_types)
+    supported, gpu = library.compute_capabilities(), gpu_of(device)
+    if supported and gpu is not None and gpu.compute_capability not in supported:
         raise hami.ConfigError(
-            f"{owner}: {library} does not run on {gpu}; it runs on compute capability {', '.join(served)}; "
+            f"{owner}: {library} does not run on {gpu}; it runs on compute capability {', '.join(supported)}; "
             "use TensorRT on this GPU (pip install hami-trt[cu13])"
         )
     return device
 
 
 def gpu_of(device: torch.device) -> Gpu | None:
-    """Return what is known of a CUDA device."""
+    """Return name and compute capability of a CUDA device; None for another device."""
     if device.type != "cuda":
         return None
     major, minor = torch.cuda.get_device_capability(device)

@@ -1,4 +1,8 @@
-"""Shows how far the build of an engine is: a bar on a terminal, else one line a phase in the log."""
+"""Shows the progress of a build: a bar on a terminal, otherwise a line in the log for each tenth.
+
+The library reports a tree of phases. Each phase has a number of steps, and a child phase runs during one step of its
+parent.
+"""
 
 from __future__ import annotations
 
@@ -10,76 +14,82 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO, TypeVar
+from typing import Any, NamedTuple, TextIO, TypeVar
 
 from hami_trt._tensorrt import Library
 
 _log = logging.getLogger("hami.trt")
 T = TypeVar("T")
-WIDTH = 30
-PAUSE = 0.1  # seconds between two drawings
+BAR_WIDTH = 30  # characters
+REDRAW_INTERVAL = 0.1  # seconds
+
+
+class _Phase(NamedTuple):
+    parent: str | None
+    steps: int
+    done: int  # completed steps
 
 
 class Progress:
-    """What is done of a tree of phases: a phase counts in its parent as the step that it is in.
+    """Computes the completed fraction of a tree of phases, and passes it to `draw`.
 
-    Called by threads of the library, any number of them. `stopped` asks the library to give up at its next step.
+    Threads of the library call `start`, `step` and `finish`. Setting `cancelled` stops the build at its next step.
     """
 
     def __init__(self, draw: Callable[[str, float], None]) -> None:
         self._draw = draw
-        self._lock = threading.Lock()  # guards what follows
-        self._phases: dict[str, tuple[str | None, int, int]] = {}  # name: parent, steps, steps that are done
-        self._most = 0.0
-        self.stopped = threading.Event()
+        self._lock = threading.Lock()  # guards _phases and _highest
+        self._phases: dict[str, _Phase] = {}
+        self._highest = 0.0
+        self.cancelled = threading.Event()
 
-    def watch(self, build: Callable[[], T]) -> T:
-        """Run a build on a thread of its own: Ctrl-C is then heard here, at once, and does not end in the library."""
+    def run(self, build: Callable[[], T]) -> T:
+        """Run a build on another thread, so that Ctrl-C interrupts this thread at once and not inside the library."""
         with ThreadPoolExecutor(1) as pool:
             try:
                 return pool.submit(build).result()
             except KeyboardInterrupt:
-                self.stopped.set()
+                self.cancelled.set()
                 raise
 
     def start(self, name: str, parent: str | None, steps: int) -> None:
         with self._lock:
-            self._phases[name] = (parent, max(steps, 1), 0)
-            self._tell(name)
+            self._phases[name] = _Phase(parent, max(steps, 1), 0)
+            self._report(name)
 
     def step(self, name: str, step: int) -> None:
         with self._lock:
-            parent, steps, _ = self._phases.get(name, (None, 1, 0))
-            self._phases[name] = (parent, steps, min(step + 1, steps))
-            self._tell(name)
+            phase = self._phases.get(name, _Phase(None, 1, 0))
+            self._phases[name] = phase._replace(done=min(step + 1, phase.steps))
+            self._report(name)
 
     def finish(self, name: str) -> None:
         with self._lock:
-            parent, _, _ = self._phases.pop(name, (None, 1, 0))
-            self._tell(parent or name)
+            phase = self._phases.pop(name, _Phase(None, 1, 0))
+            self._report(phase.parent or name)
 
-    def _tell(self, name: str) -> None:
-        self._most = max(self._most, self._fraction())  # a library that starts phases anew does not go back
-        self._draw(name, self._most)
+    def _report(self, name: str) -> None:
+        self._highest = max(self._highest, self._fraction())  # a phase that starts again must not move the bar back
+        self._draw(name, self._highest)
 
     def _fraction(self) -> float:
-        """What is done of the root, with what is done of the step that it is in, and so on down."""
-        done, share, name = 0.0, 1.0, None
+        """Add up the completed steps from the root phase down to the innermost running phase."""
+        fraction, share, name = 0.0, 1.0, None
         for _ in self._phases:
-            below = [(child, steps, at) for child, (parent, steps, at) in self._phases.items() if parent == name]
-            if not below:
+            children = [(child, phase) for child, phase in self._phases.items() if phase.parent == name]
+            if not children:
                 break
-            name, steps, at = below[-1]
-            done += share * at / steps
-            share /= steps
-            if at == steps:
+            name, phase = children[-1]
+            fraction += share * phase.done / phase.steps
+            share /= phase.steps
+            if phase.done == phase.steps:
                 break
-        return min(done, 1.0)
+        return min(fraction, 1.0)
 
 
 @contextmanager
-def shown(title: str, library: Library, config: Any) -> Iterator[Progress]:
-    """Show the progress of a build with this configuration."""
+def show_progress(title: str, library: Library, config: Any) -> Iterator[Progress]:
+    """Show the progress of the build that uses this builder configuration."""
     bar = _Bar(title, sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
     progress = Progress(bar.draw if bar else _Log(title).draw)
     monitor = library.progress_monitor(progress)
@@ -96,22 +106,22 @@ class _Bar:
     def __init__(self, title: str, stream: TextIO) -> None:
         self._title = title
         self._stream = stream
-        self._drawn = float("-inf")
+        self._last_drawn = float("-inf")
 
-    def draw(self, phase: str, done: float) -> None:
+    def draw(self, phase: str, fraction: float) -> None:
         now = time.monotonic()
-        if now - self._drawn < PAUSE:
+        if now - self._last_drawn < REDRAW_INTERVAL:
             return
-        self._drawn = now
-        filled = int(WIDTH * done)
-        line = f"{self._title} [{'#' * filled}{'.' * (WIDTH - filled)}] {done:4.0%}  {phase}"
+        self._last_drawn = now
+        filled = int(BAR_WIDTH * fraction)
+        line = f"{self._title} [{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {fraction:4.0%}  {phase}"
         self._write(line[: shutil.get_terminal_size().columns - 1])
 
     def clear(self) -> None:
         self._write("")
 
     def _write(self, line: str) -> None:
-        with suppress(OSError):  # a terminal that has gone is no reason to give a build up
+        with suppress(OSError):  # a closed terminal must not stop the build
             self._stream.write(f"\r\x1b[K{line}")
             self._stream.flush()
 
@@ -121,7 +131,7 @@ class _Log:
         self._title = title
         self._tenth = 0
 
-    def draw(self, phase: str, done: float) -> None:
-        if int(done * 10) > self._tenth:
-            self._tenth = int(done * 10)
+    def draw(self, phase: str, fraction: float) -> None:
+        if int(fraction * 10) > self._tenth:
+            self._tenth = int(fraction * 10)
             _log.info("%s: %d %%, %s", self._title, self._tenth * 10, phase)

@@ -1,7 +1,4 @@
-"""What an engine was made from and for: its key, and the readable file beside the engine, X.trt.json.
-
-The recipe is all that decides what an engine is. Two equal recipes are one engine; another one is never taken for it.
-"""
+"""The recipe of an engine: everything that determines its content. Engines with equal recipes are interchangeable."""
 
 from __future__ import annotations
 
@@ -11,17 +8,18 @@ from typing import Any, NamedTuple
 
 import hami
 
-from hami_trt._onnx_files import hash_of
-from hami_trt._options import Options
+from hami_trt._build_options import BuildOptions
+from hami_trt._onnx_files import hash_model
 from hami_trt._tensorrt import Library
 
-RULES = 1  # raised when the same options make another engine than before
+RECIPE_VERSION = 1  # increase it when equal options build another engine than before
+_AMPERE = 8.0  # the lowest compute capability of the Ampere generation
 
 Recipe = dict[str, Any]
 
 
 class Gpu(NamedTuple):
-    """The GPU that engines are built for and run on here."""
+    """Name and compute capability of a GPU."""
 
     name: str
     compute_capability: str
@@ -30,11 +28,11 @@ class Gpu(NamedTuple):
         return f"{self.name} (compute capability {self.compute_capability})"
 
 
-def recipe_of(options: Options, gpu: Gpu | None) -> Recipe:
-    """Return what decides what the engine will be; `gpu` is the one here, if there is one."""
+def make_recipe(options: BuildOptions, gpu: Gpu | None) -> Recipe:
+    """Return the recipe of a build on this machine, whose GPU is `gpu`."""
     return {
-        "rules": RULES,
-        "model": hash_of(options.model, options.owner),
+        "recipe_version": RECIPE_VERSION,
+        "model": hash_model(options.model, options.owner),
         "library": options.library.name,
         "version": options.library.version,
         "gpu": _target(options, gpu),
@@ -52,17 +50,18 @@ def recipe_of(options: Options, gpu: Gpu | None) -> Recipe:
     }
 
 
-def key_of(recipe: Recipe) -> str:
+def recipe_key(recipe: Recipe) -> str:
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 
 
-def _target(options: Options, gpu: Gpu | None) -> Any:
-    """For which GPUs: compute capabilities, or the one here by name, or as far as the engine is to be compatible."""
-    if options.library.builds_for_any:
+def _target(options: BuildOptions, gpu: Gpu | None) -> str | list[str]:
+    """Return the GPUs that the engine runs on: a list of compute capabilities, a name, or a class of GPUs."""
+    if options.library.builds_for_any_gpu:
         return sorted(options.compute_capability) or "any"
     if gpu is None:
         raise hami.ConfigError(
-            f"{options.owner}: {options.library} builds for the GPU at hand, and there is none; build where it will run"
+            f"{options.owner}: {options.library} builds for the GPU of the machine, but this machine has none; build "
+            "the engine on the machine that will run it"
         )
     if options.hardware_compatible == "ampere_plus":
         return "ampere_plus"
@@ -71,31 +70,31 @@ def _target(options: Options, gpu: Gpu | None) -> Any:
     return str(gpu)
 
 
-def differences(wanted: Recipe, found: Recipe) -> str:
-    """Say what of a recipe is another one than wanted, in one line: `max is ["4"], wanted ["8"]`."""
+def describe_differences(expected: Recipe, found: Recipe) -> str:
+    """Return the differences of two recipes in one line, for example `max is "4", expected "8"`."""
     return "; ".join(
-        f"{name} is {json.dumps(found.get(name))}, wanted {json.dumps(wanted.get(name))}"
-        for name in dict.fromkeys((*wanted, *found))
-        if wanted.get(name) != found.get(name)
+        f"{name} is {json.dumps(found.get(name))}, expected {json.dumps(expected.get(name))}"
+        for name in dict.fromkeys((*expected, *found))
+        if expected.get(name) != found.get(name)
     )
 
 
-def unfit(recipe: Recipe, library: Library, gpu: Gpu | None) -> str | None:
-    """Say why an engine of this recipe cannot run with the library and the GPU that are here; None if it may."""
-    made = f"{recipe.get('library')} {recipe.get('version')}"
+def incompatibility(recipe: Recipe, library: Library, gpu: Gpu | None) -> str | None:
+    """Return why an engine of this recipe cannot run with this library and GPU; None if it can."""
+    built_by = f"{recipe.get('library')} {recipe.get('version')}"
     same_major = str(recipe.get("version")).split(".")[0] == library.version.split(".")[0]
     if recipe.get("library") != library.name or (
         recipe.get("version") != library.version and not (recipe.get("version_compatible") and same_major)
     ):
-        return f"it was built by {made}, here is {library}"
+        return f"it was built by {built_by}, and this machine has {library}"
     target = recipe.get("gpu")
     if gpu is None or target == "any":
         return None
     if target == "ampere_plus":
-        fits = float(gpu.compute_capability) >= 8
+        runs = float(gpu.compute_capability) >= _AMPERE
     elif isinstance(target, list):
-        fits = gpu.compute_capability in target
+        runs = gpu.compute_capability in target
     else:
-        fits = target == str(gpu)
-    shown = f"compute capability {', '.join(target)}" if isinstance(target, list) else target
-    return None if fits else f"it was built for {shown}, here is {gpu}"
+        runs = target == str(gpu)
+    built_for = f"compute capability {', '.join(target)}" if isinstance(target, list) else target
+    return None if runs else f"it was built for {built_for}, and this machine has {gpu}"

@@ -1,6 +1,6 @@
-"""The one place that imports TensorRT or TensorRT-RTX, and that knows how their versions differ.
+"""Imports TensorRT or TensorRT-RTX, and contains all differences between them and between their versions.
 
-A difference is asked of the library, whether it has a name, never read from its version.
+A feature is detected by its name in the library, never by the version number.
 """
 
 from __future__ import annotations
@@ -11,256 +11,284 @@ import importlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hami
 
+if TYPE_CHECKING:
+    from hami_trt._progress import Progress
+
 _log = logging.getLogger("hami.trt")
 
-# How each library is asked for, the modules that may hold it, and the package that brings it.
+
+class LibraryPackage(NamedTuple):
+    """Where a library is: the modules that can contain it, and the package to install."""
+
+    modules: tuple[str, ...]
+    package: str
+
+
 LIBRARIES = {
-    "tensorrt": (("tensorrt", "tensorrt_bindings"), "tensorrt-cu13"),
-    "tensorrt-rtx": (("tensorrt_rtx", "tensorrt_rtx_bindings"), "tensorrt-rtx-cu13"),
+    "tensorrt": LibraryPackage(("tensorrt", "tensorrt_bindings"), "tensorrt-cu13"),
+    "tensorrt-rtx": LibraryPackage(("tensorrt_rtx", "tensorrt_rtx_bindings"), "tensorrt-rtx-cu13"),
 }
-COMPATIBILITY = ("ampere_plus", "same_compute_capability")  # of hardware; names of the library in lower case
-_PRECISION_FLAGS = {"fp16": "FP16", "bf16": "BF16", "int8": "INT8"}
+HARDWARE_COMPATIBILITY = ("ampere_plus", "same_compute_capability")  # members of HardwareCompatibilityLevel
+_PRECISION_FLAGS = {"fp16": "FP16", "bf16": "BF16", "int8": "INT8"}  # members of BuilderFlag
+_MAX_ERRORS = 8  # errors of one call to collect; only the first is shown
 
 
 class Library:
-    """TensorRT or TensorRT-RTX as installed: `name` is how it is asked for, `module` what was imported.
+    """The installed TensorRT or TensorRT-RTX.
 
-    The same object for all of a process: TensorRT takes one logger. What it says goes to Python's logging, "hami.trt".
+    There is one object of each per process, because TensorRT accepts one logger. The messages of the library go to the
+    Python logger "hami.trt".
+
+    Attributes:
+        name: "tensorrt" or "tensorrt-rtx".
+        module: the imported module.
     """
 
-    devices = ("cuda",)  # the kinds of device that it runs on
+    device_types: tuple[str, ...] = ("cuda",)  # torch device types that the library runs on
 
-    def __init__(self, name: str, module: ModuleType | Any) -> None:
+    def __init__(self, name: str, module: Any) -> None:
         self.name = name
         self.module = module
         self.version = str(module.__version__)
-        self._told = threading.local()  # errors: those of a block that collects them
-        self.logger = _logger(module, self._hear)
-        if hasattr(module, "init_libnvinfer_plugins"):  # models and engines may have layers of TensorRT's plugins
+        self._local = threading.local()  # `errors`: the errors of the current collect_errors() block of a thread
+        self.logger = _make_logger(module, self._on_message)
+        if hasattr(module, "init_libnvinfer_plugins"):  # models and engines can contain layers of TensorRT's plugins
             module.init_libnvinfer_plugins(self.logger, "")
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
-    def _hear(self, level: int, message: str) -> None:
-        told = getattr(self._told, "errors", None)
-        if level >= logging.ERROR and told is not None:
-            told.append(message)
-            level = logging.DEBUG  # an exception is going to tell it
+    def _on_message(self, level: int, message: str) -> None:
+        errors: deque[str] | None = getattr(self._local, "errors", None)
+        if level >= logging.ERROR and errors is not None:
+            errors.append(message)
+            level = logging.DEBUG  # an exception will contain it
         _log.log(level, "%s", message)
 
     @contextlib.contextmanager
-    def errors(self) -> Iterator[deque[str]]:
-        """Collect the errors that the library logs in this thread, for an exception to tell."""
-        self._told.errors = told = deque(maxlen=8)
+    def collect_errors(self) -> Iterator[deque[str]]:
+        """Collect the errors that the library logs on this thread, to put them into an exception."""
+        errors: deque[str] = deque(maxlen=_MAX_ERRORS)
+        self._local.errors = errors
         try:
-            yield told
+            yield errors
         finally:
-            del self._told.errors
+            del self._local.errors
 
-    def deserialize(self, blob: Any, *, host_code: bool = False) -> tuple[Any, Any, str]:
-        """Return the engine for the current device, or None, the runtime that it needs, and why it is None.
+    def deserialize(self, blob: bytes, *, host_code: bool = False) -> tuple[Any, Any, str]:
+        """Load a serialized engine for the current device.
 
-        `host_code`: the engine brings code of its own for the CPU, as a version compatible one does, and is trusted.
+        Args:
+            blob: the serialized engine.
+            host_code: allow the engine to contain code for the CPU, as a version compatible engine does. Such an engine
+                must come from a trusted source.
+
+        Returns:
+            The engine (None if the library rejects it), the runtime that the engine needs, and the reason.
         """
-        with self.errors() as told:
+        with self.collect_errors() as errors:
             try:
                 runtime = self.module.Runtime(self.logger)
-            except TypeError:  # what the bindings raise when the library gave no runtime
-                return None, None, first_of(told)
+            except TypeError:  # the bindings raise it when the library returns no runtime
+                return None, None, first_error(errors)
             if host_code:
                 runtime.engine_host_code_allowed = True
             engine = runtime.deserialize_cuda_engine(blob)
-        return engine, runtime, first_of(told)
+        return engine, runtime, first_error(errors)
 
     def is_input(self, engine: Any, name: str) -> bool:
         return bool(engine.get_tensor_mode(name) == self.module.TensorIOMode.INPUT)
 
     def is_row_major(self, engine: Any, name: str) -> bool:
-        """Whether a tensor lies in memory as torch has it, without vectors of channels."""
+        """Return whether a tensor has the memory layout of torch, without vectors of channels."""
         return bool(engine.get_tensor_format(name) == self.module.TensorFormat.LINEAR)
 
     def is_on_host(self, engine: Any, name: str) -> bool:
-        """Whether a tensor is one of shapes: its values are read by the CPU."""
+        """Return whether the CPU reads the values of a tensor, because they are a shape."""
         return bool(engine.get_tensor_location(name) == self.module.TensorLocation.HOST)
 
     def is_in_place(self, engine: Any, name: str) -> bool:
-        """Whether an output has to lie where an input does, which is overwritten; before TensorRT 10.15 none has."""
+        """Return whether an output overwrites an input. Engines before TensorRT 10.15 have no such outputs."""
         aliased = getattr(engine, "get_aliased_input_tensor", None)
         return aliased is not None and aliased(name) is not None
 
-    def _member(self, enumeration: str, member: str) -> Any:
-        """A member of an enumeration, None if this library does not have it."""
+    def _enum_member(self, enumeration: str, member: str) -> Any:
+        """Return a member of an enumeration; None if this library does not have it."""
         return getattr(getattr(self.module, enumeration, None), member, None)
 
-    def takes_precision(self, precision: str) -> bool:
-        """Whether a build may compute in another precision than the model says, as all could before TensorRT 11."""
-        return self._member("BuilderFlag", _PRECISION_FLAGS[precision]) is not None
+    def has_precision_flag(self, precision: str) -> bool:
+        """Return whether a build can use another precision than the model; every TensorRT before 11 can."""
+        return self._enum_member("BuilderFlag", _PRECISION_FLAGS[precision]) is not None
 
-    def chooses_types(self, precision: str | None) -> bool:
-        """Whether a build with this precision chooses the types that it computes in, layer by layer."""
-        return precision in _PRECISION_FLAGS and self.takes_precision(precision)
+    def chooses_layer_types(self, precision: str | None) -> bool:
+        """Return whether a build with this precision chooses the type of each layer itself."""
+        return precision in _PRECISION_FLAGS and self.has_precision_flag(precision)
 
-    def keep_type(self, layer: Any, dtype: Any, config: Any) -> None:
-        """Have a layer compute in a type where the build chooses; a network of fixed types takes no such wish."""
+    def fix_layer_type(self, layer: Any, dtype: Any, config: Any) -> None:
+        """Make a layer compute in a type. Valid only in a build that chooses the types of layers."""
         config.set_flag(self.module.BuilderFlag.PREFER_PRECISION_CONSTRAINTS)
         layer.precision = dtype
         layer.set_output_type(0, dtype)
 
     def new_network(self, builder: Any, precision: str | None) -> Any:
-        """Make an empty network: one that keeps to the types of the model unless it is told a precision."""
+        """Create an empty network. It keeps the types of the model unless the precision is set by a flag."""
         flags = 0
-        names = ["EXPLICIT_BATCH"]  # the only kind, and no flag any more, in later versions
-        if not self.chooses_types(precision):
+        names = ["EXPLICIT_BATCH"]  # later versions have no other kind of network, and no flag for it
+        if not self.chooses_layer_types(precision):
             names.append("STRONGLY_TYPED")
         for name in names:
-            flag = self._member("NetworkDefinitionCreationFlag", name)
+            flag = self._enum_member("NetworkDefinitionCreationFlag", name)
             flags |= 0 if flag is None else 1 << int(flag)
         return builder.create_network(flags)
 
-    def avoid_plugins(self, parser: Any) -> None:
-        """Have instance normalization parsed as layers that engines for elsewhere may have; the default since 10."""
-        flag = self._member("OnnxParserFlag", "NATIVE_INSTANCENORM")
+    def parse_without_plugins(self, parser: Any) -> None:
+        """Parse instance normalization as standard layers, which portable engines need; the default since 10."""
+        flag = self._enum_member("OnnxParserFlag", "NATIVE_INSTANCENORM")
         if flag is not None:
             parser.set_flag(flag)
 
     def share_profiles(self, config: Any) -> None:
-        """Let the instances of several pipes have one profile; versions before 10 have to be told, later ones do so."""
-        feature = self._member("PreviewFeature", "PROFILE_SHARING_0806")
+        """Let several execution contexts use one profile. Versions without this setting always allow it."""
+        feature = self._enum_member("PreviewFeature", "PROFILE_SHARING_0806")
         if feature is not None:
             config.set_preview_feature(feature, True)
 
     def set_precision(self, config: Any, precision: str | None) -> None:
-        """Tell a build its precision, as far as that is a setting and not the model's types."""
+        """Set the precision of a build, as far as it is a setting and not given by the types of the model."""
         if precision in ("fp32", "tf32"):
             switch = config.set_flag if precision == "tf32" else config.clear_flag
             switch(self.module.BuilderFlag.TF32)
-        elif precision is not None and self.takes_precision(precision):
-            config.set_flag(self._member("BuilderFlag", _PRECISION_FLAGS[precision]))
+        elif precision is not None and self.has_precision_flag(precision):
+            config.set_flag(self._enum_member("BuilderFlag", _PRECISION_FLAGS[precision]))
 
     def set_hardware_compatible(self, config: Any, level: str, owner: str) -> None:
-        found = self._member("HardwareCompatibilityLevel", level.upper())
-        if found is None or self.builds_for_any:  # TensorRT-RTX has the name, which does nothing
-            remedy = "; say which GPUs by compute_capability, or leave both out: all" if self.builds_for_any else ""
-            raise hami.ConfigError(f'{owner}: {self} has no hardware_compatible = "{level}"{remedy}')
-        config.hardware_compatibility_level = found
+        member = self._enum_member("HardwareCompatibilityLevel", level.upper())
+        if member is None or self.builds_for_any_gpu:  # TensorRT-RTX has the setting, but ignores it
+            remedy = (
+                "; name the GPUs with compute_capability, or leave out both to build for all"
+                if self.builds_for_any_gpu
+                else ""
+            )
+            raise hami.ConfigError(f'{owner}: {self} does not support hardware_compatible = "{level}"{remedy}')
+        config.hardware_compatibility_level = member
 
     @property
-    def builds_for_any(self) -> bool:
-        """Whether engines are built for GPUs that are named, not for the one at hand; TensorRT-RTX does."""
+    def builds_for_any_gpu(self) -> bool:
+        """Whether a build needs no GPU and is for named GPUs, as with TensorRT-RTX; else it is for the GPU at hand."""
         return hasattr(self.module, "ComputeCapability")
 
     @property
-    def times_tactics(self) -> bool:
-        """Whether builds measure, so that a timing cache is of use; TensorRT-RTX has it by name only."""
-        return not self.builds_for_any
+    def has_timing_cache(self) -> bool:
+        """Whether builds measure layers, so that a timing cache is useful. TensorRT-RTX has one by name only."""
+        return not self.builds_for_any_gpu
 
     def compute_capabilities(self) -> dict[str, Any]:
-        """The compute capabilities that engines can be built for without having such a GPU: "8.9" and its member."""
+        """Return the compute capabilities that builds can name: "8.9" and its enumeration member."""
         members = getattr(getattr(self.module, "ComputeCapability", None), "__members__", {})
-        numbers = {name[2:]: member for name, member in members.items() if name[:2] == "SM" and name[2:].isdigit()}
-        return {f"{digits[:-1]}.{digits[-1]}": member for digits, member in numbers.items()}
+        digits = {name[2:]: member for name, member in members.items() if name[:2] == "SM" and name[2:].isdigit()}
+        return {f"{number[:-1]}.{number[-1]}": member for number, member in digits.items()}
 
-    def set_compute_capabilities(self, config: Any, wanted: Sequence[str]) -> None:
+    def set_compute_capabilities(self, config: Any, names: Sequence[str]) -> None:
         known = self.compute_capabilities()
-        config.num_compute_capabilities = len(wanted)
-        for index, name in enumerate(wanted):
+        config.num_compute_capabilities = len(names)
+        for index, name in enumerate(names):
             config.set_compute_capability(known[name], index)
 
-    def check_compute_capabilities(self, wanted: Sequence[str], owner: str) -> None:
+    def check_compute_capabilities(self, names: Sequence[str], owner: str) -> None:
         known = self.compute_capabilities()
-        if wanted and not known:
+        if names and not known:
             raise hami.ConfigError(
-                f'{owner}: {self} builds for the GPU at hand only, not for a "compute_capability"; tensorrt-rtx does'
+                f'{owner}: {self} builds only for the GPU of this machine and does not support "compute_capability"; '
+                "tensorrt-rtx does"
             )
-        for name in wanted:
+        for name in names:
             if name not in known:
                 raise hami.ConfigError(
-                    f'{owner}: {self} cannot build for compute capability "{name}"; it can for {", ".join(known)}'
+                    f'{owner}: {self} cannot build for compute capability "{name}"; supported are {", ".join(known)}'
                 )
 
-    def progress_monitor(self, progress: Any) -> Any:
-        """What tells `progress` how far a build is; None if this library tells nobody."""
-        base = getattr(self.module, "IProgressMonitor", None)
+    def progress_monitor(self, progress: Progress) -> Any:
+        """Return a monitor that reports a build to `progress`; None if this library does not support monitors."""
+        base: Any = getattr(self.module, "IProgressMonitor", None)
         if base is None:
             return None
 
-        class Monitor(base):  # type: ignore[misc, valid-type]
-            def __init__(self) -> None:
-                base.__init__(self)
-
+        class Monitor(base):  # type: ignore[misc]
             def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
                 progress.start(phase_name, parent_phase, num_steps)
 
             def step_complete(self, phase_name: str, step: int) -> bool:
                 progress.step(phase_name, step)
-                return not progress.stopped.is_set()
+                return not progress.cancelled.is_set()
 
             def phase_finish(self, phase_name: str) -> None:
                 progress.finish(phase_name)
 
         return Monitor()
 
-    def where(self, error: Any) -> tuple[str, str]:
-        """Operator and name of the node that an error of the ONNX parser is about, as far as they are told."""
-        told = (getattr(error, attribute, None) for attribute in ("node_operator", "node_name"))
-        operator, name = (value() if value is not None else "" for value in told)
+    def node_of_error(self, error: Any) -> tuple[str, str]:
+        """Return operator and name of the node that an ONNX parser error is about; "" if the library has none."""
+        getters = (getattr(error, attribute, None) for attribute in ("node_operator", "node_name"))
+        operator, name = (getter() if getter is not None else "" for getter in getters)
         return operator, name
 
 
-def first_of(told: Iterable[str]) -> str:
-    """Return the first thing that the library said went wrong, the others follow from it."""
-    return next(iter(told), 'it gives no reason; what it said before is in the log "hami.trt"').strip()
+def first_error(errors: Iterable[str]) -> str:
+    """Return the first error; the later ones follow from it."""
+    return next(iter(errors), 'it reports no reason; see the log "hami.trt"').strip()
 
 
 def find_library(name: str | None, owner: str) -> Library:
-    """Return the library that parameter `library` names, or the one that is installed, TensorRT first."""
-    broken = []
-    for wanted in LIBRARIES if name is None else (name,):
+    """Return the library that parameter `library` names, or the installed one, TensorRT first.
+
+    Raises:
+        hami.ConfigError: it is not installed, or it is installed but cannot be loaded.
+    """
+    candidates = list(LIBRARIES) if name is None else [name]
+    failures = []
+    for candidate in candidates:
         try:
-            return _load(wanted)
+            return _load(candidate)
         except ModuleNotFoundError:
             continue
-        except ImportError as error:  # its Python part is there, what it loads is not
-            broken.append(f"{wanted} is installed but cannot be loaded: {error}")
-    wanted = name or "tensorrt or tensorrt-rtx"
-    remedy = " or ".join(f"pip install {LIBRARIES[each][1]}" for each in (LIBRARIES if name is None else (name,)))
-    raise hami.ConfigError(
-        f"{owner}: {'; '.join(broken)}" if broken else f"{owner} needs {wanted}, which is not installed: {remedy}"
-    )
+        except ImportError as error:  # its Python part is installed, but a library that it loads is missing
+            failures.append(f"{candidate} is installed but cannot be loaded: {error}")
+    if failures:
+        raise hami.ConfigError(f"{owner}: {'; '.join(failures)}")
+    remedy = " or ".join(f"pip install {LIBRARIES[candidate].package}" for candidate in candidates)
+    raise hami.ConfigError(f"{owner} needs {' or '.join(candidates)}, which is not installed: {remedy}")
 
 
-def summary(name: str) -> str:
-    """Say in a line which version of a library is installed and what it runs on, or what is missing."""
+def describe_library(name: str) -> str:
+    """Return the version of a library and the GPUs it runs on, or what is missing, in one line."""
     try:
         library = _load(name)
     except ModuleNotFoundError:
-        return f"not installed: pip install {LIBRARIES[name][1]}"
+        return f"not installed: pip install {LIBRARIES[name].package}"
     except ImportError as error:
         return f"installed, but cannot be loaded: {error}"
-    served = ", ".join(library.compute_capabilities())
-    return f"{library.version}, on compute capability {served}" if served else library.version
+    supported = ", ".join(library.compute_capabilities())
+    return f"{library.version}, on compute capability {supported}" if supported else library.version
 
 
 @functools.cache
 def _load(name: str) -> Library:
-    modules, _ = LIBRARIES[name]
-    for place in modules:
+    modules = LIBRARIES[name].modules
+    for module in modules:
         try:
-            return Library(name, importlib.import_module(place))
+            return Library(name, importlib.import_module(module))
         except ModuleNotFoundError as error:
-            if error.name != place:
+            if error.name != module:
                 raise ImportError(str(error)) from error
     raise ModuleNotFoundError(f"no module named {' or '.join(modules)}", name=modules[0])
 
 
-def _logger(module: Any, hear: Any) -> Any:
+def _make_logger(module: Any, on_message: Callable[[int, str], None]) -> Any:
     severity = module.ILogger.Severity
     levels = {
         severity.INTERNAL_ERROR: logging.CRITICAL,
@@ -270,12 +298,9 @@ def _logger(module: Any, hear: Any) -> Any:
         severity.VERBOSE: logging.DEBUG,
     }
 
-    class Logger(module.ILogger):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            module.ILogger.__init__(self)
-
+    class Logger(module.ILogger):  # type: ignore[misc]
         def log(self, severity: Any, message: str) -> None:
-            with contextlib.suppress(Exception):  # nothing may be raised into the library
-                hear(levels[severity], message)
+            with contextlib.suppress(Exception):  # an exception must not reach the library
+                on_message(levels[severity], message)
 
     return Logger()

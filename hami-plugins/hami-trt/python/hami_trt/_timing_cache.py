@@ -1,49 +1,49 @@
-"""What a build measured, kept in a file for later builds; a file that cannot be used costs time, nothing else."""
+"""The timing cache: a file with the measurements of a build, for later builds. Without it a build only takes longer."""
 
 from __future__ import annotations
 
 import logging
 from typing import Any
 
-from hami_trt._files import replace
-from hami_trt._options import Options
+from hami_trt._atomic_write import write_atomically
+from hami_trt._build_options import BuildOptions
 
 _log = logging.getLogger("hami.trt")
 
 
 class TimingCache:
-    """The file that `timing_cache` names, if it does."""
+    """The file that option `timing_cache` names; does nothing if there is none. No failure of it fails the build."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: BuildOptions) -> None:
         self._owner = options.owner
         self._path = options.timing_cache
-        if self._path is not None and not options.library.times_tactics:
-            _log.warning("%s: %s has no timing cache; timing_cache is left out", self._owner, options.library)
+        if self._path is not None and not options.library.has_timing_cache:
+            _log.warning("%s: %s has no timing cache; timing_cache is ignored", self._owner, options.library)
             self._path = None
 
-    def give_to(self, config: Any) -> None:
-        """Let a build use what is in the file, and add to it."""
+    def load_into(self, config: Any) -> None:
+        """Give the content of the file to a builder configuration, to which the build adds its measurements."""
         if self._path is None:
             return
         try:
             content = self._path.read_bytes() if self._path.is_file() else b""
         except OSError as error:
-            _log.warning('%s: the timing cache "%s" cannot be read, it begins anew: %s', *self._shown(), error)
+            self._warn(f"cannot be read ({error}); a new one is used instead")
             content = b""
         cache = config.create_timing_cache(content)
         if cache is None or not config.set_timing_cache(cache, False):
-            _log.warning('%s: the timing cache "%s" is of another version or damaged; it begins anew', *self._shown())
+            self._warn("is damaged or of another version; a new one is used instead")
             config.set_timing_cache(config.create_timing_cache(b""), False)
 
-    def keep(self, config: Any) -> None:
-        """Write what the build added."""
+    def save_from(self, config: Any) -> None:
+        """Write the measurements of a builder configuration to the file."""
         if self._path is None:
             return
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            replace(self._path, bytes(config.get_timing_cache().serialize()))
-        except OSError as error:  # the engine is built, and worth more than what makes the next one faster
-            _log.warning('%s: the timing cache "%s" cannot be written: %s', *self._shown(), error)
+            write_atomically(self._path, bytes(config.get_timing_cache().serialize()))
+        except OSError as error:  # the engine is built, which is worth more than a faster next build
+            self._warn(f"cannot be written ({error})")
 
-    def _shown(self) -> tuple[str, Any]:
-        return self._owner, self._path
+    def _warn(self, problem: str) -> None:
+        _log.warning('%s: the timing cache "%s" %s', self._owner, self._path, problem)

@@ -1,4 +1,4 @@
-"""LoadTensorrtEngine: reads an engine that was built before, for a TensorrtInferTensor."""
+"""LoadTensorrtEngine: opens an engine file for TensorrtInferTensor."""
 
 from __future__ import annotations
 
@@ -7,44 +7,48 @@ from typing import Annotated, Any
 
 import hami
 
-from hami_trt._cache import Stored, read
+from hami_trt._cache import StoredEngine, read
 from hami_trt._engine import open_engine
+from hami_trt._engine_loader import EngineLoader
 from hami_trt._gpu import gpu_of
-from hami_trt._parameters import OpensEngine
-from hami_trt._recipe import Gpu, unfit
+from hami_trt._recipe import Gpu, incompatibility
 from hami_trt._tensorrt import Library
 
 
-class LoadTensorrtEngine(OpensEngine):
-    """Read a TensorRT engine and leave it in the instance's options; requests pass unchanged.
+class LoadTensorrtEngine(EngineLoader):
+    """Open a TensorRT engine for TensorrtInferTensor; requests pass unchanged.
 
     IoC[LoadTensorrtEngine, TensorrtInferTensor; TensorrtInferTensor]
 
-    An engine that `hami compile` or `model::cache` kept has a file X.trt.json beside it: what does not fit that, the
-    library or the GPU is refused. One that another program wrote has none; then the library says whether it fits.
+    An engine from `hami compile` or `model::cache` has a sidecar file X.trt.json. It is rejected if it does not match
+    that file, the library or the GPU. An engine of another program has no such file; the library checks it.
     """
 
-    model: Annotated[Path, "the engine: a .trt file"]
+    model: Annotated[Path, "engine file (.trt, .engine, .plan)"]
 
     def init(self, options: Any) -> None:
-        library, device = self.find_device()
-        stored = read_fitting(self.model, library, gpu_of(device), "LoadTensorrtEngine")
+        library, device = self.find_library_and_device()
+        stored = read_compatible(self.model, library, gpu_of(device), "LoadTensorrtEngine")
         options["tensorrt_engine"] = open_engine(
             stored.blob, library, device, stored.recipe, f'LoadTensorrtEngine: "{self.model}"'
         )
 
 
-def read_fitting(path: Path, library: Library, gpu: Gpu | None, owner: str) -> Stored:
-    """Return an engine, or raise hami.ConfigError with the reason why it is not loaded."""
+def read_compatible(path: Path, library: Library, gpu: Gpu | None, owner: str) -> StoredEngine:
+    """Return the engine in a file.
+
+    Raises:
+        hami.ConfigError: the file is missing or damaged, or its engine cannot run with this library and GPU.
+    """
     try:
         stored = read(path)
     except FileNotFoundError:
-        raise hami.ConfigError(f'{owner}: there is no engine "{path}" (looked for {path.resolve()})') from None
+        raise hami.ConfigError(f'{owner}: engine file "{path}" does not exist (looked for {path.resolve()})') from None
     except (OSError, ValueError) as error:
-        raise hami.ConfigError(f'{owner}: "{path}" is not loaded: {error}; build it again') from error
+        raise hami.ConfigError(f'{owner}: cannot use "{path}": {error}; build the engine again') from error
     if not stored.blob:
-        raise hami.ConfigError(f'{owner}: "{path}" is not loaded: it is empty; build it again')
-    reason = None if stored.recipe is None else unfit(stored.recipe, library, gpu)
+        raise hami.ConfigError(f'{owner}: cannot use "{path}": it is empty; build the engine again')
+    reason = None if stored.recipe is None else incompatibility(stored.recipe, library, gpu)
     if reason:
-        raise hami.ConfigError(f'{owner}: "{path}" is not loaded: {reason}; build it again, with what is here')
+        raise hami.ConfigError(f'{owner}: cannot use "{path}": {reason}; build the engine again on this machine')
     return stored

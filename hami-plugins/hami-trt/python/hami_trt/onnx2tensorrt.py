@@ -1,4 +1,4 @@
-"""Onnx2Tensorrt: builds the engine of an ONNX model, or finds it in the cache, for a TensorrtInferTensor."""
+"""Onnx2Tensorrt: builds the engine of an ONNX model, or finds it in the cache, for TensorrtInferTensor."""
 
 from __future__ import annotations
 
@@ -9,54 +9,55 @@ from typing import Annotated, Any, Literal
 
 import hami
 
+from hami_trt._build_options import BuildOptions
 from hami_trt._engine import Engine, open_engine
-from hami_trt._engines import engine_of
+from hami_trt._engine_loader import EngineLoader
 from hami_trt._gpu import gpu_of
-from hami_trt._options import Options
-from hami_trt._parameters import OpensEngine
-from hami_trt._recipe import key_of, recipe_of
+from hami_trt._prepare import prepare_engine
+from hami_trt._recipe import make_recipe, recipe_key
 
-_lock = threading.Lock()  # guards _open, and lets the instances of a node build one engine
-_open: weakref.WeakValueDictionary[tuple[str, str], Engine] = weakref.WeakValueDictionary()
+_lock = threading.Lock()  # guards _open_engines; held during a build, so that the instances of a node build once
+_open_engines: weakref.WeakValueDictionary[tuple[str, str], Engine] = weakref.WeakValueDictionary()
 
 
-class Onnx2Tensorrt(OpensEngine):
-    """Build an ONNX model for TensorRT and leave the engine in the instance's options; requests pass unchanged.
+class Onnx2Tensorrt(EngineLoader):
+    """Build the TensorRT engine of an ONNX model for TensorrtInferTensor; requests pass unchanged.
 
     IoC[Onnx2Tensorrt, TensorrtInferTensor; TensorrtInferTensor]
 
-    `max`, `min` and `opt` are numbers of rows (axis 0), or shapes of the inputs: "4x3x224x224", "a:4x3x224x224,b:4x10".
-    With `model::cache`, a file or a folder, the engine is kept, and built anew only if what decides it changed.
+    `max`, `min` and `opt` are numbers of rows (axis 0), or shapes: "4x3x224x224", "a:4x3x224x224,b:4x10".
+    `model::cache` is a file or a folder that keeps the engine. The engine is built again only if the model, an option,
+    the library or the GPU has changed.
     """
 
-    model: Annotated[Path, "the ONNX file"]
-    most: Annotated[str | None, hami.Key("max"), "largest shapes; if not said: 1 row"] = None
-    least: Annotated[str | None, hami.Key("min"), "smallest shapes; if not said: 1 row of `max`"] = None
-    opt: Annotated[str | None, "the shapes to tune for; if not said: `max`"] = None
-    instance_num: Annotated[int, "one profile for each instance"] = 1
+    model: Annotated[Path, "ONNX file"]
+    max_shapes: Annotated[str | None, hami.Key("max"), "largest shapes; default: 1 row"] = None
+    min_shapes: Annotated[str | None, hami.Key("min"), "smallest shapes; default: 1 row of `max`"] = None
+    opt: Annotated[str | None, "shapes to optimize for; default: `max`"] = None
+    instance_num: Annotated[int, "number of optimization profiles, one per instance"] = 1
     precision: Annotated[
-        Literal["fp32", "tf32", "fp16", "bf16", "int8"] | None, "to compute in; if not said: the types of the model"
+        Literal["fp32", "tf32", "fp16", "bf16", "int8"] | None, "precision to compute in; default: types of the model"
     ] = None
-    mean: Annotated[list, "subtracted from the input, one for each channel or one for all"] = []  # noqa: RUF012
-    std: Annotated[list, "then divides it"] = []  # noqa: RUF012
-    cache: Annotated[Path | None, hami.Key("model::cache"), "a .trt file, or a folder, to keep the engine in"] = None
-    timing_cache: Annotated[Path | None, "a file that keeps what builds measured, for later builds"] = None
-    workspace: Annotated[hami.ByteSize | None, "memory that a layer may use; if not said: all"] = None
-    optimization_level: Annotated[int | None, "of the builder, 0 (quick) to 5; if not said: the library's"] = None
-    version_compatible: Annotated[bool, "runs with later versions of the same major version too"] = False
+    mean: Annotated[list[str], "values to subtract from the input, per channel or one for all"] = []  # noqa: RUF012
+    std: Annotated[list[str], "values to divide by afterwards, per channel or one for all"] = []  # noqa: RUF012
+    cache: Annotated[Path | None, hami.Key("model::cache"), "a .trt file or a folder that keeps the engine"] = None
+    timing_cache: Annotated[Path | None, "file that keeps the timings of a build for later builds"] = None
+    workspace: Annotated[hami.ByteSize | None, "memory limit of a layer; default: all memory"] = None
+    optimization_level: Annotated[int | None, "0 (fastest build) to 5; default: that of the library"] = None
+    version_compatible: Annotated[bool, "also run with later versions of the same major version"] = False
     hardware_compatible: Annotated[
-        Literal["ampere_plus", "same_compute_capability"] | None, "runs on these GPUs too"
+        Literal["ampere_plus", "same_compute_capability"] | None, "also run on these GPUs (TensorRT)"
     ] = None
-    compute_capability: Annotated[list, "of the GPUs to build for, as 8.9 (TensorRT-RTX); if not said: all"] = []  # noqa: RUF012
+    compute_capability: Annotated[list[str], "GPUs to build for, as 8.9 (TensorRT-RTX); default: all"] = []  # noqa: RUF012
 
     def init(self, options: Any) -> None:
-        library, device = self.find_device()
-        given = Options(
+        library, device = self.find_library_and_device()
+        build_options = BuildOptions(
             model=self.model,
             library=library,
             owner="Onnx2Tensorrt",
-            max=self.most,
-            min=self.least,
+            max=self.max_shapes,
+            min=self.min_shapes,
             opt=self.opt,
             profiles=self.instance_num,
             precision=self.precision,
@@ -69,13 +70,14 @@ class Onnx2Tensorrt(OpensEngine):
             compute_capability=self.compute_capability,
             timing_cache=self.timing_cache,
             device=device,
-            ready=options["init_event"],
+            init_event=options["init_event"],
         )
         with _lock:
-            recipe = recipe_of(given, gpu_of(device))
-            key = (key_of(recipe), str(device))
-            engine = _open.get(key)
+            recipe = make_recipe(build_options, gpu_of(device))
+            key = (recipe_key(recipe), str(device))
+            engine = _open_engines.get(key)
             if engine is None:
-                found = engine_of(given, recipe, self.cache).engine
-                engine = _open[key] = open_engine(found.blob, library, device, found.recipe, "Onnx2Tensorrt")
+                stored = prepare_engine(build_options, recipe, self.cache).engine
+                engine = open_engine(stored.blob, library, device, stored.recipe, "Onnx2Tensorrt")
+                _open_engines[key] = engine
         options["tensorrt_engine"] = engine

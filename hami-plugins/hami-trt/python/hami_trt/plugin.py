@@ -1,4 +1,4 @@
-"""Names the backends of this package; each is imported, torch and TensorRT with it, when a pipeline uses it."""
+"""Registers the backends of this package. Each is imported, with torch and TensorRT, when a pipeline uses it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def hami_register(registry: Any) -> None:
 
 @hookimpl
 def hami_report() -> dict[str, str]:
-    from hami_trt._tensorrt import LIBRARIES, summary
+    from hami_trt._tensorrt import LIBRARIES, describe_library
 
-    return {**{name: summary(name) for name in LIBRARIES}, "GPUs": _gpus()}
+    return {**{name: describe_library(name) for name in LIBRARIES}, "GPUs": _describe_gpus()}
 
 
-def _gpus() -> str:
+def _describe_gpus() -> str:
     try:
         from hami_trt._gpu import all_gpus
-    except ImportError as error:  # there is no torch
+    except ImportError as error:  # torch is not installed
         return str(error)
     return ", ".join(map(str, all_gpus())) or "none that torch sees"
 

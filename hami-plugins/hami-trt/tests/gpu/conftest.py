@@ -1,4 +1,4 @@
-"""These tests need a GPU: without one each is skipped and says so. `ci/gpu` runs them all on a machine that has one."""
+"""Fixtures of tests that need a GPU. Without one each test is skipped; `ci/gpu` runs them on a machine with a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hami_trt import _tensorrt
 @pytest.fixture(autouse=True)
 def _gpu():
     if not torch.cuda.is_available():
-        pytest.skip(f"needs a CUDA device; torch {torch.__version__} sees none (ci/gpu runs this where there is one)")
+        pytest.skip(f"needs a CUDA device; torch {torch.__version__} sees none (run ci/gpu on a machine with one)")
     torch.cuda.synchronize()
     yield
     torch.cuda.synchronize()
@@ -21,7 +21,7 @@ def _gpu():
 
 @pytest.fixture
 def fake(monkeypatch):
-    """The library that the backends find is the fake one, on the GPU; at the end no rule of it was broken."""
+    """Make the backends find the fake library, on the GPU; after the test check that it was not misused."""
     module = fake_tensorrt.Fake(on_gpu=True)
     library = _tensorrt.Library("tensorrt", module)
     monkeypatch.setattr(_tensorrt, "_load", lambda name: library)
@@ -31,7 +31,7 @@ def fake(monkeypatch):
 
 @pytest.fixture
 def pipe():
-    """pipe("Backend", key=…) -> an open pipe; the device is the default, a GPU."""
+    """pipe("Backend", key=…) opens a pipe on the default device, a GPU."""
     opened = []
 
     def make(backend: str, **config):

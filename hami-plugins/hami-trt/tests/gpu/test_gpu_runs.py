@@ -1,4 +1,4 @@
-"""What is around the library on a real GPU: memory, streams, devices. The library is the fake one of these tests."""
+"""Memory, streams and devices on a real GPU, with the fake library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDE = {
 
 
 @pytest.mark.parametrize("backend", ["TensorrtTensor", "SyncTensor[TensorrtTensor]", "StreamGuard[TensorrtTensor]"])
-def test_arrays_of_many_callers_become_results_on_the_gpu(pipe, engine, backend):
+def test_arrays_of_many_callers_give_results_on_the_gpu(pipe, engine, backend):
     doubled = pipe(backend, model=engine(**WIDE), instance_num=2, max=8)
     data = [np.full((1, COLUMNS), value, np.float32) for value in range(64)]
 
@@ -37,24 +37,24 @@ def test_arrays_of_many_callers_become_results_on_the_gpu(pipe, engine, backend)
 @pytest.mark.parametrize(
     "backend", ["TensorrtTensor", "SyncTensor[TensorrtTensor]", "With[StreamPool(2),TensorrtTensor]"]
 )
-def test_data_that_is_still_being_made_is_waited_for(pipe, engine, backend):
+def test_a_run_waits_for_data_that_is_still_being_computed(pipe, engine, backend):
     doubled = pipe(backend, model=engine(**WIDE))
     for value in range(1, 5):
         data = torch.zeros(1, COLUMNS, device="cuda")
-        torch.cuda._sleep(200_000_000)  # who does not wait reads the zeros
+        torch.cuda._sleep(200_000_000)  # a run that does not wait reads zeros
         data.fill_(value)
         assert doubled({"data": data})["result"].double().mean().item() == 2 * value
 
 
-def test_a_context_that_moves_to_another_stream_waits_for_itself(pipe, engine):
-    """The pool hands out its streams in turn, one instance runs on both."""
+def test_a_context_on_a_new_stream_waits_for_its_previous_batch(pipe, engine):
+    """The pool alternates its two streams, so the instance runs on both."""
     doubled = pipe("With[StreamPool(2),TensorrtTensor]", model=engine(**WIDE))
     data = [torch.full((1, COLUMNS), float(value), device="cuda") for value in range(50)]
     results = [doubled({"data": each})["result"] for each in data]
     assert [result.double().mean().item() for result in results] == [2.0 * value for value in range(50)]
 
 
-def test_a_tensor_on_the_cpu_is_refused_where_nothing_moves_it(pipe, engine):
+def test_a_tensor_on_the_cpu_is_rejected_without_gpu_tensor(pipe, engine):
     with pytest.raises(hami.DataTypeError) as raised:
         pipe(ALONE, model=engine())({"data": torch.zeros(1, 2)})
     assert message(raised) == (
@@ -62,35 +62,35 @@ def test_a_tensor_on_the_cpu_is_refused_where_nothing_moves_it(pipe, engine):
     )
 
 
-def test_input_that_is_not_aligned_is_copied(pipe, engine):
+def test_unaligned_input_is_copied(pipe, engine):
     many = torch.arange(8.0, device="cuda").reshape(4, 2)
     assert pipe(ALONE, model=engine())({"data": many[1:2]})["result"].tolist() == [[4, 6]]
 
 
-def test_out_of_memory_fails_that_batch_and_its_memory_is_returned(pipe, engine):
+def test_out_of_memory_fails_the_batch_and_frees_its_memory(pipe, engine):
     most = 1 << 20
     squared = engine(
         tensors={"x": tensor("INPUT"), "y": tensor("OUTPUT", shape=(-1, -1))},
         profiles=[{"x": [(1, 2), (1, 2), (most, 2)]}],
         program="squared",
     )
-    alive = pipe("SyncTensor[TensorrtTensor]", model=squared)
-    assert alive({"data": torch.zeros(1, 2)})["result"].tolist() == [[0]]
+    opened = pipe("SyncTensor[TensorrtTensor]", model=squared)
+    assert opened({"data": torch.zeros(1, 2)})["result"].tolist() == [[0]]
     gc.collect()
     before = torch.cuda.memory_allocated()
     errors = []
     for _ in range(3):
         with pytest.raises(MemoryError) as raised:
-            alive({"data": torch.zeros(most, 2), "request_size": most})
-        errors.append(raised.value)  # kept: an exception must not hold the memory of its batch
+            opened({"data": torch.zeros(most, 2), "request_size": most})
+        errors.append(raised.value)  # kept: an exception must not keep the memory of its batch
         assert message(raised).startswith("TensorrtInferTensor: out of memory on cuda:0: CUDA out of memory.")
         del raised
-    torch.cuda.empty_cache()  # torch counts what other streams used until it looks whether they are done
+    torch.cuda.empty_cache()  # torch counts memory of other streams until it checks them
     assert torch.cuda.memory_allocated() <= before + 1024
-    assert alive({"data": torch.zeros(1, 2)})["result"].tolist() == [[0]]
+    assert opened({"data": torch.zeros(1, 2)})["result"].tolist() == [[0]]
 
 
-def test_a_closed_pipe_has_returned_its_memory(pipe, engine, fake):
+def test_a_closed_pipe_frees_its_memory(pipe, engine, fake):
     model = engine(**WIDE)
     pipe("SyncTensor[TensorrtTensor]", model=model).close()
     gc.collect()

@@ -1,4 +1,4 @@
-"""The real library on a real GPU; where the library or a GPU that it runs on is missing, each test says so."""
+"""The real library on a real GPU; a test is skipped if the library, or a GPU that it runs on, is missing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 import torch
 from helpers import message
 
-from hami_trt._gpu import device_for, gpu_of
+from hami_trt._gpu import find_device, gpu_of
 from hami_trt._tensorrt import LIBRARIES, Library, find_library
 
 
 @pytest.fixture(params=list(LIBRARIES))
 def installed(request) -> Library:
-    """A library that is installed, whether it runs on this GPU or not."""
+    """A library that is installed. It does not have to run on this GPU."""
     try:
         return find_library(request.param, "this test")
     except hami.ConfigError as error:
@@ -25,9 +25,9 @@ def installed(request) -> Library:
 
 @pytest.fixture
 def library(installed) -> Library:
-    """A library that runs here."""
+    """A library that is installed and runs on this GPU."""
     try:
-        device_for(installed, "cuda", "this test")
+        find_device(installed, "cuda", "this test")
     except hami.ConfigError as error:
         pytest.skip(str(error))
     return installed
@@ -35,8 +35,8 @@ def library(installed) -> Library:
 
 @pytest.fixture
 def model(tmp_path) -> Path:
-    """relu(x @ w) of rows of 16, as ONNX; w doubles."""
-    onnx = pytest.importorskip("onnx", reason="onnx, which writes the models of these tests, is not installed")
+    """An ONNX model relu(x @ w) with 16 columns, where x @ w is 2 * x."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed; these tests write models with it")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     weights = onnx.numpy_helper.from_array((2 * torch.eye(16)).numpy(), "w")
     graph = helper.make_graph(
@@ -51,7 +51,7 @@ def model(tmp_path) -> Path:
     return path
 
 
-def test_a_gpu_that_the_library_does_not_run_on_is_told_in_one_sentence(pipe, installed):
+def test_a_gpu_that_the_library_does_not_support_is_an_error(pipe, installed):
     served, gpu = installed.compute_capabilities(), gpu_of(torch.device("cuda:0"))
     if not served or gpu.compute_capability in served:
         pytest.skip(f"{installed} runs on {gpu}")
@@ -64,13 +64,13 @@ def test_a_gpu_that_the_library_does_not_run_on_is_told_in_one_sentence(pipe, in
 
 
 def test_requests_run_together_and_each_gets_its_rows(pipe, library, model):
-    config = {"model": str(model), "library": library.name, "max": 4, "batching": "max"}
+    config = {"model": str(model), "library": library.name, "max": 4, "batching": "greedy"}
     doubled = pipe("SyncTensor[TensorrtTensor]", **config)
     requests = doubled([{"data": torch.full((1, 16), float(value))} for value in range(10)])
     assert [request["result"].tolist() for request in requests] == [[[2.0 * value] * 16] for value in range(10)]
 
 
-def test_two_instances_run_beside_each_other(pipe, library, model):
+def test_two_instances_run_concurrently(pipe, library, model):
     config = {"model": str(model), "library": library.name, "max": 4, "instance_num": 2}
     doubled = pipe("SyncTensor[TensorrtTensor]", **config)
     with ThreadPoolExecutor(16) as threads:
@@ -78,33 +78,33 @@ def test_two_instances_run_beside_each_other(pipe, library, model):
     assert [request["result"][0, 0].item() for request in results] == [2.0 * value for value in range(400)]
 
 
-def test_an_engine_that_was_kept_is_loaded_and_runs(pipe, library, model):
-    kept = model.with_suffix(".trt")
-    config = {"model": str(model), "library": library.name, "max": 4, "model::cache": str(kept)}
+def test_a_cached_engine_is_loaded_and_runs(pipe, library, model):
+    cached = model.with_suffix(".trt")
+    config = {"model": str(model), "library": library.name, "max": 4, "model::cache": str(cached)}
     pipe("SyncTensor[TensorrtTensor]", **config).close()
-    loaded = pipe("SyncTensor[TensorrtTensor]", model=str(kept), library=library.name)
+    loaded = pipe("SyncTensor[TensorrtTensor]", model=str(cached), library=library.name)
     assert loaded({"data": torch.ones(1, 16)})["result"].tolist() == [[2.0] * 16]
 
 
-def test_what_does_not_fit_the_profile_is_refused_with_both(pipe, library, model):
+def test_data_outside_the_profile_is_rejected(pipe, library, model):
     doubled = pipe("TensorrtTensor", model=str(model), library=library.name, max=4)
     with pytest.raises(hami.RequestError) as raised:
         doubled({"data": torch.zeros(1, 16, dtype=torch.float16)})
-    assert message(raised) == 'TensorrtInferTensor: input "x" takes float32 [1..4, 16], got float16 [1, 16]'
+    assert message(raised) == 'TensorrtInferTensor: input "x" expects float32 [1..4, 16], got float16 [1, 16]'
 
 
-def test_half_of_an_engine_is_refused(pipe, library, model):
-    kept = model.with_suffix(".trt")
-    pipe("TensorrtTensor", model=str(model), library=library.name, **{"model::cache": str(kept)}).close()
-    half = kept.with_name("half.trt")
-    half.write_bytes(kept.read_bytes()[: kept.stat().st_size // 2])
+def test_a_truncated_engine_is_rejected(pipe, library, model):
+    cached = model.with_suffix(".trt")
+    pipe("TensorrtTensor", model=str(model), library=library.name, **{"model::cache": str(cached)}).close()
+    truncated = cached.with_name("truncated.trt")
+    truncated.write_bytes(cached.read_bytes()[: cached.stat().st_size // 2])
     with pytest.raises(hami.ConfigError, match="LoadTensorrtEngine: "):
-        pipe("TensorrtTensor", model=str(half), library=library.name)
+        pipe("TensorrtTensor", model=str(truncated), library=library.name)
 
 
-def test_closed_pipes_have_returned_their_memory(pipe, library, model):
-    kept = str(model.with_suffix(".trt"))
-    config = {"model": str(model), "library": library.name, "max": 4, "model::cache": kept, "instance_num": 2}
+def test_closed_pipes_free_their_memory(pipe, library, model):
+    cached = str(model.with_suffix(".trt"))
+    config = {"model": str(model), "library": library.name, "max": 4, "model::cache": cached, "instance_num": 2}
     pipe("SyncTensor[TensorrtTensor]", **config).close()
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()

@@ -1,5 +1,5 @@
-// The table of element types, and the copy that converts.
-#include "elements.hpp"
+// The table of element types and the converting copy.
+#include "element_types.hpp"
 
 #include <cstring>
 #include <limits>
@@ -15,23 +15,23 @@ struct Bfloat16 {
   std::uint16_t bits;
 };
 
-float widened(Bfloat16 value) noexcept {
+float to_float(Bfloat16 value) noexcept {
   const std::uint32_t bits = static_cast<std::uint32_t>(value.bits) << 16;
-  float wide = 0;
-  std::memcpy(&wide, &bits, sizeof wide);
-  return wide;
+  float result = 0;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
 }
 
-float widened(Float16 value) noexcept {
+float to_float(Float16 value) noexcept {
   const std::uint32_t sign = (value.bits & 0x8000u) << 16;
   std::uint32_t exponent = (value.bits >> 10) & 0x1fu;
   std::uint32_t fraction = (value.bits & 0x3ffu) << 13;
   std::uint32_t bits = sign;
   if (exponent == 0x1f) {
-    bits |= 0x7f800000u | fraction;  // infinite, or no number
+    bits |= 0x7f800000u | fraction;  // infinity or NaN
   } else if (exponent != 0) {
     bits |= ((exponent + 112) << 23) | fraction;
-  } else if (fraction != 0) {  // too small for a leading one: it gets one, and an exponent to match
+  } else if (fraction != 0) {  // subnormal: normalize it, float32 has enough exponents
     exponent = 113;
     while ((fraction & 0x800000u) == 0) {
       fraction <<= 1;
@@ -39,14 +39,14 @@ float widened(Float16 value) noexcept {
     }
     bits |= (exponent << 23) | (fraction & 0x7fffffu);
   }
-  float wide = 0;
-  std::memcpy(&wide, &bits, sizeof wide);
-  return wide;
+  float result = 0;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
 }
 
-// Of an integer of 8 bits; each is a half, and none is one of the very small ones.
+// Converts an integer of at most 8 bits. These are exact in both half types, and none is subnormal.
 template <class Half>
-Half narrowed(float value) noexcept {
+Half small_integer_to_half(float value) noexcept {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof bits);
   if (std::is_same_v<Half, Bfloat16> || value == 0) return {static_cast<std::uint16_t>(bits >> 16)};
@@ -67,9 +67,9 @@ constexpr bool is_lossless() {
   } else if constexpr (is_half<From>) {
     return std::is_floating_point_v<To>;
   } else {
-    constexpr bool kinds = std::is_floating_point_v<To> ||
-                           (std::is_integral_v<From> && (std::is_signed_v<To> || std::is_unsigned_v<From>));
-    return kinds && std::numeric_limits<From>::digits <= std::numeric_limits<To>::digits;
+    constexpr bool compatible_kinds = std::is_floating_point_v<To> ||
+                                      (std::is_integral_v<From> && (std::is_signed_v<To> || std::is_unsigned_v<From>));
+    return compatible_kinds && std::numeric_limits<From>::digits <= std::numeric_limits<To>::digits;
   }
 }
 
@@ -78,14 +78,14 @@ To convert(From value) noexcept {
   if constexpr (std::is_same_v<From, To>)
     return value;
   else if constexpr (is_half<To> && std::is_integral_v<From>)
-    return narrowed<To>(static_cast<float>(value));
+    return small_integer_to_half<To>(static_cast<float>(value));
   else if constexpr (is_half<From>)
-    return static_cast<To>(widened(value));
+    return static_cast<To>(to_float(value));
   else
     return static_cast<To>(value);
 }
 
-// Memory of others need not lie as its elements like it.
+// The caller's memory may be unaligned.
 template <class T>
 T load(const unsigned char* at) noexcept {
   T value;
@@ -110,11 +110,10 @@ To* copy_axes(const unsigned char* from, To* to, const std::int64_t* shape, cons
   return to;
 }
 
-// Calls `use` with a value of the C++ type that stands for `dtype`; false if there is none.
+// Calls `use` with a value of the C++ type of `dtype`, if `dtype` is supported.
 template <class Use>
-bool with_type(DLDataType dtype, Use use) {
-  const Element* element = element_of(dtype);
-  if (!element) return false;
+void visit_type(DLDataType dtype, Use use) {
+  if (!find_element_type(dtype)) return;
   switch (dtype.code << 8 | dtype.bits) {
     case kDLBool << 8 | 8: use(bool()); break;
     case kDLInt << 8 | 8: use(std::int8_t()); break;
@@ -130,16 +129,15 @@ bool with_type(DLDataType dtype, Use use) {
     case kDLFloat << 8 | 64: use(double()); break;
     case kDLBfloat << 8 | 16: use(Bfloat16()); break;
   }
-  return true;
 }
 
-// Calls `use` with a value of each type if no value of the first is lost in the second; whether it is so.
+// Calls `use` with a value of each C++ type if the conversion is lossless. Returns whether it is.
 template <class Use>
-bool with_lossless(DLDataType from, DLDataType to, Use use) {
+bool visit_lossless(DLDataType from, DLDataType to, Use use) {
   bool lossless = false;
-  with_type(from, [&](auto source) {
+  visit_type(from, [&](auto source) {
     using From = decltype(source);
-    with_type(to, [&](auto target) {
+    visit_type(to, [&](auto target) {
       if constexpr (is_lossless<From, decltype(target)>()) {
         lossless = true;
         use(source, target);
@@ -151,8 +149,8 @@ bool with_lossless(DLDataType from, DLDataType to, Use use) {
 
 }  // namespace
 
-const std::vector<Element>& elements() {
-  static const std::vector<Element> all = {
+const std::vector<ElementType>& element_types() {
+  static const std::vector<ElementType> all = {
       {"bool", {kDLBool, 8, 1}, "boolean", "BOOL"},     {"int8", {kDLInt, 8, 1}, "i8", "I8"},
       {"int16", {kDLInt, 16, 1}, "i16", "I16"},         {"int32", {kDLInt, 32, 1}, "i32", "I32"},
       {"int64", {kDLInt, 64, 1}, "i64", "I64"},         {"uint8", {kDLUInt, 8, 1}, "u8", "U8"},
@@ -164,29 +162,29 @@ const std::vector<Element>& elements() {
   return all;
 }
 
-const Element* element_of(DLDataType dtype) noexcept {
-  for (const Element& element : elements())
-    if (same(element.dtype, dtype)) return &element;
+const ElementType* find_element_type(DLDataType dtype) noexcept {
+  for (const ElementType& type : element_types())
+    if (same_dtype(type.dtype, dtype)) return &type;
   return nullptr;
 }
 
-std::string dtype_name(DLDataType dtype) {
-  if (const Element* element = element_of(dtype)) return element->name;
+std::string show_dtype(DLDataType dtype) {
+  if (const ElementType* type = find_element_type(dtype)) return type->name;
   return (dtype.code == kDLComplex ? "complex" : "dtype ") + std::to_string(dtype.bits);
 }
 
-bool converts(DLDataType from, DLDataType to) {
-  return with_lossless(from, to, [](auto, auto) {});
+bool converts_losslessly(DLDataType from, DLDataType to) {
+  return visit_lossless(from, to, [](auto, auto) {});
 }
 
 void copy_elements(const hami::Tensor& from, DLDataType to, void* out) {
   const DLTensor& view = from.view();
   const auto* data = static_cast<const unsigned char*>(view.data) + view.byte_offset;
-  if (same(view.dtype, to) && from.is_contiguous()) {
+  if (same_dtype(view.dtype, to) && from.is_contiguous()) {
     if (from.nbytes() > 0) std::memcpy(out, data, from.nbytes());
     return;
   }
-  with_lossless(view.dtype, to, [&](auto source, auto target) {
+  visit_lossless(view.dtype, to, [&](auto source, auto target) {
     using From = decltype(source);
     using To = decltype(target);
     copy_axes<From>(data, static_cast<To*>(out), view.shape, view.strides, from.rank());

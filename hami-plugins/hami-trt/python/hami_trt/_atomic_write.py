@@ -1,4 +1,4 @@
-"""Writes files that are there whole or not at all."""
+"""Writes files atomically: a reader sees the old content or the new content, never a part of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, whatever happens meanwhile."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, then rename it to `path`."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:

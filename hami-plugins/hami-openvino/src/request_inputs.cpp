@@ -1,0 +1,124 @@
+// Reads and checks the inputs of a request.
+#include "request_inputs.hpp"
+
+#include <algorithm>
+
+#include "error.hpp"
+
+namespace hami_openvino {
+namespace {
+
+std::string show_keys(const std::vector<std::string>& keys) {
+  std::string text;
+  for (const std::string& key : keys) text += (text.empty() ? "\"" : ", \"") + key + "\"";
+  return "[" + text + "]";
+}
+
+std::string show_tensor(const hami::Tensor& tensor) {
+  return show_dtype(tensor.dtype()) + " " + show_shape(tensor.shape());
+}
+
+// What was given instead of several values.
+std::string show_single(const hami::Value& data) {
+  try {
+    return "one tensor, " + show_tensor(data.as_tensor());
+  } catch (const hami::Error&) {
+    return "a value that is neither";
+  }
+}
+
+// Returns the values in the order of the inputs: by name from a dict, in order from a list. A model with one input
+// takes the data itself.
+std::vector<hami::Value> values_of(const hami::Value& data, const Model& model) {
+  const std::vector<Port>& inputs = model.inputs();
+  if (data.kind() == HAMI_DICT) {
+    const auto entries = data.as_dict();
+    std::vector<std::optional<hami::Value>> by_input(inputs.size());
+    for (const auto& [key, value] : entries)
+      if (const std::optional<std::size_t> index = model.find_input(key)) by_input[*index] = value;
+    std::vector<hami::Value> values;
+    for (const std::optional<hami::Value>& value : by_input)
+      if (value) values.push_back(*value);
+    if (values.size() == inputs.size() && entries.size() == inputs.size()) return values;
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : entries) keys.push_back(key);
+    fail(HAMI_REQUEST,
+         "the model has the inputs " + show_names(inputs) + ", got a dict with the keys " + show_keys(keys));
+  }
+  if (data.kind() == HAMI_LIST) {
+    std::vector<hami::Value> values = data.as_list();
+    if (values.size() == inputs.size()) return values;
+    fail(HAMI_REQUEST,
+         "the model has the inputs " + show_names(inputs) + ", got a list of length " + std::to_string(values.size()));
+  }
+  if (inputs.size() == 1) return {data};
+  fail(HAMI_DATA_TYPE, "\"data\" must be a dict by input name, or a list in the order " + show_names(inputs) +
+                           ", got " + show_single(data));
+}
+
+hami::Tensor tensor_of(const hami::Value& value, const Port& input) {
+  const hami::Tensor tensor = [&] {
+    try {
+      return value.as_tensor();
+    } catch (const hami::Error& error) {
+      fail(HAMI_DATA_TYPE, "input \"" + input.name + "\", " + input.show() + ": " + error.what());
+    }
+  }();
+  const std::string expected = input.type->name;
+  if (!converts_losslessly(tensor.dtype(), input.type->dtype))
+    fail(HAMI_DATA_TYPE, "input \"" + input.name + "\" expects " + expected + ", got " + show_dtype(tensor.dtype()) +
+                             ", which cannot be converted without loss; call .astype(\"" + expected +
+                             "\") on the data to accept the loss");
+  return tensor;
+}
+
+// With a batch axis the size of axis 0 is not checked here: it counts for the whole batch.
+void check_shape(const hami::Tensor& tensor, const Shape& shape, const Port& input, bool batched) {
+  if (!input.has_rank) return;
+  bool matches = shape.size() == input.shape.size();
+  for (std::size_t axis = batched ? 1 : 0; matches && axis < shape.size(); ++axis)
+    matches = input.shape[axis] == kDynamic || input.shape[axis] == shape[axis];
+  if (!matches)
+    fail(HAMI_REQUEST, "input \"" + input.name + "\" expects " + input.show() + ", got " + show_tensor(tensor));
+}
+
+// Returns the rows that all inputs have, and checks them against `request_size`.
+std::int64_t count_rows(const RequestInputs& request, const std::vector<Port>& inputs) {
+  const std::vector<Shape>& shapes = request.shapes;
+  const std::int64_t rows = shapes[0][0];
+  if (std::any_of(shapes.begin(), shapes.end(), [&](const Shape& shape) { return shape[0] != rows; })) {
+    std::string shown;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      shown += (i == 0 ? "" : ", ") + inputs[i].name + " " + show_shape(shapes[i]);
+    fail(HAMI_REQUEST, "all inputs must have the same number of rows (axis 0), got " + shown);
+  }
+  const hami::Dict& item = request.item;
+  if (item.contains("request_size") && item.request_size() != static_cast<std::uint64_t>(rows))
+    fail(HAMI_REQUEST, "\"request_size\" must be the number of rows (axis 0) of the data, " + std::to_string(rows) +
+                           ", got " + std::to_string(item.request_size()));
+  return rows;
+}
+
+}  // namespace
+
+RequestInputs read_inputs(const hami::Dict& item, const Model& model) {
+  const std::vector<Port>& inputs = model.inputs();
+  const std::optional<hami::Value> data = item.find("data");
+  if (!data) fail(HAMI_REQUEST, "the request has no key \"data\"; its keys are " + show_keys(item.keys()));
+  RequestInputs request{item, {}, {}};
+  const std::vector<hami::Value> values = values_of(*data, model);
+  request.is_single_row = model.is_batched();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    request.tensors.push_back(tensor_of(values[i], inputs[i]));
+    request.shapes.push_back(request.tensors.back().shape());
+    request.is_single_row = request.is_single_row && request.shapes.back().size() + 1 == inputs[i].shape.size();
+  }
+  if (request.is_single_row)
+    for (Shape& shape : request.shapes) shape.insert(shape.begin(), 1);
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    check_shape(request.tensors[i], request.shapes[i], inputs[i], model.is_batched());
+  if (model.is_batched()) request.rows = count_rows(request, inputs);
+  return request;
+}
+
+}  // namespace hami_openvino

@@ -1,0 +1,36 @@
+"""The base class of the backends that open an engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import hami
+
+from hami_trt._gpu import find_device
+from hami_trt._tensorrt import Library, find_library
+
+if TYPE_CHECKING:
+    import torch
+
+
+class EngineLoader(hami.Backend):
+    """Base of the backends that put an engine into the options of their instance. Requests pass unchanged."""
+
+    thread = "concurrent"
+
+    library: Annotated[Literal["tensorrt", "tensorrt-rtx"] | None, "library to use; default: the installed one"] = None
+    device: Annotated[str, "cuda or cuda:N"] = "cuda"
+
+    def find_library_and_device(self) -> tuple[Library, torch.device]:
+        """Return the library and the device that the parameters name.
+
+        Raises:
+            hami.ConfigError: one of them is missing, or the library does not run on the device.
+        """
+        owner = type(self).__name__
+        library = find_library(self.library, owner)
+        return library, find_device(library, self.device, owner)
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = item["data"]
