@@ -13,7 +13,7 @@ from fake_cuda import DEVICE
 from helpers import message
 
 from hami_torch import _streams
-from hami_torch._handing_over import hand_over, run_on
+from hami_torch._stream_handoff import hand_off_results, run_on_stream
 from hami_torch._rows import Rows
 from hami_torch.stream_guard import StreamGuard
 from hami_torch.stream_pool import StreamPool
@@ -39,7 +39,7 @@ def test_every_form_gives_what_is_in_it(pipe, backend, instance_num):
 
 @pytest.mark.parametrize("backend", GUARDED)
 def test_a_request_that_fails_inside_fails_alone(pipe, backend):
-    guarded = pipe(backend, factory="helpers:Picks", max=4, batching="max")
+    guarded = pipe(backend, factory="helpers:TableLookup", max=4, batching="max")
     requests = [{"data": torch.tensor([row])} for row in (0, 3, 2)]
     with pytest.raises(hami.BatchError) as raised:
         guarded(requests)
@@ -101,7 +101,7 @@ def test_a_pool_lets_so_many_calls_run_at_once():
 def test_nobody_gets_a_stream_that_another_has_and_those_given_back_come_first(cuda):
     held = [_streams.lease(DEVICE) for _ in range(32)]
     assert len({stream.cuda_stream for stream in held}) == 32
-    _streams.give_back(held[7])
+    _streams.release(held[7])
     assert _streams.lease(DEVICE) is held[7]
     # All are lent: torch has no more, so this one is shared.
     assert _streams.lease(DEVICE).cuda_stream in {stream.cuda_stream for stream in held}
@@ -110,15 +110,15 @@ def test_nobody_gets_a_stream_that_another_has_and_those_given_back_come_first(c
 def test_a_stream_waits_for_tensors_from_outside_and_not_for_its_own(cuda, held):
     stream = _streams.lease(DEVICE)
     tensor = cuda.tensor()
-    _streams.arrive([tensor], DEVICE)
+    _streams.wait_for_inputs([tensor], DEVICE)
     assert cuda.log == []  # on the default stream everything is in order
     with torch.cuda.stream(stream):
-        _streams.arrive([tensor], DEVICE)
+        _streams.wait_for_inputs([tensor], DEVICE)
         assert cuda.log == ["1 waits for 0"]
         held.clear()
-        _streams.arrive([cuda.made(stream)], DEVICE)
+        _streams.wait_for_inputs([cuda.made(stream)], DEVICE)
         cuda.default.idle = True
-        _streams.arrive([tensor], DEVICE)  # whatever was done on it is done
+        _streams.wait_for_inputs([tensor], DEVICE)  # whatever was done on it is done
     assert cuda.log == ["1 waits for 0"]
 
 
@@ -126,19 +126,19 @@ def test_a_stream_waits_for_tensors_from_outside_and_not_for_its_own(cuda, held)
 def held(cuda):
     """What arrives on this thread is held, as in a guard."""
     tensors = []
-    before = _streams.hold(tensors)
+    before = _streams.swap_held_inputs(tensors)
     yield tensors
-    _streams.hold(before)
+    _streams.swap_held_inputs(before)
 
 
 def test_what_arrives_in_a_guard_is_held_until_it_hands_over(cuda, held):
     stream = _streams.lease(DEVICE)
     data = {"first": [cuda.tensor()], "second": cuda.tensor()}
     with torch.cuda.stream(stream):
-        _streams.arrive([data, data], DEVICE)
+        _streams.wait_for_inputs([data, data], DEVICE)
         assert cuda.log == ["1 waits for 0"]
         assert held == [[data, data]]
-        hand_over([], stream, cuda.default, None)
+        hand_off_results([], stream, cuda.default, None)
     assert cuda.log == ["1 waits for 0", "0 waits for 1"]
     assert held == []
 
@@ -146,9 +146,9 @@ def test_what_arrives_in_a_guard_is_held_until_it_hands_over(cuda, held):
 def test_what_a_failed_batch_left_behind_is_recorded_and_not_held_for_ever(cuda, held):
     with torch.cuda.stream(_streams.lease(DEVICE)):
         for _ in range(2):
-            _streams.arrive([cuda.tensor(), cuda.tensor()], DEVICE)
+            _streams.wait_for_inputs([cuda.tensor(), cuda.tensor()], DEVICE)
         later = cuda.tensor()
-        _streams.arrive([later], DEVICE)
+        _streams.wait_for_inputs([later], DEVICE)
     assert cuda.log == ["1 waits for 0"] * 3 + ["memory kept for 1"] * 4
     assert held == [[later]]
 
@@ -168,7 +168,7 @@ def test_without_a_guard_work_is_on_the_default_stream_and_in_order_with_the_cal
     monkeypatch.setattr(helpers.Double, "forward", lambda self, x: seen.append(cuda.current.cuda_stream) or x * 2)
     with torch.cuda.stream(torch.cuda.Stream(DEVICE)):
         pipe("TorchModel", factory="helpers:Double")({"data": torch.ones(1, 1)})
-        run_on(_streams.lease(DEVICE), [{"data": cuda.tensor()}], Makes(cuda))
+        run_on_stream(_streams.lease(DEVICE), [{"data": cuda.tensor()}], Makes(cuda))
         assert cuda.current.cuda_stream == 1
     assert seen == [0]
     inside = ["2 waits for 0", "memory kept for 0", "0 waits for 2"]
@@ -179,7 +179,7 @@ def test_a_box_on_the_gpu_is_waited_for(pipe, cuda_everywhere, held):
     cuda = cuda_everywhere
     stream = _streams.lease(DEVICE)
     picture = torch.zeros(1, 3, 4, 4).as_subclass(type(cuda.tensor()))
-    _streams.made(picture, stream.cuda_stream)
+    _streams.mark_stream(picture, stream.cuda_stream)
     box = torch.tensor([0.0, 0.0, 2.0, 2.0]).as_subclass(type(picture))
     with torch.cuda.stream(stream):
         pipe("CropTensor")({"data": picture, "box": box})
@@ -214,10 +214,10 @@ def test_every_backend_waits_for_what_was_made_outside_its_guard(pipe, cuda_ever
     with torch.cuda.stream(_streams.lease(DEVICE)):
         node({"data": {"alone": tensor, "list": [tensor], "dict": {"x": tensor}}[form]})
     assert cuda.log == ["1 waits for 0"]
-    assert any(each is tensor for each in _streams.tensors_in(held))
+    assert any(each is tensor for each in _streams.cuda_tensors_in(held))
 
 
-HANDED = [(_streams.spin, "the CPU waits for 1"), (_streams.sleep, "the CPU waits for 1"), (None, "0 waits for 1")]
+HANDED = [(_streams.wait_spinning, "the CPU waits for 1"), (_streams.wait_sleeping, "the CPU waits for 1"), (None, "0 waits for 1")]
 
 
 class Makes:
@@ -233,31 +233,31 @@ class Makes:
 def test_what_leaves_a_guard_is_in_order_outside(cuda, held, wait, handed):
     stream = _streams.lease(DEVICE)
     batch = [{"data": cuda.tensor()}]
-    run_on(stream, batch, Makes(cuda), wait)
+    run_on_stream(stream, batch, Makes(cuda), wait)
     assert cuda.log == ["1 waits for 0", "memory kept for 0", handed]
     # It may have been worked on outside: coming back, it is a stranger again.
     cuda.log.clear()
     with torch.cuda.stream(stream):
-        _streams.arrive(batch[0]["result"], DEVICE)
+        _streams.wait_for_inputs(batch[0]["result"], DEVICE)
     assert cuda.log == ["1 waits for 0"]
 
 
 def test_what_a_backend_leaves_behind_that_fails_in_a_guard_is_recorded(cuda):
     class Fails:
         def forward(self, batch):
-            _streams.arrive([cuda.tensor()], DEVICE)
+            _streams.wait_for_inputs([cuda.tensor()], DEVICE)
             raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        run_on(_streams.lease(DEVICE), [{"data": cuda.tensor()}], Fails())
+        run_on_stream(_streams.lease(DEVICE), [{"data": cuda.tensor()}], Fails())
     assert cuda.log == ["1 waits for 0", "1 waits for 0", "memory kept for 1", "memory kept for 1"]
-    assert _streams.hold(None) is None
+    assert _streams.swap_held_inputs(None) is None
 
 
 def test_a_note_that_another_instance_has_taken_away_is_no_error(cuda):
     tensor = cuda.made(_streams.lease(DEVICE))
-    _streams.forget(tensor)
-    _streams.forget(tensor)
+    _streams.clear_stream_mark(tensor)
+    _streams.clear_stream_mark(tensor)
 
 
 def test_what_came_in_is_handed_back_where_nothing_is_left_on_the_gpu(cuda):
@@ -266,7 +266,7 @@ def test_what_came_in_is_handed_back_where_nothing_is_left_on_the_gpu(cuda):
             for item in batch:
                 item["result"] = len(batch)
 
-    run_on(_streams.lease(DEVICE), [{"data": cuda.tensor()}], Counts())
+    run_on_stream(_streams.lease(DEVICE), [{"data": cuda.tensor()}], Counts())
     assert cuda.log == ["1 waits for 0", "0 waits for 1"]
 
 
@@ -291,7 +291,7 @@ def test_rows_of_one_tensor_come_and_leave_as_one(cuda, wait, handed, looked):
         def forward(self, batch):
             hami.scatter(batch, Rows(cuda.tensor().expand(3), [1, 1, 1], 0), key="data")
             hami.scattered(batch).whole.log = cuda.log
-            run_on(stream, batch, Doubles(), wait)
+            run_on_stream(stream, batch, Doubles(), wait)
             apart.append(bool(seen[0]._views))
 
     with hami.pipe({"backend": "GuardsRows", "max": 3}) as guarded:
@@ -304,7 +304,7 @@ def test_rows_of_one_tensor_come_and_leave_as_one(cuda, wait, handed, looked):
     ]
     assert seen[0].made_on == 0
     assert apart == [looked or wait is not None]  # while the work goes on, not while callers wait
-    assert not any(hasattr(view, _streams._MADE_ON) for view in seen[0])
+    assert not any(hasattr(view, _streams._STREAM_MARK) for view in seen[0])
 
 
 def test_inside_another_guard_the_outer_stream_is_waited_for(cuda, held):
@@ -312,7 +312,7 @@ def test_inside_another_guard_the_outer_stream_is_waited_for(cuda, held):
     outer.idle = False
     with torch.cuda.stream(outer):
         batch = [{"data": cuda.made(outer)}]
-        run_on(inner, batch, Makes(cuda))
+        run_on_stream(inner, batch, Makes(cuda))
     assert cuda.log == ["2 waits for 1", "memory kept for 1", "1 waits for 2"]
 
 
@@ -332,15 +332,15 @@ def test_a_bare_guard_makes_its_stream_the_current_one_until_it_is_closed(on_cud
     bare.children = []
     bare.init({})
     assert on_cuda.current.cuda_stream == 1
-    assert _streams._this.held == []
+    assert _streams._thread.held_inputs == []
     batch = [{"data": on_cuda.made(on_cuda.current)}]
     bare.forward(batch)
     assert batch[0]["result"] is batch[0]["data"]
     assert on_cuda.log == ["memory kept for 0", handed]
     bare.close()
-    assert _streams._this.held is None
+    assert _streams._thread.held_inputs is None
     assert on_cuda.current is on_cuda.default
-    assert not _streams._lent[DEVICE]
+    assert not _streams._leased[DEVICE]
 
 
 @pytest.mark.parametrize("guard", [SyncTensor, StreamGuard])
@@ -351,10 +351,10 @@ def test_a_guard_around_a_backend_leaves_the_threads_stream_alone(on_cuda, guard
     assert on_cuda.current is on_cuda.default
     batch = [{"data": 0}]
     around.forward(batch)
-    assert not hasattr(batch[0]["result"][0], _streams._MADE_ON)
+    assert not hasattr(batch[0]["result"][0], _streams._STREAM_MARK)
     assert on_cuda.current is on_cuda.default
     around.close()
-    assert not _streams._lent[DEVICE]
+    assert not _streams._leased[DEVICE]
 
 
 def test_a_pool_runs_each_call_on_one_of_its_streams(on_cuda):
@@ -366,4 +366,4 @@ def test_a_pool_runs_each_call_on_one_of_its_streams(on_cuda):
     waits = [line for line in on_cuda.log if "waits" in line]
     assert waits == ["0 waits for 1", "0 waits for 2", "0 waits for 1"]
     pool.close()
-    assert not _streams._lent[DEVICE]
+    assert not _streams._leased[DEVICE]

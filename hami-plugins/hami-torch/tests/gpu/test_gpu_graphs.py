@@ -50,7 +50,7 @@ def test_pipes_with_graphs_come_and_go_beside_one_that_serves(pipe, end):
 
 def test_a_model_that_keeps_tensors_for_each_shape_is_right_at_every_shape(pipe):
     """A detector's anchors: the module replaces them with every shape, and the graphs go on reading their own."""
-    captured = pipe("S[TorchModel,SyncTensor]", factory="helpers:Anchored", **SHAPE, graphs=[2, 4], batching="max")
+    captured = pipe("S[TorchModel,SyncTensor]", factory="helpers:CachesAnchors", **SHAPE, graphs=[2, 4], batching="max")
     for shape in [(16, 16), (20, 24), (16, 16), (8, 8), (16, 16)]:
         for rows in (1, 2, 3, 4):
             data = [grid(*shape) for _ in range(rows)]
@@ -83,7 +83,7 @@ def test_a_model_that_writes_to_its_input_leaves_the_callers_as_it_was(pipe):
     ],
 )
 def test_a_caller_may_work_on_a_stream_of_his_own(pipe, slow_work, backend, tells, graphs):
-    model = pipe(backend, factory="helpers:Anchored", **SHAPE, graphs=graphs)
+    model = pipe(backend, factory="helpers:CachesAnchors", **SHAPE, graphs=graphs)
     ramp = torch.arange(16.0, device="cuda")
     torch.cuda.synchronize()
     default, side = torch.cuda.default_stream(), torch.cuda.Stream()

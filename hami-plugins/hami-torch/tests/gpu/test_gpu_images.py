@@ -45,7 +45,7 @@ def decoded(monkeypatch):
 
     def counting(self, files, color):
         groups = decode(self, files, color)
-        calls.append(sum(len(group.members) for group in groups))
+        calls.append(sum(len(group.indexes) for group in groups))
         return groups
 
     monkeypatch.setattr(Decoder, "decode", counting)
@@ -68,7 +68,7 @@ def test_every_kind_of_jpeg_gives_what_the_cpu_gives(pipe, encode, big, decoded,
     """Twice in one batch, so that what is decoded alone follows what is decoded together, and again."""
     if not engines:  # as on a GPU that has none
         monkeypatch.setattr(_nvjpeg_library, "BACKEND_HARDWARE", _nvjpeg_library.BACKEND_DEFAULT)
-        monkeypatch.setattr(_nvjpeg, "_decoders", {})
+        monkeypatch.setattr(_nvjpeg, "_pools", {})
     kinds = [
         encode("JPEG", pixels=big),
         *(encode("JPEG", pixels=big, subsampling=subsampling) for subsampling in (0, 1, 2)),

@@ -73,7 +73,7 @@ def test_graphs_of_several_instances_run_beside_each_other(pipe, tmp_path):
 
 def test_a_model_that_cannot_be_captured_says_so(pipe):
     with pytest.raises(hami.ConfigError) as raised:
-        pipe("TorchModel", factory="helpers:Positives", graphs=[2], row_shape=[4])
+        pipe("TorchModel", factory="helpers:PositiveElements", graphs=[2], row_shape=[4])
     assert message(raised).startswith("TorchModel: the model cannot be captured as a CUDA graph of 2 rows: ")
     # torch itself goes on: random numbers, and memory that several streams used.
     assert torch.rand(3, device="cuda").shape == (3,)
