@@ -25,7 +25,7 @@ class nvjpegImage(ctypes.Structure):
 
 
 class FakeNvjpeg:
-    """The functions of libnvjpeg that hami-torch uses. `batches` has the size of each batch, `alone` counts single files."""
+    """The functions of libnvjpeg in use. `batches` has the size of each batch, `alone` counts files decoded alone."""
 
     version = "13.0.0"
     path = "libnvjpeg.so.13"

@@ -102,7 +102,7 @@ class AddsInPlaceBelow20(AddsInPlace):
 
 
 class CachesAnchors(torch.nn.Module):
-    """Adds its column index to each element; caches the indexes for the last shape, as detectors cache their anchors."""
+    """Adds its column index to each element; caches the indexes for the last shape, as detectors cache anchors."""
 
     anchors: torch.Tensor | None = None
 

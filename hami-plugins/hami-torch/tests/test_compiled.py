@@ -74,7 +74,9 @@ def test_init_compiles_for_any_number_of_rows(pipe, factory):
     assert len(compiled) == 2  # for one row, and for any number
 
 
-@pytest.mark.parametrize(("make", "is_wrapped"), [(compiled_module, True), (compiled_in_place, True), (compiled_part, True), (Scaled, False)])
+@pytest.mark.parametrize(
+    ("make", "is_wrapped"), [(compiled_module, True), (compiled_in_place, True), (compiled_part, True), (Scaled, False)]
+)
 def test_only_compiled_modules_are_wrapped(make, is_wrapped):
     assert isinstance(Program(make()).run, CompiledModule) is is_wrapped
 

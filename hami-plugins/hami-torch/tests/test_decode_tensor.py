@@ -56,8 +56,8 @@ def test_images_of_32_bits_are_rejected(run, encode, dtype, mode):
     with pytest.raises(hami.RequestError) as raised:
         run("DecodeTensor", data=encode("TIFF", pixels=np.ones((2, 3), dtype)))
     assert message(raised) == (
-        f"DecodeTensor takes images of 8 or 16 bits per channel, got a TIFF file of 32 bits (Pillow mode {mode}), whose "
-        "value range is unknown; convert it to 8 or 16 bits"
+        f"DecodeTensor takes images of 8 or 16 bits per channel, got a TIFF file of 32 bits (Pillow mode {mode}), "
+        "whose value range is unknown; convert it to 8 or 16 bits"
     )
 
 

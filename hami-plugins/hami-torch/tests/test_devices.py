@@ -43,8 +43,8 @@ def test_the_error_of_a_gpu_only_class_does_not_suggest_the_cpu(machine):
     with pytest.raises(hami.ConfigError) as raised:
         device_of("cuda", "Engine", ("cuda",))
     assert message(raised) == (
-        f'Engine: device "cuda" is not available: torch {torch.__version__} finds no CUDA device; check that a recent CUDA '
-        "driver is installed and that CUDA_VISIBLE_DEVICES does not hide the GPU"
+        f'Engine: device "cuda" is not available: torch {torch.__version__} finds no CUDA device; check that a recent '
+        "CUDA driver is installed and that CUDA_VISIBLE_DEVICES does not hide the GPU"
     )
     with pytest.raises(hami.ConfigError, match='Engine: "device" must be cuda or cuda:N, got "cpu"'):
         device_of("cpu", "Engine", ("cuda",))
@@ -58,8 +58,8 @@ def test_without_a_gpu_no_backend_falls_back_to_the_cpu(machine, backend):
         hami.pipe(text)
     name = text.removeprefix("hami-torch::").removeprefix("With[").partition("[")[0].partition("(")[0]
     assert message(raised) == (
-        f'{name}: device "cuda" is not available: torch {torch.__version__} finds no CUDA device; check that a recent CUDA '
-        'driver is installed and that CUDA_VISIBLE_DEVICES does not hide the GPU, or set device = "cpu"'
+        f'{name}: device "cuda" is not available: torch {torch.__version__} finds no CUDA device; check that a recent '
+        'CUDA driver is installed and that CUDA_VISIBLE_DEVICES does not hide the GPU, or set device = "cpu"'
     )
 
 

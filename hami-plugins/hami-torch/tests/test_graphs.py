@@ -59,7 +59,9 @@ def test_rows_of_one_tensor_are_not_concatenated_again(graphs, monkeypatch):
     whole = row(1, 2, 3).double()
     cat = torch.cat
     concatenations = []
-    monkeypatch.setattr(torch, "cat", lambda parts, **options: concatenations.append(len(parts)) or cat(parts, **options))
+    monkeypatch.setattr(
+        torch, "cat", lambda parts, **options: concatenations.append(len(parts)) or cat(parts, **options)
+    )
     graphs.run(list(whole.split([1, 2])), 3)
     assert concatenations == []
     graphs.run([row(4).double(), row(5).double()], 2)
@@ -125,7 +127,9 @@ def test_tensors_that_a_graph_reads_live_as_long_as_the_graph(cuda):
     assert all(tensor() is not None for tensor in read.values())
     made.close()
     gc.collect()
-    assert [size for size, tensor in read.items() if tensor() is not None] == [2]  # the module itself still holds this one
+    assert [size for size, tensor in read.items() if tensor() is not None] == [
+        2
+    ]  # the module itself still holds this one
 
 
 def test_a_replay_on_another_stream_waits_for_the_previous_stream(graphs, cuda):
@@ -185,8 +189,8 @@ def test_a_model_that_synchronizes_during_its_capture_is_rejected(cuda, monkeypa
     with pytest.raises(hami.ConfigError) as raised:
         Graphs(model, [2], torch.zeros(2, 2), "TorchModel")
     assert message(raised) == (
-        "TorchModel: the model cannot be captured as a CUDA graph of 2 rows: while a model is captured as a CUDA graph, "
-        'it must not open or close a pipe or run out of memory; remove "graphs" to run it without CUDA graphs'
+        "TorchModel: the model cannot be captured as a CUDA graph of 2 rows: while a model is captured as a CUDA "
+        'graph, it must not open or close a pipe or run out of memory; remove "graphs" to run it without CUDA graphs'
     )
     assert not _device.capture_lock.locked()
     model(None)  # allowed at any other time
@@ -209,8 +213,8 @@ def test_graphs_are_rejected_with_an_allocator_that_would_abort_the_process(cuda
     with pytest.raises(hami.ConfigError) as raised:
         Graphs(lambda x: x, [2], torch.zeros(2, 2), "TorchModel")
     assert message(raised) == (
-        'TorchModel: "graphs" needs torch\'s native allocator, but this process uses cudaMallocAsync; remove the backend '
-        'from PYTORCH_CUDA_ALLOC_CONF, or remove "graphs"'
+        'TorchModel: "graphs" needs torch\'s native allocator, but this process uses cudaMallocAsync; remove the '
+        'backend from PYTORCH_CUDA_ALLOC_CONF, or remove "graphs"'
     )
 
 

@@ -167,4 +167,6 @@ def test_invalid_mean_and_std_are_rejected(pipe, params, text):
 def test_images_with_another_number_of_channels_are_rejected(run, chw):
     with pytest.raises(hami.RequestError) as raised:
         run("hami-torch::NormalizeTensor", {"mean": [1, 2]}, data=chw)
-    assert message(raised) == ('NormalizeTensor: "mean" and "std" are for 2 channels, got a tensor of shape [3, 30, 40]')
+    assert message(raised) == (
+        'NormalizeTensor: "mean" and "std" are for 2 channels, got a tensor of shape [3, 30, 40]'
+    )

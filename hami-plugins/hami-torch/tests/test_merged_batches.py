@@ -1,4 +1,4 @@
-"""The results of a batch are rows of one tensor, which the next backend takes whole; results are the same as without."""
+"""The results of a batch are rows of one tensor, which the next backend takes whole without changing results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Between(hami.Backend):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """For each call of the model: the number of rows, and whether its input is the output of an earlier call, not a copy."""
+    """For each call of the model: the number of rows, and whether its input is an earlier output, not a copy."""
     seen = []
     forward = helpers.Double.forward
 
@@ -54,7 +54,9 @@ def test_a_chain_gives_the_same_results_in_a_batch_as_alone(pipe, encode, pictur
 def test_a_batch_stays_one_tensor_between_the_backends_of_a_chain(pipe, encode, picture, monkeypatch):
     reads = []
     getitem = Rows.__getitem__
-    monkeypatch.setattr(Rows, "__getitem__", lambda self, index: reads.append(self.tensor.shape) or getitem(self, index))
+    monkeypatch.setattr(
+        Rows, "__getitem__", lambda self, index: reads.append(self.tensor.shape) or getitem(self, index)
+    )
     pipe(f"S[{CHAIN},SyncTensor,CpuTensor]", **PARAMS, **TOGETHER)([{"data": encode("PNG")} for _ in range(4)])
     assert reads == [torch.Size([4, 3, 7, 9])] * 4
 
@@ -94,7 +96,9 @@ def test_changes_that_a_backend_between_makes_to_a_row_are_kept(pipe, monkeypatc
 
 def test_only_the_row_that_fails_the_batch_fails(pipe):
     requests = [{"data": torch.tensor([[row]])} for row in (0, 3, 2)]
-    steps = 'S[hami-torch::ContiguousTensor,TorchModel(factory="helpers:Clone"),TorchModel(factory="helpers:TableLookup")]'
+    steps = (
+        'S[hami-torch::ContiguousTensor,TorchModel(factory="helpers:Clone"),TorchModel(factory="helpers:TableLookup")]'
+    )
     with pytest.raises(hami.BatchError) as raised:
         pipe(steps, **TOGETHER)(requests)
     ((index, error),) = raised.value.errors

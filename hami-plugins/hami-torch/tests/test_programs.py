@@ -175,7 +175,8 @@ NEEDS = 'TorchModel needs either "model" (a .pt2 or TorchScript file) or "factor
         ({"model": "m.pt2", "factory": "helpers:Double"}, f"{NEEDS}; both are set"),
         (
             {"model": "m.pt2", "weights": "w.pt"},
-            'TorchModel: "weights" and "arguments" can only be used with "factory"; the file "model" contains its weights',
+            'TorchModel: "weights" and "arguments" can only be used with "factory"; the file "model" contains its '
+            "weights",
         ),
         ({"factory": "helpers"}, 'TorchModel: "factory" must have the form package.module:name, got "helpers"'),
         (
@@ -183,7 +184,10 @@ NEEDS = 'TorchModel needs either "model" (a .pt2 or TorchScript file) or "factor
             'TorchModel: factory "helpers:Nothing" failed: AttributeError: '
             "module 'helpers' has no attribute 'Nothing'",
         ),
-        ({"factory": "helpers:returns_text"}, 'TorchModel: factory "helpers:returns_text" must return a torch.nn.Module, got str'),
+        (
+            {"factory": "helpers:returns_text"},
+            'TorchModel: factory "helpers:returns_text" must return a torch.nn.Module, got str',
+        ),
         (
             {"factory": "helpers:Double", "arguments": ["bias"]},
             'TorchModel: each entry of "arguments" must have the form key=value, got "bias"',

@@ -143,8 +143,16 @@ def test_stack_adds_the_batch_axis_and_removes_it(pipe):
             {"data": torch.arange(2.0), "request_size": 2},
             "SplitTensor(stack=true) takes requests of one item; request_size is 2",
         ),
-        ("GpuTensor", {"data": "text"}, "GpuTensor takes a torch tensor or an object with DLPack, for example a NumPy array; got str"),
-        ("CpuTensor", {"data": None}, "CpuTensor takes a torch tensor or an object with DLPack, for example a NumPy array; got NoneType"),
+        (
+            "GpuTensor",
+            {"data": "text"},
+            "GpuTensor takes a torch tensor or an object with DLPack, for example a NumPy array; got str",
+        ),
+        (
+            "CpuTensor",
+            {"data": None},
+            "CpuTensor takes a torch tensor or an object with DLPack, for example a NumPy array; got NoneType",
+        ),
     ],
 )
 def test_data_that_does_not_fit_is_rejected(backend, request_keys, text):

@@ -129,15 +129,16 @@ def ask(adds, values):
 
 
 @pytest.mark.parametrize(
-    ("values", "reason"), [([1.0, 13.0, 5.0], "13 is wrong"), ([7.0, 1.0], "an output does not have one row for each input row")]
+    ("values", "reason"),
+    [([1.0, 13.0, 5.0], "13 is wrong"), ([7.0, 1.0], "an output does not have one row for each input row")],
 )
 def test_a_failed_batch_whose_input_was_modified_is_not_retried(pipe, values, reason):
     adds = model(pipe, "AddsInPlaceBelow20", max=4, batching="max")
     assert ask(adds, [20.0]) == ([42], [20])
     errors, _ = ask(adds, values)
     assert [str(error).splitlines()[0] for error in errors] == [
-        f"TorchModel: the model failed on a batch ({reason}), and its requests cannot be retried: the model modified its "
-        "input for the first time. From now on it gets copies; change forward to work on a copy"
+        f"TorchModel: the model failed on a batch ({reason}), and its requests cannot be retried: the model modified "
+        "its input for the first time. From now on it gets copies; change forward to work on a copy"
     ] * len(values)
     check_copies(adds)
 
@@ -194,7 +195,12 @@ def test_requests_run_alone_if_an_output_is_not_per_row(pipe):
             'TorchModel: "x" is float32 [], but request_size is 1; axis 0 must have request_size rows',
         ),
         ([], {}, hami.RequestError, 'TorchModel: "data" is empty; it must be a tensor, or a list or dict of tensors'),
-        ("text", {}, hami.DataTypeError, "TorchModel takes a torch tensor or an object with DLPack, for example a NumPy array; got str"),
+        (
+            "text",
+            {},
+            hami.DataTypeError,
+            "TorchModel takes a torch tensor or an object with DLPack, for example a NumPy array; got str",
+        ),
     ],
 )
 def test_data_that_is_not_a_batch_is_rejected(pipe, data, keys, kind, text):
@@ -314,7 +320,10 @@ def test_row_shape_runs_the_model_when_the_pipe_is_built(pipe):
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ({"graphs": [1, 2], "row_shape": [2]}, 'TorchModel: "graphs" needs a CUDA device; remove "graphs" to run on the CPU'),
+        (
+            {"graphs": [1, 2], "row_shape": [2]},
+            'TorchModel: "graphs" needs a CUDA device; remove "graphs" to run on the CPU',
+        ),
         ({"row_shape": ["x"]}, "TorchModel: \"row_shape\" must be a list of integers of at least 1, got ['x']"),
         ({"graphs": [0]}, 'TorchModel: "graphs" must be a list of integers of at least 1, got [0]'),
         ({"row_shape": [2], "row_dtype": "int"}, None),
@@ -343,7 +352,10 @@ def test_row_shape_runs_the_model_when_the_pipe_is_built(pipe):
             'TorchModel: "input_mean" and "input_std" must have one number per channel, or one for all; '
             "got [1, 2] and [1, 2, 3]",
         ),
-        ({"row_shape": [2], "row_dtype": "int33"}, 'TorchModel: "row_dtype" must be a dtype of torch, for example float32 or int64; got "int33"'),
+        (
+            {"row_shape": [2], "row_dtype": "int33"},
+            'TorchModel: "row_dtype" must be a dtype of torch, for example float32 or int64; got "int33"',
+        ),
     ],
 )
 def test_invalid_parameters_are_rejected(pipe, config, text):

@@ -81,7 +81,9 @@ def test_a_file_without_weights_is_rejected(pipe, tmp_path, kind, content):
     weights.write_bytes(content)
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", factory="helpers:Scaled", weights=str(weights))
-    assert message(raised).startswith(f'TorchModel: the weights "{weights}" do not fit the module that "helpers:Scaled" makes: ')
+    assert message(raised).startswith(
+        f'TorchModel: the weights "{weights}" do not fit the module that "helpers:Scaled" makes: '
+    )
 
 
 def test_without_safetensors_the_error_names_the_package(pipe, tmp_path, monkeypatch):
@@ -106,5 +108,7 @@ def test_loading_weights_never_runs_code(pipe, tmp_path, capsys):
     torch.save({"weight": RunsCode()}, weights)
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", factory="helpers:Scaled", weights=str(weights))
-    assert message(raised).startswith(f'TorchModel: the weights "{weights}" do not fit the module that "helpers:Scaled" makes: ')
+    assert message(raised).startswith(
+        f'TorchModel: the weights "{weights}" do not fit the module that "helpers:Scaled" makes: '
+    )
     assert capsys.readouterr().out == ""

@@ -245,7 +245,7 @@ def structure_of(value: Any) -> Structure:
 
 
 def map_tensors(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Apply a function to a value or to each part of a list or dict; the structure stays, but a tuple becomes a list."""
+    """Apply a function to a value or to each part of a list or dict; keep the structure, with lists for tuples."""
     if isinstance(value, torch.Tensor):
         return function(value)
     if isinstance(value, Mapping):
