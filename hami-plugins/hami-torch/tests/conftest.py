@@ -46,25 +46,25 @@ def run(pipe):
 
 
 @pytest.fixture
-def picture() -> np.ndarray:
+def image() -> np.ndarray:
     """An RGB image H x W x C, 40 wide and 30 high, smooth enough to survive JPEG."""
     rows, columns = np.mgrid[0:30, 0:40]
     return np.dstack([rows * 8, columns * 6, 255 - rows * 4]).astype(np.uint8)
 
 
 @pytest.fixture
-def chw(picture) -> torch.Tensor:
-    """The image of the fixture `picture` as a tensor C x H x W."""
-    return torch.from_numpy(np.ascontiguousarray(picture.transpose(2, 0, 1)))
+def chw(image) -> torch.Tensor:
+    """The image of the fixture `image` as a tensor C x H x W."""
+    return torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
 
 
 @pytest.fixture
-def encode(picture):
+def encode(image):
     """encode("JPEG", quality=…) -> the file's bytes."""
 
     def encode(format: str, **options) -> bytes:
         file = io.BytesIO()
-        Image.fromarray(options.pop("pixels", picture)).save(file, format, **options)
+        Image.fromarray(options.pop("pixels", image)).save(file, format, **options)
         return file.getvalue()
 
     return encode

@@ -86,7 +86,7 @@ def cuda(monkeypatch):
             self.streams = 0
             self.capturing: FakeGraph | None = None
             self.captured = 0
-            self.ended: list[tuple[object, ...]] = []  # failed captures that torch's allocator was told to end
+            self.ended: list[tuple[object, ...]] = []  # arguments of calls that end failed captures
 
         def stream(self, device) -> FakeStream:
             self.streams = self.streams % 32 + 1

@@ -97,10 +97,10 @@ class FakeNvjpeg:
             self.out_of_memory -= 1
             return ALLOCATOR_FAILURE
         try:
-            picture = Image.open(io.BytesIO(encoded))
-            if picture.mode == "CMYK":
+            image = Image.open(io.BytesIO(encoded))
+            if image.mode == "CMYK":
                 return JPEG_NOT_SUPPORTED
-            pixels = np.atleast_3d(np.array(picture.convert(_MODES[output])))
+            pixels = np.atleast_3d(np.array(image.convert(_MODES[output])))
         except OSError:
             return BAD_JPEG
         if output == 4:  # BGR

@@ -62,7 +62,7 @@ def test_images_of_32_bits_are_rejected(run, encode, dtype, mode):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_an_image_is_rotated_as_its_exif_orientation_says(run, encode, picture, orientation):
+def test_an_image_is_rotated_as_its_exif_orientation_says(run, encode, image, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     stored = encode("JPEG", exif=exif, quality=95)

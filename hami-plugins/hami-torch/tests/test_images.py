@@ -27,10 +27,10 @@ def test_an_image_that_has_the_color_format_is_not_converted_again(run, encode, 
 @pytest.mark.parametrize(
     ("interpolation", "filter"), [("linear", Image.Resampling.BILINEAR), ("cubic", Image.Resampling.BICUBIC)]
 )
-def test_with_antialias_the_result_matches_pillow(run, picture, chw, interpolation, filter):
+def test_with_antialias_the_result_matches_pillow(run, image, chw, interpolation, filter):
     params = {"width": 17, "height": 13, "interpolation": interpolation, "antialias": True}
     result = run("ResizeTensor", params, data=chw)["result"]
-    expected = np.asarray(Image.fromarray(picture).resize((17, 13), filter)).transpose(2, 0, 1)
+    expected = np.asarray(Image.fromarray(image).resize((17, 13), filter)).transpose(2, 0, 1)
     assert result.dtype == torch.uint8
     assert np.abs(result.numpy().astype(int) - expected.astype(int)).max() <= 2
 

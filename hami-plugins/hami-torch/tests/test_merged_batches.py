@@ -42,8 +42,8 @@ def calls(monkeypatch):
     return seen
 
 
-def test_a_chain_gives_the_same_results_in_a_batch_as_alone(pipe, encode, picture):
-    files = [encode("PNG", pixels=picture[:, shift:]) for shift in (0, 0, 3, 0)]
+def test_a_chain_gives_the_same_results_in_a_batch_as_alone(pipe, encode, image):
+    files = [encode("PNG", pixels=image[:, shift:]) for shift in (0, 0, 3, 0)]
     requests = pipe(CHAIN, **PARAMS, **TOGETHER)([{"data": file} for file in files])
     alone = pipe(CHAIN, **PARAMS, max=1)
     for file, request in zip(files, requests, strict=True):
@@ -51,7 +51,7 @@ def test_a_chain_gives_the_same_results_in_a_batch_as_alone(pipe, encode, pictur
         assert request["color"] == "bgr"
 
 
-def test_a_batch_stays_one_tensor_between_the_backends_of_a_chain(pipe, encode, picture, monkeypatch):
+def test_a_batch_stays_one_tensor_between_the_backends_of_a_chain(pipe, encode, image, monkeypatch):
     reads = []
     getitem = Rows.__getitem__
     monkeypatch.setattr(

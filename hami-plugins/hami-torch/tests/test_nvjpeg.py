@@ -26,18 +26,18 @@ BATCH = {"max": 16, "batching": "max"}
 
 
 @pytest.fixture
-def files(encode, picture):
+def files(encode, image):
     """Files by kind; those that nvJPEG decodes together have two sizes."""
     exif = Image.Exif()
     exif[0x0112] = 6
     cmyk = io.BytesIO()
-    Image.fromarray(picture).convert("CMYK").save(cmyk, "JPEG")
+    Image.fromarray(image).convert("CMYK").save(cmyk, "JPEG")
     noise = np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8)
     return {
         "rgb": encode("JPEG"),
-        "other size": encode("JPEG", pixels=picture[:20, :10]),
+        "other size": encode("JPEG", pixels=image[:20, :10]),
         "rotated": encode("JPEG", exif=exif),
-        "gray": encode("JPEG", pixels=picture[:, :, 0].copy()),
+        "gray": encode("JPEG", pixels=image[:, :, 0].copy()),
         "progressive": encode("JPEG", progressive=True),
         "cmyk": cmyk.getvalue(),
         "png": encode("PNG"),

@@ -49,7 +49,7 @@ class DecoderPool:
         """Create the first decoder; raises RuntimeError if nvJPEG does not start."""
         self._library = library
         self._device = device
-        self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()  # the one that was returned first is lent first
+        self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()  # lent in the order of their return
         self._lock = threading.Lock()  # guards _users and _decoders
         self._users = self._decoders = 0
         self._add_decoder()
@@ -67,7 +67,7 @@ class DecoderPool:
 
     @contextmanager
     def borrow(self) -> Iterator[Decoder]:
-        """Wait for an idle decoder and lend it; the device is the current one meanwhile."""
+        """Wait for an idle decoder and lend it; its device is the current one inside the `with` block."""
         decoder = self._idle.get()
         try:
             with torch.cuda.device(self._device):

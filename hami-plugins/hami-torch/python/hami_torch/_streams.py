@@ -149,8 +149,8 @@ def swap_held_inputs(held: list[Any] | None) -> list[Any] | None:
 def drop_held_inputs(last_reader: torch.cuda.Stream | None = None) -> None:
     """Drop the references to held inputs.
 
-    The default stream must already be ordered after the work that reads them. If it is not, pass the stream of that
-    work as `last_reader`: their memory is then not reused before this stream is done with it.
+    The stream outside the guard must already be ordered after the work that reads them. If it is not, pass the stream
+    of that work as `last_reader`: their memory is then not reused before this stream is done with it.
     """
     if _thread.held_inputs:
         if last_reader is not None:
