@@ -59,7 +59,7 @@ def make_pipe(setting: Setting, rows: int) -> hami.Pipe:
     captured = [size * rows for size in graph_sizes(setting.max_requests)]
     node: dict[str, Any] = {"backend": "S[TorchModel,SyncTensor]", **MODEL, "instance_num": setting.instances}
     if setting.timeout_ms is not None:
-        node |= {"batching": "max", "batching_timeout": setting.timeout_ms}
+        node |= {"batching": "greedy", "batching_timeout": setting.timeout_ms}
     return hami.pipe({**node, "graphs": captured, "max": setting.max_requests * rows})
 
 
@@ -91,8 +91,8 @@ def measure(captured: CapturedModel, best: int, rows: int) -> None:
                 loop(SECONDS / 4)
                 found[setting, name] = statistics.median(loop(SECONDS / 4) for _ in range(3))
                 log(f"{setting}, {name}, {rows} images per request: {found[setting, name]:.0f} images/s")
-            counts = pipe.stats()["default"]
-            log(f"  {counts['items'] / max(1, counts['batches']):.1f} images per batch, {counts}")
+            stats = pipe.stats()["default"]
+            log(f"  {stats.batch_items / max(1, stats.batches):.1f} images per batch, {stats.as_dict()}")
     setting, name = max(found, key=found.__getitem__)
     with make_pipe(setting, rows) as pipe:
         loop = loops(pipe, data, rows)[name]

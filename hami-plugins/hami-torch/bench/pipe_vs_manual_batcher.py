@@ -62,7 +62,7 @@ def make_batcher(setting: Setting) -> Batcher:
 def make_pipe(setting: Setting) -> hami.Pipe:
     node = {"backend": WITH_SYNC, **MODEL, **PREPROCESSING, "graphs": graph_sizes(setting.max_size)}
     node |= {"max": setting.max_size, "instance_num": setting.concurrency}
-    node |= {"batching": "max", "batching_timeout": setting.timeout_ms}
+    node |= {"batching": "greedy", "batching_timeout": setting.timeout_ms}
     return hami.pipe(node)
 
 

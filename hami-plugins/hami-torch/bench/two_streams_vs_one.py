@@ -23,7 +23,7 @@ MAX_SIZE = 32
 def main() -> None:
     files = jpeg_files()
     node = {"backend": WITH_SYNC, **MODEL, **PREPROCESSING, "graphs": graph_sizes(MAX_SIZE), "max": MAX_SIZE}
-    node |= {"batching": "max"}
+    node |= {"batching": "greedy"}
     with hami.pipe({**node, "instance_num": 1}) as one, hami.pipe({**node, "instance_num": 2}) as two:
         measurements = {
             "one": lambda: closed_loop(lambda file: one({"data": file}), files, 64, SECONDS),

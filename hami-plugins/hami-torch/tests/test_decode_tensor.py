@@ -154,7 +154,7 @@ def test_data_that_is_not_an_image_file_is_rejected(run, data, kind, text):
 def test_a_broken_file_does_not_fail_other_requests_of_its_batch(pipe, encode):
     requests = [{"data": encode("JPEG")}, {"data": b"\xff\xd8\xff broken"}, {"data": encode("PNG")}]
     with pytest.raises(hami.BatchError) as raised:
-        pipe("DecodeTensor", max=4, batching="max")(requests)
+        pipe("DecodeTensor", max=4, batching="greedy")(requests)
     assert [index for index, _ in raised.value.errors] == [1]
     assert requests[0]["result"].shape == requests[2]["result"].shape == (1, 3, 30, 40)
 

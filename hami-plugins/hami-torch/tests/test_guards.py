@@ -39,7 +39,7 @@ def test_every_guard_returns_the_result_of_its_item(pipe, backend, instance_num)
 
 @pytest.mark.parametrize("backend", GUARDED)
 def test_a_request_that_fails_inside_a_guard_fails_alone(pipe, backend):
-    guarded = pipe(backend, factory="helpers:TableLookup", max=4, batching="max")
+    guarded = pipe(backend, factory="helpers:TableLookup", max=4, batching="greedy")
     requests = [{"data": torch.tensor([row])} for row in (0, 3, 2)]
     with pytest.raises(hami.BatchError) as raised:
         guarded(requests)
@@ -49,7 +49,7 @@ def test_a_request_that_fails_inside_a_guard_fails_alone(pipe, backend):
 class UpToThree(hami.Backend):
     """Returns the size of the batch; takes at most 3 requests."""
 
-    min, max, thread = 1, 3, "any"
+    min, max, thread = 1, 3, "serialized"
 
     def forward(self, batch):
         for item in batch:
@@ -59,7 +59,7 @@ class UpToThree(hami.Backend):
 @pytest.mark.parametrize("backend", [each.replace("TorchModel", "TestUpToThree") for each in GUARDED])
 def test_a_guard_has_the_batch_limits_of_its_item(pipe, backend):
     hami.register("TestUpToThree")(UpToThree)
-    requests = pipe(backend, batching="max")([{"data": torch.ones(1)} for _ in range(5)])
+    requests = pipe(backend, batching="greedy")([{"data": torch.ones(1)} for _ in range(5)])
     assert [request["result"].item() for request in requests] == [3, 3, 3, 2, 2]
     with pytest.raises(hami.ConfigError, match="takes at most 3"):
         pipe(backend, max=4)

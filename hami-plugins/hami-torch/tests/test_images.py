@@ -50,7 +50,7 @@ def test_an_image_of_the_target_size_is_passed_on_without_a_copy(run, chw):
 
 def test_images_in_a_batch_get_the_same_result_as_alone(pipe, chw):
     """Images of equal shape are processed together; a batch may mix shapes and dtypes."""
-    resize = pipe("ResizeTensor", width=9, height=7, max=8, batching="max")
+    resize = pipe("ResizeTensor", width=9, height=7, max=8, batching="greedy")
     given = [chw, chw[None], chw.flip(1), chw[:, :20], torch.stack([chw, chw.flip(2)]), chw.float()]
     requests = resize([{"data": data} for data in given])
     for data, request in zip(given, requests, strict=True):
@@ -61,7 +61,7 @@ def test_images_in_a_batch_get_the_same_result_as_alone(pipe, chw):
 def test_an_invalid_image_fails_alone(pipe, chw):
     requests = [{"data": chw}, {"data": "image"}, {"data": chw[0]}, {"data": chw[:, :0]}, {}]
     with pytest.raises(hami.BatchError) as raised:
-        pipe("ResizeTensor", width=9, height=7, max=8, batching="max")(requests)
+        pipe("ResizeTensor", width=9, height=7, max=8, batching="greedy")(requests)
     messages = {index: str(error).splitlines()[0] for index, error in raised.value.errors}
     dtypes = "uint8, float16, bfloat16, float32, float64"
     assert messages == {

@@ -11,7 +11,7 @@ from hami_torch._rows import Rows
 
 CHAIN = "S[DecodeTensor,ResizeTensor(rounded=false),CvtColorTensor(color=bgr),hami-torch::NormalizeTensor,TorchModel]"
 PARAMS = {"width": 9, "height": 7, "mean": [1, 2, 3], "std": [2], "factory": "helpers:Double"}
-TOGETHER = {"max": 4, "batching": "max"}
+TOGETHER = {"max": 4, "batching": "greedy"}
 
 
 @hami.register

@@ -22,7 +22,7 @@ from hami_torch import _nvjpeg, _nvjpeg_library, plugin
 from hami_torch._nvjpeg import DecoderPool, Header
 
 CPU = torch.device("cpu")
-BATCH = {"max": 16, "batching": "max"}
+BATCH = {"max": 16, "batching": "greedy"}
 
 
 @pytest.fixture

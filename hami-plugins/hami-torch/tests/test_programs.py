@@ -38,11 +38,11 @@ def _old_formats():
 
 
 def test_an_exported_program_runs_batches_up_to_its_exported_limit(pipe, tmp_path):
-    program = pipe("TorchModel", model=export(tmp_path / "m.pt2"), batching="max")
+    program = pipe("TorchModel", model=export(tmp_path / "m.pt2"), batching="greedy")
     requests = [{"data": X * i} for i in range(16)]
     program(requests)
     assert [request["result"].tolist() for request in requests] == [[[2.0 * i, 4.0 * i]] for i in range(16)]
-    assert program.stats()["default"]["batches"] == 2
+    assert program.stats()["default"].batches == 2
 
 
 def test_an_exported_program_with_a_fixed_batch_gets_exactly_that_many_rows(pipe, tmp_path):
@@ -100,7 +100,7 @@ def test_an_aotinductor_package_runs_on_the_device_it_is_compiled_for(pipe, tmp_
         )
         path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))
     requests = [{"data": X}, {"data": X * 2}]
-    pipe("TorchModel", model=path, max=4, batching="max")(requests)
+    pipe("TorchModel", model=path, max=4, batching="greedy")(requests)
     assert [request["result"].tolist() for request in requests] == [[[3, 6]], [[6, 12]]]
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", model=path, dtype="float16")

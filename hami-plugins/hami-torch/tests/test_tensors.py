@@ -63,13 +63,13 @@ def test_a_result_of_cpu_tensor_converts_to_numpy():
 
 
 def test_a_batch_is_concatenated_run_once_and_split_again(pipe):
-    concatenated = pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="max")
+    concatenated = pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="greedy")
     requests = concatenated([{"data": torch.zeros(1, 2)}, {"data": torch.zeros(2, 2), "request_size": 2}])
     assert [request["result"].tolist() for request in requests] == [[[3, 3]], [[3, 3], [3, 3]]]
 
 
 def test_lists_and_dicts_are_concatenated_part_by_part(pipe):
-    concatenated = pipe("hami-torch::CatTensor", max=4, batching="max")
+    concatenated = pipe("hami-torch::CatTensor", max=4, batching="greedy")
     requests = [
         {"data": {"a": torch.zeros(1, 2), "b": torch.ones(1)}},
         {"data": {"a": torch.zeros(2, 2), "b": torch.ones(2)}, "request_size": 2},
@@ -90,7 +90,7 @@ def test_a_part_with_the_wrong_number_of_rows_is_named(run):
 
 
 def test_data_of_different_structure_is_not_concatenated(pipe):
-    fails = pipe("hami-torch::CatTensor", max=4, batching="max", on_batch_error="fail")
+    fails = pipe("hami-torch::CatTensor", max=4, batching="greedy", on_batch_error="fail")
     with pytest.raises(hami.BatchError) as raised:
         fails([{"data": {"a": torch.zeros(1)}}, {"data": [torch.zeros(1)]}])
     assert str(raised.value.errors[0][1]).splitlines()[0] == (
@@ -99,7 +99,7 @@ def test_data_of_different_structure_is_not_concatenated(pipe):
 
 
 def test_stack_adds_the_batch_axis_and_removes_it(pipe):
-    stacked = pipe(CAT_SPLIT, factory="helpers:Double", max=4, batching="max", stack=True)
+    stacked = pipe(CAT_SPLIT, factory="helpers:Double", max=4, batching="greedy", stack=True)
     requests = stacked([{"data": torch.full((2,), float(number))} for number in range(3)])
     assert [request["result"].tolist() for request in requests] == [[0, 0], [2, 2], [4, 4]]
 
@@ -164,7 +164,7 @@ def test_data_that_does_not_fit_is_rejected(backend, request_keys, text):
 
 def test_requests_that_do_not_fit_together_run_alone(pipe):
     requests = [{"data": torch.zeros(1, 2)}, {"data": torch.zeros(1, 3)}]
-    pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="max")(requests)
+    pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="greedy")(requests)
     assert [request["result"].tolist() for request in requests] == [[[1, 1]], [[1, 1, 1]]]
 
 

@@ -49,7 +49,7 @@ def test_results_are_copies_if_the_module_reuses_its_output_buffer(pipe, start):
 
 def test_rows_that_share_memory_are_copied(pipe):
     requests = [{"data": torch.ones(1, 2)} for _ in range(3)]
-    model(pipe, "RepeatsFirstRow", max=4, batching="max")(requests)
+    model(pipe, "RepeatsFirstRow", max=4, batching="greedy")(requests)
     requests[0]["result"] += 1
     assert [request["result"].tolist() for request in requests] == [[[3, 3]], [[2, 2]], [[2, 2]]]
 
@@ -57,7 +57,7 @@ def test_rows_that_share_memory_are_copied(pipe):
 def test_each_request_of_a_batch_gets_its_own_rows(pipe):
     requests = [{"data": torch.full((1, 2), float(i))} for i in range(7)]
     requests.append({"data": torch.tensor([[50.0, 50.0], [60.0, 60.0]]), "request_size": 2})
-    model(pipe, max=16, batching="max")(requests)
+    model(pipe, max=16, batching="greedy")(requests)
     assert [request["result"].tolist() for request in requests[:7]] == [[[2 * i, 2 * i]] for i in range(7)]
     assert requests[7]["result"].tolist() == [[100, 100], [120, 120]]
 
@@ -65,7 +65,7 @@ def test_each_request_of_a_batch_gets_its_own_rows(pipe):
 def test_a_batch_runs_once_for_each_shape_and_dtype(pipe):
     shapes = [(1, 2), (1, 3), (1, 2), (1, 2)]
     requests = [{"data": torch.zeros(shape)} for shape in shapes] + [{"data": torch.zeros(1, 2, dtype=torch.float64)}]
-    model(pipe, "CountsRows", max=8, batching="max")(requests)
+    model(pipe, "CountsRows", max=8, batching="greedy")(requests)
     assert [request["result"].flatten()[0].item() for request in requests] == [3, 1, 3, 3, 1]
 
 
@@ -74,7 +74,7 @@ def test_several_inputs_are_passed_in_order_or_by_name(pipe, form):
     a, b = torch.tensor([[3.0, 4.0]]), torch.tensor([[1.0, 1.0]])
     data = {"b": b, "a": a} if form is dict else form([a, b])
     requests = [{"data": data}, {"data": data}]
-    model(pipe, "SumAndDifference", max=4, batching="max")(requests)
+    model(pipe, "SumAndDifference", max=4, batching="greedy")(requests)
     for request in requests:
         assert {name: part.tolist() for name, part in request["result"].items()} == {
             "total": [[4, 5]],
@@ -89,7 +89,7 @@ def test_numpy_arrays_are_accepted(pipe):
 def test_only_the_request_that_fails_the_run_fails(pipe):
     requests = [{"data": torch.tensor([row])} for row in (0, 3, 2)]
     with pytest.raises(hami.BatchError) as raised:
-        model(pipe, "TableLookup", max=8, batching="max")(requests)
+        model(pipe, "TableLookup", max=8, batching="greedy")(requests)
     ((index, error),) = raised.value.errors
     assert index == 1
     assert str(error).splitlines()[0].startswith("TorchModel: the model failed on int64 [1]: ")
@@ -100,7 +100,7 @@ def test_only_the_request_that_fails_the_run_fails(pipe):
 @pytest.mark.parametrize("wrong", [3, None])
 def test_a_kept_error_does_not_keep_the_tensors_of_its_batch(pipe, wrong):
     """One request fails in the model; in the other case one has two rows but request_size 1."""
-    lookup = model(pipe, "TableLookup", max=8, batching="max")
+    lookup = model(pipe, "TableLookup", max=8, batching="greedy")
     whole = torch.tensor([[0], [3 if wrong else 2], [2]])
     kept = weakref.ref(whole)
     parts = list(whole.split(1))
@@ -133,7 +133,7 @@ def ask(adds, values):
     [([1.0, 13.0, 5.0], "13 is wrong"), ([7.0, 1.0], "an output does not have one row for each input row")],
 )
 def test_a_failed_batch_whose_input_was_modified_is_not_retried(pipe, values, reason):
-    adds = model(pipe, "AddsInPlaceBelow20", max=4, batching="max")
+    adds = model(pipe, "AddsInPlaceBelow20", max=4, batching="greedy")
     assert ask(adds, [20.0]) == ([42], [20])
     errors, _ = ask(adds, values)
     assert [str(error).splitlines()[0] for error in errors] == [
@@ -146,7 +146,7 @@ def test_a_failed_batch_whose_input_was_modified_is_not_retried(pipe, values, re
 @pytest.mark.parametrize("config", [{}, {"row_shape": [1]}])
 @pytest.mark.parametrize("inference", [False, True])
 def test_a_model_that_modifies_its_input_does_not_modify_the_callers_data(pipe, config, inference):
-    adds = model(pipe, "AddsInPlace", max=4, batching="max", **config)
+    adds = model(pipe, "AddsInPlace", max=4, batching="greedy", **config)
     with torch.inference_mode(inference):
         data = torch.tensor([[1.0]])
         for _ in range(2):
@@ -156,7 +156,7 @@ def test_a_model_that_modifies_its_input_does_not_modify_the_callers_data(pipe, 
 
 
 def test_a_model_that_fails_in_its_first_run_does_not_modify_the_callers_data(pipe):
-    check_copies(model(pipe, "AddsInPlace", max=4, batching="max"))
+    check_copies(model(pipe, "AddsInPlace", max=4, batching="greedy"))
 
 
 def check_copies(adds):
@@ -175,7 +175,7 @@ def test_tensors_made_in_inference_mode_are_accepted(pipe):
 
 def test_requests_run_alone_if_an_output_is_not_per_row(pipe):
     requests = [{"data": torch.tensor([[1.0, -1.0]])}, {"data": torch.tensor([[1.0, 2.0]])}]
-    model(pipe, "PositiveElements", max=8, batching="max")(requests)
+    model(pipe, "PositiveElements", max=8, batching="greedy")(requests)
     assert [request["result"].tolist() for request in requests] == [[1], [1, 2]]
 
 
@@ -254,7 +254,7 @@ def test_input_scaling_gives_the_result_of_normalize_tensor(pipe, kind, dtype):
     expected = before(dict(request))["result"]
     assert torch.equal(inside(dict(request))["result"], expected)
     requests = [{"data": images[:1]}, {"data": images[1:]}]
-    pipe("TorchModel", **SCALED, **config, max=2, batching="max")(requests)
+    pipe("TorchModel", **SCALED, **config, max=2, batching="greedy")(requests)
     assert torch.equal(torch.cat([request["result"] for request in requests]), expected)
 
 
@@ -277,7 +277,7 @@ def test_input_scaling_needs_one_tensor(pipe):
 
 def test_out_of_memory_fails_the_batch_but_not_the_pipe(pipe):
     """The requests are not retried one by one, because that could run out of memory again."""
-    alive = model(pipe, "RunsOutOfMemory", max=8, batching="max")
+    alive = model(pipe, "RunsOutOfMemory", max=8, batching="greedy")
     requests = [{"data": torch.full((1, 1), value)} for value in (1.0, 13.0, 2.0)]
     with pytest.raises(hami.BatchError) as raised:
         alive(requests)

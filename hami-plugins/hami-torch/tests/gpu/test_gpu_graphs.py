@@ -18,7 +18,7 @@ def grid(*shape: int) -> torch.Tensor:
 @pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard"])
 def test_pipes_with_graphs_open_and_close_while_another_pipe_serves(pipe, end):
     """A capture must not affect or record the work of other pipes."""
-    config = {"factory": "helpers:Double", **SHAPE, "graphs": [1, 4], "batching": "max"}
+    config = {"factory": "helpers:Double", **SHAPE, "graphs": [1, 4], "batching": "greedy"}
     serving = pipe(f"S[TorchModel,{end}]", **config, instance_num=2)
     stop = threading.Event()
 
@@ -50,7 +50,9 @@ def test_pipes_with_graphs_open_and_close_while_another_pipe_serves(pipe, end):
 
 def test_a_model_that_caches_tensors_by_shape_is_correct_at_every_shape(pipe):
     """As the anchors of a detector: the module replaces them for each shape, and each graph reads its own."""
-    captured = pipe("S[TorchModel,SyncTensor]", factory="helpers:CachesAnchors", **SHAPE, graphs=[2, 4], batching="max")
+    captured = pipe(
+        "S[TorchModel,SyncTensor]", factory="helpers:CachesAnchors", **SHAPE, graphs=[2, 4], batching="greedy"
+    )
     for shape in [(16, 16), (20, 24), (16, 16), (8, 8), (16, 16)]:
         for rows in (1, 2, 3, 4):
             data = [grid(*shape) for _ in range(rows)]
@@ -61,7 +63,9 @@ def test_a_model_that_caches_tensors_by_shape_is_correct_at_every_shape(pipe):
 
 
 def test_a_model_that_modifies_its_input_does_not_modify_the_callers_data(pipe):
-    captured = pipe("S[TorchModel,SyncTensor]", factory="helpers:DoublesInPlace", **SHAPE, graphs=[2], batching="max")
+    captured = pipe(
+        "S[TorchModel,SyncTensor]", factory="helpers:DoublesInPlace", **SHAPE, graphs=[2], batching="greedy"
+    )
     for shape in [(16, 16), (8, 8)]:  # with a graph, and without one
         for rows in (1, 2):
             data = [grid(*shape) for _ in range(rows)]

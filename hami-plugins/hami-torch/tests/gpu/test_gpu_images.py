@@ -56,7 +56,7 @@ def decoded(monkeypatch):
 def test_jpeg_files_are_decoded_by_nvjpeg(pipe, encode, big, decoded):
     files = [*(encode("JPEG", pixels=big[: 300 + i]) for i in range(4)), encode("PNG", pixels=big)]
     requests = [{"data": file} for file in files]
-    pipe("S[DecodeTensor,SyncTensor]", max=8, batching="max")(requests)
+    pipe("S[DecodeTensor,SyncTensor]", max=8, batching="greedy")(requests)
     assert decoded == [4]
     assert [request["result"].shape[-2] for request in requests] == [300, 301, 302, 303, 375]
 
@@ -82,7 +82,7 @@ def test_every_kind_of_jpeg_gives_the_same_result_as_on_the_cpu(
         encode("JPEG", pixels=big[:33, :17]),
     ]
     requests = [{"data": file} for file in kinds * 2]
-    decode = pipe("S[DecodeTensor,SyncTensor]", max=32, batching="max", color=color)
+    decode = pipe("S[DecodeTensor,SyncTensor]", max=32, batching="greedy", color=color)
     on_cpu = pipe("DecodeTensor", device="cpu", color=color)
     for _ in range(3):
         decode(requests)
@@ -112,7 +112,7 @@ def test_images_are_not_decoded_into_memory_that_is_still_in_use(pipe, encode, e
 @needs_nvjpeg
 def test_decoders_are_correct_with_many_callers_sizes_and_kinds(pipe, encode, decoded):
     """Files of one color each and many sizes, every fifth progressive; more instances than decoders."""
-    decode = pipe("S[DecodeTensor,SyncTensor]", max=8, batching="max", batching_timeout=1.0, instance_num=6)
+    decode = pipe("S[DecodeTensor,SyncTensor]", max=8, batching="greedy", batching_timeout=1.0, instance_num=6)
     random = np.random.default_rng(0)
     files = []
     for number in range(60):
@@ -182,7 +182,7 @@ def test_broken_files_fail_alone(pipe, encode, big):
     good = encode("JPEG", pixels=big)
     requests = [{"data": data} for data in (good, good[: len(good) // 2][:-7] + b"\0" * 5, b"\xff\xd8\xff", good, b"x")]
     with pytest.raises(hami.BatchError) as raised:
-        pipe("S[DecodeTensor,SyncTensor]", max=8, batching="max")(requests)
+        pipe("S[DecodeTensor,SyncTensor]", max=8, batching="greedy")(requests)
     wrong = {index for index, _ in raised.value.errors}
     assert {2, 4} <= wrong <= {1, 2, 4}  # nvJPEG fills the missing part of a truncated file
     assert torch.equal(requests[0]["result"], requests[3]["result"])

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two
 SECOND = torch.device("cuda:1")
 CONV = {"factory": "torch.nn:Conv2d", "arguments": ["in_channels=3", "out_channels=4", "kernel_size=3"]}
 PATH = "S[GpuTensor,CropTensor,ResizeTensor,CvtColorTensor,hami-torch::NormalizeTensor,TorchModel,{end}]"
-PATH_CONFIG = {"box": [0, 0, 60, 60], "width": 32, "height": 32, "color": "bgr", "max": 4, "batching": "max"}
+PATH_CONFIG = {"box": [0, 0, 60, 60], "width": 32, "height": 32, "color": "bgr", "max": 4, "batching": "greedy"}
 
 
 @pytest.fixture

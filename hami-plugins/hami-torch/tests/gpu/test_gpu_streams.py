@@ -91,7 +91,7 @@ def test_the_pipe_waits_for_data_that_is_still_being_computed(pipe, slow_work, b
 @pytest.mark.parametrize("graphs", [[], [1, 4]])
 @pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard"])
 def test_input_memory_is_not_reused_before_the_model_has_read_it(pipe, slow_work, end, graphs):
-    config = {"factory": "helpers:Double", "max": 4, "batching": "max", "row_shape": [N], "graphs": graphs}
+    config = {"factory": "helpers:Double", "max": 4, "batching": "greedy", "row_shape": [N], "graphs": graphs}
     model = pipe(f"S[TorchModel,{end}]", **config)
     for value in range(1, 4):
         data = [torch.zeros(1, N, device="cuda") for _ in range(4)]
@@ -154,7 +154,7 @@ PATH_CONFIG = {
     "factory": "torch.nn:Conv2d",
     "arguments": ["in_channels=3", "out_channels=4", "kernel_size=3"],
     "max": 4,
-    "batching": "max",
+    "batching": "greedy",
 }
 
 

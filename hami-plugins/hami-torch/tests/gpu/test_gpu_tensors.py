@@ -28,7 +28,7 @@ def test_a_batch_is_concatenated_run_and_split_on_the_gpu(pipe):
         "SyncTensor[CatSplit[S[GpuTensor,hami-torch::CatTensor],TorchModel,hami-torch::SplitTensor]]",
         factory="helpers:Double",
         max=4,
-        batching="max",
+        batching="greedy",
     )
     requests = concatenated([{"data": np.full((1, 2), number, np.float32)} for number in range(4)])
     assert [request["result"].tolist() for request in requests] == [[[2.0 * n, 2.0 * n]] for n in range(4)]
@@ -42,7 +42,7 @@ def test_with_providers_the_bare_names_select_this_package():
             "backend": "S[CatSplit[S[GpuTensor,CatTensor],S[ContiguousTensor,TorchModel],SplitTensor],SyncTensor]",
             "factory": "helpers:Double",
             "max": 4,
-            "batching": "max",
+            "batching": "greedy",
         },
     }
     with hami.pipe(config) as pipe:

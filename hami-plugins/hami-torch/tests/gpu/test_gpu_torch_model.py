@@ -20,7 +20,7 @@ def conv(pipe, tmp_path, **config):
     weights = tmp_path / "conv.pt"
     if not weights.is_file():
         torch.save(torch.nn.Conv2d(3, 8, 3).state_dict(), weights)
-    return pipe("S[TorchModel,SyncTensor]", **CONV, weights=str(weights), batching="max", **config)
+    return pipe("S[TorchModel,SyncTensor]", **CONV, weights=str(weights), batching="greedy", **config)
 
 
 def check_results_in_threads(served: hami.Pipe, reference: hami.Pipe, data: list[torch.Tensor]) -> None:
@@ -48,7 +48,7 @@ def test_graphs_give_the_results_of_the_model_at_every_batch_size(pipe, tmp_path
     for expected, given in kept:  # after all runs, so that an overwritten result is seen
         assert given["result"].dtype == getattr(torch, dtype)
         torch.testing.assert_close(given["result"], expected["result"])
-    assert captured.stats()["default"]["batches"] == 8
+    assert captured.stats()["default"].batches == 8
 
 
 def test_input_that_no_graph_fits_runs_without_a_graph(pipe, tmp_path):
@@ -150,7 +150,7 @@ def test_an_aotinductor_package_runs_on_the_device_it_is_compiled_for(pipe, tmp_
         warnings.simplefilter("ignore")
         program = torch.export.export(module, (x,), dynamic_shapes={"x": {0: torch.export.Dim("n", max=8)}})
         path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))
-    compiled = pipe("S[TorchModel,SyncTensor]", model=path, max=4, batching="max", instance_num=2)
+    compiled = pipe("S[TorchModel,SyncTensor]", model=path, max=4, batching="greedy", instance_num=2)
     requests = compiled([{"data": torch.full((1, 2), float(i), device="cuda")} for i in range(8)])
     assert [request["result"].tolist() for request in requests] == [[[3.0 * i, 3.0 * i]] for i in range(8)]
     with pytest.raises(hami.ConfigError) as raised:
@@ -172,7 +172,7 @@ class AllocatesTooMuch(torch.nn.Module):
     ("backend", "device"), [("S[GpuTensor,TorchModel,SyncTensor]", "cpu"), ("S[TorchModel,SyncTensor]", "cuda")]
 )
 def test_out_of_memory_fails_the_batch_and_frees_its_memory(pipe, backend, device):
-    alive = pipe(backend, factory="test_gpu_torch_model:AllocatesTooMuch", max=4, batching="max")
+    alive = pipe(backend, factory="test_gpu_torch_model:AllocatesTooMuch", max=4, batching="greedy")
     assert alive({"data": torch.zeros(1, device=device)})["result"].item() == 1
     gc.collect()
     before = torch.cuda.memory_allocated()
