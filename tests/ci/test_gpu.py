@@ -1,4 +1,4 @@
-"""ci/gpu writes down what came out, also where a program fails or does not end."""
+"""ci/gpu reports results, also when a program fails or does not end."""
 
 from __future__ import annotations
 
@@ -29,40 +29,40 @@ def run(gpu, code: str, limit: float = 60):
     return gpu.run("it", [sys.executable, "-u", "-c", code], {}, Path.cwd(), limit)
 
 
-def test_what_a_program_says_is_kept_and_shown(gpu, capsys):
+def test_output_of_a_program_is_kept_and_shown(gpu, capsys):
     outcome = run(gpu, "print('RESULT {\"value\": 1}'); print('more'); raise SystemExit(3)")
     assert (outcome.lines, outcome.code, outcome.ending) == (['RESULT {"value": 1}', "more"], 3, "exited with 3")
     assert outcome.tagged("RESULT ") == [{"value": 1}]
     assert "more\n" in capsys.readouterr().out
 
 
-def test_a_program_that_does_not_end_is_ended(gpu):
+def test_a_program_that_does_not_end_is_stopped(gpu):
     outcome = run(gpu, "import threading; print('so far'); threading.Event().wait()", limit=0.5)
     assert outcome.code is None
     assert outcome.ending == "was stopped at its time limit"
 
 
-def test_the_report_has_what_was_measured_what_was_missed_and_what_is_missing(gpu, tmp_path):
+def test_the_report_lists_results_missed_bounds_and_incomplete_benchmarks(gpu, tmp_path):
     report = gpu.Report(tmp_path / "gpu" / "results.md")
     report.machine = {"GPU": "H100"}
     report.tests = ["* hami-torch: 3 passed"]
-    report.measured = [
+    report.results = [
         {
-            "question": "a / b",
+            "metric": "a / b",
             "value": 0.97,
             "bound": ">= 0.95",
             "holds": True,
             "details": {"per_s": {"a": 9}},
         },
-        {"question": "c", "value": 20, "bound": "<= 16", "holds": False, "details": {}},
+        {"metric": "c", "value": 20, "bound": "<= 16", "holds": False, "details": {}},
     ]
-    report.missing = ["`d` exited with 1"]
+    report.incomplete = ["`d` exited with 1"]
     report.write()
     text = report.path.read_text()
     for line in (
         "* GPU: H100",
         "* hami-torch: 3 passed",
-        "| a / b | 0.97 | >= 0.95 | reached |",
+        "| a / b | 0.97 | >= 0.95 | met |",
         "| c | 20 | <= 16 | MISSED |",
         "* a / b: per s: a 9",
         "* `d` exited with 1",
@@ -73,22 +73,22 @@ def test_the_report_has_what_was_measured_what_was_missed_and_what_is_missing(gp
 @pytest.mark.parametrize(
     ("ends", "says"),
     [
-        ("raise SystemExit(3)", "`it` exited with 3; 1 results above"),
-        ("import threading; threading.Event().wait()", "`it` was stopped at its time limit; 1 results above"),
+        ("raise SystemExit(3)", "`it` exited with 3; results above: 1"),
+        ("import threading; threading.Event().wait()", "`it` was stopped at its time limit; results above: 1"),
         ("", None),
     ],
 )
-def test_a_measurement_that_printed_a_part_and_then_failed_is_not_complete(gpu, tmp_path, ends, says):
-    result = {"question": "a / b", "value": 1.5, "bound": ">= 1.0", "holds": True, "details": {}}
+def test_a_benchmark_that_fails_after_a_result_is_incomplete(gpu, tmp_path, ends, says):
+    result = {"metric": "a / b", "value": 1.5, "bound": ">= 1.0", "holds": True, "details": {}}
     (tmp_path / "it.py").write_text(f"print('RESULT ' + {json.dumps(json.dumps(result))}, flush=True)\n{ends}\n")
     report = gpu.Report(tmp_path / "results.md")
-    gpu.measure("it", tmp_path, report, {}, limit=5 if says and "limit" in says else 60)
-    assert report.measured == [result]
-    assert report.missing == ([says] if says else [])
+    gpu.run_benchmark("it", tmp_path, report, {}, limit=5 if says and "limit" in says else 60)
+    assert report.results == [result]
+    assert report.incomplete == ([says] if says else [])
     assert report.good is (says is None)
 
 
-def test_tests_are_counted_by_what_became_of_them(gpu, tmp_path):
+def test_tests_are_counted_by_outcome(gpu, tmp_path):
     report = tmp_path / "report.xml"
     report.write_text(
         "<testsuites><testsuite>"
@@ -102,6 +102,6 @@ def test_tests_are_counted_by_what_became_of_them(gpu, tmp_path):
     assert gpu.counted(tmp_path / "none.xml")[0] == {"passed": 0, "failed": 0, "skipped": 0}
 
 
-def test_a_folder_without_wheels_is_refused(gpu, tmp_path):
-    with pytest.raises(SystemExit, match="there are no wheels in"):
+def test_a_folder_without_wheels_is_rejected(gpu, tmp_path):
+    with pytest.raises(SystemExit, match="no wheels in"):
         gpu.install(tmp_path, tmp_path / "site")

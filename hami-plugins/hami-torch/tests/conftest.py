@@ -1,4 +1,4 @@
-"""Fixtures: pictures whose pixels are known, files of them, and one-node pipes that are closed after the test."""
+"""Fixtures: images with known pixels, their encoded files, and one-node pipes that are closed after the test."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pipe():
 
 @pytest.fixture
 def torch_compiles():
-    """Skip where this torch does not compile for this Python."""
+    """Skip if this torch has no torch.compile for this Python."""
     try:
         torch.compile(torch.nn.Identity(), backend="eager")(torch.ones(1, 2))
     except RuntimeError as error:
@@ -37,7 +37,7 @@ def torch_compiles():
 
 @pytest.fixture
 def run(pipe):
-    """run("Backend", params, data=…, other_request_keys=…) -> the request afterwards."""
+    """run("Backend", params, data=…, other_request_keys=…) -> the request after the call."""
 
     def call(backend: str, params: dict | None = None, **request):
         return pipe(backend, **(params or {}))(request)
@@ -46,25 +46,25 @@ def run(pipe):
 
 
 @pytest.fixture
-def picture() -> np.ndarray:
-    """An RGB picture H x W x C, 40 wide and 30 high, smooth enough to survive JPEG."""
+def image() -> np.ndarray:
+    """An RGB image H x W x C, 40 wide and 30 high, smooth enough to survive JPEG."""
     rows, columns = np.mgrid[0:30, 0:40]
     return np.dstack([rows * 8, columns * 6, 255 - rows * 4]).astype(np.uint8)
 
 
 @pytest.fixture
-def chw(picture) -> torch.Tensor:
-    """The same as a tensor C x H x W."""
-    return torch.from_numpy(np.ascontiguousarray(picture.transpose(2, 0, 1)))
+def chw(image) -> torch.Tensor:
+    """The image of the fixture `image` as a tensor C x H x W."""
+    return torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1)))
 
 
 @pytest.fixture
-def encode(picture):
+def encode(image):
     """encode("JPEG", quality=…) -> the file's bytes."""
 
     def encode(format: str, **options) -> bytes:
         file = io.BytesIO()
-        Image.fromarray(options.pop("pixels", picture)).save(file, format, **options)
+        Image.fromarray(options.pop("pixels", image)).save(file, format, **options)
         return file.getvalue()
 
     return encode

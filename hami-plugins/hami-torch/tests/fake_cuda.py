@@ -1,4 +1,4 @@
-"""A stand-in for CUDA's streams, tensors and graphs: it notes what is asked of them, and computes on the CPU."""
+"""Fakes for the streams, tensors and graphs of CUDA: they log the calls and compute on the CPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEVICE = torch.device("cuda:0")
 
 
 class FakeStream:
-    """What torch's streams do, written down."""
+    """A stream that logs the waits."""
 
     def __init__(self, handle: int, log: list[str], device: torch.device = DEVICE) -> None:
         self.cuda_stream = handle
@@ -36,7 +36,7 @@ class FakeStream:
 
 
 class FakeEvent:
-    """A point in the work of a stream."""
+    """An event, a point in the work of a stream."""
 
     def __init__(self, blocking: bool = False) -> None:
         self.recorded_on: int | None = None
@@ -53,7 +53,7 @@ class FakeEvent:
 
 
 class FakeTensor(torch.Tensor):
-    """A CUDA tensor as far as streams are concerned."""
+    """A tensor that claims to be on CUDA and logs the streams that it is recorded on."""
 
     is_cuda = True
     log: list[str]
@@ -63,7 +63,7 @@ class FakeTensor(torch.Tensor):
 
 
 class FakeGraph:
-    """A captured graph: replaying does again what the model noted while it was captured."""
+    """A captured graph; a replay runs the steps that the model added during the capture."""
 
     def __init__(self) -> None:
         self.steps: list[Callable[[], object]] = []
@@ -75,7 +75,7 @@ class FakeGraph:
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """torch.cuda's streams of one device, with a log of what was asked of them; stream 0 is the default one."""
+    """The streams of one CUDA device, with a log of the calls; stream 0 is the default stream."""
 
     class Fake:
         def __init__(self) -> None:
@@ -86,7 +86,7 @@ def cuda(monkeypatch):
             self.streams = 0
             self.capturing: FakeGraph | None = None
             self.captured = 0
-            self.ended: list[tuple[object, ...]] = []  # what torch's allocator was told of captures that failed
+            self.ended: list[tuple[object, ...]] = []  # arguments of calls that end failed captures
 
         def stream(self, device) -> FakeStream:
             self.streams = self.streams % 32 + 1
@@ -101,9 +101,9 @@ def cuda(monkeypatch):
             return tensor
 
         def made(self, stream: FakeStream) -> FakeTensor:
-            """A tensor that a backend made on that stream."""
+            """Return a tensor that a backend made on the stream."""
             tensor = self.tensor()
-            _streams.made(tensor, stream.cuda_stream)
+            _streams.mark_stream(tensor, stream.cuda_stream)
             return tensor
 
         @contextmanager
@@ -141,6 +141,6 @@ def cuda(monkeypatch):
     monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
     monkeypatch.setattr(torch.cuda, "graph", fake.graph)
     monkeypatch.setattr(_streams, "_idle", {})
-    monkeypatch.setattr(_streams, "_lent", {})
-    monkeypatch.setattr(_streams, "_seen", {})
+    monkeypatch.setattr(_streams, "_leased", {})
+    monkeypatch.setattr(_streams, "_known_streams", {})
     return fake

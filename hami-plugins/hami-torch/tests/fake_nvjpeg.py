@@ -1,4 +1,4 @@
-"""A stand-in for libnvjpeg: called as the real one is, with addresses, it decodes with Pillow into CPU memory."""
+"""A fake libnvjpeg with the same functions: it decodes with Pillow into CPU memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hami_torch._nvjpeg import Decoders
+from hami_torch._nvjpeg import DecoderPool
 from hami_torch._nvjpeg_library import BACKEND_HARDWARE
 from hami_torch.decode_tensor import DecodeTensor
 
@@ -25,7 +25,7 @@ class nvjpegImage(ctypes.Structure):
 
 
 class FakeNvjpeg:
-    """The functions of libnvjpeg that are used; what was decoded together is in `batches`, alone in `alone`."""
+    """The functions of libnvjpeg in use. `batches` has the size of each batch, `alone` counts files decoded alone."""
 
     version = "13.0.0"
     path = "libnvjpeg.so.13"
@@ -34,20 +34,20 @@ class FakeNvjpeg:
         self.batches: list[int] = []
         self.alone = 0
         self.handles = 0
-        self.engines = True  # of this GPU
+        self.has_hardware = True  # whether this GPU has hardware decoders
         self.backends: list[int] = []
-        self.start = 0  # the status of starting
-        self.out_of_memory = 0  # so many of the next calls find no memory
+        self.start_status = 0
+        self.out_of_memory = 0  # number of further decode calls that fail for lack of memory
         self._parsed: Image.Image
         self._output = 0
 
     def nvjpegCreateEx(self, backend, device_allocator, pinned_allocator, flags, handle) -> int:
         self.backends.append(backend)
-        if backend == BACKEND_HARDWARE and not self.engines:
+        if backend == BACKEND_HARDWARE and not self.has_hardware:
             return ARCH_MISMATCH
         self.handles += 1
         handle._obj.value = self.handles
-        return self.start
+        return self.start_status
 
     def nvjpegJpegStateCreate(self, handle, state) -> int:
         return 0
@@ -97,10 +97,10 @@ class FakeNvjpeg:
             self.out_of_memory -= 1
             return ALLOCATOR_FAILURE
         try:
-            picture = Image.open(io.BytesIO(encoded))
-            if picture.mode == "CMYK":
+            image = Image.open(io.BytesIO(encoded))
+            if image.mode == "CMYK":
                 return JPEG_NOT_SUPPORTED
-            pixels = np.atleast_3d(np.array(picture.convert(_MODES[output])))
+            pixels = np.atleast_3d(np.array(image.convert(_MODES[output])))
         except OSError:
             return BAD_JPEG
         if output == 4:  # BGR
@@ -113,18 +113,18 @@ class FakeNvjpeg:
 
 @pytest.fixture
 def nvjpeg(cuda, monkeypatch) -> Iterator[FakeNvjpeg]:
-    """DecodeTensor with decoders as on a GPU; they write into CPU memory."""
+    """Make DecodeTensor use GPU decoders that write into CPU memory."""
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
     monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
     kept = lambda tensor, stream: cuda.log.append(f"memory kept for {stream.cuda_stream}")  # noqa: E731
     monkeypatch.setattr(torch.Tensor, "record_stream", kept)
     library, init = FakeNvjpeg(), DecodeTensor.init
-    library.decoders = Decoders(library, torch.device("cpu"))
+    library.decoders = DecoderPool(library, torch.device("cpu"))
 
     def with_decoders(self, options):
         init(self, options)
         self._decoders = library.decoders
-        self._decoders.join()
+        self._decoders.add_user()
 
     monkeypatch.setattr(DecodeTensor, "init", with_decoders)
     return library

@@ -1,4 +1,4 @@
-"""What several test files need: a message's first line, and modules with weights that can be read off."""
+"""Shared by several test files: the first line of an error message, and small modules with known results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def message(raised: Any) -> str:
-    """Return what the raised exception says, without the notes and the place."""
+    """Return the first line of the raised exception's message, without notes and position."""
     return str(raised.value).splitlines()[0]
 
 
@@ -18,7 +18,7 @@ class Double(torch.nn.Module):
         return x * 2
 
 
-class Same(torch.nn.Module):
+class Clone(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.clone()
 
@@ -29,7 +29,7 @@ class SumAndDifference(torch.nn.Module):
 
 
 class Scaled(torch.nn.Module):
-    """x * weight; the weight is 3 until it is loaded."""
+    """x * weight + bias; the weight is 3 unless another one is loaded."""
 
     def __init__(self, bias: float = 0.0) -> None:
         super().__init__()
@@ -40,24 +40,24 @@ class Scaled(torch.nn.Module):
         return x * self.weight + self.bias
 
 
-class GivesOneRow(torch.nn.Module):
-    """The first row, in place of each."""
+class RepeatsFirstRow(torch.nn.Module):
+    """Returns the first row in place of each row, all in the same memory."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return (x[:1] * 2).expand(len(x), -1)
 
 
-class WritesToItsOwn(torch.nn.Module):
-    """x * 2, and every time in the same memory."""
+class ReusesOutputBuffer(torch.nn.Module):
+    """Returns x * 2, in the same memory each time."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if getattr(self, "kept", x[:0]).shape != x.shape:
-            self.kept = torch.empty_like(x)
-        return torch.mul(x, 2, out=self.kept)
+        if getattr(self, "buffer", x[:0]).shape != x.shape:
+            self.buffer = torch.empty_like(x)
+        return torch.mul(x, 2, out=self.buffer)
 
 
-class Picks(torch.nn.Module):
-    """Row `x` of a table of three: an index of 3 makes the whole run fail."""
+class TableLookup(torch.nn.Module):
+    """Returns row `x` of a table of three rows; an index of 3 makes the whole run fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,15 +67,15 @@ class Picks(torch.nn.Module):
         return self.table[x]
 
 
-class Positives(torch.nn.Module):
-    """The elements above zero: as many as there are such, which no split can tell apart."""
+class PositiveElements(torch.nn.Module):
+    """Returns the elements above zero; their number varies, so the output cannot be split by request."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x[x > 0]
 
 
-class OutOfMemory(torch.nn.Module):
-    """Fails as CUDA does where a row has the value 13."""
+class RunsOutOfMemory(torch.nn.Module):
+    """Raises the out-of-memory error of CUDA if a row has the value 13."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if (x == 13).any():
@@ -84,7 +84,7 @@ class OutOfMemory(torch.nn.Module):
 
 
 class AddsInPlace(torch.nn.Module):
-    """Writes to its input, and fails where a row is 13; where the first is 7 it gives a sum for all."""
+    """Modifies its input. Fails if a row is 13; returns one sum for all rows if the first is 7."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first = x[0].item()
@@ -94,15 +94,15 @@ class AddsInPlace(torch.nn.Module):
         return x.sum() if first == 7 else x * 2
 
 
-class AddsInPlaceBelow(AddsInPlace):
-    """Does so where the first row is below 20, as data may decide."""
+class AddsInPlaceBelow20(AddsInPlace):
+    """Modifies its input only if the first row is below 20."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x) if x[0] < 20 else (x + 1) * 2
 
 
-class Anchored(torch.nn.Module):
-    """Adds the number of its column to each element; keeps these for each shape, as detectors keep their anchors."""
+class CachesAnchors(torch.nn.Module):
+    """Adds its column index to each element; caches the indexes for the last shape, as detectors cache anchors."""
 
     anchors: torch.Tensor | None = None
 
@@ -118,13 +118,13 @@ class DoublesInPlace(torch.nn.Module):
 
 
 class CountsRows(torch.nn.Module):
-    """Tells each row with how many others it ran."""
+    """Returns the number of rows of the run in each element."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.full_like(x, len(x))
 
 
-class GivesItsWeight(torch.nn.Module):
+class ReturnsItsWeight(torch.nn.Module):
     def __init__(self, kind: str = "parameter") -> None:
         super().__init__()
         weight = torch.ones(2, 2)
@@ -137,8 +137,8 @@ class GivesItsWeight(torch.nn.Module):
         return self.weight[1:]
 
 
-class Opens(torch.nn.Module):
-    """Runs another program while it is made."""
+class OpensAnotherPipe(torch.nn.Module):
+    """Opens and calls another pipe in its constructor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,5 +149,5 @@ class Opens(torch.nn.Module):
         return x * self.factor
 
 
-def no_module() -> str:
-    return "nothing to run"
+def returns_text() -> str:
+    return "not a module"

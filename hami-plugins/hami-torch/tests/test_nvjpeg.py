@@ -1,4 +1,4 @@
-"""What DecodeTensor asks of nvJPEG: by a stand-in, and by the real library as far as it goes without a GPU."""
+"""DecodeTensor with nvJPEG: on a fake library, and on the real one as far as possible without a GPU."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from fake_nvjpeg import nvjpeg as nvjpeg  # a fixture
 from PIL import Image
 
 from hami_torch import _nvjpeg, _nvjpeg_library, plugin
-from hami_torch._nvjpeg import Decoders, Header
+from hami_torch._nvjpeg import DecoderPool, Header
 
 CPU = torch.device("cpu")
-BATCH = {"max": 16, "batching": "max"}
+BATCH = {"max": 16, "batching": "greedy"}
 
 
 @pytest.fixture
-def files(encode, picture):
-    """Files by what they are; two sizes among those that are decoded together."""
+def files(encode, image):
+    """Files by kind; those that nvJPEG decodes together have two sizes."""
     exif = Image.Exif()
     exif[0x0112] = 6
     cmyk = io.BytesIO()
-    Image.fromarray(picture).convert("CMYK").save(cmyk, "JPEG")
+    Image.fromarray(image).convert("CMYK").save(cmyk, "JPEG")
     noise = np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8)
     return {
         "rgb": encode("JPEG"),
-        "other size": encode("JPEG", pixels=picture[:20, :10]),
-        "turned": encode("JPEG", exif=exif),
-        "gray": encode("JPEG", pixels=picture[:, :, 0].copy()),
+        "other size": encode("JPEG", pixels=image[:20, :10]),
+        "rotated": encode("JPEG", exif=exif),
+        "gray": encode("JPEG", pixels=image[:, :, 0].copy()),
         "progressive": encode("JPEG", progressive=True),
         "cmyk": cmyk.getvalue(),
         "png": encode("PNG"),
@@ -48,15 +48,15 @@ def files(encode, picture):
 
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
 @pytest.mark.parametrize("exif", [True, False])
-def test_files_decoded_by_nvjpeg_give_what_the_cpu_gives(pipe, files, nvjpeg, monkeypatch, color, exif):
+def test_nvjpeg_gives_the_same_result_as_the_cpu(pipe, files, nvjpeg, monkeypatch, color, exif):
     on_gpu = {name: {"data": file} for name, file in files.items()}
     with pytest.raises(hami.BatchError) as raised:
         pipe("DecodeTensor", **BATCH, color=color, exif=exif)(list(on_gpu.values()))
     ((index, error),) = raised.value.errors
     assert index == list(files).index("broken")
-    assert str(error).startswith(f"DecodeTensor: the JPEG picture in {len(files['broken'])} bytes cannot be decoded (")
-    assert nvjpeg.batches == [6]  # all that engines decode, with the broken one
-    assert nvjpeg.alone == 6 + 2  # since one was broken; and the progressive and CMYK ones
+    assert str(error).startswith(f"DecodeTensor: the JPEG image of {len(files['broken'])} bytes cannot be decoded (")
+    assert nvjpeg.batches == [6]  # all files that can be decoded together, the broken one included
+    assert nvjpeg.alone == 6 + 2  # each file of the failed batch; the progressive and the CMYK file
     monkeypatch.undo()
     for name, file in files.items():
         if name != "broken":
@@ -66,7 +66,7 @@ def test_files_decoded_by_nvjpeg_give_what_the_cpu_gives(pipe, files, nvjpeg, mo
             assert on_gpu[name]["color"] == color
 
 
-def test_a_batch_of_one_size_stays_one_tensor(pipe, files, nvjpeg):
+def test_images_of_one_size_share_one_tensor(pipe, files, nvjpeg):
     requests = [{"data": files["rgb"]} for _ in range(5)]
     pipe("DecodeTensor", **BATCH)(requests)
     assert nvjpeg.batches == [5]
@@ -75,24 +75,24 @@ def test_a_batch_of_one_size_stays_one_tensor(pipe, files, nvjpeg):
     assert all(each.untyped_storage().data_ptr() == first.untyped_storage().data_ptr() for each in others)
 
 
-def test_a_batch_without_jpeg_files_waits_for_no_decoder(pipe, files, nvjpeg):
+def test_a_batch_without_jpeg_files_does_not_wait_for_a_decoder(pipe, files, nvjpeg):
     decode = pipe("DecodeTensor", **BATCH)
-    with nvjpeg.decoders.lend():  # the only one
+    with nvjpeg.decoders.borrow():  # the only decoder
         assert decode({"data": files["png"]}, timeout=20)["result"].shape == (1, 3, 30, 40)
 
 
-def test_a_picture_over_the_limit_is_refused_before_it_is_decoded(pipe, files, nvjpeg):
+def test_an_image_over_max_pixels_is_rejected_before_it_is_decoded(pipe, files, nvjpeg):
     requests = [{"data": files["other size"]}, {"data": files["rgb"]}]
     with pytest.raises(hami.BatchError) as raised:
         pipe("DecodeTensor", **BATCH, max_pixels=1199)(requests)
     ((index, error),) = raised.value.errors
     assert index == 1
-    assert str(error) == 'DecodeTensor: the JPEG picture has 40 x 30 pixels, more than "max_pixels" = 1199'
+    assert str(error) == 'DecodeTensor: the JPEG image has 40 x 30 pixels, more than "max_pixels" = 1199'
     assert nvjpeg.batches == [1]
 
 
-def test_what_others_may_write_to_is_copied_before_it_is_read(pipe, files, nvjpeg):
-    """nvJPEG writes as many pixels as the file says at that moment."""
+def test_mutable_data_is_copied_before_it_is_decoded(pipe, files, nvjpeg):
+    """nvJPEG writes as many pixels as the header says while it decodes, so the header must not change."""
     seen = []
     parse = nvjpeg.nvjpegJpegStreamParseHeader
     nvjpeg.nvjpegJpegStreamParseHeader = lambda *arguments: seen.append(arguments[1]) or parse(*arguments)
@@ -104,15 +104,15 @@ def test_what_others_may_write_to_is_copied_before_it_is_read(pipe, files, nvjpe
     assert seen[-1] is files["rgb"]
 
 
-def test_without_engines_the_gpu_decodes_by_its_other_means(cuda, monkeypatch):
+def test_without_hardware_decoders_the_default_backend_is_used(cuda, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
     library = FakeNvjpeg()
-    library.engines = False
-    Decoders(library, CPU)
+    library.has_hardware = False
+    DecoderPool(library, CPU)
     assert library.backends == [_nvjpeg_library.BACKEND_HARDWARE, _nvjpeg_library.BACKEND_DEFAULT]
 
 
-def test_without_memory_torch_gives_back_what_it_keeps_and_then_the_cpu_decodes(pipe, files, nvjpeg, monkeypatch):
+def test_without_memory_the_cache_is_released_and_then_the_cpu_decodes(pipe, files, nvjpeg, monkeypatch):
     emptied = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
     decode = pipe("DecodeTensor", **BATCH)
@@ -124,39 +124,39 @@ def test_without_memory_torch_gives_back_what_it_keeps_and_then_the_cpu_decodes(
         assert decode({"data": files["rgb"]})["result"].shape == (1, 3, 30, 40)
     assert {str(warning.message) for warning in warned} == {
         "DecodeTensor: nvJPEG failed with NVJPEG_STATUS_ALLOCATOR_FAILURE on cpu; "
-        "what it did not decode is decoded on the CPU"
+        "the files that it did not decode are decoded on the CPU"
     }
 
 
 @pytest.mark.parametrize(
     ("guarded", "idle", "log"),
     [
-        (True, True, []),  # nothing reads memory of this stream
+        (True, True, []),  # the stream is idle, so its memory is not in use
         (True, False, ["9 waits for 1", "memory kept for 9"]),
-        (False, True, ["0 waits for 1", "memory kept for 0"]),  # other threads work on the default stream too
+        (False, True, ["0 waits for 1", "memory kept for 0"]),  # other threads use the default stream too
     ],
 )
-def test_nvjpeg_writes_only_into_memory_that_nothing_reads(nvjpeg, cuda, files, guarded, idle, log):
+def test_nvjpeg_decodes_on_an_idle_stream(nvjpeg, cuda, files, guarded, idle, log):
     if guarded:
         cuda.current = FakeStream(9, cuda.log)
     cuda.current.idle = idle
-    with nvjpeg.decoders.lend() as decoder:
-        ((members, pictures, orientation),) = decoder.decode({3: (files["rgb"], Header(40, 30, 1, True))}, "rgb")
-    assert (members, pictures.shape, orientation) == ([3], (1, 3, 30, 40), 1)
+    with nvjpeg.decoders.borrow() as decoder:
+        ((indexes, images, orientation),) = decoder.decode({3: (files["rgb"], Header(40, 30, 1, True))}, "rgb")
+    assert (indexes, images.shape, orientation) == ([3], (1, 3, 30, 40), 1)
     assert cuda.log == log
 
 
-def test_memory_that_the_allocator_gives_in_the_order_of_the_stream_is_waited_for(nvjpeg, cuda, files, monkeypatch):
-    """As cudaMallocAsync does: on a stream that was idle it waits for those who had the memory before."""
+def test_the_cpu_waits_for_memory_that_a_stream_ordered_allocator_returns(nvjpeg, cuda, files, monkeypatch):
+    """cudaMallocAsync makes an idle stream wait for the previous use of the memory."""
     cuda.current = stream = FakeStream(9, cuda.log)
     empty = torch.empty
 
-    def in_order(*arguments, **options):
+    def stream_ordered(*arguments, **options):
         stream.idle = False
         return empty(*arguments, **options)
 
-    monkeypatch.setattr(torch, "empty", in_order)
-    with nvjpeg.decoders.lend() as decoder:
+    monkeypatch.setattr(torch, "empty", stream_ordered)
+    with nvjpeg.decoders.borrow() as decoder:
         decoder.decode({3: (files["rgb"], Header(40, 30, 1, True))}, "rgb")
         assert cuda.log == ["the CPU waits for 9"]
         stream.idle = True
@@ -165,44 +165,44 @@ def test_memory_that_the_allocator_gives_in_the_order_of_the_stream_is_waited_fo
         assert cuda.log == ["the CPU waits for 9"]
 
 
-def test_a_decoder_waits_for_what_it_did_before(nvjpeg, cuda, files):
-    """Its buffers are read until that is done, on whatever stream."""
+def test_a_decoder_waits_for_its_previous_batch(nvjpeg, cuda, files):
+    """Its buffers are in use until then, also on another stream."""
     for idle, log in ((True, []), (False, ["the CPU waits for 9"])):
         cuda.current = FakeStream(9, cuda.log)
-        with nvjpeg.decoders.lend() as decoder:
+        with nvjpeg.decoders.borrow() as decoder:
             header = decoder.read_header(files["rgb"])
             assert header == (40, 30, 1, True)
             decoder.decode({3: (files["rgb"], header)}, "rgb")
         cuda.current.idle = idle
         cuda.current = FakeStream(10, cuda.log)
-        with nvjpeg.decoders.lend() as decoder:
+        with nvjpeg.decoders.borrow() as decoder:
             decoder.decode({}, "rgb")
         assert cuda.log == log
 
 
-def test_each_instance_has_a_decoder_until_there_are_enough(nvjpeg):
+def test_each_instance_adds_a_decoder_up_to_the_maximum(nvjpeg):
     decoders = nvjpeg.decoders
-    for _ in range(3):  # closed and opened again
-        decoders.join()
-        decoders.leave()
+    for _ in range(3):  # an instance is opened and closed
+        decoders.add_user()
+        decoders.remove_user()
     assert nvjpeg.handles == 1
-    for _ in range(Decoders.MOST + 3):
-        decoders.join()
-    assert nvjpeg.handles == Decoders.MOST
+    for _ in range(DecoderPool.MAX_DECODERS + 3):
+        decoders.add_user()
+    assert nvjpeg.handles == DecoderPool.MAX_DECODERS
 
 
-def test_a_decoder_comes_back_from_who_fails_and_goes_to_who_waits(nvjpeg):
+def test_a_decoder_is_returned_after_a_failure_and_lent_to_the_waiting_thread(nvjpeg):
     decoders = nvjpeg.decoders
     served = threading.Event()
 
-    def wait_for_it() -> None:
-        with decoders.lend():
+    def wait_for_decoder() -> None:
+        with decoders.borrow():
             served.set()
 
-    waiting = threading.Thread(target=wait_for_it)
+    waiting = threading.Thread(target=wait_for_decoder)
 
     def fail() -> None:
-        with decoders.lend():
+        with decoders.borrow():
             waiting.start()
             assert not served.is_set()
             raise KeyError("mine")
@@ -213,43 +213,43 @@ def test_a_decoder_comes_back_from_who_fails_and_goes_to_who_waits(nvjpeg):
     assert served.is_set()
 
 
-def test_what_cannot_be_read_of_a_header_is_not_what_the_file_before_it_said(nvjpeg, files):
-    with nvjpeg.decoders.lend() as decoder:
-        assert decoder.read_header(files["turned"]).orientation == 6
+def test_header_values_are_not_kept_from_the_previous_file(nvjpeg, files):
+    with nvjpeg.decoders.borrow() as decoder:
+        assert decoder.read_header(files["rotated"]).orientation == 6
         nvjpeg.nvjpegJpegStreamGetExifOrientation = lambda *arguments: BAD_JPEG
         assert decoder.read_header(files["rgb"]).orientation == 1
         nvjpeg.nvjpegJpegStreamGetFrameDimensions = lambda *arguments: BAD_JPEG
         assert decoder.read_header(files["rgb"]) is None
 
 
-def test_where_nvjpeg_does_not_start_the_cpu_decodes_and_says_so(cuda, monkeypatch):
+def test_if_nvjpeg_does_not_start_the_cpu_decodes_with_a_warning(cuda, monkeypatch):
     library = FakeNvjpeg()
-    library.start = 6
+    library.start_status = 6
     monkeypatch.setattr(_nvjpeg_library, "find_library", lambda: library)
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
-    monkeypatch.setattr(_nvjpeg, "_decoders", {})
+    monkeypatch.setattr(_nvjpeg, "_pools", {})
     with pytest.warns(RuntimeWarning) as warned:
-        assert _nvjpeg.decoders_of(CPU) is None
+        assert _nvjpeg.decoder_pool(CPU) is None
     (warning,) = warned
     assert str(warning.message) == (
         "DecodeTensor decodes JPEG files on the CPU: nvJPEG 13.0.0 (libnvjpeg.so.13) does not start on cpu: "
         "NVJPEG_STATUS_EXECUTION_FAILED"
     )
-    assert _nvjpeg.decoders_of(CPU) is None  # and not tried again for each instance
-    library.start = ALLOCATOR_FAILURE
+    assert _nvjpeg.decoder_pool(CPU) is None  # the second instance does not try again
+    library.start_status = ALLOCATOR_FAILURE
     with pytest.raises(MemoryError, match="nvJPEG could not be started"):
-        Decoders(library, CPU)
+        DecoderPool(library, CPU)
     monkeypatch.setattr(_nvjpeg_library, "find_library", lambda: None)
-    monkeypatch.setattr(_nvjpeg, "_decoders", {})
-    assert _nvjpeg.decoders_of(CPU) is None
+    monkeypatch.setattr(_nvjpeg, "_pools", {})
+    assert _nvjpeg.decoder_pool(CPU) is None
 
 
-def test_a_status_that_is_not_known_is_shown_as_it_is():
+def test_an_unknown_status_is_shown_as_a_number():
     assert _nvjpeg_library.status_name(10) == "NVJPEG_STATUS_INCOMPLETE_BITSTREAM"
     assert _nvjpeg_library.status_name(11) == "status 11"
 
 
-def test_the_library_is_looked_for_in_wheels_and_on_the_system(monkeypatch, tmp_path):
+def test_the_library_is_searched_in_wheels_and_on_the_system(monkeypatch, tmp_path):
     for path in (
         "torchvision/__init__.py",
         "torchvision.libs/libnvjpeg.36e1.so.13",
@@ -258,23 +258,23 @@ def test_the_library_is_looked_for_in_wheels_and_on_the_system(monkeypatch, tmp_
         "nvidia/cu13/lib/libnvjpeg.so.13",
     ):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(b"no library")
-    if getattr(importlib.util.find_spec("nvidia"), "origin", None):  # older wheels make it a package like others
+        (tmp_path / path).write_bytes(b"not a library")
+    if getattr(importlib.util.find_spec("nvidia"), "origin", None):  # older wheels have nvidia/__init__.py
         (tmp_path / "nvidia" / "__init__.py").touch()
         monkeypatch.delitem(sys.modules, "nvidia", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(torch.version, "cuda", "12.6")
-    places = list(_nvjpeg_library._places())
-    ours = [place.rpartition("/")[2] for place in places if place.startswith(str(tmp_path))]
-    assert ours == ["libnvjpeg.36e1.so.13", "libnvjpeg.so.12", "libnvjpeg.so.13"]
-    assert places[-1] == "libnvjpeg.so.12"
-    for place in places[:-1]:
-        if place.startswith(str(tmp_path)):
+    paths = list(_nvjpeg_library._candidate_paths())
+    names = [path.rpartition("/")[2] for path in paths if path.startswith(str(tmp_path))]
+    assert names == ["libnvjpeg.36e1.so.13", "libnvjpeg.so.12", "libnvjpeg.so.13"]
+    assert paths[-1] == "libnvjpeg.so.12"
+    for path in paths[:-1]:
+        if path.startswith(str(tmp_path)):
             with pytest.raises(OSError, match=r"file too short|invalid ELF header"):
-                _nvjpeg_library.Library(place)
+                _nvjpeg_library.Library(path)
 
 
-def test_the_real_library_has_the_functions_that_are_called():
+def test_the_real_library_has_all_functions_that_are_used():
     library = _nvjpeg_library.find_library()
     if library is None:
         pytest.skip("needs libnvjpeg: pip install nvidia-nvjpeg")

@@ -1,11 +1,11 @@
-"""The package as a plugin: what it promises is what it has, looking it up costs nothing, and torch may be missing."""
+"""The package as a plugin: registered names, lazy imports, and errors without torch."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 
 import hami
 import hami.testing
@@ -30,11 +30,11 @@ def run_script(code: str) -> str:
     return done.stdout
 
 
-def test_every_promised_name_is_registered_and_is_a_backend():
+def test_every_entry_point_is_registered_and_is_a_backend():
     registry = Registry()
     plugin.hami_register(registry)
-    promised = {point.name for point in entry_points(group="hami.backends") if point.value == "hami_torch.plugin"}
-    assert set(registry.found) == promised | SHARED
+    entry_names = {point.name for point in entry_points(group="hami.backends") if point.value == "hami_torch.plugin"}
+    assert set(registry.found) == entry_names | SHARED
     for name, target in registry.found.items():
         module, _, attribute = target.partition(":")
         backend = getattr(import_module(module), attribute)
@@ -42,18 +42,18 @@ def test_every_promised_name_is_registered_and_is_a_backend():
         assert backend.__name__ == name
 
 
-def test_names_that_others_have_stay_theirs_and_ours_are_asked_for_by_package(pipe):
+def test_shared_names_need_the_package_prefix_or_a_provider(pipe):
     data = torch.ones(2, 2).T
     with hami.pipe("ContiguousTensor") as core:
         assert isinstance(core({"data": data})["result"], hami.Tensor)
     assert isinstance(pipe("hami-torch::ContiguousTensor")({"data": data})["result"], torch.Tensor)
     with hami.pipe(
         {"providers": {"ContiguousTensor": "hami-torch"}, "node": {"backend": "ContiguousTensor", "device": "cpu"}}
-    ) as ours:
-        assert isinstance(ours({"data": data})["result"], torch.Tensor)
+    ) as by_provider:
+        assert isinstance(by_provider({"data": data})["result"], torch.Tensor)
 
 
-def test_the_entry_module_imports_no_torch_and_no_numpy():
+def test_the_entry_module_does_not_import_torch_numpy_or_pillow():
     code = "import sys, hami_torch.plugin; print(sorted({'torch', 'numpy', 'PIL'} & set(sys.modules)))"
     assert run_script(code) == "[]\n"
 
@@ -85,18 +85,20 @@ print(plugin.hami_report())
 """
 
 
-def test_without_torch_the_backends_are_listed_and_using_one_says_what_is_missing():
-    names, told, report = run_script(WITHOUT_TORCH).splitlines()
+def test_without_torch_backends_are_listed_and_their_use_names_the_missing_package():
+    names, error, report = run_script(WITHOUT_TORCH).splitlines()
     assert "'TorchModel'" in names
     missing = (
         "torch is not installed; hami-torch needs torch 2.3 or newer, of the build that fits your CUDA driver: "
         "pip install torch"
     )
-    assert told == f'backend "TorchModel" is provided by hami-torch 0.1.0, which failed to load: {missing}'
+    provider = f"hami-torch {version('hami-torch')}"
+    assert error.endswith(f": {missing}")
+    assert provider in error
     assert report == str({"torch": missing})
 
 
-def test_a_torch_that_is_too_old_is_named():
+def test_a_torch_that_is_too_old_is_rejected_with_its_version():
     code = (
         "import torch; torch.__version__ = '2.2.1+cpu'\n"
         "try: import hami_torch._torch\n"
@@ -105,7 +107,7 @@ def test_a_torch_that_is_too_old_is_named():
     assert run_script(code) == "torch 2.2.1+cpu is installed; hami-torch needs torch 2.3 or newer\n"
 
 
-def test_the_backends_keep_the_rules_of_any_pipe():
+def test_the_backends_pass_the_checks_of_hami_testing():
     hami.testing.check_backend("GpuTensor", {"device": "cpu"}, {"data": torch.ones(1, 2)})
     hami.testing.check_backend("CpuTensor", {}, {"data": torch.ones(1, 2)})
     hami.testing.check_backend(

@@ -1,4 +1,4 @@
-"""Where TorchModel takes its program from: torch.export, AOTInductor, TorchScript, factories; and what is refused."""
+"""The sources of TorchModel: torch.export, AOTInductor, TorchScript and factories, and which of them are rejected."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ def export(path, rows="free", module=None):
 
 def script(path, module=None):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of torch say that it is old
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer versions of torch deprecate TorchScript
         torch.jit.save(torch.jit.trace(module or Double(), X), path)
     return str(path)
 
 
 @pytest.fixture(autouse=True)
 def _old_formats():
-    """Newer versions of torch warn of TorchScript; who has such files has them."""
+    """Ignore the warnings of newer torch versions about TorchScript, which hami-torch still supports."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning, module="torch")
         warnings.filterwarnings("ignore", message=".*TorchScript.*|.*torch.jit.*")
         yield
 
 
-def test_an_exported_program_runs_batches_up_to_the_range_it_was_exported_for(pipe, tmp_path):
-    program = pipe("TorchModel", model=export(tmp_path / "m.pt2"), batching="max")
+def test_an_exported_program_runs_batches_up_to_its_exported_limit(pipe, tmp_path):
+    program = pipe("TorchModel", model=export(tmp_path / "m.pt2"), batching="greedy")
     requests = [{"data": X * i} for i in range(16)]
     program(requests)
     assert [request["result"].tolist() for request in requests] == [[[2.0 * i, 4.0 * i]] for i in range(16)]
-    assert program.stats()["default"]["batches"] == 2
+    assert program.stats()["default"].batches == 2
 
 
-def test_an_exported_program_of_fixed_rows_takes_exactly_these(pipe, tmp_path):
+def test_an_exported_program_with_a_fixed_batch_gets_exactly_that_many_rows(pipe, tmp_path):
     program = pipe("TorchModel", model=export(tmp_path / "m.pt2", rows=2), batching_timeout="10s")
     requests = [{"data": X}, {"data": X}]
     program(requests)
     assert [request["result"].tolist() for request in requests] == [[[2, 4]], [[2, 4]]]
 
 
-def test_an_exported_program_takes_another_dtype(pipe, tmp_path):
+def test_an_exported_program_can_be_converted_to_another_dtype(pipe, tmp_path):
     program = pipe("TorchModel", model=export(tmp_path / "m.pt2", module=Scaled()), dtype="bfloat16")
     result = program({"data": X})["result"]
     assert result.dtype == torch.bfloat16
@@ -72,7 +72,7 @@ def test_an_exported_program_takes_another_dtype(pipe, tmp_path):
         (torch.jit, "m.pt", script, FutureWarning("`torch.jit.load` is deprecated. Please switch to …")),
     ],
 )
-def test_what_torch_warns_of_itself_is_no_error(pipe, tmp_path, monkeypatch, module, name, write, warning):
+def test_warnings_of_torch_about_its_loaders_are_not_errors(pipe, tmp_path, monkeypatch, module, name, write, warning):
     load, path = module.load, write(tmp_path / name)
 
     def warning_load(*arguments, **options):
@@ -92,7 +92,7 @@ def test_torchscript_runs(pipe, tmp_path, name):
 
 @pytest.mark.skipif(not hasattr(torch._inductor, "aoti_load_package"), reason="this torch has no AOTInductor packages")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor compiles with g++, which is not installed")
-def test_an_aotinductor_package_runs_on_the_device_it_is_for(pipe, tmp_path):
+def test_an_aotinductor_package_runs_on_the_device_it_is_compiled_for(pipe, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(
@@ -100,12 +100,12 @@ def test_an_aotinductor_package_runs_on_the_device_it_is_for(pipe, tmp_path):
         )
         path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))
     requests = [{"data": X}, {"data": X * 2}]
-    pipe("TorchModel", model=path, max=4, batching="max")(requests)
+    pipe("TorchModel", model=path, max=4, batching="greedy")(requests)
     assert [request["result"].tolist() for request in requests] == [[[3, 6]], [[6, 12]]]
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", model=path, dtype="float16")
     assert message(raised) == (
-        f'TorchModel: "{path}" is compiled by AOTInductor; "dtype" and "channels_last" cannot change it'
+        f'TorchModel: "{path}" is an AOTInductor package, which is already compiled; remove "dtype" and "channels_last"'
     )
 
 
@@ -118,45 +118,45 @@ def test_a_factory_gets_its_arguments_and_its_weights(pipe, tmp_path):
 
 def test_a_factory_may_open_another_program(pipe):
     with ThreadPoolExecutor(1) as thread:
-        program = thread.submit(pipe, "TorchModel", factory="helpers:Opens").result(60)
+        program = thread.submit(pipe, "TorchModel", factory="helpers:OpensAnotherPipe").result(60)
     assert program({"data": X})["result"].tolist() == [[2, 4]]
 
 
 @pytest.mark.parametrize(("name", "missing"), [("nowhere", "nowhere"), ("helpers.nowhere.deep", "helpers.nowhere")])
-def test_a_factory_whose_module_is_not_there_says_where_it_belongs(pipe, name, missing):
+def test_a_missing_factory_module_is_named_with_the_remedy(pipe, name, missing):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", factory=f"{name}:make")
     assert message(raised) == (
-        f'TorchModel: there is no module "{missing}" on sys.path, for factory "{name}:make"; '
-        "its folder belongs there, and the hami command takes --import FILE"
+        f'TorchModel: module "{missing}" of factory "{name}:make" not found on sys.path; add its folder to PYTHONPATH, '
+        "or pass the file to the hami command with --import FILE"
     )
 
 
 @pytest.mark.parametrize("kind", ["export", "script"])
-def test_a_truncated_file_is_refused(pipe, tmp_path, kind):
+def test_a_truncated_file_is_rejected(pipe, tmp_path, kind):
     whole = tmp_path / ("m.pt2" if kind == "export" else "m.pt")
     (export if kind == "export" else script)(whole)
     whole.write_bytes(whole.read_bytes()[:-100])
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", model=str(whole))
     assert message(raised) == (
-        f'TorchModel: "{whole}" ({whole.stat().st_size} bytes) is truncated or holds no program; it takes what '
-        "torch.export.save, torch._inductor.aoti_compile_and_package or torch.jit.save writes"
+        f'TorchModel: "{whole}" ({whole.stat().st_size} bytes) is truncated or not a program; expected a file '
+        "written by torch.export.save, torch._inductor.aoti_compile_and_package or torch.jit.save"
     )
 
 
-def test_a_file_of_weights_is_told_from_a_program(pipe, tmp_path):
+def test_a_file_of_weights_is_rejected_as_a_program(pipe, tmp_path):
     path = tmp_path / "m.pt"
     torch.save({"weight": torch.ones(1)}, path)
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", model=str(path))
     assert message(raised) == (
-        f'TorchModel: "{path}" holds weights, not a program; give it as "weights", with the "factory" '
-        "that makes their module"
+        f'TorchModel: "{path}" contains weights, not a program; pass it as "weights", together with the '
+        '"factory" that makes the module'
     )
 
 
-def test_an_archive_that_is_no_program_is_refused(pipe, tmp_path):
+def test_an_archive_without_a_program_is_rejected(pipe, tmp_path):
     path = tmp_path / "m.pt2"
     shutil.make_archive(str(tmp_path / "m"), "zip", tmp_path)
     (tmp_path / "m.zip").rename(path)
@@ -165,39 +165,43 @@ def test_an_archive_that_is_no_program_is_refused(pipe, tmp_path):
     assert message(raised).startswith(f'TorchModel: torch {torch.__version__} cannot load "{path}": ')
 
 
-TAKES = 'TorchModel takes "model" (a .pt2 or TorchScript file) or "factory" (package.module:name)'
+NEEDS = 'TorchModel needs either "model" (a .pt2 or TorchScript file) or "factory" (package.module:name)'
 
 
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ({}, f"{TAKES}, neither is given"),
-        ({"model": "m.pt2", "factory": "helpers:Double"}, f"{TAKES}, both are given"),
+        ({}, f"{NEEDS}; neither is set"),
+        ({"model": "m.pt2", "factory": "helpers:Double"}, f"{NEEDS}; both are set"),
         (
             {"model": "m.pt2", "weights": "w.pt"},
-            'TorchModel: "weights" and "arguments" go with "factory"; the file "model" has its own',
+            'TorchModel: "weights" and "arguments" can only be used with "factory"; the file "model" contains its '
+            "weights",
         ),
-        ({"factory": "helpers"}, 'TorchModel: "factory" is package.module:name, got "helpers"'),
+        ({"factory": "helpers"}, 'TorchModel: "factory" must have the form package.module:name, got "helpers"'),
         (
             {"factory": "helpers:Nothing"},
             'TorchModel: factory "helpers:Nothing" failed: AttributeError: '
             "module 'helpers' has no attribute 'Nothing'",
         ),
-        ({"factory": "helpers:no_module"}, 'TorchModel: factory "helpers:no_module" gave str, not a torch.nn.Module'),
+        (
+            {"factory": "helpers:returns_text"},
+            'TorchModel: factory "helpers:returns_text" must return a torch.nn.Module, got str',
+        ),
         (
             {"factory": "helpers:Double", "arguments": ["bias"]},
-            'TorchModel: "arguments" are written key=value, got "bias"',
+            'TorchModel: each entry of "arguments" must have the form key=value, got "bias"',
         ),
     ],
 )
-def test_a_source_that_makes_no_sense_is_refused(pipe, config, text):
+def test_an_invalid_source_is_rejected(pipe, config, text):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", **config)
     assert message(raised) == text
 
 
-def test_a_file_that_is_not_there_is_named(pipe, tmp_path):
+def test_a_missing_file_is_named(pipe, tmp_path):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", model=str(tmp_path / "m.pt2"))
     path = tmp_path / "m.pt2"
-    assert message(raised) == f'TorchModel: there is no file "{path}", given as "model" (looked for {path.resolve()})'
+    assert message(raised) == f'TorchModel: file "{path}" of "model" not found (full path {path.resolve()})'

@@ -1,4 +1,4 @@
-"""The README's code runs as it is written there, and its tables are complete."""
+"""The code of the README runs as written, and its tables name every backend and parameter."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Classifier(torch.nn.Module):
         return self.linear(x.mean((2, 3)))
 
 
-def test_the_example_classifies_a_photo(tmp_path, monkeypatch, capsys, encode):
+def test_the_first_example_classifies_a_photo(tmp_path, monkeypatch, capsys, encode):
     monkeypatch.chdir(tmp_path)
     (config,), (code, _) = blocks("toml"), blocks("python")
     Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
@@ -39,7 +39,7 @@ def test_the_example_classifies_a_photo(tmp_path, monkeypatch, capsys, encode):
     assert capsys.readouterr().out == "torch.Size([1, 1000])\n"
 
 
-def test_the_backend_of_your_own_runs():
+def test_the_custom_backend_runs():
     _, code = blocks("python")
     exec(compile(code, str(README), "exec"), {})
     with hami.pipe({"backend": "Halve", "device": "cpu"}) as pipe:
@@ -50,7 +50,7 @@ class Registry(dict):
     add = dict.__setitem__
 
 
-def test_every_backend_and_every_parameter_is_told():
+def test_every_backend_and_every_parameter_is_documented():
     registry = Registry()
     plugin.hami_register(registry)
     text = README.read_text()

@@ -1,4 +1,4 @@
-"""GpuTensor, CpuTensor, CatTensor, SplitTensor, FixTensor and ContiguousTensor, all on the CPU."""
+"""GpuTensor, CpuTensor, CatTensor, SplitTensor, FixTensor and ContiguousTensor on the CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NUMPY = tuple(map(int, np.__version__.split(".")[:2]))
 CAT_SPLIT = "CatSplit[hami-torch::CatTensor,TorchModel,hami-torch::SplitTensor]"
 
 
-def test_arrays_and_tensors_become_torch_tensors_in_their_form(run):
+def test_arrays_become_torch_tensors_in_the_same_structure(run):
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     result = run("GpuTensor", data={"a": array, "b": torch.ones(1)})["result"]
     assert torch.equal(result["a"], torch.from_numpy(array))
@@ -25,12 +25,12 @@ def test_arrays_and_tensors_become_torch_tensors_in_their_form(run):
 
 THROUGH_THE_CORE = pytest.param(  # as a hami.Tensor
     "S[FixTensor,GpuTensor]",
-    marks=pytest.mark.skipif(NUMPY < (2, 1), reason="NumPy before 2.1 does not show read-only arrays to others"),
+    marks=pytest.mark.skipif(NUMPY < (2, 1), reason="NumPy before 2.1 does not export read-only arrays through DLPack"),
 )
 
 
 @pytest.mark.parametrize("backend", ["GpuTensor", THROUGH_THE_CORE])
-def test_an_array_that_is_read_only_is_copied(run, backend):
+def test_a_read_only_array_is_copied(run, backend):
     array = np.ones(3)
     array.flags.writeable = False
     result = run(backend, data=array)["result"]
@@ -39,8 +39,8 @@ def test_an_array_that_is_read_only_is_copied(run, backend):
 
 
 @pytest.mark.parametrize("backend", ["GpuTensor", "S[FixTensor,GpuTensor]"])
-def test_an_array_that_runs_backwards_is_copied(backend):
-    """In a process of its own: torch ends the one in which it is given such an array."""
+def test_an_array_with_negative_strides_is_copied(backend):
+    """In a separate process, because torch aborts the process if it gets such an array."""
     program = (
         "import hami, numpy as np\n"
         "array = np.arange(6.0).reshape(2, 3)[::-1, ::-1]\n"
@@ -56,50 +56,50 @@ def test_what_the_core_makes_is_taken(run):
     assert torch.equal(result, torch.ones(2, 2, dtype=torch.float64))
 
 
-def test_off_the_device_a_tensor_can_be_an_array():
+def test_a_result_of_cpu_tensor_converts_to_numpy():
     with hami.pipe("CpuTensor") as pipe:
         result = pipe({"data": [torch.arange(3)]})["result"]
     assert hami.to_numpy(result[0]).tolist() == [0, 1, 2]
 
 
-def test_gathered_once_run_once_and_given_back_row_by_row(pipe):
-    gathered = pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="max")
-    requests = gathered([{"data": torch.zeros(1, 2)}, {"data": torch.zeros(2, 2), "request_size": 2}])
+def test_a_batch_is_concatenated_run_once_and_split_again(pipe):
+    concatenated = pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="greedy")
+    requests = concatenated([{"data": torch.zeros(1, 2)}, {"data": torch.zeros(2, 2), "request_size": 2}])
     assert [request["result"].tolist() for request in requests] == [[[3, 3]], [[3, 3], [3, 3]]]
 
 
-def test_lists_and_dicts_are_gathered_part_by_part(pipe):
-    gathered = pipe("hami-torch::CatTensor", max=4, batching="max")
+def test_lists_and_dicts_are_concatenated_part_by_part(pipe):
+    concatenated = pipe("hami-torch::CatTensor", max=4, batching="greedy")
     requests = [
         {"data": {"a": torch.zeros(1, 2), "b": torch.ones(1)}},
         {"data": {"a": torch.zeros(2, 2), "b": torch.ones(2)}, "request_size": 2},
     ]
-    gathered(requests)
+    concatenated(requests)
     for request in requests:
         assert {name: list(part.shape) for name, part in request["result"].items()} == {"a": [3, 2], "b": [3]}
-    requests = gathered([{"data": [torch.zeros(1, 2), torch.ones(1)]} for _ in range(2)])
+    requests = concatenated([{"data": [torch.zeros(1, 2), torch.ones(1)]} for _ in range(2)])
     assert [list(part.shape) for part in requests[0]["result"]] == [[2, 2], [2]]
 
 
-def test_parts_that_have_other_rows_are_named(run):
+def test_a_part_with_the_wrong_number_of_rows_is_named(run):
     with pytest.raises(hami.RequestError) as raised:
         run("hami-torch::CatTensor", data={"a": torch.zeros(1), "b": torch.zeros(2)})
     assert message(raised) == (
-        'CatTensor: "b" is float32 [2], and request_size is 1: axis 0 has as many rows as request_size'
+        'CatTensor: "b" is float32 [2], but request_size is 1; axis 0 must have request_size rows'
     )
 
 
-def test_data_of_different_forms_is_not_gathered(pipe):
-    fails = pipe("hami-torch::CatTensor", max=4, batching="max", on_batch_error="fail")
+def test_data_of_different_structure_is_not_concatenated(pipe):
+    fails = pipe("hami-torch::CatTensor", max=4, batching="greedy", on_batch_error="fail")
     with pytest.raises(hami.BatchError) as raised:
         fails([{"data": {"a": torch.zeros(1)}}, {"data": [torch.zeros(1)]}])
     assert str(raised.value.errors[0][1]).splitlines()[0] == (
-        "CatTensor cannot gather [a] and [data[0]] in one batch; they differ in form"
+        "CatTensor cannot concatenate [a] and [data[0]] in one batch; all requests must have the same list or dict keys"
     )
 
 
-def test_with_stack_the_axis_is_made_and_taken_away(pipe):
-    stacked = pipe(CAT_SPLIT, factory="helpers:Double", max=4, batching="max", stack=True)
+def test_stack_adds_the_batch_axis_and_removes_it(pipe):
+    stacked = pipe(CAT_SPLIT, factory="helpers:Double", max=4, batching="greedy", stack=True)
     requests = stacked([{"data": torch.full((2,), float(number))} for number in range(3)])
     assert [request["result"].tolist() for request in requests] == [[0, 0], [2, 2], [4, 4]]
 
@@ -110,7 +110,7 @@ def test_with_stack_the_axis_is_made_and_taken_away(pipe):
         (
             "hami-torch::CatTensor",
             {"data": torch.zeros(2, 2)},
-            'CatTensor: "data" is float32 [2, 2], and request_size is 1: axis 0 has as many rows as request_size',
+            'CatTensor: "data" is float32 [2, 2], but request_size is 1; axis 0 must have request_size rows',
         ),
         (
             "hami-torch::CatTensor(stack=true)",
@@ -120,33 +120,42 @@ def test_with_stack_the_axis_is_made_and_taken_away(pipe):
         (
             "hami-torch::SplitTensor",
             {"data": torch.zeros(2, 2)},
-            "SplitTensor: float32 [2, 2] cannot be split: the requests of this batch count 1 rows",
+            "SplitTensor cannot split float32 [2, 2]: the requests of this batch have 1 rows in total, and axis 0 must "
+            "have as many",
         ),
         (
             "hami-torch::FixTensor(shape='-1,3')",
             {"data": torch.zeros(2, 2)},
-            "FixTensor takes [-1, 3], got float32 [2, 2]",
+            "FixTensor takes tensors of shape [-1, 3], got float32 [2, 2]",
         ),
         (
             "hami-torch::FixTensor(dtype=uint8)",
             {"data": torch.zeros(2)},
-            "FixTensor: uint8 cannot hold every value of float32 [2]",
+            "FixTensor: uint8 cannot represent every value of float32 [2]",
         ),
         (
             "hami-torch::FixTensor(dtype=float16)",
             {"data": torch.tensor([70000])},
-            "FixTensor: float16 cannot hold every value of int64 [1]",
+            "FixTensor: float16 cannot represent every value of int64 [1]",
         ),
         (
             "hami-torch::SplitTensor(stack=true)",
             {"data": torch.arange(2.0), "request_size": 2},
             "SplitTensor(stack=true) takes requests of one item; request_size is 2",
         ),
-        ("GpuTensor", {"data": "text"}, "GpuTensor takes a tensor (torch's, or anything with DLPack), got str"),
-        ("CpuTensor", {"data": None}, "CpuTensor takes a tensor (torch's, or anything with DLPack), got NoneType"),
+        (
+            "GpuTensor",
+            {"data": "text"},
+            "GpuTensor takes a torch tensor or an object with DLPack, for example a NumPy array; got str",
+        ),
+        (
+            "CpuTensor",
+            {"data": None},
+            "CpuTensor takes a torch tensor or an object with DLPack, for example a NumPy array; got NoneType",
+        ),
     ],
 )
-def test_what_does_not_fit_is_refused(backend, request_keys, text):
+def test_data_that_does_not_fit_is_rejected(backend, request_keys, text):
     config = {"backend": backend, "max": 2} | ({} if backend == "CpuTensor" else {"device": "cpu"})
     with hami.pipe(config) as pipe, pytest.raises(hami.Error) as raised:
         pipe(request_keys)
@@ -155,11 +164,11 @@ def test_what_does_not_fit_is_refused(backend, request_keys, text):
 
 def test_requests_that_do_not_fit_together_run_alone(pipe):
     requests = [{"data": torch.zeros(1, 2)}, {"data": torch.zeros(1, 3)}]
-    pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="max")(requests)
+    pipe(CAT_SPLIT, factory="helpers:CountsRows", max=4, batching="greedy")(requests)
     assert [request["result"].tolist() for request in requests] == [[[1, 1]], [[1, 1, 1]]]
 
 
-def test_one_shape_and_dtype_pass_and_are_cast(run):
+def test_tensors_of_the_shape_are_cast_to_the_dtype(run):
     params = {"shape": "-1,2", "dtype": "float32"}
     assert (
         run("hami-torch::FixTensor", params, data=torch.ones(3, 2, dtype=torch.uint8))["result"].dtype == torch.float32
@@ -170,26 +179,26 @@ NUMBERS = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloa
 
 
 @pytest.mark.parametrize("wanted", [*NUMBERS, "uint16"])
-def test_a_cast_is_refused_where_the_core_refuses_it(wanted):
-    def taken(config):
+def test_casts_are_rejected_exactly_where_the_core_rejects_them(wanted):
+    def accepted(config):
         with hami.pipe({"dtype": wanted, **config}) as pipe:
             calls = {given: pipe.submit({"data": torch.ones(1).to(getattr(torch, given))}) for given in NUMBERS}
             errors = {given: call.exception() for given, call in calls.items()}
         assert all(error is None or isinstance(error, hami.DataTypeError) for error in errors.values())
         return [given for given, error in errors.items() if error is None]
 
-    assert taken({"backend": "hami-torch::FixTensor", "device": "cpu"}) == taken({"backend": "FixTensor"})
+    assert accepted({"backend": "hami-torch::FixTensor", "device": "cpu"}) == accepted({"backend": "FixTensor"})
 
 
-def test_a_dtype_that_torch_does_not_have_is_refused(pipe):
+def test_an_unknown_dtype_is_rejected(pipe):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("hami-torch::FixTensor", dtype="float33")
-    assert message(raised) == 'FixTensor: torch has no dtype "float33"; there are float32, float16, uint8, …'
+    assert message(raised) == 'FixTensor: "dtype" must be a dtype of torch, for example float32 or uint8; got "float33"'
 
 
-def test_a_turned_tensor_is_laid_out_anew_and_others_pass(run):
-    turned = torch.arange(6).reshape(2, 3).T
-    result = run("hami-torch::ContiguousTensor", data={"a": turned, "b": turned.T})["result"]
+def test_only_tensors_that_are_not_contiguous_are_copied(run):
+    transposed = torch.arange(6).reshape(2, 3).T
+    result = run("hami-torch::ContiguousTensor", data={"a": transposed, "b": transposed.T})["result"]
     assert result["a"].is_contiguous()
-    assert torch.equal(result["a"], turned)
-    assert result["b"].data_ptr() == turned.data_ptr()
+    assert torch.equal(result["a"], transposed)
+    assert result["b"].data_ptr() == transposed.data_ptr()

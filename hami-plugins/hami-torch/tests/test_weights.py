@@ -1,4 +1,4 @@
-"""Weights of what a factory makes: state dicts and safetensors, saved before and after compiling."""
+"""Weights for the module of a factory: state dicts and safetensors, saved before and after compiling."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def save(weights: dict[str, torch.Tensor], path: str) -> None:
 
 
 class Tied(torch.nn.Module):
-    """Two layers that share one weight, as the ends of a language model do."""
+    """Two layers that share one weight, as the first and last layer of many language models do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def compiled_in_place() -> torch.nn.Module:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("saved", [Scaled, compiled])
 @pytest.mark.parametrize("factory", ["helpers:Scaled", "test_weights:compiled", "test_weights:compiled_in_place"])
-def test_weights_fit_whether_they_were_saved_compiled_or_not(pipe, tmp_path, kind, saved, factory):
+def test_weights_load_whether_they_were_saved_compiled_or_not(pipe, tmp_path, kind, saved, factory):
     module, weights = saved(), str(tmp_path / kind)
     torch.nn.init.constant_(next(module.parameters()), 5)
     save(module.state_dict(), weights)
@@ -54,7 +54,7 @@ def test_weights_fit_whether_they_were_saved_compiled_or_not(pipe, tmp_path, kin
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_weight_that_two_layers_share_is_there_once(pipe, tmp_path, kind):
+def test_a_weight_that_two_layers_share_is_stored_once(pipe, tmp_path, kind):
     weights = str(tmp_path / kind)
     save({"first.weight": torch.tensor([[0.0, 2.0], [3.0, 0.0]])}, weights)
     served = pipe("TorchModel", factory="test_weights:Tied", weights=weights)
@@ -68,43 +68,47 @@ def test_weights_that_do_not_fit_name_what_is_missing(pipe, tmp_path, kind):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", factory="helpers:Scaled", weights=weights)
     assert message(raised) == (
-        f'TorchModel: the weights "{weights}" do not fit what "helpers:Scaled" makes: Error(s) in loading state_dict '
-        'for Scaled: Missing key(s) in state_dict: "weight". Unexpected key(s) in state_dict: "weigth".'
+        f'TorchModel: the weights "{weights}" do not fit the module that "helpers:Scaled" makes: Error(s) in loading '
+        'state_dict for Scaled: Missing key(s) in state_dict: "weight". Unexpected key(s) in state_dict: "weigth".'
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("content", [b"", b"no weights", bytes(100)])
-def test_a_file_that_holds_no_weights_is_refused(pipe, tmp_path, kind, content):
+def test_a_file_without_weights_is_rejected(pipe, tmp_path, kind, content):
     weights = tmp_path / kind
-    save({}, str(weights))  # skips where it cannot be read
+    save({}, str(weights))  # skips the test if safetensors is not installed
     weights.write_bytes(content)
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", factory="helpers:Scaled", weights=str(weights))
-    assert message(raised).startswith(f'TorchModel: the weights "{weights}" do not fit what "helpers:Scaled" makes: ')
+    assert message(raised).startswith(
+        f'TorchModel: the weights "{weights}" do not fit the module that "helpers:Scaled" makes: '
+    )
 
 
-def test_without_safetensors_it_is_said_what_to_install(pipe, tmp_path, monkeypatch):
+def test_without_safetensors_the_error_names_the_package(pipe, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     weights = tmp_path / "weights.safetensors"
     weights.write_bytes(b"")
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", factory="helpers:Scaled", weights=str(weights))
     assert message(raised) == (
-        f'TorchModel: the weights "{weights}" are read by the package safetensors, which is not installed: '
+        f'TorchModel: the weights "{weights}" need the package safetensors, which is not installed: '
         "pip install hami-torch[safetensors]"
     )
 
 
-class Evil:
+class RunsCode:
     def __reduce__(self):
         return (print, ("this must not run",))
 
 
-def test_weights_never_run_code(pipe, tmp_path, capsys):
+def test_loading_weights_never_runs_code(pipe, tmp_path, capsys):
     weights = tmp_path / "weights.pt"
-    torch.save({"weight": Evil()}, weights)
+    torch.save({"weight": RunsCode()}, weights)
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", factory="helpers:Scaled", weights=str(weights))
-    assert message(raised).startswith(f'TorchModel: the weights "{weights}" do not fit what "helpers:Scaled" makes: ')
+    assert message(raised).startswith(
+        f'TorchModel: the weights "{weights}" do not fit the module that "helpers:Scaled" makes: '
+    )
     assert capsys.readouterr().out == ""

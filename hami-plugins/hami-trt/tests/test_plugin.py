@@ -173,12 +173,12 @@ def test_without_a_gpu_the_error_does_not_suggest_the_cpu(monkeypatch):
     with pytest.raises(hami.ConfigError) as raised:
         hami.pipe({"backend": "TensorrtTensor", "model": "m.trt"})
     assert message(raised) == (
-        f'LoadTensorrtEngine: device "cuda" is not there: torch {torch.__version__} sees no CUDA device; the driver is '
-        "missing or too old for it, or CUDA_VISIBLE_DEVICES hides them"
+        f'LoadTensorrtEngine: device "cuda" is not available: torch {torch.__version__} finds no CUDA device; check '
+        "that a recent CUDA driver is installed and that CUDA_VISIBLE_DEVICES does not hide the GPU"
     )
     with pytest.raises(hami.ConfigError) as raised:
         hami.pipe({"backend": "TensorrtTensor", "model": "m.trt", "device": "cpu"})
-    assert message(raised) == 'LoadTensorrtEngine: "device" is cuda or cuda:N, got "cpu"'
+    assert message(raised) == 'LoadTensorrtEngine: "device" must be cuda or cuda:N, got "cpu"'
 
 
 def test_loader_and_runner_must_use_the_same_device(pipe, engine, gpu, monkeypatch):

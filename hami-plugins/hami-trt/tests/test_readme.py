@@ -38,7 +38,7 @@ def test_the_example_needs_only_a_gpu(tmp_path, monkeypatch):
     (config,) = blocks("toml")
     Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(hami.ConfigError, match='device "cuda" is not there'):
+    with pytest.raises(hami.ConfigError, match='device "cuda" is not available'):
         hami.pipe("pipeline.toml")
 
 

@@ -179,7 +179,7 @@ def test_rows_that_differ_from_request_size_are_rejected(pipe, engine):
     with pytest.raises(hami.RequestError) as raised:
         runner({"data": rows(1, 2)})
     assert message(raised) == (
-        'TensorrtInferTensor: "x" is float32 [2, 2], and request_size is 1: axis 0 has as many rows as request_size'
+        'TensorrtInferTensor: "x" is float32 [2, 2], but request_size is 1; axis 0 must have request_size rows'
     )
 
 
@@ -233,7 +233,7 @@ def test_out_of_memory_fails_the_batch_and_not_the_pipe(pipe, engine, fake):
     assert [type(error) for error in errors] == [MemoryError, MemoryError]
     assert str(errors[0]).splitlines()[0] == (
         "TensorrtInferTensor: out of memory on cpu: [defaultAllocator.cpp::allocate::31] Error Code 1: Cuda Runtime "
-        "(out of memory); the batch failed and its memory was returned. Lower `max` or `instance_num`, or use a "
+        "(out of memory); the batch failed and its memory was freed. Lower `max` or `instance_num`, or use a "
         "smaller dtype"
     )
     fake.failures.clear()

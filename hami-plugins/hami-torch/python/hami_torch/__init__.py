@@ -1,3 +1,3 @@
-"""torch on the GPU as HAMi backends; use them by name in a pipeline, as in S[DecodeTensor, SyncTensor]."""
+"""torch backends for HAMi on CPU and GPU. Use them by name in a pipeline, for example S[DecodeTensor, SyncTensor]."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Runs a batch of requests through a program: those of equal shapes together, a failing one without its neighbours."""
+"""Run a batch of requests through a program: equal shapes together, and a failing request without its neighbors."""
 
 from __future__ import annotations
 
@@ -9,123 +9,128 @@ import hami
 
 from hami_torch._program import first_line
 from hami_torch._tensor import (
+    Structure,
     TensorBackend,
     as_tensor,
     data_of,
-    each_tensor,
-    flat,
-    form_of,
+    map_tensors,
     named_parts,
     rows_of,
     show,
     size_of,
+    structure_of,
+    tensors_of,
     without_frames,
 )
 from hami_torch._torch import torch
+from hami_torch._types import Batch, Request
 
-Form = int | tuple[str, ...] | None  # how the tensors of a request came: as form_of says
 
-
-class Feed(NamedTuple):
-    """One request, ready to run."""
+class RequestInput(NamedTuple):
+    """The input tensors of one request."""
 
     tensors: list[torch.Tensor]
     rows: int
-    form: Form
+    structure: Structure
 
 
-class Inputs(NamedTuple):
-    """What a program is called with: for each of its inputs the parts to gather, one of all or one of each request."""
+class BatchInput(NamedTuple):
+    """The input of one call of a program.
+
+    For each input of the program, `columns` has the tensors to concatenate: one for each request, or one for all.
+    """
 
     columns: list[list[torch.Tensor]]
-    form: Form
+    structure: Structure
 
 
-def feed_of(item: Any, check: Callable[[torch.Tensor], torch.Tensor]) -> Feed:
-    """Read a request; `check` refuses a tensor, and errors say which of the request's is wrong."""
+Members = list[tuple[Request, RequestInput]]
+Call = Callable[[BatchInput, int], Any]  # the int is the total number of rows
+
+
+def read_request(item: Request, check: Callable[[torch.Tensor], torch.Tensor]) -> RequestInput:
+    """Return the input of a request; raises hami.Error if a tensor fails `check` or has the wrong number of rows."""
     data = data_of(item, "TorchModel")
     if isinstance(data, torch.Tensor):
-        return Feed([rows_of(check(data), item, "TorchModel")], size_of(item), None)
+        return RequestInput([rows_of(check(data), item, "TorchModel")], size_of(item), None)
     named = named_parts(data)
     if not named:
-        raise hami.RequestError('TorchModel: "data" is empty; it is a tensor, or a list or dict of them')
+        raise hami.RequestError('TorchModel: "data" is empty; it must be a tensor, or a list or dict of tensors')
     tensors = [rows_of(check(as_tensor(part, "TorchModel")), item, "TorchModel", name) for name, part in named.items()]
-    return Feed(tensors, size_of(item), form_of(data))
+    return RequestInput(tensors, size_of(item), structure_of(data))
 
 
-Members = list[tuple[Any, Feed]]
-Call = Callable[[Inputs, int], Any]
-
-
-def run_groups(members: Members, call: Call, backend: TensorBackend) -> None:
-    """Call the program once for each group of requests that fit together; `backend` gives each request its rows."""
+def run_by_shape(members: Members, call: Call, backend: TensorBackend) -> None:
+    """Call the program once for each group of requests with equal structure, shapes and dtypes."""
     groups: dict[tuple[Any, ...], Members] = {}
-    for item, feed in members:
-        key = (feed.form, *((tensor.shape[1:], tensor.dtype) for tensor in feed.tensors))
-        groups.setdefault(key, []).append((item, feed))
-    for (form, *_), group in groups.items():
-        columns = [list(parts) for parts in zip(*(feed.tensors for _, feed in group), strict=True)]
-        items, rows = [item for item, _ in group], [feed.rows for _, feed in group]
-        run_together(items, Inputs(columns, form), rows, call, backend)
+    for item, request in members:
+        key = (request.structure, *((tensor.shape[1:], tensor.dtype) for tensor in request.tensors))
+        groups.setdefault(key, []).append((item, request))
+    for (structure, *_), group in groups.items():
+        columns = [list(parts) for parts in zip(*(request.tensors for _, request in group), strict=True)]
+        items, rows = [item for item, _ in group], [request.rows for _, request in group]
+        run_together(items, BatchInput(columns, structure), rows, call, backend)
 
 
-def run_together(items: list[Any], inputs: Inputs, rows: list[int], call: Call, backend: TensorBackend) -> None:
-    """Call the program once for requests that fit together, of so many rows each."""
+def run_together(items: Batch, inputs: BatchInput, rows: list[int], call: Call, backend: TensorBackend) -> None:
+    """Call the program once for all requests and give each its rows of the output; `rows` is the count of each.
+
+    If the call fails, or an output has not one row per input row, each request runs alone.
+    """
     total = sum(rows)
-    firsts = [parts[0] for parts in inputs.columns]
-    before = versions(firsts)
+    samples = [parts[0] for parts in inputs.columns]
+    before = tensor_versions(samples)
     try:
         output = _checked(call(inputs, total))
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
         if len(items) == 1:
-            items[0].fail(without_frames(_told(error, firsts)))
-        elif versions(firsts) == before:
-            _run_singly(items, inputs, rows, call, backend)
+            items[0].fail(without_frames(_as_request_error(error, samples)))
+        elif tensor_versions(samples) == before:
+            _run_separately(items, inputs, rows, call, backend)
         else:
-            _fail_as_changed(items, first_line(error))
+            _fail_modified(items, first_line(error))
         return
     if len(items) == 1:
         backend.give(items[0], output)
-    elif any(tensor.ndim == 0 or tensor.shape[0] != total for tensor in flat(output)):
-        # An output is not per row: it cannot be told whose is what.
-        if versions(firsts) == before:
-            _run_singly(items, inputs, rows, call, backend)
+    elif any(tensor.ndim == 0 or tensor.shape[0] != total for tensor in tensors_of(output)):
+        if tensor_versions(samples) == before:
+            _run_separately(items, inputs, rows, call, backend)
         else:
-            _fail_as_changed(items, "it gave an output that is not per row")
+            _fail_modified(items, "an output does not have one row for each input row")
     elif isinstance(output, torch.Tensor):
         backend.give_rows(items, output, rows)
     else:
-        # One call for all: each releases Python's lock, which many callers wait for.
-        parts = each_tensor(output, lambda tensor: tensor.split(rows))
+        # One split for all requests: each call into torch releases the GIL, for which many callers wait.
+        parts = map_tensors(output, lambda tensor: torch.split(tensor, rows))
         for index, item in enumerate(items):
-            backend.give(item, _each_part(parts, index))
+            backend.give(item, _part(parts, index))
 
 
-def _run_singly(items: list[Any], inputs: Inputs, rows: list[int], call: Call, backend: TensorBackend) -> None:
-    """Run each by itself: those that a failed run was not the fault of get their answer."""
-    columns = [parts if len(parts) == len(items) else parts[0].split(rows) for parts in inputs.columns]
+def _run_separately(items: Batch, inputs: BatchInput, rows: list[int], call: Call, backend: TensorBackend) -> None:
+    """Run each request alone, so that only a request that causes the failure fails."""
+    columns = [parts if len(parts) == len(items) else torch.split(parts[0], rows) for parts in inputs.columns]
     for item, parts, count in zip(items, zip(*columns, strict=True), rows, strict=True):
-        run_together([item], Inputs([[part] for part in parts], inputs.form), [count], call, backend)
+        run_together([item], BatchInput([[part] for part in parts], inputs.structure), [count], call, backend)
 
 
-def versions(tensors: list[torch.Tensor]) -> list[int]:
-    """Return what changes when somebody writes to one of these tensors, or to another over the same memory."""
+def tensor_versions(tensors: list[torch.Tensor]) -> list[int]:
+    """Return numbers that change when anything writes to the memory of these tensors."""
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
-def _fail_as_changed(items: list[Any], why: str) -> None:
+def _fail_modified(items: Batch, reason: str) -> None:
     for item in items:
         item.fail(
             hami.RequestError(
-                f"TorchModel: the model failed on a batch ({why}), whose requests cannot run alone: it has written to "
-                "its input, for the first time. From now on it gets copies; begin its forward with a copy"
+                f"TorchModel: the model failed on a batch ({reason}), and its requests cannot be retried: the model "
+                "modified its input for the first time. From now on it gets copies; change forward to work on a copy"
             )
         )
 
 
-def _told(error: Exception, tensors: list[torch.Tensor]) -> hami.Error:
+def _as_request_error(error: Exception, tensors: list[torch.Tensor]) -> hami.Error:
     if isinstance(error, hami.Error):
         return error
     given = ", ".join(map(show, tensors))
@@ -134,19 +139,19 @@ def _told(error: Exception, tensors: list[torch.Tensor]) -> hami.Error:
     return failure
 
 
-def _each_part(parts: Any, index: int) -> Any:
-    """Return part `index` of each tensor that was split, in the form that they came in."""
+def _part(parts: Any, index: int) -> Any:
+    """Return part `index` of each tensor that was split, in the structure of the output."""
     if isinstance(parts, dict):
         return {name: part[index] for name, part in parts.items()}
     return [part[index] for part in parts]
 
 
 def _checked(output: Any) -> Any:
-    """Refuse an output that holds anything but tensors."""
+    """Return the output of a model; raises RequestError if it is not a tensor or a list or dict of tensors."""
     parts = output.values() if isinstance(output, dict) else output if isinstance(output, list) else [output]
     for part in parts:
         if not isinstance(part, torch.Tensor):
             raise hami.RequestError(
-                f"TorchModel: a model gives a tensor, a list or a dict of them; this one gave {type(part).__name__}"
+                f"TorchModel: the model must return a tensor, or a list or dict of tensors; got {type(part).__name__}"
             )
     return output

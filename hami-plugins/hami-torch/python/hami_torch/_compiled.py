@@ -1,4 +1,4 @@
-"""Modules that torch.compile made: which of them the threads of a pipe can run, and when one must run alone."""
+"""Modules made by torch.compile: which of them a pipe can run, and which of their runs must be alone."""
 
 from __future__ import annotations
 
@@ -13,105 +13,114 @@ import hami
 
 from hami_torch._torch import torch
 
-ORIGINAL = "_orig_mod"  # where what torch.compile gave has the module; the names in its state dict begin with it
-_MOST_KEPT = 4096  # inputs that a module has met; more than that are forgotten and met again
+# Attribute in which a compiled module holds the original one; the names in its state dict start with this prefix.
+ORIGINAL_MODULE = "_orig_mod"
+# Input signatures that a module remembers. If there are more, all are forgotten, and each runs alone once more.
+_MAX_KNOWN_SIGNATURES = 4096
 
 
-class _Turns:
-    """Many run at once, or one alone; whoever comes while one waits for that comes after it."""
+class _CompileLock:
+    """A readers-writer lock: many shared holders or one exclusive holder. A waiting exclusive holder goes first."""
 
     def __init__(self) -> None:
-        self._door = threading.Lock()  # passed by all, held by the one that is alone
-        self._left = threading.Condition()  # guards _inside
-        self._inside = 0
+        self._entry = threading.Lock()  # every holder passes it; the exclusive one keeps it
+        self._shared_left = threading.Condition()  # guards _shared
+        self._shared = 0
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        with self._door, self._left:
-            self._inside += 1
+    def shared(self) -> Iterator[None]:
+        with self._entry, self._shared_left:
+            self._shared += 1
         try:
             yield
         finally:
-            with self._left:
-                self._inside -= 1
-                self._left.notify_all()
+            with self._shared_left:
+                self._shared -= 1
+                self._shared_left.notify_all()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        with self._door:
-            with self._left:
-                self._left.wait_for(lambda: not self._inside)
+    def exclusive(self) -> Iterator[None]:
+        with self._entry:
+            with self._shared_left:
+                self._shared_left.wait_for(lambda: not self._shared)
             yield
 
 
-_turns = _Turns()  # of all compiled modules: torch traces for the whole process
+_compile_lock = _CompileLock()  # one for all compiled modules, because torch traces for the whole process
+
+
+def _replace_lock_after_fork() -> None:
+    global _compile_lock
+    _compile_lock = _CompileLock()  # the holders are threads of the parent
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_turns.__init__)  # those inside stay in the parent
+    os.register_at_fork(after_in_child=_replace_lock_after_fork)
 
 
 class CompiledModule:
-    """Call what torch.compile made, alone in the process with input that it may be compiled for.
+    """Calls a compiled module; a call whose input may start a compilation runs alone in the process.
 
-    While torch compiles, it refuses other threads that run compiled modules, and with some versions they would find
+    While torch compiles, it rejects other threads that run compiled modules, and with some versions these would find
     weights without values.
     """
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
-        self._met: set[tuple[Any, ...]] = set()
+        self._known: set[tuple[Any, ...]] = set()
 
-    def __call__(self, *given: torch.Tensor, **named: torch.Tensor) -> Any:
-        key = (
+    def __call__(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Any:
+        signature = (
             torch.is_inference_mode_enabled(),
-            *map(_kind, given),
-            *zip(named, map(_kind, named.values()), strict=True),
+            *map(_tensor_signature, args),
+            *zip(kwargs, map(_tensor_signature, kwargs.values()), strict=True),
         )
-        if key in self._met:
-            with _turns.together():
-                return self._call(*given, **named)
-        with _turns.alone():
-            output = self._call(*given, **named)
-            if len(self._met) == _MOST_KEPT:
-                self._met.clear()
-            self._met.add(key)
+        if signature in self._known:
+            with _compile_lock.shared():
+                return self._call(*args, **kwargs)
+        with _compile_lock.exclusive():
+            output = self._call(*args, **kwargs)
+            if len(self._known) == _MAX_KNOWN_SIGNATURES:
+                self._known.clear()
+            self._known.add(signature)
             return output
 
 
-def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return of a tensor what torch asks to know whether what it compiled goes with it, and more."""
+def _tensor_signature(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return at least the properties of a tensor by which torch decides whether compiled code fits it."""
     strides = tensor.stride() if tensor.layout == torch.strided else tensor.layout
     return tensor.shape, strides, tensor.dtype, tensor.is_inference()
 
 
 def is_compiled(program: object) -> bool:
-    """Whether torch.compile has a part in it, which compiles when it meets another shape."""
-    return any(True for _ in _parts(program))
+    """Whether torch.compile made any part of the program, which then compiles when it gets a new shape."""
+    return any(True for _ in _compiled_parts(program))
 
 
-def refuse_own_graphs(program: object, owner: str) -> None:
-    """Refuse what torch.compile runs as CUDA graphs of its own.
+def reject_own_cuda_graphs(program: object, owner: str) -> None:
+    """Raise ConfigError if torch.compile runs any part of the program as a CUDA graph of its own.
 
-    Their outputs are overwritten by the next run, whoever reads them still, and torch can replay them only on the
-    thread that imported it.
+    The next run overwrites the outputs of such a graph while callers may still read them, and torch can replay it only
+    on the thread that imported torch.
     """
-    if any(_settings(made).get("triton.cudagraphs") for made in _parts(program)):
+    if any(_compiler_config(part).get("triton.cudagraphs") for part in _compiled_parts(program)):
         raise hami.ConfigError(
-            f'{owner}: torch.compile made the model with CUDA graphs of its own, as mode="reduce-overhead" and '
-            '"max-autotune" do, and these are for one thread; compile it with the default mode, or with '
-            '"max-autotune-no-cudagraphs", and give "graphs" here'
+            f"{owner}: the model is compiled with CUDA graphs of torch.compile, which work on one thread only "
+            '(mode="reduce-overhead" and mode="max-autotune" use them); compile it in the default mode or with '
+            '"max-autotune-no-cudagraphs", and set the parameter "graphs" instead'
         )
 
 
-def _parts(program: object) -> Iterator[Any]:
-    """Yield each part that torch.compile made, as a whole or in place."""
+def _compiled_parts(program: object) -> Iterator[Any]:
+    """Yield the parts that torch.compile made, as new modules or in place."""
     for part in program.modules() if isinstance(program, torch.nn.Module) else ():
-        made = part if hasattr(part, ORIGINAL) else getattr(part, "_compiled_call_impl", None)
-        if made is not None:
-            yield made
+        compiled = part if hasattr(part, ORIGINAL_MODULE) else getattr(part, "_compiled_call_impl", None)
+        if compiled is not None:
+            yield compiled
 
 
-def _settings(made: Any) -> dict[str, Any]:
-    """Return what it is compiled with by torch's own compiler, {} if it is another one."""
+def _compiler_config(compiled: Any) -> dict[str, Any]:
+    """Return the settings of torch's own compiler, {} for another compiler."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # its parts warn of each other where they are imported
-        return made.get_compiler_config() or {}
+        warnings.simplefilter("ignore")  # importing torch's compiler emits deprecation warnings
+        return compiled.get_compiler_config() or {}

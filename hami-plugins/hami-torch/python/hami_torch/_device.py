@@ -1,22 +1,22 @@
-"""Which device a backend works on: the one asked for or an error, never another one."""
+"""Resolve the `device` parameter: the result is the requested device or an error, never another device."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import hami
 
-from hami_torch._torch import torch
+from hami_torch._torch import torch, torch_untyped
 
 
-class _Capturing:
-    """Held while a CUDA graph is captured, and by whoever waits for a whole device or gives memory back.
+class _CaptureLock:
+    """Serializes CUDA graph captures with device-wide synchronization and with the release of cached memory.
 
-    Either would break the capture of another thread, and of two captures at once one would see the other's
-    allocations. The thread that captures has no right to either: it would wait for itself.
+    Synchronization or a release breaks a capture that is in progress on another thread. Two captures at once would see
+    each other's allocations. The capturing thread must not do either of the two: it would wait for itself, so it gets
+    an error.
     """
 
     def __init__(self) -> None:
@@ -24,13 +24,13 @@ class _Capturing:
         self._holder: int | None = None
 
     def __enter__(self) -> None:
-        me = threading.get_ident()
-        if self._holder == me:
+        this_thread = threading.get_ident()
+        if self._holder == this_thread:
             raise hami.RequestError(
-                "a model that is being captured as a CUDA graph may neither open or close a pipe nor run out of memory"
+                "while a model is captured as a CUDA graph, it must not open or close a pipe or run out of memory"
             )
         self._lock.acquire()
-        self._holder = me
+        self._holder = this_thread
 
     def __exit__(self, *_: object) -> None:
         self._holder = None
@@ -40,77 +40,85 @@ class _Capturing:
         return self._lock.locked()
 
 
-capturing = _Capturing()
+capture_lock = _CaptureLock()
 
-_WRITTEN = {"cuda": ("cuda", "cuda:N"), "cpu": ("cpu",)}
+_SPELLINGS = {"cuda": ("cuda", "cuda:N"), "cpu": ("cpu",)}
 
 
 def device_of(name: str, owner: str, kinds: Sequence[str] = ("cuda", "cpu")) -> torch.device:
-    """Return the device that parameter `device` names; `owner` is the backend that asks, `kinds` what it works on."""
+    """Return the device that the parameter `device` names.
+
+    `owner` is the name of the backend, for errors. `kinds` are the device types that it supports. Raises ConfigError
+    if the device is not one of these or does not exist in this process.
+    """
     try:
         device = torch.device(name.strip().lower())
     except RuntimeError:
         device = None
     if device is None or device.type not in kinds:
-        *others, last = (written for kind in kinds for written in _WRITTEN[kind])
-        either = f"{', '.join(others)} or {last}" if others else last
-        raise hami.ConfigError(f'{owner}: "device" is {either}, got "{name}"')
-    or_cpu = '; or say device = "cpu"' if "cpu" in kinds else ""
+        *others, last = (spelling for kind in kinds for spelling in _SPELLINGS[kind])
+        allowed = f"{', '.join(others)} or {last}" if others else last
+        raise hami.ConfigError(f'{owner}: "device" must be {allowed}, got "{name}"')
     if device.type == "cpu":
         return torch.device("cpu")
-    if not torch.backends.cuda.is_built():
+    or_cpu = ', or set device = "cpu"' if "cpu" in kinds else ""
+    if not _built_with_cuda():
         raise hami.ConfigError(
-            f'{owner}: device "{name}" is not there: the installed torch {torch.__version__} is built without CUDA; '
-            f"install a build of torch with CUDA{or_cpu}"
+            f'{owner}: device "{name}" is not available: the installed torch {torch.__version__} is built without '
+            f"CUDA; install a build of torch with CUDA{or_cpu}"
         )
-    there = cuda_devices()
-    if not there:
+    available = cuda_devices()
+    if not available:
         raise hami.ConfigError(
-            f'{owner}: device "{name}" is not there: torch {torch.__version__} sees no CUDA device; the driver is '
-            f"missing or too old for it, or CUDA_VISIBLE_DEVICES hides them{or_cpu}"
+            f'{owner}: device "{name}" is not available: torch {torch.__version__} finds no CUDA device; check that a '
+            f"recent CUDA driver is installed and that CUDA_VISIBLE_DEVICES does not hide the GPU{or_cpu}"
         )
     index = device.index or 0
-    if index >= len(there):
+    if index >= len(available):
         raise hami.ConfigError(
-            f'{owner}: device "{name}" is not there: this process sees {", ".join(there)}; use one of these'
+            f'{owner}: device "{name}" is not available: this process sees {", ".join(available)}; use one of these'
         )
     return torch.device("cuda", index)
 
 
 def is_current(device: torch.device) -> bool:
-    """Whether code on this thread that says "cuda" means this device; true for the CPU, which needs no saying."""
+    """Whether "cuda" means this device on the current thread; always true for the CPU."""
     return device.index is None or device.index == torch._C._cuda_getDevice()
 
 
-def as_current(device: torch.device) -> AbstractContextManager[Any]:
-    """with as_current(device): code that says "cuda" means this device."""
+def as_current(device: torch.device) -> AbstractContextManager[None]:
+    """Return a context manager inside which "cuda" means this device."""
     return nullcontext() if device.type == "cpu" else torch.cuda.device(device)
 
 
 def cuda_devices() -> list[str]:
-    """Return the CUDA devices that this process sees: cuda:0, cuda:1, …"""
-    if not torch.backends.cuda.is_built() or not torch.cuda.is_available():
+    """Return the names of the CUDA devices that this process sees: cuda:0, cuda:1, …"""
+    if not _built_with_cuda() or not torch.cuda.is_available():
         return []
     return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
 
 
+def _built_with_cuda() -> bool:
+    return bool(torch_untyped.backends.cuda.is_built())
+
+
 def synchronize(device: torch.device) -> None:
-    """Wait for all work on a device."""
-    with capturing:
+    """Wait until all work on the device is done."""
+    with capture_lock:
         torch.cuda.synchronize(device)
 
 
 def empty_cache() -> None:
-    """Give the memory that torch has freed and keeps back to the device, for others."""
-    with capturing:
+    """Return memory that torch has freed but still caches to the device, so that other libraries can use it."""
+    with capture_lock:
         torch.cuda.empty_cache()
 
 
 def out_of_memory(device: torch.device, owner: str, reason: str) -> MemoryError:
-    """Give freed memory back to the device and return what is raised then: it fails the batch without another try."""
+    """Release cached memory and return the exception to raise; a MemoryError fails the batch without a retry."""
     if device.type == "cuda":
         empty_cache()
     return MemoryError(
-        f"{owner}: out of memory on {device}: {reason}; the batch failed and its memory was returned. "
+        f"{owner}: out of memory on {device}: {reason}; the batch failed and its memory was freed. "
         "Lower `max` or `instance_num`, or use a smaller dtype"
     )

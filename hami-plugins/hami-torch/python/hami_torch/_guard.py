@@ -1,71 +1,82 @@
-"""A stream of an instance's own: what SyncTensor and StreamGuard are made of."""
+"""Base class of SyncTensor and StreamGuard: a CUDA stream for one instance."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, cast
 
 import hami
 
 from hami_torch import _streams
 from hami_torch._device import device_of
-from hami_torch._handing_over import Wait, hand_over, run_on
+from hami_torch._stream_handoff import HostWait, hand_off_results, run_on_stream
 from hami_torch._tensor import data_of
 from hami_torch._torch import torch
+from hami_torch._types import Batch, Child
 
 
 class Guard(hami.Backend):
-    """Holds one stream, never the default one. With brackets it runs what is in them on it.
+    """Holds one stream, never the default one.
 
-    Without, as the last item of an S, it is initialised first and makes its stream the current one of the instance's
-    thread, which all items of the instance share; so the items before it run on it.
+    With brackets, it runs the item in them on its stream. Bare, as the last item of an S, it is initialized first and
+    makes its stream the current one of the instance's thread. All items of the instance share this thread, so the
+    items before it run on its stream.
     """
 
     children = (0, 1)
 
-    device: Annotated[str, "cuda, cuda:N or cpu; what is not there is an error"] = "cuda"
+    device: Annotated[str, "cuda, cuda:N or cpu; an error if it does not exist"] = "cuda"
 
-    _wait_for: Wait | None = None  # how the CPU waits for the work, if it does
+    _host_wait: HostWait | None = None  # None: the CPU does not wait for the results
     _stream: torch.cuda.Stream | None = None
-    _before: torch.cuda.Stream | None = None  # what was current before, where this one's stream took its place
-    _held_outside: list[Any] | None = None
+    _outer_stream: torch.cuda.Stream | None = None  # bare only: the current stream before this one replaced it
+    _outer_held: list[Any] | None = None
 
     def init(self, options: Any) -> None:
         self._device = device_of(self.device, type(self).__name__)
         if self._device.type == "cuda":
             self._stream = _streams.lease(self._device)
-            if not self.children:
-                self._before = _streams.current(self._device)
+            if self._child is None:
+                self._outer_stream = _streams.current_stream(self._device)
                 torch.cuda.set_stream(self._stream)
-                self._held_outside = _streams.hold([])
+                self._outer_held = _streams.swap_held_inputs([])
 
-    def min(self) -> int | None:
-        return self.children[0].min if self.children else None
+    @property
+    def _child(self) -> Child | None:
+        children = cast("Sequence[Child]", self.children)
+        return children[0] if children else None
 
-    def max(self) -> int | None:
-        return self.children[0].max if self.children else None
+    def min(self) -> Any:
+        return None if self._child is None else self._child.min
 
-    def forward(self, batch: list[Any]) -> None:
-        if self.children:
-            if self._stream is None:
-                self.children[0].forward(batch)
-            else:
-                run_on(self._stream, batch, self.children[0], self._wait_for)
-            return
-        whole = hami.scattered(batch)
-        if whole is None:
+    def max(self) -> Any:
+        return None if self._child is None else self._child.max
+
+    def forward(self, batch: Batch) -> None:
+        child = self._child
+        if child is None:
+            self._forward_bare(batch)
+        elif self._stream is None:
+            child.forward(batch)
+        else:
+            run_on_stream(self._stream, batch, child, self._host_wait)
+
+    def _forward_bare(self, batch: Batch) -> None:
+        scattered = hami.scattered(batch)
+        if scattered is None:
             for item in batch:
                 item["result"] = data_of(item, type(self).__name__)
         else:
-            hami.scatter(batch, whole)
-        if self._before is not None:
-            hand_over(batch, _streams.current(self._device), self._before, self._wait_for)
+            hami.scatter(batch, scattered)
+        if self._outer_stream is not None:
+            hand_off_results(batch, _streams.current_stream(self._device), self._outer_stream, self._host_wait)
 
     def close(self) -> None:
         if self._stream is None:
             return
-        if self._before is not None:
-            torch.cuda.set_stream(self._before)
-            _streams.hold(self._held_outside)
-        self._stream.synchronize()  # the next holder finds it idle
-        _streams.give_back(self._stream)
-        self._stream = self._before = None
+        if self._outer_stream is not None:
+            torch.cuda.set_stream(self._outer_stream)
+            _streams.swap_held_inputs(self._outer_held)
+        self._stream.synchronize()  # the next holder finds the stream idle
+        _streams.release(self._stream)
+        self._stream = self._outer_stream = None

@@ -1,4 +1,4 @@
-"""What the image backends share: pictures of equal shape are worked on together, in one tensor."""
+"""ImageBackend, the base class of the image backends: images of the same shape are processed in one tensor."""
 
 from __future__ import annotations
 
@@ -6,91 +6,90 @@ from typing import Any
 
 import hami
 
-from hami_torch._rows import gathered
+from hami_torch._rows import concatenated
 from hami_torch._tensor import TensorBackend, dtype_name, show, without_frames
 from hami_torch._torch import torch
+from hami_torch._types import Batch, Request
 
 _DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class ImageBackend(TensorBackend):
-    """Runs `apply` on pictures N x C x H x W; a request brings that, or C x H x W and gets the same back."""
+    """Runs `apply` on images N x C x H x W. A request with an image C x H x W gets one back."""
 
-    def run(self, batch: list[Any]) -> None:
-        if not self._as_one(batch):
-            self._by_shape(batch)
+    def run(self, batch: Batch) -> None:
+        if not self._run_as_one_tensor(batch):
+            self._run_by_shape(batch)
 
-    def _as_one(self, batch: list[Any]) -> bool:
-        """Work on pictures of one shape as on one tensor, without a look at each; False if they are something else."""
+    def _run_as_one_tensor(self, batch: Batch) -> bool:
+        """Process a batch of equal shapes without a look at each request; False if the batch is anything else."""
         found = self.parts(batch)
         if found is None or found[0][0].ndim != 4:
             return False
         parts, rows = found
         try:
             self.check_image(parts[0])
-            settings = {self.setting(item) for item in batch}
+            variants = {self.variant(item) for item in batch}
         except hami.Error:
-            return False  # whose fault it is, is seen one by one
-        if len(settings) > 1:
+            return False  # _run_by_shape finds the request that is wrong
+        if len(variants) > 1:
             return False
-        self.give_rows(batch, self.apply(gathered(parts), settings.pop()), rows)
+        self.give_rows(batch, self.apply(concatenated(parts), variants.pop()), rows)
         return True
 
-    def _by_shape(self, batch: list[Any]) -> None:
-        groups: dict[tuple[Any, ...], list[tuple[Any, torch.Tensor]]] = {}
+    def _run_by_shape(self, batch: Batch) -> None:
+        groups: dict[tuple[Any, ...], list[tuple[Request, torch.Tensor]]] = {}
         for item, image in self.read(batch, self.image_of):
             try:
-                key = (image.shape[-3:], image.dtype, self.setting(item))
+                key = (image.shape[-3:], image.dtype, self.variant(item))
             except hami.Error as error:
                 item.fail(without_frames(error))
                 continue
             groups.setdefault(key, []).append((item, image))
-        for (_, _, setting), members in groups.items():
-            results = self._together([image for _, image in members], setting)
+        for (_, _, variant), members in groups.items():
+            results = self._apply_to_group([image for _, image in members], variant)
             for (item, _), result in zip(members, results, strict=True):
                 self.give(item, result)
 
-    def _together(self, images: list[torch.Tensor], setting: Any) -> list[torch.Tensor]:
-        if len(images) == 1:
-            image = images[0]
-            return [self.apply(image, setting) if image.ndim == 4 else self.apply(image[None], setting)[0]]
+    def _apply_to_group(self, images: list[torch.Tensor], variant: Any) -> list[torch.Tensor]:
         rows = [image if image.ndim == 4 else image[None] for image in images]
-        whole = self.apply(gathered(rows), setting)
-        parts = whole.split([row.shape[0] for row in rows])
+        result = self.apply(concatenated(rows), variant)
+        parts = torch.split(result, [row.shape[0] for row in rows]) if len(rows) > 1 else [result]
         return [part if image.ndim == 4 else part[0] for part, image in zip(parts, images, strict=True)]
 
-    def setting(self, item: Any) -> Any:
-        """Return what else of a request decides how its picture is worked on."""
+    def variant(self, item: Request) -> Any:
+        """Return what makes the processing of a request differ from others; equal variants are processed together."""
         return None
 
-    def apply(self, images: torch.Tensor, setting: Any) -> torch.Tensor:
+    def apply(self, images: torch.Tensor, variant: Any) -> torch.Tensor:
+        """Process images N x C x H x W of one variant."""
         raise NotImplementedError
 
-    def image_of(self, item: Any) -> torch.Tensor:
-        """Return `data` as pictures that `check_image` has nothing against."""
+    def image_of(self, item: Request) -> torch.Tensor:
+        """Return `data` as images that `check_image` accepts."""
         image = self.tensor_of(item)
         self.check_image(image)
         return image
 
     def check_image(self, image: torch.Tensor) -> None:
-        """Refuse what is no pictures, is empty, or has a type that pixels do not have."""
+        """Raise hami.Error unless the tensor has the shape and dtype of an image and at least one element."""
         owner = type(self).__name__
         if image.ndim not in (3, 4) or image.dtype not in _DTYPES:
-            types = ", ".join(map(dtype_name, _DTYPES))
+            dtypes = ", ".join(map(dtype_name, _DTYPES))
             raise hami.DataTypeError(
-                f"{owner} takes pictures (a tensor C x H x W or N x C x H x W of {types}), got {show(image)}"
+                f"{owner} takes images (a tensor C x H x W or N x C x H x W of {dtypes}), got {show(image)}"
             )
         if image.numel() == 0:
-            raise hami.RequestError(f"{owner}: the picture is empty, its shape is {list(image.shape)}")
+            raise hami.RequestError(f"{owner}: the image is empty, its shape is {list(image.shape)}")
 
 
-def to_compute(images: torch.Tensor) -> torch.Tensor:
-    """Return pixels in the type to compute in: float32, but for those that have more."""
+def to_compute_dtype(images: torch.Tensor) -> torch.Tensor:
+    """Return the pixels in the dtype to compute in: float64 stays, everything else becomes float32."""
     return images if images.dtype == torch.float64 else images.float()
 
 
-def back_to(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return computed pixels as the type of the picture: whole numbers are rounded and cut to their range."""
+def to_image_dtype(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return computed pixels in the dtype of the image; for uint8, round them and clamp them to 0 … 255."""
     if dtype == torch.uint8:
         return values.round().clamp(0, 255).to(dtype)
     return values.to(dtype)

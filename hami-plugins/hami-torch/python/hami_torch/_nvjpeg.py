@@ -1,4 +1,4 @@
-"""JPEG files decoded on a GPU by nvJPEG, a batch in one call, by the decoding engines of the GPU where it has them."""
+"""Decode JPEG files with nvJPEG: a batch in one call, by the hardware decoders of the GPU if it has them."""
 
 from __future__ import annotations
 
@@ -14,58 +14,60 @@ from typing import Any, NamedTuple
 from hami_torch import _nvjpeg_library as nvjpeg
 from hami_torch import _streams
 from hami_torch._device import empty_cache, out_of_memory
-from hami_torch._torch import torch
+from hami_torch._nvjpeg_library import Library
+from hami_torch._torch import torch, torch_untyped
 
 
 class Header(NamedTuple):
-    """What nvJPEG reads in a file before it decodes it; it writes as many pixels as it says here."""
+    """What nvJPEG reads from the header of a file. nvJPEG writes as many pixels as the header says."""
 
     width: int
     height: int
-    orientation: int  # of EXIF, 1 … 8; 1 if the file has none
-    batched: bool  # whether it can be decoded in one call with others
+    orientation: int  # EXIF orientation, 1 … 8; 1 if the file has none
+    batchable: bool  # whether nvJPEG can decode the file in one call with others
 
 
 class Group(NamedTuple):
-    """Pictures of equal size and orientation."""
+    """Decoded images of equal size and orientation."""
 
-    members: list[int]  # which of the files they are
-    pictures: torch.Tensor  # uint8 N x C x H x W, as stored
+    indexes: list[int]  # of the files
+    images: torch.Tensor  # uint8 N x C x H x W, not rotated
     orientation: int
 
 
-class Decoders:
-    """The decoders of one device, which all instances share: each decodes one batch at a time.
+class DecoderPool:
+    """The decoders of one device, shared by all instances; each decodes one batch at a time.
 
-    They are kept when the last instance is closed: to make the first takes more than half a second, each other one a
-    fifth of a second.
+    Decoders are kept when the last instance is closed, because creating one is slow: more than 0.5 s for the first and
+    about 0.2 s for each further one (measured on an H100).
     """
 
-    MOST = 4  # three keep the engines of an H100 busy; each takes 20 MB of its memory and more
+    # Three keep the hardware of an H100 busy, and eight are slower. Each takes 20 MB of device memory or more.
+    MAX_DECODERS = 4
 
-    def __init__(self, library: Any, device: torch.device) -> None:
-        """Make the first decoder; raises RuntimeError if that cannot be."""
+    def __init__(self, library: Library, device: torch.device) -> None:
+        """Create the first decoder; raises RuntimeError if nvJPEG does not start."""
         self._library = library
         self._device = device
-        self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()  # the one that ended first is lent first
-        self._lock = threading.Lock()  # guards _users and _made
-        self._users = self._made = 0
-        self._make()
+        self._idle: queue.SimpleQueue[Decoder] = queue.SimpleQueue()  # lent in the order of their return
+        self._lock = threading.Lock()  # guards _users and _decoders
+        self._users = self._decoders = 0
+        self._add_decoder()
 
-    def join(self) -> None:
-        """Count one more instance that decodes, and make a decoder for it as long as there are few."""
+    def add_user(self) -> None:
+        """Count one more instance, and create a decoder for it unless there are MAX_DECODERS."""
         with self._lock:
-            if self._made < min(self._users + 1, self.MOST):
-                self._make()
+            if self._decoders < min(self._users + 1, self.MAX_DECODERS):
+                self._add_decoder()
             self._users += 1
 
-    def leave(self) -> None:
+    def remove_user(self) -> None:
         with self._lock:
             self._users -= 1
 
     @contextmanager
-    def lend(self) -> Iterator[Decoder]:
-        """Wait for a decoder, and have the device current while it is used."""
+    def borrow(self) -> Iterator[Decoder]:
+        """Wait for an idle decoder and lend it; its device is the current one inside the `with` block."""
         decoder = self._idle.get()
         try:
             with torch.cuda.device(self._device):
@@ -73,35 +75,36 @@ class Decoders:
         finally:
             self._idle.put(decoder)
 
-    def _make(self) -> None:
+    def _add_decoder(self) -> None:
         with torch.cuda.device(self._device):
             self._idle.put(Decoder(self._library, self._device))
-        self._made += 1
+        self._decoders += 1
 
 
 class Decoder:
-    """Decodes in order with the current stream; for one thread at a time."""
+    """Decodes in order with the current stream. Not thread-safe: one thread at a time."""
 
-    def __init__(self, library: Any, device: torch.device) -> None:
+    def __init__(self, library: Library, device: torch.device) -> None:
         self._library = library
         self._device = device
-        # With one handle for all decoders, and one state for files decoded together and alone, nvJPEG 13.0 failed now
-        # and then with ALLOCATOR_FAILURE on an H100.
+        # Each decoder has its own handle, and separate states for batches and for single files. With one handle for all
+        # decoders and one state for both, nvJPEG 13.0 occasionally failed with ALLOCATOR_FAILURE on an H100.
         self._handle, self._parsed = c_void_p(), c_void_p()
-        self._together, self._alone = c_void_p(), c_void_p()
+        self._batch_state, self._single_state = c_void_p(), c_void_p()
         status = library.nvjpegCreateEx(nvjpeg.BACKEND_HARDWARE, None, None, 0, byref(self._handle))
-        if status not in (nvjpeg.SUCCESS, nvjpeg.ALLOCATOR_FAILURE):  # this GPU has no engines
+        if status not in (nvjpeg.SUCCESS, nvjpeg.ALLOCATOR_FAILURE):  # this GPU has no hardware decoders
             status = library.nvjpegCreateEx(nvjpeg.BACKEND_DEFAULT, None, None, 0, byref(self._handle))
-        self._made(status)
-        self._made(library.nvjpegJpegStreamCreate(self._handle, byref(self._parsed)))
-        self._made(library.nvjpegJpegStateCreate(self._handle, byref(self._together)))
-        self._made(library.nvjpegJpegStateCreate(self._handle, byref(self._alone)))
+        self._check_created(status)
+        self._check_created(library.nvjpegJpegStreamCreate(self._handle, byref(self._parsed)))
+        self._check_created(library.nvjpegJpegStateCreate(self._handle, byref(self._batch_state)))
+        self._check_created(library.nvjpegJpegStateCreate(self._handle, byref(self._single_state)))
         self._stream = _streams.lease(device)
-        self._done = torch.cuda.Event()  # after what was decoded last: until then its buffers are read
+        # Recorded after the last decoding. Until it has completed, the buffers of this decoder are in use.
+        self._done: Any = torch_untyped.cuda.Event()
         self._width, self._height, self._orientation, self._unsupported = c_uint(), c_uint(), c_int(), c_int()
         self._size = byref(self._width), byref(self._height)
 
-    def _made(self, status: int) -> None:
+    def _check_created(self, status: int) -> None:
         if status == nvjpeg.ALLOCATOR_FAILURE:
             raise out_of_memory(self._device, "DecodeTensor", "nvJPEG could not be started")
         if status != nvjpeg.SUCCESS:
@@ -109,7 +112,7 @@ class Decoder:
             raise RuntimeError(f"nvJPEG {library.version} ({library.path}) does not start on {self._device}: {name}")
 
     def read_header(self, encoded: bytes) -> Header | None:
-        """Return what a file says of itself; None if nvJPEG cannot read it."""
+        """Return the header of a file; None if nvJPEG cannot read it."""
         library, parsed = self._library, self._parsed
         if library.nvjpegJpegStreamParseHeader(self._handle, encoded, len(encoded), parsed):
             return None
@@ -118,120 +121,122 @@ class Decoder:
         self._orientation.value = 1
         library.nvjpegJpegStreamGetExifOrientation(parsed, byref(self._orientation))
         status = library.nvjpegDecodeBatchedSupported(self._handle, parsed, byref(self._unsupported))
-        batched = status == nvjpeg.SUCCESS and not self._unsupported.value
-        return Header(self._width.value, self._height.value, self._orientation.value or 1, batched)
+        batchable = status == nvjpeg.SUCCESS and not self._unsupported.value
+        return Header(self._width.value, self._height.value, self._orientation.value or 1, batchable)
 
     def decode(self, files: Mapping[int, tuple[bytes, Header]], color: str) -> list[Group]:
-        """Decode files to rgb, bgr or gray; those in no group are what nvJPEG cannot decode.
+        """Decode files, given by index, to rgb, bgr or gray; files that nvJPEG cannot decode are in no group.
 
-        The engines write as soon as they are called, whatever is still to be done on the stream that they are called
-        with. So that is one with nothing to do: else its memory may be what torch has freed and the GPU still reads.
+        The hardware decoders write when they are called, before earlier work on their stream is done. If torch has
+        reused memory that this work still reads, they would overwrite it. Therefore they get an idle stream.
         """
         if not self._done.query():
             self._done.synchronize()
-        outer = _streams.current(self._device)
+        outer = _streams.current_stream(self._device)
         if outer.cuda_stream != 0 and outer.query():
             return self._decode(files, color, outer)
-        with _streams.using(self._stream):
+        with _streams.use_stream(self._stream):
             groups = self._decode(files, color, self._stream)
         outer.wait_event(self._done)
         for group in groups:
-            group.pictures.record_stream(outer)
+            group.images.record_stream(outer)
         return groups
 
     def _decode(self, files: Mapping[int, tuple[bytes, Header]], color: str, stream: torch.cuda.Stream) -> list[Group]:
-        alike: dict[Header, list[int]] = {}
-        for at, (_, header) in files.items():
-            if header.batched:
-                alike.setdefault(header, []).append(at)
-        groups = [self._group(members, header, color, stream) for header, members in alike.items()]
+        by_header: dict[Header, list[int]] = {}
+        for index, (_, header) in files.items():
+            if header.batchable:
+                by_header.setdefault(header, []).append(index)
+        groups = [self._new_group(indexes, header, color, stream) for header, indexes in by_header.items()]
         try:
-            if groups and not self._decode_together(files, groups, color, stream.cuda_stream):
-                groups = []  # one of them is broken: which?
-            together = {at for group in groups for at in group.members}
-            for at, (encoded, header) in files.items():
-                if at not in together:
-                    group = self._group([at], header, color, stream)
-                    if self._decode_alone(encoded, group, color, stream.cuda_stream):
+            if groups and not self._decode_batch(files, groups, color, stream.cuda_stream):
+                groups = []  # at least one file is broken: decode each alone
+            decoded = {index for group in groups for index in group.indexes}
+            for index, (encoded, header) in files.items():
+                if index not in decoded:
+                    group = self._new_group([index], header, color, stream)
+                    if self._decode_single(encoded, group, color, stream.cuda_stream):
                         groups.append(group)
         finally:
             self._done.record(stream)
         return groups
 
-    def _group(self, members: list[int], header: Header, color: str, stream: torch.cuda.Stream) -> Group:
-        shape = (len(members), nvjpeg.PLANES[color], header.height, header.width)
-        pictures = torch.empty(shape, dtype=torch.uint8, device=self._device)
-        if not stream.query():  # with cudaMallocAsync as torch's allocator the stream waits for who had the memory
+    def _new_group(self, indexes: list[int], header: Header, color: str, stream: torch.cuda.Stream) -> Group:
+        """Allocate the images of a group; the stream is idle afterwards."""
+        shape = (len(indexes), nvjpeg.PLANES[color], header.height, header.width)
+        images = torch.empty(shape, dtype=torch.uint8, device=self._device)
+        if not stream.query():  # the allocator cudaMallocAsync makes the stream wait for the previous use of the memory
             stream.synchronize()
-        return Group(members, pictures, header.orientation)
+        return Group(indexes, images, header.orientation)
 
-    def _decode_together(
+    def _decode_batch(
         self, files: Mapping[int, tuple[bytes, Header]], groups: list[Group], color: str, stream: int
     ) -> bool:
-        encoded = [files[at][0] for group in groups for at in group.members]
+        encoded = [files[index][0] for group in groups for index in group.indexes]
         data = (c_char_p * len(encoded))(*encoded)
-        lengths, images = array("Q", map(len, encoded)), _images(groups)
-        form = nvjpeg.OUTPUT_FORMATS[color]
-        self._library.nvjpegDecodeBatchedInitialize(self._handle, self._together, len(encoded), 1, form)
+        lengths, images = array("Q", map(len, encoded)), _image_descriptors(groups)
+        output_format = nvjpeg.OUTPUT_FORMATS[color]
+        self._library.nvjpegDecodeBatchedInitialize(self._handle, self._batch_state, len(encoded), 1, output_format)
         return self._succeeds(
             self._library.nvjpegDecodeBatched,
-            (self._handle, self._together, data, lengths.buffer_info()[0], images.buffer_info()[0], stream),
+            (self._handle, self._batch_state, data, lengths.buffer_info()[0], images.buffer_info()[0], stream),
         )
 
-    def _decode_alone(self, encoded: bytes, group: Group, color: str, stream: int) -> bool:
-        images = _images([group])
-        form = nvjpeg.OUTPUT_FORMATS[color]
+    def _decode_single(self, encoded: bytes, group: Group, color: str, stream: int) -> bool:
+        images = _image_descriptors([group])
+        output_format = nvjpeg.OUTPUT_FORMATS[color]
         return self._succeeds(
             self._library.nvjpegDecode,
-            (self._handle, self._alone, encoded, len(encoded), form, images.buffer_info()[0], stream),
+            (self._handle, self._single_state, encoded, len(encoded), output_format, images.buffer_info()[0], stream),
         )
 
     def _succeeds(self, decode: Callable[..., int], arguments: tuple[Any, ...]) -> bool:
         status = decode(*arguments)
         if status == nvjpeg.ALLOCATOR_FAILURE:
-            empty_cache()  # what torch has freed is not free for others
+            empty_cache()  # nvJPEG cannot use memory that torch has freed but still caches
             status = decode(*arguments)
-        if status not in nvjpeg.OF_THE_FILE:
+        if status not in nvjpeg.FILE_STATUSES:
             warnings.warn(
                 f"DecodeTensor: nvJPEG failed with {nvjpeg.status_name(status)} on {self._device}; "
-                "what it did not decode is decoded on the CPU",
+                "the files that it did not decode are decoded on the CPU",
                 RuntimeWarning,
                 stacklevel=2,
             )
         return status == nvjpeg.SUCCESS
 
 
-def _images(groups: Iterable[Group]) -> array[int]:
-    """Return an nvjpegImage_t for each picture: the addresses of up to four planes, and the lengths of their rows."""
-    images = array("Q")
+def _image_descriptors(groups: Iterable[Group]) -> array[int]:
+    """Return an nvjpegImage_t for each image: four plane addresses, then four row lengths in bytes."""
+    descriptors = array("Q")
     for group in groups:
-        count, planes, height, width = group.pictures.shape
-        at, size, absent = group.pictures.data_ptr(), height * width, [0] * (4 - planes)
-        lengths = [width] * planes + absent
+        count, planes, height, width = group.images.shape
+        address, plane_size, unused = group.images.data_ptr(), height * width, [0] * (4 - planes)
+        row_lengths = [width] * planes + unused
         for _ in range(count):
-            images.extend([*range(at, at + planes * size, size), *absent, *lengths])
-            at += planes * size
-    return images
+            plane_addresses = range(address, address + planes * plane_size, plane_size)
+            descriptors.extend([*plane_addresses, *unused, *row_lengths])
+            address += planes * plane_size
+    return descriptors
 
 
-_lock = threading.Lock()  # guards _decoders
-_decoders: dict[torch.device, Decoders | None] = {}
+_lock = threading.Lock()  # guards _pools
+_pools: dict[torch.device, DecoderPool | None] = {}
 
 
-def decoders_of(device: torch.device) -> Decoders | None:
-    """Return the decoders of a GPU, made the first time; None where nvJPEG is not installed, or cannot start."""
+def decoder_pool(device: torch.device) -> DecoderPool | None:
+    """Return the decoders of a GPU, created on the first call; None if nvJPEG is not installed or does not start."""
     with _lock:
-        if device not in _decoders:
-            _decoders[device] = _start(device)
-        return _decoders[device]
+        if device not in _pools:
+            _pools[device] = _start(device)
+        return _pools[device]
 
 
-def _start(device: torch.device) -> Decoders | None:
+def _start(device: torch.device) -> DecoderPool | None:
     library = nvjpeg.find_library()
     if library is None:
         return None
     try:
-        return Decoders(library, device)
+        return DecoderPool(library, device)
     except RuntimeError as error:
         warnings.warn(f"DecodeTensor decodes JPEG files on the CPU: {error}", RuntimeWarning, stacklevel=2)
         return None

@@ -1,6 +1,6 @@
-"""libnvjpeg as Python calls it: where it is found, and its functions, which are the same from CUDA 11 to 13.
+"""Find libnvjpeg and call it through ctypes. The functions used here are the same from CUDA 11 to 13.
 
-What they do: https://docs.nvidia.com/cuda/nvjpeg/
+Reference: https://docs.nvidia.com/cuda/nvjpeg/
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import ctypes
 import glob
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes import c_int, c_size_t, c_uint, c_void_p
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hami_torch._torch import torch
 
@@ -21,7 +21,8 @@ PLANES = {"gray": 1, "rgb": 3, "bgr": 3}
 OUTPUT_FORMATS = {"gray": 2, "rgb": 3, "bgr": 4}
 
 SUCCESS, ALLOCATOR_FAILURE = 0, 5
-OF_THE_FILE = frozenset([SUCCESS, 2, 3, 4, 10])  # what another file may change: INVALID_PARAMETER, BAD_JPEG, …
+# Statuses that are about the file: SUCCESS, INVALID_PARAMETER, BAD_JPEG, JPEG_NOT_SUPPORTED, INCOMPLETE_BITSTREAM.
+FILE_STATUSES = frozenset([SUCCESS, 2, 3, 4, 10])
 _STATUSES = (
     "SUCCESS",
     "NOT_INITIALIZED",
@@ -41,40 +42,46 @@ def status_name(status: int) -> str:
     return f"NVJPEG_STATUS_{_STATUSES[status]}" if 0 <= status < len(_STATUSES) else f"status {status}"
 
 
-# What only looks at something keeps Python's lock: to get it back takes longer where many threads want it.
-_LOOKING = {
+# Short calls keep the GIL: with many threads, acquiring it again takes longer than the call.
+_SHORT_CALLS = {
     "nvjpegGetProperty": (c_int, c_void_p),
     "nvjpegJpegStreamGetFrameDimensions": (c_void_p, c_void_p, c_void_p),
     "nvjpegJpegStreamGetExifOrientation": (c_void_p, c_void_p),
     "nvjpegDecodeBatchedSupported": (c_void_p, c_void_p, c_void_p),
     "nvjpegDecodeBatchedInitialize": (c_void_p, c_void_p, c_int, c_int, c_int),
 }
-_WORKING = {
+_LONG_CALLS = {
     "nvjpegCreateEx": (c_int, c_void_p, c_void_p, c_uint, c_void_p),
     "nvjpegJpegStateCreate": (c_void_p, c_void_p),
     "nvjpegJpegStreamCreate": (c_void_p, c_void_p),
     "nvjpegDecodeBatched": (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p),
     "nvjpegDecode": (c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_void_p, c_void_p),
 }
-_PARSE = {"nvjpegJpegStreamParseHeader": (c_void_p, c_void_p, c_size_t, c_void_p)}
-_LONG = 1 << 18  # bytes; to parse a file is to look through all of it, a tenth of a millisecond for each megabyte
+_PARSE_CALL = {"nvjpegJpegStreamParseHeader": (c_void_p, c_void_p, c_size_t, c_void_p)}
+# Files of this many bytes are parsed without the GIL: parsing scans the whole file, about 0.1 ms per megabyte.
+_LONG_FILE_BYTES = 1 << 18
 
 
 class Library:
-    """One libnvjpeg. Its functions have the names and parameters of nvjpeg.h and return a status."""
+    """A loaded libnvjpeg; its functions have the names and parameters of nvjpeg.h and return a status."""
 
     def __init__(self, path: str) -> None:
-        """Load it; raises OSError if it cannot be, AttributeError if it is too old to have these functions."""
+        """Load a library; raises OSError if that fails, AttributeError if it is too old to have these functions."""
         self.path = path
-        keeping, releasing = ctypes.PyDLL(path), ctypes.CDLL(path)
-        vars(self).update(_declared(keeping, _LOOKING), **_declared(releasing, _WORKING))
-        (self._parse,) = _declared(keeping, _PARSE).values()
-        (self._parse_long,) = _declared(releasing, _PARSE).values()
+        with_gil, without_gil = ctypes.PyDLL(path), ctypes.CDLL(path)
+        vars(self).update(_declared(with_gil, _SHORT_CALLS), **_declared(without_gil, _LONG_CALLS))
+        (self._parse,) = _declared(with_gil, _PARSE_CALL).values()
+        (self._parse_long,) = _declared(without_gil, _PARSE_CALL).values()
         self.version = ".".join(str(self._property(number)) for number in range(3))
 
     def nvjpegJpegStreamParseHeader(self, handle: c_void_p, data: bytes, length: int, parsed: c_void_p) -> int:
-        parse = self._parse if length < _LONG else self._parse_long
-        return parse(handle, data, length, parsed)  # type: ignore[no-any-return]
+        parse = self._parse if length < _LONG_FILE_BYTES else self._parse_long
+        status: int = parse(handle, data, length, parsed)
+        return status
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Callable[..., int]: ...
 
     def _property(self, number: int) -> int:
         value = c_int()
@@ -82,8 +89,8 @@ class Library:
         return value.value
 
 
-def _declared(loaded: ctypes.CDLL, signatures: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
-    functions = {name: getattr(loaded, name) for name in signatures}
+def _declared(library: ctypes.CDLL, signatures: dict[str, tuple[Any, ...]]) -> dict[str, Any]:
+    functions = {name: getattr(library, name) for name in signatures}
     for name, function in functions.items():
         function.argtypes, function.restype = signatures[name], c_int
     return functions
@@ -91,17 +98,17 @@ def _declared(loaded: ctypes.CDLL, signatures: dict[str, tuple[Any, ...]]) -> di
 
 @lru_cache(maxsize=1)
 def find_library() -> Library | None:
-    """Return the first libnvjpeg that can be loaded, None if there is none."""
-    for path in _places():
+    """Return the first libnvjpeg that loads, None if there is none."""
+    for path in _candidate_paths():
         try:
             return Library(path)
-        except (OSError, AttributeError):  # not there, or older than these functions
+        except (OSError, AttributeError):  # missing, or too old
             continue
     return None
 
 
-def _places() -> Iterator[str]:
-    """Yield where it may be: in torchvision's wheel, in NVIDIA's (nvidia-nvjpeg), on the system."""
+def _candidate_paths() -> Iterator[str]:
+    """Yield where the library may be: in the wheel of torchvision, in the wheel nvidia-nvjpeg, on the system."""
     major = (torch.version.cuda or "").partition(".")[0]
     for package, patterns in (
         ("torchvision", ["../torchvision.libs/libnvjpeg*.so.*"]),

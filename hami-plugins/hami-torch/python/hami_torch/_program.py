@@ -1,6 +1,6 @@
-"""From a file or a factory to a module that runs on a device; one per process and setting, shared by its users.
+"""Load a program from a file or a factory; instances and pipes with the same settings share one per process.
 
-What differs between versions of torch is asked of torch here: whether a function is there, never which version it is.
+Differences between torch versions are found by the presence of a function, never by the version number.
 """
 
 from __future__ import annotations
@@ -18,170 +18,175 @@ from typing import Any, NamedTuple
 
 import hami
 
-from hami_torch._compiled import CompiledModule, is_compiled, refuse_own_graphs
+from hami_torch._compiled import CompiledModule, is_compiled, reject_own_cuda_graphs
 from hami_torch._device import synchronize
-from hami_torch._tensor import each_tensor
-from hami_torch._torch import torch
+from hami_torch._tensor import map_tensors
+from hami_torch._torch import torch, torch_untyped
 from hami_torch._weights import load_weights
 
 
 class Source(NamedTuple):
-    """What a program is made from, and how it is to run."""
+    """Where a program comes from and how it runs; equal sources share one program."""
 
-    model: str  # the file; "" if a factory makes it
-    factory: str  # "package.module:name"; "" if it comes from a file
+    model: str  # path of the file; "" if a factory makes the program
+    factory: str  # "package.module:name"; "" if the program comes from a file
     arguments: tuple[str, ...]  # of the factory, each key=value
-    weights: str  # a state dict for what the factory makes
+    weights: str  # path of the state dict for the factory's module; "" for none
     device: torch.device
-    dtype: torch.dtype | None  # None: as it is
+    dtype: torch.dtype | None  # None: as in the file or factory
     channels_last: bool
 
 
 class Program:
-    """Something to `run` with tensors, `call` before it was made fit for threads.
+    """A callable model.
 
-    `rows` is the number of rows it takes if that is fixed, `most` the most. `ran`: it ran to its end once; `writes`: it
-    was seen to write to its input. It is given copies before the one, and from the other on.
+    `call` is the model as loaded; `run` calls it in a way that is safe from several threads. `rows` is the number of
+    rows if it is fixed, `max_rows` the limit if there is one. `has_run`: a run has completed. `writes_input`: a run
+    modified its input. Before the first completed run, and once it has modified its input, the program gets copies.
     """
 
-    ran = False
-    writes = False
+    has_run = False
+    writes_input = False
 
-    def __init__(self, call: Callable[..., Any], rows: int | None = None, most: int | None = None) -> None:
+    def __init__(self, call: Callable[..., Any], rows: int | None = None, max_rows: int | None = None) -> None:
         self.call = call
         self.compiles = is_compiled(call)
         self.run = CompiledModule(call) if self.compiles else call
         self.rows = rows
-        self.most = most
+        self.max_rows = max_rows
         held = (*call.parameters(), *call.buffers()) if isinstance(call, torch.nn.Module) else ()
-        self._held = {_address(tensor) for tensor in held} - {None}
-        self._last: list[Any] = []  # weak references to the memory of the last run's outputs
+        self._held_addresses = {_storage_address(tensor) for tensor in held} - {None}  # memory the program keeps
+        self._last_storages: list[Any] = []  # weak references to the memory of the last run's outputs
 
-    def given_away(self, output: Any) -> Any:
-        """Return outputs that callers may change: copies where the program goes on with one, or its rows are one.
+    def own_outputs(self, output: Any) -> Any:
+        """Return outputs that callers may modify: a copy where the program keeps the memory, or rows share it.
 
-        It does so with its weights, and with what it gave with the last run too: others will write to that, or it will.
+        A program keeps the memory of its weights, and memory that it returned in two successive runs.
         """
-        last, self._last = {each.cdata for each in self._last}, []
-        return each_tensor(output, lambda tensor: self._given_away(tensor, last))
+        last_run, self._last_storages = {storage.cdata for storage in self._last_storages}, []
+        return map_tensors(output, lambda tensor: self._own_output(tensor, last_run))
 
-    def _given_away(self, output: Any, last: set[int]) -> Any:
+    def _own_output(self, output: Any, last_run: set[int]) -> Any:
         if not isinstance(output, torch.Tensor) or output.layout != torch.strided:
             return output
-        storage = torch.multiprocessing.reductions.StorageWeakRef(output.untyped_storage())
-        if storage.cdata in last:
-            self._held.add(_address(output))
-        self._last.append(storage)
-        rows_are_one = output.ndim > 0 and output.shape[0] > 1 and output.stride(0) == 0
-        if output.requires_grad or rows_are_one or _address(output) in self._held:
+        storage = torch_untyped.multiprocessing.reductions.StorageWeakRef(output.untyped_storage())
+        if storage.cdata in last_run:
+            self._held_addresses.add(_storage_address(output))
+        self._last_storages.append(storage)
+        rows_share_memory = output.ndim > 0 and output.shape[0] > 1 and output.stride(0) == 0
+        if output.requires_grad or rows_share_memory or _storage_address(output) in self._held_addresses:
             return output.detach().clone()
         return output
 
 
-def _address(tensor: torch.Tensor) -> int | None:
-    """Return where the memory of a tensor begins, of which it may be a part."""
+def _storage_address(tensor: torch.Tensor) -> int | None:
+    """Return the address of the memory that a tensor is a part of; None if it has none."""
     return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided and tensor.numel() else None
 
 
-_lock = threading.Lock()  # guards _making
-_making: weakref.WeakValueDictionary[tuple[object, ...], threading.Lock] = weakref.WeakValueDictionary()
-_open: weakref.WeakValueDictionary[tuple[object, ...], Program] = weakref.WeakValueDictionary()
+_lock = threading.Lock()  # guards _load_locks
+_load_locks: weakref.WeakValueDictionary[tuple[object, ...], threading.Lock] = weakref.WeakValueDictionary()
+_programs: weakref.WeakValueDictionary[tuple[object, ...], Program] = weakref.WeakValueDictionary()
 
 
 def open_program(source: Source, owner: str) -> Program:
-    """Return the program, the one in use if there is one; it is freed with its last user. Errors are ConfigError."""
-    _check(source, owner)
-    key = (source, tuple(_stamp(path) for path in (source.model, source.weights) if path))
+    """Return the program of a source, shared with its other users; it is freed with the last of them.
+
+    `owner` is the name of the backend, for errors. Raises ConfigError if the program cannot be loaded.
+    """
+    _check_source(source, owner)
+    key = (source, tuple(_file_version(path) for path in (source.model, source.weights) if path))
     with _lock:
-        making = _making.setdefault(key, threading.Lock())
-    with making:  # it is made once; one lock for each, since a factory may open others
-        program = _open.get(key)
+        load_lock = _load_locks.setdefault(key, threading.Lock())
+    with load_lock:  # one for each program, because a factory may open another program
+        program = _programs.get(key)
         if program is None:
-            program = _open[key] = _make(source, owner)
+            program = _programs[key] = _load(source, owner)
             if source.device.type == "cuda":
-                synchronize(source.device)  # other streams than this one will read the weights
+                synchronize(source.device)  # other streams than the current one will read the weights
     return program
 
 
-def _stamp(path: str) -> tuple[str, int, int]:
+def _file_version(path: str) -> tuple[str, int, int]:
     status = os.stat(path)
     return os.path.realpath(path), status.st_mtime_ns, status.st_size
 
 
-def _check(source: Source, owner: str) -> None:
+def _check_source(source: Source, owner: str) -> None:
     if bool(source.model) == bool(source.factory):
-        given = "both are" if source.model else "neither is"
+        problem = "both are set" if source.model else "neither is set"
         raise hami.ConfigError(
-            f'{owner} takes "model" (a .pt2 or TorchScript file) or "factory" (package.module:name), {given} given'
+            f'{owner} needs either "model" (a .pt2 or TorchScript file) or "factory" (package.module:name); {problem}'
         )
     if source.model and (source.weights or source.arguments):
-        raise hami.ConfigError(f'{owner}: "weights" and "arguments" go with "factory"; the file "model" has its own')
+        raise hami.ConfigError(
+            f'{owner}: "weights" and "arguments" can only be used with "factory"; the file "model" contains its weights'
+        )
     for name, path in (("model", source.model), ("weights", source.weights)):
         if path and not os.path.isfile(path):
-            raise hami.ConfigError(
-                f'{owner}: there is no file "{path}", given as "{name}" (looked for {os.path.realpath(path)})'
-            )
+            raise hami.ConfigError(f'{owner}: file "{path}" of "{name}" not found (full path {os.path.realpath(path)})')
 
 
-def _make(source: Source, owner: str) -> Program:
+def _load(source: Source, owner: str) -> Program:
     if source.factory:
-        return Program(_placed(_made_by_factory(source, owner), source))
-    names = _names_in(source.model)
+        return Program(_placed(_call_factory(source, owner), source))
+    names = _archive_names(source.model)
     if names is None:
         size = os.path.getsize(source.model)
         raise hami.ConfigError(
-            f'{owner}: "{source.model}" ({size} bytes) is truncated or holds no program; it takes what '
-            "torch.export.save, torch._inductor.aoti_compile_and_package or torch.jit.save writes"
+            f'{owner}: "{source.model}" ({size} bytes) is truncated or not a program; expected a file written by '
+            "torch.export.save, torch._inductor.aoti_compile_and_package or torch.jit.save"
         )
     try:
-        with _without_torchs_warnings():
-            return _read(names, source, owner)
+        with _torch_load_warnings_ignored():
+            return _load_file(names, source, owner)
     except hami.Error:
         raise
-    except Exception as error:  # torch's readers raise what they like
+    except Exception as error:  # torch's loaders raise many types
         raise hami.ConfigError(
             f'{owner}: torch {torch.__version__} cannot load "{source.model}": {first_line(error)}'
         ) from error
 
 
 @contextmanager
-def _without_torchs_warnings() -> Iterator[None]:
-    """Leave out what torch says of its own reading; where warnings are errors that would be the end of it."""
+def _torch_load_warnings_ignored() -> Iterator[None]:
+    """Ignore warnings that torch's loaders emit about themselves, so that they cannot fail the load as errors."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         warnings.filterwarnings("ignore", "`torch.jit.load` is deprecated")  # a FutureWarning from torch 2.14 on
         yield
 
 
-def _read(names: list[str], source: Source, owner: str) -> Program:
+def _load_file(names: list[str], source: Source, owner: str) -> Program:
     if any("/aotinductor/" in name for name in names):
-        return _compiled(source, owner)
+        return _load_aotinductor(source, owner)
     if any(name.endswith("/constants.pkl") for name in names) and not source.model.endswith(".pt2"):
-        return Program(_placed(torch.jit.load(source.model, map_location=source.device).eval(), source))
+        module = torch_untyped.jit.load(source.model, map_location=source.device)
+        return Program(_placed(module.eval(), source))
     if any(name.endswith("/data.pkl") for name in names) and not source.model.endswith(".pt2"):
         raise hami.ConfigError(
-            f'{owner}: "{source.model}" holds weights, not a program; give it as "weights", with the "factory" '
-            "that makes their module"
+            f'{owner}: "{source.model}" contains weights, not a program; pass it as "weights", together with the '
+            '"factory" that makes the module'
         )
-    return _exported(source)
+    return _load_exported(source)
 
 
-def _names_in(path: str) -> list[str] | None:
-    """Return the names in an archive, None if it is none or its end is missing."""
+def _archive_names(path: str) -> list[str] | None:
+    """Return the names in a zip archive, None if the file is not a complete one."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except zipfile.BadZipFile:
         return None
     if members and min(member.header_offset for member in members) > 0:
-        return None  # cut off: what was found is the end of an archive inside this one
+        return None  # truncated: the directory that was found belongs to an archive inside this one
     return [member.filename for member in members]
 
 
-def _made_by_factory(source: Source, owner: str) -> torch.nn.Module:
+def _call_factory(source: Source, owner: str) -> torch.nn.Module:
     module_name, colon, path = source.factory.partition(":")
     if not colon or not path:
-        raise hami.ConfigError(f'{owner}: "factory" is package.module:name, got "{source.factory}"')
+        raise hami.ConfigError(f'{owner}: "factory" must have the form package.module:name, got "{source.factory}"')
     try:
         factory: Any = importlib.import_module(module_name)
         for part in path.split("."):
@@ -192,30 +197,30 @@ def _made_by_factory(source: Source, owner: str) -> torch.nn.Module:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise hami.ConfigError(
-                f'{owner}: there is no module "{error.name}" on sys.path, for factory "{source.factory}"; '
-                "its folder belongs there, and the hami command takes --import FILE"
+                f'{owner}: module "{error.name}" of factory "{source.factory}" not found on sys.path; add its folder '
+                "to PYTHONPATH, or pass the file to the hami command with --import FILE"
             ) from error
         raise hami.ConfigError(
             f'{owner}: factory "{source.factory}" failed: {type(error).__name__}: {first_line(error)}'
         ) from error
     if not isinstance(module, torch.nn.Module):
         raise hami.ConfigError(
-            f'{owner}: factory "{source.factory}" gave {type(module).__name__}, not a torch.nn.Module'
+            f'{owner}: factory "{source.factory}" must return a torch.nn.Module, got {type(module).__name__}'
         )
     if source.weights:
         load_weights(module, source.weights, source.factory, owner)
     if source.device.type == "cuda":
-        refuse_own_graphs(module, owner)
+        reject_own_cuda_graphs(module, owner)
     return module.eval()
 
 
 def _arguments(given: Sequence[str], owner: str) -> dict[str, Any]:
-    """Read key=value, each value as JSON if it is that, else as text."""
+    """Parse key=value; a value that is valid JSON is read as JSON, any other value is text."""
     arguments = {}
     for argument in given:
         key, equals, value = argument.partition("=")
         if not equals or not key.strip():
-            raise hami.ConfigError(f'{owner}: "arguments" are written key=value, got "{argument}"')
+            raise hami.ConfigError(f'{owner}: each entry of "arguments" must have the form key=value, got "{argument}"')
         try:
             arguments[key.strip()] = json.loads(value)
         except ValueError:
@@ -224,73 +229,79 @@ def _arguments(given: Sequence[str], owner: str) -> dict[str, Any]:
 
 
 def _placed(module: Any, source: Source) -> Any:
+    """Return the module on the device, in the dtype and memory format of the source."""
     module = module.to(source.device)
     if source.dtype is not None:
         module = module.to(source.dtype)
     return module.to(memory_format=torch.channels_last) if source.channels_last else module
 
 
-def _exported(source: Source) -> Program:
+def _load_exported(source: Source) -> Program:
     program = torch.export.load(source.model)
-    rows, most = _range_of(program)
+    rows, max_rows = _row_range(program)
     try:
         from torch.export.passes import move_to_device_pass
-    except ImportError:  # torch 2.3: tensors that the program makes itself stay on the device that it was exported for
+    except ImportError:  # torch 2.3: tensors that the program creates stay on the device that it was exported for
         pass
     else:
         program = move_to_device_pass(program, source.device)
-    return Program(_placed(program.module(), source), rows, most)
+    return Program(_placed(program.module(), source), rows, max_rows)
 
 
-def _range_of(program: Any) -> tuple[int | None, int | None]:
-    """Return the rows of axis 0 that an exported program takes: N if it is fixed, else the most if that is said."""
+_NO_LIMIT = 2**31  # for no limit, torch states infinity or a number far above this
+
+
+def _row_range(program: Any) -> tuple[int | None, int | None]:
+    """Return the fixed and the maximum number of rows of an exported program; None where there is none."""
     inputs = set(program.graph_signature.user_inputs)
-    firsts = [
+    first_sizes = [
         node.meta["val"].shape[0]
         for node in program.graph.nodes
         if node.op == "placeholder" and node.name in inputs and getattr(node.meta.get("val"), "ndim", 0)
     ]
-    if not firsts:
+    if not first_sizes:
         return None, None
-    if all(isinstance(first, int) for first in firsts):
-        return (firsts[0], firsts[0]) if len(set(firsts)) == 1 else (None, None)
-    for first in firsts:
-        limits = None if isinstance(first, int) else program.range_constraints.get(first.node.expr)
+    if all(isinstance(size, int) for size in first_sizes):
+        return (first_sizes[0], first_sizes[0]) if len(set(first_sizes)) == 1 else (None, None)
+    for size in first_sizes:
+        limits = None if isinstance(size, int) else program.range_constraints.get(size.node.expr)
         if limits is not None:
             try:
-                most = int(limits.upper)
+                upper = int(limits.upper)
             except (OverflowError, TypeError, ValueError):  # infinite
                 continue
-            if most < 2**31:
-                return None, most
+            if upper < _NO_LIMIT:
+                return None, upper
     return None, None
 
 
-def _compiled(source: Source, owner: str) -> Program:
-    """Open what AOTInductor compiled, for one kind of device and one dtype."""
+def _load_aotinductor(source: Source, owner: str) -> Program:
+    """Load an AOTInductor package, which is compiled for one device type and one dtype."""
     load = getattr(torch._inductor, "aoti_load_package", None)
     if load is None:
         raise hami.ConfigError(
-            f'{owner}: "{source.model}" is compiled by AOTInductor, which torch {torch.__version__} cannot load; '
-            "2.6 or newer can"
+            f'{owner}: "{source.model}" is an AOTInductor package, which torch {torch.__version__} cannot load; '
+            "install torch 2.6 or newer"
         )
     if source.dtype is not None or source.channels_last:
         raise hami.ConfigError(
-            f'{owner}: "{source.model}" is compiled by AOTInductor; "dtype" and "channels_last" cannot change it'
+            f'{owner}: "{source.model}" is an AOTInductor package, which is already compiled; remove "dtype" and '
+            '"channels_last"'
         )
-    compiled = load(source.model) if source.device.type == "cpu" else _load_on(load, source)
-    made_for = _device_type_of(compiled)
-    if made_for is not None and made_for != source.device.type:
+    compiled = load(source.model) if source.device.type == "cpu" else _load_on_gpu(load, source)
+    device_type = _device_type_of(compiled)
+    if device_type is not None and device_type != source.device.type:
         raise hami.ConfigError(
-            f'{owner}: "{source.model}" is compiled by AOTInductor for {made_for}, and device is "{source.device}"'
+            f'{owner}: "{source.model}" is an AOTInductor package compiled for {device_type}, but device is '
+            f'"{source.device}"; set "device" to {device_type}, or compile the package for {source.device.type}'
         )
     return Program(compiled)
 
 
-def _load_on(load: Callable[..., Any], source: Source) -> Any:
+def _load_on_gpu(load: Callable[..., Any], source: Source) -> Any:
     try:
         return load(source.model, device_index=source.device.index)
-    except TypeError:  # torch 2.6 and 2.7 take no index
+    except TypeError:  # torch 2.6 and 2.7 have no device_index
         with torch.cuda.device(source.device):
             return load(source.model)
 
@@ -303,6 +314,6 @@ def _device_type_of(compiled: Any) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an exception says."""
+    """Return the first line of an exception's message, or its type if the message is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

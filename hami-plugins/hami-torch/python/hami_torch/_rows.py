@@ -1,4 +1,4 @@
-"""One tensor for a batch, of which each request has some rows: handed on as one, or made one again of its rows."""
+"""Keep the results of a batch in one tensor, so that the next backend takes them without concatenating them again."""
 
 from __future__ import annotations
 
@@ -9,85 +9,91 @@ import hami
 
 from hami_torch import _streams
 from hami_torch._torch import torch
+from hami_torch._types import Batch
 
 
 class Rows(Sequence[torch.Tensor]):
-    """What hami.scatter is given: views of one tensor, made when somebody looks at one of them.
+    """The rows of each request in one tensor, for hami.scatter; the views are made when a request's rows are read.
 
-    `counts` says how many rows each request has, `made_on` which stream's handle the work on the tensor is in order
-    with, as _streams.made does for a tensor by itself; 0 outside a guard.
+    `counts` is the number of rows of each request. `stream_handle` is the stream that the tensor was made on, as
+    _streams.mark_stream notes it for a single tensor; 0 outside a guard.
     """
 
-    def __init__(self, whole: torch.Tensor, counts: list[int], made_on: int) -> None:
-        self.whole = whole.detach() if whole.requires_grad else whole
+    def __init__(self, tensor: torch.Tensor, counts: list[int], stream_handle: int) -> None:
+        self.tensor = tensor.detach() if tensor.requires_grad else tensor
         self.counts = counts
-        self.made_on = made_on
+        self.stream_handle = stream_handle
         self._views: tuple[torch.Tensor, ...] = ()
 
     def __len__(self) -> int:
         return len(self.counts)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.taken_apart()[index]
+        return self.views()[index]
 
-    def taken_apart(self) -> tuple[torch.Tensor, ...]:
-        """Return the views; one call for all, since each lets Python's lock go."""
+    def views(self) -> tuple[torch.Tensor, ...]:
+        """Return the rows of each request. One call makes all views, because each call into torch releases the GIL."""
         if not self._views:
-            views = self.whole.split(self.counts)
-            if self.made_on:
+            views = torch.split(self.tensor, self.counts)
+            if self.stream_handle:
                 for view in views:
-                    _streams.made(view, self.made_on)
-            self._views = views
+                    _streams.mark_stream(view, self.stream_handle)
+            self._views = tuple(views)
         return self._views
 
-    def arrive(self, device: torch.device) -> None:
-        """Let the current stream wait for the tensor if it was made outside it."""
-        if self.made_on != _streams.current_handle(device):
-            _streams.arrive([self.whole], device)
+    def wait_for_inputs(self, device: torch.device) -> None:
+        """Make the current stream wait for the tensor if it was made on another stream."""
+        if self.stream_handle != _streams.current_handle(device):
+            _streams.wait_for_inputs([self.tensor], device)
 
-    def leave(self) -> None:
-        """Be in order with the default stream from now on."""
-        self.made_on = 0
+    def clear_stream_mark(self) -> None:
+        """Note that the tensor is ordered with the default stream from now on."""
+        self.stream_handle = 0
         for view in self._views:
-            _streams.forget(view)
+            _streams.clear_stream_mark(view)
 
 
-def rows_of_batch(batch: list[Any], key: str = "data") -> Rows | None:
-    """Return the tensor that the requests of a batch have their rows of, if a backend gave it and nobody looked."""
+def rows_of_batch(batch: Batch, key: str = "data") -> Rows | None:
+    """Return the Rows that a backend scattered over this batch; None if there are none or one request's were read."""
     rows = hami.scattered(batch, key)
     return rows if isinstance(rows, Rows) else None
 
 
-def whole_of(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return the parts as one tensor over the same memory if they are rows of one that follow each other, else None.
+def merged(parts: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Return one tensor over the memory of all parts if they are consecutive rows of the same tensor, else None.
 
-    The results of a batch are rows of one tensor: so the backend that takes them next has that again without a copy.
+    The results of a batch are such rows, so the next backend gets the whole tensor without a copy.
     """
     first = parts[0]
     if len(parts) == 1:
         return first
     base, shape, strides, dtype = first._base, first.shape, first.stride(), first.dtype
     if base is None or not shape or dtype.is_complex or base.dtype.is_complex:
-        return None  # complex ones may be conjugated, each by itself, which as_strided and the base do not know
-    start = at = first.storage_offset()
-    rows = 0
-    for part in parts:  # of each request of each batch: the order of the questions is that of their price
-        if part._base is not base or part.storage_offset() != at or part.dtype != dtype or part.stride() != strides:
+        return None  # each complex view may be conjugated on its own, which as_strided and the base do not reflect
+    start = offset = first.storage_offset()
+    total = 0
+    for part in parts:  # runs for every request of every batch: the cheapest conditions come first
+        if part._base is not base or part.storage_offset() != offset or part.dtype != dtype or part.stride() != strides:
             return None
         count = shape[0]
         if part.shape != shape:
             if part.shape[1:] != shape[1:]:
                 return None
             count = part.shape[0]
-        at += count * strides[0]
-        rows += count
-    whole = (rows, *shape[1:])
-    if base.shape == whole and base.stride() == strides and base.storage_offset() == start and base.dtype == dtype:
-        return base  # no operator of torch: each lets Python's lock go, which others wait for
-    return first.as_strided(whole, strides, start)
+        offset += count * strides[0]
+        total += count
+    merged_shape = (total, *shape[1:])
+    if (
+        base.shape == merged_shape
+        and base.stride() == strides
+        and base.storage_offset() == start
+        and base.dtype == dtype
+    ):
+        return base  # without an operator of torch, which would release the GIL
+    return first.as_strided(merged_shape, strides, start)
 
 
-def gathered(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return tensors of one dtype that differ along axis 0 only as one tensor, copied if they are not that already."""
-    whole = whole_of(parts)
+def concatenated(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Concatenate tensors along axis 0; they share a dtype and their other sizes. Copies only if `merged` cannot."""
+    whole = merged(parts)
     return torch.cat(list(parts)) if whole is None else whole

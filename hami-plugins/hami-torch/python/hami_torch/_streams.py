@@ -1,8 +1,9 @@
-"""CUDA streams: which are lent to whom, and how work on one is put in order with work outside it.
+"""Lend CUDA streams and order the work of one stream with the work outside it.
 
-The rule. Outside a backend of this package a CUDA tensor is in order with the default stream of its device, as torch
-has it. Inside an instance the current stream counts: the default one, or that of a guard. `arrive` is said for tensors
-that come in, `hand_over` (_handing_over.py) by the guard when its work is given. Neither makes the CPU wait.
+The ordering rule: outside the backends of this package, a CUDA tensor is ordered with the default stream of its device,
+as usual in torch. Inside an instance it is ordered with the current stream: the default stream or the stream of a guard
+(SyncTensor, StreamGuard, StreamPool). `wait_for_inputs` handles tensors that enter an instance, `hand_off_results`
+(_stream_handoff.py) handles tensors that leave a guard. Neither makes the CPU wait.
 """
 
 from __future__ import annotations
@@ -12,81 +13,83 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from hami_torch._torch import torch
+from hami_torch._torch import torch, torch_untyped
 
-# On a tensor that a backend made on a guard's stream, until it leaves the guard: the stream's handle.
-_MADE_ON = "_hami_stream"
+# Attribute of a tensor that was made on a guard's stream: the handle of that stream. Removed when it leaves the guard.
+_STREAM_MARK = "_hami_stream"
+_TORCH_STREAMS = 32  # torch creates this many streams per device and priority, and then hands them out again
 
-_lock = threading.Lock()  # guards _idle and _lent
+_lock = threading.Lock()  # guards _idle and _leased
 _idle: dict[torch.device, list[torch.cuda.Stream]] = {}
-_lent: dict[torch.device, set[int]] = {}
-_seen: dict[tuple[torch.device, int], torch.cuda.Stream] = {}  # by handle: the default streams, and those once lent
+_leased: dict[torch.device, set[int]] = {}
+# Stream objects by handle, so that `current_stream` need not make them: default streams and streams that were leased.
+_known_streams: dict[tuple[torch.device, int], torch.cuda.Stream] = {}
 
 
 def lease(device: torch.device) -> torch.cuda.Stream:
-    """Return a stream that nobody else holds.
+    """Return a stream that has no other holder, as long as torch has one.
 
-    Those given back come first: libraries below torch keep a workspace for every stream that they have seen.
+    Released streams are reused first: the libraries below torch keep a workspace for every stream that they have seen.
     """
     with _lock:
-        lent = _lent.setdefault(device, set())
+        leased = _leased.setdefault(device, set())
         idle = _idle.setdefault(device, [])
-        stream = idle.pop() if idle else _unused(device, lent)
-        lent.add(stream.cuda_stream)
+        stream = idle.pop() if idle else _new_stream(device, leased)
+        leased.add(stream.cuda_stream)
         return stream
 
 
-def _unused(device: torch.device, lent: set[int]) -> torch.cuda.Stream:
-    # torch hands out 32 streams in turn; with more than that in use, two holders share one and take turns.
-    stream = torch.cuda.Stream(device)
-    for _ in range(32):
-        if stream.cuda_stream not in lent:
+def _new_stream(device: torch.device, leased: set[int]) -> torch.cuda.Stream:
+    """Return a stream outside `leased`; if all of torch's streams are leased, two holders share one."""
+    for _ in range(_TORCH_STREAMS + 1):
+        stream: torch.cuda.Stream = torch_untyped.cuda.Stream(device)
+        if stream.cuda_stream not in leased:
             break
-        stream = torch.cuda.Stream(device)
     return stream
 
 
-def give_back(stream: torch.cuda.Stream) -> None:
+def release(stream: torch.cuda.Stream) -> None:
+    """Take back a leased stream."""
     with _lock:
-        _lent[stream.device].discard(stream.cuda_stream)
+        _leased[stream.device].discard(stream.cuda_stream)
         _idle[stream.device].append(stream)
 
 
 def current_handle(device: torch.device) -> int:
-    """Return the handle of the stream that this thread works on; 0 is the default one, and the CPU."""
+    """Return the handle of this thread's current stream; 0 is the default stream, and stands for the CPU."""
     index = device.index
     return 0 if index is None else int(torch._C._cuda_getCurrentRawStream(index))
 
 
-def current(device: torch.device) -> torch.cuda.Stream:
-    """Return the stream that this thread works on, without making an object of it each time as torch does.
+def current_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return this thread's current stream.
 
-    It is asked for several times in every batch.
+    Unlike torch, this does not make an object on each call, because several calls are made in every batch.
     """
     handle: int = torch._C._cuda_getCurrentRawStream(device.index)
-    stream = _seen.get((device, handle))
+    stream = _known_streams.get((device, handle))
     if stream is None:
         stream = torch.cuda.current_stream(device)
-        if handle == 0 or handle in _lent.get(device, ()):
-            _seen[device, handle] = stream
+        if handle == 0 or handle in _leased.get(device, ()):
+            _known_streams[device, handle] = stream
     return stream
 
 
-def default(device: torch.device) -> torch.cuda.Stream:
-    """Return the default stream, as `current` returns the current one."""
-    stream = _seen.get((device, 0))
+def default_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the default stream of the device; the object is made once."""
+    stream = _known_streams.get((device, 0))
     if stream is None:
-        stream = _seen[device, 0] = torch.cuda.default_stream(device)
+        stream = _known_streams[device, 0] = torch.cuda.default_stream(device)
     return stream
 
 
-def on_callers_own(device: torch.device) -> bool:
-    """Whether this thread works on a stream that no guard lent: nothing that comes or leaves is in order with it."""
-    return _this.held is None and current_handle(device) != 0
+def is_on_foreign_stream(device: torch.device) -> bool:
+    """Whether the current stream is neither the default stream nor a guard's: the caller selected it."""
+    return _thread.held_inputs is None and current_handle(device) != 0
 
 
-class using:
-    """with using(stream): work on that stream, as torch.cuda.stream does with more ado."""
+class use_stream:
+    """Context manager: make `stream` the current one. Does less work than torch.cuda.stream."""
 
     __slots__ = ("_device", "_outer", "_stream")
 
@@ -95,8 +98,8 @@ class using:
 
     def __enter__(self) -> None:
         self._device = torch._C._cuda_getDevice()
-        self._outer = current(self._stream.device)
-        torch.cuda.set_stream(self._stream)  # also makes its device the current one
+        self._outer = current_stream(self._stream.device)
+        torch.cuda.set_stream(self._stream)  # also makes the stream's device the current one
 
     def __exit__(self, *_: object) -> None:
         torch.cuda.set_stream(self._outer)
@@ -105,112 +108,116 @@ class using:
 
 
 @contextmanager
-def on_default(device: torch.device) -> Iterator[None]:
-    """Work on the default stream for a caller on a stream of its own: after what is on that now, before what comes."""
-    callers, ours = current(device), default(device)
-    ours.wait_stream(callers)
-    with using(ours):
+def use_default_stream(device: torch.device) -> Iterator[None]:
+    """Work on the default stream, ordered after earlier and before later work on the caller's stream."""
+    callers, default = current_stream(device), default_stream(device)
+    default.wait_stream(callers)
+    with use_stream(default):
         yield
-    callers.wait_stream(ours)
+    callers.wait_stream(default)
 
 
-def spin(stream: torch.cuda.Stream) -> None:
-    """Wait until the work on a stream is done; the core is kept busy, and sees it at once."""
+def wait_spinning(stream: torch.cuda.Stream) -> None:
+    """Block until the work on the stream is done. Keeps a CPU core busy and returns at once."""
     stream.synchronize()
 
 
-def sleep(stream: torch.cuda.Stream) -> None:
-    """Wait until the work on a stream is done; the core is free for others, and wakes up a tenth of a ms later."""
-    done = torch.cuda.Event(blocking=True)
+def wait_sleeping(stream: torch.cuda.Stream) -> None:
+    """Block until the work on the stream is done. Leaves the CPU core to others and returns about 0.1 ms later."""
+    done = torch_untyped.cuda.Event(blocking=True)
     done.record(stream)
     done.synchronize()
 
 
-_OFTEN = 2  # a batch arrives so often at most, as a rule; what is held beyond that was left behind by one that failed
+# A batch calls `wait_for_inputs` at most this often, as a rule. More entries than that are left from a failed batch.
+_MAX_HELD_INPUTS = 2
 
 
-class _OfThread(threading.local):
-    """What came into the guard that this thread works for, until that has handed over; None without a guard."""
-
-    held: list[Any] | None = None
+class _ThreadState(threading.local):
+    held_inputs: list[Any] | None = None  # inputs of the guard that this thread works for; None outside a guard
 
 
-_this = _OfThread()
+_thread = _ThreadState()
 
 
-def hold(held: list[Any] | None) -> list[Any] | None:
-    """Have what arrives on this thread held in that list from now on, and return the one before."""
-    before, _this.held = _this.held, held
-    return before
+def swap_held_inputs(held: list[Any] | None) -> list[Any] | None:
+    """Set the list that holds the inputs of this thread's guard, and return the previous list."""
+    previous, _thread.held_inputs = _thread.held_inputs, held
+    return previous
 
 
-def let_go(read_on: torch.cuda.Stream | None = None) -> None:
-    """Drop what was held. Who gets its memory next works after what read it, but where that is still to be done."""
-    if _this.held:
-        if read_on is not None:
-            keep(_this.held, read_on)
-        _this.held.clear()
+def drop_held_inputs(last_reader: torch.cuda.Stream | None = None) -> None:
+    """Drop the references to held inputs.
+
+    The stream outside the guard must already be ordered after the work that reads them. If it is not, pass the stream
+    of that work as `last_reader`: their memory is then not reused before this stream is done with it.
+    """
+    if _thread.held_inputs:
+        if last_reader is not None:
+            record_use(_thread.held_inputs, last_reader)
+        _thread.held_inputs.clear()
 
 
-def arrive(value: Any, device: torch.device) -> None:
-    """Let the current stream wait for tensors made outside it, and keep their memory until it has read them.
+def wait_for_inputs(value: Any, device: torch.device) -> None:
+    """Make the current stream wait for tensors that were made outside it, and keep their memory until it has read them.
 
-    In a guard they are held until it hands over, which costs less than to record each on the stream.
+    Inside a guard, references to them are held until the guard hands off; this costs less than recording each on the
+    stream.
     """
     handle = current_handle(device)
-    if handle == 0 or not any(_made_elsewhere(tensor, handle) for tensor in tensors_in(value)):
+    if handle == 0 or not any(_is_from_other_stream(tensor, handle) for tensor in cuda_tensors_in(value)):
         return
-    stream = current(device)
-    follow(stream, default(device))
-    if _this.held is not None:  # else this is CpuTensor, which waits
-        if len(_this.held) >= _OFTEN:
-            let_go(stream)
-        _this.held.append(value)
+    stream = current_stream(device)
+    wait_for_stream(stream, default_stream(device))
+    if _thread.held_inputs is not None:  # it is None for CpuTensor, which waits for its copies
+        if len(_thread.held_inputs) >= _MAX_HELD_INPUTS:
+            drop_held_inputs(stream)
+        _thread.held_inputs.append(value)
 
 
-def _made_elsewhere(tensor: torch.Tensor, handle: int) -> bool:
-    return getattr(tensor, _MADE_ON, None) != handle
+def _is_from_other_stream(tensor: torch.Tensor, handle: int) -> bool:
+    return getattr(tensor, _STREAM_MARK, None) != handle
 
 
-def follow(stream: torch.cuda.Stream, other: torch.cuda.Stream) -> None:
-    """Have what is put on `stream` from now on run after what is on `other` now.
+def wait_for_stream(stream: torch.cuda.Stream, other: torch.cuda.Stream) -> None:
+    """Order later work on `stream` after the work that is on `other` now.
 
-    Most often nothing is: to ask costs less than an event and the wait for it, which lets Python's lock go.
+    `other` is usually idle. The query costs less than an event and a wait, which release the GIL.
     """
     if not other.query():
         stream.wait_stream(other)
 
 
-def keep(value: Any, stream: torch.cuda.Stream) -> None:
-    """Have the memory of tensors not given to others before `stream` is done with it."""
+def record_use(value: Any, stream: torch.cuda.Stream) -> None:
+    """Keep the memory of the tensors in `value` from being reused before `stream` is done with it."""
     seen = set()
-    for tensor in tensors_in(value):
+    for tensor in cuda_tensors_in(value):
         base = tensor._base
-        whole = id(tensor if base is None else base)  # the rows of a batch are views of one tensor
-        if whole not in seen:
-            seen.add(whole)
+        memory = id(tensor if base is None else base)  # the rows of a batch are views of one tensor
+        if memory not in seen:
+            seen.add(memory)
             tensor.record_stream(stream)
 
 
-def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+def cuda_tensors_in(value: Any) -> Iterator[torch.Tensor]:
     """Yield the CUDA tensors in a value: itself, or those in its lists, tuples and dicts."""
     if isinstance(value, torch.Tensor):
         if value.is_cuda:
             yield value
     elif isinstance(value, Mapping):
         for part in value.values():
-            yield from tensors_in(part)
+            yield from cuda_tensors_in(part)
     elif isinstance(value, (list, tuple)):
         for part in value:
-            yield from tensors_in(part)
+            yield from cuda_tensors_in(part)
 
 
-def made(tensor: torch.Tensor, handle: int) -> None:
-    """Note that a tensor was made on the stream of that handle, so that the next backend there need not wait."""
-    setattr(tensor, _MADE_ON, handle)
+def mark_stream(tensor: torch.Tensor, handle: int) -> None:
+    """Mark a tensor as made on the stream with this handle, so that the next backend there need not wait for it."""
+    setattr(tensor, _STREAM_MARK, handle)
 
 
-def forget(tensor: torch.Tensor) -> None:
-    """Take the note away: outside its guard a tensor may be worked on by anyone."""
-    with suppress(AttributeError):  # of a tensor that two instances give, the other may have taken it away just now
-        delattr(tensor, _MADE_ON)
+def clear_stream_mark(tensor: torch.Tensor) -> None:
+    """Remove the mark: outside its guard, a tensor may be used on any stream."""
+    with suppress(AttributeError):  # if two instances return the same tensor, the other one may have removed it
+        delattr(tensor, _STREAM_MARK)

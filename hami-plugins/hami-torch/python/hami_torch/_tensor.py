@@ -1,4 +1,4 @@
-"""What the tensor backends share: the device, and the checks on what came in as `data`."""
+"""TensorBackend, the base class of the tensor backends, and helpers to read the `data` of a request."""
 
 from __future__ import annotations
 
@@ -9,135 +9,160 @@ from typing import Annotated, Any
 import hami
 
 from hami_torch._device import as_current, device_of, is_current, out_of_memory
-from hami_torch._rows import Rows, rows_of_batch, whole_of
-from hami_torch._streams import arrive, current, current_handle, let_go, made, on_callers_own, on_default
-from hami_torch._torch import torch
+from hami_torch._rows import Rows, merged, rows_of_batch
+from hami_torch._streams import (
+    current_handle,
+    current_stream,
+    drop_held_inputs,
+    is_on_foreign_stream,
+    mark_stream,
+    use_default_stream,
+    wait_for_inputs,
+)
+from hami_torch._torch import torch, torch_untyped
+from hami_torch._types import Batch, Request
 
-_NOTHING = object()
-_kind_of = attrgetter("shape", "dtype", "device")  # of tensors that can be gathered as they are
+_MISSING = object()
+_layout_of = attrgetter("shape", "dtype", "device")  # tensors that agree in these can be concatenated as they are
+
+Structure = int | tuple[str, ...] | None  # None: one tensor; int: a list of so many; names: a dict with these keys
 
 
 class TensorBackend(hami.Backend):
-    """Base of the backends that work on one device; torch releases the GIL, so any thread may call them."""
+    """Base class of backends that work on tensors on one device.
+
+    A subclass implements `run(batch)`: it reads requests with `read` and answers them with `give`. `devices` are the
+    device types that the class supports, `torch_device` is the device of this instance. Several threads may call
+    `run` at once, because torch releases the GIL. A batch that runs out of device memory fails with MemoryError, and
+    its memory is freed.
+    """
 
     thread = "concurrent"
 
-    devices = ("cuda", "cpu")  # the kinds of device that it works on; not annotated, so no parameter
+    devices = ("cuda", "cpu")  # without an annotation, so that it is not a parameter
 
-    device: Annotated[str, "cuda, cuda:N or cpu; what is not there is an error"] = "cuda"
+    device: Annotated[str, "cuda, cuda:N or cpu; an error if it does not exist"] = "cuda"
 
     def init(self, options: Any) -> None:
         self.torch_device = device_of(self.device, type(self).__name__, self.devices)
 
-    def forward(self, batch: list[Any]) -> None:
+    def forward(self, batch: Batch) -> None:
         device = self.torch_device
         if not is_current(device):
             with as_current(device):
                 self.forward(batch)
-        elif on_callers_own(device):
-            with on_default(device):
-                self._forward(batch)
+        elif is_on_foreign_stream(device):
+            with use_default_stream(device):
+                self._run_without_grad(batch)
         else:
-            self._forward(batch)
+            self._run_without_grad(batch)
 
-    def _forward(self, batch: list[Any]) -> None:
-        keeps_grad = torch.is_grad_enabled()
-        if keeps_grad:
-            torch._C._set_grad_enabled(False)  # as torch.no_grad() does, with less ado
+    def _run_without_grad(self, batch: Batch) -> None:
+        grad_was_enabled = torch.is_grad_enabled()
+        if grad_was_enabled:
+            torch._C._set_grad_enabled(False)  # as torch.no_grad() does, with less overhead
         try:
             self.run(batch)
             return
         except torch.cuda.OutOfMemoryError as error:
             reason = str(error).strip().partition("\n")[0]
         finally:
-            if keeps_grad:
+            if grad_was_enabled:
                 torch._C._set_grad_enabled(True)
-        # Here the exception is gone, and with its traceback the frames that held the tensors of the batch.
+        # The exception is gone here, and with its traceback the frames that held the tensors of the batch.
         if self.torch_device.type == "cuda":
-            let_go(current(self.torch_device))
+            drop_held_inputs(current_stream(self.torch_device))
         raise out_of_memory(self.torch_device, type(self).__name__, reason)
 
-    def run(self, batch: list[Any]) -> None:
+    def run(self, batch: Batch) -> None:
+        """Process a batch. Subclasses implement this instead of `forward`."""
         raise NotImplementedError
 
-    def read(self, batch: list[Any], take: Callable[[Any], Any] | None = None) -> list[tuple[Any, Any]]:
-        """Return each request with what `take` reads of it, its tensor as a rule; those that are wrong fail alone."""
+    def read(self, batch: Batch, read_one: Callable[[Request], Any] | None = None) -> list[tuple[Request, Any]]:
+        """Return each request with what `read_one` returns for it; the default is its `data` as a tensor.
+
+        If `read_one` raises hami.Error for a request, that request fails and is left out.
+        """
         found = []
-        take = take or self.tensor_of
+        read_one = read_one or self.tensor_of
         for item in batch:
             try:
-                found.append((item, take(item)))
+                found.append((item, read_one(item)))
             except hami.Error as error:
                 item.fail(without_frames(error))
-        arrive([value for _, value in found], self.torch_device)
+        wait_for_inputs([value for _, value in found], self.torch_device)
         return found
 
-    def parts(self, batch: list[Any]) -> tuple[list[torch.Tensor], list[int]] | None:
-        """Return the `data` of a batch as tensors on the device to be gathered as they are, and each request's rows.
+    def parts(self, batch: Batch) -> tuple[list[torch.Tensor], list[int]] | None:
+        """Return the `data` of a batch as tensors that can be concatenated, and the number of rows of each request.
 
-        That is one tensor where the requests hold the rows of one, as the results of a batch are, so what the next
-        backend checks there need not be checked of each; else one for each request, of equal shapes. None if the
-        requests hold anything else, or one holds no rows.
+        The list has one tensor if the requests hold consecutive rows of it, as the results of a batch do; the checks
+        of the caller then run once for the batch. Otherwise it has one tensor for each request, all of the same shape
+        and dtype. Returns None if any `data` is not a tensor on the device or has no rows.
         """
         rows = rows_of_batch(batch)
         if rows is not None:
-            if rows.whole.device != self.torch_device or 0 in rows.counts:
+            if rows.tensor.device != self.torch_device or 0 in rows.counts:
                 return None
-            rows.arrive(self.torch_device)
-            return [rows.whole], rows.counts
+            rows.wait_for_inputs(self.torch_device)
+            return [rows.tensor], rows.counts
         each = [item.get("data") for item in batch]
         if set(map(type, each)) != {torch.Tensor}:
             return None
-        whole = whole_of(each)
+        whole = merged(each)
         first = each[0] if whole is None else whole
-        shape = first.shape
-        if not shape or first.device != self.torch_device:
+        if not first.shape or first.device != self.torch_device:
             return None
         if whole is None:
-            if len(set(map(_kind_of, each))) > 1:
+            if len(set(map(_layout_of, each))) > 1:
                 return None
-            parts, counts = each, [shape[0]] * len(each)
+            parts, counts = each, [first.shape[0]] * len(each)
         else:
             parts, counts = [whole], [part.shape[0] for part in each]
         if 0 in counts:
             return None
-        arrive(each, self.torch_device)
+        wait_for_inputs(each, self.torch_device)
         return parts, counts
 
-    def give_rows(self, batch: list[Any], whole: torch.Tensor, counts: list[int]) -> None:
-        """Set the result of each request of a batch to its rows of one tensor."""
+    def give_rows(self, batch: Batch, tensor: torch.Tensor, counts: list[int]) -> None:
+        """Set the result of each request to its rows of one tensor; `counts` is the number of rows of each."""
         if len(batch) == 1:
-            self.give(batch[0], whole)
+            self.give(batch[0], tensor)
         else:
-            hami.scatter(batch, Rows(whole, counts, current_handle(self.torch_device)))
+            hami.scatter(batch, Rows(tensor, counts, current_handle(self.torch_device)))
 
-    def tensor_of(self, item: Any) -> torch.Tensor:
-        """Return `data` as a tensor on the device."""
+    def tensor_of(self, item: Request) -> torch.Tensor:
+        """Return the request's `data` as a tensor on the device; raises hami.Error if it is not one."""
         return self.check(as_tensor(data_of(item, type(self).__name__), type(self).__name__))
 
     def check(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Refuse a tensor that is on another device."""
+        """Return the tensor if it is on the device of this instance; raises DataTypeError otherwise."""
         if tensor.device == self.torch_device:
             return tensor
-        owner, wanted = type(self).__name__, self.torch_device
-        remedy = f"put {'CpuTensor' if wanted.type == 'cpu' else 'GpuTensor'} before it"
+        owner, expected = type(self).__name__, self.torch_device
+        remedy = f"put {'CpuTensor' if expected.type == 'cpu' else 'GpuTensor'} before it"
         if tensor.device.type in self.devices:
-            remedy += f', or say device = "{tensor.device}"'
-        raise hami.DataTypeError(f"{owner} takes a tensor on {wanted}, got {show(tensor)} on {tensor.device}; {remedy}")
+            remedy += f', or set device = "{tensor.device}"'
+        raise hami.DataTypeError(
+            f"{owner} takes a tensor on {expected}, got {show(tensor)} on {tensor.device}; {remedy}"
+        )
 
-    def give(self, item: Any, value: Any) -> None:
-        """Set the result of a request; tensors that are not the request's own were made on the current stream."""
+    def give(self, item: Request, value: Any) -> None:
+        """Set the result of a request: a tensor, or a list or dict of tensors, made on the current stream.
+
+        It may also contain tensors of the request's own `data`.
+        """
         handle = current_handle(self.torch_device)
         if handle:
-            given = [id(tensor) for tensor in flat(item["data"])]
-            for tensor in flat(value):
-                if id(tensor) not in given:
-                    made(tensor, handle)
+            own = [id(tensor) for tensor in tensors_of(item["data"])]
+            for tensor in tensors_of(value):
+                if id(tensor) not in own:
+                    mark_stream(tensor, handle)
         item["result"] = value
 
 
 def without_frames(error: hami.Error) -> hami.Error:
-    """Return an exception for a request to fail with: who keeps it does not keep the tensors of the whole batch."""
+    """Remove the tracebacks from an error, so that a caller who keeps it does not keep the tensors of its batch."""
     each: BaseException | None = error
     while each is not None:
         each.__traceback__ = None
@@ -145,53 +170,57 @@ def without_frames(error: hami.Error) -> hami.Error:
     return error
 
 
-def data_of(item: Any, owner: str) -> Any:
-    """Return the request's `data`, or say that there is none."""
-    data = item.get("data", _NOTHING)
-    if data is _NOTHING:
+def data_of(item: Request, owner: str) -> Any:
+    """Return the request's `data`; raises RequestError if it has none."""
+    data = item.get("data", _MISSING)
+    if data is _MISSING:
         raise hami.RequestError(f'{owner}: the request has no "data"; its keys are {sorted(item.keys())}')
     return data
 
 
 def as_tensor(data: Any, owner: str) -> torch.Tensor:
-    """View `data` as a tensor without a copy: tensors as they are, others through DLPack."""
+    """Return `data` as a tensor: a torch tensor unchanged, other objects through DLPack, without a copy if possible."""
     if isinstance(data, torch.Tensor):
         return data
     if not hasattr(data, "__dlpack__"):
         raise hami.DataTypeError(
-            f"{owner} takes a tensor (torch's, or anything with DLPack), got {type(data).__name__}"
+            f"{owner} takes a torch tensor or an object with DLPack, for example a NumPy array; "
+            f"got {type(data).__name__}"
         )
     try:
-        return torch.from_dlpack(hami.to_numpy(data).copy() if _is_to_be_copied(data) else data)
+        source = hami.to_numpy(data).copy() if _needs_copy(data) else data
+        tensor: torch.Tensor = torch_untyped.from_dlpack(source)
+        return tensor
     except (BufferError, RuntimeError, TypeError) as error:
         raise hami.DataTypeError(f"{owner}: torch cannot read this {type(data).__name__}: {error}") from error
 
 
-def _is_to_be_copied(data: Any) -> bool:
-    """Whether memory is read-only, which a tensor cannot say, or runs backwards, over which torch ends the process."""
+def _needs_copy(data: Any) -> bool:
+    """Whether memory is read-only, which torch cannot represent, or has negative strides, which abort the process."""
     try:
         view = memoryview(data)
-    except (BufferError, TypeError, ValueError):  # not in CPU memory, or of a type that only torch knows
+    except (BufferError, TypeError, ValueError):  # not in CPU memory, or of a dtype that only torch knows
         return False
-    return view.readonly or min(view.strides, default=0) < 0
+    return view.readonly or min(view.strides or (), default=0) < 0
 
 
-def size_of(item: Any) -> int:
-    """Return how many items a request counts."""
-    return item.get("request_size", 1)  # type: ignore[no-any-return]
+def size_of(item: Request) -> int:
+    """Return the request's `request_size`, its number of rows."""
+    size: int = item.get("request_size", 1)
+    return size
 
 
-def rows_of(tensor: torch.Tensor, item: Any, owner: str, name: str = "data") -> torch.Tensor:
-    """Return the tensor if it has as many rows along axis 0 as its request counts."""
+def rows_of(tensor: torch.Tensor, item: Request, owner: str, name: str = "data") -> torch.Tensor:
+    """Return the tensor if it has `request_size` rows along axis 0; raises RequestError otherwise."""
     size = size_of(item)
     if tensor.ndim == 0 or tensor.shape[0] != size:
         raise hami.RequestError(
-            f'{owner}: "{name}" is {show(tensor)}, and request_size is {size}: axis 0 has as many rows as request_size'
+            f'{owner}: "{name}" is {show(tensor)}, but request_size is {size}; axis 0 must have request_size rows'
         )
     return tensor
 
 
-def flat(value: Any) -> list[torch.Tensor]:
+def tensors_of(value: Any) -> list[torch.Tensor]:
     """Return the tensors of a value: itself, or those of a list or dict."""
     if isinstance(value, torch.Tensor):
         return [value]
@@ -200,7 +229,7 @@ def flat(value: Any) -> list[torch.Tensor]:
 
 
 def named_parts(value: Any) -> dict[str, Any]:
-    """Return the parts of a request's `data` by what errors call them: data, data[0], … or the names of a dict."""
+    """Return the parts of a request's `data` by the name that errors use: data, data[0], … or the keys of a dict."""
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, (list, tuple)):
@@ -208,27 +237,29 @@ def named_parts(value: Any) -> dict[str, Any]:
     return {"data": value}
 
 
-def form_of(value: Any) -> int | tuple[str, ...] | None:
-    """Return how tensors come: None for one by itself, the names of a dict, else how many there are."""
+def structure_of(value: Any) -> Structure:
+    """Return whether a value is one tensor, a list or a dict: None, its length, or its keys."""
     if isinstance(value, Mapping):
         return tuple(value)
     return len(value) if isinstance(value, (list, tuple)) else None
 
 
-def each_tensor(value: Any, change: Callable[[Any], torch.Tensor]) -> Any:
-    """Apply `change` to a value, or to each in a list or dict, and keep the form."""
+def map_tensors(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply a function to a value or to each part of a list or dict; keep the structure, with lists for tuples."""
     if isinstance(value, torch.Tensor):
-        return change(value)
+        return function(value)
     if isinstance(value, Mapping):
-        return {name: change(part) for name, part in value.items()}
+        return {name: function(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [change(part) for part in value]
-    return change(value)
+        return [function(part) for part in value]
+    return function(value)
 
 
 def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype without "torch.": float32."""
     return str(dtype).removeprefix("torch.")
 
 
 def show(tensor: torch.Tensor) -> str:
+    """Return dtype and shape for messages: float32 [1, 3, 224, 224]."""
     return f"{dtype_name(tensor.dtype)} {list(tensor.shape)}"

@@ -1,8 +1,10 @@
-"""The one place that imports torch: says what to install where it is missing or too old."""
+"""Import torch; if it is missing or too old, the error says what to install. No other module imports torch directly."""
 
 from __future__ import annotations
 
-OLDEST = (2, 3)
+from typing import Any
+
+MINIMUM_VERSION = (2, 3)
 
 try:
     import torch
@@ -15,7 +17,9 @@ except ModuleNotFoundError as error:
         name="torch",
     ) from None
 
-if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
+if tuple(int(part) for part in torch.__version__.split(".")[:2]) < MINIMUM_VERSION:
     raise ImportError(f"torch {torch.__version__} is installed; hami-torch needs torch 2.3 or newer", name="torch")
 
-__all__ = ["torch"]
+torch_untyped: Any = torch  # for functions that some versions of torch declare without types
+
+__all__ = ["torch", "torch_untyped"]

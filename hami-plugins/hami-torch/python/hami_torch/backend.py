@@ -1,8 +1,7 @@
-"""What backends of other packages may build on: a device, tensors on it, and the streams that they are in order with.
+"""Public base for backends in other packages: the device, tensors on it, and the order of CUDA streams.
 
-TensorBackend is the base: its `run(batch)` reads with `read` and answers with `give`. `devices` are the kinds of device
-that a class works on, `torch_device` is the one of this instance. A batch that runs out of memory on the device fails
-with MemoryError, and what it held is given back. Other files of this package are its own and may change.
+Derive from TensorBackend and implement `run(batch)`: read requests with `read`, answer them with `give`. All other
+modules of this package are private.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from hami_torch._tensor import (
     as_tensor,
     data_of,
     dtype_name,
-    each_tensor,
-    flat,
-    form_of,
+    map_tensors,
     named_parts,
     rows_of,
     show,
+    structure_of,
+    tensors_of,
 )
 from hami_torch._torch import torch
 
@@ -29,12 +28,12 @@ __all__ = [
     "data_of",
     "device_of",
     "dtype_name",
-    "each_tensor",
     "empty_cache",
-    "flat",
-    "form_of",
+    "map_tensors",
     "named_parts",
     "rows_of",
     "show",
+    "structure_of",
+    "tensors_of",
     "torch",
 ]

@@ -1,4 +1,4 @@
-"""CatTensor: a batch's tensors as one."""
+"""CatTensor: concatenate the tensors of a batch."""
 
 from __future__ import annotations
 
@@ -6,55 +6,70 @@ from typing import Annotated, Any
 
 import hami
 
-from hami_torch._rows import gathered
-from hami_torch._tensor import TensorBackend, as_tensor, data_of, each_tensor, form_of, named_parts, rows_of, show
+from hami_torch._rows import concatenated
+from hami_torch._tensor import (
+    TensorBackend,
+    as_tensor,
+    data_of,
+    map_tensors,
+    named_parts,
+    rows_of,
+    show,
+    size_of,
+    structure_of,
+)
 from hami_torch._torch import torch
+from hami_torch._types import Batch, Request
 
 
 class CatTensor(TensorBackend):
-    """Gather the tensors of a batch along axis 0; all requests get the same `result`.
+    """Concatenate the tensors of a batch along axis 0; every request gets the whole tensor as `result`.
 
-    `data`: a tensor on the device, or a list or dict of them; each has as many rows as its request's `request_size`
-    says. The core has a backend of this name for the CPU.
+    `data` is a tensor on the device, or a list or dict of tensors; each has `request_size` rows (1 if absent). All
+    requests of the batch have the same dtype, and the same shape except axis 0. The core has a backend of the same
+    name for the CPU.
     """
 
-    stack: Annotated[bool, "the tensors have no such axis: it is made"] = False
+    stack: Annotated[bool, "add axis 0 to each tensor first, for requests of one item"] = False
 
-    def run(self, batch: list[Any]) -> None:
+    def run(self, batch: Batch) -> None:
         members = self.read(batch, self._rows)
         if not members:
             return
-        whole = _gathered([value for _, value in members])
+        whole = _concatenate([value for _, value in members])
         for item, _ in members:
             self.give(item, whole)
 
-    def _rows(self, item: Any) -> Any:
+    def _rows(self, item: Request) -> Any:
         data = data_of(item, "CatTensor")
-        rows = [self._rows_of(part, item, name) for name, part in named_parts(data).items()]
-        each = iter(rows)
-        return each_tensor(data, lambda _: next(each))
+        rows = iter([self._rows_of(part, item, name) for name, part in named_parts(data).items()])
+        return map_tensors(data, lambda _: next(rows))
 
-    def _rows_of(self, part: Any, item: Any, name: str) -> torch.Tensor:
+    def _rows_of(self, part: Any, item: Request, name: str) -> torch.Tensor:
         tensor = self.check(as_tensor(part, "CatTensor"))
         if not self.stack:
             return rows_of(tensor, item, "CatTensor", name)
-        if item.get("request_size", 1) != 1:
+        if size_of(item) != 1:
             raise hami.RequestError(
-                f"CatTensor(stack=true) takes requests of one item; request_size is {item['request_size']}"
+                f"CatTensor(stack=true) takes requests of one item; request_size is {size_of(item)}"
             )
         return tensor[None]
 
 
-def _gathered(values: list[Any]) -> Any:
-    """Gather values of one form. Each may be right by itself, so errors fail the batch: each is then tried alone."""
+def _concatenate(values: list[Any]) -> Any:
+    """Concatenate values of the same structure.
+
+    An error fails the whole batch, since each value may be valid on its own; the core then retries each request alone.
+    """
     first = values[0]
     for value in values:
-        if form_of(value) != form_of(first):
+        if structure_of(value) != structure_of(first):
             raise hami.RequestError(
-                f"CatTensor cannot gather {_named(first)} and {_named(value)} in one batch; they differ in form"
+                f"CatTensor cannot concatenate {_names(first)} and {_names(value)} in one batch; "
+                "all requests must have the same list or dict keys"
             )
     columns = iter(_column(parts) for parts in zip(*(named_parts(value).values() for value in values), strict=True))
-    return each_tensor(first, lambda _: next(columns))
+    return map_tensors(first, lambda _: next(columns))
 
 
 def _column(parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -62,11 +77,11 @@ def _column(parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
     for tensor in parts:
         if tensor.dtype != first.dtype or tensor.shape[1:] != first.shape[1:]:
             raise hami.RequestError(
-                f"CatTensor cannot gather {show(first)} and {show(tensor)} in one batch; "
+                f"CatTensor cannot concatenate {show(first)} and {show(tensor)} in one batch; "
                 "they may differ along axis 0 only"
             )
-    return gathered(parts)
+    return concatenated(parts)
 
 
-def _named(value: Any) -> str:
+def _names(value: Any) -> str:
     return f"[{', '.join(named_parts(value))}]"

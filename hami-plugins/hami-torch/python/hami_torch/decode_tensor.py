@@ -1,4 +1,4 @@
-"""DecodeTensor: the bytes of an image file to a picture on the device, refused before decoding if too large."""
+"""DecodeTensor: decode image files to tensors on the device; images that are too large are rejected before decoding."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import hami
 import numpy as np
 from PIL import Image, ImageOps
 
-from hami_torch._nvjpeg import Decoders, Header, decoders_of
+from hami_torch._nvjpeg import DecoderPool, Header, decoder_pool
+from hami_torch._program import first_line
 from hami_torch._tensor import TensorBackend, data_of, without_frames
 from hami_torch._torch import torch
+from hami_torch._types import Batch, Request
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
+_JPEG_START = b"\xff\xd8"
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323  # tags of TIFF
-# How a picture stored in an EXIF orientation is turned upright: swap rows and columns first, then flip these axes.
-_UPRIGHT = {
+# How to turn an image of each EXIF orientation upright: whether to swap rows and columns, then which axes to flip.
+_EXIF_TRANSFORMS = {
     2: (False, [-1]),
     3: (False, [-2, -1]),
     4: (False, [-2]),
@@ -26,164 +29,164 @@ _UPRIGHT = {
     8: (True, [-2]),
 }
 
-_Files = list[tuple[Any, bytes]]  # requests with their files
+_Files = list[tuple[Request, bytes]]
 
 
 class DecodeTensor(TensorBackend):
-    """Decode the bytes of an image file (JPEG, PNG, WebP, BMP, GIF, TIFF) to a uint8 picture 1 x C x H x W.
+    """Decode an image file (JPEG, PNG, WebP, BMP, GIF, TIFF) in `data` to a uint8 tensor 1 x C x H x W.
 
-    On a GPU JPEG files are decoded by nvJPEG where its library is found, a batch in one call; all else is decoded on
-    the CPU and copied there. `data` is bytes or anything with a buffer. Sets the request's key `color` to what the
-    result has. The picture is turned upright as its EXIF orientation says, unless `exif = false`.
+    `data` is bytes or an object with the buffer protocol. C is 3, or 1 for gray; the request's key `color` is set to
+    the format of the result. On a GPU, nvJPEG decodes the JPEG files of a batch together if its library is installed;
+    all other files are decoded on the CPU and copied. The image is rotated as its EXIF orientation says.
     """
 
-    color: Annotated[Literal["rgb", "bgr", "gray"], "order of the channels; gray has one"] = "rgb"
-    max_pixels: Annotated[int, "width x height above this is refused; decided from the header, before decoding"] = (
-        80_000_000
-    )
-    exif: Annotated[bool, "turn the picture upright as its EXIF orientation says"] = True
+    color: Annotated[Literal["rgb", "bgr", "gray"], "format of the result"] = "rgb"
+    max_pixels: Annotated[int, "maximum of width x height; checked in the header, before decoding"] = 80_000_000
+    exif: Annotated[bool, "rotate the image as its EXIF orientation says"] = True
 
-    _decoders: Decoders | None = None
+    _decoders: DecoderPool | None = None
 
     def init(self, options: Any) -> None:
         super().init(options)
         if self.max_pixels < 1:
-            raise hami.ConfigError(f'DecodeTensor: "max_pixels" is 1 or more, got {self.max_pixels}')
+            raise hami.ConfigError(f'DecodeTensor: "max_pixels" must be at least 1, got {self.max_pixels}')
         if self.torch_device.type == "cuda":
-            decoders = decoders_of(self.torch_device)
+            decoders = decoder_pool(self.torch_device)
             if decoders is not None:
-                decoders.join()
+                decoders.add_user()
                 self._decoders = decoders
 
-    def run(self, batch: list[Any]) -> None:
-        files = self.read(batch, _bytes_of)
+    def run(self, batch: Batch) -> None:
+        files: _Files = self.read(batch, _bytes_of)
         if self._decoders is not None:
             files = self._decode_on_gpu(files, self._decoders)
         for item, encoded in files:
             try:
-                picture = self._decode_on_cpu(encoded)[None]
+                image = self._decode_on_cpu(encoded)[None]
             except hami.Error as error:
                 item.fail(without_frames(error))
             else:
                 item["color"] = self.color
-                self.give(item, picture)
+                self.give(item, image)
 
-    def _decode_on_gpu(self, files: _Files, decoders: Decoders) -> _Files:
-        """Decode what nvJPEG can decode, refuse what is too large, and return the other files."""
-        jpegs = [at for at, (_, encoded) in enumerate(files) if encoded.startswith(b"\xff\xd8")]
+    def _decode_on_gpu(self, files: _Files, decoders: DecoderPool) -> _Files:
+        """Decode what nvJPEG can decode, fail requests whose image is too large, and return the remaining files."""
+        jpegs = [index for index, (_, encoded) in enumerate(files) if encoded.startswith(_JPEG_START)]
         if not jpegs:
             return files
         done: set[int] = set()
         readable: dict[int, tuple[bytes, Header]] = {}
-        with decoders.lend() as decoder:
-            for at in jpegs:
-                item, encoded = files[at]
+        with decoders.borrow() as decoder:
+            for index in jpegs:
+                item, encoded = files[index]
                 header = decoder.read_header(encoded)
                 if header is None:
                     continue
                 if header.width * header.height > self.max_pixels:
-                    item.fail(self._too_large("JPEG", header.width, header.height))
-                    done.add(at)
+                    item.fail(self._size_error("JPEG", header.width, header.height))
+                    done.add(index)
                 else:
-                    readable[at] = (encoded, header)
+                    readable[index] = (encoded, header)
             groups = decoder.decode(readable, self.color)
-        for members, pictures, orientation in groups:
-            items = [files[at][0] for at in members]
+        for indexes, images, orientation in groups:
+            items = [files[index][0] for index in indexes]
             for item in items:
                 item["color"] = self.color
-            self.give_rows(items, _upright(pictures, orientation) if self.exif else pictures, [1] * len(items))
-            done.update(members)
-        return [file for at, file in enumerate(files) if at not in done]
+            self.give_rows(items, _turned_upright(images, orientation) if self.exif else images, [1] * len(items))
+            done.update(indexes)
+        return [file for index, file in enumerate(files) if index not in done]
 
     def close(self) -> None:
         if self._decoders is not None:
-            self._decoders.leave()
+            self._decoders.remove_user()
             self._decoders = None
 
-    def _too_large(self, name: str, width: int, height: int) -> hami.RequestError:
+    def _size_error(self, format: str, width: int, height: int) -> hami.RequestError:
         if width * height == 0:
-            return hami.RequestError(f"DecodeTensor: the {name} picture has no pixels, it is {width} x {height}")
+            return hami.RequestError(f"DecodeTensor: the {format} image has no pixels, its size is {width} x {height}")
         return hami.RequestError(
-            f"DecodeTensor: the {name} picture has {width} x {height} pixels, "
+            f"DecodeTensor: the {format} image has {width} x {height} pixels, "
             f'more than "max_pixels" = {self.max_pixels}'
         )
 
-    def _check_tiles(self, picture: Any) -> None:
-        """Refuse tiles of more than `max_pixels`: one is decoded as a whole, however small the picture."""
-        width, height = (picture.tag_v2.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_HEIGHT))
+    def _check_tiles(self, image: Any) -> None:
+        """Reject a TIFF image with tiles of more than `max_pixels`: a tile is decoded whole, even for a small image."""
+        width, height = (image.tag_v2.get(tag, 0) for tag in (_TILE_WIDTH, _TILE_HEIGHT))
         if isinstance(width, int) and isinstance(height, int) and width * height <= self.max_pixels:
             return
         raise hami.RequestError(
-            f"DecodeTensor: the TIFF picture has {picture.width} x {picture.height} pixels, but a tile of it has "
+            f"DecodeTensor: the TIFF image has {image.width} x {image.height} pixels, but its tiles have "
             f'{width} x {height}, more than "max_pixels" = {self.max_pixels}'
         )
 
     def _decode_on_cpu(self, encoded: bytes) -> torch.Tensor:
-        """Return C x H x W; in memory the channels of a pixel lie side by side."""
-        try:
-            picture = Image.open(io.BytesIO(encoded), formats=_FORMATS)
-        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-            raise hami.RequestError(
-                f'DecodeTensor: the picture is too large for Pillow, whatever "max_pixels" says: {error}; '
-                "it takes more where the program sets PIL.Image.MAX_IMAGE_PIXELS"
-            ) from None
-        except Exception as error:  # Pillow's readers raise what they like on broken headers
-            start = encoded[:8].hex(" ")
-            raise hami.RequestError(
-                f"DecodeTensor takes a JPEG, PNG, WebP, BMP, GIF or TIFF file, "
-                f"got {len(encoded)} bytes that start with {start}"
-            ) from error
-        name = picture.format or "image"
-        if not 0 < picture.width * picture.height <= self.max_pixels:
-            raise self._too_large(name, *picture.size)
-        if name == "TIFF":
-            self._check_tiles(picture)
-        if picture.mode == "F" or (picture.mode == "I" and name != "PNG"):
-            raise hami.RequestError(
-                f"DecodeTensor takes pictures of 8 or 16 bits, got a {name} file of 32 bits a pixel "
-                f"(Pillow's mode {picture.mode}), of which nobody knows what is white; store it in 8 or 16 bits"
-            )
+        """Return a tensor C x H x W; in memory the channels of a pixel are adjacent."""
+        image = self._open_image(encoded)
+        format = image.format or "image"
         try:
             if self.exif:
-                ImageOps.exif_transpose(picture, in_place=True)
-            if picture.mode.startswith("I"):  # 16 bits, of which Pillow would cut off all above 255
-                picture = Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+                ImageOps.exif_transpose(image, in_place=True)
+            if image.mode.startswith("I"):  # 16 bits; Pillow would clip all values above 255
+                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             mode = "L" if self.color == "gray" else "RGB"
-            pixels = np.array(picture if picture.mode == mode else picture.convert(mode))
+            pixels = np.array(image if image.mode == mode else image.convert(mode))
         except Exception as error:
-            raise _broken(name, encoded, error) from error
+            raise hami.RequestError(
+                f"DecodeTensor: the {format} image of {len(encoded)} bytes cannot be decoded ({first_line(error)}); "
+                "the file is truncated or damaged"
+            ) from error
         if self.color == "gray":
             pixels = pixels[:, :, np.newaxis]
         elif self.color == "bgr":
             pixels = np.ascontiguousarray(pixels[:, :, ::-1])
         return torch.from_numpy(pixels).to(self.torch_device, non_blocking=True).permute(2, 0, 1)
 
-
-def _bytes_of(item: Any) -> bytes:
-    """Return the file; what is not bytes is copied, since others may write there while it is decoded."""
-    data = data_of(item, "DecodeTensor")
-    if type(data) is not bytes:
+    def _open_image(self, encoded: bytes) -> Image.Image:
+        """Read the header of a file and reject what must not be decoded."""
         try:
-            data = bytes(memoryview(data).cast("B"))
+            image = Image.open(io.BytesIO(encoded), formats=_FORMATS)
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise hami.RequestError(
+                f'DecodeTensor: the image exceeds the limit of Pillow, which is separate from "max_pixels": {error}; '
+                "to raise it, set PIL.Image.MAX_IMAGE_PIXELS in the program"
+            ) from None
+        except Exception as error:  # Pillow's readers raise many types for broken headers
+            raise hami.RequestError(
+                f"DecodeTensor takes a JPEG, PNG, WebP, BMP, GIF or TIFF file, "
+                f"got {len(encoded)} bytes that start with {encoded[:8].hex(' ')}"
+            ) from error
+        format = image.format or "image"
+        if not 0 < image.width * image.height <= self.max_pixels:
+            raise self._size_error(format, *image.size)
+        if format == "TIFF":
+            self._check_tiles(image)
+        if image.mode == "F" or (image.mode == "I" and format != "PNG"):
+            raise hami.RequestError(
+                f"DecodeTensor takes images of 8 or 16 bits per channel, got a {format} file of 32 bits (Pillow mode "
+                f"{image.mode}), whose value range is unknown; convert it to 8 or 16 bits"
+            )
+        return image
+
+
+def _bytes_of(item: Request) -> bytes:
+    """Return the file as bytes; other objects are copied, because they may change while they are decoded."""
+    data = data_of(item, "DecodeTensor")
+    if type(data) is bytes:
+        encoded = data
+    else:
+        try:
+            encoded = bytes(memoryview(data).cast("B"))
         except TypeError:
             raise hami.DataTypeError(
                 f"DecodeTensor takes the bytes of an image file, got {type(data).__name__}"
             ) from None
-    if not data:
-        raise hami.RequestError("DecodeTensor takes the bytes of an image file, got none")
-    return data  # type: ignore[no-any-return]
+    if not encoded:
+        raise hami.RequestError("DecodeTensor takes the bytes of an image file, got 0 bytes")
+    return encoded
 
 
-def _upright(pictures: torch.Tensor, orientation: int) -> torch.Tensor:
-    swap, axes = _UPRIGHT.get(orientation, (False, []))
+def _turned_upright(images: torch.Tensor, orientation: int) -> torch.Tensor:
+    swap, axes = _EXIF_TRANSFORMS.get(orientation, (False, []))
     if swap:
-        pictures = pictures.transpose(-2, -1)
-    return pictures.flip(axes) if axes else pictures
-
-
-def _broken(name: str, encoded: bytes, error: Exception) -> hami.RequestError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return hami.RequestError(
-        f"DecodeTensor: the {name} picture in {len(encoded)} bytes cannot be decoded ({reason}); "
-        "the file is truncated or damaged"
-    )
+        images = images.transpose(-2, -1)
+    return images.flip(axes) if axes else images

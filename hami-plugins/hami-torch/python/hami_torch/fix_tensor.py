@@ -1,4 +1,4 @@
-"""FixTensor: lets one shape and one dtype pass."""
+"""FixTensor: check the shape of tensors and cast them to one dtype."""
 
 from __future__ import annotations
 
@@ -7,82 +7,83 @@ from typing import Annotated, Any
 
 import hami
 
-from hami_torch._tensor import TensorBackend, as_tensor, data_of, each_tensor, show
+from hami_torch._tensor import TensorBackend, as_tensor, data_of, map_tensors, show
 from hami_torch._torch import torch
+from hami_torch._types import Batch, Request
 
 
 class FixTensor(TensorBackend):
-    """Let tensors of the shape pass and refuse others; cast to the dtype.
+    """Reject tensors of another shape than `shape`, and cast the others to `dtype`.
 
-    Where the dtype could not hold every value of the tensor's the request is refused. `data`: a tensor on the device,
-    or a list or dict of them. The core has a backend of this name for the CPU.
+    A request is also rejected if `dtype` cannot represent every value of the tensor's dtype. `data` is a tensor on the
+    device, or a list or dict of tensors. The core has a backend of the same name for the CPU.
     """
 
-    shape: Annotated[list | None, "sizes of the axes; -1 is any size"] = None
-    dtype: Annotated[str | None, "as torch names them: float32, float16, uint8"] = None
+    shape: Annotated[list[Any] | None, "size of each axis; -1 matches any size"] = None
+    dtype: Annotated[str | None, "a dtype of torch, for example float32, float16 or uint8"] = None
 
     def init(self, options: Any) -> None:
         super().init(options)
         try:
             self._shape = None if self.shape is None else [int(size) for size in self.shape]
         except ValueError:
-            raise hami.ConfigError(f'FixTensor: "shape" is a list of whole numbers, got {self.shape!r}') from None
+            raise hami.ConfigError(f'FixTensor: "shape" must be a list of integers, got {self.shape!r}') from None
         self._dtype = getattr(torch, self.dtype, None) if self.dtype else None
         if self.dtype and not isinstance(self._dtype, torch.dtype):
             raise hami.ConfigError(
-                f'FixTensor: torch has no dtype "{self.dtype}"; there are float32, float16, uint8, …'
+                f'FixTensor: "dtype" must be a dtype of torch, for example float32 or uint8; got "{self.dtype}"'
             )
 
-    def run(self, batch: list[Any]) -> None:
+    def run(self, batch: Batch) -> None:
         for item, value in self.read(batch, self._tensors):
-            self.give(item, each_tensor(value, self._cast))
+            self.give(item, map_tensors(value, self._cast))
 
-    def _tensors(self, item: Any) -> Any:
-        return each_tensor(data_of(item, "FixTensor"), lambda part: self._fits(as_tensor(part, "FixTensor")))
+    def _tensors(self, item: Request) -> Any:
+        return map_tensors(data_of(item, "FixTensor"), lambda part: self._checked(as_tensor(part, "FixTensor")))
 
-    def _fits(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _checked(self, tensor: torch.Tensor) -> torch.Tensor:
         self.check(tensor)
         shape = self._shape
         if shape is not None and (
             len(shape) != tensor.ndim
-            or any(wanted not in (-1, size) for wanted, size in zip(shape, tensor.shape, strict=True))
+            or any(expected not in (-1, size) for expected, size in zip(shape, tensor.shape, strict=True))
         ):
-            raise hami.RequestError(f"FixTensor takes {shape}, got {show(tensor)}")
+            raise hami.RequestError(f"FixTensor takes tensors of shape {shape}, got {show(tensor)}")
         if self._dtype is not None and not _casts_safely(tensor.dtype, self._dtype):
-            raise hami.DataTypeError(f"FixTensor: {self.dtype} cannot hold every value of {show(tensor)}")
+            raise hami.DataTypeError(f"FixTensor: {self.dtype} cannot represent every value of {show(tensor)}")
         return tensor
 
     def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor if self._dtype is None else tensor.to(self._dtype)
 
 
-def _casts_safely(given: torch.dtype, wanted: torch.dtype) -> bool:
-    """Whether every value of one dtype has its equal in the other, as the core's FixTensor has it."""
-    if given == wanted:
+def _casts_safely(source: torch.dtype, target: torch.dtype) -> bool:
+    """Whether `target` represents every value of `source` exactly; the same rule as in the core's FixTensor."""
+    if source == target:
         return True
-    if wanted == torch.bool or (given.is_complex and not wanted.is_complex):
+    if target == torch.bool or (source.is_complex and not target.is_complex):
         return False
-    if _has_fractions(given):
+    if _has_fractions(source):
         return (
-            _has_fractions(wanted)
-            and torch.finfo(given).eps >= torch.finfo(wanted).eps
-            and torch.finfo(given).max <= torch.finfo(wanted).max
+            _has_fractions(target)
+            and torch.finfo(source).eps >= torch.finfo(target).eps
+            and torch.finfo(source).max <= torch.finfo(target).max
         )
-    if _has_sign(given) and not _has_sign(wanted):
+    if _is_signed(source) and not _is_signed(target):
         return False
-    return _whole_bits(given) <= _whole_bits(wanted)
+    return _integer_bits(source) <= _integer_bits(target)
 
 
 def _has_fractions(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
-def _has_sign(dtype: torch.dtype) -> bool:
+def _is_signed(dtype: torch.dtype) -> bool:
     return _has_fractions(dtype) or (dtype != torch.bool and torch.iinfo(dtype).min < 0)
 
 
-def _whole_bits(dtype: torch.dtype) -> int:
-    """Return with how many bits whole numbers are told apart."""
+def _integer_bits(dtype: torch.dtype) -> int:
+    """Return the largest number of bits, without the sign, of which the dtype represents every integer exactly."""
     if _has_fractions(dtype):
         return 1 - round(math.log2(torch.finfo(dtype).eps))
     return 1 if dtype == torch.bool else torch.iinfo(dtype).max.bit_length()

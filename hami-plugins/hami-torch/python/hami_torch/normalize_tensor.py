@@ -1,4 +1,4 @@
-"""NormalizeTensor: scale, mean and standard deviation per channel, and the type that networks take."""
+"""NormalizeTensor: normalize images per channel and convert them to the dtype of a model."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from hami_torch._torch import torch
 
 
 class NormalizeTensor(ImageBackend):
-    """Compute (data * scale - mean) / std in float32 on pictures C x H x W or N x C x H x W, and give it as `dtype`.
+    """Normalize images, C x H x W or N x C x H x W: result = (data * scale - mean) / std, per channel.
 
-    `mean` and `std` have one value per channel, or one for all: mean = [0.485, 0.456, 0.406], scale = 0.00392157.
+    `mean` and `std` have one value for each channel, or one for all, for example mean = [0.485, 0.456, 0.406] with
+    scale = 0.00392157 (1/255). Computes in float32; the result has the same shape and the dtype `dtype`.
     """
 
-    mean: Annotated[list, "one number per channel, or one for all"] = [0.0]  # noqa: RUF012
-    std: Annotated[list, "one number per channel, or one for all; not 0"] = [1.0]  # noqa: RUF012
-    scale: Annotated[float, "factor applied first, often 1/255"] = 1.0
-    dtype: Annotated[Literal["float32", "float16", "bfloat16"], "type of the result"] = "float32"
+    mean: Annotated[list[Any], "one number per channel, or one for all; subtracted after scaling"] = [0.0]  # noqa: RUF012
+    std: Annotated[list[Any], "one number per channel, or one for all; divides, must not be 0"] = [1.0]  # noqa: RUF012
+    scale: Annotated[float, "factor that is applied first, often 1/255"] = 1.0
+    dtype: Annotated[Literal["float32", "float16", "bfloat16"], "dtype of the result"] = "float32"
 
     def init(self, options: Any) -> None:
         super().init(options)
@@ -26,7 +27,7 @@ class NormalizeTensor(ImageBackend):
             self.mean, self.std, self.scale, getattr(torch, self.dtype), self.torch_device, owner="NormalizeTensor"
         )
 
-    def apply(self, images: torch.Tensor, setting: Any) -> torch.Tensor:
+    def apply(self, images: torch.Tensor, variant: Any) -> torch.Tensor:
         return self._scaling(images)
 
     def check_image(self, image: torch.Tensor) -> None:

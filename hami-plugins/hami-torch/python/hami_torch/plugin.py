@@ -1,4 +1,4 @@
-"""Names the backends of this package; each is imported, and torch with it, only when a pipeline uses it."""
+"""Register the backends of this package; a backend, and torch with it, is imported only when a pipeline uses it."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def hami_report() -> dict[str, str]:
     from hami_torch._device import cuda_devices
     from hami_torch._nvjpeg_library import find_library
 
-    found = find_library()
-    absent = "not found, DecodeTensor decodes on the CPU; torchvision for CUDA brings it, and so does nvidia-nvjpeg"
+    library = find_library()
+    absent = "not found: DecodeTensor decodes on the CPU; to use the GPU, install torchvision for CUDA or nvidia-nvjpeg"
     return {
         "torch": torch.__version__,
         "torch devices": ", ".join(["cpu", *cuda_devices()]),
-        "nvJPEG": f"{found.version} ({found.path})" if found else absent,
+        "nvJPEG": f"{library.version} ({library.path})" if library else absent,
     }

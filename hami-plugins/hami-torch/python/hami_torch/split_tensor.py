@@ -1,4 +1,4 @@
-"""SplitTensor: the rows of one tensor back to the requests of a batch."""
+"""SplitTensor: split one tensor into the rows of each request of a batch."""
 
 from __future__ import annotations
 
@@ -6,40 +6,41 @@ from typing import Annotated, Any
 
 import hami
 
-from hami_torch._tensor import TensorBackend, as_tensor, data_of, each_tensor, flat, show, size_of
-from hami_torch._torch import torch
+from hami_torch._tensor import TensorBackend, as_tensor, data_of, map_tensors, show, size_of, tensors_of
+from hami_torch._types import Batch, Request
 
 
 class SplitTensor(TensorBackend):
-    """Give each request of a batch its rows of the tensor that all hold in `data`, without a copy.
+    """Give each request of a batch its rows of the tensor that all of them hold in `data`, as a view without a copy.
 
-    It gets as many as its `request_size` says. `data`: a tensor on the device, or a list or dict of them. The core has
-    a backend of this name for the CPU.
+    A request gets `request_size` rows (1 if absent), in the order of the batch. `data` is a tensor on the device, or a
+    list or dict of tensors. The core has a backend of the same name for the CPU.
     """
 
-    stack: Annotated[bool, "a request gets its row without the axis"] = False
+    stack: Annotated[bool, "remove axis 0 from each result, for requests of one item"] = False
 
-    def run(self, batch: list[Any]) -> None:
+    def run(self, batch: Batch) -> None:
         total = sum(map(size_of, batch))
         start = 0
         for item in batch:
-            stop = start + size_of(item)
+            rows = slice(start, start + size_of(item))
             for _, value in self.read([item], lambda item: self._whole(item, total)):
-                self.give(item, each_tensor(value, lambda whole, rows=(start, stop): self._part(whole, *rows)))
-            start = stop
+                self.give(item, self._select(value, rows))
+            start = rows.stop
 
-    def _whole(self, item: Any, total: int) -> Any:
+    def _whole(self, item: Request, total: int) -> Any:
         if self.stack and size_of(item) != 1:
             raise hami.RequestError(
                 f"SplitTensor(stack=true) takes requests of one item; request_size is {size_of(item)}"
             )
-        value = each_tensor(data_of(item, "SplitTensor"), lambda part: self.check(as_tensor(part, "SplitTensor")))
-        for tensor in flat(value):
+        value = map_tensors(data_of(item, "SplitTensor"), lambda part: self.check(as_tensor(part, "SplitTensor")))
+        for tensor in tensors_of(value):
             if tensor.ndim == 0 or len(tensor) != total:
                 raise hami.RequestError(
-                    f"SplitTensor: {show(tensor)} cannot be split: the requests of this batch count {total} rows"
+                    f"SplitTensor cannot split {show(tensor)}: the requests of this batch have {total} rows in total, "
+                    "and axis 0 must have as many"
                 )
         return value
 
-    def _part(self, whole: torch.Tensor, start: int, stop: int) -> torch.Tensor:
-        return whole[start] if self.stack else whole[start:stop]
+    def _select(self, value: Any, rows: slice) -> Any:
+        return map_tensors(value, lambda tensor: tensor[rows.start] if self.stack else tensor[rows])

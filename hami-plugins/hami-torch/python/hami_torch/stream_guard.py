@@ -1,4 +1,4 @@
-"""StreamGuard: a stream of its own, without a wait."""
+"""StreamGuard: run on a separate CUDA stream without making the CPU wait."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from hami_torch._guard import Guard
 
 
 class StreamGuard(Guard):
-    """Run its item on a stream of its own; the results are put in order with the stream outside, the CPU does not wait.
+    """Run the item in its brackets on a CUDA stream of this instance, without making the CPU wait for the results.
 
-    StreamGuard[X], or bare as the last item of an S, as SyncTensor. For results that stay on the device: whoever works
-    on them there does so behind the work that makes them.
+    Write StreamGuard[X], or put a bare StreamGuard last in an S: S[X, StreamGuard]. Use it for results that stay on
+    the GPU: they are ordered with the stream outside the guard, so later work there sees them complete. On the CPU it
+    does nothing.
     """

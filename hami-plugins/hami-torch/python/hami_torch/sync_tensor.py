@@ -1,4 +1,4 @@
-"""SyncTensor: a stream of its own, and the wait for its work."""
+"""SyncTensor: run on a separate CUDA stream and wait for the results."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Annotated, Any, Literal
 from hami_torch import _streams
 from hami_torch._guard import Guard
 
-_WAITS = {"spin": _streams.spin, "sleep": _streams.sleep}
+_HOST_WAITS = {"spin": _streams.wait_spinning, "sleep": _streams.wait_sleeping}
 
 
 class SyncTensor(Guard):
-    """Run its item on a stream of its own and wait until the work is done; what leaves it may be used at once.
+    """Run the item in its brackets on a CUDA stream of this instance, and wait until the results are complete.
 
-    SyncTensor[X], or bare as the last item of an S, whose earlier items then run on its stream:
-    S[DecodeTensor, ResizeTensor, TorchModel, SyncTensor]. The wait releases the GIL, and each instance has its own
-    stream, so the work of several instances overlaps. On the CPU there is nothing to wait for.
+    Write SyncTensor[X], or put a bare SyncTensor last in an S, whose other items then run on its stream:
+    S[DecodeTensor, ResizeTensor, TorchModel, SyncTensor]. The results can be used at once, on any stream. The wait
+    releases the GIL, and each instance has its own stream, so the work of several instances overlaps. On the CPU it
+    does nothing.
     """
 
     wait: Annotated[
-        Literal["spin", "sleep"], "spin answers soonest; sleep leaves the core to others, and answers 0.1 ms later"
+        Literal["spin", "sleep"], "spin: shortest delay, keeps a CPU core busy; sleep: frees the core, adds 0.1 ms"
     ] = "spin"
 
     def init(self, options: Any) -> None:
         super().init(options)
-        self._wait_for = _WAITS[self.wait]
+        self._host_wait = _HOST_WAITS[self.wait]

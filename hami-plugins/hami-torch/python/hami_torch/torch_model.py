@@ -1,4 +1,4 @@
-"""TorchModel: a torch program as a backend; gathers requests along axis 0, runs, gives each its rows."""
+"""TorchModel: run a torch program on batches of requests, concatenated along axis 0."""
 
 from __future__ import annotations
 
@@ -7,42 +7,41 @@ from typing import Annotated, Any, Literal
 
 import hami
 
-from hami_torch._batch import Feed, Inputs, feed_of, run_groups, run_together, versions
+from hami_torch._batch import BatchInput, RequestInput, read_request, run_by_shape, run_together, tensor_versions
 from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
-from hami_torch._rows import gathered
+from hami_torch._rows import concatenated
 from hami_torch._scaling import Scaling
 from hami_torch._tensor import TensorBackend, show, size_of
 from hami_torch._torch import torch
+from hami_torch._types import Batch, Request
 
 
 class TorchModel(TensorBackend):
-    """Run a torch program. `data`: a tensor on the device, or its inputs as a list in their order or a dict by name.
+    """Run a torch model on `data`: one tensor on the device, a list of its inputs in order, or a dict of them by name.
 
-    `model` is a file of torch.export (.pt2), of AOTInductor (.pt2), or TorchScript; or `factory` names what makes an
-    nn.Module. Axis 0 is the batch: requests of equal shapes run together, each with the rows it brought
-    (`request_size`, 1 if absent). The result has the form that the program gives: a tensor, a list or a dict.
+    The model is a file (`model`) or an nn.Module that a function makes (`factory`). Axis 0 of every input is the
+    batch: a request has `request_size` rows (1 if absent), and requests of equal shapes and dtypes run together. The
+    result has the structure of the model's output, a tensor, a list or a dict, with the rows of the request.
     """
 
-    model: Annotated[Path | None, "the file: .pt2, or TorchScript"] = None
-    factory: Annotated[str | None, "package.module:name of what makes an nn.Module"] = None
-    arguments: Annotated[list[str], "of the factory, each key=value"] = []  # noqa: RUF012
-    weights: Annotated[Path | None, "of what the factory makes: a state dict or .safetensors; no code in it runs"] = (
-        None
-    )
+    model: Annotated[Path | None, "file of torch.export.save (.pt2), AOTInductor package (.pt2), or TorchScript"] = None
+    factory: Annotated[str | None, "package.module:name of a function or class that makes an nn.Module"] = None
+    arguments: Annotated[list[str], "arguments of the factory, each key=value"] = []  # noqa: RUF012
+    weights: Annotated[Path | None, "state dict or .safetensors for the factory's module; no code in it runs"] = None
     dtype: Annotated[
         Literal["float32", "float16", "bfloat16"] | None,
-        "of the weights and of floating point input; if not said: as is",
+        "dtype of the weights and of floating-point inputs; default: unchanged",
     ] = None
-    input_mean: Annotated[list, "per channel, or one for all: (data * input_scale - input_mean) / input_std"] = []  # noqa: RUF012
-    input_std: Annotated[list, "per channel, or one for all; not 0"] = []  # noqa: RUF012
-    input_scale: Annotated[float, "factor of the input, applied first, often 1/255"] = 1.0
-    channels_last: Annotated[bool, "lay pictures out as N x H x W x C in memory"] = False
-    row_shape: Annotated[list | None, "of one row of the input, without axis 0: runs once at the start"] = None
-    row_dtype: Annotated[str | None, "of the input that `row_shape` describes; if not said: `dtype`, or float32"] = None
-    rows: Annotated[int | None, "rows of that run; what torch.compile made is tuned for so many"] = None
-    graphs: Annotated[list, "batch sizes to capture as CUDA graphs; needs `row_shape`"] = []  # noqa: RUF012
+    input_mean: Annotated[list[Any], "per channel or one for all: (data * input_scale - input_mean) / input_std"] = []  # noqa: RUF012
+    input_std: Annotated[list[Any], "per channel or one for all; must not be 0"] = []  # noqa: RUF012
+    input_scale: Annotated[float, "factor that is applied to the input first, often 1/255"] = 1.0
+    channels_last: Annotated[bool, "store images as N x H x W x C in memory"] = False
+    row_shape: Annotated[list[Any] | None, "input shape without axis 0; the model then runs once during init"] = None
+    row_dtype: Annotated[str | None, "dtype of that input; default: `dtype`, or float32"] = None
+    rows: Annotated[int | None, "rows of that run; torch.compile optimizes for this number"] = None
+    graphs: Annotated[list[Any], "batch sizes to capture as CUDA graphs; needs `row_shape`"] = []  # noqa: RUF012
 
     _program: Program | None = None
     _scaling: Scaling | None = None
@@ -50,23 +49,20 @@ class TorchModel(TensorBackend):
 
     def init(self, options: Any) -> None:
         super().init(options)
-        with as_current(self.torch_device):  # for what a factory or a model makes on "cuda"
+        with as_current(self.torch_device):  # for tensors that a factory or a model creates on "cuda"
             self._open()
 
     def _open(self) -> None:
         self._dtype = getattr(torch, self.dtype) if self.dtype else None
-        sizes = _numbers(self.graphs, "graphs")
-        shape = None if self.row_shape is None else _numbers(self.row_shape, "row_shape")
-        if sizes and (self.torch_device.type != "cuda" or shape is None):
-            lacks = (
-                "a CUDA device"
-                if self.torch_device.type != "cuda"
-                else '"row_shape", the shape of one row of its input'
-            )
-            raise hami.ConfigError(f'TorchModel: "graphs" needs {lacks}')
+        sizes = _positive_integers(self.graphs, "graphs")
+        shape = None if self.row_shape is None else _positive_integers(self.row_shape, "row_shape")
+        if sizes and self.torch_device.type != "cuda":
+            raise hami.ConfigError('TorchModel: "graphs" needs a CUDA device; remove "graphs" to run on the CPU')
+        if sizes and shape is None:
+            raise hami.ConfigError('TorchModel: "graphs" needs "row_shape", the shape of one row of the input')
         if self.rows is not None and (sizes or shape is None or self.rows < 1):
             raise hami.ConfigError(
-                'TorchModel: "rows" is a whole number from 1 on, beside "row_shape" and without "graphs", '
+                'TorchModel: "rows" must be an integer of at least 1, and it needs "row_shape" without "graphs"; '
                 f"got {self.rows}"
             )
         source = Source(
@@ -90,114 +86,122 @@ class TorchModel(TensorBackend):
                 names=("input_mean", "input_std"),
             )
         if shape is not None:
-            self._start(shape, sizes)
+            self._prepare(shape, sizes, self._program)
 
-    def _start(self, shape: list[int], sizes: list[int]) -> None:
-        assert self._program is not None
-        kind = getattr(torch, self.row_dtype or (self.dtype if self._scaling is None else None) or "float32", None)
-        if not isinstance(kind, torch.dtype):
-            raise hami.ConfigError(f'TorchModel: torch has no dtype "{self.row_dtype}", given as "row_dtype"')
-        if self._scaling is not None and kind != torch.float32:
-            raise hami.ConfigError(
-                f'TorchModel: the input is scaled in float32, got "row_dtype" = "{self.row_dtype}"; leave that out'
-            )
-        starts = self._starts(sizes)
-        example = torch.zeros((max(starts), *shape), dtype=kind, device=self.torch_device)
+    def _prepare(self, shape: list[int], sizes: list[int], program: Program) -> None:
+        """Run the model on zeros before requests arrive, and capture its CUDA graphs."""
+        warm_up_rows = self._warm_up_rows(sizes, program)
+        example = torch.zeros((max(warm_up_rows), *shape), dtype=self._example_dtype(), device=self.torch_device)
         if self.channels_last and example.ndim == 4:
             example = example.contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
             try:
                 if self._scaling is not None:
                     self._scaling.check(example)
-                for rows in starts:
+                for rows in warm_up_rows:
                     self._run_program(example[:rows])
             except torch.cuda.OutOfMemoryError:
                 raise
             except Exception as error:
                 raise hami.ConfigError(
-                    f'TorchModel: the model does not take {show(example)}, as "row_shape" says: {first_line(error)}'
+                    f'TorchModel: the model failed on {show(example)}, the input that "row_shape" describes: '
+                    f"{first_line(error)}"
                 ) from error
             if sizes:
-                self._graphs = Graphs(self._run_program, sizes, example, "TorchModel", self._program.call)
+                self._graphs = Graphs(self._run_program, sizes, example, "TorchModel", program.call)
 
-    def _starts(self, sizes: list[int]) -> list[int]:
-        """Return of how many rows to run before requests come.
+    def _example_dtype(self) -> torch.dtype:
+        default = "float32" if self._scaling is not None else self.dtype or "float32"
+        dtype = getattr(torch, self.row_dtype or default, None)
+        if not isinstance(dtype, torch.dtype):
+            raise hami.ConfigError(
+                'TorchModel: "row_dtype" must be a dtype of torch, for example float32 or int64; '
+                f'got "{self.row_dtype}"'
+            )
+        if self._scaling is not None and dtype != torch.float32:
+            raise hami.ConfigError(
+                'TorchModel: "row_dtype" must be float32 if the input is scaled ("input_mean", "input_std", '
+                f'"input_scale"), got "{self.row_dtype}"; remove it'
+            )
+        return dtype
 
-        torch.compile compiles for the number that it meets first, for the next for any number, tuned for that one, and
-        always for one row by itself.
+    def _warm_up_rows(self, sizes: list[int], program: Program) -> list[int]:
+        """Return the numbers of rows to run before requests arrive.
+
+        torch.compile compiles for the first number that it sees, then for any number, optimized for the second one
+        that it sees. One row is always compiled separately.
         """
-        assert self._program is not None
-        if not self._program.compiles:
-            return [max(sizes, default=self.rows or self._program.rows or 1)]
+        if not program.compiles:
+            return [max(sizes, default=self.rows or program.rows or 1)]
         return sorted(sizes, reverse=True)[:2] if sizes else [1, max(2, self.rows or 1)]
 
-    def min(self) -> int | None:
+    def min(self) -> Any:
         return self._program.rows if self._program else None
 
-    def max(self) -> int | None:
+    def max(self) -> Any:
         if self._graphs is not None:
             return self._graphs.sizes[-1]
-        return self._program.most if self._program else None
+        return self._program.max_rows if self._program else None
 
-    def run(self, batch: list[Any]) -> None:
+    def run(self, batch: Batch) -> None:
         assert self._program is not None, "forward after close"
         found = self.parts(batch)
-        if found is not None and self._fits_together(batch, *found):
+        if found is not None and self._can_run_as_one(batch, *found):
             parts, rows = found
-            run_together(batch, Inputs([parts], None), rows, self._call, self)
+            run_together(batch, BatchInput([parts], None), rows, self._call, self)
         else:
-            run_groups(self.read(batch, self._feed), self._call, self)
+            run_by_shape(self.read(batch, self._read_request), self._call, self)
 
-    def _fits_together(self, batch: list[Any], parts: list[torch.Tensor], rows: list[int]) -> bool:
+    def _can_run_as_one(self, batch: Batch, parts: list[torch.Tensor], rows: list[int]) -> bool:
         return rows == list(map(size_of, batch)) and (self._scaling is None or self._scaling.fits(parts[0]))
 
-    def _feed(self, item: Any) -> Feed:
-        feed = feed_of(item, self.check)
+    def _read_request(self, item: Request) -> RequestInput:
+        request = read_request(item, self.check)
         if self._scaling is not None:
-            if feed.form is not None:
+            if request.structure is not None:
                 raise hami.RequestError(
-                    'TorchModel: "input_mean", "input_std" and "input_scale" go with one tensor, '
+                    'TorchModel: "input_mean", "input_std" and "input_scale" need "data" to be one tensor, '
                     f"got a {type(item['data']).__name__}"
                 )
-            self._scaling.check(feed.tensors[0])
-        return feed
+            self._scaling.check(request.tensors[0])
+        return request
 
-    def _run_program(self, *given: torch.Tensor, **named: torch.Tensor) -> Any:
+    def _run_program(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Any:
         program = self._program
         assert program is not None
         if self._scaling is not None:
-            given = (self._scaling(*given),)
-        elif program.writes or not program.ran:
-            with torch.inference_mode(False):  # what a caller who is in that mode makes has no version
-                given, named = tuple(map(torch.clone, given)), {name: part.clone() for name, part in named.items()}
-        tensors = [*given, *named.values()]
-        before = versions(tensors)
+            args = (self._scaling(*args),)
+        elif program.writes_input or not program.has_run:
+            with torch.inference_mode(False):  # tensors made in inference mode have no version counter
+                args, kwargs = tuple(map(torch.clone, args)), {name: part.clone() for name, part in kwargs.items()}
+        tensors = [*args, *kwargs.values()]
+        before = tensor_versions(tensors)
         try:
-            output = program.run(*given, **named)
-            program.ran = True
-            return program.given_away(output)
+            output = program.run(*args, **kwargs)
+            program.has_run = True
+            return program.own_outputs(output)
         finally:
-            if versions(tensors) != before:
-                program.writes = True
+            if tensor_versions(tensors) != before:
+                program.writes_input = True
 
-    def _call(self, inputs: Inputs, rows: int) -> Any:
-        if self._graphs is not None and inputs.form is None:
+    def _call(self, inputs: BatchInput, rows: int) -> Any:
+        if self._graphs is not None and inputs.structure is None:
             parts = inputs.columns[0]
-            if self._graphs.fits(parts[0].shape[1:], self._dtype_for(parts[0]), rows):
+            if self._graphs.fits(parts[0].shape[1:], self._input_dtype(parts[0]), rows):
                 return self._graphs.run(parts, rows)
-        tensors = [self._laid_out(gathered(parts)) for parts in inputs.columns]
-        if isinstance(inputs.form, tuple):
-            return self._run_program(**dict(zip(inputs.form, tensors, strict=True)))
+        tensors = [self._converted(concatenated(parts)) for parts in inputs.columns]
+        if isinstance(inputs.structure, tuple):
+            return self._run_program(**dict(zip(inputs.structure, tensors, strict=True)))
         return self._run_program(*tensors)
 
-    def _dtype_for(self, tensor: torch.Tensor) -> torch.dtype:
-        """Return what a tensor is cast to: floating point input to the dtype of the weights, where `dtype` says it."""
+    def _input_dtype(self, tensor: torch.Tensor) -> torch.dtype:
+        """Return the dtype to which an input is converted before it is scaled or passed to the program."""
         if self._scaling is not None:
-            return torch.float32  # and by the scaling to the dtype of the weights
+            return torch.float32  # the scaling then converts to the dtype of the weights
         return self._dtype if self._dtype is not None and tensor.is_floating_point() else tensor.dtype
 
-    def _laid_out(self, tensor: torch.Tensor) -> torch.Tensor:
-        dtype = self._dtype_for(tensor)
+    def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
+        dtype = self._input_dtype(tensor)
         if tensor.dtype != dtype:
             tensor = tensor.to(dtype)
         if self.channels_last and tensor.ndim == 4:
@@ -212,11 +216,11 @@ class TorchModel(TensorBackend):
             self._graphs = self._program = None
 
 
-def _numbers(values: list[Any], name: str) -> list[int]:
+def _positive_integers(values: list[Any], name: str) -> list[int]:
     try:
         numbers = [int(value) for value in values]
     except (TypeError, ValueError):
         numbers = [0]
     if any(number < 1 for number in numbers):
-        raise hami.ConfigError(f'TorchModel: "{name}" is a list of whole numbers from 1 on, got {values!r}')
+        raise hami.ConfigError(f'TorchModel: "{name}" must be a list of integers of at least 1, got {values!r}')
     return numbers

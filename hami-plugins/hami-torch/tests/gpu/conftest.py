@@ -1,4 +1,4 @@
-"""These tests need a GPU: without one each is skipped and says so. `ci/gpu` runs them all on a machine that has one."""
+"""Tests that need a GPU. Without one they are skipped with a reason; `ci/gpu` runs them on a machine with a GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import torch
 @pytest.fixture(autouse=True)
 def _gpu():
     if not torch.cuda.is_available():
-        pytest.skip(f"needs a CUDA device; torch {torch.__version__} sees none (ci/gpu runs this where there is one)")
+        pytest.skip(
+            f"needs a CUDA device; torch {torch.__version__} finds none (ci/gpu runs this test on a machine with a GPU)"
+        )
     torch.cuda.synchronize()
     yield
     torch.cuda.synchronize()
@@ -18,7 +20,7 @@ def _gpu():
 
 @pytest.fixture
 def pipe():
-    """pipe("Backend", key=…) -> an open pipe; the device is the default, a GPU."""
+    """pipe("Backend", key=…) -> an open pipe; the device is the default, cuda."""
     opened = []
 
     def make(backend: str, **config):
@@ -32,5 +34,5 @@ def pipe():
 
 @pytest.fixture
 def slow_work():
-    """Keep the current stream busy for a tenth of a second or so: who does not wait for it reads what was before."""
+    """Keep the current stream busy for about 0.1 s, so that a reader that does not wait for it sees the old data."""
     return lambda: torch.cuda._sleep(200_000_000)

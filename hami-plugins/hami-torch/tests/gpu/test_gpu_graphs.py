@@ -1,4 +1,4 @@
-"""CUDA graphs under what real models and real services do: pipes that come and go, anchors, writes to the input."""
+"""CUDA graphs with concurrent pipes, cached anchors, modified inputs and callers on their own streams."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def grid(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard"])
-def test_pipes_with_graphs_come_and_go_beside_one_that_serves(pipe, end):
-    """A capture must neither break nor see what other pipes do."""
-    config = {"factory": "helpers:Double", **SHAPE, "graphs": [1, 4], "batching": "max"}
+def test_pipes_with_graphs_open_and_close_while_another_pipe_serves(pipe, end):
+    """A capture must not affect or record the work of other pipes."""
+    config = {"factory": "helpers:Double", **SHAPE, "graphs": [1, 4], "batching": "greedy"}
     serving = pipe(f"S[TorchModel,{end}]", **config, instance_num=2)
     stop = threading.Event()
 
@@ -30,7 +30,7 @@ def test_pipes_with_graphs_come_and_go_beside_one_that_serves(pipe, end):
             calls += 1
         return calls
 
-    def come_and_go(number: int) -> None:
+    def open_and_close(number: int) -> None:
         for _ in range(6):
             other = pipe(f"S[TorchModel,{end}]", **config)
             data = torch.full((1, 3, 16, 16), float(number), device="cuda")
@@ -39,7 +39,7 @@ def test_pipes_with_graphs_come_and_go_beside_one_that_serves(pipe, end):
 
     with ThreadPoolExecutor(6) as threads:
         servers = [threads.submit(serve, number) for number in range(3)]
-        others = [threads.submit(come_and_go, number) for number in range(10, 13)]
+        others = [threads.submit(open_and_close, number) for number in range(10, 13)]
         try:
             for other in others:
                 other.result()
@@ -48,9 +48,11 @@ def test_pipes_with_graphs_come_and_go_beside_one_that_serves(pipe, end):
         assert all(server.result() > 0 for server in servers)
 
 
-def test_a_model_that_keeps_tensors_for_each_shape_is_right_at_every_shape(pipe):
-    """A detector's anchors: the module replaces them with every shape, and the graphs go on reading their own."""
-    captured = pipe("S[TorchModel,SyncTensor]", factory="helpers:Anchored", **SHAPE, graphs=[2, 4], batching="max")
+def test_a_model_that_caches_tensors_by_shape_is_correct_at_every_shape(pipe):
+    """As the anchors of a detector: the module replaces them for each shape, and each graph reads its own."""
+    captured = pipe(
+        "S[TorchModel,SyncTensor]", factory="helpers:CachesAnchors", **SHAPE, graphs=[2, 4], batching="greedy"
+    )
     for shape in [(16, 16), (20, 24), (16, 16), (8, 8), (16, 16)]:
         for rows in (1, 2, 3, 4):
             data = [grid(*shape) for _ in range(rows)]
@@ -60,9 +62,11 @@ def test_a_model_that_keeps_tensors_for_each_shape_is_right_at_every_shape(pipe)
                 torch.testing.assert_close(result["result"], each + ramp)
 
 
-def test_a_model_that_writes_to_its_input_leaves_the_callers_as_it_was(pipe):
-    captured = pipe("S[TorchModel,SyncTensor]", factory="helpers:DoublesInPlace", **SHAPE, graphs=[2], batching="max")
-    for shape in [(16, 16), (8, 8)]:  # by a graph, and without one
+def test_a_model_that_modifies_its_input_does_not_modify_the_callers_data(pipe):
+    captured = pipe(
+        "S[TorchModel,SyncTensor]", factory="helpers:DoublesInPlace", **SHAPE, graphs=[2], batching="greedy"
+    )
+    for shape in [(16, 16), (8, 8)]:  # with a graph, and without one
         for rows in (1, 2):
             data = [grid(*shape) for _ in range(rows)]
             before = [each.clone() for each in data]
@@ -74,16 +78,16 @@ def test_a_model_that_writes_to_its_input_leaves_the_callers_as_it_was(pipe):
 
 @pytest.mark.parametrize("graphs", [[], [1, 4]])
 @pytest.mark.parametrize(
-    ("backend", "tells"),
+    ("backend", "must_order"),
     [
         ("S[TorchModel,SyncTensor]", True),
         ("S[TorchModel,StreamGuard]", True),
         ("StreamGuard[TorchModel]", True),
-        ("TorchModel", False),  # runs on the thread that calls, whose stream is known
+        ("TorchModel", False),  # runs on the caller's thread, whose stream is known
     ],
 )
-def test_a_caller_may_work_on_a_stream_of_his_own(pipe, slow_work, backend, tells, graphs):
-    model = pipe(backend, factory="helpers:Anchored", **SHAPE, graphs=graphs)
+def test_a_caller_may_use_its_own_stream(pipe, slow_work, backend, must_order, graphs):
+    model = pipe(backend, factory="helpers:CachesAnchors", **SHAPE, graphs=graphs)
     ramp = torch.arange(16.0, device="cuda")
     torch.cuda.synchronize()
     default, side = torch.cuda.default_stream(), torch.cuda.Stream()
@@ -92,9 +96,9 @@ def test_a_caller_may_work_on_a_stream_of_his_own(pipe, slow_work, backend, tell
             data = torch.zeros(1, 3, 16, 16, device="cuda")
             slow_work()
             data.fill_(value)
-            if tells:
+            if must_order:
                 default.wait_stream(side)
             result = model({"data": data})["result"]
-            if tells:
+            if must_order:
                 side.wait_stream(default)
             assert torch.equal(result * 2, (ramp + value).expand_as(result) * 2)

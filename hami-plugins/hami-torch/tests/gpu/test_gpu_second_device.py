@@ -1,4 +1,4 @@
-"""Another GPU than the first: what is said for cuda:1 happens there, and two GPUs work beside each other."""
+"""A second GPU: work for cuda:1 runs there, and two GPUs work at the same time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 import torch
 from helpers import message
 
-pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="this machine has fewer than two GPUs")
+pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs; this machine has fewer")
 
 SECOND = torch.device("cuda:1")
 CONV = {"factory": "torch.nn:Conv2d", "arguments": ["in_channels=3", "out_channels=4", "kernel_size=3"]}
 PATH = "S[GpuTensor,CropTensor,ResizeTensor,CvtColorTensor,hami-torch::NormalizeTensor,TorchModel,{end}]"
-PATH_CONFIG = {"box": [0, 0, 60, 60], "width": 32, "height": 32, "color": "bgr", "max": 4, "batching": "max"}
+PATH_CONFIG = {"box": [0, 0, 60, 60], "width": 32, "height": 32, "color": "bgr", "max": 4, "batching": "greedy"}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def weights(tmp_path):
 
 @pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard", "CpuTensor"])
 @pytest.mark.parametrize("graphs", [[], [1, 2, 4]])
-def test_a_path_on_the_second_gives_what_the_first_gives(pipe, weights, end, graphs):
+def test_the_second_gpu_gives_the_results_of_the_first(pipe, weights, end, graphs):
     def path(device: str) -> hami.Pipe:
         config = {**PATH_CONFIG, **CONV, "weights": weights, "graphs": graphs, "row_shape": [3, 32, 32]}
         return pipe(PATH.format(end=end), device=device, **config)
@@ -42,10 +42,10 @@ def test_a_path_on_the_second_gives_what_the_first_gives(pipe, weights, end, gra
             assert given["result"].device == (torch.device("cpu") if end == "CpuTensor" else SECOND)
             torch.testing.assert_close(given["result"].cpu(), wanted["result"].cpu(), rtol=1e-4, atol=1e-4)
     assert torch.cuda.memory_allocated(0) == before
-    assert torch.cuda.current_device() == 0  # of the caller's thread
+    assert torch.cuda.current_device() == 0  # the current device of the caller's thread is unchanged
 
 
-def test_two_devices_at_once_and_many_threads(pipe):
+def test_two_gpus_serve_many_threads_at_once(pipe):
     paths = [
         pipe(
             "S[GpuTensor,TorchModel,SyncTensor]",
@@ -68,27 +68,27 @@ def test_two_devices_at_once_and_many_threads(pipe):
 
 
 class TakesTheCurrentDevice(torch.nn.Module):
-    """Does not say which GPU it means, as much code does not."""
+    """Uses "cuda" without a number, as much code does."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("made_at_start", torch.ones(1, device="cuda"))
+        self.register_buffer("made_in_init", torch.ones(1, device="cuda"))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.made_at_start + torch.ones(1, device="cuda")
+        return x + self.made_in_init + torch.ones(1, device="cuda")
 
 
 @pytest.mark.parametrize("backend", ["TorchModel", "S[TorchModel,SyncTensor]", "StreamGuard[TorchModel]"])
-def test_a_model_that_does_not_say_which_gpu_it_means_runs_on_that_of_its_node(pipe, backend):
+def test_a_model_that_uses_the_current_device_runs_on_the_gpu_of_its_node(pipe, backend):
     model = pipe(backend, factory="test_gpu_second_device:TakesTheCurrentDevice", device="cuda:1")
     for _ in range(3):
         assert model({"data": torch.ones(1, 1, device=SECOND)})["result"].tolist() == [[3]]
     assert torch.cuda.current_device() == 0
 
 
-def test_what_leaves_a_sync_on_the_second_is_finished(pipe):
+def test_results_of_sync_tensor_on_the_second_gpu_are_complete(pipe):
     @hami.register
-    class SlowDoubleThere(hami.Backend):
+    class SlowDoubleOnSecond(hami.Backend):
         thread = "concurrent"
 
         def forward(self, batch):
@@ -97,28 +97,28 @@ def test_what_leaves_a_sync_on_the_second_is_finished(pipe):
                 item["result"] = item["data"] * 2
 
     data = torch.ones(1 << 20, device=SECOND)
-    for backend in ("SyncTensor[SlowDoubleThere]", "S[GpuTensor,SlowDoubleThere,SyncTensor]"):
+    for backend in ("SyncTensor[SlowDoubleOnSecond]", "S[GpuTensor,SlowDoubleOnSecond,SyncTensor]"):
         result = pipe(backend, device="cuda:1")({"data": data})["result"]
         with torch.cuda.stream(torch.cuda.Stream(SECOND)):
             assert result.sum().item() == 2 << 20
 
 
-def test_from_one_device_to_the_other(pipe):
+def test_tensors_are_moved_from_one_gpu_to_the_other(pipe):
     moved = pipe("S[GpuTensor,TorchModel,SyncTensor]", factory="helpers:Double", device="cuda:1")
     for value in range(20):
         data = torch.zeros(1, 1 << 16, device="cuda:0")
         torch.cuda._sleep(10_000_000)
-        data.fill_(value)  # still to come when the pipe is called
+        data.fill_(value)  # still queued when the pipe is called
         assert (moved({"data": data})["result"] == 2 * value).all()
     with pytest.raises(hami.DataTypeError) as raised:
         pipe("TorchModel", factory="helpers:Double", device="cuda:1")({"data": torch.zeros(1, 2, device="cuda:0")})
     assert message(raised) == (
         "TorchModel takes a tensor on cuda:1, got float32 [1, 2] on cuda:0; "
-        'put GpuTensor before it, or say device = "cuda:0"'
+        'put GpuTensor before it, or set device = "cuda:0"'
     )
 
 
-def test_a_closed_pipe_has_returned_the_memory_of_the_second(pipe):
+def test_a_closed_pipe_frees_its_memory_on_the_second_gpu(pipe):
     def once() -> None:
         model = pipe(
             "S[TorchModel,SyncTensor]", **CONV, device="cuda:1", graphs=[1, 8], row_shape=[3, 64, 64], instance_num=2

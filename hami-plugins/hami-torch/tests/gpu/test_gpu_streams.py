@@ -1,4 +1,4 @@
-"""Stream order: what goes in, what comes out, and that nobody waits who need not."""
+"""Stream order on a GPU: inputs, results, and no unnecessary waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N = 1 << 20
 def _backends(slow_work):
     @hami.register
     class SlowDouble(hami.Backend):
-        """Doubles on whatever stream is current, late."""
+        """Doubles its input on the current stream after slow work."""
 
         thread = "concurrent"
 
@@ -27,7 +27,7 @@ def _backends(slow_work):
                 item["result"] = item["data"] * 2
 
     @hami.register
-    class TellStream(hami.Backend):
+    class RecordStream(hami.Backend):
         thread = "concurrent"
 
         def forward(self, batch):
@@ -40,9 +40,9 @@ def _backends(slow_work):
     "backend",
     ["SyncTensor[SlowDouble]", "S[GpuTensor,SlowDouble,SyncTensor]", "S[GpuTensor,SlowDouble,SyncTensor(wait=sleep)]"],
 )
-def test_what_leaves_a_sync_is_finished(pipe, backend):
+def test_results_of_sync_tensor_are_complete(pipe, backend):
     result = pipe(backend)({"data": torch.ones(N, device="cuda")})["result"]
-    with torch.cuda.stream(torch.cuda.Stream()):  # a stream that nothing was put in order with
+    with torch.cuda.stream(torch.cuda.Stream()):  # a stream that is not ordered with anything
         assert result.sum().item() == 2 * N
 
 
@@ -50,18 +50,18 @@ def test_what_leaves_a_sync_is_finished(pipe, backend):
     "backend",
     ["StreamGuard[SlowDouble]", "S[GpuTensor,SlowDouble,StreamGuard]", "With[StreamPool(2),SlowDouble]", "SlowDouble"],
 )
-def test_what_leaves_a_guard_is_in_order_with_the_callers_stream(pipe, backend):
+def test_results_of_a_guard_are_ordered_with_the_callers_stream(pipe, backend):
     guarded = pipe(backend)
     for _ in range(3):
         result = guarded({"data": torch.ones(N, device="cuda")})["result"]
         again = result + 1
-        del result  # its memory must not be given to others before the addition has read it
+        del result  # its memory must not be reused before the addition has read it
         torch.empty(N, device="cuda").fill_(7)
         assert again.sum().item() == 3 * N
 
 
 @pytest.mark.parametrize("backend", ["StreamGuard[SlowDouble]", "S[GpuTensor,SlowDouble,StreamGuard]"])
-def test_by_dlpack_a_result_is_in_order_with_the_stream_that_takes_it(pipe, backend):
+def test_a_result_taken_through_dlpack_is_ordered_with_the_consumers_stream(pipe, backend):
     result = pipe(backend)({"data": torch.ones(N, device="cuda")})["result"]
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -69,7 +69,7 @@ def test_by_dlpack_a_result_is_in_order_with_the_stream_that_takes_it(pipe, back
         assert torch.from_dlpack(result).sum().item() == 2 * N
 
 
-def test_cupy_takes_a_result_and_gives_data(pipe):
+def test_cupy_arrays_are_accepted_and_cupy_reads_results(pipe):
     cupy = pytest.importorskip("cupy", reason="cupy is not installed")
     result = pipe("StreamGuard[S[GpuTensor,SlowDouble]]")({"data": cupy.ones(N, cupy.float32)})["result"]
     assert float(cupy.from_dlpack(result).sum()) == 2 * N
@@ -78,7 +78,7 @@ def test_cupy_takes_a_result_and_gives_data(pipe):
 @pytest.mark.parametrize(
     "backend", ["S[CropTensor,SyncTensor]", "SyncTensor[CropTensor]", "S[CropTensor,CpuTensor,SyncTensor]"]
 )
-def test_data_that_is_still_being_made_is_waited_for(pipe, slow_work, backend):
+def test_the_pipe_waits_for_data_that_is_still_being_computed(pipe, slow_work, backend):
     cropped = pipe(backend, box=[0, 0, 512, 512])
     for value in range(1, 4):
         data = torch.zeros(1, 512, 512, device="cuda")
@@ -90,8 +90,8 @@ def test_data_that_is_still_being_made_is_waited_for(pipe, slow_work, backend):
 
 @pytest.mark.parametrize("graphs", [[], [1, 4]])
 @pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard"])
-def test_what_a_model_takes_is_waited_for_and_not_given_to_others_before_it_is_read(pipe, slow_work, end, graphs):
-    config = {"factory": "helpers:Double", "max": 4, "batching": "max", "row_shape": [N], "graphs": graphs}
+def test_input_memory_is_not_reused_before_the_model_has_read_it(pipe, slow_work, end, graphs):
+    config = {"factory": "helpers:Double", "max": 4, "batching": "greedy", "row_shape": [N], "graphs": graphs}
     model = pipe(f"S[TorchModel,{end}]", **config)
     for value in range(1, 4):
         data = [torch.zeros(1, N, device="cuda") for _ in range(4)]
@@ -105,8 +105,8 @@ def test_what_a_model_takes_is_waited_for_and_not_given_to_others_before_it_is_r
         assert [result.sum().item() for result in results] == [2 * value * N] * 4
 
 
-def test_what_goes_from_node_to_node_is_not_given_to_others_before_it_is_read(pipe, slow_work):
-    """In a graph of nodes nobody else holds what one node gave the next; the first goes on to other requests."""
+def test_memory_passed_between_nodes_is_not_reused_before_it_is_read(pipe, slow_work):
+    """The first node goes on to other requests, and only the second node still references the tensor."""
 
     @hami.register
     class ReadsLate(TensorBackend):
@@ -126,8 +126,10 @@ def test_what_goes_from_node_to_node_is_not_given_to_others_before_it_is_read(pi
         assert list(threads.map(ask, range(12))) == [2 * n * N for n in range(12)]
 
 
-@pytest.mark.parametrize("backend", ["SyncTensor[TellStream]", "S[TellStream,SyncTensor]", "S[TellStream,StreamGuard]"])
-def test_each_instance_has_a_stream_of_its_own_and_never_the_default_one(pipe, backend):
+@pytest.mark.parametrize(
+    "backend", ["SyncTensor[RecordStream]", "S[RecordStream,SyncTensor]", "S[RecordStream,StreamGuard]"]
+)
+def test_each_instance_has_its_own_stream_and_never_the_default_stream(pipe, backend):
     guarded = pipe(backend, instance_num=4)
     with ThreadPoolExecutor(16) as threads:
         seen = {request["stream"] for request in threads.map(lambda _: guarded({"data": 0}), range(400))}
@@ -137,7 +139,7 @@ def test_each_instance_has_a_stream_of_its_own_and_never_the_default_one(pipe, b
     again = pipe(backend, instance_num=4)
     with ThreadPoolExecutor(16) as threads:
         later = {request["stream"] for request in threads.map(lambda _: again({"data": 0}), range(400))}
-    assert len(seen | later) <= 4  # streams are given back, and used again
+    assert len(seen | later) <= 4  # streams are released and reused
 
 
 PATH = (
@@ -152,13 +154,13 @@ PATH_CONFIG = {
     "factory": "torch.nn:Conv2d",
     "arguments": ["in_channels=3", "out_channels=4", "kernel_size=3"],
     "max": 4,
-    "batching": "max",
+    "batching": "greedy",
 }
 
 
-@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # torch calls it a prototype
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")  # torch warns that it is a prototype
 @pytest.mark.parametrize("graphs", [[], [1, 2, 4]])
-def test_nothing_on_the_way_makes_the_cpu_wait(pipe, graphs):
+def test_no_backend_of_the_path_makes_the_cpu_wait(pipe, graphs):
     path = pipe(PATH, row_shape=[3, 32, 32], graphs=graphs, **PATH_CONFIG)
     data = [torch.randint(0, 255, (1, 3, 64, 64), dtype=torch.uint8, device="cuda") for _ in range(4)]
     path([{"data": each} for each in data])
@@ -172,7 +174,7 @@ def test_nothing_on_the_way_makes_the_cpu_wait(pipe, graphs):
 
 
 @pytest.mark.parametrize("end", ["SyncTensor", "StreamGuard"])
-def test_many_threads_and_instances_never_see_each_others_memory(pipe, end):
+def test_many_threads_and_instances_never_mix_up_their_data(pipe, end):
     path = pipe(
         f"S[GpuTensor,ResizeTensor,TorchModel,{end}]",
         width=64,

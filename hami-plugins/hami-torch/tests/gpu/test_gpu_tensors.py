@@ -1,4 +1,4 @@
-"""Onto the GPU, off it, gathered and split there; and tensors that are on the wrong side."""
+"""Tensors on the GPU: copy, concatenate, split, and rejected devices."""
 
 from __future__ import annotations
 
@@ -9,41 +9,40 @@ import torch
 from helpers import message
 
 
-def test_arrays_go_there_and_come_back(pipe):
+def test_arrays_are_copied_to_the_gpu_and_back(pipe):
     data = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": torch.ones(3, dtype=torch.bfloat16).pin_memory()}
-    there = pipe("S[GpuTensor,SyncTensor]")({"data": data})["result"]
-    assert {part.device for part in there.values()} == {torch.device("cuda:0")}
+    on_gpu = pipe("S[GpuTensor,SyncTensor]")({"data": data})["result"]
+    assert {part.device for part in on_gpu.values()} == {torch.device("cuda:0")}
     back = pipe("S[GpuTensor,CpuTensor]")({"data": data})["result"]
     assert np.array_equal(hami.to_numpy(back["a"]), data["a"])
     assert torch.equal(back["b"], data["b"])
 
 
-def test_what_is_there_already_stays(pipe):
+def test_a_tensor_on_the_gpu_is_passed_on_without_a_copy(pipe):
     data = torch.ones(3, device="cuda")
     assert pipe("GpuTensor")({"data": data})["result"] is data
 
 
-def test_a_batch_is_gathered_run_and_split_on_the_gpu(pipe):
-    gathered = pipe(
+def test_a_batch_is_concatenated_run_and_split_on_the_gpu(pipe):
+    concatenated = pipe(
         "SyncTensor[CatSplit[S[GpuTensor,hami-torch::CatTensor],TorchModel,hami-torch::SplitTensor]]",
         factory="helpers:Double",
         max=4,
-        batching="max",
+        batching="greedy",
     )
-    requests = gathered([{"data": np.full((1, 2), number, np.float32)} for number in range(4)])
+    requests = concatenated([{"data": np.full((1, 2), number, np.float32)} for number in range(4)])
     assert [request["result"].tolist() for request in requests] == [[[2.0 * n, 2.0 * n]] for n in range(4)]
     assert all(request["result"].is_cuda for request in requests)
 
 
-def test_with_providers_the_bare_names_are_ours():
-    """As the language has it: CatSplit[S[GpuTensor,CatTensor],S[ContiguousTensor,…],SplitTensor]."""
+def test_with_providers_the_bare_names_select_this_package():
     config = {
         "providers": dict.fromkeys(["CatTensor", "ContiguousTensor", "SplitTensor"], "hami-torch"),
         "node": {
             "backend": "S[CatSplit[S[GpuTensor,CatTensor],S[ContiguousTensor,TorchModel],SplitTensor],SyncTensor]",
             "factory": "helpers:Double",
             "max": 4,
-            "batching": "max",
+            "batching": "greedy",
         },
     }
     with hami.pipe(config) as pipe:
@@ -59,40 +58,40 @@ def test_with_providers_the_bare_names_are_ours():
             "cuda",
             "cpu",
             "ResizeTensor takes a tensor on cuda:0, got float32 [1, 3, 2, 2] on cpu; "
-            'put GpuTensor before it, or say device = "cpu"',
+            'put GpuTensor before it, or set device = "cpu"',
         ),
         (
             "TorchModel(factory='helpers:Double')",
             "cpu",
             "cuda:0",
             "TorchModel takes a tensor on cpu, got float32 [1, 3, 2, 2] on cuda:0; "
-            'put CpuTensor before it, or say device = "cuda:0"',
+            'put CpuTensor before it, or set device = "cuda:0"',
         ),
     ],
 )
-def test_a_tensor_on_the_wrong_side_is_refused(pipe, backend, device, given, text):
+def test_a_tensor_on_the_wrong_device_is_rejected(pipe, backend, device, given, text):
     with pytest.raises(hami.DataTypeError) as raised:
         pipe(backend, device=device)({"data": torch.zeros(1, 3, 2, 2, device=given)})
     assert message(raised) == text
 
 
-def test_the_cores_backends_say_that_they_are_for_the_cpu(pipe):
+def test_the_backends_of_the_core_reject_gpu_tensors(pipe):
     with pytest.raises(hami.DataTypeError) as raised:
         pipe("CatTensor")({"data": torch.zeros(1, 2, device="cuda")})
     assert message(raised).endswith("is on cuda:0; CPU memory is taken here")
 
 
-def test_a_device_that_is_not_there_is_refused(pipe):
-    there = torch.cuda.device_count()
+def test_a_missing_device_is_rejected(pipe):
+    count = torch.cuda.device_count()
     with pytest.raises(hami.ConfigError) as raised:
-        pipe("GpuTensor", device=f"cuda:{there}")
-    devices = ", ".join(f"cuda:{index}" for index in range(there))
+        pipe("GpuTensor", device=f"cuda:{count}")
+    devices = ", ".join(f"cuda:{index}" for index in range(count))
     assert message(raised) == (
-        f'GpuTensor: device "cuda:{there}" is not there: this process sees {devices}; use one of these'
+        f'GpuTensor: device "cuda:{count}" is not available: this process sees {devices}; use one of these'
     )
 
 
-def test_the_last_device_of_several_can_be_named(pipe):
+def test_the_last_device_can_be_selected(pipe):
     last = torch.cuda.device_count() - 1
     device = torch.device("cuda", last)
     path = pipe(
@@ -104,7 +103,7 @@ def test_the_last_device_of_several_can_be_named(pipe):
 
 
 @pytest.mark.parametrize("data", [torch.zeros(1, 3, 8, 8, dtype=torch.float64), torch.zeros(1, 2, 8, 8)])
-def test_a_wrong_dtype_or_shape_is_named_and_the_pipe_goes_on(pipe, data):
+def test_a_wrong_dtype_or_shape_is_named_and_the_pipe_stays_usable(pipe, data):
     arguments = ["in_channels=3", "out_channels=1", "kernel_size=3"]
     model = pipe(
         "S[GpuTensor,TorchModel,SyncTensor]",

@@ -1,4 +1,4 @@
-"""How much device memory do 200 cycles of loading a model, running it and closing the pipe leave behind?"""
+"""Device memory that 200 cycles of loading a model, running it and closing the pipe leave behind."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import resource
 
 import hami
 import torch
-from _work import DEVICE, ON_GPU, result, say, sizes
+from _workload import DEVICE, ON_GPU, graph_sizes, log, result
 
 CYCLES = int(os.environ.get("HAMI_BENCH_CYCLES", "200"))
 MEGABYTE = 1e6
 
 
 class Small(torch.nn.Sequential):
-    """Convolutions and a matrix product, 33 MB of weights: cuDNN and cuBLAS both have something to keep."""
+    """Convolutions and a matrix product with 33 MB of weights, so that both cuDNN and cuBLAS allocate memory."""
 
     def __init__(self) -> None:
         convolutions = [torch.nn.Conv2d(3, 64, 3, stride=2), *(torch.nn.Conv2d(64, 64, 3, stride=2) for _ in range(3))]
@@ -24,11 +24,11 @@ class Small(torch.nn.Sequential):
 def cycle() -> None:
     node = {
         "backend": "S[GpuTensor,TorchModel,SyncTensor]",
-        "factory": "is_the_memory_of_a_closed_pipe_returned:Small",
+        "factory": "memory_after_close:Small",
         "dtype": "float16" if ON_GPU else "float32",
         "channels_last": True,
         "row_shape": [3, 176, 176],
-        "graphs": sizes(4),
+        "graphs": graph_sizes(4),
         "max": 4,
         "instance_num": 2,
         "device": DEVICE,
@@ -38,7 +38,7 @@ def cycle() -> None:
 
 
 def used() -> float:
-    """Device memory that is gone, in MB: what torch has reserved and what libraries took beside it."""
+    """Return the device memory in use, in MB, by torch and by the libraries below it."""
     if not ON_GPU:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     torch.cuda.synchronize()
@@ -51,16 +51,16 @@ def main() -> None:
     for _ in range(5):
         cycle()
     before = used()
-    say(f"after 5 cycles: {before:.1f} MB in use")
-    seen = []
+    log(f"after 5 cycles: {before:.1f} MB in use")
+    history = []
     for number in range(CYCLES):
         cycle()
         if number % 20 == 19:
-            seen.append(round(used(), 1))
-            say(f"after {number + 1} more: {seen[-1]:.1f} MB")
+            history.append(round(used(), 1))
+            log(f"after {number + 1} more: {history[-1]:.1f} MB")
     grown = used() - before
-    question = f"device memory left after {CYCLES} cycles of load, run and close, in MB"
-    result(question, grown, at_most=16, MB_in_use=[round(before, 1), *seen])
+    metric = f"Device memory in MB that {CYCLES} cycles of load, run and close leave behind"
+    result(metric, grown, at_most=16, MB_in_use=[round(before, 1), *history])
 
 
 if __name__ == "__main__":

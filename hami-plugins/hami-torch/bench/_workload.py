@@ -1,4 +1,4 @@
-"""What the measurements share: the model, the pictures, callers in a closed loop, and how a result is printed."""
+"""Shared by the benchmarks: the model, the images, callers in a closed loop, and the output of results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from PIL import Image
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SIZE = 224
-SECONDS = float(os.environ.get("HAMI_BENCH_SECONDS", "2"))  # of one turn
+SECONDS = float(os.environ.get("HAMI_BENCH_SECONDS", "2"))  # of one measurement
 ROUNDS = int(os.environ.get("HAMI_BENCH_ROUNDS", "5"))
-# "cpu" is for trying these scripts where there is no GPU; nothing that they print then means anything.
-# With its number: torchvision makes its decoder anew, in a third of a second, whenever "cuda" follows "cuda:0".
+# "cpu" only checks that the scripts run; the figures are then meaningless. The device number is explicit, because
+# torchvision recreates its decoder, in about 0.3 s, each time "cuda" follows "cuda:0".
 DEVICE = os.environ.get("HAMI_BENCH_DEVICE", "cuda:0")
 ON_GPU = DEVICE != "cpu"
 
@@ -32,20 +32,20 @@ MODEL: dict[str, Any] = {
     "row_shape": [3, SIZE, SIZE],
     "device": DEVICE,
 }
-STEPS = "DecodeTensor,ResizeTensor(rounded=false),TorchModel"
-WHOLE = f"S[{STEPS},SyncTensor]"
-PREPARED: dict[str, Any] = {"width": SIZE, "height": SIZE}
-# The mean is part of what is captured, by hand as in the pipe.
-PREPARED |= {"input_mean": MEAN, "input_std": STD, "input_scale": 1 / 255}
+CHAIN = "DecodeTensor,ResizeTensor(rounded=false),TorchModel"
+WITH_SYNC = f"S[{CHAIN},SyncTensor]"
+PREPROCESSING: dict[str, Any] = {"width": SIZE, "height": SIZE}
+# The normalization is part of the CUDA graphs, in the pipe as in the manual pipeline.
+PREPROCESSING |= {"input_mean": MEAN, "input_std": STD, "input_scale": 1 / 255}
 
 
-def sizes(most: int) -> list[int]:
-    """The batch sizes that are captured: so close to each other that little is padded."""
-    return [size for size in (1, 2, 4, 6, *range(8, 65, 4)) if size <= most] if ON_GPU else []
+def graph_sizes(max_size: int) -> list[int]:
+    """Return the batch sizes to capture; they are close to each other, so that there is little padding."""
+    return [size for size in (1, 2, 4, 6, *range(8, 65, 4)) if size <= max_size] if ON_GPU else []
 
 
-def pictures(count: int = 64) -> list[bytes]:
-    """JPEG files of 500 x 375, each another one."""
+def jpeg_files(count: int = 64) -> list[bytes]:
+    """Return different JPEG files of 500 x 375 pixels."""
     random = np.random.default_rng(0)
     files = []
     for _ in range(count):
@@ -58,17 +58,17 @@ def pictures(count: int = 64) -> list[bytes]:
     return files
 
 
-def module() -> torch.nn.Module:
-    """The model as TorchModel makes it."""
+def make_model() -> torch.nn.Module:
+    """Return the model as TorchModel makes it."""
     import importlib
 
-    place, _, name = MODEL["factory"].partition(":")
-    made = getattr(importlib.import_module(place), name)().eval().to(DEVICE)
-    return made.to(getattr(torch, MODEL["dtype"])).to(memory_format=torch.channels_last)
+    module_name, _, name = MODEL["factory"].partition(":")
+    model = getattr(importlib.import_module(module_name), name)().eval().to(DEVICE)
+    return model.to(getattr(torch, MODEL["dtype"])).to(memory_format=torch.channels_last)
 
 
 class Normalized(torch.nn.Module):
-    """The model on float32 pixels as they are resized: 0 … 255."""
+    """The model with normalization; the input is float32 pixels, 0 … 255."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
@@ -83,13 +83,13 @@ class Normalized(torch.nn.Module):
         return self.model(torch.addcmul(self.offset, pixels, self.factor, out=scaled))
 
 
-class Captured:
-    """The model as one would capture it by hand: a CUDA graph for each batch size."""
+class CapturedModel:
+    """The model, captured without HAMi as a CUDA graph for each batch size."""
 
     def __init__(self, model: torch.nn.Module, batch_sizes: Sequence[int], dtype: str = MODEL["dtype"]) -> None:
         self.model = model
-        most = max(batch_sizes, default=64)
-        self.input = torch.zeros((most, 3, SIZE, SIZE), dtype=getattr(torch, dtype), device=DEVICE)
+        max_size = max(batch_sizes, default=64)
+        self.input = torch.zeros((max_size, 3, SIZE, SIZE), dtype=getattr(torch, dtype), device=DEVICE)
         self.input = self.input.contiguous(memory_format=torch.channels_last)
         self.graphs: dict[int, tuple[Any, torch.Tensor]] = {}
         self.stream = torch.cuda.Stream() if ON_GPU else None
@@ -107,7 +107,7 @@ class Captured:
                 self.graphs[size] = (graph, output)
 
     def run(self, rows: int) -> torch.Tensor:
-        """Run on the first `rows` of the input, on the current stream."""
+        """Run on the first `rows` rows of the input, on the current stream."""
         if not self.graphs:
             with torch.no_grad():
                 return self.model(self.input[:rows])
@@ -117,8 +117,8 @@ class Captured:
         return output[:rows]
 
 
-def raw_throughput(captured: Captured, size: int, seconds: float) -> float:
-    """Images a second of one batch size, one run after the other, input on the device."""
+def raw_throughput(captured: CapturedModel, size: int, seconds: float) -> float:
+    """Return images per second for one batch size, without callers: run after run, input on the device."""
     started, runs = time.perf_counter(), 0
     while time.perf_counter() - started < seconds:
         for _ in range(10):
@@ -130,13 +130,13 @@ def raw_throughput(captured: Captured, size: int, seconds: float) -> float:
 
 
 def closed_loop(call: Callable[[Any], Any], data: Sequence[Any], callers: int, seconds: float) -> float:
-    """Calls a second, of so many threads that each ask again as soon as they are answered."""
+    """Return calls per second of `callers` threads; each calls again as soon as it has its result."""
     done, errors = [0] * callers, []
-    together = threading.Barrier(callers + 1)
+    start = threading.Barrier(callers + 1)
     stop = threading.Event()
 
-    def ask(number: int) -> None:
-        together.wait()
+    def call_repeatedly(number: int) -> None:
+        start.wait()
         try:
             while not stop.is_set():
                 call(data[(number + done[number]) % len(data)])
@@ -144,69 +144,69 @@ def closed_loop(call: Callable[[Any], Any], data: Sequence[Any], callers: int, s
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(callers)]
+    threads = [threading.Thread(target=call_repeatedly, args=(number,)) for number in range(callers)]
     for thread in threads:
         thread.start()
-    together.wait()
+    start.wait()
     started = time.perf_counter()
     stop.wait(seconds)
-    counted, took = sum(done), time.perf_counter() - started
+    count, elapsed = sum(done), time.perf_counter() - started
     stop.set()
     for thread in threads:
         thread.join()
     if errors:
         raise errors[0]
-    return counted / took
+    return count / elapsed
 
 
 def closed_loop_of_tasks(
     call: Callable[[Any], Awaitable[Any]], data: Sequence[Any], callers: int, seconds: float
 ) -> float:
-    """Calls a second, of so many asyncio tasks that each ask again as soon as they are answered."""
+    """Return calls per second of `callers` asyncio tasks; each calls again as soon as it has its result."""
 
     async def main() -> float:
         done = [0] * callers
         started = time.perf_counter()
 
-        async def ask(number: int) -> None:
+        async def call_repeatedly(number: int) -> None:
             while time.perf_counter() - started < seconds:
                 await call(data[(number + done[number]) % len(data)])
                 done[number] += 1
 
-        await asyncio.gather(*(ask(number) for number in range(callers)))
+        await asyncio.gather(*(call_repeatedly(number) for number in range(callers)))
         return sum(done) / (time.perf_counter() - started)
 
     return asyncio.run(main())
 
 
-def interleaved(measures: dict[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Take each measure once a round, so that what changes on the machine changes for all of them."""
-    taken: dict[str, list[float]] = {name: [] for name in measures}
+def interleaved(measurements: dict[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, list[float]]:
+    """Run each measurement once per round, so that changes of the machine affect all of them alike."""
+    samples: dict[str, list[float]] = {name: [] for name in measurements}
     for number in range(rounds):
-        for name, measure in measures.items():
-            taken[name].append(measure())
-        say(f"round {number + 1}: " + ", ".join(f"{name} {values[-1]:.5g}" for name, values in taken.items()))
-    return taken
+        for name, measurement in measurements.items():
+            samples[name].append(measurement())
+        log(f"round {number + 1}: " + ", ".join(f"{name} {values[-1]:.5g}" for name, values in samples.items()))
+    return samples
 
 
-def ratio(taken: dict[str, list[float]], of: str, to: str) -> float:
-    """The median over the rounds of one measure divided by another."""
-    return statistics.median(a / b for a, b in zip(taken[of], taken[to], strict=True))
+def ratio(samples: dict[str, list[float]], of: str, to: str) -> float:
+    """Return the median over the rounds of one measurement divided by another."""
+    return statistics.median(a / b for a, b in zip(samples[of], samples[to], strict=True))
 
 
-def medians(taken: dict[str, list[float]]) -> dict[str, float]:
-    return {name: round(statistics.median(values), 5) for name, values in taken.items()}
+def medians(samples: dict[str, list[float]]) -> dict[str, float]:
+    return {name: round(statistics.median(values), 5) for name, values in samples.items()}
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(f"  {text}", flush=True)
 
 
 def result(
-    question: str, value: float, *, at_least: float | None = None, at_most: float | None = None, **details: Any
+    metric: str, value: float, *, at_least: float | None = None, at_most: float | None = None, **details: Any
 ) -> None:
-    """Print the answer as one line that ci/gpu reads."""
+    """Print a result as one line that ci/gpu reads."""
     bound = f">= {at_least}" if at_least is not None else f"<= {at_most}"
     holds = value >= at_least if at_least is not None else value <= (at_most or 0)
-    line = {"question": question, "value": round(value, 4), "bound": bound, "holds": holds, "details": details}
+    line = {"metric": metric, "value": round(value, 4), "bound": bound, "holds": holds, "details": details}
     print("RESULT " + json.dumps(line), flush=True)

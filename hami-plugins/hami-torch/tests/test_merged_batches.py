@@ -1,4 +1,4 @@
-"""The results of a batch are rows of one tensor: the next backend takes that as one, and it shows in nothing else."""
+"""The results of a batch are rows of one tensor, which the next backend takes whole without changing results."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hami_torch._rows import Rows
 
 CHAIN = "S[DecodeTensor,ResizeTensor(rounded=false),CvtColorTensor(color=bgr),hami-torch::NormalizeTensor,TorchModel]"
 PARAMS = {"width": 9, "height": 7, "mean": [1, 2, 3], "std": [2], "factory": "helpers:Double"}
-TOGETHER = {"max": 4, "batching": "max"}
+TOGETHER = {"max": 4, "batching": "greedy"}
 
 
 @hami.register
 class Between(hami.Backend):
-    """Does to each result of a chain what the test says."""
+    """Applies the change that a test sets to each result of a chain."""
 
     change = staticmethod(lambda index, tensor: tensor)
 
@@ -27,14 +27,14 @@ class Between(hami.Backend):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """How many rows each call of the model had, and whether they were what the model before it gave, not a copy."""
+    """For each call of the model: the number of rows, and whether its input is an earlier output, not a copy."""
     seen = []
     forward = helpers.Double.forward
 
     def spied(self, x):
         result = forward(self, x)
         seen.append((len(x), any(x.data_ptr() == before for *_, before in seen), result.data_ptr()))
-        kept.append((x, result))  # so that no memory is used again
+        kept.append((x, result))  # so that memory is not reused
         return result
 
     kept = []
@@ -42,8 +42,8 @@ def calls(monkeypatch):
     return seen
 
 
-def test_a_chain_gives_each_of_a_batch_what_it_gives_it_alone(pipe, encode, picture):
-    files = [encode("PNG", pixels=picture[:, shift:]) for shift in (0, 0, 3, 0)]
+def test_a_chain_gives_the_same_results_in_a_batch_as_alone(pipe, encode, image):
+    files = [encode("PNG", pixels=image[:, shift:]) for shift in (0, 0, 3, 0)]
     requests = pipe(CHAIN, **PARAMS, **TOGETHER)([{"data": file} for file in files])
     alone = pipe(CHAIN, **PARAMS, max=1)
     for file, request in zip(files, requests, strict=True):
@@ -51,16 +51,18 @@ def test_a_chain_gives_each_of_a_batch_what_it_gives_it_alone(pipe, encode, pict
         assert request["color"] == "bgr"
 
 
-def test_between_the_backends_of_a_chain_nothing_is_taken_apart(pipe, encode, picture, monkeypatch):
-    made = []
-    take = Rows.__getitem__
-    monkeypatch.setattr(Rows, "__getitem__", lambda self, index: made.append(self.whole.shape) or take(self, index))
+def test_a_batch_stays_one_tensor_between_the_backends_of_a_chain(pipe, encode, image, monkeypatch):
+    reads = []
+    getitem = Rows.__getitem__
+    monkeypatch.setattr(
+        Rows, "__getitem__", lambda self, index: reads.append(self.tensor.shape) or getitem(self, index)
+    )
     pipe(f"S[{CHAIN},SyncTensor,CpuTensor]", **PARAMS, **TOGETHER)([{"data": encode("PNG")} for _ in range(4)])
-    assert made == [torch.Size([4, 3, 7, 9])] * 4
+    assert reads == [torch.Size([4, 3, 7, 9])] * 4
 
 
 def ask(pipe, expression, sizes=(1, 2, 1)):
-    """Send requests of rows 0, 1 2, 3, and return what each row has become."""
+    """Send the rows 0 | 1, 2 | 3 as three requests, and return the result of each."""
     rows = iter(torch.arange(float(sum(sizes)))[:, None].split(list(sizes)))
     requests = [{"data": next(rows).clone(), "request_size": size} for size in sizes]
     pipe(expression, factory="helpers:Double", **TOGETHER)(requests)
@@ -68,7 +70,7 @@ def ask(pipe, expression, sizes=(1, 2, 1)):
 
 
 def test_a_batch_goes_from_model_to_model_without_a_copy(pipe, calls):
-    """Once the model has run, on a copy."""
+    """The first run of a model gets a copy, so the model runs once before."""
     model = pipe("TorchModel", factory="helpers:Double", **TOGETHER)
     model({"data": torch.zeros(1, 1)})
     calls.clear()
@@ -87,14 +89,16 @@ def test_a_batch_goes_from_model_to_model_without_a_copy(pipe, calls):
         (lambda index, tensor: tensor.as_strided_((1, 1), (1, 1), 0) if index == 2 else tensor, [[0], [4, 8], [0]]),
     ],
 )
-def test_what_another_backend_does_to_a_row_between_them_counts(pipe, monkeypatch, change, expected):
+def test_changes_that_a_backend_between_makes_to_a_row_are_kept(pipe, monkeypatch, change, expected):
     monkeypatch.setattr(Between, "change", staticmethod(change))
     assert ask(pipe, "S[TorchModel,Between,TorchModel]") == expected
 
 
-def test_a_row_that_makes_the_whole_fail_fails_alone(pipe):
+def test_only_the_row_that_fails_the_batch_fails(pipe):
     requests = [{"data": torch.tensor([[row]])} for row in (0, 3, 2)]
-    steps = 'S[hami-torch::ContiguousTensor,TorchModel(factory="helpers:Same"),TorchModel(factory="helpers:Picks")]'
+    steps = (
+        'S[hami-torch::ContiguousTensor,TorchModel(factory="helpers:Clone"),TorchModel(factory="helpers:TableLookup")]'
+    )
     with pytest.raises(hami.BatchError) as raised:
         pipe(steps, **TOGETHER)(requests)
     ((index, error),) = raised.value.errors
@@ -103,24 +107,24 @@ def test_a_row_that_makes_the_whole_fail_fails_alone(pipe):
     assert [requests[at]["result"].flatten().tolist() for at in (0, 2)] == [[0, 1], [4, 5]]
 
 
-def test_rows_that_are_not_as_many_as_the_request_says_are_refused_alone(pipe, monkeypatch):
+def test_a_request_with_the_wrong_number_of_rows_fails_alone(pipe, monkeypatch):
     monkeypatch.setattr(Between, "change", staticmethod(lambda index, tensor: tensor[:1] if index == 1 else tensor))
     with pytest.raises(hami.BatchError) as raised:
         ask(pipe, "S[TorchModel,Between,TorchModel]")
     assert [index for index, _ in raised.value.errors] == [1]
 
 
-def test_a_request_without_rows_behind_the_others_is_refused_alone(pipe, monkeypatch, chw):
+def test_a_request_without_rows_fails_alone(pipe, monkeypatch, chw):
     monkeypatch.setattr(Between, "change", staticmethod(lambda index, tensor: tensor[:0] if index == 2 else tensor))
     requests = [{"data": chw[None]} for _ in range(3)]
     with pytest.raises(hami.BatchError) as raised:
         pipe("S[ResizeTensor,Between,ResizeTensor]", width=9, height=7, **TOGETHER)(requests)
     ((index, error),) = raised.value.errors
     assert index == 2
-    assert "the picture is empty" in str(error)
+    assert "the image is empty" in str(error)
 
 
-def test_a_picture_that_the_next_backend_refuses_does_not_fail_its_neighbours(pipe, chw):
+def test_an_image_that_the_next_backend_rejects_fails_alone(pipe, chw):
     requests = [{"data": chw}, {"data": chw, "color": "cmyk"}, {"data": chw}]
     with pytest.raises(hami.BatchError) as raised:
         pipe("S[ResizeTensor,CvtColorTensor(color=gray)]", width=9, height=7, **TOGETHER)(requests)

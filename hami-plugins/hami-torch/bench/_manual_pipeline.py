@@ -1,4 +1,4 @@
-"""The whole path by hand, in plain Python and torch: the call for one picture, and a batcher for many callers."""
+"""The reference without HAMi: the whole path in plain Python and torch, for one caller and with a batcher for many."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import threading
 from typing import Any
 
 import torch
-from _work import DEVICE, ON_GPU, SIZE, Captured, Normalized
+from _workload import DEVICE, ON_GPU, SIZE, CapturedModel, Normalized
 
 if ON_GPU:
     from torchvision.io import ImageReadMode, decode_jpeg
 
 
-class ByHand:
-    """Decode, resize, run: everything on one stream, with the graphs' buffers; the mean is in the graphs."""
+class ManualPipeline:
+    """Decodes, resizes and runs a batch on one stream; normalization is part of the CUDA graphs, as in the pipe."""
 
     def __init__(self, model: torch.nn.Module, batch_sizes: list[int]) -> None:
-        self.captured = Captured(Normalized(model), batch_sizes, "float32")
+        self.captured = CapturedModel(Normalized(model), batch_sizes, "float32")
         self.stream = self.captured.stream
 
     def decode(self, files: list[bytes]) -> list[torch.Tensor]:
@@ -36,9 +36,9 @@ class ByHand:
         return decode_jpeg(encoded, mode=ImageReadMode.RGB, device=DEVICE)
 
     def run(self, files: list[bytes], *, to_cpu: bool = False) -> torch.Tensor:
-        """The scores of a batch; complete when it returns."""
+        """Return the scores of a batch; they are complete when this returns."""
         with torch.no_grad(), torch.cuda.stream(self.stream):
-            images = torch.stack(self.decode(files)).float()  # they are of one size, which this code may know
+            images = torch.stack(self.decode(files)).float()  # this code may rely on equal image sizes
             images = torch.nn.functional.interpolate(images, (SIZE, SIZE), mode="bilinear")
             self.captured.input[: len(files)].copy_(images)
             scores = self.captured.run(len(files)).clone()
@@ -50,18 +50,19 @@ class ByHand:
 
 
 class Batcher:
-    """Callers put their picture into a queue; a worker waits `wait` ms for up to `most` of them, and runs them.
+    """Collects files from many callers; each worker runs up to `max_size` of them after at most `timeout_ms`.
 
-    No queue.SimpleQueue: with a timeout its `get` may wait for ever where several threads call it (CPython 3.11, 3.12).
+    It does not use queue.SimpleQueue: if several threads call its `get` with a timeout, the call may never return
+    (CPython 3.11 and 3.12).
     """
 
-    def __init__(self, workers: list[ByHand], most: int, wait: float) -> None:
-        self.most = most
-        self.wait = wait / 1000
+    def __init__(self, workers: list[ManualPipeline], max_size: int, timeout_ms: float) -> None:
+        self.max_size = max_size
+        self.timeout = timeout_ms / 1000
         self.waiting: collections.deque[tuple[bytes, Any]] = collections.deque()
         self.closed = False
         self.changed = threading.Condition()  # guards both
-        self.collects = threading.Lock()  # one worker at a time waits for pictures
+        self.collecting = threading.Lock()  # one worker at a time collects a batch
         self.threads = [threading.Thread(target=self.work, args=(worker,)) for worker in workers]
         for thread in self.threads:
             thread.start()
@@ -79,23 +80,23 @@ class Batcher:
     def put(self, file: bytes, future: Any) -> None:
         with self.changed:
             self.waiting.append((file, future))
-            if len(self.waiting) in (1, self.most):  # who collects has nothing to do in between
+            if len(self.waiting) in (1, self.max_size):  # the collecting worker waits for these two numbers only
                 self.changed.notify()
 
     def take(self) -> list[tuple[bytes, Any]]:
-        with self.collects, self.changed:
+        with self.collecting, self.changed:
             self.changed.wait_for(lambda: self.waiting or self.closed)
-            self.changed.wait_for(lambda: len(self.waiting) >= self.most or self.closed, self.wait)
-            return [self.waiting.popleft() for _ in range(min(self.most, len(self.waiting)))]
+            self.changed.wait_for(lambda: len(self.waiting) >= self.max_size or self.closed, self.timeout)
+            return [self.waiting.popleft() for _ in range(min(self.max_size, len(self.waiting)))]
 
-    def work(self, worker: ByHand) -> None:
+    def work(self, worker: ManualPipeline) -> None:
         while batch := self.take():
             scores = worker.run([file for file, _ in batch])
             futures = [future for _, future in batch]
-            if isinstance(futures[0], asyncio.Future):  # one wake-up of the loop for all
-                futures[0].get_loop().call_soon_threadsafe(answer, futures, scores)
+            if isinstance(futures[0], asyncio.Future):  # wake the event loop once for the whole batch
+                futures[0].get_loop().call_soon_threadsafe(set_results, futures, scores)
             else:
-                answer(futures, scores)
+                set_results(futures, scores)
 
     def close(self) -> None:
         with self.changed:
@@ -105,6 +106,6 @@ class Batcher:
             thread.join()
 
 
-def answer(futures: list[Any], scores: torch.Tensor) -> None:
+def set_results(futures: list[Any], scores: torch.Tensor) -> None:
     for row, future in enumerate(futures):
         future.set_result(scores[row : row + 1])

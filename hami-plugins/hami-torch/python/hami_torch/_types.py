@@ -1,0 +1,14 @@
+"""Types that annotations use; nothing here has a meaning at run time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from hami._core import Child, Request
+else:
+    Child = Request = Any
+
+Batch: TypeAlias = "list[Request]"
+
+__all__ = ["Batch", "Child", "Request"]
