@@ -1,4 +1,4 @@
-"""Writes hami/_plugins/first_party.py: which of our plugins has which backend and pipeline, also where it is not installed."""
+"""Writes hami/_plugins/first_party.py: which of our plugins has which backend and pipeline."""
 
 from __future__ import annotations
 

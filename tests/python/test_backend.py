@@ -98,7 +98,7 @@ def test_what_is_no_parameter() -> None:
         max: int = 8
         min: int = 2
         thread: str = "serialized"
-        children: tuple[int, int] = (1, 1)
+        child_count: tuple[int, int] = (1, 1)
         kinds: ClassVar[dict[str, int]] = {}
         spelled: typing.ClassVar[int] = 1
         _session: NotThere | None = None  # noqa: F821
@@ -136,7 +136,7 @@ def test_the_rest_of_the_description() -> None:
         thread = "concurrent"
         non_blocking = True
         idempotent = False
-        children = (1, None)
+        child_count = (1, None)
 
     described = describe_class(Container)
     assert described.pop("doc") == "Runs its child.\n\nTwice:\n\n    indented"
@@ -231,12 +231,12 @@ def bad(**members: Any) -> type:
         (bad(min="2"), "Bad: min is a whole number from 1 on, or a method, got '2'"),
         (bad(min=4, max=2), "Bad: min = 4 is above max = 2"),
         (
-            bad(children=(2, 1)),
-            "Bad: children is (least, most) bracket items, as (1, 1), or (0, None) for any number, got (2, 1)",
+            bad(child_count=(2, 1)),
+            "Bad: child_count is (least, most) bracket items, as (1, 1), or (0, None) for any number, got (2, 1)",
         ),
         (
-            bad(children=1),
-            "Bad: children is (least, most) bracket items, as (1, 1), or (0, None) for any number, got 1",
+            bad(child_count=1),
+            "Bad: child_count is (least, most) bracket items, as (1, 1), or (0, None) for any number, got 1",
         ),
         (
             bad(annotations={"forward": int}),

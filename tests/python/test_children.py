@@ -16,7 +16,7 @@ def test_a_child_takes_each_request_once(child: str) -> None:
     each(lambda number: 2 * number, "TestDouble")
 
     class Twice(hami.Backend):
-        children = (1, 1)
+        child_count = (1, 1)
 
         def forward(self, batch: list[Any]) -> None:
             self.children[0].forward([batch[0], batch[0]])
@@ -34,7 +34,7 @@ def test_what_a_child_still_has_stays_where_it_is() -> None:
     gave_up, ended = threading.Event(), []
 
     class Impatient(hami.Backend):
-        children = (1, 1)
+        child_count = (1, 1)
 
         def forward(self, batch: list[Any]) -> None:
             running = threads.submit(self.children[0].forward, batch)
@@ -61,7 +61,7 @@ def test_the_child_of_another_node_is_gone_when_a_backend_is_closed() -> None:
     told: list[Any] = []
 
     class Flushes(hami.Backend):
-        children = (1, 1)
+        child_count = (1, 1)
 
         def forward(self, batch: list[Any]) -> None:
             self.children[0].forward(batch)

@@ -179,7 +179,7 @@ def test_backends_that_pass_requests_on_to_each_others_nodes_are_seen() -> None:
         """Passes its request on to its child, once a second request is here; what was passed on already is answered."""
 
         thread = "concurrent"
-        children = (1, 1)
+        child_count = (1, 1)
 
         def forward(self, batch: list[Any]) -> None:
             if "seen" in batch[0]:

@@ -12,13 +12,13 @@ class Trace(hami.Backend):
     """Appends its step to `data`, before its children do."""
 
     thread = "serialized"
-    children = (0, None)
+    child_count = (0, None)
     step: str = "-"
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:
             item["result"] = [*item["data"], type(self).__name__ + self.step]
-        for child in getattr(self, "children", ()) if self.children != (0, None) else ():
+        for child in self.children:
             for item in batch:
                 item["data"] = item["result"]
                 del item["result"]

@@ -68,12 +68,12 @@ def test_max_and_min_are_ints_or_methods(most: Any) -> None:
 
 
 def test_children_are_counted_and_made_before() -> None:
-    """`children = (1, 1)` says how many bracket items it takes; they arrive initialised as `self.children`."""
+    """`child_count = (1, 1)` says how many bracket items it takes; they arrive initialised as `self.children`."""
     journal = noting("Inner", max=4)
 
     @hami.register
     class Outer(hami.Backend):
-        children = (1, 1)
+        child_count = (1, 1)
 
         def init(self, options: Any) -> None:
             journal.append(("init", f"Outer of {self.children[0].min} to {self.children[0].max}"))

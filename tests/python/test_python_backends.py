@@ -272,7 +272,7 @@ def test_children_are_made_first_and_run_through_forward() -> None:
     order: list[str] = []
 
     class Outer(hami.Backend):
-        children = (1, 2)
+        child_count = (1, 2)
 
         def init(self, options: Any) -> None:
             order.append(f"outer of {len(self.children)}, max {self.children[0].max}")

@@ -67,7 +67,7 @@ def test_one_call_at_a_time(config: dict[str, Any]) -> None:
 def test_a_call_of_itself_past_its_node_is_an_error() -> None:
     class Again(hami.Backend):
         thread = "serialized"
-        children = (1, 1)
+        child_count = (1, 1)
 
         def forward(self, batch: list[Any]) -> None:
             self.children[0].forward(batch)

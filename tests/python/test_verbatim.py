@@ -97,7 +97,7 @@ class Notes(hami.Backend):
 class SyncTensor(Notes):
     """Runs the backend in its brackets, if there is one, and then waits, as for a stream."""
 
-    children = (0, 1)
+    child_count = (0, 1)
 
     def forward(self, batch: list[Any]) -> None:
         for child in self.children:

@@ -7,7 +7,19 @@ except ImportError as error:
 
     raise ImportError(explain(error)) from error
 
-from hami._core import Event, Opaque, Queue, RequestStore, Tensor, __version__, scatter, scattered
+from hami._core import (
+    Child,
+    DictView,
+    Event,
+    Opaque,
+    Queue,
+    Request,
+    RequestStore,
+    Tensor,
+    __version__,
+    scatter,
+    scattered,
+)
 from hami._errors import (
     AlreadyExists,
     BackendNotFound,
@@ -39,9 +51,11 @@ __all__ = [
     "BackendNotFound",
     "BatchError",
     "ByteSize",
+    "Child",
     "ConfigError",
     "DataTypeError",
     "DeadlineExceeded",
+    "DictView",
     "Duration",
     "Error",
     "Event",
@@ -57,6 +71,7 @@ __all__ = [
     "Queue",
     "QueueFull",
     "ReentrantCall",
+    "Request",
     "RequestError",
     "RequestStore",
     "Tensor",

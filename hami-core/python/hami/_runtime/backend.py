@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any, TypeAlias, TypeVar, overload
 
-    from hami._core import BackendClass, DictView, Request
+    from hami._core import BackendClass, Child, DictView, Request
 
     BackendType = TypeVar("BackendType", bound="type[Backend]")
     Duration: TypeAlias = float
@@ -56,8 +56,10 @@ class Backend:
     non_blocking: bool = False
     # False: a batch that failed is not tried again request by request.
     idempotent: bool = True
-    # How many bracket items it takes, (least, most); most None: any number. They arrive as a list in self.children.
-    children: Any = (0, 0)
+    # How many bracket items it takes, (least, most); most None: any number. They arrive in `children`.
+    child_count: tuple[int, int | None] = (0, 0)
+    # The backends in this one's brackets, initialised; set before `init`.
+    children: tuple[Child, ...] = ()
 
     def init(self, options: DictView) -> None:
         """Prepare one instance; `options` is the dict that all backends of this instance share."""

@@ -14,7 +14,7 @@ from typing import Any
 from hami._errors import PluginError
 from hami._runtime.backend import Backend, ByteSize, Duration, Key
 
-RESERVED = frozenset({"max", "min", "thread", "non_blocking", "idempotent", "children"})
+RESERVED = frozenset({"max", "min", "thread", "non_blocking", "idempotent", "child_count", "children"})
 METHODS = frozenset({"init", "forward", "forward_with_dep", "inject_dependency", "close"})
 THREADS = ("dedicated", "serialized", "concurrent")
 TYPES = {
@@ -73,7 +73,7 @@ def describe_class(cls: Any) -> dict[str, Any]:
         "thread": thread,
         "non_blocking": non_blocking,
         "idempotent": _flag(cls, "idempotent"),
-        "children": _children(cls),
+        "children": _child_count(cls),
     }
 
 
@@ -132,14 +132,14 @@ def _range(cls: type) -> str:
     return f"{least or 1} to {most}" if most else f"{least} or more" if least else ""
 
 
-def _children(cls: type) -> tuple[int, int | None]:
-    value = cls.children  # type: ignore[attr-defined]
+def _child_count(cls: type) -> tuple[int, int | None]:
+    value = cls.child_count  # type: ignore[attr-defined]
     if isinstance(value, (tuple, list)) and len(value) == 2:
         least, most = value
         if _is_count(least) and (most is None or (_is_count(most) and most >= least)):
             return least, most
     raise PluginError(
-        f"{_show(cls)}: children is (least, most) bracket items, as (1, 1), or (0, None) for any number, got {value!r}"
+        f"{_show(cls)}: child_count is (least, most) bracket items, as (1, 1), or (0, None) for any number, got {value!r}"
     )
 
 

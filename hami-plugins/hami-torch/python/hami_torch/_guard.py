@@ -23,7 +23,7 @@ class Guard(hami.Backend):
     items before it run on its stream.
     """
 
-    children = (0, 1)
+    child_count = (0, 1)
 
     device: Annotated[str, "cuda, cuda:N or cpu; an error if it does not exist"] = "cuda"
 
