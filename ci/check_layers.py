@@ -12,9 +12,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Lowest first; a layer sees itself and those before it. `bind` is what stands between the core and a program: that of
-# Python in hami-core/python/bind, that of C in hami-core/embed.
-LAYERS = ("base", "observe", "lang", "registry", "plugin", "container", "schedule", "pipe", "bind")
+# Lowest first. A room includes itself and the rows below its own; rooms of one row are siblings and include none of each
+# other. `bind` connects the core and a program: hami-core/python/bind for Python, hami-core/embed for C.
+ROWS = (
+    ("base",),
+    ("value",),
+    ("sync",),
+    ("observe",),
+    ("lang",),
+    ("request",),
+    ("backend",),
+    ("registry",),
+    ("container", "schedule", "plugin"),
+    ("pipe",),
+    ("bind",),
+)
+RANK = {room: rank for rank, row in enumerate(ROWS) for room in row}
+LAYERS = tuple(RANK)
 QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 ANY_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 CPP_SUFFIXES = {".hpp", ".h", ".cpp"}
@@ -47,8 +61,10 @@ def core_violations(root: Path) -> Iterator[str]:
                     continue
                 if top not in LAYERS[:-1] or not (source / target).is_file():
                     yield f'{where}: "{target}" is no file of a layer; write #include "layer/file.hpp"'
-                elif LAYERS.index(top) > LAYERS.index(layer):
+                elif RANK[top] > RANK[layer]:
                     yield f'{where}: layer {layer} includes "{target}" of layer {top}, which is above it'
+                elif RANK[top] == RANK[layer] and top != layer:
+                    yield f'{where}: layer {layer} includes "{target}" of layer {top}, its sibling'
 
 
 def header_violations(root: Path) -> Iterator[str]:

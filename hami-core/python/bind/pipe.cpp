@@ -69,7 +69,7 @@ class PyPipe {
     if (!state_ || state_->closed()) return;
     if (!Worker::on_some_worker()) {
       try {
-        close_within(PipeContext::kCloseTimeout);
+        close_within(PipeShutdown::kCloseTimeout);
       } catch (py::error_already_set& raised) {
         if (!raise_later(raised)) raised.discard_as_unraisable("the end of a hami.Pipe");
       }
@@ -78,7 +78,7 @@ class PyPipe {
     const ReleaseGil released;
     // The last reference went on a thread that cannot join itself. One that is kept would be missing in a fork.
     const auto closer = std::make_shared<Worker>("hami-closer");
-    closer->post([closer, state = state_] { state->close(PipeContext::kCloseTimeout); });
+    closer->post([closer, state = state_] { state->close(PipeShutdown::kCloseTimeout); });
   }
 
   // One request. Raises its error, after which it has no `result`. With an event it returns at once.

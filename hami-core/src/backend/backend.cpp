@@ -2,14 +2,13 @@
 #include "backend/backend.hpp"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <tuple>
 #include <utility>
 
 #include "sync/blocking.hpp"
 #include "request/retry_policy.hpp"
 #include "request/wait_graph.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -20,7 +19,7 @@ class Waiter final : public CompletionSink {
   explicit Waiter(std::size_t count) : remaining_(count) {}
 
   Parker* complete(Request* const*, std::size_t count) noexcept override {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     remaining_ -= count;
     if (remaining_ == 0) changed_.notify_all();
     return nullptr;
@@ -28,18 +27,18 @@ class Waiter final : public CompletionSink {
 
   void wait() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (remaining_ == 0) return;
     }
     BlockingScope blocking;
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     changed_.wait(lock, [&] { return remaining_ == 0; });
   }
 
  private:
-  std::mutex mutex_;  // guards remaining_
-  std::condition_variable changed_;
-  std::size_t remaining_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::size_t remaining_ HAMI_GUARDED_BY(mutex_);
 };
 
 // Who stands there twice would run twice at a time, and hear of its end once too often.

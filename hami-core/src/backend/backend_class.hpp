@@ -17,6 +17,19 @@ struct Expr;
 struct Plan;
 class PlanContext;
 
+// Which instances a planned backend registers and calls by name, so that a wrong name is found before anything is built.
+class NameDeclarations {
+ public:
+  static constexpr std::int64_t kAnyCount = INT64_MAX;  // known only when the pipe is built
+
+  virtual ~NameDeclarations() = default;
+  virtual const std::string& node() const = 0;                                    // the node that is being planned
+  virtual void register_node() = 0;                                              // node.<node>
+  virtual void register_instances(const std::string& node, std::int64_t count) = 0;  // <node>.<i>
+  virtual void call(const std::string& name) = 0;
+  virtual void call_all_nodes() = 0;
+};
+
 const char* thread_mode_name(ThreadMode thread) noexcept;  // "dedicated", "serialized", "concurrent"
 std::optional<ThreadMode> thread_mode_of(std::string_view name) noexcept;
 
@@ -61,6 +74,10 @@ struct BackendClass {
   bool binds_names = false;       // the items of its first phase are visible in all later ones
   // What to do where several copies of a backend would each have one; empty: they may.
   std::string refuses_copies = {};
+  // The key of a node whose value makes this class wrap the node's backend: Class[value, backend]. Empty: none does.
+  std::string wraps_nodes_with = {};
+  // Declares the names that a planned use registers and calls. Empty: it does neither.
+  std::function<void(const Plan& plan, NameDeclarations& names)> declare_names = {};
   // Replaces the expression by another one when the pipe is planned (Reflect).
   std::function<Plan(PlanContext& context, const Expr& expr)> expand = {};
 };

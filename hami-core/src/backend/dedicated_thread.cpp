@@ -2,13 +2,13 @@
 #include "backend/dedicated_thread.hpp"
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <utility>
 
+#include "base/assert.hpp"
 #include "base/fork.hpp"
 #include "sync/waiting.hpp"
 #include "request/execution_frame.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -17,12 +17,12 @@ namespace {
 class DetachedInit {
  public:
   DetachedInit() {
-    std::lock_guard lock(counter.mutex);
+    MutexLock lock(counter.mutex);
     counter.generation = fork_generation();
     ++counter.count;
   }
   ~DetachedInit() {
-    std::lock_guard lock(counter.mutex);
+    MutexLock lock(counter.mutex);
     --counter.count;
     counter.fewer.notify_all();
   }
@@ -36,126 +36,138 @@ class DetachedInit {
 
  private:
   struct Counter {
-    std::mutex mutex;  // guards count
-    std::condition_variable fewer;
-    std::size_t count = 0;
+    Mutex mutex;
+    CondVar fewer;
+    std::size_t count HAMI_GUARDED_BY(mutex) = 0;
     std::atomic<unsigned> generation{0};
   };
   static Counter& counter;
 };
 DetachedInit::Counter& DetachedInit::counter = *new Counter;
 
-// An init on a thread of its own, and what it may use: whoever waits for it may leave.
+// An init on a dedicated thread. It owns what it uses, so its caller may leave it (`detach`).
 class InitTask {
  public:
-  InitTask(Init init, const Plan& plan) : pipe_(init.context().pipe()), init_(std::move(init)), plan_(&plan) {}
+  // `pipe` owns the plan that `build` reads.
+  InitTask(std::shared_ptr<void> pipe, DedicatedThread::Factory build) : pipe_(std::move(pipe)), build_(std::move(build)) {}
 
   void run() {
-    std::shared_ptr<void> pipe = std::move(pipe_);  // the last to go
-    BackendPtr made;
+    std::shared_ptr<void> pipe = std::move(pipe_);  // released last
+    BackendPtr built;
     std::optional<Error> error;
     try {
-      made = init_->make(*plan_);
+      built = build_();
     } catch (...) {
       error = current_error();
     }
-    init_.reset();
-    std::lock_guard lock(mutex_);  // gone before what is closed here, if nobody waits
+    build_ = nullptr;
+    MutexLock lock(mutex_);  // released before a detached backend is closed here
     if (detached_) return;
-    pipe = nullptr;  // whoever waits has it
-    made_ = std::move(made);
+    pipe = nullptr;  // the caller has it
+    built_ = std::move(built);
     error_ = std::move(error);
     done_ = true;
     changed_.notify_all();
   }
 
-  void wait() {
-    wait_for(mutex_, changed_, kNever, [&] { return done_; });
-    if (error_) throw Error(*error_);
+  // Returns what was built.
+  BackendPtr wait() {
+    wait_for(mutex_, changed_, kNever, [&] {
+      mutex_.assert_held();
+      return done_;
+    });
+    return take();
   }
 
-  // What was made; not before it is done.
-  BackendPtr take() noexcept { return std::move(made_); }
+  // What was built, of an init that is done.
+  BackendPtr take() {
+    MutexLock lock(mutex_);
+    HAMI_ASSERT(done_);
+    if (error_) throw Error(*error_);
+    return std::move(built_);
+  }
 
-  // False: it is done.
-  bool leave() noexcept {
-    std::lock_guard lock(mutex_);
+  // False: the init is done already.
+  bool detach() noexcept {
+    MutexLock lock(mutex_);
     detached_ = !done_;
     return detached_;
   }
 
  private:
-  std::shared_ptr<void> pipe_;  // which has the plan
-  std::optional<Init> init_;
-  const Plan* plan_;
-  std::mutex mutex_;  // guards all below
-  std::condition_variable changed_;
-  bool done_ = false;
-  bool detached_ = false;
-  BackendPtr made_;
-  std::optional<Error> error_;
+  std::shared_ptr<void> pipe_;
+  DedicatedThread::Factory build_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool done_ HAMI_GUARDED_BY(mutex_) = false;
+  bool detached_ HAMI_GUARDED_BY(mutex_) = false;
+  BackendPtr built_ HAMI_GUARDED_BY(mutex_);
+  std::optional<Error> error_ HAMI_GUARDED_BY(mutex_);
 };
+
+// Ends a backend on its worker. A std::function may be copied on its way, and the last copy could be destroyed on this
+// thread: the shared pointer keeps the backend in one place.
+void close_on(Worker& worker, BackendPtr backend) {
+  worker.post([held = std::make_shared<BackendPtr>(std::move(backend))] { *held = nullptr; });
+}
 
 }  // namespace
 
 bool wait_for_detached_inits(Nanoseconds until) { return DetachedInit::wait_for_none(until); }
 
-BackendPtr DedicatedThread::around(const Plan& plan, const Init& init) {
-  auto thread = std::make_shared<DedicatedThread>();
-  thread->describe(plan.label, plan.traits);
-  thread->start(plan, init);
-  return thread;
+DedicatedThread::DedicatedThread(const std::string& label, const std::string& node, std::shared_ptr<PipeContext> context,
+                                 Factory build)
+    : context_(std::move(context)), name_(label + " of node \"" + node + "\""), worker_(label) {
+  const auto task = std::make_shared<InitTask>(context_->shutdown.pipe(), std::move(build));
+  worker_.post([task] { task->run(); });
+  try {
+    inner_ = task->wait();
+  } catch (...) {
+    const Error error = current_error();
+    if (task->detach()) {
+      context_->shutdown.detach_init(std::make_shared<DetachedInit>());
+      worker_.stop(kNoWait);
+      throw error.with_note("init of " + label + ", which continues and is closed when it ends");
+    }
+    close_late([&] { return task->take(); });
+    throw;
+  }
 }
 
-void DedicatedThread::init_(Init& init) { start(*init.items()[0].plan, init); }
-
-void DedicatedThread::start(const Plan& plan, const Init& init) {
-  context_ = init.shared_context();
-  name_ = plan.label + " of node \"" + init.node() + "\"";
-  worker_ = std::make_unique<Worker>(plan.label);
-  const auto task = std::make_shared<InitTask>(init.on_own_thread(), plan);
-  worker_->post([task] { task->run(); });
+// The init ended just after its caller gave up: what it built is closed as usual.
+void DedicatedThread::close_late(const std::function<BackendPtr()>& take) {
   try {
-    task->wait();
-    inner_ = task->take();
-  } catch (...) {
-    detached_ = task->leave();
-    if (!detached_) {
-      inner_ = task->take();  // of an init that ended just now; it is closed as always
-      throw;
-    }
-    context_->leave(std::make_shared<DetachedInit>());
-    throw current_error().with_note("init of " + plan.label + ", which goes on and is closed when it ends");
+    close_on(worker_, take());
+  } catch (const Error&) {  // it failed: there is nothing to close
   }
+  stop_worker();
+}
+
+void DedicatedThread::stop_worker() noexcept {
+  if (!worker_.stop(context_->shutdown.close_until())) context_->shutdown.report_abandoned(name_);
 }
 
 DedicatedThread::~DedicatedThread() {
-  if (!worker_) return;
-  if (detached_) {
-    worker_->stop(kNoWait);
-    return;
-  }
-  // Held in one place: a std::function may be copied on its way, and the last copy could go on this thread.
-  worker_->post([held = std::make_shared<BackendPtr>(std::move(inner_))] { *held = nullptr; });
-  if (!worker_->stop(context_->close_until())) context_->report_abandoned(name_);
+  close_on(worker_, std::move(inner_));
+  stop_worker();
 }
 
 void DedicatedThread::forward_(Batch batch) {
-  worker_->run([&, caller = ExecutionFrame::on_this_thread()] {
+  worker_.run([&, caller = ExecutionFrame::on_this_thread()] {
     const ExecutionFrame::AdoptFrame adopted(caller);
     inner_->forward(batch);
   });
 }
 
 void DedicatedThread::forward_with_dep_(Batch batch, Backend& dependency) {
-  worker_->run([&, caller = ExecutionFrame::on_this_thread()] {
+  worker_.run([&, caller = ExecutionFrame::on_this_thread()] {
     const ExecutionFrame::AdoptFrame adopted(caller);
     inner_->forward_with_dep(batch, dependency);
   });
 }
 
 void DedicatedThread::inject_dependency_(const BackendPtr& dependency) {
-  worker_->run([&] { inner_->inject_dependency(dependency); });
+  worker_.run([&] { inner_->inject_dependency(dependency); });
 }
 
 }  // namespace hami

@@ -2,10 +2,12 @@
 // init is left to itself, and what it makes is closed when it ends.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "sync/worker.hpp"
-#include "backend/init.hpp"
+#include "backend/pipe_context.hpp"
 
 namespace hami {
 
@@ -15,26 +17,29 @@ bool wait_for_detached_inits(Nanoseconds until);
 
 class DedicatedThread final : public Backend {
  public:
-  ~DedicatedThread() override;
-  // What enforces `thread = "dedicated"` for a class that declares it.
-  static BackendPtr around(const Plan& plan, const Init& init);
+  using Factory = std::function<BackendPtr()>;
 
-  Worker* own_worker() noexcept override { return worker_.get(); }
+  // Starts the thread and builds the backend there; returns when it is initialised. Throws the Error of the init, or of an
+  // interrupt: the init then continues, detached, and what it builds is closed when it ends. `label` and `node` are for
+  // messages.
+  DedicatedThread(const std::string& label, const std::string& node, std::shared_ptr<PipeContext> context, Factory build);
+  ~DedicatedThread() override;
+
+  Worker* own_worker() noexcept override { return &worker_; }
   Backend& on_own_thread() noexcept override { return *inner_; }
 
  private:
-  void init_(Init& init) override;
   void forward_(Batch batch) override;
   void forward_with_dep_(Batch batch, Backend& dependency) override;
   void inject_dependency_(const BackendPtr& dependency) override;
   Range range_() const override { return inner_->range(); }
-  void start(const Plan& plan, const Init& init);
+  void close_late(const std::function<BackendPtr()>& take);
+  void stop_worker() noexcept;
 
-  std::shared_ptr<PipeContext> context_;
-  std::unique_ptr<Worker> worker_;
-  BackendPtr inner_;  // touched on the worker's thread only, but for range()
-  std::string name_;
-  bool detached_ = false;  // its init goes on
+  const std::shared_ptr<PipeContext> context_;
+  const std::string name_;
+  Worker worker_;
+  BackendPtr inner_;  // used on the worker's thread only, except for range()
 };
 
 }  // namespace hami

@@ -15,7 +15,7 @@ constexpr std::size_t kMostInside = 1000;  // calls of instances inside each oth
 class InstanceProxy final : public Backend {
  public:
   InstanceProxy(const std::shared_ptr<PipeContext>& context, std::string name)
-      : context_(context), there_(context->has_names()), name_(std::move(name)) {}
+      : context_(context), there_(context->instances.is_alive()), name_(std::move(name)) {}
   bool is_asynchronous() const noexcept override {
     const Inside inside(*this);
     const Backend* found = inside.again() ? nullptr : registered();
@@ -84,7 +84,7 @@ class InstanceProxy final : public Backend {
     if (!*there_) return nullptr;
     if (const Backend* found = target_.load(std::memory_order_acquire)) return found;
     const std::shared_ptr<PipeContext> context = context_.lock();
-    return context ? context->find(name_) : nullptr;
+    return context ? context->instances.find(name_) : nullptr;
   }
 
   // The closing of a backend may come here, when the instance is gone.
@@ -94,7 +94,7 @@ class InstanceProxy final : public Backend {
     if (found) return *found;
     const std::shared_ptr<PipeContext> context = context_.lock();
     if (!context) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
-    found = &context->get(name_);
+    found = &context->instances.get(name_);
     target_.store(found, std::memory_order_release);
     return *found;
   }
@@ -113,12 +113,12 @@ thread_local std::size_t InstanceProxy::Call::inside = 0;
 BackendPtr Init::make(const Plan& plan) {
   if (plan.binding) return bindings_->at(plan.binding);
   if (!plan.instance.empty()) {
-    context_->expect(plan.instance, node_);
+    context_->instances.expect(plan.instance, node_);
     return std::make_shared<InstanceProxy>(context_, plan.instance);
   }
   if (!plan.cls) throw Error(ErrorCode::kInternal, "\"" + plan.label + "\" was planned without a class");
   check_interrupt();  // before each: Ctrl-C need not wait for all of them
-  if (plan.traits.thread == ThreadMode::kDedicated && !on_own_thread_) return DedicatedThread::around(plan, *this);
+  if (plan.traits.thread == ThreadMode::kDedicated && !on_own_thread_) return make_on_dedicated_thread(plan);
   BackendPtr backend = plan.cls->create();
   const bool is_paced = plan.cls->traits.thread == ThreadMode::kSerialized && !is_called_in_turn_;
   Init init = *this;
@@ -130,11 +130,19 @@ BackendPtr Init::make(const Plan& plan) {
   } catch (...) {
     Error error = current_error();
     // The event is about to hold this error, whose frames may hold the options: a circle that Python's collector cannot see.
-    if (on_own_thread_ || !context_->left()) options_->erase(kInitEvent);
+    if (on_own_thread_ || !context_->shutdown.has_detached_init()) options_->erase(kInitEvent);
     if (error.notes().empty()) error = error.with_note("init of " + plan.label);
     throw error;
   }
   return is_paced ? std::make_shared<SerializedBackend>(std::move(backend)) : backend;
+}
+
+BackendPtr Init::make_on_dedicated_thread(const Plan& plan) const {
+  auto thread = std::make_shared<DedicatedThread>(plan.label, node_, context_, [init = on_own_thread(), &plan]() mutable {
+    return init.make(plan);
+  });
+  thread->describe(plan.label, plan.traits);
+  return thread;
 }
 
 Init Init::for_instance(std::size_t number) const {

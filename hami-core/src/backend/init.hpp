@@ -43,6 +43,8 @@ class Init {
   // An item that stands for an existing backend gives that; a named instance may be registered later than its user.
   BackendPtr make(const PlanItem& item) { return make(*item.plan); }
   BackendPtr make(const Plan& plan);
+  // The same, on a dedicated thread that also runs and closes what is made.
+  BackendPtr make_on_dedicated_thread(const Plan& plan) const;
   void bind(std::size_t binding, BackendPtr backend) { (*bindings_)[binding] = std::move(backend); }
 
   // The same surroundings, instance `number` of its node: fresh options.

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <thread>
 
 #include "backend/backend.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
@@ -24,7 +24,7 @@ class SerializedBackend final : public Backend {
   Range range_() const override { return inner_->range(); }
 
   const BackendPtr inner_;
-  std::mutex mutex_;  // held for the time of a call
+  Mutex mutex_;  // held for the time of a call
   std::atomic<std::thread::id> holder_{};
 };
 

@@ -1,10 +1,10 @@
 // The list of the containers, and those too small for a file.
 #include "container/containers.hpp"
 
+#include "container/forwarding.hpp"
 #include "container/result.hpp"
 #include "container/sequential.hpp"
 #include "container/tensors.hpp"
-#include "backend/dedicated_thread.hpp"
 
 namespace hami {
 
@@ -26,6 +26,15 @@ namespace {
 class Identity final : public Backend {
  private:
   void forward_(Batch batch) override { set_result_to_data(batch); }
+};
+
+class BackgroundThread final : public Forwarding {
+ public:
+  Worker* own_worker() noexcept override { return target_ ? target_->own_worker() : nullptr; }
+  Backend& on_own_thread() noexcept override { return target_->on_own_thread(); }
+
+ private:
+  void init_(Init& init) override { target_ = init.make_on_dedicated_thread(*init.items()[0].plan); }
 };
 
 }  // namespace
@@ -57,7 +66,7 @@ void register_containers(Registry& registry) {
   thread.range = "that of its item";
   thread.brackets = {true, {Phase{}}};
   thread.owns_threads = true;
-  thread.create = [] { return std::make_shared<DedicatedThread>(); };
+  thread.create = [] { return std::make_shared<BackgroundThread>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(thread)));
 
   register_bindings(registry);

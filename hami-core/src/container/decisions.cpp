@@ -114,6 +114,7 @@ void register_decisions(Registry& registry) {
       "The first runs on a copy and leaves a bool; where that is false, `result` is `data`.";
   filter.range = kNarrowest;
   filter.brackets = {true, {Phase{2, 2}}};
+  filter.wraps_nodes_with = "filter";
   filter.traits.non_blocking = true;
   filter.create = [] { return std::make_shared<Filter>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(filter)));

@@ -1,8 +1,8 @@
 // FanOut[X]: each element of a request's list `data` becomes a request of its own; `result` is the list of their results.
 #include <memory>
-#include <mutex>
 
 #include "container/forwarding.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -27,7 +27,7 @@ class Parts final : public CompletionSink {
     for (std::size_t i = 0; i < count; ++i)
       if (!requests[i]->alive() || !requests[i]->dict.contains(kResult)) give_up();
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       remaining_ -= count;
       if (remaining_ > 0) return nullptr;
     }
@@ -70,8 +70,8 @@ class Parts final : public CompletionSink {
 
   Ref<Request> outer_;
   std::vector<Ref<Request>> requests_;
-  std::mutex mutex_;  // guards remaining_
-  std::size_t remaining_;
+  Mutex mutex_;
+  std::size_t remaining_ HAMI_GUARDED_BY(mutex_);
 };
 
 class FanOut final : public Forwarding {

@@ -1,9 +1,9 @@
 // Queues of nodes: names, the consumer's thread, and values that become requests.
 #include "container/node_queues.hpp"
 
-#include <mutex>
 
 #include "observe/log.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -29,7 +29,7 @@ class Unattended final : public CompletionSink {
     for (std::size_t i = 0; i < count; ++i) {
       if (requests[i]->alive()) continue;
       {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         if (being_posted_ && is_refusal(*requests[i]->error)) {
           refusal_ = requests[i]->error;
           continue;
@@ -42,21 +42,21 @@ class Unattended final : public CompletionSink {
 
   // Once it has been posted: why it was refused.
   std::optional<Error> posted() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     being_posted_ = false;
     return refusal_;
   }
 
  private:
   const std::string sender_;
-  std::mutex mutex_;  // guards all below
-  bool being_posted_ = true;
-  std::optional<Error> refusal_;
+  Mutex mutex_;
+  bool being_posted_ HAMI_GUARDED_BY(mutex_) = true;
+  std::optional<Error> refusal_ HAMI_GUARDED_BY(mutex_);
 };
 
 Ref<Request> request_of(Value data, const PipeContext& context) {
   Ref<Request> request = make_counted<Request>();
-  request->parent = context.root_request();
+  request->parent = context.shutdown.root_request();
   request->dict.set(kData, std::move(data));
   return request;
 }
@@ -73,7 +73,7 @@ bool Consumer::owns_this_thread() noexcept { return worker_ && worker_->is_curre
 
 bool Consumer::join(Nanoseconds until) noexcept {
   if (worker_->stop(until)) return true;
-  context_->report_abandoned(label() + " of node \"" + node_ + "\"");
+  context_->shutdown.report_abandoned(label() + " of node \"" + node_ + "\"");
   return false;
 }
 
@@ -84,7 +84,7 @@ void Consumer::consume(Init& init, Ref<Queue> queue, BackendPtr body) {
   body_ = std::move(body);
   worker_ = std::make_unique<Worker>(label());
   worker_->post([this] { run(); });
-  context_->add_service(weak_from_this());
+  context_->shutdown.add_service(weak_from_this());
 }
 
 void Consumer::forward_(Batch) {
@@ -106,13 +106,13 @@ void Consumer::run() {
 
 Ref<Queue> open_queue(Init& init, const std::string& name) {
   PipeContext& context = init.context();
-  Ref<Queue> queue = context.queue(name);
+  Ref<Queue> queue = context.resources.queue(name);
   const std::optional<NodeQueueName> of_node = node_queue_name(name);
-  if (!of_node || of_node->instance.empty() || context.find(name)) return queue;
+  if (!of_node || of_node->instance.empty() || context.instances.find(name)) return queue;
   const auto consumer = std::make_shared<Consumer>();
   consumer->describe(name, {});
   consumer->consume(init, queue, proxy(init, of_node->instance));
-  context.add(name, consumer);
+  context.instances.add(name, consumer);
   return queue;
 }
 

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "container/result.hpp"
+#include "backend/plan.hpp"
 #include "container/node_queues.hpp"
 #include "registry/registry.hpp"
 
@@ -22,7 +23,7 @@ class Push final : public Backend {
       throw Error(ErrorCode::kConfig, "the queue \"" + name + "\" is there with its node, which says by `max_queue_size` how much "
                                       "it holds; write Send(" + name + ")");
     if (declares_)
-      queue_ = init.context().queue(name, static_cast<std::size_t>(init.params().get<std::int64_t>("max")));
+      queue_ = init.context().resources.queue(name, static_cast<std::size_t>(init.params().get<std::int64_t>("max")));
     else if (of_node && of_node->instance.empty())
       inbox_.emplace(init, of_node->node);
     else
@@ -61,12 +62,12 @@ class Recv final : public Consumer {
   // One more that serves the node's queue: its instance with the next number.
   void join_node(Init& init, const std::string& node) {
     PipeContext& context = init.context();
-    if (context.find("node." + node))
+    if (context.instances.find("node." + node))
       throw Error(ErrorCode::kConfig, label() + "(" + node + ".queue) comes too late: what serves the queue of node \"" + node +
                                           "\" is known by now; write it before the node's Register");
     std::size_t next = 0;
-    while (context.find(node + "." + std::to_string(next))) ++next;
-    context.add(node + "." + std::to_string(next), init.for_instance(next).make(init.items()[0]));
+    while (context.instances.find(node + "." + std::to_string(next))) ++next;
+    context.instances.add(node + "." + std::to_string(next), init.for_instance(next).make(init.items()[0]));
   }
 };
 
@@ -78,14 +79,14 @@ class Observer final : public Backend {
     if (of_node && of_node->instance.empty()) {
       of_node_ = of_node->node;
       context_ = &init.context();
-      context_->expect("node." + of_node_, init.node());
+      context_->instances.expect("node." + of_node_, init.node());
     } else {
       queue_ = open_queue(init, name);
     }
   }
   void forward_(Batch batch) override {
     for (Request* request : batch) {
-      const std::optional<Value> next = queue_ ? queue_->peek() : context_->first_waiting(of_node_);
+      const std::optional<Value> next = queue_ ? queue_->peek() : context_->resources.first_waiting(of_node_);
       request->dict.set(kResult, next.value_or(Value()));
     }
   }
@@ -93,6 +94,21 @@ class Observer final : public Backend {
   std::string of_node_;
   PipeContext* context_ = nullptr;  // outlives all backends of its pipe
 };
+
+// Recv, Send and Observer of a node's queue call that node, or its instance; Recv registers one more instance.
+void declare_queue(const Plan& plan, NameDeclarations& names, bool serves) {
+  const Value* given = plan.params.find("name");
+  const auto queue = given ? node_queue_name(std::string(given->as_text())) : std::nullopt;
+  if (!queue) return;
+  if (!queue->instance.empty())
+    names.call(queue->instance);
+  else if (serves)
+    names.register_instances(queue->node, NameDeclarations::kAnyCount);
+  else
+    names.call("node." + queue->node);
+}
+void declare_user(const Plan& plan, NameDeclarations& names) { declare_queue(plan, names, false); }
+void declare_server(const Plan& plan, NameDeclarations& names) { declare_queue(plan, names, true); }
 
 constexpr const char* kOfNode =
     "`<node>.queue` is a node's own, `<node>.queue.<i>` that of its instance i alone.";
@@ -115,6 +131,7 @@ void register_queues(Registry& registry) {
 
   BackendClass send = named("Send", std::string("Pushes `data` into a queue of the pipe, waiting for room; `result` is `data`.\n") +
                                         kOfNode + "\nWhat is sent there becomes a request whose answer nobody waits for.");
+  send.declare_names = declare_user;
   send.create = [] { return std::make_shared<Push>(false); };
   registry.add_core(std::make_shared<BackendClass>(std::move(send)));
 
@@ -124,10 +141,12 @@ void register_queues(Registry& registry) {
                             "run. `Recv(<node>.queue)[B]`, before the node's `Register`, serves the node's queue as one more instance.");
   recv.brackets = {true, {Phase{}}};
   recv.owns_threads = true;
+  recv.declare_names = declare_server;
   recv.create = [] { return std::make_shared<Recv>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(recv)));
 
   BackendClass observer = named("Observer", std::string("`result` is what would come out of a queue next, or None; takes nothing.\n") + kOfNode);
+  observer.declare_names = declare_user;
   observer.create = [] { return std::make_shared<Observer>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(observer)));
 }

@@ -1,6 +1,7 @@
 // Register and InstancesRegister: backends that others find by name.
 #include <memory>
 
+#include "backend/plan.hpp"
 #include "container/forwarding.hpp"
 
 namespace hami {
@@ -10,7 +11,7 @@ class Register final : public Forwarding {
  private:
   void init_(Init& init) override {
     target_ = init.make(init.items()[0]);
-    init.context().add("node." + init.node(), target_);
+    init.context().instances.add("node." + init.node(), target_);
   }
 };
 
@@ -25,7 +26,7 @@ class InstancesRegister final : public Backend {
     const auto count = init.params().get<std::int64_t>("instance_num");
     for (std::int64_t i = 0; i < count; ++i) {
       instances_.push_back(init.for_instance(static_cast<std::size_t>(i)).make(init.items()[0]));
-      init.context().add(init.node() + "." + std::to_string(i), instances_.back());
+      init.context().instances.add(init.node() + "." + std::to_string(i), instances_.back());
     }
   }
 
@@ -44,6 +45,7 @@ void register_registers(Registry& registry) {
   reg.brackets = {true, {Phase{}}};
   reg.schedules = true;
   reg.owns_threads = true;
+  reg.declare_names = [](const Plan&, NameDeclarations& names) { names.register_node(); };
   reg.create = [] { return std::make_shared<Register>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(reg)));
 
@@ -55,6 +57,10 @@ void register_registers(Registry& registry) {
   instances.schedules = true;
   instances.owns_threads = true;
   instances.makes_copies = true;
+  instances.declare_names = [](const Plan& plan, NameDeclarations& names) {
+    const Value* count = plan.params.find("instance_num");
+    names.register_instances(names.node(), count ? count->as_int() : NameDeclarations::kAnyCount);
+  };
   instances.create = [] { return std::make_shared<InstancesRegister>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(instances)));
 }

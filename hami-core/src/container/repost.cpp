@@ -52,7 +52,7 @@ class Repost final : public Backend {
       Ref<Request> copy = make_counted<Request>();
       copy->dict = request->dict;
       copy->dict.erase(kResult);
-      copy->parent = context_->root_request();
+      copy->parent = context_->shutdown.root_request();
       copy->deadline = request->deadline;
       copy->priority = request->priority;
       copy->items = request->items;

@@ -2,7 +2,6 @@
 #include <any>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -10,6 +9,7 @@
 
 #include "container/forwarding.hpp"
 #include "hami/sdk/request_store.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -46,9 +46,9 @@ class States final : public CompletionSink {
 
  public:
   States(PipeContext& context, const std::string& node, BackendPtr target, Nanoseconds ttl)
-      : store_(context.store()),
-        store_ids_(context.store_ids()),
-        key_(context.unique("state of node \"" + node + "\"")),
+      : store_(context.resources.store()),
+        store_ids_(context.resources.store_ids()),
+        key_(context.resources.unique("state of node \"" + node + "\"")),
         target_(std::move(target)),
         ttl_(ttl) {}
 
@@ -100,7 +100,7 @@ class States final : public CompletionSink {
   };
 
   void enter(Request& request, const StoreId& id, Requests& ready) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto [waiting, is_first] = turns_.try_emplace(id);
     (is_first ? ready : waiting->second).emplace_back(&request);
   }
@@ -130,7 +130,7 @@ class States final : public CompletionSink {
     request.dict.erase(kState);  // it is the node's, not the caller's
     request.sink = std::move(visit.sink);
     request.owner = std::move(visit.owner);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto waiting = turns_.find(visit.id);
     if (waiting->second.empty()) {
       turns_.erase(waiting);
@@ -163,14 +163,14 @@ class States final : public CompletionSink {
     const Kept kept{*state, now()};
     const std::any before = take(id);  // goes without a lock: its end may run code that comes back here
     try {
-      const std::lock_guard lock(store_ids_);
+      const MutexLock lock(store_ids_);
       begin(id);
       store_.insert(id, key_, kept);
     } catch (const RequestStore::NotFound&) {
       return;
     }
     if (ttl_ == kNever) return;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     touched_.emplace_back(kept.touched, id);
   }
 
@@ -193,7 +193,7 @@ class States final : public CompletionSink {
   std::any end(const StoreId& id) {
     std::any state = take(id);
     try {
-      const std::lock_guard lock(store_ids_);
+      const MutexLock lock(store_ids_);
       if (store_.contains(id) && store_.size(id) == 0) store_.remove(id);
     } catch (const RequestStore::NotFound&) {
     }
@@ -205,7 +205,7 @@ class States final : public CompletionSink {
     if (ttl_ == kNever) return;
     const Nanoseconds moment = now();
     std::vector<std::any> old;  // go after the lock: their end may run code that comes back here
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     while (!touched_.empty() && moment - touched_.front().first > ttl_) {
       const auto [touched, id] = std::move(touched_.front());
       touched_.pop_front();
@@ -215,13 +215,13 @@ class States final : public CompletionSink {
   }
 
   RequestStore& store_;
-  std::mutex& store_ids_;
+  Mutex& store_ids_;
   const std::string key_;
   const BackendPtr target_;
   const Nanoseconds ttl_;
-  std::mutex mutex_;  // guards all below
-  std::unordered_map<StoreId, Requests, StoreId::Hash> turns_;  // who waits, by id that has one running
-  std::deque<std::pair<Nanoseconds, StoreId>> touched_;         // oldest first; some touched again since
+  Mutex mutex_;
+  std::unordered_map<StoreId, Requests, StoreId::Hash> turns_ HAMI_GUARDED_BY(mutex_);  // who waits, by id that has one running
+  std::deque<std::pair<Nanoseconds, StoreId>> touched_ HAMI_GUARDED_BY(mutex_);         // oldest first; some touched again since
 };
 
 thread_local States::Starting* States::Starting::innermost = nullptr;

@@ -45,7 +45,7 @@ const Error* Call::error(std::size_t index) const noexcept {
 }
 
 bool Call::complete() const {
-  std::lock_guard lock(parker_.mutex);
+  MutexLock lock(parker_.mutex);
   return remaining_ == 0;
 }
 
@@ -62,7 +62,7 @@ Parker* Call::complete(Request* const* requests, std::size_t count) noexcept {
   bool last = false;
   bool parked = false;
   {
-    std::lock_guard lock(parker_.mutex);
+    MutexLock lock(parker_.mutex);
     for (std::size_t i = 0; i < count; ++i) {
       Slot& slot = slots_[requests[i]->index];
       requests[i]->sink = {};  // they hold each other
@@ -85,7 +85,7 @@ bool Call::give_up(const Error& error) noexcept {
   bool any = false;
   bool last = false;
   {
-    std::lock_guard lock(parker_.mutex);
+    MutexLock lock(parker_.mutex);
     for (Slot& slot : slots_) {
       if (slot.settled) continue;
       slot.request->abandon();
@@ -103,7 +103,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
   Nanoseconds next = kNever;
   bool last = false;
   {
-    std::lock_guard lock(parker_.mutex);
+    MutexLock lock(parker_.mutex);
     for (Slot& slot : slots_) {
       if (slot.settled) continue;
       if (slot.request->deadline > moment) {

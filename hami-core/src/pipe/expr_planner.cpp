@@ -97,24 +97,27 @@ Plan ExprPlanner::plan_value(const std::string& key) {
   ExprPlanner planner(planning_, node_, std::move(source), false, this);
   planner.key_ = key;
   Plan plan = planner.plan_text_of_source();
-  return key == "backend" ? filtered(std::move(plan)) : std::move(plan);
+  return key == "backend" ? wrapped(std::move(plan)) : std::move(plan);
 }
 
-// A node with `filter = "F"` has Filter[F, backend] for a backend.
-Plan ExprPlanner::filtered(Plan backend) {
-  if (!node_.find_own("filter").value) return backend;
-  Plan plan;
-  plan.cls = Registry::instance().find_known("Filter");
-  plan.label = "Filter";
-  plan.traits = plan.cls->traits;
-  plan.phases.emplace_back();
-  for (const bool decides : {true, false}) {
-    PlanItem item;
-    item.plan = std::make_unique<Plan>(decides ? plan_value("filter") : std::move(backend));
-    add_traits(plan.traits, item.plan->traits);
-    plan.phases.back().push_back(std::move(item));
+// A node with the key of a wrapping class, as `filter = "F"`, has Filter[F, backend] for a backend.
+Plan ExprPlanner::wrapped(Plan backend) {
+  for (const ClassPtr& cls : Registry::instance().node_wrappers()) {
+    if (!node_.find_own(cls->wraps_nodes_with).value) continue;
+    Plan plan;
+    plan.cls = cls;
+    plan.label = cls->name;
+    plan.traits = cls->traits;
+    plan.phases.emplace_back();
+    for (const bool is_value : {true, false}) {
+      PlanItem item;
+      item.plan = std::make_unique<Plan>(is_value ? plan_value(cls->wraps_nodes_with) : std::move(backend));
+      add_traits(plan.traits, item.plan->traits);
+      plan.phases.back().push_back(std::move(item));
+    }
+    backend = std::move(plan);
   }
-  return plan;
+  return backend;
 }
 
 // It stands where this planner's own text does: the same uses of generated backends and of keys are around it.

@@ -86,7 +86,7 @@ class ExprPlanner final : public PlanContext {
   Expr parse_source();
   bool within_limits(Span span);
   Plan plan_counted(const Expr& expr);
-  Plan filtered(Plan backend);
+  Plan wrapped(Plan backend);
   Plan plan_body(const Expr& use);
   Given given(const std::string& name);
   const Value* generated_default(const std::string& name) const;

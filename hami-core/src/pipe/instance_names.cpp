@@ -10,8 +10,6 @@
 namespace hami {
 namespace {
 
-constexpr std::int64_t kAnyNumber = INT64_MAX;  // how many is known when they are made
-
 // "<i>" as it is registered: no sign, no leading zero.
 bool is_index_below(const std::string& text, std::int64_t count) {
   if (text.empty() || text.size() > 9 || (text.size() > 1 && text[0] == '0')) return false;
@@ -20,31 +18,36 @@ bool is_index_below(const std::string& text, std::int64_t count) {
 
 }  // namespace
 
-void InstanceNames::note(const Plan& plan, const NodeScope& node, const WaitLocation& place) {
-  if (plan.cls->owner != "hami-core") return;
-  const std::string& cls = plan.cls->name;
-  if (cls == "Register") {
-    nodes_.insert(node.name());
-  } else if (cls == "InstancesRegister") {
-    const Value* given = plan.params.find("instance_num");
-    std::int64_t& count = counts_[node.name()];
-    count = std::max(count, given ? given->as_int() : kAnyNumber);
-  } else if (cls == "DagDispatcher") {
-    for (const PipeConfig::Section& section : node.config().nodes) call("node." + section.name, place);
-  } else if (cls == "Recv" || cls == "Send" || cls == "Observer") {
-    const Value* given = plan.params.find("name");
-    const auto queue = given ? node_queue_name(std::string(given->as_text())) : std::nullopt;
-    if (!queue) return;
-    if (!queue->instance.empty())
-      call(queue->instance, place);
-    else if (cls == "Recv")
-      counts_[queue->node] = kAnyNumber;  // one more that serves the node
-    else
-      call("node." + queue->node, place);
+// Passes on what a class declares, with the place of its use.
+class InstanceNames::Declarations final : public NameDeclarations {
+ public:
+  Declarations(InstanceNames& names, const NodeScope& node, const SourcePlace& place)
+      : names_(names), node_(node), place_(place) {}
+
+  const std::string& node() const override { return node_.name(); }
+  void register_node() override { names_.nodes_.insert(node_.name()); }
+  void register_instances(const std::string& node, std::int64_t count) override {
+    std::int64_t& known = names_.counts_[node];
+    known = std::max(known, count);
   }
+  void call(const std::string& name) override { names_.call(name, place_); }
+  void call_all_nodes() override {
+    for (const PipeConfig::Section& section : node_.config().nodes) call("node." + section.name);
+  }
+
+ private:
+  InstanceNames& names_;
+  const NodeScope& node_;
+  const SourcePlace& place_;
+};
+
+void InstanceNames::note(const Plan& plan, const NodeScope& node, const SourcePlace& place) {
+  if (!plan.cls->declare_names) return;
+  Declarations declarations(*this, node, place);
+  plan.cls->declare_names(plan, declarations);
 }
 
-// As PipeContext::find has it. `<node>.queue.<i>` is registered by whoever opens that queue.
+// As InstanceTable::find does. `<node>.queue.<i>` is registered by whoever opens that queue.
 bool InstanceNames::is_registered(const std::string& name) const {
   constexpr std::string_view kNode = "node.";
   const bool has_prefix = name.rfind(kNode, 0) == 0;
@@ -61,7 +64,7 @@ std::vector<std::string> InstanceNames::examples() const {
   for (const std::string& node : nodes_) names.push_back("node." + node);
   for (const auto& [node, count] : counts_) {
     names.push_back(node + ".0");
-    if (count > 1 && count != kAnyNumber) names.push_back(node + "." + std::to_string(count - 1));
+    if (count > 1 && count != NameDeclarations::kAnyCount) names.push_back(node + "." + std::to_string(count - 1));
   }
   return names;
 }

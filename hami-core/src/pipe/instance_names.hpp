@@ -23,21 +23,22 @@ struct Source {
 
 class InstanceNames {
  public:
-  struct WaitLocation {
+  struct SourcePlace {
     Span span;
     std::shared_ptr<const Source> source;
   };
 
-  void call(const std::string& name, const WaitLocation& place) { calls_.push_back({name, place}); }
-  // What a backend registers and calls without naming it as an instance.
-  void note(const Plan& plan, const NodeScope& node, const WaitLocation& place);
+  void call(const std::string& name, const SourcePlace& place) { calls_.push_back({name, place}); }
+  // What a backend's class declares about this use of it.
+  void note(const Plan& plan, const NodeScope& node, const SourcePlace& place);
   // One error for each call that cannot come through.
   std::vector<Error> missing() const;
 
  private:
+  class Declarations;
   struct Call {
     std::string name;
-    WaitLocation place;
+    SourcePlace place;
   };
   bool is_registered(const std::string& name) const;
   std::vector<std::string> examples() const;

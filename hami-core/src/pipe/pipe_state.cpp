@@ -10,6 +10,7 @@
 #include "lang/params.hpp"
 #include "request/execution_frame.hpp"
 #include "schedule/scheduling.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -19,9 +20,9 @@ constexpr Nanoseconds kGrace = 1'000'000'000;
 
 // What was abandoned may still run; its memory must stay.
 void leak_intentionally(std::shared_ptr<PipeState> state) {
-  static std::mutex& mutex = *new std::mutex;
+  static Mutex& mutex = *new Mutex;
   static auto& kept = *new std::vector<std::shared_ptr<PipeState>>;
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   kept.push_back(std::move(state));
 }
 
@@ -65,10 +66,10 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   try {
     state->make();
   } catch (...) {
-    if (state->context_->left()) throw;  // the init that was left has the pipe, and ends it
+    if (state->context_->shutdown.has_detached_init()) throw;  // the init that was left has the pipe, and ends it
     const Error error = current_error();
     state->destroy();
-    throw with_abandoned(error, state->context_->take_abandoned());
+    throw with_abandoned(error, state->context_->shutdown.take_abandoned());
   }
   state->plan_.reset();
   return state;
@@ -86,28 +87,28 @@ void PipeState::discard(PipeState* state) {
 
 void PipeState::make() {
   generation_ = fork_generation();
-  context_->set_pipe(weak_from_this());
+  context_->shutdown.set_pipe(weak_from_this());
   context_->graph = plan_->graph;
   interpreter_->make(*plan_, context_);
   entry_ = interpreter_->entrypoint();
-  context_->check_expected();
-  context_->set_opened();
+  context_->instances.check_expected();
+  context_->shutdown.set_opened();
   opened_at_ = now();
-  non_blocking_ = context_->non_blocking() && entry_->is_asynchronous();
+  non_blocking_ = context_->resources.non_blocking() && entry_->is_asynchronous();
 }
 
 PipeState::~PipeState() { destroy(); }
 
 void PipeState::destroy() noexcept {
-  for (const auto& weak : context_->services())
+  for (const auto& weak : context_->shutdown.services())
     if (const auto service = weak.lock()) service->stop();
-  context_->clear_names();
+  context_->instances.clear();
   entry_ = nullptr;
   interpreter_ = nullptr;
 }
 
 void PipeState::open_call(Call& call) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (closing_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
   ++starting_;
   call.next_ = first_;
@@ -118,7 +119,7 @@ void PipeState::open_call(Call& call) {
 
 void PipeState::close_call(Call& call) noexcept {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     (call.previous_ ? call.previous_->next_ : first_) = call.next_;
     if (call.next_) call.next_->previous_ = call.previous_;
     if (closing_) drained_.notify_all();
@@ -128,7 +129,7 @@ void PipeState::close_call(Call& call) noexcept {
 
 void PipeState::left_start() noexcept {
   if (--starting_ > 0 || !closing_) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   drained_.notify_all();
 }
 
@@ -139,7 +140,7 @@ bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds 
     if (duration < kNever - moment) request.deadline = std::min(request.deadline, moment + std::max<Nanoseconds>(0, duration));
   };
   limit(timeout);
-  limit(context_->timeout());
+  limit(context_->resources.timeout());
   request.deadline = std::min(request.deadline, ExecutionFrame::deadline());
   try {
     request.priority = declared_priority(request.dict);
@@ -240,7 +241,7 @@ void PipeState::help(Call& call) {
   if (!call.has_to_wait_) return;
   const Starting starting(*this);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (call.complete()) return;
     ++starting_;  // while the call is open, so the pipe's end waits for this
   }
@@ -249,7 +250,7 @@ void PipeState::help(Call& call) {
 }
 
 std::vector<Ref<Call>> PipeState::open_calls() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::vector<Ref<Call>> calls;
   for (Call* call = first_; call; call = call->next_) calls.emplace_back(call);
   return calls;
@@ -279,7 +280,7 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
 bool PipeState::owns_this_thread() noexcept {
   if (Starting::on_this_thread(*this)) return true;
   if (!Worker::on_some_worker()) return false;
-  for (const auto& weak : context_->services())
+  for (const auto& weak : context_->shutdown.services())
     if (const auto service = weak.lock(); service && service->owns_this_thread()) return true;
   return timer_.owns_this_thread() || pool_.owns_this_thread();
 }
@@ -288,13 +289,13 @@ std::vector<std::string> PipeState::end(Nanoseconds patience) {
   const std::shared_ptr<PipeState> self = shared_from_this();
   const auto drained = [&] { return !first_ && starting_ == 0; };
   const Nanoseconds until = wait_until(patience, drained) ? std::max(patience, after(kGrace)) : after(kGrace);
-  context_->set_close_until(until);
-  context_->root_request()->abandon();
+  context_->shutdown.set_close_until(until);
+  context_->shutdown.root_request()->abandon();
   for (const Ref<Call>& call : open_calls()) call->give_up(Error(ErrorCode::kPipeClosed, "the pipe was closed"));
-  for (const auto& weak : context_->services())
+  for (const auto& weak : context_->shutdown.services())
     if (const auto service = weak.lock()) service->stop();
   bool joined = true;
-  for (const auto& weak : context_->services())
+  for (const auto& weak : context_->shutdown.services())
     if (const auto service = weak.lock()) joined = service->join(until) && joined;
   joined = pool_.stop(until) && joined;
   timer_.stop();
@@ -306,11 +307,11 @@ std::vector<std::string> PipeState::end(Nanoseconds patience) {
   else
     leak_intentionally(self);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     closed_ = true;
     drained_.notify_all();
   }
-  return context_->take_abandoned();
+  return context_->shutdown.take_abandoned();
 }
 
 template <class Condition>

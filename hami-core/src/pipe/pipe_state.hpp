@@ -2,9 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "pipe/pipe_config.hpp"
 #include "pipe/timer.hpp"
 #include "backend/pipe_context.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
@@ -51,8 +50,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   // True if calling it takes microseconds and never waits while an instance is idle.
   bool non_blocking() const noexcept { return non_blocking_; }
   Nanoseconds opened_at() const noexcept { return opened_at_; }
-  const std::map<std::string, NodeStats>& stats() const noexcept { return context_->all_stats(); }
-  const std::map<std::string, Counters>& counters() const noexcept { return context_->all_counters(); }
+  const std::map<std::string, NodeStats>& stats() const noexcept { return context_->resources.all_stats(); }
+  const std::map<std::string, Counters>& counters() const noexcept { return context_->resources.all_counters(); }
 
  private:
   friend class Call;
@@ -88,10 +87,10 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   std::atomic<bool> destroying_{false};  // what runs of this pipe now is the close of a backend
   std::thread::id ended_by_;             // written before destroying_
   std::atomic<std::size_t> starting_{0};  // callers inside start()
-  std::mutex mutex_;  // guards first_, the links of all calls, closed_
-  std::condition_variable drained_;
-  bool closed_ = false;
-  Call* first_ = nullptr;
+  Mutex mutex_;
+  CondVar drained_;
+  bool closed_ HAMI_GUARDED_BY(mutex_) = false;
+  Call* first_ HAMI_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace hami

@@ -6,7 +6,7 @@ namespace hami {
 Timer::~Timer() { stop(); }
 
 void Timer::add(Nanoseconds moment, Call& call) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (stopping_) return;
   if (!worker_) {
     worker_ = std::make_unique<Worker>("hami-timer");
@@ -17,14 +17,14 @@ void Timer::add(Nanoseconds moment, Call& call) {
 }
 
 void Timer::remove(Nanoseconds moment, Call& call) noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   calls_.erase({moment, &call});
 }
 
 void Timer::stop() noexcept {
   std::unique_ptr<Worker> worker;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
     worker = std::move(worker_);
@@ -33,12 +33,12 @@ void Timer::stop() noexcept {
 }
 
 bool Timer::owns_this_thread() noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return worker_ && worker_->is_current();
 }
 
 void Timer::loop() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!stopping_) {
     if (calls_.empty()) {
       changed_.wait(lock);

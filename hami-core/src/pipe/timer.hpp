@@ -1,14 +1,13 @@
 // Fails requests whose time is up while nobody waits for them on a thread.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <utility>
 
 #include "sync/worker.hpp"
 #include "pipe/call.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
@@ -23,12 +22,12 @@ class Timer {
  private:
   void loop();
 
-  std::mutex mutex_;  // guards calls_, stopping_, worker_
-  std::condition_variable changed_;
+  Mutex mutex_;
+  CondVar changed_;
   // Open calls, once for each of their deadlines, until they are complete: a call removes itself before it can go.
-  std::set<std::pair<Nanoseconds, Call*>> calls_;
-  bool stopping_ = false;
-  std::unique_ptr<Worker> worker_;
+  std::set<std::pair<Nanoseconds, Call*>> calls_ HAMI_GUARDED_BY(mutex_);
+  bool stopping_ HAMI_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Worker> worker_ HAMI_GUARDED_BY(mutex_);
 };
 
 }  // namespace hami

@@ -23,7 +23,7 @@ void add_queues(hami_host& host) {
     return guarded([&] {
       const std::string wanted(text_of(name, size));
       check_no_nodes(wanted);
-      *out = release_to_abi(Value::share(*context->pipe->queue(wanted)));
+      *out = release_to_abi(Value::share(*context->pipe->resources.queue(wanted)));
     });
   };
   host.queue_push = [](const hami_value* queue, const hami_value* value, std::int64_t until) {

@@ -19,7 +19,7 @@ template <class Body>
 hami_error* stored(const hami_context* context, Body&& body) {
   return guarded([&] {
     try {
-      body(context->pipe->store());
+      body(context->pipe->resources.store());
     } catch (const RequestStore::NotFound& error) {
       throw Error(ErrorCode::kNotFound, error.what());
     } catch (const RequestStore::AlreadyExists& error) {

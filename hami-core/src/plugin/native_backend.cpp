@@ -70,7 +70,7 @@ class NativeBackend final : public Backend {
     context_.label = init.label();
     if (init.instance()) context_.instance = static_cast<std::int64_t>(*init.instance());
     context_.pipe = &init.context();
-    context_.counters = &init.context().counters(init.node());
+    context_.counters = &init.context().resources.counters(init.node());
     context_.shared_options = init.shared_options();
     context_.options = {context_.shared_options.get(), nullptr};
     context_.init = &init;

@@ -47,7 +47,7 @@ Registry& Registry::instance() {
 }
 
 void Registry::add_core(ClassPtr cls) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const std::string& alias : cls->aliases) core_[alias] = cls;
   const std::string name = cls->name;
   core_[name] = std::move(cls);
@@ -55,7 +55,7 @@ void Registry::add_core(ClassPtr cls) {
 
 // What is replaced goes with the argument, after the lock: its end may run code that comes back here.
 void Registry::define(ClassPtr cls) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (core_.count(cls->name))
     throw Error(ErrorCode::kAlreadyExists, "\"" + cls->name + "\" is a backend of the core; choose another name");
   const std::string name = cls->name;
@@ -63,12 +63,12 @@ void Registry::define(ClassPtr cls) {
 }
 
 void Registry::set_finder(Finder finder) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::swap(finder_, finder);
 }
 
 ClassPtr Registry::find_known(const std::string& name) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (const auto found = defined_.find(name); found != defined_.end()) return found->second;
   if (const auto found = core_.find(name); found != core_.end()) return found->second;
   return nullptr;
@@ -80,7 +80,7 @@ ClassPtr Registry::find(const std::string& name, const std::string& distribution
     if (ClassPtr known = find_known(name)) return known;
   Finder finder;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     finder = finder_;
   }
   if (finder) return finder(name, distribution, providers);
@@ -90,8 +90,16 @@ ClassPtr Registry::find(const std::string& name, const std::string& distribution
                        "backend \"" + name + "\" not found" + did_you_mean(near_names(name, names)), "", ""};
 }
 
+std::vector<ClassPtr> Registry::node_wrappers() const {
+  MutexLock lock(mutex_);
+  std::vector<ClassPtr> wrappers;
+  for (const auto& [name, cls] : core_)
+    if (name == cls->name && !cls->wraps_nodes_with.empty()) wrappers.push_back(cls);
+  return wrappers;
+}
+
 std::vector<ClassPtr> Registry::known() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::map<std::string, ClassPtr> all;
   for (const auto& [name, cls] : core_)
     if (name == cls->name) all[name] = cls;

@@ -3,11 +3,11 @@
 
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "backend/backend_class.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
@@ -35,13 +35,14 @@ class Registry {
   ClassPtr find(const std::string& name, const std::string& distribution,
                 const std::map<std::string, std::string>& providers) const;
   ClassPtr find_known(const std::string& name) const;  // without asking the finder; null if absent
+  std::vector<ClassPtr> node_wrappers() const;         // of the core, with `wraps_nodes_with`
   std::vector<ClassPtr> known() const;                 // sorted by name, aliases left out
 
  private:
-  mutable std::mutex mutex_;  // guards all below
-  std::map<std::string, ClassPtr> core_;
-  std::map<std::string, ClassPtr> defined_;
-  Finder finder_;
+  mutable Mutex mutex_;
+  std::map<std::string, ClassPtr> core_ HAMI_GUARDED_BY(mutex_);
+  std::map<std::string, ClassPtr> defined_ HAMI_GUARDED_BY(mutex_);
+  Finder finder_ HAMI_GUARDED_BY(mutex_);
 };
 
 }  // namespace hami

@@ -9,6 +9,7 @@
 
 #include "base/fork.hpp"
 #include "request/execution_frame.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -18,8 +19,8 @@ namespace {
 struct WaitRegistry {
   explicit WaitRegistry(unsigned forks) noexcept : generation(forks) {}
   const unsigned generation;
-  std::mutex mutex;  // guards `standing`
-  std::vector<const BlockedScope*> blocked_scopes;
+  Mutex mutex;
+  std::vector<const BlockedScope*> blocked_scopes HAMI_GUARDED_BY(mutex);
 };
 
 // The child of a fork begins anew: threads that are gone may have held the mutex.
@@ -145,14 +146,14 @@ BlockedScope::BlockedScope(WaitToken::Release leaves) : inside_(ExecutionFrame::
   if (!inside_) return;
   token_ = make_counted<WaitToken>(leaves);
   inside_->record_dependencies();
-  const std::lock_guard lock(waits().mutex);
+  const MutexLock lock(waits().mutex);
   waits().blocked_scopes.push_back(this);
 }
 
 BlockedScope::BlockedScope(Dependency dependency) : token_(std::move(dependency.token)), inside_(token_ ? ExecutionFrame::on_this_thread() : nullptr) {
   if (!inside_) return;
   inside_->record_dependencies();
-  const std::lock_guard lock(waits().mutex);
+  const MutexLock lock(waits().mutex);
   std::vector<const BlockedScope*> all = waits().blocked_scopes;
   all.push_back(this);
   DeadlockSet(std::move(all), dependency.until).check_deadlock(token_.get());
@@ -161,7 +162,7 @@ BlockedScope::BlockedScope(Dependency dependency) : token_(std::move(dependency.
 
 BlockedScope::~BlockedScope() {
   if (!inside_) return;
-  const std::lock_guard lock(waits().mutex);
+  const MutexLock lock(waits().mutex);
   std::vector<const BlockedScope*>& blocked_scopes = waits().blocked_scopes;
   blocked_scopes.erase(std::remove(blocked_scopes.begin(), blocked_scopes.end(), this), blocked_scopes.end());
 }

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -80,7 +79,7 @@ class WaitGraphLock {
   void check_deadlock(const Request& arrived, const WaitLocation& at) const;
 
  private:
-  std::unique_lock<std::mutex> lock_;
+  MutexLock lock_;
 };
 
 }  // namespace hami

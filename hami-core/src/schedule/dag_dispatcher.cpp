@@ -1,11 +1,11 @@
 // DagDispatcher: a request's way through a graph of nodes.
 #include <algorithm>
 #include <memory>
-#include <mutex>
 
 #include "backend/init.hpp"
 #include "schedule/graph.hpp"
 #include "schedule/scheduling.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -30,10 +30,10 @@ class Run final : public Counted {
   Run(Request& request, std::size_t nodes) : outer(&request), outcomes(nodes), missing(nodes) {}
 
   Ref<Request> outer;
-  std::mutex mutex;  // guards all below
-  std::vector<std::optional<Dict>> outcomes;  // of nodes that a `map` names, and of the last ones
-  std::vector<std::size_t> missing;           // predecessors that are still to come
-  std::size_t ways = 0;                       // requests that are at some node now
+  Mutex mutex;
+  std::vector<std::optional<Dict>> outcomes HAMI_GUARDED_BY(mutex);  // of nodes that a `map` names, and of the last ones
+  std::vector<std::size_t> missing HAMI_GUARDED_BY(mutex);           // predecessors that are still to come
+  std::size_t ways HAMI_GUARDED_BY(mutex) = 0;                       // requests that are at some node now
 };
 
 // What one batch of outcomes sets going, by node.
@@ -82,7 +82,7 @@ class Router final : public CompletionSink {
     Hops hops(targets_.size());
     for (std::size_t i = 0; i < count; ++i) {
       Run& run = *static_cast<Run*>(requests[i]->owner.get());
-      std::lock_guard lock(run.mutex);
+      MutexLock lock(run.mutex);
       arrive(run, *requests[i], requests[i]->index, hops);
       leave(run, hops);
     }
@@ -233,7 +233,7 @@ class DagDispatcher final : public Backend {
   void init_(Init& init) override {
     const GraphSpec& spec = init.context().graph;
     std::vector<Backend*> targets;
-    for (const GraphNode& node : spec) targets.push_back(&init.context().get("node." + node.name));
+    for (const GraphNode& node : spec) targets.push_back(&init.context().instances.get("node." + node.name));
     asynchronous_ = std::all_of(targets.begin(), targets.end(), [](Backend* node) { return node->is_asynchronous(); });
     router_ = make_counted<Router>(spec, std::move(targets));
   }
@@ -257,6 +257,7 @@ void register_scheduling(Registry& registry) {
   dag.name = "DagDispatcher";
   dag.doc = "Runs the pipe's nodes as the graph that their `next`, `map` and `or` describe.";
   dag.owns_threads = true;
+  dag.declare_names = [](const Plan&, NameDeclarations& names) { names.call_all_nodes(); };
   dag.create = [] { return std::make_shared<DagDispatcher>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(dag)));
 }

@@ -49,7 +49,7 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
 // too deep in others.
 std::optional<InstanceDispatcher::Index> InstanceDispatcher::acquire_inline(std::size_t items, InlinePolicy how) {
   if ((how != InlinePolicy::kAllow && !non_blocking_) || inline_depth >= kMostInline) return std::nullopt;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return scheduler_->acquire_inline(items);
 }
 
@@ -61,13 +61,13 @@ void InstanceDispatcher::reject_deadlocks(const std::vector<Request*>& requests)
     try {
       bool must_wait = false;
       {
-        std::lock_guard lock(mutex_);
+        MutexLock lock(mutex_);
         must_wait = scheduler_->begin_arrival(*request);
       }
       if (must_wait) still.check_deadlock(*request, *this);
     } catch (...) {
       request->fail(current_error());
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       scheduler_->end_arrival(*request);
     }
   }
@@ -79,7 +79,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
   std::vector<Index> woken;
   Requests removed;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const std::uint64_t call = ++calls_;
     const Nanoseconds arrived = now();
     std::size_t items = 0;
@@ -112,7 +112,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
 
 // Returns when one more request may be queued; throws why it may not. Lets the lock go while it waits. `summoned` are to be
 // woken, those it adds too.
-void InstanceDispatcher::wait_for_capacity(std::unique_lock<std::mutex>& lock, Nanoseconds until, std::vector<Index>& summoned,
+void InstanceDispatcher::wait_for_capacity(MutexLock& lock, Nanoseconds until, std::vector<Index>& summoned,
                                    Requests& removed, std::optional<Error>& interrupted) {
   const auto full = [&] { return !scheduler_->stopping() && scheduler_->full(); };
   if (full()) {
@@ -143,7 +143,7 @@ void InstanceDispatcher::wait_for_capacity(std::unique_lock<std::mutex>& lock, N
     complete_removed(removed);
     {
       BlockingScope blocking;
-      std::unique_lock inner(mutex_);
+      MutexLock inner(mutex_);
       capacity_available_.wait_until(inner, to_time_point(std::min(until, moment + kInterruptPoll)), [&] { return !full(); });
     }
     try {

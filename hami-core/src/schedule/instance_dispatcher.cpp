@@ -12,7 +12,7 @@ namespace hami {
 void InstanceDispatcher::init_(Init& init) {
   node_ = init.node();
   context_ = init.shared_context();
-  stats_ = &context_->stats(node_);
+  stats_ = &context_->resources.stats(node_);
   runner_.emplace(node_, *stats_);
   scheduler_.emplace(node_);
   const Params& params = init.params();
@@ -20,7 +20,7 @@ void InstanceDispatcher::init_(Init& init) {
   reject_when_full_ = params.get<std::string>("on_full") == "reject";
   runner_->set_isolate(params.get<std::string>("on_batch_error") == "isolate");
   if (const auto timeout = params.get<std::optional<double>>("timeout"))
-    context_->lower_timeout(from_milliseconds(*timeout));
+    context_->resources.lower_timeout(from_milliseconds(*timeout));
   add_instances();
   set_limits(params);
   scheduler_->set_capacity(max_queue_size_);
@@ -29,14 +29,14 @@ void InstanceDispatcher::init_(Init& init) {
   if (!init.has_brackets())
     for (const auto& instance : instances_) instance->acquires_gil = instance->backend->acquires_gil();
   non_blocking_ = non_blocking_ && !init.has_brackets();
-  if (!non_blocking_) context_->mark_blocking();
-  context_->add_service(weak_from_this());
+  if (!non_blocking_) context_->resources.mark_blocking();
+  context_->shutdown.add_service(weak_from_this());
   set_probes();
 }
 
 void InstanceDispatcher::add_instances() {
   for (std::size_t i = 0;; ++i) {
-    Backend* backend = context_->find(node_ + "." + std::to_string(i));
+    Backend* backend = context_->instances.find(node_ + "." + std::to_string(i));
     if (!backend) break;
     auto instance = std::make_unique<Instance>();
     instance->worker = backend->own_worker();
@@ -73,12 +73,12 @@ void InstanceDispatcher::set_limits(const Params& params) {
 }
 
 void InstanceDispatcher::set_probes() {
-  context_->set_free_instance_probe(node_, [this] {
-    std::lock_guard lock(mutex_);
+  context_->resources.set_free_instance_probe(node_, [this] {
+    MutexLock lock(mutex_);
     return !scheduler_->idle().empty();
   });
-  context_->set_queue_probe(node_, [this]() -> std::optional<Value> {
-    std::lock_guard lock(mutex_);
+  context_->resources.set_queue_probe(node_, [this]() -> std::optional<Value> {
+    MutexLock lock(mutex_);
     const Request* first = scheduler_->first();
     if (!first) return std::nullopt;
     const Value* data = first->dict.find(kData);
@@ -94,7 +94,7 @@ InstanceDispatcher::~InstanceDispatcher() {
 void InstanceDispatcher::stop() noexcept {
   Requests waiting;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!scheduler_) return;  // its init failed
     scheduler_->stop();
     waiting = scheduler_->take_all();
@@ -108,7 +108,7 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
   if (!scheduler_) return true;
   {
     BlockingScope blocking;
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const auto all_back = [&] { return scheduler_->all_idle(); };
     if (until == kNever)
       all_idle_.wait(lock, all_back);
@@ -116,7 +116,7 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
       const auto& idle = scheduler_->idle();
       for (Index i = 0; i < instances_.size(); ++i)
         if (std::find(idle.begin(), idle.end(), i) == idle.end())
-          context_->report_abandoned(instances_[i]->backend->label() + " of node \"" + node_ + "\"");
+          context_->shutdown.report_abandoned(instances_[i]->backend->label() + " of node \"" + node_ + "\"");
       return false;
     }
   }
@@ -128,7 +128,7 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
 
 bool InstanceDispatcher::owns_this_thread() noexcept {
   if (ExecutionFrame::inside(*this)) return true;  // a thread that an instance waits for
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::any_of(instances_.begin(), instances_.end(), [](const std::unique_ptr<Instance>& instance) {
     return instance->worker && instance->worker->is_current();
   });
@@ -148,7 +148,7 @@ void InstanceDispatcher::wake(Index index) noexcept {
   try {
     if (!instance.worker) {
       auto helper = std::make_unique<Worker>(node_);
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       instance.helper = std::move(helper);
       instance.worker = instance.helper.get();
     }
@@ -158,7 +158,7 @@ void InstanceDispatcher::wake(Index index) noexcept {
     reason = Error(ErrorCode::kInternal, "node \"" + node_ + "\" got no thread to run on: " + current_error().message());
   }
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     scheduler_->mark_idle(index);
     if (scheduler_->all_idle()) stranded = scheduler_->take_all();
     capacity_available_.notify_all();
@@ -183,7 +183,7 @@ void InstanceDispatcher::fail_all(Requests& requests, const Error& error) noexce
 void InstanceDispatcher::finish_inline(Index instance, std::size_t items, Nanoseconds took) noexcept {
   std::optional<Index> next;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     learn(instance, items, took);
     scheduler_->mark_idle(instance);
     next = scheduler_->dispatch_idle();
@@ -197,7 +197,7 @@ void InstanceDispatcher::notify_batch_ready() {
 }
 
 void InstanceDispatcher::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   scheduler_->add_blocked(unavailable, moment, blocked);
 }
 
@@ -233,7 +233,7 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
   std::optional<Index> next;
   bool rests = false;
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     if (const std::size_t items = std::exchange(last.items, 0)) learn(instance, items, last.took);
     for (;;) {
       const NodeScheduler::Action step = scheduler_->next_action(instance, now(), last.completed_items, taken, removed);

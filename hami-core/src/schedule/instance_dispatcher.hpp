@@ -1,10 +1,8 @@
 // A node's queue and its instances: who runs which requests, when, and on which thread.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -12,6 +10,7 @@
 #include "backend/init.hpp"
 #include "schedule/batch_runner.hpp"
 #include "schedule/node_scheduler.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
@@ -41,7 +40,7 @@ class InstanceDispatcher final : public Backend,
     std::unique_ptr<Worker> helper;       // started when first needed
     bool own = false;
     bool acquires_gil = false;           // its forward does, and no hook runs before it
-    std::condition_variable company;      // enough has come while it gathers
+    CondVar company;      // enough has come while it gathers
   };
 
   void init_(Init& init) override;
@@ -58,7 +57,7 @@ class InstanceDispatcher final : public Backend,
 
   void enqueue(const std::vector<Request*>& requests, InlinePolicy how);
   void reject_deadlocks(const std::vector<Request*>& requests);
-  void wait_for_capacity(std::unique_lock<std::mutex>& lock, Nanoseconds until, std::vector<Index>& summoned, Requests& removed,
+  void wait_for_capacity(MutexLock& lock, Nanoseconds until, std::vector<Index>& summoned, Requests& removed,
                  std::optional<Error>& interrupted);
   void wake(Index instance) noexcept;
   void wake(const std::vector<Index>& instances) noexcept;
@@ -90,11 +89,11 @@ class InstanceDispatcher final : public Backend,
   std::size_t max_queue_size_ = 0;
   std::vector<std::unique_ptr<Instance>> instances_;
 
-  std::mutex mutex_;  // guards all below
-  std::condition_variable capacity_available_;
-  std::condition_variable all_idle_;
-  std::optional<NodeScheduler> scheduler_;
-  std::uint64_t calls_ = 0;
+  Mutex mutex_;
+  CondVar capacity_available_;
+  CondVar all_idle_;
+  std::optional<NodeScheduler> scheduler_ HAMI_GUARDED_BY(mutex_);
+  std::uint64_t calls_ HAMI_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hami

@@ -11,7 +11,7 @@ bool Event::finish(std::optional<Error> error, Value value) noexcept {
   const Value self = Value::share(*this);  // a callback may let the last other reference go
   std::vector<std::pair<std::uint64_t, Callback>> callbacks;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (done_) return false;
     done_ = true;
     error_ = std::move(error);
@@ -27,17 +27,17 @@ bool Event::finish(std::optional<Error> error, Value value) noexcept {
 }
 
 bool Event::done() const noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return done_;
 }
 
 std::optional<Error> Event::error() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return error_;
 }
 
 Value Event::value() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return value_;
 }
 
@@ -47,7 +47,7 @@ bool Event::wait_until(Nanoseconds moment) const {
 
 std::uint64_t Event::on_done(Callback callback) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!done_) {
       callbacks_.emplace_back(++last_number_, std::move(callback));
       return last_number_;
@@ -59,7 +59,7 @@ std::uint64_t Event::on_done(Callback callback) {
 
 bool Event::forget(std::uint64_t number) noexcept {
   Callback callback;  // let go without the lock
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found =
       std::find_if(callbacks_.begin(), callbacks_.end(), [&](const auto& entry) { return entry.first == number; });
   if (found == callbacks_.end()) return false;
@@ -69,22 +69,24 @@ bool Event::forget(std::uint64_t number) noexcept {
 }
 
 const Object* Event::held_alone() const noexcept {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || (error_ && !error_->alone())) return nullptr;
+  if (!mutex_.try_lock()) return nullptr;
+  const bool shared = error_ && !error_->alone();
   const Value& held = error_ ? error_->payload() : value_;
-  return held.is_counted() && held.object()->alone() ? held.object() : nullptr;
+  const Object* const object = !shared && held.is_counted() && held.object()->alone() ? held.object() : nullptr;
+  mutex_.unlock();
+  return object;
 }
 
 void Event::let_go() noexcept {
   std::optional<Error> error;  // both go without the lock
   Value value;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   error.swap(error_);
   std::swap(value, value_);
 }
 
 bool Event::claim() noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (done_ || claimed_) return false;
   claimed_ = true;
   return true;

@@ -1,10 +1,8 @@
 // Something that will be done once: notified, or failed. One may wait for it on a thread, or be called.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "base/counted.hpp"
 #include "value/error.hpp"
 #include "value/value.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
@@ -56,14 +55,14 @@ class Event final : public Object {
  private:
   bool finish(std::optional<Error> error, Value value) noexcept;
 
-  mutable std::mutex mutex_;  // guards all below
-  mutable std::condition_variable changed_;
-  bool done_ = false;
-  bool claimed_ = false;
-  std::optional<Error> error_;
-  Value value_;
-  std::uint64_t last_number_ = 0;
-  std::vector<std::pair<std::uint64_t, Callback>> callbacks_;
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  bool done_ HAMI_GUARDED_BY(mutex_) = false;
+  bool claimed_ HAMI_GUARDED_BY(mutex_) = false;
+  std::optional<Error> error_ HAMI_GUARDED_BY(mutex_);
+  Value value_ HAMI_GUARDED_BY(mutex_);
+  std::uint64_t last_number_ HAMI_GUARDED_BY(mutex_) = 0;
+  std::vector<std::pair<std::uint64_t, Callback>> callbacks_ HAMI_GUARDED_BY(mutex_);
 };
 
 // Error(kDataType) if the value is no event. Valid while the value lives.

@@ -20,13 +20,13 @@ void Parker::wake_all(std::vector<Entry>& all) noexcept {
 }
 
 bool Parker::delegate_wakeups(const Others& others) noexcept {
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   if (parked_) others_ = others;
   return parked_;
 }
 
 void Parker::leave(Others& others) noexcept {
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   parked_ = false;
   wake_others(others);
 }

@@ -3,12 +3,11 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
-#include <mutex>
 #include <vector>
 
 #include "base/counted.hpp"
 #include "sync/waiting.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
@@ -24,7 +23,7 @@ class Parker {
   Parker(const Parker&) = delete;
   Parker& operator=(const Parker&) = delete;
 
-  mutable std::mutex mutex;  // guards what is waited for, and all below
+  mutable Mutex mutex;
 
   // As wait_for.
   template <class Ready, class Look>
@@ -63,9 +62,9 @@ class Parker {
   void leave(Others& others) noexcept;
   void wake_others(Others& others) noexcept;  // under the mutex; they stay until the caller lets them go
 
-  std::condition_variable changed_;
-  bool parked_ = false;
-  Others others_;  // to be woken by this one; only while it is asleep
+  CondVar changed_;
+  bool parked_ HAMI_GUARDED_BY(mutex) = false;
+  Others others_ HAMI_GUARDED_BY(mutex);  // to be woken by this one; only while it is asleep
 };
 
 }  // namespace hami

@@ -46,7 +46,7 @@ void Queue::push(Value value, Nanoseconds until) {
 
 bool Queue::try_push(Value value) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!closed_) {
       if (values_.size() >= max_) return false;
       values_.push_back(std::move(value));
@@ -77,7 +77,7 @@ std::optional<Value> Queue::try_pop() {
   std::optional<Value> taken;
   bool ended = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     ended = take(taken) && !taken;
   }
   if (ended) throw_closed();
@@ -91,24 +91,24 @@ std::optional<Value> Queue::next() {
 }
 
 std::optional<Value> Queue::peek() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return values_.empty() ? std::nullopt : std::optional<Value>(values_.front());
 }
 
 std::size_t Queue::size() const noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return values_.size();
 }
 
 void Queue::close() noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   closed_ = true;
   room_.notify_all();
   arrived_.notify_all();
 }
 
 bool Queue::closed() const noexcept {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return closed_;
 }
 

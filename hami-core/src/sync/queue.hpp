@@ -1,16 +1,15 @@
 // A bounded queue of values between threads: who pushes waits for room, who pops waits for values.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "base/clock.hpp"
 #include "value/value.hpp"
 #include "sync/waiting.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
@@ -56,11 +55,11 @@ class Queue final : public OpaqueObject {
 
   std::size_t max_ = 0;
   const std::string name_;
-  mutable std::mutex mutex_;  // guards values_, closed_
-  std::condition_variable room_;
-  std::condition_variable arrived_;
-  std::deque<Value> values_;
-  bool closed_ = false;
+  mutable Mutex mutex_;
+  CondVar room_;
+  CondVar arrived_;
+  std::deque<Value> values_ HAMI_GUARDED_BY(mutex_);
+  bool closed_ HAMI_GUARDED_BY(mutex_) = false;
 };
 
 // Null, or Error(kDataType), if the value is no queue. Valid while the value lives.

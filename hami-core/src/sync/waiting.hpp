@@ -2,11 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 
 #include "sync/blocking.hpp"
 #include "base/clock.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
@@ -19,12 +18,12 @@ inline constexpr Nanoseconds kNoWait = 0;
 // said true. False if it is not ready at `until`. Throws Error if interrupted.
 // `look` is called before the thread goes to sleep.
 template <class Ready, class Look>
-bool wait_for(std::mutex& mutex, std::condition_variable& changed, Nanoseconds until, Ready ready, Look look) {
+bool wait_for(Mutex& mutex, CondVar& changed, Nanoseconds until, Ready ready, Look look) {
   for (;;) {
     {
       BlockingScope blocking;  // before the mutex: whatever it takes back is taken after the mutex is gone
       look();
-      std::unique_lock lock(mutex);
+      MutexLock lock(mutex);
       if (until == kNever && !may_be_interrupted()) {  // a timer that nobody needs costs as much as the wait
         changed.wait(lock, ready);
         return true;
@@ -38,7 +37,7 @@ bool wait_for(std::mutex& mutex, std::condition_variable& changed, Nanoseconds u
 }
 
 template <class Ready>
-bool wait_for(std::mutex& mutex, std::condition_variable& changed, Nanoseconds until, Ready ready) {
+bool wait_for(Mutex& mutex, CondVar& changed, Nanoseconds until, Ready ready) {
   return wait_for(mutex, changed, until, ready, [] {});
 }
 

@@ -4,9 +4,7 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -14,6 +12,7 @@
 #include "sync/blocking.hpp"
 #include "value/error.hpp"
 #include "sync/spin.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -22,18 +21,18 @@ thread_local bool is_worker = false;
 
 // Shared with the thread itself, so that an abandoned thread never touches freed memory.
 struct Worker::State {
-  std::mutex mutex;  // guards jobs, closing, ended
-  std::condition_variable work;   // for the thread: a job, or closing
-  std::condition_variable over;   // for who waits for its end
-  std::deque<std::function<void()>> jobs;
-  bool closing = false;
-  bool ended = false;
+  Mutex mutex;
+  CondVar work;   // for the thread: a job, or closing
+  CondVar over;   // for who waits for its end
+  std::deque<std::function<void()>> jobs HAMI_GUARDED_BY(mutex);
+  bool closing HAMI_GUARDED_BY(mutex) = false;
+  bool ended HAMI_GUARDED_BY(mutex) = false;
   std::atomic<bool> called{false};  // the same as closing || !jobs.empty(), for a look without the mutex
   std::thread thread;
 
   void loop() {
     Spin spin;
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     for (;;) {
       if (!called) {
         lock.unlock();
@@ -72,7 +71,7 @@ Worker::~Worker() { stop(kNever); }
 void Worker::post(std::function<void()> job) {
   const std::shared_ptr<State> state = state_;  // the job may end this worker before its thread is notified
   {
-    std::lock_guard lock(state->mutex);
+    MutexLock lock(state->mutex);
     state->jobs.push_back(std::move(job));
     state->called = true;
   }
@@ -82,8 +81,8 @@ void Worker::post(std::function<void()> job) {
 void Worker::run(const std::function<void()>& job) {
   if (is_current()) return job();
   struct Outcome {
-    std::mutex mutex;  // guards done, error
-    std::condition_variable changed;
+    Mutex mutex;
+    CondVar changed;
     bool done = false;
     std::optional<Error> error;
   } outcome;
@@ -94,13 +93,13 @@ void Worker::run(const std::function<void()>& job) {
     } catch (...) {
       error = current_error();
     }
-    std::lock_guard lock(outcome.mutex);
+    MutexLock lock(outcome.mutex);
     outcome.done = true;
     outcome.error = std::move(error);
     outcome.changed.notify_all();
   });
   BlockingScope blocking;
-  std::unique_lock lock(outcome.mutex);
+  MutexLock lock(outcome.mutex);
   outcome.changed.wait(lock, [&] { return outcome.done; });
   if (outcome.error) throw Error(*outcome.error);
 }
@@ -114,7 +113,7 @@ bool Worker::stop(Nanoseconds until) {
   const std::shared_ptr<State> state = std::move(state_);
   state_ = nullptr;
   BlockingScope blocking;  // before the lock: whatever it takes back is taken after the lock is gone
-  std::unique_lock lock(state->mutex);
+  MutexLock lock(state->mutex);
   state->closing = true;
   state->called = true;
   state->work.notify_all();

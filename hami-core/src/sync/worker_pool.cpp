@@ -13,7 +13,7 @@ thread_local bool is_pooled = false;
 bool WorkerPool::on_some_pool() noexcept { return is_pooled; }
 
 bool WorkerPool::post(std::function<void()> job) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (stopping_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
   Worker* worker = nullptr;
   if (!idle_.empty()) {
@@ -35,7 +35,7 @@ void WorkerPool::work(Worker& worker, std::function<void()> job) {
   for (;;) {
     job();
     job = nullptr;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (waiting_.empty()) {
       idle_.push_back(&worker);
       return;
@@ -46,13 +46,13 @@ void WorkerPool::work(Worker& worker, std::function<void()> job) {
 }
 
 bool WorkerPool::owns_this_thread() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->is_current(); });
 }
 
 bool WorkerPool::stop(Nanoseconds until) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stopping_ = true;  // workers_ stays as it is from now on
   }
   bool stopped = true;

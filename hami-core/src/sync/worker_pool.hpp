@@ -4,11 +4,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "sync/worker.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
@@ -28,11 +28,11 @@ class WorkerPool {
 
   const std::string name_;
   const std::size_t limit_;
-  std::mutex mutex_;  // guards all below
-  bool stopping_ = false;
-  std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<Worker*> idle_;
-  std::deque<std::function<void()>> waiting_;
+  Mutex mutex_;
+  bool stopping_ HAMI_GUARDED_BY(mutex_) = false;
+  std::vector<std::unique_ptr<Worker>> workers_ HAMI_GUARDED_BY(mutex_);
+  std::vector<Worker*> idle_ HAMI_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> waiting_ HAMI_GUARDED_BY(mutex_);
 };
 
 }  // namespace hami

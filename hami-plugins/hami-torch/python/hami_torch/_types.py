@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from hami._core import Child, Request
+    from hami import Child, Request
 else:
     Child = Request = Any
 

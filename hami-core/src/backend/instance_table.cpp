@@ -1,0 +1,43 @@
+// InstanceTable: registration and look-up.
+#include "backend/instance_table.hpp"
+
+#include "base/near.hpp"
+
+namespace hami {
+
+void InstanceTable::add(const std::string& name, BackendPtr backend) {
+  if (by_name_.count(name)) throw Error(ErrorCode::kAlreadyExists, "instance \"" + name + "\" exists already");
+  by_name_[name] = backend.get();
+  instances_.emplace_back(name, std::move(backend));
+}
+
+Backend* InstanceTable::find(const std::string& name) const noexcept {
+  auto found = by_name_.find(name);
+  if (found == by_name_.end()) found = by_name_.find("node." + name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+Backend& InstanceTable::get(const std::string& name) const {
+  if (Backend* backend = find(name)) return *backend;
+  std::vector<std::string> candidates;
+  for (const auto& entry : instances_) candidates.push_back(entry.first);
+  throw Error(ErrorCode::kNotFound, "instance \"" + name + "\" not found" + did_you_mean(near_names(name, candidates)));
+}
+
+void InstanceTable::check_expected() const {
+  for (const auto& [name, node] : expected_) {
+    try {
+      get(name).range();  // throws if the instance names itself
+    } catch (const Error& error) {
+      throw node.empty() ? error : error.with_note("node \"" + node + "\"");
+    }
+  }
+}
+
+void InstanceTable::clear() noexcept {
+  *is_alive_ = false;
+  by_name_.clear();
+  while (!instances_.empty()) instances_.pop_back();
+}
+
+}  // namespace hami

@@ -1,0 +1,36 @@
+// The instances of one pipe by name: `node.<node>`, `<node>.<i>`, and the queues that stand for instances.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.hpp"
+
+namespace hami {
+
+// Written while the pipe is built, by one thread at a time, and only read afterwards.
+class InstanceTable {
+ public:
+  void add(const std::string& name, BackendPtr backend);  // Error(kAlreadyExists)
+  Backend* find(const std::string& name) const noexcept;  // a node also by its bare name
+  Backend& get(const std::string& name) const;            // Error(kNotFound) with near names
+  void clear() noexcept;                                  // destroys the instances in reverse order
+
+  // False once the table is cleared: a pointer that was found by name may dangle.
+  std::shared_ptr<const std::atomic<bool>> is_alive() const noexcept { return is_alive_; }
+  // A backend of `node` will call this name; `check_expected` verifies it once everything is registered.
+  void expect(const std::string& name, const std::string& node) { expected_.emplace_back(name, node); }
+  void check_expected() const;  // Error(kNotFound) for the first missing name
+
+ private:
+  std::vector<std::pair<std::string, BackendPtr>> instances_;
+  std::map<std::string, Backend*> by_name_;
+  const std::shared_ptr<std::atomic<bool>> is_alive_ = std::make_shared<std::atomic<bool>>(true);
+  std::vector<std::pair<std::string, std::string>> expected_;  // name and node
+};
+
+}  // namespace hami

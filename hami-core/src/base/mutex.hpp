@@ -1,0 +1,69 @@
+// Mutex, MutexLock and CondVar: the standard ones with thread-safety annotations, which libstdc++ lacks.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "base/thread_annotations.hpp"
+
+namespace hami {
+
+class HAMI_CAPABILITY("mutex") Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  void lock() HAMI_ACQUIRE() { mutex_.lock(); }
+  void unlock() HAMI_RELEASE() { mutex_.unlock(); }
+  bool try_lock() HAMI_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
+  // Inside a lambda that runs under the mutex: tells the analysis so, which does not look into callers.
+  void assert_held() const HAMI_ASSERT_HELD() {}
+
+ private:
+  friend class MutexLock;
+  std::mutex mutex_;
+};
+
+// Holds a mutex for its scope; may be released and taken again in between.
+class HAMI_SCOPED_CAPABILITY MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) HAMI_ACQUIRE(mutex) : lock_(mutex.mutex_) {}
+  ~MutexLock() HAMI_RELEASE() {}
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+
+  void lock() HAMI_ACQUIRE() { lock_.lock(); }
+  void unlock() HAMI_RELEASE() { lock_.unlock(); }
+
+ private:
+  friend class CondVar;
+  std::unique_lock<std::mutex> lock_;
+};
+
+// A predicate runs under the mutex; it starts with `mutex.assert_held()` where it reads guarded members.
+class CondVar {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  void notify_one() noexcept { changed_.notify_one(); }
+  void notify_all() noexcept { changed_.notify_all(); }
+
+  void wait(MutexLock& lock) { changed_.wait(lock.lock_); }
+  template <class Ready>
+  void wait(MutexLock& lock, Ready ready) {
+    changed_.wait(lock.lock_, ready);
+  }
+  void wait_until(MutexLock& lock, TimePoint moment) { changed_.wait_until(lock.lock_, moment); }
+  // False: `ready` was not true at `moment`.
+  template <class Ready>
+  bool wait_until(MutexLock& lock, TimePoint moment, Ready ready) {
+    return changed_.wait_until(lock.lock_, moment, ready);
+  }
+
+ private:
+  std::condition_variable changed_;
+};
+
+}  // namespace hami
