@@ -29,3 +29,27 @@ def tracked(root: Path, paths: Sequence[Path]) -> list[Path]:
         return source_files(paths)
     names = git(root, "-c", "safe.directory=*", "ls-files", "-z", "--", *map(str, paths)).split("\0")
     return [root / name for name in names if name and (root / name).is_file()]
+
+
+def known_files(root: Path, paths: Sequence[Path] = ()) -> list[str]:
+    """The files that git tracks or would add, relative to `root`; `paths` limits them to these and what is below."""
+    names = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *map(str, paths))
+    return sorted({name for name in names.split("\0") if name and (root / name).is_file()})
+
+
+def changed_files(root: Path) -> tuple[list[str], str]:
+    """The files that differ from where this branch left `main`, with what they are compared to.
+
+    Uncommitted changes, untracked files and deleted files count.
+    """
+    base, compared = "HEAD", "the last commit"
+    for branch in ("origin/main", "main"):
+        try:
+            base = git(root, "merge-base", "HEAD", branch)
+        except Failure:  # there is no such branch here
+            continue
+        compared = branch
+        break
+    differ = git(root, "diff", "--name-only", "--no-renames", "-z", base)
+    untracked = git(root, "ls-files", "--others", "--exclude-standard", "-z")
+    return sorted({name for text in (differ, untracked) for name in text.split("\0") if name}), compared
