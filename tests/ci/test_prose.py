@@ -39,7 +39,7 @@ def test_every_rule_has_a_sample() -> None:
 
 
 def test_a_phrase_may_be_broken_over_two_lines() -> None:
-    assert found("It waits for\never.") == [" ".join(("for", "ever"))]
+    assert found("It waits " + "for\n" + "ever.") == [" ".join(("for", "ever"))]
 
 
 @pytest.fixture
