@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import environments, preflight
 from .paths import CACHE, REQUIREMENTS, content_key, pyproject
-from .steps import Failure, environment, run, step
+from .steps import Failure, environment, exclusive, run, step
 
 # Nothing in a wheel depends on when it was built, nor on what git knows of the checkout: every file has this date.
 EPOCH = "1577836800"
@@ -26,12 +26,13 @@ def folder() -> Path:
     """The folder for PYTHONPATH: the backends are pure Python, one copy serves every interpreter."""
     requirements = REQUIREMENTS / "backend.txt"
     stamp = content_key([requirements])
-    if not environments.stamped(FOLDER, stamp):
-        preflight.require_index("scikit-build-core")
-        shutil.rmtree(FOLDER, ignore_errors=True)
-        with step("installing the build backends"):
-            environments.install(Path(sys.executable), "install-backend", "--target", FOLDER, "-r", requirements)
-        (FOLDER / environments.STAMP).write_text(stamp)
+    with exclusive("env-backend"):
+        if not environments.stamped(FOLDER, stamp):
+            preflight.require_index("scikit-build-core")
+            shutil.rmtree(FOLDER, ignore_errors=True)
+            with step("installing the build backends"):
+                environments.install(Path(sys.executable), "install-backend", "--target", FOLDER, "-r", requirements)
+            (FOLDER / environments.STAMP).write_text(stamp)
     return FOLDER
 
 

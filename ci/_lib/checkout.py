@@ -42,6 +42,7 @@ def changed_files(root: Path) -> tuple[list[str], str]:
 
     Uncommitted changes, untracked files and deleted files count.
     """
+    untracked = git(root, "ls-files", "--others", "--exclude-standard", "-z")
     base, compared = "HEAD", "the last commit"
     for branch in ("origin/main", "main"):
         try:
@@ -51,5 +52,4 @@ def changed_files(root: Path) -> tuple[list[str], str]:
         compared = branch
         break
     differ = git(root, "diff", "--name-only", "--no-renames", "-z", base)
-    untracked = git(root, "ls-files", "--others", "--exclude-standard", "-z")
     return sorted({name for text in (differ, untracked) for name in text.split("\0") if name}), compared

@@ -11,7 +11,7 @@ from pathlib import Path
 from . import backend, headers, sbom, wheel_file, zig
 from .interpreters import Interpreter
 from .paths import CACHE, REQUIREMENTS, ROOT, content_key
-from .steps import run, step
+from .steps import exclusive, run, step
 
 INPUTS = [
     *(ROOT / name for name in ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE")),
@@ -52,10 +52,11 @@ def configure_core(architecture: str) -> Path:
 
 def build_target(target: str, title: str, architecture: str = zig.HOST) -> Path:
     """Compile one target of the core's build folder; returns that folder."""
-    folder = configure_core(architecture)
-    with step(title):
-        env = zig.build_environment(zig.target(architecture))
-        run(["cmake", "--build", folder, "--target", target], log=f"build-{target}-{architecture}", env=env)
+    with exclusive(f"core-{architecture}"):
+        folder = configure_core(architecture)
+        with step(title):
+            env = zig.build_environment(zig.target(architecture))
+            run(["cmake", "--build", folder, "--target", target], log=f"build-{target}-{architecture}", env=env)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from . import audit, backend, core_wheel, headers, plugin_wheels, preflight, sdi
 from .interpreters import Interpreter
 from .parallel import in_parallel
 from .paths import CACHE, DIST, ROOT
-from .steps import Failure, step
+from .steps import Failure, exclusive, step
 
 Jobs = dict[str, Callable[[], object]]
 
@@ -25,6 +26,13 @@ def build(
 ) -> tuple[list[Path], list[str]]:
     """Build the core for `interpreters` and `plugins` (None: all); what dist/ has then, and why any is missing."""
     plugins = plugin_wheels.folders() if plugins is None else plugins
+    with exclusive("dist"):
+        return _build(interpreters, architectures, plugins, with_sdists=with_sdists)
+
+
+def _build(
+    interpreters: Sequence[Interpreter], architectures: Sequence[str], plugins: Sequence[Path], *, with_sdists: bool
+) -> tuple[list[Path], list[str]]:
     preflight.require_room(CACHE, room_needed(len(interpreters), architectures))
     backend.folder()
     buildable, skipped = with_headers(interpreters)
@@ -96,8 +104,20 @@ def collect() -> list[Path]:
             shutil.rmtree(folder)
     DIST.mkdir(exist_ok=True)
     for old in archives():
-        old.unlink()
-    return [Path(shutil.copy2(file, DIST)) for file in files]
+        if old.name not in {file.name for file in files}:
+            old.unlink()
+    return [publish(file) for file in files]
+
+
+def publish(file: Path) -> Path:
+    """Copy `file` into dist/ in one step, unless it is there: other processes may be installing from dist/."""
+    target = DIST / file.name
+    same = target.is_file() and target.stat().st_mtime_ns == file.stat().st_mtime_ns
+    if not same or target.stat().st_size != file.stat().st_size:
+        work = DIST / f".{file.name}.work"
+        shutil.copy2(file, work)
+        os.replace(work, target)
+    return target
 
 
 def what_to_do(files: Sequence[Path]) -> str:

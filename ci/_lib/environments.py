@@ -12,7 +12,7 @@ from pathlib import Path
 from . import preflight
 from .paths import CACHE, REQUIREMENTS
 from .preflight import INDEX_HINT as INDEX_HINT
-from .steps import Failure, run, step
+from .steps import Failure, exclusive, run, step
 
 STAMP = "hami-stamp"
 
@@ -50,8 +50,15 @@ def stamped(folder: Path, key: str) -> bool:
     return stamp_of(folder) == key
 
 
+def included(requirements: Path) -> list[Path]:
+    """The file and those that it includes with `-r`, which lie beside it."""
+    lines = requirements.read_text("utf-8").splitlines()
+    return [requirements, *(requirements.with_name(line[3:].strip()) for line in lines if line.startswith("-r "))]
+
+
 def first_package(requirements: Path) -> str:
-    lines = (line for line in requirements.read_text("utf-8").splitlines() if line and not line.startswith("#"))
+    texts = "\n".join(file.read_text("utf-8") for file in included(requirements))
+    lines = (line for line in texts.splitlines() if line and not line.startswith(("#", "-r ")))
     return re.split(r"[^\w.-]", next(lines), maxsplit=1)[0]
 
 
@@ -59,11 +66,13 @@ def ensure(name: str, python: str | None = None) -> Path:
     """The interpreter of the environment with the packages of ci/requirements/NAME.txt, made if it is not there."""
     python = python or sys.executable
     folder, requirements = CACHE / "envs" / name, REQUIREMENTS / f"{name}.txt"
-    key = hashlib.sha256(requirements.read_bytes() + f"{python} {sys.version}".encode()).hexdigest()
-    if not stamped(folder, key):
-        preflight.require_index(first_package(requirements))
-        with step(f"installing the {name} environment"):
-            fresh = fresh_venv(folder, python)
-            install(fresh, f"install-{name}", "-r", requirements)
-        (folder / STAMP).write_text(key)
+    contents = b"".join(file.read_bytes() for file in included(requirements))
+    key = hashlib.sha256(contents + f"{python} {sys.version}".encode()).hexdigest()
+    with exclusive(f"env-{name}"):
+        if not stamped(folder, key):
+            preflight.require_index(first_package(requirements))
+            with step(f"installing the {name} environment"):
+                fresh = fresh_venv(folder, python)
+                install(fresh, f"install-{name}", "-r", requirements)
+            (folder / STAMP).write_text(key)
     return folder / "bin" / "python"

@@ -8,7 +8,7 @@ from pathlib import Path
 from . import apt
 from .interpreters import Interpreter
 from .paths import CACHE
-from .steps import Failure, environment, run, step
+from .steps import Failure, environment, exclusive, run, step
 
 
 class NoHeaders(Failure):
@@ -17,6 +17,11 @@ class NoHeaders(Failure):
 
 def include_folder(interpreter: Interpreter) -> Path:
     """The folder with all of its headers: its own where they are complete, else one in the cache."""
+    with exclusive("headers"):
+        return _include_folder(interpreter)
+
+
+def _include_folder(interpreter: Interpreter) -> Path:
     name = "python{}.{}".format(*interpreter.version)
     if interpreter.has_headers and not architecture_configs(interpreter.include.parent, name):
         return interpreter.include

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from . import apt
 from .paths import CACHE
-from .steps import Failure, environment, run, step
+from .steps import Failure, environment, exclusive, run, step
 
 ROOTS = CACHE / "roots"
 OLD_SUITE = "bullseye"  # glibc 2.31 with CPython 3.9: the oldest Debian that is still at hand
@@ -43,15 +43,16 @@ def _require(*programs: str) -> None:
 def _made(name: str, make: Callable[[Path], None]) -> Path:
     """The folder that `make` fills; half of one is never kept."""
     folder, work = ROOTS / name, ROOTS / f"{name}.work"
-    if not folder.is_dir():
-        ROOTS.mkdir(parents=True, exist_ok=True)
-        _remove(work)
-        try:
-            make(work)
-        except Failure as failure:
+    with exclusive(f"root-{name}"):
+        if not folder.is_dir():
+            ROOTS.mkdir(parents=True, exist_ok=True)
             _remove(work)
-            raise Missing(f"{name} could not be made: {failure}") from failure
-        os.replace(work, folder)
+            try:
+                make(work)
+            except Failure as failure:
+                _remove(work)
+                raise Missing(f"{name} could not be made: {failure}") from failure
+            os.replace(work, folder)
     return folder
 
 

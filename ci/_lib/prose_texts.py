@@ -157,7 +157,9 @@ def c(source: str) -> Iterator[Text]:
 
 def spoken(message: list[tuple[int, str]]) -> Iterator[Text]:
     """A message in one or more literals, one word in each line of the text; no space is added between literals."""
-    words, lines, begun = [], [], False
+    words: list[str] = []
+    lines: list[int] = []
+    begun = False
     for line, part in message:
         for piece in re.findall(r" +|[^ ]+", part):
             if piece.isspace():

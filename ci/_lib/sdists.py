@@ -11,6 +11,7 @@ from pathlib import Path
 from . import backend, core_wheel
 from .checkout import tracked
 from .paths import CACHE, REQUIREMENTS, ROOT, content_key, pyproject
+from .steps import exclusive
 
 SDISTS = CACHE / "sdists"
 INPUTS = [ROOT / "ci" / "_lib" / name for name in ("backend.py", "checkout.py", "sdists.py")]
@@ -37,18 +38,23 @@ def finished(project: Path) -> Path:
 def build(project: Path) -> Path:
     """The source distribution of `project`, out of a copy: build backends take along what lies in a folder."""
     folder = finished(project)
-    if not folder.is_dir():
-        work = CACHE / "build" / f"{folder.name}-work"
-        shutil.rmtree(work, ignore_errors=True)
-        for file in sources(project):
-            copy = work / "source" / file.relative_to(project)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, copy)
-        made = backend.build("build_sdist", work / "source", work / "raw", f"sdist-{folder.name}")
-        (work / "finished").mkdir()
-        normalise(made, work / "finished" / made.name)
-        core_wheel.keep(work, folder)
+    with exclusive(f"sdist-{folder.name}"):
+        if not folder.is_dir():
+            _build(project, folder)
     return next(folder.glob("*.tar.gz"))
+
+
+def _build(project: Path, folder: Path) -> None:
+    work = CACHE / "build" / f"{folder.name}-work"
+    shutil.rmtree(work, ignore_errors=True)
+    for file in sources(project):
+        copy = work / "source" / file.relative_to(project)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copy)
+    made = backend.build("build_sdist", work / "source", work / "raw", f"sdist-{folder.name}")
+    (work / "finished").mkdir()
+    normalise(made, work / "finished" / made.name)
+    core_wheel.keep(work, folder)
 
 
 def belongs(member: tarfile.TarInfo) -> bool:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from .paths import CACHE, LOGS
 
@@ -68,7 +69,8 @@ def run(command: Sequence[object], log: str, env: Mapping[str, str] | None = Non
     """Run `command` with its output in the log file of that name; return the output, or raise Failure with its tail."""
     LOGS.mkdir(parents=True, exist_ok=True)
     path = LOGS / f"{log}.log"
-    with path.open("wb") as output:
+    path.unlink(missing_ok=True)  # another process may be writing a log of that name: it keeps its own file
+    with path.open("w+b") as output:
         output.write(("$ " + " ".join(map(str, command)) + "\n").encode())
         output.flush()
         try:
@@ -83,7 +85,8 @@ def run(command: Sequence[object], log: str, env: Mapping[str, str] | None = Non
             )
         except OSError as error:
             raise Failure(f"cannot start {command[0]}: {error.strerror}") from error
-    text = path.read_text(encoding="utf-8", errors="replace")
+        output.seek(0)
+        text = output.read().decode(errors="replace")
     if result.returncode != 0:
         tail = "\n".join(text.splitlines()[-TAIL_LINES:])
         raise Failure(f"{tail}\n\n{command[0]} ended with {result.returncode}; the whole log: {path}")
@@ -103,16 +106,29 @@ def environment(**extra: str) -> dict[str, str]:
     return {**defaults, **inherited, **extra}
 
 
+def lock_file(name: str) -> IO[str]:
+    folder = CACHE / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / name).open("w")
+
+
 @contextmanager
 def only_one_at_a_time() -> Iterator[None]:
     """Wait until no other command of this checkout is at work on the cache."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
+    with lock_file("checkout") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             with step("waiting for another command of this checkout"):
                 fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def exclusive(name: str) -> Iterator[None]:
+    """Hold the lock of one thing in the cache against processes of the same command that run beside this one."""
+    with lock_file(name) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

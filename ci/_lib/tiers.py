@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from . import (
@@ -18,17 +18,17 @@ from . import (
     old_systems,
     plugin_wheels,
     rebuilt,
+    static,
     wheel_env,
     zig,
 )
+from .affected import SMOKE_FILES
 from .paths import CACHE, DIST, REQUIREMENTS, ROOT
 from .runners import Options, doctest, pytest
 from .steps import Failure, environment, run, step
 from .totals import Totals
 
-COMMANDS = [
-    ROOT / "ci" / name for name in ("audit", "cibuildwheel-local", "demo", "gpu", "index", "release", "test", "wheels")
-]
+Tier = Callable[[Totals, Options], None]
 OUTSIDE_S = 7200  # what a test may take that waits for downloads, or for a system that is made and compiles
 
 
@@ -66,29 +66,16 @@ def own_requirements(plugin: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def layers(totals: Totals, options: Options) -> None:
-    """Includes and imports point down only."""
-    result = subprocess.run([sys.executable, ROOT / "ci" / "check_layers.py"], check=False)
-    totals.check(result.returncode == 0, "layers: see above")
-
-
 def lint(totals: Totals, options: Options) -> None:
-    """ruff over everything, mypy over ci/ and the package."""
-    python = environments.ensure("checks")
-    commands: dict[str, Sequence[object]] = {
-        "ruff check": [python, "-m", "ruff", "check", "--quiet", ROOT, *COMMANDS],
-        "ruff format": [python, "-m", "ruff", "format", "--quiet", "--check", ROOT, *COMMANDS],
-        "mypy": [python, "-m", "mypy"],
-    }
-    for name, command in commands.items():
-        result = subprocess.run(list(map(str, command)), cwd=ROOT, env=environment(), check=False)
-        totals.check(result.returncode == 0, f"lint: {name}, see above")
+    """Linters, formatters, layers, spelling, prose, and the types of ci/ and the package."""
+    for check in static.checks(environments.ensure("checks")):
+        totals.check(check.run().returncode == 0, f"lint: {check.name}, see above")
 
 
 def ci(totals: Totals, options: Options) -> None:
     """The checks of ci/ find what they are for."""
     zig.warm_up()
-    pytest(Path(sys.executable), ROOT / "tests" / "ci", "ci", totals, options)
+    pytest(Path(sys.executable), [ROOT / "tests" / "ci"], "ci", totals, options)
 
 
 def cpp(totals: Totals, options: Options) -> None:
@@ -105,26 +92,28 @@ def wheels(totals: Totals, options: Options) -> None:
             print(finding)
         totals.check(finding.passed, f"wheels: {finding}")
     folder = ROOT / "tests" / "wheels" / "matrix"
-    pytest(Path(sys.executable), folder, "wheels", totals, options, hangs_after_s=OUTSIDE_S)
+    # dist/ may get wheels for other CPythons meanwhile, which tier `pythons` tests.
+    env = environment(HAMI_TEST_TAGS=interpreter.tag)
+    pytest(Path(sys.executable), [folder], "wheels", totals, options, env, hangs_after_s=OUTSIDE_S)
 
 
 def python(totals: Totals, options: Options) -> None:
     """The Python tests against the installed wheels."""
-    pytest(test_environment(build_current()), ROOT / "tests" / "python", "python", totals, options)
+    pytest(test_environment(build_current()), [ROOT / "tests" / "python"], "python", totals, options)
 
 
 def abi(totals: Totals, options: Options) -> None:
     """Native plugins, built by g++ and by the wheels' compiler, against the installed wheels."""
     installed = test_environment(build_current())
     zig.warm_up()
-    pytest(installed, ROOT / "tests" / "abi", "abi", totals, options, zig.build_environment())
+    pytest(installed, [ROOT / "tests" / "abi"], "abi", totals, options, zig.build_environment())
 
 
 def installed(totals: Totals, options: Options) -> None:
     """Small plugins, good and bad, built by pip and installed into throw-away environments."""
     installed = test_environment(build_current())
     zig.warm_up()
-    pytest(installed, ROOT / "tests" / "plugins", "installed", totals, options, zig.build_environment())
+    pytest(installed, [ROOT / "tests" / "plugins"], "installed", totals, options, zig.build_environment())
 
 
 def plugins(totals: Totals, options: Options) -> None:
@@ -132,26 +121,29 @@ def plugins(totals: Totals, options: Options) -> None:
     interpreter = build_current()
     for plugin in plugin_wheels.folders():
         print(f"-- {plugin.name}", flush=True)
-        pytest(plugin_environment(plugin, interpreter), plugin / "tests", plugin.name, totals, options)
+        pytest(plugin_environment(plugin, interpreter), [plugin / "tests"], plugin.name, totals, options)
 
 
 def pythons(totals: Totals, options: Options) -> None:
-    """The Python tests on every other CPython found."""
+    """The Python tests on the oldest and the newest CPython found, the smoke tests on those between."""
     current = current_interpreter()
     found, passed_over = interpreters.find()
     for reason in passed_over:
         totals.skip("pythons", reason)
     others = [interpreter for interpreter in found if interpreter.tag != current.tag]
     if not others:
-        totals.skip("pythons", f"no CPython besides {current.tag} is found here; uv python install 3.10 3.12 3.13")
+        totals.skip("pythons", f"no CPython except {current.tag} is found here; uv python install 3.10 3.12 3.13")
+    smoke = [ROOT / file for file in SMOKE_FILES]
     for interpreter in others:
-        print(f"-- {interpreter}", flush=True)
+        between = interpreter not in (found[0], found[-1])
+        print(f"-- {interpreter}{', smoke tests' if between else ''}", flush=True)
         try:
             dist.build([interpreter])
         except headers.NoHeaders as reason:
             totals.skip(f"pythons: {interpreter.tag}", str(reason))
             continue
-        pytest(test_environment(interpreter), ROOT / "tests" / "python", f"python {interpreter.tag}", totals, options)
+        tests = smoke if between else [ROOT / "tests" / "python"]
+        pytest(test_environment(interpreter), tests, f"python {interpreter.tag}", totals, options)
 
 
 def systems(totals: Totals, options: Options) -> None:
@@ -161,7 +153,7 @@ def systems(totals: Totals, options: Options) -> None:
     if pythons:
         dist.build(pythons, zig.ARCHITECTURES, [])
     folder = ROOT / "tests" / "wheels" / "systems"
-    pytest(Path(sys.executable), folder, "systems", totals, options, hangs_after_s=OUTSIDE_S)
+    pytest(Path(sys.executable), [folder], "systems", totals, options, hangs_after_s=OUTSIDE_S)
 
 
 def again(totals: Totals, options: Options) -> None:
@@ -178,7 +170,7 @@ def containers(totals: Totals, options: Options) -> None:
     """cibuildwheel in an image made here, for the core and for a project of `hami new-plugin`; an image to run."""
     dist.build(local_image.newest_two(interpreters.find()[0]) or [current_interpreter()])
     folder = ROOT / "tests" / "wheels" / "containers"
-    pytest(Path(sys.executable), folder, "containers", totals, options, hangs_after_s=OUTSIDE_S)
+    pytest(Path(sys.executable), [folder], "containers", totals, options, hangs_after_s=OUTSIDE_S)
 
 
 def edges(totals: Totals, options: Options) -> None:
@@ -208,12 +200,20 @@ def preset(name: str, compiler: str, sanitizer: str, packages: str, totals: Tota
     if not links(compiler, sanitizer):
         totals.skip(name, f"{compiler} links no such program here (Debian, Ubuntu: apt install {packages})")
         return
+    folder = build_preset(name, "hami_tests")
+    doctest(folder / "tests" / "cpp" / "hami_tests", name, totals)
+
+
+def build_preset(name: str, target: str) -> Path:
+    """Build one target by a preset of CMakePresets.json; returns the build folder."""
     folder = CACHE / "build" / name
     env = {**environment(), "PATH": zig.build_environment()["PATH"]}
-    with step(f"compiling the C++ tests by preset {name}"):
+    # The tests that run beside a compiler have the processors first.
+    build = ["nice", "-n", "5", "cmake", "--build", folder, "--target", target]
+    with step(f"compiling by preset {name}"):
         run(["cmake", "--preset", name, "-B", folder], log=f"{name}-configure", env=env, cwd=ROOT)
-        run(["cmake", "--build", folder], log=f"{name}-build", env=env)
-    doctest(folder / "tests" / "cpp" / "hami_tests", name, totals)
+        run(build, log=f"{name}-build", env=env)
+    return folder
 
 
 def dev(totals: Totals, options: Options) -> None:
@@ -231,6 +231,45 @@ def tsan(totals: Totals, options: Options) -> None:
     preset("tsan", "clang++", "thread", "clang libclang-rt-14-dev", totals)
 
 
-ALWAYS = (layers, lint, ci, cpp, wheels, python, abi, installed, plugins)
-WITH_ALL = (dev, asan, tsan, pythons, systems, edges, again)
-ON_REQUEST = (containers,)
+def thread_safety(totals: Totals, options: Options) -> None:
+    """The thread-safety annotations of the core hold: clang with -Wthread-safety, every warning an error."""
+    if not shutil.which("clang++"):
+        totals.skip("thread-safety", "clang++ is missing (Debian, Ubuntu: apt install clang)")
+        return
+    try:
+        build_preset("thread-safety", "hami_core")
+    except Failure as failure:
+        print(failure, flush=True)
+        totals.check(False, "thread-safety: see above")
+        return
+    totals.check(True, "thread-safety")
+
+
+def types(totals: Totals, options: Options) -> None:
+    """mypy and pyright over core, plugins, what `hami new-plugin` writes, and the Python blocks of the documents."""
+    from . import type_checks
+
+    for name, passed in type_checks.run_all(environments.ensure("check")).items():
+        totals.check(passed, f"types: {name}, see above")
+
+
+def coverage(totals: Totals, options: Options) -> None:
+    """Line coverage of the core, the package and the plugins, written to tests/coverage.md."""
+    from . import coverage_report
+
+    coverage_report.measure(totals)
+
+
+ALWAYS = (lint, types, ci, cpp, wheels, python, abi, installed, plugins)
+WITH_ALL = (dev, asan, tsan, thread_safety, pythons, systems, edges, again)
+ON_REQUEST = (containers, coverage)
+# What takes long starts first, and of that what builds the wheels: the other tiers install them.
+START_ORDER = (
+    *(plugins, asan, tsan, pythons, wheels, python, systems, again, abi, ci, installed, edges, cpp, dev, types),
+    *(thread_safety, lint, containers, coverage),
+)
+
+
+def name_of(tier: Tier) -> str:
+    """The name of a tier on the command line."""
+    return tier.__name__.replace("_", "-")

@@ -10,7 +10,7 @@ from pathlib import Path
 from . import environments, plugin_wheels, wheel_env
 from .interpreters import Interpreter
 from .paths import CACHE
-from .steps import Failure, run, step
+from .steps import Failure, exclusive, run, step
 
 STAMP = "requirements.txt"
 
@@ -35,13 +35,14 @@ def fetch(interpreter: Interpreter, wanted: Sequence[str]) -> list[Path]:
     text = "".join(f"{requirement}\n" for requirement in wanted)
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     folder = CACHE / "wheelhouse" / f"{interpreter.tag}-{key}"
-    if not (folder / STAMP).is_file():
-        pip = [environments.ensure("installers"), "-m", "pip", "--python", interpreter.executable]
-        shutil.rmtree(folder, ignore_errors=True)
-        with step(f"fetching {', '.join(wanted)} for {interpreter.tag}"):
-            try:
-                run([*pip, "wheel", "--wheel-dir", folder, *wanted], log=f"wheelhouse-{interpreter.tag}")
-            except Failure as failure:
-                raise Failure(f"{failure}\n{environments.INDEX_HINT}") from failure
-        (folder / STAMP).write_text(text)
+    with exclusive(f"wheelhouse-{folder.name}"):
+        if not (folder / STAMP).is_file():
+            pip = [environments.ensure("installers"), "-m", "pip", "--python", interpreter.executable]
+            shutil.rmtree(folder, ignore_errors=True)
+            with step(f"fetching {', '.join(wanted)} for {interpreter.tag}"):
+                try:
+                    run([*pip, "wheel", "--wheel-dir", folder, *wanted], log=f"wheelhouse-{interpreter.tag}")
+                except Failure as failure:
+                    raise Failure(f"{failure}\n{environments.INDEX_HINT}") from failure
+            (folder / STAMP).write_text(text)
     return sorted(folder.glob("*.whl"))

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from .paths import CACHE, ROOT
-from .steps import Failure, environment, run, step
+from .steps import Failure, environment, exclusive, run, step
 
 GLIBC_VERSION = (2, 17)
 GLIBC = ".".join(map(str, GLIBC_VERSION))
@@ -75,8 +75,12 @@ def is_warm(aim: str = TARGET) -> bool:
 
 def warm_up(aim: str = TARGET) -> None:
     """Let zig build its C++ library once, by itself, so that the wait has a name."""
-    if is_warm(aim):
-        return
+    with exclusive(f"zig-{aim}"):
+        if not is_warm(aim):
+            _build_library(aim)
+
+
+def _build_library(aim: str) -> None:
     folder = cache_folder(aim)
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "warm.cpp"

@@ -38,7 +38,7 @@ def test_what_cannot_be_done_is_told(command: str, said: str) -> None:
     [
         ("ci/wheels --python 2.9", "no CPython to build for (2.9):\n2.9: no such CPython found; there are cp3"),
         ("ci/wheels --platform sparc", "argument --platform: invalid choice: 'sparc' (choose from "),
-        ("ci/test nonsense", 'error: there is no tier "nonsense"; the tiers are layers, lint, '),
+        ("ci/test nonsense", 'error: there is no tier "nonsense"; the tiers are lint, types, '),
         ("ci/wheels --plugin hami-nonsense", 'there is no plugin "hami-nonsense"; hami-plugins/ has hami-image, '),
     ],
 )

@@ -39,7 +39,7 @@ def test_without_an_index_nothing_is_changed(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.strip().splitlines()[-1] == f"Nothing was changed. {preflight.INDEX_HINT}"
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["locks"]
 
 
 def test_the_index_is_found_by_a_python_without_pip(tmp_path: Path) -> None:
