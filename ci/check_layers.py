@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# The rooms of the core, lowest first: a room depends on rooms in earlier lines. Rooms in one line are siblings, and none
-# knows another. `bind` connects the core to a program: Python in hami-core/python/bind, C in hami-core/embed.
+# The rooms of the core, lowest first: a room depends on rooms in earlier lines. Rooms in one line are siblings, which
+# do not know each other. `bind` connects the core to a program: Python in hami-core/python/bind, C in hami-core/embed.
 LAYERS = (
     ("base",),
     ("value",),
@@ -71,7 +71,7 @@ def header_violations(root: Path) -> Iterator[str]:
     for path in cpp_files(root / "hami-core" / "include"):
         for line, target in includes(path, QUOTED_INCLUDE):
             if not target.startswith("hami/"):
-                yield f'{path.relative_to(root)}:{line}: a public header includes "{target}"; it may include only hami/…'
+                yield f'{path.relative_to(root)}:{line}: a public header includes "{target}"; only hami/… is allowed'
 
 
 def imported_modules(path: Path) -> Iterator[tuple[int, str]]:

@@ -73,7 +73,7 @@ BE = r"(?:is|are|was|were|be|been|being)"
 
 RULES = (
     Rule(
-        rf"{CLAUSE}\bwho(?:m|se)?\b\s+(?!knows\b)[\w']+",
+        rf"{CLAUSE}\bwhom?\b\s+(?!knows\b)[\w']+",
         'name the subject: "the caller that waits", "a request that …"',
         in_a_question,
     ),

@@ -1,4 +1,4 @@
-"""Runs test programs with their output shown, and counts what they ran."""
+"""Runs test programs, shows their output and counts the tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .totals import Totals
 DOCTEST_FAILURE = re.compile(r"TEST CASE: +(.+)$", re.MULTILINE)
 DOCTEST_TOTALS = re.compile(r"test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\d+) failed")
 
-# A test that hangs shows every thread's stack and ends its run: tests of a runtime must end, also where it does not.
+# A test that hangs prints the stack of every thread and ends its run.
 SETTINGS = ("-q", "--no-header", "-p", "no:cacheprovider", "-o", "faulthandler_exit_on_timeout=true")
 HANGS_AFTER_S = 180
 CPP_TIMEOUT_S = 1200  # also under a sanitizer, beside other tiers
@@ -23,7 +23,7 @@ CPP_TIMEOUT_S = 1200  # also under a sanitizer, beside other tiers
 
 @dataclass(frozen=True)
 class Options:
-    pytest: tuple[str, ...] = ()  # passed on to every pytest
+    pytest: tuple[str, ...] = ()  # arguments for every run of pytest
 
 
 def pytest(
@@ -38,7 +38,7 @@ def pytest(
 ) -> None:
     """Run `tests` (files or folders of one project) with their output shown; if pytest cannot start, that is a failure.
 
-    `hangs_after_s` is longer where a test waits for more than our own code.
+    `hangs_after_s` is longer for tests that wait for downloads or other programs.
     """
     with tempfile.TemporaryDirectory() as work:
         report = Path(work) / "report.xml"
@@ -53,13 +53,13 @@ def pytest(
         )
         cases = totals.add_junit(tier, report) if report.is_file() else 0
     if options.pytest and result.returncode == 5:
-        return  # the user's -k chose none of these
+        return  # -k selected none of these tests
     if result.returncode not in (0, 1) or cases == 0:
         totals.check(False, f"{tier}: pytest ended with {result.returncode} after {cases} tests of {tests[0]}")
 
 
 def configured_folder(tests: Path) -> Path:
-    """The folder whose pyproject.toml configures these tests."""
+    """Return the folder of the pyproject.toml that configures these tests."""
     return next(folder for folder in tests.parents if (folder / "pyproject.toml").is_file())
 
 

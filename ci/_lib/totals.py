@@ -1,4 +1,4 @@
-"""What all tiers together found, and the closing lines that say so."""
+"""The results of all tiers, and the closing lines with them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 SLOWEST = 10
-PLACE = re.compile(r"^\S+:\d+: ")  # of a block in a document: many are skipped for one reason
+PLACE = re.compile(
+    r"^\S+:\d+: "
+)  # the place of a block in a document, which differs between skips with the same reason
 
 
 @dataclass
 class Totals:
     passed: int = 0
     failed: list[str] = field(default_factory=list)
-    skipped: list[tuple[str, str]] = field(default_factory=list)  # what was skipped, and the reason
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # test or tier, and the reason
     durations: list[tuple[float, str]] = field(default_factory=list)  # of tests, in seconds
     tiers: dict[str, float] = field(default_factory=dict)  # seconds of each tier
     started: float = field(default_factory=time.monotonic)

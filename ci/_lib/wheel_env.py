@@ -1,4 +1,4 @@
-"""Environments that a user would have: our wheels out of dist/, everything else from the package index."""
+"""Environments as a user would have them: our wheels from dist/, everything else from the package index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .steps import exclusive, step
 
 
 def usable(interpreter: Interpreter) -> list[Path]:
-    """The wheels in dist/ that this interpreter can install on this machine."""
+    """Return the wheels in dist/ that this interpreter can install on this machine."""
     tags = ("py3", interpreter.tag.rstrip("t"))
     abis = ("none", interpreter.tag)
     names = ((wheel, wheel.stem.split("-")) for wheel in sorted(DIST.glob("*.whl")))
@@ -23,13 +23,13 @@ def usable(interpreter: Interpreter) -> list[Path]:
 
 
 def pins(wheels: Sequence[Path]) -> dict[str, str]:
-    """Distribution to version, so that pip takes our wheels even if an index had a newer one of that name."""
+    """Return the version of each distribution: pip must use our wheels even if an index has a newer version."""
     parts = (wheel.name.split("-") for wheel in wheels)
     return {name.replace("_", "-"): version for name, version, *_ in parts}
 
 
 def requirements_of(wheel: Path) -> str:
-    """What the wheel asks pip for."""
+    """Return the lines of METADATA with requirements and version."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         lines = archive.read(name).decode().splitlines()
@@ -37,9 +37,9 @@ def requirements_of(wheel: Path) -> str:
 
 
 def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: Sequence[str] = ()) -> Path:
-    """The interpreter of an environment with `wanted` of our distributions (extras allowed) and `others`.
+    """Return the interpreter of an environment with `wanted` of our distributions (extras allowed) and `others`.
 
-    New contents of our wheels replace the installed ones; other requirements or versions make a new environment.
+    Changed wheels replace the installed ones; changed requirements or versions make a new environment.
     """
     folder = CACHE / "envs" / f"{name}-{interpreter.tag}"
     with exclusive(f"env-{folder.name}"):
