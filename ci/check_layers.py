@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-# Lowest first. A room includes itself and the rows below its own; rooms of one row are siblings and include none of each
-# other. `bind` connects the core and a program: hami-core/python/bind for Python, hami-core/embed for C.
-ROWS = (
+# The rooms of the core, lowest first: a room depends on rooms in earlier lines. Rooms in one line are siblings, which
+# do not know each other. `bind` connects the core to a program: Python in hami-core/python/bind, C in hami-core/embed.
+LAYERS = (
     ("base",),
     ("value",),
     ("sync",),
@@ -27,8 +27,7 @@ ROWS = (
     ("pipe",),
     ("bind",),
 )
-RANK = {room: rank for rank, row in enumerate(ROWS) for room in row}
-LAYERS = tuple(RANK)
+LEVELS = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 ANY_INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 CPP_SUFFIXES = {".hpp", ".h", ".cpp"}
@@ -45,38 +44,38 @@ def includes(path: Path, pattern: re.Pattern[str]) -> Iterator[tuple[int, str]]:
 
 
 def core_violations(root: Path) -> Iterator[str]:
-    """Each include of the core names its layer, and that layer is not above its own."""
+    """Each include of the core names its room, and that room is lower than its own."""
     source = root / "hami-core" / "src"
     folders = [(path.name, path) for path in sorted(source.glob("*")) if path.is_dir()]
     folders += [("bind", root / "hami-core" / "python" / "bind"), ("bind", root / "hami-core" / "embed")]
-    for layer, folder in folders:
-        if layer not in LAYERS:
-            yield f"{folder.relative_to(root)}: no such layer; the layers are {', '.join(LAYERS)}"
+    for room, folder in folders:
+        if room not in LEVELS:
+            yield f"{folder.relative_to(root)}: unknown room; the rooms are {', '.join(LEVELS)}"
             continue
         for path in cpp_files(folder):
             for line, target in includes(path, QUOTED_INCLUDE):
                 where = f"{path.relative_to(root)}:{line}"
-                top = target.partition("/")[0]
-                if top == "hami" or (layer == "bind" and (path.parent / target).is_file()):
+                other = target.partition("/")[0]
+                if other in ("hami", room) or (room == "bind" and (path.parent / target).is_file()):
                     continue
-                if top not in LAYERS[:-1] or not (source / target).is_file():
-                    yield f'{where}: "{target}" is no file of a layer; write #include "layer/file.hpp"'
-                elif RANK[top] > RANK[layer]:
-                    yield f'{where}: layer {layer} includes "{target}" of layer {top}, which is above it'
-                elif RANK[top] == RANK[layer] and top != layer:
-                    yield f'{where}: layer {layer} includes "{target}" of layer {top}, its sibling'
+                if other not in LEVELS or other == "bind" or not (source / target).is_file():
+                    yield f'{where}: "{target}" is not a file of a room; write #include "room/file.hpp"'
+                elif LEVELS[other] > LEVELS[room]:
+                    yield f'{where}: room {room} includes "{target}" of room {other}, which is above it'
+                elif LEVELS[other] == LEVELS[room]:
+                    yield f'{where}: room {room} includes "{target}" of room {other}, which is its sibling'
 
 
 def header_violations(root: Path) -> Iterator[str]:
-    """The public headers stand alone: the standard library, the system and each other."""
+    """The public headers include only the standard library, the system and each other."""
     for path in cpp_files(root / "hami-core" / "include"):
         for line, target in includes(path, QUOTED_INCLUDE):
             if not target.startswith("hami/"):
-                yield f'{path.relative_to(root)}:{line}: a public header includes "{target}"; it may see only hami/…'
+                yield f'{path.relative_to(root)}:{line}: a public header includes "{target}"; only hami/… is allowed'
 
 
 def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
-    """Every absolute module name that a file imports, also inside functions; `from a import b` gives a and a.b."""
+    """Every absolute module name that a file imports, also inside functions; `from a import b` imports a and a.b."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -107,7 +106,7 @@ def plugin_violations(root: Path) -> Iterator[str]:
                     yield f"{where}: imports {top}, which {plugin.relative_to(root)} does not declare"
         for path in cpp_files(folder):
             for line, target in includes(path, ANY_INCLUDE):
-                if target.partition("/")[0] in LAYERS or "hami-core" in target:
+                if target.partition("/")[0] in LEVELS or "hami-core" in target:
                     yield f'{path.relative_to(root)}:{line}: a plugin includes "{target}"; only <hami/…> is public'
 
 
@@ -119,7 +118,7 @@ def violations(root: Path) -> list[str]:
 def main(arguments: list[str]) -> int:
     root = Path(arguments[0]) if arguments else Path(__file__).resolve().parents[1]
     found = violations(root)
-    print("\n".join(found) or "every arrow points down")
+    print("\n".join(found) or "every dependency points down")
     return 1 if found else 0
 
 

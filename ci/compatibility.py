@@ -1,4 +1,4 @@
-"""Writes the table of what goes with what, hami-core/docs/reference/compatibility.md.
+"""Writes the compatibility table, hami-core/docs/reference/compatibility.md.
 
 python ci/compatibility.py
 python ci/compatibility.py --check    change nothing; fail if the page is stale

@@ -1,8 +1,8 @@
-"""Adds to a repaired wheel what ours have besides: the bill of materials, and an archive that is the same everywhere.
+"""Finishes a repaired wheel as ci/wheels does: adds the bill of materials, writes a reproducible archive.
 
     python ci/finish_wheel.py --destination wheelhouse /tmp/repaired/*.whl
 
-For builds by cibuildwheel, where the C++ library is the system's; ci/wheels does this by itself.
+For builds by cibuildwheel, which use the C++ library of the system; ci/wheels finishes its wheels itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     for wheel in arguments.wheel:
         inside = [sbom.pybind11()] if wheel.name.startswith("hami_core-") else []
         wheel_file.finish(wheel, arguments.destination, wheel.stem.split("-")[-1].split("."), inside)
-        wheel.unlink()  # the folder is that of the next wheel too
+        wheel.unlink()  # the next wheel uses the same folder
 
 
 if __name__ == "__main__":

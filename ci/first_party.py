@@ -14,7 +14,7 @@ except ModuleNotFoundError:  # before Python 3.11
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "hami-core" / "python" / "hami" / "_plugins" / "first_party.py"
 
-# Plugins whose names are decided but that are not in hami-plugins/ yet. An entry leaves when its folder arrives.
+# Plugins with a decided name that are not in hami-plugins/ yet. Remove an entry when its folder is added.
 PLANNED: dict[str, list[str]] = {}
 
 
@@ -28,7 +28,7 @@ def collect(plugins: Path) -> tuple[dict[str, str], dict[str, str], list[str]]:
         name = project["name"]
         distributions.add(name)
         if name in PLANNED:
-            raise SystemExit(f"{file} exists: take {name} out of PLANNED in ci/first_party.py")
+            raise SystemExit(f"{file} exists: remove {name} from PLANNED in ci/first_party.py")
         entry_points = project.get("entry-points", {})
         for table, group in ((backends, "hami.backends"), (pipelines, "hami.pipelines")):
             for key in entry_points.get(group, {}):

@@ -1,1 +1,1 @@
-"""What the commands in ci/ share; `bootstrap` needs the standard library only, the rest the tools' environment."""
+"""Shared code of the commands in ci/. `bootstrap` needs only the standard library, most of the rest an environment."""

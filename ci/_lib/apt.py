@@ -1,4 +1,4 @@
-"""apt with package lists and archives of our own: it looks at no system package list, and needs no root."""
+"""apt with its own package lists and archives: it does not read those of the system, and does not need root."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from pathlib import Path
 
 from .steps import Failure, environment, run
 
-RETRIES = 8  # each waits longer than the last: a mirror may be away for a minute
+RETRIES = 8  # each waits longer than the one before: a mirror may be unreachable for a minute
 
 
 def private(work: Path, *sources: str) -> list[str | Path]:
-    """The start of an apt-get command that keeps all it fetches in the new folder `work`; `sources` replace those of
-    the system."""
+    """Return the start of an apt-get command that keeps everything in the new folder `work`.
+
+    `sources` replace the package sources of the system.
+    """
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        raise Failure("there is no apt-get here; this needs Debian or Ubuntu")
+        raise Failure("apt-get is not installed; this needs Debian or Ubuntu")
     shutil.rmtree(work, ignore_errors=True)
     (work / "state" / "lists" / "partial").mkdir(parents=True)
     (work / "cache" / "archives" / "partial").mkdir(parents=True)
@@ -32,12 +34,12 @@ def private(work: Path, *sources: str) -> list[str | Path]:
 
 
 def mirror() -> str:
-    """Where this system's Debian packages come from."""
+    """Return the mirror that this system's Debian packages come from."""
     try:
         lines = run(["apt-get", "indextargets", "--format", "$(REPO_URI)"], log="apt-mirror", env=environment())
     except Failure as failure:
-        raise Failure(f"{failure}\nThis needs a Debian whose apt-get knows a mirror") from failure
+        raise Failure(f"{failure}\nThis needs a Debian system with a mirror configured for apt-get") from failure
     places = [line.rstrip("/") for line in lines.splitlines() if line.rstrip("/").endswith("/debian")]
     if not places:
-        raise Failure("apt-get knows no mirror of Debian here")
+        raise Failure("no mirror of Debian is configured for apt-get")
     return places[0]

@@ -1,4 +1,4 @@
-"""What must be true of a file before anyone gets it, and what was found."""
+"""Audits files before they are published, and reports the findings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Finding:
 
 
 def audit(file: Path, cores: audit_archive.Cores) -> list[Finding]:
-    """Every finding about one wheel or source distribution."""
+    """Return every finding about one wheel or source distribution."""
     return [Finding(file.name, *found) for found in checks(file, cores)]
 
 
@@ -54,7 +54,7 @@ def wheel_checks(wheel: Path, cores: audit_archive.Cores) -> Iterator[Check]:
 
 
 def sdist_checks(sdist: Path) -> Iterator[Check]:
-    """It can be built from, says its licence and its changes, and has nothing that was built."""
+    """A source distribution can be built, contains licence and changelog, and contains no build products."""
     name, version = sdist.name.removesuffix(".tar.gz").rsplit("-", 1)
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -76,13 +76,13 @@ def twine_check(file: Path) -> Check:
 
 
 def audit_all(files: Sequence[Path]) -> list[Finding]:
-    """The findings about all `files`; wheels of the core among them are what those that need it are imported with."""
+    """Return the findings about all `files`; plugins are imported with the wheels of the core among them."""
     cores = importable_cores(files)
     return [finding for file in files for finding in audit(file, cores)]
 
 
 def importable_cores(files: Sequence[Path]) -> dict[Path, interpreters.Interpreter]:
-    """The wheels of the core among `files` that a CPython of this machine can import, each with that CPython."""
+    """Return the wheels of the core that a CPython of this machine can import, each with that CPython."""
     ours = [file for file in files if file.name.startswith("hami_core-") and file.stem.endswith(zig.HOST)]
     return {
         file: found for found in interpreters.find()[0] for file in ours if f"-{found.tag}-{found.tag}-" in file.name

@@ -1,4 +1,4 @@
-"""What must be true of a wheel as an archive: its name, its metadata, its bill of materials, its entry points."""
+"""Checks a wheel as an archive: name, metadata, bill of materials, entry points."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def checks(wheel: Path, cores: Cores) -> Iterator[Check]:
 
 
 def file_name(wheel: Path, files: Mapping[str, bytes]) -> Check:
-    """A wheel that somebody renamed says something else inside."""
+    """The file name agrees with the tags inside; it does not if the wheel was renamed."""
     python, abi, platforms = wheel.stem.split("-")[-3:]
     named = {f"{python}-{abi}-{platform}" for platform in platforms.split(".")}
     lines = files[f"{wheel_file.info_folder(files)}/WHEEL"].decode().splitlines()
@@ -59,7 +59,7 @@ def file_name(wheel: Path, files: Mapping[str, bytes]) -> Check:
 
 
 def top_level_names(files: Mapping[str, bytes], own: str) -> Check:
-    """A folder that two wheels share is damaged when one of them is removed."""
+    """The wheel has one top-level folder: removing one of two wheels that share a folder damages the other."""
     names = sorted({name.partition("/")[0] for name in files} - {wheel_file.info_folder(files)})
     return "top-level names", names == [own], ", ".join(names)
 
@@ -96,7 +96,7 @@ def bill_of_materials(files: Mapping[str, bytes]) -> Check:
 
 
 def declared_entry_points(files: Mapping[str, bytes]) -> list[str]:
-    """`module` or `module:attribute` of each."""
+    """Return each target, as `module` or `module:attribute`."""
     parser = configparser.ConfigParser(delimiters="=")
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_string(files.get(f"{wheel_file.info_folder(files)}/entry_points.txt", b"").decode())
@@ -104,7 +104,7 @@ def declared_entry_points(files: Mapping[str, bytes]) -> list[str]:
 
 
 def entry_points(wheel: Path, files: Mapping[str, bytes], cores: Cores) -> Check:
-    """Each names a module of the wheel that has what is named; every CPython here that can imports it as well."""
+    """Each entry point names something in the wheel, and every suitable CPython of this machine can import it."""
     declared = declared_entry_points(files)
     wrong = [target for target in declared if not defines(files, *target.partition(":")[::2])]
     if wrong or not declared:
@@ -119,7 +119,7 @@ def entry_points(wheel: Path, files: Mapping[str, bytes], cores: Cores) -> Check
 
 
 def defines(files: Mapping[str, bytes], module: str, attribute: str) -> bool:
-    """Whether `module` is there and has `attribute`, a name or, for a packaged pipeline, a file beside it."""
+    """Return whether `module` exists and has `attribute`: a name or, for a packaged pipeline, a file beside it."""
     path = module.replace(".", "/")
     if f"{path}/{attribute}" in files:
         return True
@@ -138,9 +138,9 @@ def defines(files: Mapping[str, bytes], module: str, attribute: str) -> bool:
 
 
 def import_error(interpreter: Interpreter, wheels: set[Path], targets: list[str]) -> str:
-    """What that Python says when the entry points are loaded out of the unpacked wheels; "" if nothing.
+    """Return the error of loading the entry points from the unpacked wheels with that Python; "" if there is none.
 
-    What the core needs besides, pluggy and tomli, lies among the build backends, where every Python can use it.
+    pluggy and tomli, which the core requires, are installed with the build backends, where every Python can use them.
     """
     with tempfile.TemporaryDirectory() as folder:
         for wheel in wheels:
@@ -152,7 +152,7 @@ def import_error(interpreter: Interpreter, wheels: set[Path], targets: list[str]
 
 
 def versions(wheel: Path, files: Mapping[str, bytes], log: Path) -> Check:
-    """File name, metadata, changelog and binary mean the same version."""
+    """File name, metadata, changelog and binary agree on the version."""
     entry = changelog.newest(log)
     said = {
         "file name": wheel.stem.split("-")[1],
@@ -167,7 +167,7 @@ def versions(wheel: Path, files: Mapping[str, bytes], log: Path) -> Check:
 
 
 def contents(wheel: Path) -> Check:
-    """W002 is left out: the templates of `hami new-plugin` have files in common."""
+    """check-wheel-contents passes, without W002: the templates of `hami new-plugin` contain equal files."""
     program = Path(sys.executable).with_name("check-wheel-contents")
     try:
         run([program, "--no-config", "--ignore", "W002", wheel], log=f"contents-{wheel.stem}")

@@ -1,4 +1,4 @@
-"""What must be true of the shared object in a wheel: one entry, and nothing asked for that an old system lacks."""
+"""Checks the shared object in a wheel: one exported symbol, and no dependency that an old system lacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shared_objects(wheel: Path) -> list[str]:
 
 
 def checks(wheel: Path, entry: str) -> Iterator[Check]:
-    """One shared object for every platform that we promise, with this one symbol, that needs nothing but glibc."""
+    """There is one shared object for every supported platform; it exports only `entry` and needs only glibc."""
     platforms = wheel.stem.split("-")[-1]
     architecture = next((a for a in zig.ARCHITECTURES if platforms.endswith(a)), zig.HOST)
     yield "platform", platforms == ".".join(core_wheel.platform_tags(architecture)), platforms
@@ -47,7 +47,7 @@ def checks(wheel: Path, entry: str) -> Iterator[Check]:
 
 
 def without_python(names: list[str], read: list[elf.Symbols]) -> tuple[bool, str]:
-    """One wheel serves every Python: it must not be compiled for any."""
+    """A native plugin is not compiled for one Python: its wheel serves all of them."""
     bound = [name for name in names if ".cpython-" in name or ".abi3." in name]
     bound += sorted(name for symbols in read for name in symbols.needed if name.startswith(("Py", "_Py")))
     return not bound, ", ".join(bound[:5]) or "uses no symbol of Python"

@@ -1,4 +1,4 @@
-"""Whether a file is whole: an archive that can be read to its end, with what its own list says."""
+"""Checks that a file is complete: the archive can be read to its end and contains what its own list names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LISTED = ("METADATA", "WHEEL", "RECORD")
 
 
 def check(file: Path) -> Check:
-    """What fails this cannot be audited any further."""
+    """The first check; a file that fails it cannot be audited further."""
     try:
         problem = problem_of_wheel(file) if file.suffix == ".whl" else problem_of_sdist(file)
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
@@ -23,7 +23,7 @@ def check(file: Path) -> Check:
 
 
 def problem_of_wheel(wheel: Path) -> str:
-    """What is wrong with it as an archive; "" if nothing."""
+    """Return why the archive is invalid; "" if it is valid."""
     parts = wheel.stem.split("-")
     if len(parts) not in (5, 6):
         return "its name is not NAME-VERSION-PYTHON-ABI-PLATFORM.whl"
@@ -39,7 +39,7 @@ def problem_of_wheel(wheel: Path) -> str:
 
 
 def problem_of_sdist(sdist: Path) -> str:
-    """What is wrong with it as an archive; "" if nothing."""
+    """Return why the archive is invalid; "" if it is valid."""
     if not sdist.name.endswith(".tar.gz") or "-" not in sdist.name:
         return "its name is neither that of a wheel nor NAME-VERSION.tar.gz"
     with tarfile.open(sdist) as archive:

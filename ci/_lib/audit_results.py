@@ -1,4 +1,4 @@
-"""tests/wheels/results.md: what is in dist/, how large it is, what the audit found, and how long the builds took."""
+"""Writes tests/wheels/results.md: the files in dist/, their sizes, the findings of the audit, and build times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESULTS = ROOT / "tests" / "wheels" / "results.md"
 
 
 def write(files: Sequence[Path], found: Sequence[Finding]) -> None:
-    """Write everything; installs once to see how long that takes."""
+    """Write the page; this installs the wheels once to measure the time."""
     seconds = {
         f"`ci/wheels`, {kind}": f"{run.seconds:.0f} ({run.busy:.0f})" for kind, run in sorted(recorded().items())
     }
@@ -26,7 +26,7 @@ def write(files: Sequence[Path], found: Sequence[Finding]) -> None:
 
 
 def render_times(seconds: Mapping[str, str]) -> str:
-    """A table of what took how long."""
+    """Return a table of durations."""
     lines = [
         "## Times",
         "",
@@ -42,7 +42,7 @@ def render_times(seconds: Mapping[str, str]) -> str:
 
 
 def render(files: Sequence[Path], found: Sequence[Finding]) -> str:
-    """Two tables: the files, then what each check found, equal findings in one row."""
+    """Return two tables: the files, and the findings of each check, with equal findings in one row."""
     lines = [
         "# Files of a release",
         "",
@@ -74,7 +74,7 @@ def installed(file: Path) -> str:
 
 
 def short(name: str) -> str:
-    """The name of a file without version and platforms, which the first table has."""
+    """Return the name of a file without version and platforms; the first table has these."""
     if name.endswith(".tar.gz"):
         return name.rsplit("-", 1)[0] + " sdist"
     parts = name.removesuffix(".whl").split("-")

@@ -1,4 +1,4 @@
-"""Changelogs: a heading for each version, the newest first, with the day it was released."""
+"""Reads changelogs: a heading for each version with the day of its release, the newest version first."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ HEADING = re.compile(r"^## (\d[^\s,]*)(?:, (.+))?$", re.MULTILINE)
 @dataclass(frozen=True)
 class Entry:
     version: str
-    released: str  # the day; "" if it is not released
+    released: str  # the day; "" before the release
     text: str
 
 
 def path_of(distribution: str) -> Path:
-    """The changelog of one of our distributions; the core's is that of the checkout."""
+    """Return the changelog of one of our distributions; that of the core is in the root folder."""
     return (ROOT if distribution == "hami-core" else ROOT / "hami-plugins" / distribution) / "CHANGELOG.md"
 
 
 def newest(changelog: Path) -> Entry | None:
-    """The newest version with what is said about it; None if no version is named."""
+    """Return the newest version with its text; None if the changelog names no version."""
     text = changelog.read_text("utf-8") if changelog.is_file() else ""
     headings = list(HEADING.finditer(text))
     if not headings:

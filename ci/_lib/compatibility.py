@@ -1,4 +1,4 @@
-"""Which version of what goes with which: the packages of this checkout, and every release before."""
+"""The compatibility table: versions and requirements of the packages of this checkout and of every release."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from .paths import pyproject, read_toml
 
 PAGE = Path("hami-core", "docs", "reference", "compatibility.md")
 RELEASES = Path("ci", "releases.toml")
-CONTRACT = Path("hami-core", "src", "plugin", "host_table.hpp")
+ABI_SOURCE = Path("hami-core", "src", "plugin", "host_table.hpp")
 HEADER = Path("hami-core", "include", "hami", "abi.h")
 TOP = """\
 # Compatibility
 
-A plugin runs with the `hami-core` that its row names and with every later one. A native plugin runs with every one that
-serves the same major version of the contract and no older minor version. `hami doctor` says what of this is installed.
+A plugin runs with the version of `hami-core` in its row and with every later version. A native plugin runs with every
+`hami-core` that serves the same major version of the plugin ABI and at least the same minor version. `hami doctor`
+lists the installed versions.
 
-Written by `python ci/compatibility.py` from what the packages declare.
+`python ci/compatibility.py` writes this page from the metadata of the packages.
 
-| package | version | released | hami-core | native contract | needs besides |
+| package | version | released | hami-core | plugin ABI | other requirements |
 |---|---|---|---|---|---|
 """
 
@@ -31,42 +32,42 @@ Written by `python ci/compatibility.py` from what the packages declare.
 class Row:
     package: str
     version: str
-    released: str  # the day; "" if it is not
+    released: str  # the day; "" before the release
     core: str
-    contract: str
+    abi: str
     needs: str
 
     def line(self) -> str:
-        cells = (f"`{self.package}`", self.version, self.released or "not yet", self.core, self.contract, self.needs)
+        cells = (f"`{self.package}`", self.version, self.released or "not yet", self.core, self.abi, self.needs)
         return f"| {' | '.join(cell or '-' for cell in cells)} |\n"
 
 
 def projects(root: Path) -> dict[str, Path]:
-    """Every package of the checkout and its folder, the core first."""
+    """Return every package of the checkout with its folder, the core first."""
     plugins = {path.parent.name: path.parent for path in sorted((root / "hami-plugins").glob("*/pyproject.toml"))}
     return {"hami-core": root, **plugins}
 
 
 def row(root: Path, package: str, released: str = "") -> Row:
-    """What the package declares now."""
+    """Return the row of a package, from its current metadata."""
     folder = projects(root)[package]
     project = pyproject(folder)["project"]
     needs = {re.split(r"[^\w.-]", text, maxsplit=1)[0]: text for text in project.get("dependencies", [])}
     core = needs.pop("hami-core", "").removeprefix("hami-core")
     extras = project.get("optional-dependencies", {})
     chosen = [f"{text} with [{extra}]" for extra, texts in extras.items() if extra != "test" for text in texts]
-    contract = f"serves {served(root)}" if package == "hami-core" else needed(folder, root)
-    return Row(package, project["version"], released, core, contract, ", ".join([*needs.values(), *chosen]))
+    abi = f"serves {served(root)}" if package == "hami-core" else needed(folder, root)
+    return Row(package, project["version"], released, core, abi, ", ".join([*needs.values(), *chosen]))
 
 
 def served(root: Path) -> str:
-    """The version of the native contract that the core has."""
-    minor = number(r"kAbiMinor = (\d+)", root / CONTRACT)
+    """Return the version of the plugin ABI that the core serves."""
+    minor = number(r"kAbiMinor = (\d+)", root / ABI_SOURCE)
     return f"{major(root)}.{minor}"
 
 
 def needed(plugin: Path, root: Path) -> str:
-    """The version of the contract that a native plugin asks for; "" for one in Python."""
+    """Return the version of the plugin ABI that a native plugin needs; "" for a plugin in Python."""
     sources = sorted((plugin / "src").rglob("*.cpp")) if (plugin / "CMakeLists.txt").is_file() else []
     if not sources:
         return ""
@@ -87,12 +88,12 @@ def number(pattern: str, file: Path) -> int:
 
 
 def released(root: Path) -> list[Row]:
-    """Every release so far, oldest first."""
+    """Return every release, oldest first."""
     return [Row(**entry) for entry in read_toml(root / RELEASES).get("release", [])]
 
 
 def page(root: Path) -> str:
-    """The table: what is not released yet, then the releases, the newest first."""
+    """Return the page: packages that are not released yet, then the releases, the newest first."""
     past = released(root)
     known = {(entry.package, entry.version) for entry in past}
     now = [row(root, package) for package in projects(root)]
@@ -101,5 +102,5 @@ def page(root: Path) -> str:
 
 
 def entry(new: Row) -> str:
-    """A release as ci/releases.toml has it."""
+    """Return a release as an entry of ci/releases.toml."""
     return "\n[[release]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in asdict(new).items())

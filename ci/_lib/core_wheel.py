@@ -1,5 +1,7 @@
-"""hami-core: the static core once for each architecture, then one manylinux wheel for each CPython, kept until a source
-changes."""
+"""Builds hami-core: the static core once for each architecture, then one manylinux wheel for each CPython.
+
+Finished files are kept until a source changes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from pathlib import Path
 from . import backend, headers, sbom, wheel_file, zig
 from .interpreters import Interpreter
 from .paths import CACHE, REQUIREMENTS, ROOT, content_key
-from .steps import run, step
+from .steps import exclusive, run, step
 
 INPUTS = [
     *(ROOT / name for name in ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE")),
@@ -31,12 +33,12 @@ def key() -> str:
 
 
 def platform_tags(architecture: str) -> list[str]:
-    """The platforms that one binary for glibc 2.17 serves, each by the name that some installer looks for."""
+    """Return the platform tags of a binary for glibc 2.17; older installers look for older tags."""
     return [f"{policy}_{architecture}" for policy in POLICIES]
 
 
 def configure_core(architecture: str) -> Path:
-    """The build folder of the static core and its unit tests; both are compiled as released."""
+    """Configure and return the build folder of the static core and its unit tests, compiled as released."""
     aim = zig.target(architecture)
     zig.warm_up(aim)
     folder = CACHE / "build" / f"core-{architecture}"
@@ -51,33 +53,34 @@ def configure_core(architecture: str) -> Path:
 
 
 def build_target(target: str, title: str, architecture: str = zig.HOST) -> Path:
-    """Compile one target of the core's build folder; returns that folder."""
-    folder = configure_core(architecture)
-    with step(title):
-        env = zig.build_environment(zig.target(architecture))
-        run(["cmake", "--build", folder, "--target", target], log=f"build-{target}-{architecture}", env=env)
+    """Compile one target of the core and return the build folder."""
+    with exclusive(f"core-{architecture}"):
+        folder = configure_core(architecture)
+        with step(title):
+            env = zig.build_environment(zig.target(architecture))
+            run(["cmake", "--build", folder, "--target", target], log=f"build-{target}-{architecture}", env=env)
     return folder
 
 
 def static_core(architecture: str) -> Path:
-    """The core without Python; its build folder stays, so that the next build is incremental."""
+    """Return the core without Python. Its build folder is kept, so that the next build is incremental."""
     folder = build_target("hami_core", f"compiling the core for {architecture}", architecture)
     return folder / "hami-core" / "libhami_core.a"
 
 
 def finished(interpreter: Interpreter, architecture: str) -> Path:
-    """Where the finished wheel of this interpreter lies, or will."""
+    """Return the folder of the finished wheel for this interpreter, whether or not it exists."""
     version = ".".join(map(str, interpreter.version))
     return WHEELS / f"hami_core-{key()}" / f"{interpreter.tag}-{version}-{architecture}"
 
 
 def built(interpreter: Interpreter, architecture: str = zig.HOST) -> Path:
-    """The finished wheel."""
+    """Return the finished wheel."""
     return next(finished(interpreter, architecture).glob("*.whl"))
 
 
 def build(interpreter: Interpreter, architecture: str, core: Path) -> Path:
-    """The manylinux wheel for `interpreter` on `architecture`; raises NoHeaders if it cannot be built for."""
+    """Build the manylinux wheel for `interpreter` on `architecture`; raises NoHeaders if that is not possible."""
     folder = finished(interpreter, architecture)
     if not folder.is_dir():
         work = CACHE / "build" / f"{interpreter.tag}-{architecture}-work"
@@ -90,14 +93,14 @@ def build(interpreter: Interpreter, architecture: str, core: Path) -> Path:
 
 
 def keep(work: Path, folder: Path) -> None:
-    """Move work/finished to `folder` in one step: what is there is whole, whenever a build is interrupted."""
+    """Move work/finished to `folder` in one step, so that an interrupted build leaves no incomplete files there."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     os.replace(work / "finished", folder)
     shutil.rmtree(work)
 
 
 def compile_wheel(interpreter: Interpreter, architecture: str, core: Path, destination: Path) -> Path:
-    """Run the build backend under `interpreter`; for another architecture it is told that it runs there."""
+    """Run the build backend under `interpreter`, for another architecture with the platform of that architecture."""
     name = f"{interpreter.tag}-{architecture}"
     aim = zig.target(architecture)
     settings = {

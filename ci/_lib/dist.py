@@ -1,7 +1,8 @@
-"""dist/: the folder that `pip install --find-links` installs from, always of the current sources."""
+"""Fills dist/, the folder for `pip install --find-links`, with files of the current sources."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from . import audit, backend, core_wheel, headers, plugin_wheels, preflight, sdi
 from .interpreters import Interpreter
 from .parallel import in_parallel
 from .paths import CACHE, DIST, ROOT
-from .steps import Failure, step
+from .steps import Failure, exclusive, step
 
 Jobs = dict[str, Callable[[], object]]
 
@@ -23,8 +24,15 @@ def build(
     *,
     with_sdists: bool = False,
 ) -> tuple[list[Path], list[str]]:
-    """Build the core for `interpreters` and `plugins` (None: all); what dist/ has then, and why any is missing."""
+    """Build the core for `interpreters`, and `plugins` (None: all); return the files in dist/ and skipped Pythons."""
     plugins = plugin_wheels.folders() if plugins is None else plugins
+    with exclusive("dist"):
+        return _build(interpreters, architectures, plugins, with_sdists=with_sdists)
+
+
+def _build(
+    interpreters: Sequence[Interpreter], architectures: Sequence[str], plugins: Sequence[Path], *, with_sdists: bool
+) -> tuple[list[Path], list[str]]:
     preflight.require_room(CACHE, room_needed(len(interpreters), architectures))
     backend.folder()
     buildable, skipped = with_headers(interpreters)
@@ -47,13 +55,13 @@ def build(
 
 
 def room_needed(pythons: int, architectures: Sequence[str]) -> int:
-    """Megabytes. Measured: 60 for the libraries of a target, 12 for a static core, 14 for each Python."""
+    """Return the megabytes needed. Measured: 60 for the libraries of a target, 12 for a static core, 14 per Python."""
     cold = [architecture for architecture in architectures if not zig.is_warm(zig.target(architecture))]
     return 50 + 100 * len(cold) + (20 * pythons + 20) * len(architectures)
 
 
 def with_headers(interpreters: Sequence[Interpreter]) -> tuple[list[Interpreter], list[str]]:
-    """Those that can be built for, and why the others cannot."""
+    """Return the interpreters with headers, and for each of the others the reason why nothing can be built for it."""
     buildable, skipped = [], []
     for interpreter in interpreters:
         try:
@@ -65,7 +73,7 @@ def with_headers(interpreters: Sequence[Interpreter]) -> tuple[list[Interpreter]
 
 
 def core_jobs(interpreters: Sequence[Interpreter], architectures: Sequence[str]) -> Jobs:
-    """One for each wheel of the core that is not there; the static core of their architecture is built at once."""
+    """Return a job for each missing wheel of the core; the static core of their architecture is built here."""
     jobs: Jobs = {}
     for architecture in architectures:
         missing = [i for i in interpreters if not core_wheel.finished(i, architecture).is_dir()]
@@ -76,7 +84,7 @@ def core_jobs(interpreters: Sequence[Interpreter], architectures: Sequence[str])
 
 
 def current() -> list[Path]:
-    """Every finished file of the current sources, also those of an earlier run for other Pythons."""
+    """Return every finished file of the current sources, including those of earlier runs for other Pythons."""
     plugins = plugin_wheels.folders()
     folders = [core_wheel.WHEELS / f"hami_core-{core_wheel.key()}"]
     folders += [
@@ -89,37 +97,49 @@ def current() -> list[Path]:
 
 
 def collect() -> list[Path]:
-    """Make dist/ hold the current files and nothing else; files of sources that are gone leave the cache."""
+    """Make dist/ contain exactly the current files, and remove outdated files from the cache."""
     files = current()
     for folder in [*core_wheel.WHEELS.glob("*"), *sdists.SDISTS.glob("*")]:
         if not any(file.is_relative_to(folder) for file in files):
             shutil.rmtree(folder)
     DIST.mkdir(exist_ok=True)
     for old in archives():
-        old.unlink()
-    return [Path(shutil.copy2(file, DIST)) for file in files]
+        if old.name not in {file.name for file in files}:
+            old.unlink()
+    return [publish(file) for file in files]
+
+
+def publish(file: Path) -> Path:
+    """Copy `file` into dist/ in one step, unless it is there: other processes may be installing from dist/."""
+    target = DIST / file.name
+    same = target.is_file() and target.stat().st_mtime_ns == file.stat().st_mtime_ns
+    if not same or target.stat().st_size != file.stat().st_size:
+        work = DIST / f".{file.name}.work"
+        shutil.copy2(file, work)
+        os.replace(work, target)
+    return target
 
 
 def what_to_do(files: Sequence[Path]) -> str:
-    """What the files of dist/ are good for: without a core, which a run for one plugin does not build, nothing yet."""
+    """Return how to install from dist/, or how to build the core if dist/ has none, as after a run for one plugin."""
     if any(file.name.startswith("hami_core-") and file.suffix == ".whl" for file in files):
         return f"pip install --find-links {DIST} hami-core"
     return f"{DIST.name}/ has no hami-core of these sources: ci/wheels --python current builds it"
 
 
 def archives() -> list[Path]:
-    """The wheels and source distributions in dist/."""
+    """Return the wheels and source distributions in dist/."""
     return sorted([*DIST.glob("*.whl"), *DIST.glob("*.tar.gz")])
 
 
 def findings(files: list[Path]) -> list[audit.Finding]:
-    """Everything that the audit found about `files`."""
+    """Return every finding of the audit about `files`."""
     with step(f"auditing {len(files)} files"):
         return audit.audit_all(files)
 
 
 def audited(files: list[Path]) -> list[audit.Finding]:
-    """The findings about `files`; raises Failure if one of them is bad."""
+    """Return the findings about `files`; raises Failure if a check failed."""
     found = findings(files)
     wrong = [str(finding) for finding in found if not finding.passed]
     if wrong:

@@ -1,4 +1,4 @@
-"""What a shared object offers and asks for, read from its dynamic symbol table."""
+"""Reads which symbols a shared object exports and needs, from its dynamic symbol table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from elftools.elf.sections import SymbolTableSection
 @dataclass
 class Symbols:
     defined: set[str] = field(default_factory=set)  # "name" and, where it has one, "name@VERSION"
-    needed: set[str] = field(default_factory=set)  # "name@VERSION", or "name" where it asks for no version
-    optional: set[str] = field(default_factory=set)  # weak: the loader accepts that they are missing
-    libraries: set[str] = field(default_factory=set)  # that it is linked to
+    needed: set[str] = field(default_factory=set)  # "name@VERSION", or "name" without a version
+    optional: set[str] = field(default_factory=set)  # weak symbols, which may be missing
+    libraries: set[str] = field(default_factory=set)  # linked libraries
 
     @property
     def exported(self) -> set[str]:
@@ -26,7 +26,7 @@ class Symbols:
 
 
 def read(path: Path) -> Symbols:
-    """The dynamic symbols of the shared object `path`, and the libraries that it asks for."""
+    """Return the dynamic symbols of the shared object `path` and the libraries that it needs."""
     symbols = Symbols()
     with path.open("rb") as file:
         elf = ELFFile(file)
@@ -40,7 +40,7 @@ def read(path: Path) -> Symbols:
             elif isinstance(section, GNUVerDefSection):
                 versions |= {definition["vd_ndx"]: next(auxes).name for definition, auxes in section.iter_versions()}
             elif isinstance(section, DynamicSection):
-                tags: list[Any] = list(section.iter_tags("DT_NEEDED"))  # their class makes its attributes as it goes
+                tags: list[Any] = list(section.iter_tags("DT_NEEDED"))  # its class creates attributes dynamically
                 symbols.libraries |= {tag.needed for tag in tags}
         table = elf.get_section_by_name(".dynsym")
         if not isinstance(table, SymbolTableSection):
@@ -60,7 +60,7 @@ def read(path: Path) -> Symbols:
 
 
 def missing(objects: Iterable[Path], libraries: Iterable[Path]) -> list[str]:
-    """What `objects` need that neither they nor `libraries` have in that version, but for Python's own symbols."""
+    """Return the symbols that `objects` need and neither they nor `libraries` have in that version, except Python's."""
     wanted = [read(path) for path in objects]
     known = set().union(*(symbols.defined for symbols in wanted), *(read(path).defined for path in libraries))
     needed = set().union(*(symbols.needed for symbols in wanted))

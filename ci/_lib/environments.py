@@ -1,4 +1,4 @@
-"""Virtual environments of our own, made once per content of their requirements and kept in the cache."""
+"""Virtual environments in the cache, created once for each content of their requirements."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pathlib import Path
 from . import preflight
 from .paths import CACHE, REQUIREMENTS
 from .preflight import INDEX_HINT as INDEX_HINT
-from .steps import Failure, run, step
+from .steps import Failure, exclusive, run, step
 
 STAMP = "hami-stamp"
 
 
 def require_venv() -> None:
-    """Tell what to install where the interpreter came without venv, as Debian's does."""
-    if sys.version_info < (3, 10):  # noqa: UP036 - the message is for those
+    """Fail with what to install if the interpreter has no venv module, as on Debian."""
+    if sys.version_info < (3, 10):  # noqa: UP036 - older interpreters get a message
         raise Failure(f"Python {sys.version.split()[0]} is too old; this needs Python 3.10 or newer: {sys.executable}")
     if importlib.util.find_spec("venv") is None or importlib.util.find_spec("ensurepip") is None:
         raise Failure(f"{sys.executable} has no venv module; on Debian and Ubuntu: apt install python3-venv")
@@ -33,37 +33,46 @@ def install(python: Path, log: str, *arguments: str | Path) -> None:
 
 
 def fresh_venv(folder: Path, python: str) -> Path:
-    """An empty virtual environment in `folder`, replacing what is there; returns its interpreter."""
+    """Create an empty virtual environment in `folder`, replacing its contents, and return its interpreter."""
     shutil.rmtree(folder, ignore_errors=True)
     run([python, "-m", "venv", folder], log=f"venv-{folder.name}")
     return folder / "bin" / "python"
 
 
 def stamp_of(folder: Path) -> str:
-    """What `folder` was finished for; empty if it was not."""
+    """Return the key that `folder` was finished with; empty if it is incomplete."""
     stamp = folder / STAMP
     return stamp.read_text() if stamp.is_file() else ""
 
 
 def stamped(folder: Path, key: str) -> bool:
-    """Whether `folder` was finished for `key`."""
+    """Return whether `folder` was finished with `key`."""
     return stamp_of(folder) == key
 
 
+def included(requirements: Path) -> list[Path]:
+    """Return the file and the files in the same folder that it includes with `-r`."""
+    lines = requirements.read_text("utf-8").splitlines()
+    return [requirements, *(requirements.with_name(line[3:].strip()) for line in lines if line.startswith("-r "))]
+
+
 def first_package(requirements: Path) -> str:
-    lines = (line for line in requirements.read_text("utf-8").splitlines() if line and not line.startswith("#"))
+    texts = "\n".join(file.read_text("utf-8") for file in included(requirements))
+    lines = (line for line in texts.splitlines() if line and not line.startswith(("#", "-r ")))
     return re.split(r"[^\w.-]", next(lines), maxsplit=1)[0]
 
 
 def ensure(name: str, python: str | None = None) -> Path:
-    """The interpreter of the environment with the packages of ci/requirements/NAME.txt, made if it is not there."""
+    """Return the interpreter of the environment for ci/requirements/NAME.txt; create or update it first."""
     python = python or sys.executable
     folder, requirements = CACHE / "envs" / name, REQUIREMENTS / f"{name}.txt"
-    key = hashlib.sha256(requirements.read_bytes() + f"{python} {sys.version}".encode()).hexdigest()
-    if not stamped(folder, key):
-        preflight.require_index(first_package(requirements))
-        with step(f"installing the {name} environment"):
-            fresh = fresh_venv(folder, python)
-            install(fresh, f"install-{name}", "-r", requirements)
-        (folder / STAMP).write_text(key)
+    contents = b"".join(file.read_bytes() for file in included(requirements))
+    key = hashlib.sha256(contents + f"{python} {sys.version}".encode()).hexdigest()
+    with exclusive(f"env-{name}"):
+        if not stamped(folder, key):
+            preflight.require_index(first_package(requirements))
+            with step(f"installing the {name} environment"):
+                fresh = fresh_venv(folder, python)
+                install(fresh, f"install-{name}", "-r", requirements)
+            (folder / STAMP).write_text(key)
     return folder / "bin" / "python"

@@ -1,4 +1,4 @@
-"""Python.h for an interpreter that came without: out of its Debian or Ubuntu package, unpacked without root."""
+"""Provides Python.h for an interpreter without headers: unpacks its Debian or Ubuntu package, without root."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from pathlib import Path
 from . import apt
 from .interpreters import Interpreter
 from .paths import CACHE
-from .steps import Failure, environment, run, step
+from .steps import Failure, environment, exclusive, run, step
 
 
 class NoHeaders(Failure):
-    """The interpreter cannot be built for; the text says what would help."""
+    """Nothing can be built for the interpreter; the text says what to install."""
 
 
 def include_folder(interpreter: Interpreter) -> Path:
-    """The folder with all of its headers: its own where they are complete, else one in the cache."""
+    """Return a folder with all headers of the interpreter: its own if it is complete, else one in the cache."""
+    with exclusive("headers"):
+        return _include_folder(interpreter)
+
+
+def _include_folder(interpreter: Interpreter) -> Path:
     name = "python{}.{}".format(*interpreter.version)
     if interpreter.has_headers and not architecture_configs(interpreter.include.parent, name):
         return interpreter.include
@@ -38,13 +43,15 @@ def include_folder(interpreter: Interpreter) -> Path:
 
 
 def architecture_configs(include: Path, name: str) -> list[Path]:
-    """Debian's pyconfig.h of each architecture: the one beside Python.h only points to it, by a path of the system's
-    compiler, which ours does not search."""
+    """Return Debian's pyconfig.h of each architecture.
+
+    The file beside Python.h only includes it, by a path that the system's compiler searches and ours does not.
+    """
     return sorted(include.glob(f"*-linux-*/{name}/pyconfig.h"))
 
 
 def collect(include: Path, name: str, destination: Path) -> None:
-    """Copy the headers in `include`/`name` to `destination`, with the architecture's own pyconfig.h."""
+    """Copy the headers in `include`/`name` to `destination`, with the pyconfig.h of the architecture."""
     work = destination.with_name(f"{destination.name}.work")
     shutil.rmtree(work, ignore_errors=True)
     shutil.copytree(include / name, work)
@@ -55,7 +62,7 @@ def collect(include: Path, name: str, destination: Path) -> None:
 
 
 def unpack_debian(package: str, name: str, destination: Path) -> None:
-    """Download `package` with package lists of our own, and put its headers into `destination`."""
+    """Download `package` with separate package lists, and copy its headers into `destination`."""
     work = CACHE / "headers" / "apt"
     apt_get = apt.private(work)
     clean = environment(LC_ALL="C")
@@ -70,7 +77,7 @@ def unpack_debian(package: str, name: str, destination: Path) -> None:
         collect(include, name, destination)
     except Failure as failure:
         raise NoHeaders(
-            f"{failure}\nThe headers of {name} could not be had; apt install {package} (as root)"
+            f"{failure}\nThe headers of {name} cannot be downloaded; as root: apt install {package}"
         ) from failure
     finally:
         shutil.rmtree(work, ignore_errors=True)

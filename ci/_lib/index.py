@@ -1,4 +1,4 @@
-"""A package index made of files, which any web server can hand out: PEP 503 pages, PEP 691 JSON, hashes, metadata."""
+"""Writes a package index of static files for any web server: PEP 503 pages, PEP 691 JSON, hashes, metadata."""
 
 from __future__ import annotations
 
@@ -27,21 +27,23 @@ class Archive:
     """One wheel or source distribution."""
 
     path: Path
-    project: str  # its name as addresses spell it
+    project: str  # normalised name, as in addresses
     requires_python: str
     sha256: str
-    metadata: bytes  # of a wheel; that of a source distribution may change when it is built
+    metadata: bytes  # only of a wheel: that of a source distribution may change when it is built
 
 
 def read(path: Path) -> Archive:
-    """Hash `path` and read its metadata; raises Failure if it is no wheel and no source distribution."""
+    """Hash `path` and read its metadata; raises Failure for anything except wheels and source distributions."""
     wheel = path.suffix == ".whl"
     try:
         metadata = _metadata_of_wheel(path) if wheel else _metadata_of_source(path)
         message = email.message_from_bytes(metadata)
         project = re.sub(r"[-_.]+", "-", message["Name"]).lower()
     except (OSError, LookupError, TypeError, StopIteration, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise Failure(f"{path} has no metadata of a wheel or a source distribution; build it again") from error
+        raise Failure(
+            f"{path} does not contain the metadata of a wheel or a source distribution; build it again"
+        ) from error
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     return Archive(path, project, message.get("Requires-Python", ""), sha256, metadata if wheel else b"")
 
@@ -58,15 +60,15 @@ def _metadata_of_source(path: Path) -> bytes:
 
 
 def archives_in(folder: Path) -> list[Path]:
-    """The wheels and source distributions that lie in `folder`."""
+    """Return the wheels and source distributions in `folder`."""
     return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES)) if folder.is_dir() else []
 
 
 def write(paths: Iterable[Path], folder: Path) -> list[Archive]:
-    """Make `folder` an index of the files `paths` and of nothing else; what is served never is half of one."""
+    """Make `folder` an index of exactly the files `paths`; it is replaced in one step, so it is never incomplete."""
     archives = sorted(map(read, paths), key=lambda archive: (archive.project, archive.path.name))
     if folder.exists() and any(folder.iterdir()) and not (folder / SIMPLE / "index.html").is_file():
-        raise Failure(f"{folder} has other things in it than an index; give a new or an empty folder")
+        raise Failure(f"{folder} contains files that do not belong to an index; give a new or an empty folder")
     work = folder.with_name(f"{folder.name}.work")
     shutil.rmtree(work, ignore_errors=True)
     (work / FILES).mkdir(parents=True)
@@ -85,7 +87,7 @@ def write(paths: Iterable[Path], folder: Path) -> list[Archive]:
             lines,
             {"name": name, "files": [_entry(archive, f"../../{FILES}/") for archive in files]},
         )
-    # One page with every file: what `pip --find-links ADDRESS` reads.
+    # One page with every file, for `pip --find-links ADDRESS`.
     (work / "index.html").write_text(_page("Files", "".join(_link(archive, f"{FILES}/") for archive in archives)))
     shutil.rmtree(folder, ignore_errors=True)
     work.rename(folder)

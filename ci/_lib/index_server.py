@@ -1,4 +1,4 @@
-"""Serves an index on this machine alone: the pages as HTML, or as JSON to clients that ask for it."""
+"""Serves an index to this machine only: pages as HTML, or as JSON for clients that accept it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Handler(SimpleHTTPRequestHandler):
         super().do_GET()
 
     def end_headers(self) -> None:
-        self.send_header("Cache-Control", "no-cache")  # the files of a name may be built anew
+        self.send_header("Cache-Control", "no-cache")  # a file may be built again under the same name
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -34,18 +34,18 @@ class Handler(SimpleHTTPRequestHandler):
 
 
 def server(folder: Path, port: int = 0) -> ThreadingHTTPServer:
-    """A server that is bound to `port` of 127.0.0.1 (0: any that is free) and not yet running."""
+    """Return a server bound to `port` of 127.0.0.1 (0: any free port), not yet running."""
     return ThreadingHTTPServer((HOST, port), functools.partial(Handler, directory=str(folder)))
 
 
 def address(of: ThreadingHTTPServer) -> str:
-    """What to give to `pip --index-url`."""
+    """Return the address for `pip --index-url`."""
     return f"http://{HOST}:{of.server_address[1]}/{SIMPLE}/"
 
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """Serve `folder` for as long as the block runs; gives the address."""
+    """Serve `folder` while the block runs; the address is the value of `as`."""
     with server(folder) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()

@@ -1,4 +1,4 @@
-"""The CPythons of this machine that wheels are built for: at most one per ABI, the running one first."""
+"""Finds the CPythons of this machine that wheels are built for, one per ABI; the running one takes precedence."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Interpreter:
 
     @property
     def tag(self) -> str:
-        """Its ABI as wheels name it: cp312, cp313t."""
+        """Its ABI as in the names of wheels: cp312, cp313t."""
         return f"cp{self.version[0]}{self.version[1]}{'t' if self.free_threaded else ''}"
 
     @property
@@ -50,7 +50,7 @@ class Interpreter:
         return (self.include / "Python.h").is_file()
 
     def soabi(self, architecture: str) -> str:
-        """What the name of an extension module has before its .so."""
+        """Return the part of an extension module's name before .so."""
         return f"cpython-{self.tag.removeprefix('cp')}-{architecture}-linux-gnu"
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Interpreter:
 
 
 def probe(executable: Path) -> Interpreter | str:
-    """What `executable` is, or why nothing is built for it."""
+    """Return the interpreter `executable`, or the reason why nothing is built for it."""
     try:
         result = subprocess.run(
             [executable, "-IS", "-c", PROBE], capture_output=True, text=True, timeout=20, check=True
@@ -81,7 +81,7 @@ def probe(executable: Path) -> Interpreter | str:
 
 
 def candidates() -> list[Path]:
-    """Interpreters in the usual places and on PATH, each once."""
+    """Return the interpreters in the usual places and on PATH, each once."""
     variables = {"HOME": os.path.expanduser("~"), "PYENV_ROOT": os.environ.get("PYENV_ROOT", "/nonexistent")}
     folders = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder and "shims" not in folder]
     patterns = [place.format(**variables) for place in PLACES] + [f"{folder}/python3*" for folder in folders]
@@ -93,12 +93,12 @@ def candidates() -> list[Path]:
 
 
 def running() -> Interpreter | str:
-    """The interpreter that the tools' environment was made with."""
+    """Return the interpreter that the current environment was created with."""
     return probe(Path(sys._base_executable))  # type: ignore[attr-defined]
 
 
 def find() -> tuple[list[Interpreter], list[str]]:
-    """One interpreter per ABI, oldest first, and a line for each that was passed over and why."""
+    """Return one interpreter per ABI, oldest first, and a line with the reason for each that is left out."""
     chosen: dict[str, Interpreter] = {}
     skipped = []
     for found in [running(), *map(probe, candidates())]:
@@ -110,7 +110,7 @@ def find() -> tuple[list[Interpreter], list[str]]:
 
 
 def select(asked: list[str]) -> tuple[list[Interpreter], list[str]]:
-    """Those that `asked` names (`current`, 3.12, cp313t, a path; none: all that there are), and who is left out."""
+    """Return the interpreters that `asked` names (`current`, 3.12, cp313t, a path; none: all), and those left out."""
     if not asked:
         return find()
     chosen, skipped = [], []
@@ -123,7 +123,7 @@ def select(asked: list[str]) -> tuple[list[Interpreter], list[str]]:
             tag = which if which.startswith("cp") else f"cp{which.replace('.', '')}"
             found = find()[0]
             here = ", ".join(i.tag for i in found) or "none"
-            matches = [i for i in found if i.tag == tag] or [f"{which}: no such CPython found; there are {here}"]
+            matches = [i for i in found if i.tag == tag] or [f"{which}: no such CPython found; found: {here}"]
         chosen += [match for match in matches if isinstance(match, Interpreter)]
         skipped += [match for match in matches if isinstance(match, str)]
     return chosen, skipped

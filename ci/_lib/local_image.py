@@ -1,4 +1,4 @@
-"""The image for ci/cibuildwheel-local: Debian with a compiler and CPythons of this machine."""
+"""Makes the image for ci/cibuildwheel-local: Debian with a compiler and CPythons of this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAMS = {"podman": "podman", "runc": "runc", "mmdebstrap": "mmdebstrap"}
 SUITE = "bookworm"
 PACKAGES = (
     *("ca-certificates", "cmake", "g++", "git", "ninja-build"),
-    # What the CPythons link.
+    # Libraries that the CPythons link.
     *("libbz2-1.0", "libffi8", "liblzma5", "libncursesw6", "libreadline8", "libsqlite3-0", "libssl3", "libuuid1"),
     "zlib1g",
 )
@@ -28,26 +28,26 @@ BASE = "localhost/hami-debian"
 NAME = "localhost/hami-manylinux"
 DOCKERFILE = ROOT / "docker" / "local" / "Dockerfile"
 FOLDER = CACHE / "image"
-# runc needs no cgroup manager; the limits are below those that some hosts refuse to raise.
+# runc works without a cgroup manager; some hosts do not allow higher limits.
 CREATE_ARGUMENTS = ("--network=host", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1000:1000")
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def missing() -> str:
-    """What must be installed first; "" if everything is there."""
+    """Return which programs or rights are missing; "" if nothing is."""
     programs = [package for program, package in PROGRAMS.items() if not shutil.which(program)]
     if programs:
-        return f"{', '.join(programs)} cannot be found (Debian, Ubuntu: apt install {' '.join(programs)})"
-    return "" if os.geteuid() == 0 else "this needs root: mmdebstrap and podman are used as they are, without user ids"
+        return f"{', '.join(programs)} not found (Debian, Ubuntu: apt install {' '.join(programs)})"
+    return "" if os.geteuid() == 0 else "this needs root: mmdebstrap and podman run without user namespaces"
 
 
 def can_carry(interpreter: Interpreter) -> bool:
-    """Whether it has a folder of its own that can be copied; the system's Python has none."""
+    """Return whether the interpreter has its own folder that can be copied; the system's Python does not."""
     return prefix(interpreter) not in (Path("/usr"), Path("/usr/local"))
 
 
 def newest_two(found: Sequence[Interpreter]) -> list[Interpreter]:
-    """Those of `found` that an image is made with if nobody asks for others."""
+    """Return the interpreters for an image by default: the newest two that can be copied."""
     return list(filter(can_carry, found))[-2:]
 
 
@@ -61,7 +61,7 @@ def podman(*arguments: object, log: str) -> str:
 
 
 def engine_settings() -> dict[str, str]:
-    """podman with runc and without a cgroup manager, whatever this machine's containers.conf says."""
+    """Return settings for podman with runc and without a cgroup manager; they override containers.conf."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     configuration = FOLDER / "containers.conf"
     configuration.write_text('[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\n')
@@ -69,7 +69,7 @@ def engine_settings() -> dict[str, str]:
 
 
 def ensure(interpreters: Sequence[Interpreter]) -> str:
-    """The image with these interpreters, made if it is not there; returns its name."""
+    """Return the name of the image with these interpreters; make the image if it does not exist."""
     text = "\n".join([SUITE, *PACKAGES, DOCKERFILE.read_text("utf-8"), *map(str, interpreters)])
     image = f"{NAME}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     if image in podman("images", "--format", "{{.Repository}}:{{.Tag}}", log="images").split():
@@ -89,7 +89,7 @@ def ensure(interpreters: Sequence[Interpreter]) -> str:
 
 
 def ensure_base() -> str:
-    """Debian with what compiles, out of the packages that this machine's apt can reach."""
+    """Return the name of an image of Debian with a compiler; make it from packages of this machine's mirror."""
     image = f"{BASE}:{hashlib.sha256(' '.join((SUITE, *PACKAGES)).encode()).hexdigest()[:12]}"
     if image not in podman("images", "--format", "{{.Repository}}:{{.Tag}}", log="images").split():
         archive = FOLDER / "root.tar"
@@ -102,7 +102,7 @@ def ensure_base() -> str:
 
 
 def copy_python(interpreter: Interpreter, context: Path) -> None:
-    """Its folder at its own place, as its paths are absolute, without what was installed into it and its own tests."""
+    """Copy the interpreter's folder to the same absolute path, without installed packages and its tests."""
     folder = prefix(interpreter)
     name = "python{}.{}".format(*interpreter.version)
     ignored = shutil.ignore_patterns("__pycache__", "test", "site-packages", "*.a")
@@ -115,14 +115,14 @@ def copy_python(interpreter: Interpreter, context: Path) -> None:
 
 
 def cibuildwheel(folder: Path, interpreters: Sequence[Interpreter]) -> list[Path]:
-    """Run cibuildwheel for the project in `folder` with its output shown; the wheels."""
+    """Run cibuildwheel for the project in `folder`, show its output, and return the wheels."""
     python = environments.ensure("cibuildwheel")
     env = settings(ensure(interpreters), interpreters)
     output = folder / "wheelhouse"
     shutil.rmtree(output, ignore_errors=True)
-    project = ROOT if folder.is_relative_to(ROOT) else folder  # a plugin of ours is finished by what lies in ci/
+    project = ROOT if folder.is_relative_to(ROOT) else folder  # ci/ finishes the wheels of our plugins
     with tempfile.TemporaryDirectory() as work:
-        copy = Path(work) / project.name  # all that lies there goes into the container
+        copy = Path(work) / project.name  # the container gets everything in this folder
         shutil.copytree(project, copy, ignore=shutil.ignore_patterns(".cache", ".git", "build", "dist", "__pycache__"))
         package = copy / folder.relative_to(project)
         command = [python, "-m", "cibuildwheel", "--platform", "linux", "--output-dir", output, package]
@@ -134,7 +134,7 @@ def cibuildwheel(folder: Path, interpreters: Sequence[Interpreter]) -> list[Path
 
 
 def settings(image: str, interpreters: Sequence[Interpreter]) -> dict[str, str]:
-    """The environment that turns a project's own configuration to this image; pip's settings go along."""
+    """Return environment variables that make cibuildwheel use this image; settings of pip are passed on."""
     create = list(CREATE_ARGUMENTS)
     passed = {name: value for name, value in os.environ.items() if name.startswith("PIP_") and "/" not in value}
     if DIST.is_dir():

@@ -1,6 +1,6 @@
-"""Systems that this machine is not: an older Debian to enter, and a Python of another architecture to emulate.
+"""Other systems for tests: an older Debian to enter, and an emulated Python of another architecture.
 
-Each is made once and kept in the cache. Missing says what to install where one cannot be made.
+Each is made once and kept in the cache. If that is not possible, Missing says what to install.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from pathlib import Path
 
 from . import apt
 from .paths import CACHE
-from .steps import Failure, environment, run, step
+from .steps import Failure, environment, exclusive, run, step
 
 ROOTS = CACHE / "roots"
-OLD_SUITE = "bullseye"  # glibc 2.31 with CPython 3.9: the oldest Debian that is still at hand
+OLD_SUITE = "bullseye"  # glibc 2.31 with CPython 3.9: the oldest Debian on the mirrors
 COMPILERS = "gcc,libc6-dev,make,zlib1g-dev"
 PYTHON = "3.11"
 SOURCE = ("bookworm", f"python{PYTHON}")  # that Debian's source package, built on the older one
 PYTHON_PREFIX = "/opt/python"
 MMDEBSTRAP = ["mmdebstrap", f'--aptopt=Acquire::Retries "{apt.RETRIES}"']
-# Neither manuals nor waiting for the disk: what goes wrong is thrown away.
+# No manuals, no disk synchronisation: a system that was made incompletely is deleted.
 LEAN = [
     "--dpkgopt=path-exclude=/usr/share/doc/*",
     "--dpkgopt=path-exclude=/usr/share/locale/*",
@@ -30,7 +30,7 @@ LEAN = [
 
 
 class Missing(Failure):
-    """A system that cannot be made here, and what would help."""
+    """A system cannot be made here; the text says what to install."""
 
 
 def _require(*programs: str) -> None:
@@ -41,17 +41,18 @@ def _require(*programs: str) -> None:
 
 
 def _made(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder that `make` fills; half of one is never kept."""
+    """Return the folder that `make` fills; an incomplete one is deleted."""
     folder, work = ROOTS / name, ROOTS / f"{name}.work"
-    if not folder.is_dir():
-        ROOTS.mkdir(parents=True, exist_ok=True)
-        _remove(work)
-        try:
-            make(work)
-        except Failure as failure:
+    with exclusive(f"root-{name}"):
+        if not folder.is_dir():
+            ROOTS.mkdir(parents=True, exist_ok=True)
             _remove(work)
-            raise Missing(f"{name} could not be made: {failure}") from failure
-        os.replace(work, folder)
+            try:
+                make(work)
+            except Failure as failure:
+                _remove(work)
+                raise Missing(f"{name} could not be made: {failure}") from failure
+            os.replace(work, folder)
     return folder
 
 
@@ -61,7 +62,7 @@ def _remove(folder: Path) -> None:
 
 
 def entering(root: Path, *binds: tuple[Path, str], writable: bool = False) -> list[str | Path]:
-    """The start of a command that runs inside `root`, with (outer, inner) folders that it may write to."""
+    """Return the start of a command that runs inside `root`; it may write to the (outer, inner) folders `binds`."""
     shown = [word for outer, inner in binds for word in ("--bind", outer, inner)]
     mode = "--bind" if writable else "--ro-bind"
     return [
@@ -81,7 +82,7 @@ def entering(root: Path, *binds: tuple[Path, str], writable: bool = False) -> li
 
 
 def old_debian() -> Path:
-    """An older Debian with its own Python, and with a newer one in /opt/python."""
+    """Return the root of an older Debian with its own Python and a newer one in /opt/python."""
     _require("mmdebstrap", "bwrap")
 
     def make(root: Path) -> None:
@@ -113,7 +114,7 @@ def _build_python(root: Path) -> None:
 
 
 def foreign_python() -> list[str | Path]:
-    """The start of a command that runs Debian's Python for aarch64."""
+    """Return the start of a command that runs Debian's Python for aarch64."""
     _require("mmdebstrap", "qemu-aarch64-static")
 
     def make(root: Path) -> None:

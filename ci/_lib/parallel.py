@@ -1,4 +1,4 @@
-"""Jobs side by side, one for each core, with what is left shown."""
+"""Runs jobs in parallel, one per core, and shows which are left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .steps import step
 
 
 def in_parallel(title: str, jobs: Mapping[str, Callable[[], object]]) -> None:
-    """Run every job; the first that fails stops those that were not begun, and its error is raised."""
+    """Run every job. The first failure cancels the jobs that have not started, and is raised."""
     left = dict.fromkeys(jobs)
     pool = ThreadPoolExecutor(os.cpu_count())
     with step(title, lambda: f" (left: {', '.join(left)})"):

@@ -1,4 +1,4 @@
-"""Where things are: the checkout, the cache in it, and the folder of finished wheels."""
+"""Paths: the checkout, its cache, and the folder of finished wheels."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ DIST = ROOT / "dist"
 LOGS = CACHE / "logs"
 REQUIREMENTS = ROOT / "ci" / "requirements"
 
-# Left behind by tools, never an input of a build.
+# Written by tools, never an input of a build.
 NOT_SOURCE_FOLDERS = {"__pycache__", ".pytest_cache", ".ruff_cache", ".mypy_cache", "build", "dist"}
 NOT_SOURCE_SUFFIXES = {".pyc", ".so", ".egg-info"}
 
 
 def source_files(paths: Iterable[Path]) -> list[Path]:
-    """Every source file among `paths` and below them, sorted; a path that does not exist is passed over."""
+    """Return every source file in `paths`, sorted; paths that do not exist are ignored."""
     found = set()
     for path in paths:
         if path.is_file():
@@ -33,7 +33,7 @@ def source_files(paths: Iterable[Path]) -> list[Path]:
 
 
 def content_key(paths: Iterable[Path], *extra: str) -> str:
-    """A short name that changes whenever a file among `paths` does, or one of `extra`."""
+    """Return a short name that changes with every change of a file in `paths` or of `extra`."""
     digest = hashlib.sha256()
     for text in extra:
         digest.update(text.encode() + b"\0")
@@ -45,14 +45,14 @@ def content_key(paths: Iterable[Path], *extra: str) -> str:
 
 
 def pyproject(folder: Path) -> dict[str, Any]:
-    """What the pyproject.toml in `folder` says."""
+    """Return the contents of the pyproject.toml in `folder`."""
     return read_toml(folder / "pyproject.toml")
 
 
 def read_toml(file: Path) -> dict[str, Any]:
     try:
         import tomllib
-    except ModuleNotFoundError:  # before Python 3.11, in the tools' environment
+    except ModuleNotFoundError:  # before Python 3.11, in an environment of ours
         import tomli as tomllib
     table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
     return table

@@ -1,4 +1,4 @@
-"""The plugins' wheels, each built from its own folder: py3-none-any, and native ones with the compiler of the core."""
+"""Builds the wheels of plugins, each from its own folder: py3-none-any, or native with the compiler of the core."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INPUTS = [
     *(ROOT / "ci" / "_lib" / name for name in ("backend.py", "plugin_wheels.py", "sbom.py", "wheel_file.py")),
     REQUIREMENTS / "backend.txt",
 ]
-# What a native plugin is built with, besides its own folder.
+# Inputs of a native plugin, in addition to its own folder.
 NATIVE_INPUTS = [
     CMAKE_PACKAGE,
     ROOT / "hami-core" / "include",
@@ -28,11 +28,11 @@ PURE = "any"
 
 
 def folders(asked: list[str] | None = None) -> list[Path]:
-    """The folder of every plugin, or of those asked for by name."""
+    """Return the folders of all plugins, or of the plugins that `asked` names."""
     found = {path.parent.name: path.parent for path in sorted(PLUGINS.glob("*/pyproject.toml"))}
     for name in asked or ():
         if name not in found:
-            raise Failure(f'there is no plugin "{name}"; hami-plugins/ has {", ".join(found)}')
+            raise Failure(f'unknown plugin "{name}"; hami-plugins/ contains {", ".join(found)}')
     return [folder for name, folder in found.items() if not asked or name in asked]
 
 
@@ -41,18 +41,18 @@ def is_native(plugin: Path) -> bool:
 
 
 def platforms(plugin: Path, architectures: Sequence[str]) -> Sequence[str]:
-    """What wheels of it are built for: those architectures, or any."""
+    """Return the platforms of its wheels: those architectures, or any."""
     return architectures if is_native(plugin) else [PURE]
 
 
 def finished(plugin: Path, platform: str) -> Path:
-    """Where the finished wheel of this plugin lies, or will."""
+    """Return the folder of the finished wheel of this plugin, whether or not it exists."""
     inputs = [plugin, *INPUTS, *(NATIVE_INPUTS if platform != PURE else ())]
     return core_wheel.WHEELS / f"{plugin.name.replace('-', '_')}-{content_key(inputs, zig.GLIBC)}-{platform}"
 
 
 def build(plugin: Path, platform: str) -> Path:
-    """The wheel of the plugin in folder `plugin`."""
+    """Build the wheel of the plugin in folder `plugin`."""
     folder = finished(plugin, platform)
     if not folder.is_dir():
         with copied(plugin, platform) as work:
@@ -68,7 +68,7 @@ def build(plugin: Path, platform: str) -> Path:
 
 
 def compile_wheel(name: str, architecture: str, work: Path) -> Path:
-    """The wheel of work/source, compiled against the headers of this checkout."""
+    """Build the wheel of work/source against the headers of this checkout."""
     aim = zig.target(architecture)
     settings = {
         "cmake.define.CMAKE_TOOLCHAIN_FILE": str(zig.TOOLCHAIN),
@@ -84,7 +84,7 @@ def compile_wheel(name: str, architecture: str, work: Path) -> Path:
 
 @contextmanager
 def copied(plugin: Path, platform: str) -> Iterator[Path]:
-    """A work folder with a copy of the plugin in source/: build backends leave folders there."""
+    """Yield a work folder with a copy of the plugin in source/: build backends write into it."""
     work = CACHE / "build" / f"{plugin.name}-{platform}-work"
     shutil.rmtree(work, ignore_errors=True)
     ignored = shutil.ignore_patterns(*NOT_SOURCE_FOLDERS, *(f"*{suffix}" for suffix in NOT_SOURCE_SUFFIXES))

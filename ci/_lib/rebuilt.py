@@ -1,4 +1,4 @@
-"""Every file once more, from a copy of the checkout in another folder: are they the same to the last byte?"""
+"""Builds every file again, from a copy of the checkout in another folder, to compare the bytes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .interpreters import Interpreter
 from .paths import CACHE, NOT_SOURCE_FOLDERS, ROOT
 from .steps import environment, run, step
 
-SHARED = ("envs/tools", "envs/backend", f"zig/{zig.TARGET}")  # compilers, not compiled from the checkout
+SHARED = ("envs/tools", "envs/backend", f"zig/{zig.TARGET}")  # compilers, which are not built from the checkout
 
 
 def in_another_folder(interpreter: Interpreter) -> list[Path]:
-    """The files that ci/wheels makes there for one Python."""
+    """Return the files that ci/wheels builds there for one Python."""
     place = CACHE / "another" / "place"
     shutil.rmtree(place.parent, ignore_errors=True)
     checkout, cache = place / "checkout", place / "cache"

@@ -1,4 +1,4 @@
-"""Releasing one package: what must be so before, what changes in the checkout, what is uploaded."""
+"""Releases one package: preconditions, changes in the checkout, files to upload."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ VERSION_LINE = re.compile(r'^version = "[^"]+"', re.MULTILINE)
 def folder_of(root: Path, package: str) -> Path:
     found = compatibility.projects(root)
     if package not in found:
-        raise Failure(f'there is no package "{package}"; this checkout has {", ".join(found)}')
+        raise Failure(f'unknown package "{package}"; this checkout contains {", ".join(found)}')
     return found[package]
 
 
 def tag(package: str, version: str) -> str:
-    """The tag that the release workflow acts on."""
+    """Return the tag that starts the release workflow."""
     return f"{package}-v{version}"
 
 
 def require_ready(root: Path, package: str, version: str) -> None:
-    """Fail if `package` cannot be released as `version`; nothing was changed then."""
+    """Fail if `package` cannot be released as `version`; this changes nothing."""
     log = folder_of(root, package) / "CHANGELOG.md"
     try:
         new = Version(version)
     except InvalidVersion:
-        raise Failure(f'"{version}" is no version; give one as 0.2.0 or 1.0rc1') from None
+        raise Failure(f'"{version}" is not a version; write it like 0.2.0 or 1.0rc1') from None
     if str(new) != version:
-        raise Failure(f'"{version}" is written {new}')
+        raise Failure(f'"{version}" is not normalised; write {new}')
     past = [Version(row.version) for row in compatibility.released(root) if row.package == package]
     if past and new <= max(past):
-        raise Failure(f"{package} {max(past)} is released already; {version} is not newer")
+        raise Failure(f"{package} {max(past)} is already released; {version} is not newer")
     newest = changelog.newest(log)
     if newest is None or newest.released or not newest.text:
         heading = f"## {version}, {changelog.NOT_RELEASED}"
-        raise Failure(f'{log} says nothing of what is new: it must begin with "{heading}" and a list of the changes')
+        raise Failure(f'{log} has no entry for this release: it must begin with "{heading}" and a list of changes')
     changed = git(root, "status", "--porcelain")
     if changed:
-        raise Failure(f"the checkout has changes that are not committed:\n{changed}")
+        raise Failure(f"the checkout has uncommitted changes:\n{changed}")
 
 
 @contextmanager
 def bumped(root: Path, package: str, version: str, day: str) -> Iterator[list[Path]]:
-    """Write the new version everywhere; if what follows fails, everything is as before."""
+    """Write the new version everywhere; if the block raises, restore the files."""
     folder = folder_of(root, package)
     project, log = folder / "pyproject.toml", folder / "CHANGELOG.md"
     releases, page = root / compatibility.RELEASES, root / compatibility.PAGE
@@ -72,7 +72,7 @@ def bumped(root: Path, package: str, version: str, day: str) -> Iterator[list[Pa
 
 
 def problems(root: Path, package: str, version: str) -> list[str]:
-    """Why this checkout is not the one that `package` `version` is released from."""
+    """Return the reasons why this checkout is not the release `version` of `package`."""
     folder = folder_of(root, package)
     declared = compatibility.row(root, package).version
     newest = changelog.newest(folder / "CHANGELOG.md")
@@ -89,12 +89,12 @@ def problems(root: Path, package: str, version: str) -> list[str]:
 
 
 def of_package(files: Sequence[Path], package: str) -> list[Path]:
-    """Those of `files` that belong to `package`."""
+    """Return the files that belong to `package`."""
     return [file for file in files if file.name.startswith(f"{package.replace('-', '_')}-")]
 
 
 def instructions(root: Path, package: str, version: str, files: Sequence[Path]) -> str:
-    """What is uploaded, and how."""
+    """Return a text that lists the files and how to upload them."""
     lines = [f"{package} {version} is ready. To upload:", ""]
     for file in files:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()

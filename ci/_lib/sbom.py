@@ -1,4 +1,4 @@
-"""The bill of materials of a wheel, as CycloneDX: what of others is inside it. What it needs is in its METADATA."""
+"""Writes the bill of materials of a wheel, as CycloneDX: third-party code inside it. METADATA lists requirements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .paths import REQUIREMENTS
 
 @dataclass(frozen=True)
 class Part:
-    """Somebody else's code that is inside a wheel."""
+    """Third-party code inside a wheel."""
 
     name: str
     version: str
@@ -32,24 +32,24 @@ class Part:
 
 
 def pybind11() -> Part:
-    """What every binary of the core has compiled in."""
+    """Return pybind11, which is compiled into every binary of the core."""
     version = pinned("pybind11")
     return Part("pybind11", version, "BSD-3-Clause", f"pkg:pypi/pybind11@{version}")
 
 
 def cxx_library(version: str) -> Part:
-    """The C++ library that the compiler of record links statically; others leave it to the system."""
+    """Return the C++ library, which zig links statically; other compilers use that of the system."""
     return Part("libc++", version, "Apache-2.0 WITH LLVM-exception", f"pkg:generic/llvm-libcxx@{version}")
 
 
 def pinned(package: str) -> str:
-    """The version of `package` in ci/requirements/backend.txt."""
+    """Return the version of `package` in ci/requirements/backend.txt."""
     lines = (REQUIREMENTS / "backend.txt").read_text("utf-8").splitlines()
     return next(line.removeprefix(f"{package}==") for line in lines if line.startswith(f"{package}=="))
 
 
 def document(metadata: Message, contains: Sequence[Part]) -> str:
-    """The bill of materials of the wheel with these METADATA."""
+    """Return the bill of materials of the wheel with these METADATA."""
     name, version = metadata["Name"], metadata["Version"]
     own = Part(name, version, metadata["License-Expression"], f"pkg:pypi/{name}@{version}")
     bill = {
@@ -64,7 +64,7 @@ def document(metadata: Message, contains: Sequence[Part]) -> str:
 
 
 def summary(text: str) -> tuple[str, list[str]]:
-    """What a bill of materials is about, and what it lists, each with its version."""
+    """Return the subject of a bill of materials and its components, each with its version."""
     bill = json.loads(text)
     about, parts = bill["metadata"]["component"], bill.get("components", [])
     return f"{about['name']} {about['version']}", [f"{part['name']} {part['version']}" for part in parts]

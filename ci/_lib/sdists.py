@@ -1,4 +1,4 @@
-"""Source distributions: what `pip install --no-binary` compiles, tests included."""
+"""Builds source distributions, for `pip install --no-binary`; they include the tests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from . import backend, core_wheel
 from .checkout import tracked
 from .paths import CACHE, REQUIREMENTS, ROOT, content_key, pyproject
+from .steps import exclusive
 
 SDISTS = CACHE / "sdists"
 INPUTS = [ROOT / "ci" / "_lib" / name for name in ("backend.py", "checkout.py", "sdists.py")]
@@ -18,9 +19,9 @@ INPUTS += [REQUIREMENTS / "backend.txt"]
 
 
 def sources(project: Path) -> list[Path]:
-    """The files that the source distribution of this project (a plugin's folder, or the checkout: the core) is made of.
+    """Return the files for the source distribution of this project: a plugin's folder, or the checkout for the core.
 
-    Only what git tracks: whatever else lies in the folder of whoever releases must not get into it.
+    Only files that git tracks: other files in the release manager's folder must not be published.
     """
     if project != ROOT:
         return tracked(ROOT, [project])
@@ -29,35 +30,40 @@ def sources(project: Path) -> list[Path]:
 
 
 def finished(project: Path) -> Path:
-    """Where the source distribution of this project lies, or will."""
+    """Return the folder of the finished source distribution, whether or not it exists."""
     name = "hami_core" if project == ROOT else project.name.replace("-", "_")
     return SDISTS / f"{name}-{content_key([*INPUTS, *sources(project)])}"
 
 
 def build(project: Path) -> Path:
-    """The source distribution of `project`, out of a copy: build backends take along what lies in a folder."""
+    """Build the source distribution of `project` from a copy: build backends include any file in the folder."""
     folder = finished(project)
-    if not folder.is_dir():
-        work = CACHE / "build" / f"{folder.name}-work"
-        shutil.rmtree(work, ignore_errors=True)
-        for file in sources(project):
-            copy = work / "source" / file.relative_to(project)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, copy)
-        made = backend.build("build_sdist", work / "source", work / "raw", f"sdist-{folder.name}")
-        (work / "finished").mkdir()
-        normalise(made, work / "finished" / made.name)
-        core_wheel.keep(work, folder)
+    with exclusive(f"sdist-{folder.name}"):
+        if not folder.is_dir():
+            _build(project, folder)
     return next(folder.glob("*.tar.gz"))
 
 
+def _build(project: Path, folder: Path) -> None:
+    work = CACHE / "build" / f"{folder.name}-work"
+    shutil.rmtree(work, ignore_errors=True)
+    for file in sources(project):
+        copy = work / "source" / file.relative_to(project)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, copy)
+    made = backend.build("build_sdist", work / "source", work / "raw", f"sdist-{folder.name}")
+    (work / "finished").mkdir()
+    normalise(made, work / "finished" / made.name)
+    core_wheel.keep(work, folder)
+
+
 def belongs(member: tarfile.TarInfo) -> bool:
-    """Build backends take along the .gitignore of whatever checkout the project lies in."""
+    """Return whether a file belongs into the archive; build backends also add the .gitignore of the checkout."""
     return member.isfile() and not member.name.endswith("/.gitignore")
 
 
 def normalise(made: Path, destination: Path) -> None:
-    """The same archive without what depends on the machine: owners, modes, dates, order."""
+    """Write the archive without owners, modes, dates and order of the machine that built it."""
     plain = io.BytesIO()
     with tarfile.open(made) as source, tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as target:
         for member in sorted(filter(belongs, source), key=lambda member: member.name):

@@ -1,4 +1,4 @@
-"""Steps that take time: a line on the terminal if over two seconds, a log for each command, its tail on failure."""
+"""Long steps: progress on the terminal after two seconds, a log per command, its last lines on failure."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from .paths import CACHE, LOGS
 
 SHOWN_AFTER_S = 2.0
-REPEATED_AFTER_S = 20.0  # where lines cannot be rewritten
+REPEATED_AFTER_S = 20.0  # without a terminal, where a line cannot be rewritten
 TAIL_LINES = 40
-# As the system says it, and as zig does; what we start says it in a log.
+# Messages of the system and of zig for a full disk, in the log of a command.
 DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "NoSpaceLeft")
 
 
 class Failure(Exception):
-    """Something that the user is told without a traceback."""
+    """An error that is shown to the user without a traceback."""
 
 
 @contextmanager
 def step(title: str, detail: Callable[[], str] = str) -> Iterator[None]:
-    """Show `title` and, as long as it lasts, `detail` with the time it takes, if it takes over two seconds.
+    """Show `title`, `detail` and the elapsed time if the block takes over two seconds.
 
-    A step of a job that runs beside others is silent: those that started the jobs show them.
+    Steps in other threads than the main one are silent: the code that started the threads shows them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -65,10 +66,11 @@ def step(title: str, detail: Callable[[], str] = str) -> Iterator[None]:
 
 
 def run(command: Sequence[object], log: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    """Run `command` with its output in the log file of that name; return the output, or raise Failure with its tail."""
+    """Run `command` with its output in the log file `log`; return the output, or raise Failure with its last lines."""
     LOGS.mkdir(parents=True, exist_ok=True)
     path = LOGS / f"{log}.log"
-    with path.open("wb") as output:
+    path.unlink(missing_ok=True)  # another process may be writing a log of that name: it keeps its own file
+    with path.open("w+b") as output:
         output.write(("$ " + " ".join(map(str, command)) + "\n").encode())
         output.flush()
         try:
@@ -83,31 +85,37 @@ def run(command: Sequence[object], log: str, env: Mapping[str, str] | None = Non
             )
         except OSError as error:
             raise Failure(f"cannot start {command[0]}: {error.strerror}") from error
-    text = path.read_text(encoding="utf-8", errors="replace")
+        output.seek(0)
+        text = output.read().decode(errors="replace")
     if result.returncode != 0:
         tail = "\n".join(text.splitlines()[-TAIL_LINES:])
-        raise Failure(f"{tail}\n\n{command[0]} ended with {result.returncode}; the whole log: {path}")
+        raise Failure(f"{tail}\n\n{command[0]} ended with {result.returncode}; the complete log: {path}")
     return text.partition("\n")[2]
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """What the commands we start inherit: our environment less another Python's settings, and pip's in ours."""
+    """Return the environment for commands: ours without settings of another Python, plus settings for pip."""
     inherited = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     defaults = {
         "PIP_CACHE_DIR": str(CACHE / "pip"),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PIP_NO_INPUT": "1",
-        "PIP_RETRIES": "8",  # each waits twice as long: an index may be away for a minute
+        "PIP_RETRIES": "8",  # each waits twice as long: an index may be unreachable for a minute
         "PYTHONNOUSERSITE": "1",
     }
     return {**defaults, **inherited, **extra}
 
 
+def lock_file(name: str) -> IO[str]:
+    folder = CACHE / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return (folder / name).open("w")
+
+
 @contextmanager
 def only_one_at_a_time() -> Iterator[None]:
-    """Wait until no other command of this checkout is at work on the cache."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
+    """Wait until no other command of this checkout uses the cache."""
+    with lock_file("checkout") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -116,21 +124,29 @@ def only_one_at_a_time() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def exclusive(name: str) -> Iterator[None]:
+    """Hold the lock of one thing in the cache against processes of the same command that run beside this one."""
+    with lock_file(name) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def guarded(main: Callable[[], int]) -> int:
-    """Run `main`; a Failure becomes its text and exit status 1, as does a full disk, and Ctrl-C becomes 130."""
+    """Run `main` and return its exit status: 1 for a Failure or a full disk, with a message, and 130 for Ctrl-C."""
     try:
         return main()
     except (Failure, OSError) as error:
-        told = str(error.args[0][0][-1] if isinstance(error, shutil.Error) else error)  # of many files, the first
-        of_full_disk = [line for line in told.splitlines() if any(text in line for text in DISK_IS_FULL)]
+        text = str(error.args[0][0][-1] if isinstance(error, shutil.Error) else error)  # of many files, the first one
+        of_full_disk = [line for line in text.splitlines() if any(message in line for message in DISK_IS_FULL)]
         disk_is_full = bool(of_full_disk)
         if not isinstance(error, Failure) and not disk_is_full:
             raise
-        told = of_full_disk[-1] if disk_is_full else told  # a command that we ran may have a traceback around it
-        print(f"\n{told}", file=sys.stderr)
+        text = of_full_disk[-1] if disk_is_full else text  # the output of a command may contain a traceback
+        print(f"\n{text}", file=sys.stderr)
         if disk_is_full:
-            print("Make room; the next run goes on from what is finished.", file=sys.stderr)
+            print("Free some space and run the command again; finished parts are kept.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; the next run goes on from what is finished", file=sys.stderr)
+        print("interrupted; finished parts are kept for the next run", file=sys.stderr)
         return 130

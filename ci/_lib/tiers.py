@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from . import (
@@ -18,18 +18,18 @@ from . import (
     old_systems,
     plugin_wheels,
     rebuilt,
+    static,
     wheel_env,
     zig,
 )
+from .affected import SMOKE_FILES
 from .paths import CACHE, DIST, REQUIREMENTS, ROOT
 from .runners import Options, doctest, pytest
 from .steps import Failure, environment, run, step
 from .totals import Totals
 
-COMMANDS = [
-    ROOT / "ci" / name for name in ("audit", "cibuildwheel-local", "demo", "gpu", "index", "release", "test", "wheels")
-]
-OUTSIDE_S = 7200  # what a test may take that waits for downloads, or for a system that is made and compiles
+Tier = Callable[[Totals, Options], None]
+OUTSIDE_S = 7200  # limit for a test that waits for downloads, or for another system that is made and compiles
 
 
 def current_interpreter() -> interpreters.Interpreter:
@@ -40,20 +40,20 @@ def current_interpreter() -> interpreters.Interpreter:
 
 
 def build_current() -> interpreters.Interpreter:
-    """dist/ has the wheels for the running Python."""
+    """Build the wheels for the running Python into dist/."""
     interpreter = current_interpreter()
     dist.build([interpreter])
     return interpreter
 
 
 def test_environment(interpreter: interpreters.Interpreter) -> Path:
-    """Our wheels with what their tests need besides; without the plugins that have an environment of their own."""
+    """Return an environment with our wheels and what their tests need, without plugins that have their own."""
     plugins = [f"{plugin.name}[test]" for plugin in plugin_wheels.folders() if not own_requirements(plugin)]
     return wheel_env.ensure("test", interpreter, ["hami-core[rich]", *plugins], ["-r", str(REQUIREMENTS / "tests.txt")])
 
 
 def plugin_environment(plugin: Path, interpreter: interpreters.Interpreter) -> Path:
-    """The environment that a plugin's tests run in: one of its own where it has requirements of its own."""
+    """Return the environment for the tests of a plugin: its own if it has a requirements file."""
     requirements = own_requirements(plugin)
     if not requirements:
         return test_environment(interpreter)
@@ -61,70 +61,59 @@ def plugin_environment(plugin: Path, interpreter: interpreters.Interpreter) -> P
 
 
 def own_requirements(plugin: Path) -> Path | None:
-    """What the tests of this plugin need that is too much for all others: an engine of hundreds of megabytes."""
+    """Return the requirements file of a plugin that needs a download of hundreds of megabytes, such as an engine."""
     path = REQUIREMENTS / f"{plugin.name}.txt"
     return path if path.is_file() else None
 
 
-def layers(totals: Totals, options: Options) -> None:
-    """Includes and imports point down only."""
-    result = subprocess.run([sys.executable, ROOT / "ci" / "check_layers.py"], check=False)
-    totals.check(result.returncode == 0, "layers: see above")
-
-
 def lint(totals: Totals, options: Options) -> None:
-    """ruff over everything, mypy over ci/ and the package."""
-    python = environments.ensure("checks")
-    commands: dict[str, Sequence[object]] = {
-        "ruff check": [python, "-m", "ruff", "check", "--quiet", ROOT, *COMMANDS],
-        "ruff format": [python, "-m", "ruff", "format", "--quiet", "--check", ROOT, *COMMANDS],
-        "mypy": [python, "-m", "mypy"],
-    }
-    for name, command in commands.items():
-        result = subprocess.run(list(map(str, command)), cwd=ROOT, env=environment(), check=False)
-        totals.check(result.returncode == 0, f"lint: {name}, see above")
+    """Linters, formatters, layers, spelling, prose, and the types of ci/ and the package."""
+    for check in static.checks(environments.ensure("checks")):
+        totals.check(check.run().returncode == 0, f"lint: {check.name}, see above")
 
 
 def ci(totals: Totals, options: Options) -> None:
-    """The checks of ci/ find what they are for."""
+    """The tests of the commands in ci/."""
     zig.warm_up()
-    pytest(Path(sys.executable), ROOT / "tests" / "ci", "ci", totals, options)
+    pytest(Path(sys.executable), [ROOT / "tests" / "ci"], "ci", totals, options)
 
 
 def cpp(totals: Totals, options: Options) -> None:
-    """The C++ unit tests, compiled as the wheels are."""
+    """The C++ unit tests, with the compiler and flags of the wheels."""
     folder = core_wheel.build_target("hami_tests", "compiling the C++ tests")
     doctest(folder / "tests" / "cpp" / "hami_tests", "cpp", totals)
 
 
 def wheels(totals: Totals, options: Options) -> None:
-    """The wheels for the running Python pass every audit, and install in every way that the guides tell."""
+    """The wheels for the running Python pass the audit and install in every way that the guides describe."""
     interpreter = build_current()
     for finding in dist.findings(wheel_env.usable(interpreter)):
         if not finding.passed:
             print(finding)
         totals.check(finding.passed, f"wheels: {finding}")
     folder = ROOT / "tests" / "wheels" / "matrix"
-    pytest(Path(sys.executable), folder, "wheels", totals, options, hangs_after_s=OUTSIDE_S)
+    # The tier `pythons` may add wheels for other CPythons to dist/ while this runs.
+    env = environment(HAMI_TEST_TAGS=interpreter.tag)
+    pytest(Path(sys.executable), [folder], "wheels", totals, options, env, hangs_after_s=OUTSIDE_S)
 
 
 def python(totals: Totals, options: Options) -> None:
     """The Python tests against the installed wheels."""
-    pytest(test_environment(build_current()), ROOT / "tests" / "python", "python", totals, options)
+    pytest(test_environment(build_current()), [ROOT / "tests" / "python"], "python", totals, options)
 
 
 def abi(totals: Totals, options: Options) -> None:
-    """Native plugins, built by g++ and by the wheels' compiler, against the installed wheels."""
+    """Native plugins, built by g++ and by the compiler of the wheels, against the installed wheels."""
     installed = test_environment(build_current())
     zig.warm_up()
-    pytest(installed, ROOT / "tests" / "abi", "abi", totals, options, zig.build_environment())
+    pytest(installed, [ROOT / "tests" / "abi"], "abi", totals, options, zig.build_environment())
 
 
 def installed(totals: Totals, options: Options) -> None:
-    """Small plugins, good and bad, built by pip and installed into throw-away environments."""
+    """Small plugins, correct and faulty, built by pip and installed into temporary environments."""
     installed = test_environment(build_current())
     zig.warm_up()
-    pytest(installed, ROOT / "tests" / "plugins", "installed", totals, options, zig.build_environment())
+    pytest(installed, [ROOT / "tests" / "plugins"], "installed", totals, options, zig.build_environment())
 
 
 def plugins(totals: Totals, options: Options) -> None:
@@ -132,40 +121,43 @@ def plugins(totals: Totals, options: Options) -> None:
     interpreter = build_current()
     for plugin in plugin_wheels.folders():
         print(f"-- {plugin.name}", flush=True)
-        pytest(plugin_environment(plugin, interpreter), plugin / "tests", plugin.name, totals, options)
+        pytest(plugin_environment(plugin, interpreter), [plugin / "tests"], plugin.name, totals, options)
 
 
 def pythons(totals: Totals, options: Options) -> None:
-    """The Python tests on every other CPython found."""
+    """The Python tests on the oldest and the newest CPython found, the smoke tests on those between."""
     current = current_interpreter()
     found, passed_over = interpreters.find()
     for reason in passed_over:
         totals.skip("pythons", reason)
     others = [interpreter for interpreter in found if interpreter.tag != current.tag]
     if not others:
-        totals.skip("pythons", f"no CPython besides {current.tag} is found here; uv python install 3.10 3.12 3.13")
+        totals.skip("pythons", f"no CPython except {current.tag} is found here; uv python install 3.10 3.12 3.13")
+    smoke = [ROOT / file for file in SMOKE_FILES]
     for interpreter in others:
-        print(f"-- {interpreter}", flush=True)
+        between = interpreter not in (found[0], found[-1])
+        print(f"-- {interpreter}{', smoke tests' if between else ''}", flush=True)
         try:
             dist.build([interpreter])
         except headers.NoHeaders as reason:
             totals.skip(f"pythons: {interpreter.tag}", str(reason))
             continue
-        pytest(test_environment(interpreter), ROOT / "tests" / "python", f"python {interpreter.tag}", totals, options)
+        tests = smoke if between else [ROOT / "tests" / "python"]
+        pytest(test_environment(interpreter), tests, f"python {interpreter.tag}", totals, options)
 
 
 def systems(totals: Totals, options: Options) -> None:
-    """The wheels on an older Debian, and on an emulated aarch64."""
+    """The wheels on an older Debian and on an emulated aarch64."""
     build_current()
     pythons, _ = interpreters.select([old_systems.PYTHON])
     if pythons:
         dist.build(pythons, zig.ARCHITECTURES, [])
     folder = ROOT / "tests" / "wheels" / "systems"
-    pytest(Path(sys.executable), folder, "systems", totals, options, hangs_after_s=OUTSIDE_S)
+    pytest(Path(sys.executable), [folder], "systems", totals, options, hangs_after_s=OUTSIDE_S)
 
 
 def again(totals: Totals, options: Options) -> None:
-    """Every wheel and source distribution, built once more from another folder with another cache: the same bytes."""
+    """Every wheel and source distribution, built again in another folder, has the same bytes."""
     interpreter = current_interpreter()
     dist.build([interpreter], with_sdists=True)
     for second in rebuilt.in_another_folder(interpreter):
@@ -175,14 +167,14 @@ def again(totals: Totals, options: Options) -> None:
 
 
 def containers(totals: Totals, options: Options) -> None:
-    """cibuildwheel in an image made here, for the core and for a project of `hami new-plugin`; an image to run."""
+    """cibuildwheel in a local image, for the core and for a project of `hami new-plugin`; a runtime image."""
     dist.build(local_image.newest_two(interpreters.find()[0]) or [current_interpreter()])
     folder = ROOT / "tests" / "wheels" / "containers"
-    pytest(Path(sys.executable), folder, "containers", totals, options, hangs_after_s=OUTSIDE_S)
+    pytest(Path(sys.executable), [folder], "containers", totals, options, hangs_after_s=OUTSIDE_S)
 
 
 def edges(totals: Totals, options: Options) -> None:
-    """The tests of plugins with the oldest and the newest version of what they are for."""
+    """The tests of plugins with the oldest and the newest supported version of their library."""
     interpreter = build_current()
     for plugin in plugin_wheels.folders():
         script = plugin / "tests" / "edges.py"
@@ -195,7 +187,7 @@ def edges(totals: Totals, options: Options) -> None:
 
 
 def links(compiler: str, sanitizer: str) -> bool:
-    """Whether `compiler` is there with what it needs to link a program under `sanitizer` ("": none)."""
+    """Return whether `compiler` is installed and links a program with `sanitizer` ("": none)."""
     if not shutil.which(compiler):
         return False
     flags = [f"-fsanitize={sanitizer}"] if sanitizer else []
@@ -204,20 +196,30 @@ def links(compiler: str, sanitizer: str) -> bool:
 
 
 def preset(name: str, compiler: str, sanitizer: str, packages: str, totals: Totals) -> None:
-    """The C++ tests by one of the presets."""
+    """Run the C++ tests of a preset."""
     if not links(compiler, sanitizer):
-        totals.skip(name, f"{compiler} links no such program here (Debian, Ubuntu: apt install {packages})")
+        totals.skip(
+            name, f"{compiler} is missing or cannot link such a program (Debian, Ubuntu: apt install {packages})"
+        )
         return
-    folder = CACHE / "build" / name
-    env = {**environment(), "PATH": zig.build_environment()["PATH"]}
-    with step(f"compiling the C++ tests by preset {name}"):
-        run(["cmake", "--preset", name, "-B", folder], log=f"{name}-configure", env=env, cwd=ROOT)
-        run(["cmake", "--build", folder], log=f"{name}-build", env=env)
+    folder = build_preset(name, "hami_tests")
     doctest(folder / "tests" / "cpp" / "hami_tests", name, totals)
 
 
+def build_preset(name: str, target: str) -> Path:
+    """Build one target by a preset of CMakePresets.json; returns the build folder."""
+    folder = CACHE / "build" / name
+    env = {**environment(), "PATH": zig.build_environment()["PATH"]}
+    # Tests that run at the same time get the processors first.
+    build = ["nice", "-n", "5", "cmake", "--build", folder, "--target", target]
+    with step(f"compiling by preset {name}"):
+        run(["cmake", "--preset", name, "-B", folder], log=f"{name}-configure", env=env, cwd=ROOT)
+        run(build, log=f"{name}-build", env=env)
+    return folder
+
+
 def dev(totals: Totals, options: Options) -> None:
-    """The C++ tests by the system's compiler, with assertions."""
+    """The C++ tests with the system's compiler and assertions."""
     preset("dev", "c++", "", "g++", totals)
 
 
@@ -231,6 +233,45 @@ def tsan(totals: Totals, options: Options) -> None:
     preset("tsan", "clang++", "thread", "clang libclang-rt-14-dev", totals)
 
 
-ALWAYS = (layers, lint, ci, cpp, wheels, python, abi, installed, plugins)
-WITH_ALL = (dev, asan, tsan, pythons, systems, edges, again)
-ON_REQUEST = (containers,)
+def thread_safety(totals: Totals, options: Options) -> None:
+    """The thread-safety annotations of the core hold: clang with -Wthread-safety, every warning an error."""
+    if not shutil.which("clang++"):
+        totals.skip("thread-safety", "clang++ is missing (Debian, Ubuntu: apt install clang)")
+        return
+    try:
+        build_preset("thread-safety", "hami_core")
+    except Failure as failure:
+        print(failure, flush=True)
+        totals.check(False, "thread-safety: see above")
+        return
+    totals.check(True, "thread-safety")
+
+
+def types(totals: Totals, options: Options) -> None:
+    """mypy and pyright over core, plugins, what `hami new-plugin` writes, and the Python blocks of the documents."""
+    from . import type_checks
+
+    for name, passed in type_checks.run_all(environments.ensure("check")).items():
+        totals.check(passed, f"types: {name}, see above")
+
+
+def coverage(totals: Totals, options: Options) -> None:
+    """Line coverage of the core, the package and the plugins, written to tests/coverage.md."""
+    from . import coverage_report
+
+    coverage_report.measure(totals)
+
+
+ALWAYS = (lint, types, ci, cpp, wheels, python, abi, installed, plugins)
+WITH_ALL = (dev, asan, tsan, thread_safety, pythons, systems, edges, again)
+ON_REQUEST = (containers, coverage)
+# Long tiers start first. The first one builds the wheels, which most tiers need.
+START_ORDER = (
+    *(plugins, asan, tsan, pythons, wheels, python, systems, again, abi, ci, installed, edges, cpp, dev, types),
+    *(thread_safety, lint, containers, coverage),
+)
+
+
+def name_of(tier: Tier) -> str:
+    """The name of a tier on the command line."""
+    return tier.__name__.replace("_", "-")

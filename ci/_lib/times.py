@@ -1,4 +1,4 @@
-"""How long ci/wheels took, told by itself: each run is kept in the cache, for tests/wheels/results.md."""
+"""Records how long each run of ci/wheels took, in the cache; tests/wheels/results.md shows the figures."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Run:
     """One run of ci/wheels that succeeded."""
 
     seconds: float
-    busy: float  # seconds of all processors together; on a machine that does other things as well the better measure
-    prepared: list[str]  # what was not there before: the tools, the compiler's library, the core without Python
-    pythons: list[str]  # the wheels of the core that were made
-    plugins: list[str]  # and those of plugins
+    busy: float  # CPU seconds of all processors; on a busy machine the better measure
+    prepared: list[str]  # prepared by this run: the tools, the compiler's library, the core without Python
+    pythons: list[str]  # wheels of the core that it built
+    plugins: list[str]  # wheels of plugins that it built
 
     @property
     def kind(self) -> str:
-        """What a figure for it says; "" if nobody has asked for such a figure."""
+        """The title of its figure; "" for a kind of run that is not reported."""
         if len(self.prepared) == 3 and len(self.pythons) == 1:
             return "first run in a fresh checkout, for one CPython"
         if self.pythons and not self.prepared and not self.plugins:
@@ -40,13 +40,13 @@ class Run:
 
 
 def running_s() -> float:
-    """Seconds since this process began, whatever programs it has been."""
+    """Return the seconds since this process started, including programs that it executed before."""
     ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def record(files: Sequence[Path]) -> None:
-    """Keep what this run of ci/wheels, which had `files` as its result, has made and how long it took."""
+    """Record the duration of this run of ci/wheels and which of `files` it built."""
     seconds = running_s()
     began = time.time() - seconds
     targets = map(zig.target, zig.ARCHITECTURES)
@@ -73,14 +73,14 @@ def is_newer(path: Path, than: float) -> bool:
 
 
 def recorded() -> dict[str, Run]:
-    """The last run of each kind that there is a figure for."""
+    """Return the last run of each reported kind."""
     lines = FILE.read_text("utf-8").splitlines() if FILE.is_file() else []
     runs = [Run(**json.loads(line)) for line in lines]
     return {done.kind: done for done in runs if done.kind}
 
 
 def install_s(interpreter: Interpreter, wanted: Sequence[str] = ("hami-core", "hami-onnx")) -> float:
-    """Seconds that pip takes to install `wanted` into a fresh environment, from an index on this machine."""
+    """Return the seconds that pip takes to install `wanted` into a new environment, from an index on this machine."""
     names = tuple(f"{name.replace('-', '_')}-" for name in wanted)
     ours = [wheel for wheel in wheel_env.usable(interpreter) if wheel.name.startswith(names)]
     others = wheelhouse.fetch(interpreter, wheelhouse.requirements(ours))

@@ -1,4 +1,4 @@
-"""Environments that a user would have: our wheels out of dist/, everything else from the package index."""
+"""Environments as a user would have them: our wheels from dist/, everything else from the package index."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from . import environments, preflight, zig
 from .interpreters import Interpreter
 from .paths import CACHE, DIST
-from .steps import step
+from .steps import exclusive, step
 
 
 def usable(interpreter: Interpreter) -> list[Path]:
-    """The wheels in dist/ that this interpreter can install on this machine."""
+    """Return the wheels in dist/ that this interpreter can install on this machine."""
     tags = ("py3", interpreter.tag.rstrip("t"))
     abis = ("none", interpreter.tag)
     names = ((wheel, wheel.stem.split("-")) for wheel in sorted(DIST.glob("*.whl")))
@@ -23,13 +23,13 @@ def usable(interpreter: Interpreter) -> list[Path]:
 
 
 def pins(wheels: Sequence[Path]) -> dict[str, str]:
-    """Distribution to version, so that pip takes our wheels even if an index had a newer one of that name."""
+    """Return the version of each distribution: pip must use our wheels even if an index has a newer version."""
     parts = (wheel.name.split("-") for wheel in wheels)
     return {name.replace("_", "-"): version for name, version, *_ in parts}
 
 
 def requirements_of(wheel: Path) -> str:
-    """What the wheel asks pip for."""
+    """Return the lines of METADATA with requirements and version."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         lines = archive.read(name).decode().splitlines()
@@ -37,12 +37,17 @@ def requirements_of(wheel: Path) -> str:
 
 
 def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: Sequence[str] = ()) -> Path:
-    """The interpreter of an environment with `wanted` of our distributions (extras allowed) and `others`.
+    """Return the interpreter of an environment with `wanted` of our distributions (extras allowed) and `others`.
 
-    New contents of our wheels replace the installed ones; other requirements or versions make a new environment.
+    Changed wheels replace the installed ones; changed requirements or versions make a new environment.
     """
-    wheels = usable(interpreter)
     folder = CACHE / "envs" / f"{name}-{interpreter.tag}"
+    with exclusive(f"env-{folder.name}"):
+        return _ensure(folder, interpreter, wanted, others)
+
+
+def _ensure(folder: Path, interpreter: Interpreter, wanted: Sequence[str], others: Sequence[str]) -> Path:
+    wheels = usable(interpreter)
     files = [Path(other).read_text("utf-8") for other in others if other.endswith(".txt")]
     outer = "\n".join([str(interpreter), *wanted, *others, *files, *map(requirements_of, wheels)])
     inner = "".join(hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels)
@@ -53,8 +58,8 @@ def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: S
     if environments.stamp_of(folder).startswith(key):
         site = next(folder.glob("lib/python*/site-packages"))
         ours = [wheel for wheel in wheels if list(site.glob(f"{wheel.name.partition('-')[0]}-*.dist-info"))]
-        with step(f"installing our new wheels into the {name} environment"):
-            environments.install(python, f"install-{name}", "--force-reinstall", "--no-deps", *ours)
+        with step(f"installing our new wheels into the environment {folder.name}"):
+            environments.install(python, f"install-{folder.name}", "--force-reinstall", "--no-deps", *ours)
     else:
         preflight.require_index("pluggy")
         with step(f"installing {' '.join(wanted)} into a clean environment"):
@@ -62,7 +67,7 @@ def ensure(name: str, interpreter: Interpreter, wanted: Sequence[str], others: S
             constraints = folder / "constraints.txt"
             constraints.write_text("".join(f"{name}=={version}\n" for name, version in pins(wheels).items()))
             environments.install(
-                python, f"install-{name}", "--find-links", DIST, "--constraint", constraints, *wanted, *others
+                python, f"install-{folder.name}", "--find-links", DIST, "--constraint", constraints, *wanted, *others
             )
     (folder / environments.STAMP).write_text(f"{key}\n{inner}")
     return python

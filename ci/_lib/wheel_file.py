@@ -1,4 +1,4 @@
-"""Wheels as archives: read, and written so that the same files make the same bytes on every machine."""
+"""Reads and writes wheels; the same files become the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ DATE = (2020, 1, 1, 0, 0, 0)
 
 
 def read(wheel: Path) -> dict[str, bytes]:
-    """The files of `wheel` by their paths in it."""
+    """Return the files in `wheel`, by path."""
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
 
 
 def info_folder(files: Mapping[str, bytes]) -> str:
-    """The .dist-info folder."""
+    """Return the name of the .dist-info folder."""
     return next(name.partition("/")[0] for name in files if name.endswith(".dist-info/WHEEL"))
 
 
 def metadata(files: Mapping[str, bytes]) -> Message:
-    """METADATA, its fields by name."""
+    """Return the fields of METADATA."""
     return Parser().parsestr(files[f"{info_folder(files)}/METADATA"].decode())
 
 
 def finish(wheel: Path, destination: Path, platforms: Sequence[str], contains: Sequence[sbom.Part] = ()) -> Path:
-    """Write `wheel` as it is published: named for `platforms`, with a bill of materials if its build wrote none."""
+    """Write `wheel` as it is published: tagged for `platforms`, with a bill of materials unless the build wrote one."""
     files = read(wheel)
     info = info_folder(files)
     python, abi = wheel.stem.split("-")[-3:-1]
@@ -48,13 +48,13 @@ def finish(wheel: Path, destination: Path, platforms: Sequence[str], contains: S
 
 
 def retagged(wheel_file: bytes, interpreter: str, platforms: Sequence[str]) -> bytes:
-    """The file WHEEL with a line for each of `platforms`."""
+    """Return the file WHEEL with a line for each of `platforms`."""
     lines = [line for line in wheel_file.decode().splitlines() if line and not line.startswith("Tag:")]
     return "".join(f"{line}\n" for line in [*lines, *(f"Tag: {interpreter}-{p}" for p in platforms)]).encode()
 
 
 def write(files: Mapping[str, bytes], wheel: Path) -> Path:
-    """Make the archive, with a new RECORD; the metadata come last, as the format recommends."""
+    """Write the archive with a new RECORD; the metadata are last, as the format recommends."""
     info = info_folder(files)
     contents = {name: data for name, data in files.items() if name != f"{info}/RECORD"}
     contents[f"{info}/RECORD"] = record(contents, f"{info}/RECORD")

@@ -1,4 +1,4 @@
-"""The third-party packages that our wheels ask for, fetched once per Python: what is tested later needs no network."""
+"""Downloads the third-party requirements of our wheels once per Python, so that install tests need no network."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from . import environments, plugin_wheels, wheel_env
 from .interpreters import Interpreter
 from .paths import CACHE
-from .steps import Failure, run, step
+from .steps import Failure, exclusive, run, step
 
 STAMP = "requirements.txt"
 
 
 def requirements(wheels: Sequence[Path]) -> list[str]:
-    """What `wheels` need from others than us, extras left out."""
+    """Return the third-party requirements of `wheels`, without extras."""
     from packaging.requirements import Requirement  # of the tools' environment
     from packaging.utils import canonicalize_name
 
@@ -31,17 +31,18 @@ def requirements(wheels: Sequence[Path]) -> list[str]:
 
 
 def fetch(interpreter: Interpreter, wanted: Sequence[str]) -> list[Path]:
-    """Wheels of `wanted` and of all that they need, for `interpreter`; from the package index, or of an earlier run."""
+    """Return wheels of `wanted` and their requirements for `interpreter`, downloaded now or by an earlier run."""
     text = "".join(f"{requirement}\n" for requirement in wanted)
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     folder = CACHE / "wheelhouse" / f"{interpreter.tag}-{key}"
-    if not (folder / STAMP).is_file():
-        pip = [environments.ensure("installers"), "-m", "pip", "--python", interpreter.executable]
-        shutil.rmtree(folder, ignore_errors=True)
-        with step(f"fetching {', '.join(wanted)} for {interpreter.tag}"):
-            try:
-                run([*pip, "wheel", "--wheel-dir", folder, *wanted], log=f"wheelhouse-{interpreter.tag}")
-            except Failure as failure:
-                raise Failure(f"{failure}\n{environments.INDEX_HINT}") from failure
-        (folder / STAMP).write_text(text)
+    with exclusive(f"wheelhouse-{folder.name}"):
+        if not (folder / STAMP).is_file():
+            pip = [environments.ensure("installers"), "-m", "pip", "--python", interpreter.executable]
+            shutil.rmtree(folder, ignore_errors=True)
+            with step(f"fetching {', '.join(wanted)} for {interpreter.tag}"):
+                try:
+                    run([*pip, "wheel", "--wheel-dir", folder, *wanted], log=f"wheelhouse-{interpreter.tag}")
+                except Failure as failure:
+                    raise Failure(f"{failure}\n{environments.INDEX_HINT}") from failure
+            (folder / STAMP).write_text(text)
     return sorted(folder.glob("*.whl"))

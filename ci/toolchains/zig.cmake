@@ -3,8 +3,8 @@
 set(HAMI_ZIG_TARGET "x86_64-linux-gnu.2.17" CACHE STRING "Architecture and oldest glibc that the result runs on")
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES HAMI_ZIG_TARGET)
 
-# On the host's own architecture this is no cross build to CMake: since 4.1 (CMP0190) a cross build may not look for the
-# Python interpreter.
+# For the host's own architecture this is not a cross build: since CMake 4.1 (CMP0190) a cross build must not look for
+# the Python interpreter.
 string(REGEX MATCH "^[^-]+" zig_architecture "${HAMI_ZIG_TARGET}")
 if(NOT zig_architecture STREQUAL CMAKE_HOST_SYSTEM_PROCESSOR)
   set(CMAKE_SYSTEM_NAME Linux)
@@ -18,8 +18,9 @@ if(NOT zig_program)
     OUTPUT_VARIABLE zig_program OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 endif()
 
-# CMake wants one program per tool, zig is one program for all. The compilers always strip: what is built here is for
-# release, and zig would otherwise build its C++ library twice, a minute each, with debug information for CMake's probes.
+# CMake needs one program per tool, and zig is one program for all. The compilers always strip: builds are for release,
+# and without it zig would build its C++ library a second time, which takes a minute, with debug information for the
+# probes of CMake.
 set(zig_tools "${CMAKE_BINARY_DIR}/zig-tools")
 foreach(tool cc c++ ar ranlib)
   set(arguments ${tool})

@@ -1,7 +1,7 @@
-"""Builds hami-onnx into the folder that is given, as test_stopped_builds.py has it stopped halfway.
+"""Builds hami-onnx into a folder; test_stopped_builds.py stops it halfway.
 
-python stopped_build.py FOLDER full 20000    20000 bytes are left on the disk; then room is made
-python stopped_build.py FOLDER wait          stops before the wheel is finished, and says so
+python stopped_build.py FOLDER full 20000    with little space on the disk, and more with each attempt
+python stopped_build.py FOLDER wait          waits before the wheel is finished, and prints "waiting"
 python stopped_build.py FOLDER               to the end
 """
 
@@ -31,7 +31,7 @@ def wait(*arguments: object) -> None:
 
 
 def fill(folder: Path) -> int:
-    """Build again and again, each time with STEP bytes more that are left; the last status."""
+    """Build repeatedly, each time with STEP more free bytes; return the last status."""
     for left in range(0, shutil.disk_usage(folder).free, STEP):
         filler = folder / "filler"
         filler.write_bytes(bytes(shutil.disk_usage(folder).free - left))

@@ -1,4 +1,4 @@
-"""Builds: the same bytes from two folders, whole or not at all, side by side."""
+"""Builds: the same bytes from two folders, complete or not at all, in parallel."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PLUGIN = plugin_wheels.PLUGINS / "hami-onnx"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache of finished files that is empty."""
+    """An empty cache of finished files."""
     monkeypatch.setattr(plugin_wheels, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(core_wheel, "WHEELS", tmp_path / "cache" / "wheels")
     return tmp_path / "cache"
 
 
 def elsewhere(folder: Path) -> Path:
-    """The plugin in another place, by another name, its files with other dates and modes."""
+    """Copy the plugin to another place and name, with other dates and modes."""
     copy = Path(shutil.copytree(PLUGIN, folder / "another" / "place", copy_function=shutil.copyfile))
     (copy / "README.md").chmod(0o600)
     return copy
@@ -50,7 +50,7 @@ def test_two_folders_build_the_same_bytes(tmp_path: Path, hook: str, pattern: st
     assert made[0].read_bytes() == made[1].read_bytes()
 
 
-def test_what_an_interrupted_build_left_is_no_harm(cache: Path) -> None:
+def test_leftovers_of_an_interrupted_build_are_ignored(cache: Path) -> None:
     left = cache / "build" / "hami-onnx-any-work"
     (left / "raw").mkdir(parents=True)
     (left / "raw" / "hami_onnx-0.0.0-py3-none-any.whl").write_bytes(b"half of it")
@@ -75,8 +75,8 @@ def test_finished_wheel_is_not_built_again(cache: Path, monkeypatch: pytest.Monk
     assert plugin_wheels.build(PLUGIN, plugin_wheels.PURE) == first
 
 
-def test_unknown_plugin_is_told_with_those_there_are() -> None:
-    with pytest.raises(Failure, match='there is no plugin "hami-nonsense"; hami-plugins/ has hami-image, '):
+def test_unknown_plugin_is_reported_with_the_known_ones() -> None:
+    with pytest.raises(Failure, match='unknown plugin "hami-nonsense"; hami-plugins/ contains hami-image, '):
         plugin_wheels.folders(["hami-nonsense"])
 
 
@@ -101,15 +101,15 @@ def names_in(sdist: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("project", [ROOT, PLUGIN], ids=["hami-core", PLUGIN.name])
-def test_source_distribution_is_made_of_what_it_is_kept_for(project: Path) -> None:
-    """Whatever of it changes makes a new one."""
+def test_source_distribution_contains_the_files_of_its_cache_key(project: Path) -> None:
+    """Any change of these files makes a new one."""
     known = {str(file.relative_to(project)) for file in sdists.sources(project)}
     assert names_in(sdists.build(project)) <= {*known, "PKG-INFO"}
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What the source distribution of the core is made of, in a checkout of its own."""
+    """A separate checkout with the files for the source distribution of the core."""
     root = tmp_path / "checkout"
     for file in sdists.sources(ROOT):
         copy = root / file.relative_to(ROOT)
@@ -122,7 +122,7 @@ def checkout(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return root
 
 
-def test_what_git_does_not_track_is_in_no_source_distribution(checkout: Path) -> None:
+def test_source_distribution_contains_only_tracked_files(checkout: Path) -> None:
     before = names_in(sdists.build(checkout))
     shutil.rmtree(sdists.SDISTS)
     for stray in "notes.txt", "hami-core/notes.txt", "hami-core/python/hami/_notes.py":
@@ -131,7 +131,7 @@ def test_what_git_does_not_track_is_in_no_source_distribution(checkout: Path) ->
     assert {"PKG-INFO", "CMakeLists.txt", "hami-core/python/hami/__init__.py"} <= before
 
 
-def test_what_lies_beside_the_core_is_in_no_source_distribution_that_its_backend_makes(checkout: Path) -> None:
+def test_build_backend_leaves_out_files_beside_the_core(checkout: Path) -> None:
     (checkout / "notes").mkdir()
     for stray in "notes.txt", "notes/notes.txt":
         (checkout / stray).write_text("mine alone")
@@ -139,7 +139,7 @@ def test_what_lies_beside_the_core_is_in_no_source_distribution_that_its_backend
     assert made == names_in(sdists.build(checkout))
 
 
-def test_where_nothing_is_tracked_all_that_is_there_is_source(tmp_path: Path) -> None:
+def test_without_git_every_file_is_a_source(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text("")
     assert tracked(tmp_path, [tmp_path]) == [tmp_path / "one.py"]
 
@@ -153,7 +153,7 @@ def test_where_nothing_is_tracked_all_that_is_there_is_source(tmp_path: Path) ->
         ("Anaconda", 8, ""),
     ],
 )
-def test_source_is_not_compiled_for_a_python_that_cannot_run_it(implementation: str, pointer: int, told: str) -> None:
+def test_unsupported_python_fails_before_compiling(implementation: str, pointer: int, told: str) -> None:
     found = {"INTERPRETER_ID": implementation, "VERSION": "3.11.13", "EXECUTABLE": "/usr/bin/python"}
     given = [f"-DCMAKE_SIZEOF_VOID_P={pointer}", *(f"-DPython_{name}={value}" for name, value in found.items())]
     command = [Path(sys.executable).with_name("cmake"), *given, "-P", ROOT / "hami-core/python/require_python.cmake"]
@@ -163,8 +163,8 @@ def test_source_is_not_compiled_for_a_python_that_cannot_run_it(implementation: 
     assert ("hami-core needs CPython 3.10 or newer, 64 bits" in " ".join(done.stderr.split())) == bool(told)
 
 
-def test_what_can_be_installed_is_said_of_what_is_there() -> None:
-    """A run for one plugin takes a core of older sources out of dist/ and builds none."""
+def test_next_steps_depend_on_the_files_in_dist() -> None:
+    """A run for one plugin removes an outdated core from dist/ and does not build a new one."""
     plugin = Path("dist/hami_onnx-0.1.0-py3-none-any.whl")
     assert "ci/wheels --python current" in dist.what_to_do([plugin, Path("dist/hami_core-0.1.0.tar.gz")])
     assert dist.what_to_do([plugin, Path("dist/hami_core-0.1.0-cp312-cp312-linux.whl")]).endswith(" hami-core")

@@ -1,6 +1,6 @@
-"""What the commands say to arguments that make no sense: one line with what was given and what would be right.
+"""The commands report invalid arguments in one line: the given value, and what is expected.
 
-ci/test, which runs this, has the lock of the checkout: only what is said before it can be tested.
+ci/test, which runs this, holds the lock of the checkout: only messages before the lock can be tested.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import pytest
 from _lib.paths import ROOT
 
 
-def told(*command: str) -> str:
-    """What `command` says, which must fail without a traceback."""
+def error_of(*command: str) -> str:
+    """Return the error output of `command`, which must fail without a traceback."""
     done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode not in (0, -1)
     assert "Traceback" not in done.stderr
@@ -24,23 +24,23 @@ def told(*command: str) -> str:
     ("command", "said"),
     [
         ("ci/wheels --python /bin/true", "no CPython to build for (/bin/true):\n/bin/true: does not run"),
-        ("ci/audit /nowhere/x-1-py3-none-any.whl", '"/nowhere/x-1-py3-none-any.whl" is no file'),
+        ("ci/audit /nowhere/x-1-py3-none-any.whl", '"/nowhere/x-1-py3-none-any.whl" is not a file'),
         ("ci/cibuildwheel-local /nowhere", '"/nowhere" has no pyproject.toml'),
-        ("ci/index --files /nowhere", "there are no wheels in /nowhere; build them: ci/wheels"),
+        ("ci/index --files /nowhere", "/nowhere contains no wheels; build them: ci/wheels"),
     ],
 )
-def test_what_cannot_be_done_is_told(command: str, said: str) -> None:
-    assert told(*command.split()) == said
+def test_impossible_requests_are_reported(command: str, said: str) -> None:
+    assert error_of(*command.split()) == said
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("ci/wheels --python 2.9", "no CPython to build for (2.9):\n2.9: no such CPython found; there are cp3"),
+        ("ci/wheels --python 2.9", "no CPython to build for (2.9):\n2.9: no such CPython found; found: cp3"),
         ("ci/wheels --platform sparc", "argument --platform: invalid choice: 'sparc' (choose from "),
-        ("ci/test nonsense", 'error: there is no tier "nonsense"; the tiers are layers, lint, '),
-        ("ci/wheels --plugin hami-nonsense", 'there is no plugin "hami-nonsense"; hami-plugins/ has hami-image, '),
+        ("ci/test nonsense", 'error: there is no tier "nonsense"; the tiers are lint, types, '),
+        ("ci/wheels --plugin hami-nonsense", 'unknown plugin "hami-nonsense"; hami-plugins/ contains hami-image, '),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is(command: str, said: str) -> None:
-    assert said in told(*command.split())
+def test_unknown_names_are_reported_with_the_known_ones(command: str, said: str) -> None:
+    assert said in error_of(*command.split())

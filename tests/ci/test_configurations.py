@@ -1,4 +1,4 @@
-"""The configurations that only others run are right as far as can be said offline: workflows, cibuildwheel, images."""
+"""Workflows, cibuildwheel settings and images, which only other services run, are valid as far as seen offline."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tool() -> Tool:
 
 @pytest.fixture(params=["cpp", "python"])
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """What `hami new-plugin` writes, as far as it is configuration."""
+    """The configuration files that `hami new-plugin` writes."""
     for template in (TEMPLATES / request.param).rglob("*.in"):
         if template.name in ("pyproject.toml.in", "wheels.yml.in"):
             text = template.read_text("utf-8")
@@ -117,7 +117,7 @@ def test_workflow_builds_every_native_plugin() -> None:
 
 
 def test_images_install_packages_that_are_here() -> None:
-    """Their defaults name packages of ours: each has a folder, or its name is decided."""
+    """The packages of ours that their defaults name have a folder, or a decided name."""
     ours = {*compatibility.projects(ROOT), *first_party.PLANNED}
     for dockerfile in (ROOT / "docker").glob("*/Dockerfile"):
         names = set(re.findall(r"\bhami-[a-z]+\b", "".join(re.findall(r"ARG PACKAGES=(.*)", dockerfile.read_text()))))

@@ -1,4 +1,4 @@
-"""ci/index: what it writes is an index as PEP 503 and PEP 691 say, and nothing of another folder is lost."""
+"""ci/index writes an index according to PEP 503 and PEP 691, and does not delete other files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def test_page_of_a_project_tells_hash_metadata_and_python(tmp_path: Path) -> None:
+def test_page_of_a_project_has_hash_metadata_and_python(tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path / "dist", "Acme_Shout.x")
     index.write([wheel], tmp_path / "index")
     page = (tmp_path / "index" / "simple" / "acme-shout-x" / "index.html").read_text()
@@ -58,7 +58,7 @@ def test_page_of_a_project_tells_hash_metadata_and_python(tmp_path: Path) -> Non
     assert digest(served.read_bytes()) == told
 
 
-def test_json_says_what_the_page_says(tmp_path: Path) -> None:
+def test_json_agrees_with_the_page(tmp_path: Path) -> None:
     wheels = [write_wheel(tmp_path / "dist", "acme", version) for version in ("1.0", "1.1")]
     index.write(wheels, tmp_path / "index")
     told = json.loads((tmp_path / "index" / "simple" / "acme" / "index.json").read_text())
@@ -82,7 +82,7 @@ def test_source_distribution_is_listed_without_metadata(tmp_path: Path) -> None:
     ]
 
 
-def test_files_that_are_gone_leave_the_index(tmp_path: Path) -> None:
+def test_deleted_files_leave_the_index(tmp_path: Path) -> None:
     wheels = [write_wheel(tmp_path / "dist", name) for name in ("acme_a", "acme_b")]
     index.write(wheels, tmp_path / "index")
     index.write(wheels[1:], tmp_path / "index")
@@ -91,20 +91,20 @@ def test_files_that_are_gone_leave_the_index(tmp_path: Path) -> None:
     assert not (tmp_path / "index.work").exists()
 
 
-def test_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
+def test_folder_with_other_files_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter.txt").write_text("dear")
-    with pytest.raises(Failure, match="has other things in it than an index; give a new or an empty folder"):
+    with pytest.raises(Failure, match="contains files that do not belong to an index; give a new or an empty folder"):
         index.write([write_wheel(tmp_path, "acme")], tmp_path / "home")
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["letter.txt"]
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not an archive"])
-def test_file_that_is_no_wheel_is_named(tmp_path: Path, content: bytes) -> None:
+def test_invalid_wheel_is_named(tmp_path: Path, content: bytes) -> None:
     index.write([write_wheel(tmp_path, "acme")], tmp_path / "index")
     broken = tmp_path / "acme-2.0-py3-none-any.whl"
     broken.write_bytes(content)
-    with pytest.raises(Failure, match=f"{re.escape(str(broken))} has no metadata of a wheel"):
+    with pytest.raises(Failure, match=f"{re.escape(str(broken))} does not contain the metadata of a wheel"):
         index.write([broken], tmp_path / "index")
     assert (tmp_path / "index" / "files" / "acme-1.0-py3-none-any.whl").is_file()  # the old index is untouched
 

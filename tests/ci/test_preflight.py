@@ -1,4 +1,4 @@
-"""What is wrong with the machine is told before anything is changed."""
+"""Problems of the machine are reported before anything is changed."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from _lib.paths import ROOT
 from _lib.steps import Failure, guarded
 
 
-def test_the_tools_are_of_one_interpreter_by_whichever_name_it_is_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_to_an_interpreter_share_one_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """/usr/bin/python3 outside a virtual environment is /usr/bin/python3.11 inside."""
     python = bootstrap.base_python()
     (tmp_path / "python3").symlink_to(python)
@@ -39,11 +37,11 @@ def test_without_an_index_nothing_is_changed(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.strip().splitlines()[-1] == f"Nothing was changed. {preflight.INDEX_HINT}"
-    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["lock"]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["locks"]
 
 
 def test_the_index_is_found_by_a_python_without_pip(tmp_path: Path) -> None:
-    """As Debian's is with python3-venv alone."""
+    """Debian's Python has none if only python3-venv is installed."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     page = tmp_path / "simple" / "anything" / "index.html"
     page.parent.mkdir(parents=True)
@@ -57,19 +55,19 @@ def test_the_index_is_found_by_a_python_without_pip(tmp_path: Path) -> None:
     assert f"Nothing was changed. {preflight.INDEX_HINT}" in failed.stderr
 
 
-def test_full_disk_is_told_with_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_with_the_space_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=7_000_000))
     preflight.require_room(tmp_path / "cache", 7)
     with pytest.raises(Failure) as failure:
         preflight.require_room(tmp_path / "cache", 8)
     assert str(failure.value) == (
         f"7 MB are free in {tmp_path}, and 8 MB are needed. Nothing was changed. "
-        "Make room, or name another place with HAMI_CACHE."
+        "Free some space, or set HAMI_CACHE to another folder."
     )
     assert not (tmp_path / "cache").exists()
 
 
-def test_disk_that_fills_up_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_full_disk_does_not_print_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     def main() -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "dist/x.whl")
 
@@ -77,5 +75,5 @@ def test_disk_that_fills_up_is_no_traceback(capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().err
     assert said.strip().splitlines() == [
         "[Errno 28] No space left on device: 'dist/x.whl'",
-        "Make room; the next run goes on from what is finished.",
+        "Free some space and run the command again; finished parts are kept.",
     ]

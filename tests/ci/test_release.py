@@ -1,4 +1,4 @@
-"""A release changes one package, everywhere or nowhere; the table of compatibility says what the packages declare."""
+"""A release changes one package, completely or not at all; the compatibility table shows the metadata of packages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def checkout(tmp_path: Path) -> Path:
         "hami-plugins/hami-n/CMakeLists.txt": "",
         "hami-plugins/hami-n/src/n.cpp": "#define HAMI_ABI_USE_MINOR 2\n",
         str(compatibility.RELEASES): "# Releases\n",
-        str(compatibility.CONTRACT): "inline constexpr std::uint16_t kAbiMinor = 3;\n",
+        str(compatibility.ABI_SOURCE): "inline constexpr std::uint16_t kAbiMinor = 3;\n",
         str(compatibility.HEADER): "#define HAMI_ABI_MAJOR 1\n",
     }
     for name, text in files.items():
@@ -55,7 +55,7 @@ def table(root: Path) -> list[str]:
     return (root / compatibility.PAGE).read_text("utf-8").removeprefix(compatibility.TOP).splitlines()
 
 
-def test_table_says_what_the_packages_declare(checkout: Path) -> None:
+def test_table_shows_the_metadata_of_the_packages(checkout: Path) -> None:
     assert table(checkout) == [
         "| `hami-core` | 0.1.0 | not yet | - | serves 1.3 | pluggy>=1.2 |",
         "| `hami-a` | 0.1.0 | not yet | >=0.1 | - | engine[fast]>=2,<4, cudart>=12 with [gpu] |",
@@ -67,7 +67,7 @@ def test_page_of_this_checkout_is_not_stale() -> None:
     assert (ROOT / compatibility.PAGE).read_text("utf-8") == compatibility.page(ROOT)
 
 
-def test_release_is_written_everywhere_and_to_nothing_else(checkout: Path) -> None:
+def test_release_changes_exactly_its_files(checkout: Path) -> None:
     release.require_ready(checkout, "hami-a", "0.2.0")
     with release.bumped(checkout, "hami-a", "0.2.0", DAY) as files:
         changed = release.git(checkout, "status", "--porcelain").split()[1::2]
@@ -92,12 +92,12 @@ def test_release_that_fails_changes_nothing(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("package", "version", "message"),
     [
-        ("hami-x", "0.2.0", 'there is no package "hami-x"; this checkout has hami-core, hami-a, hami-n'),
-        ("hami-a", "two", '"two" is no version; give one as 0.2.0 or 1.0rc1'),
-        ("hami-a", "v0.2", '"v0.2" is written 0.2'),
+        ("hami-x", "0.2.0", 'unknown package "hami-x"; this checkout contains hami-core, hami-a, hami-n'),
+        ("hami-a", "two", '"two" is not a version; write it like 0.2.0 or 1.0rc1'),
+        ("hami-a", "v0.2", '"v0.2" is not normalised; write 0.2'),
     ],
 )
-def test_what_cannot_be_released_is_refused(checkout: Path, package: str, version: str, message: str) -> None:
+def test_invalid_releases_are_rejected(checkout: Path, package: str, version: str, message: str) -> None:
     with pytest.raises(Failure) as failure:
         release.require_ready(checkout, package, version)
     assert str(failure.value) == message
@@ -107,19 +107,19 @@ def test_nothing_is_released_over_uncommitted_changes(checkout: Path) -> None:
     (checkout / "pyproject.toml").write_text(CORE + "# changed\n")
     with pytest.raises(Failure) as failure:
         release.require_ready(checkout, "hami-a", "0.2.0")
-    assert str(failure.value) == "the checkout has changes that are not committed:\n M pyproject.toml"
+    assert str(failure.value) == "the checkout has uncommitted changes:\n M pyproject.toml"
 
 
 def test_release_needs_a_newer_version_and_something_new(checkout: Path) -> None:
     with release.bumped(checkout, "hami-a", "0.2.0", DAY):
         commit(checkout)
-    with pytest.raises(Failure, match=r"^hami-a 0\.2\.0 is released already; 0\.1\.9 is not newer$"):
+    with pytest.raises(Failure, match=r"^hami-a 0\.2\.0 is already released; 0\.1\.9 is not newer$"):
         release.require_ready(checkout, "hami-a", "0.1.9")
-    with pytest.raises(Failure, match=r'it must begin with "## 0\.3\.0, not released yet" and a list of the changes$'):
+    with pytest.raises(Failure, match=r'it must begin with "## 0\.3\.0, not released yet" and a list of changes$'):
         release.require_ready(checkout, "hami-a", "0.3.0")
 
 
-def test_tag_of_another_version_is_told(checkout: Path) -> None:
+def test_tag_of_another_version_is_reported(checkout: Path) -> None:
     assert release.problems(checkout, "hami-a", "0.2.0") == [
         "pyproject.toml of hami-a says 0.1.0",
         "the changelog of hami-a does not name 0.2.0 with the day of its release",

@@ -34,7 +34,7 @@ def test_a_test_that_hangs_is_ended_with_its_stack(tmp_path: Path, capfd: pytest
     folder.mkdir()
     (folder / "test_x.py").write_text("import threading\ndef test_waits(): threading.Event().wait()\n")
     totals = Totals()
-    runners.pytest(Path(sys.executable), folder, "x", totals, runners.Options(), hangs_after_s=1)
+    runners.pytest(Path(sys.executable), [folder], "x", totals, runners.Options(), hangs_after_s=1)
     assert totals.failed == [f"x: pytest ended with 1 after 0 tests of {folder}"]
     assert 'test_x.py", line 2 in test_waits' in capfd.readouterr().err
 
@@ -44,4 +44,22 @@ def test_without_another_python_its_tests_are_skipped_aloud(monkeypatch: pytest.
     monkeypatch.setattr(tiers.interpreters, "find", lambda: ([here], []))
     totals = Totals()
     tiers.pythons(totals, runners.Options())
-    assert totals.skipped == [f"pythons: no CPython besides {here.tag} is found here; uv python install 3.10 3.12 3.13"]
+    reason = f"no CPython except {here.tag} is found here; uv python install 3.10 3.12 3.13"
+    assert totals.skipped == [("pythons", reason)]
+
+
+def test_skips_are_grouped_by_reason_and_the_slowest_tests_are_named() -> None:
+    totals = Totals(passed=3)
+    totals.skip("plugins: a::b", "no GPU")
+    totals.skip("python: a::c", "docs/x.md:12: needs fastapi, which is not installed")
+    totals.skip("python: a::d", "docs/y.md:3: needs fastapi, which is not installed")
+    totals.failed.append("python: a::e")
+    totals.durations = [(float(number), f"test {number}") for number in range(12)]
+    lines = totals.closing().splitlines()
+    assert lines[:2] == ["slowest tests:", "   11.0 s  test 11"]
+    assert lines[11:14] == [
+        "SKIPPED [2] python: needs fastapi, which is not installed",
+        "SKIPPED [1] plugins: no GPU",
+        "FAILED python: a::e",
+    ]
+    assert "1 failed, 3 passed, 3 skipped in " in lines[14]

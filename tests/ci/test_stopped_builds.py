@@ -1,4 +1,4 @@
-"""A build that is stopped halfway, by a full disk or by its user: it says what to do, and the next one is whole."""
+"""A build that stops halfway, by a full disk or Ctrl-C, says what to do, and the next build is complete."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ SCRIPT = Path(__file__).with_name("stopped_build.py")
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="needs bubblewrap (Debian, Ubuntu: apt install bubblewrap)")
-def test_full_disk_is_told_and_the_build_with_enough_room_is_whole(tmp_path: Path) -> None:
-    """The disk is one of a megabyte; it fills up at one place of the build after the other."""
+def test_full_disk_is_reported_and_the_next_build_is_complete(tmp_path: Path) -> None:
+    """The disk has one megabyte; with each run it becomes full at a later step of the build."""
     disk = ["bwrap", "--dev-bind", "/", "/", "--size", "1000000", "--tmpfs", tmp_path]
     command = [*disk, sys.executable, SCRIPT, tmp_path, "full"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "built hami-onnx\n"), done.stderr
     assert "Traceback" not in done.stderr
-    failures = done.stderr.split("Make room; the next run goes on from what is finished.\n")
+    failures = done.stderr.split("Free some space and run the command again; finished parts are kept.\n")
     assert len(failures) > 3
     assert failures.pop() == ""
     assert all("No space left on device" in failure for failure in failures)
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_build_after_one_that_was_interrupted_is_whole(tmp_path: Path, sent: signal.Signals, status: int) -> None:
+def test_build_after_an_interrupted_one_is_complete(tmp_path: Path, sent: signal.Signals, status: int) -> None:
     command = [sys.executable, SCRIPT, tmp_path]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*command, "wait"], **pipes) as stopped:
@@ -36,10 +36,10 @@ def test_build_after_one_that_was_interrupted_is_whole(tmp_path: Path, sent: sig
         stopped.send_signal(sent)
         assert stopped.wait() == status
         told = stopped.stderr.read()
-    assert list((tmp_path / "build").iterdir())  # what it left
+    assert list((tmp_path / "build").iterdir())  # leftovers
     assert not (tmp_path / "wheels").exists()
     if sent == signal.SIGINT:
-        assert told == "interrupted; the next run goes on from what is finished\n"
+        assert told == "interrupted; finished parts are kept for the next run\n"
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "built hami-onnx\n"), done.stderr
     assert not list((tmp_path / "build").iterdir())

@@ -1,4 +1,4 @@
-"""What ci/wheels says of its own duration: which run it was follows from what is newer than its start."""
+"""ci/wheels records its duration; the kind of run follows from the files that are newer than its start."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from _lib import audit_results, times, zig
 
-# Goes on as another program, as the commands do; a second one could not tell how long the first took.
+# Executes another program in the same process, as the commands do.
 TWICE = """
 import os, sys, time
 sys.path.insert(0, {ci!r})
@@ -30,7 +30,7 @@ PREPARED = {
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache with everything that is prepared, from long ago."""
+    """A cache in which everything was prepared long ago."""
     monkeypatch.setattr(times, "CACHE", tmp_path)
     monkeypatch.setattr(times, "FILE", tmp_path / "times.jsonl")
     monkeypatch.setattr(zig, "CACHE", tmp_path)
@@ -48,7 +48,7 @@ def write(path: Path, *, old: bool) -> Path:
 
 
 def kinds(cache: Path, *new: str, old: tuple[str, ...] = ()) -> list[str]:
-    """The kinds of runs that are known after one that made these wheels; `old` were there."""
+    """Return the known kinds of runs after one that built `new` wheels; `old` existed before."""
     made = [write(cache / "dist" / name, old=False) for name in new]
     times.record([*made, *(write(cache / "dist" / name, old=True) for name in old)])
     return list(times.recorded())

@@ -1,4 +1,4 @@
-"""What is fetched for the install tests: what our wheels need from others."""
+"""The install tests get the third-party requirements of our wheels."""
 
 from __future__ import annotations
 

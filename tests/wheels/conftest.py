@@ -1,10 +1,11 @@
-"""Throw-away systems, and the indexes that they install from: what lies in dist/, with all that it needs.
+"""Temporary systems, and the indexes that they install from: the wheels in dist/ with all their requirements.
 
-After the first fetch of third-party packages nothing here needs a network, nor changes anything of this machine.
+Third-party packages are downloaded once; after that the tests need no network. They do not change this machine.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import shutil
@@ -47,8 +48,13 @@ def with_needed(plugin: str) -> list[str]:
     return [plugin, *(name for other in needed for name in with_needed(other))]
 
 
-# The CPythons of this machine that dist/ has a wheel for; the one that runs these tests is the first.
-INTERPRETERS = sorted(filter(core_wheel, FOUND), key=lambda found: found != interpreters.running())
+# The CPythons of this machine that dist/ has a wheel for; the running one is the first. ci/test limits them to some
+# tags, because it may build wheels for others at the same time.
+TAGS = os.environ.get("HAMI_TEST_TAGS", "").split()
+INTERPRETERS = sorted(
+    (found for found in FOUND if core_wheel(found) and (not TAGS or found.tag in TAGS)),
+    key=lambda found: found != interpreters.running(),
+)
 
 Serve = Callable[[str, list[Path]], str]
 MakeMachine = Callable[..., Machine]

@@ -79,7 +79,7 @@ class Machine:
         return Path(self.run(f"python3 -c 'import site; print({answer})'").strip())
 
     def files(self) -> set[str]:
-        """Return every file of the prefix and of the home folder, but for what is no part of an installation."""
+        """Return every file of the prefix and of the home folder that belongs to an installation."""
         found = (path for root in (self.prefix, self.home) for path in root.rglob("*") if not path.is_dir())
         return {str(path) for path in found if "/.cache/" not in str(path)}
 

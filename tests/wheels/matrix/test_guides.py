@@ -1,4 +1,4 @@
-"""Every command of the guides about installing, run as it stands there on a system that has nothing of ours."""
+"""Every command of the installation guides runs, literally, on a system without our packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from doc_blocks import Block, blocks_of
 
 HOWTO = ROOT / "hami-core" / "docs" / "howto"
 PAGES = ("install-anywhere.md", "publish-a-plugin.md")
-THIRD_PARTIES = ["hatchling", "pip", "pytest>=8", "twine"]  # what the guides install besides
+THIRD_PARTIES = ["hatchling", "pip", "pytest>=8", "twine"]  # other packages that the guides install
 
 
 def sessions(page: Path) -> Iterator[list[Block]]:
@@ -33,7 +33,7 @@ def sessions(page: Path) -> Iterator[list[Block]]:
 
 
 def commands(block: Block) -> Iterator[tuple[str, str]]:
-    """Each command with the last that it prints; "" if that is not told."""
+    """Return each command with the last line that it prints; "" if the guide does not show it."""
     for part in f"\n{block.text}".split("\n$ ")[1:]:
         command, *output = part.rstrip("\n").split("\n")
         yield command, "".join(f"{line}\n" for line in output)

@@ -12,7 +12,7 @@ from _lib.interpreters import Interpreter
 from conftest import INTERPRETERS, PLUGINS, MakeMachine, Serve, core_wheel, plugin_wheel, with_needed
 from machine import Machine
 
-# Plugins that do not bring what they work with, because there are variants of it; what is said where it is not there.
+# Plugins that do not depend on their library, because it has variants, and the message if it is missing.
 NO_TORCH = "torch is not installed; hami-torch needs torch 2.3 or newer"
 MISSING = {"hami-torch": NO_TORCH, "hami-trt": NO_TORCH}
 

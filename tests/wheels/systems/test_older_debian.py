@@ -1,4 +1,4 @@
-"""An older Debian (glibc 2.31): its own Python is told that it is too old, a newer one on it runs everything."""
+"""An older Debian (glibc 2.31): its own Python is rejected as too old, a newer one on it runs everything."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def newer() -> Interpreter:
 
 @pytest.fixture
 def enter(root: Path, current: Callable[..., str], newer: Interpreter, tmp_path: Path) -> Callable[[str], Machine]:
-    """enter(prefix) -> the system with `prefix` first on its PATH; what is installed is gone after the test."""
+    """enter(prefix) -> the system with `prefix` first on its PATH; installed packages are removed after the test."""
     home, site = tmp_path / "home", tmp_path / "site"
     home.mkdir()
     shutil.copytree(root / SITE[1:], site, symlinks=True)

@@ -1,0 +1,104 @@
+"""The steps of ci/check: each is timed, and one that fails does not stop the others."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from . import in_place, pytest_jobs, runners, static
+from .affected import Selection
+from .bootstrap import base_python
+from .environments import ensure
+from .paths import ROOT
+from .steps import Failure
+from .totals import Totals
+
+Work = Callable[[], tuple[bool, str]]  # whether it passed, and what to print: one line of detail, or what failed
+
+
+class Steps:
+    """Prints how long each step took, and remembers those that failed."""
+
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.failed: list[str] = []
+
+    def take(self, name: str, work: Work) -> bool:
+        start = time.monotonic()
+        try:
+            passed, detail = work()
+        except Failure as failure:
+            passed, detail = False, str(failure)
+        if "\n" in detail:
+            print(detail.rstrip(), flush=True)
+            detail = ""
+        line = f"{'ok    ' if passed else 'FAILED'} {name:14}{time.monotonic() - start:6.1f} s  {detail}"
+        print(line.rstrip(), flush=True)
+        if not passed:
+            self.failed.append(name)
+        return passed
+
+    def closing(self) -> str:
+        result = f"{', '.join(self.failed)} failed" if self.failed else "everything passed"
+        return f"\n{result} in {time.monotonic() - self.started:.1f} s"
+
+
+def static_check(check: static.Check) -> Work:
+    def work() -> tuple[bool, str]:
+        done = check.run(capture=True)
+        return done.returncode == 0, "" if done.returncode == 0 else done.stdout
+
+    return work
+
+
+def run_static(steps: Steps) -> None:
+    for check in static.checks(Path(sys.executable)):
+        steps.take(check.name, static_check(check))
+
+
+def run_tests(steps: Steps, tests: Selection) -> None:
+    """Build what the tests need, and run them."""
+    files = pytest_jobs.test_files(ROOT, tests.files)
+    pages = sorted(tests.pages)
+    left_out: dict[str, str] = {}
+    needs_module = bool(pages) or any(not file.startswith("tests/ci/") for file in files)
+    targets = ["_core"] * needs_module + ["hami_tests"] * tests.cpp
+
+    def build() -> tuple[bool, str]:
+        in_place.build(*targets)
+        if needs_module:
+            left_out.update(in_place.link())
+        return True, ", ".join(targets)
+
+    if targets and not steps.take("build", build):
+        return
+    if tests.cpp:
+        steps.take("C++ tests", run_cpp)
+    present = [file for file in files if not any(f"/{name}/" in file for name in left_out)]
+    if present or pages:
+        steps.take("Python tests", lambda: run_python(present, pages))
+    for name in sorted({name for name in left_out for file in files if f"/{name}/" in file}):
+        print(f"not run: the tests of {name}: {left_out[name]}; ci/test plugins runs them")
+    for note in sorted(tests.notes):
+        print(f"not run: {note}")
+
+
+def run_cpp() -> tuple[bool, str]:
+    totals = Totals()
+    output = runners.doctest(in_place.BUILD / "tests" / "cpp" / "hami_tests", "cpp", totals, show=False)
+    return not totals.failed, output if totals.failed else f"{totals.passed} passed"
+
+
+def run_python(files: list[str], pages: list[str]) -> tuple[bool, str]:
+    here = Path(sys.executable)
+    others = {"tests/ci/": ensure("tools", base_python())} if any(f.startswith("tests/ci/") for f in files) else {}
+    jobs = pytest_jobs.plan(files, others, here)
+    if pages:
+        chosen = " or ".join(Path(page).stem for page in pages)
+        jobs.insert(0, pytest_jobs.Job(here, ROOT, ["tests/python/test_docs.py"], ["-k", chosen]))
+    outcomes = pytest_jobs.run_jobs(jobs)
+    counts = {key: sum(outcome.counts[key] for outcome in outcomes) for key in ("passed", "failed", "skipped")}
+    told = ", ".join(f"{count} {key}" for key, count in counts.items() if count)
+    return all(outcome.passed for outcome in outcomes), f"{told} of {len(files)} files and {len(pages)} documents"

@@ -1,0 +1,180 @@
+"""The development build: compiled modules inside the package folders, and metadata as if everything was installed.
+
+No wheel is built and nothing is copied, so that a change of a Python file needs no step at all. Git ignores what is
+written into the package folders, and wheels are built without it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from . import headers, interpreters, plugin_wheels, zig
+from .paths import CACHE, REQUIREMENTS, ROOT, pyproject
+from .steps import Failure, environment, run, step
+
+# The name matters: tests that look at one folder of plugins take everything named so off the path.
+SITE = CACHE / "in-place" / "site-packages"
+BUILD = CACHE / "build" / "in-place"
+FLAGS = "-O1 -g1"
+PACKAGE = ROOT / "hami-core" / "python" / "hami"
+PTH = "hami-in-place.pth"
+
+
+def compiler_settings() -> list[str]:
+    """The system's C++ compiler where there is one, else that of the wheels; ccache where it is installed."""
+    settings = []
+    if shutil.which("ccache"):
+        settings += [f"-DCMAKE_{language}_COMPILER_LAUNCHER=ccache" for language in ("C", "CXX")]
+    if not (shutil.which("c++") and shutil.which("cc")):
+        settings += [f"-DCMAKE_TOOLCHAIN_FILE={zig.TOOLCHAIN}", f"-DHAMI_ZIG_TARGET={zig.TARGET}"]
+    return settings
+
+
+def build_environment() -> dict[str, str]:
+    """cmake and ninja of this environment; zig only where there is no other compiler."""
+    if shutil.which("c++") and shutil.which("cc"):
+        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}"
+        return environment(PATH=path, CCACHE_BASEDIR=str(ROOT), CCACHE_NOHASHDIR="1")
+    zig.warm_up()
+    return zig.build_environment()
+
+
+def configure(folder: Path, flags: str, compiler: Sequence[str]) -> None:
+    """Configure a build folder of the core and its tests, once for each set of settings."""
+    interpreter = interpreters.running()
+    if isinstance(interpreter, str):
+        raise Failure(f"nothing can be built for {interpreter}")
+    pybind11 = run([sys.executable, "-m", "pybind11", "--cmakedir"], log="in-place-pybind11").strip()
+    command = [
+        *("cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug"),
+        *(f"-DCMAKE_CXX_FLAGS_DEBUG={flags}", "-DHAMI_PYTHON=ON", "-DHAMI_TESTS=ON", "-DHAMI_WERROR=ON"),
+        *(f"-DPython_EXECUTABLE={sys.executable}", f"-Dpybind11_DIR={pybind11}"),
+        f"-DPython_INCLUDE_DIR={headers.include_folder(interpreter)}",
+        *("-DCMAKE_EXPORT_COMPILE_COMMANDS=ON", *compiler),
+    ]
+    settings = folder / "hami-settings"
+    text = "\n".join(map(str, command))
+    if (folder / "build.ninja").is_file() and settings.is_file() and settings.read_text("utf-8") == text:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    with step("configuring the development build"):
+        run(command, log=f"{folder.name}-configure", env=build_environment())
+    settings.write_text(text, "utf-8")
+
+
+def build(*targets: str, folder: Path = BUILD, flags: str = FLAGS, compiler: Sequence[str] | None = None) -> None:
+    """Compile `targets` of the core; its module goes into the package folder."""
+    configure(folder, flags, compiler_settings() if compiler is None else compiler)
+    with step(f"compiling {' and '.join(targets)}"):
+        run(["cmake", "--build", folder, "--target", *targets], log=f"{folder.name}-build", env=build_environment())
+    if "_core" in targets:
+        place(next((folder / "hami-core" / "python").glob("_core*.so")), PACKAGE)
+
+
+def build_plugin(folder: Path) -> None:
+    """Compile a native plugin; its library goes into its package folder."""
+    work = CACHE / "build" / f"in-place-{folder.name}"
+    version = pyproject(folder)["project"]["version"]
+    command = [
+        *("cmake", "-S", folder, "-B", work, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug"),
+        *(f"-Dhami_DIR={plugin_wheels.CMAKE_PACKAGE}", f"-DSKBUILD_PROJECT_VERSION={version}", *compiler_settings()),
+    ]
+    env = build_environment()
+    with step(f"compiling {folder.name}"):
+        run(command, log=f"{work.name}-configure", env=env)
+        run(["cmake", "--build", work], log=f"{work.name}-build", env=env)
+    for library in work.glob("*.so"):
+        place(library, package_of(folder))
+
+
+def package_of(plugin: Path) -> Path:
+    return plugin / "python" / plugin.name.replace("-", "_")
+
+
+def place(module: Path, folder: Path) -> None:
+    """Copy a module into a package in one step: a process that has loaded the old one keeps it."""
+    target = folder / module.name
+    if target.is_file() and target.stat().st_mtime_ns == module.stat().st_mtime_ns:
+        return
+    work = folder / f".{module.name}.new.so"
+    shutil.copy2(module, work)
+    os.replace(work, target)
+
+
+def usable_plugins(installed: Sequence[str]) -> tuple[list[Path], dict[str, str]]:
+    """The plugins whose requirements are among `installed`, and why each of the others is left out."""
+    known = {normalised(name) for name in installed}
+    usable, left_out = [], {}
+    for folder in plugin_wheels.folders():
+        missing = sorted(name for name in requirements_of(folder) if name not in known)
+        if missing:
+            left_out[folder.name] = f"{', '.join(missing)} not installed in the environment of ci/check"
+        else:
+            usable.append(folder)
+    return usable, left_out
+
+
+def requirements_of(plugin: Path) -> set[str]:
+    """The names of what a plugin and its tests need, without our own packages."""
+    project = pyproject(plugin)["project"]
+    wanted = [*project.get("dependencies", []), *project.get("optional-dependencies", {}).get("test", [])]
+    own = REQUIREMENTS / f"{plugin.name}.txt"
+    if own.is_file():
+        wanted += [line for line in own.read_text("utf-8").splitlines() if line and not line.startswith(("#", "-"))]
+    names = {normalised(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in wanted}
+    return {name for name in names if not name.startswith("hami-")}
+
+
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def link() -> dict[str, str]:
+    """Make the core and the usable plugins importable in this environment, with their metadata; why others are not."""
+    usable, left_out = usable_plugins([each.metadata["Name"] for each in metadata.distributions()])
+    for folder in list(usable):
+        if plugin_wheels.is_native(folder) and not list(package_of(folder).glob("*.so")):
+            build_plugin(folder)
+    shutil.rmtree(SITE, ignore_errors=True)
+    SITE.mkdir(parents=True)
+    for folder in (ROOT, *usable):
+        write_metadata(folder, SITE)
+    paths = [SITE, PACKAGE.parent, *(folder / "python" for folder in usable)]
+    (Path(sysconfig.get_path("purelib")) / PTH).write_text("".join(f"{path}\n" for path in paths), "utf-8")
+    write_command()
+    return left_out
+
+
+def write_metadata(folder: Path, site: Path) -> Path:
+    """Write what an installer would leave of the project in `folder`, but for the list of its files."""
+    project = pyproject(folder)["project"]
+    info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir(parents=True)
+    lines = ["Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {project['version']}"]
+    lines += [f"Summary: {project['description']}"] if "description" in project else []
+    lines += [f"Requires-Dist: {requirement}" for requirement in project.get("dependencies", [])]
+    for extra, requirements in project.get("optional-dependencies", {}).items():
+        lines.append(f"Provides-Extra: {extra}")
+        lines += [f'Requires-Dist: {requirement}; extra == "{extra}"' for requirement in requirements]
+    (info / "METADATA").write_text("\n".join([*lines, ""]), "utf-8")
+    groups = {**project.get("entry-points", {}), "console_scripts": project.get("scripts", {})}
+    text = ""
+    for group, entries in groups.items():
+        text += f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in entries.items()) + "\n"
+    (info / "entry_points.txt").write_text(text, "utf-8")
+    (info / "INSTALLER").write_text("ci/check\n", "utf-8")
+    return info
+
+
+def write_command() -> None:
+    """Write `hami` beside the interpreter."""
+    program = Path(sys.executable).with_name("hami")
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hami "$@"\n', "utf-8")
+    program.chmod(0o755)

@@ -1,0 +1,89 @@
+"""What the type checkers read: documents with their own line numbers, and what `hami new-plugin` writes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from _lib import type_checks
+from _lib.paths import ROOT
+
+DOCUMENT = """\
+# Title
+
+```python
+import shout
+
+first = 1
+```
+
+<!-- file: shout.py -->
+```python
+def shout() -> None: ...
+```
+
+```text
+not python
+```
+
+```python
+second = 2
+```
+"""
+
+
+def test_blocks_keep_the_line_numbers_of_their_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type_checks, "ROOT", tmp_path)
+    document = tmp_path / "docs" / "page.md"
+    document.parent.mkdir()
+    document.write_text(DOCUMENT)
+    (page,) = type_checks.write_pages(tmp_path / "pages", [document])
+    assert page.document == document
+    program, shout = page.modules
+    assert (program.name, shout.name) == ("page_docs_page.py", "shout.py")
+    places = {line: number for number, line in enumerate(program.read_text().splitlines(), start=1) if line}
+    assert places == {"import shout": 4, "first = 1": 6, "second = 2": 19}
+    assert shout.read_text().splitlines().index("def shout() -> None: ...") + 1 == 11
+
+
+def test_every_python_block_of_the_documents_is_at_its_line(tmp_path: Path) -> None:
+    pages = type_checks.write_pages(tmp_path, type_checks.documents())
+    assert len(pages) > 10
+    for page in pages:
+        lines = page.document.read_text("utf-8").splitlines()
+        for module in page.modules:
+            for number, line in enumerate(module.read_text("utf-8").splitlines()):
+                assert not line or lines[number] == line, f"{module}:{number + 1}"
+
+
+def test_findings_name_the_document(tmp_path: Path) -> None:
+    module, document = tmp_path / "page_x.py", ROOT / "README.md"
+    shown = type_checks.translated(f"{module}:3: error: x\n{ROOT}/ci/y.py:1: z\n", {module: document})
+    assert shown == "README.md:3: error: x\nci/y.py:1: z\n"
+
+
+def test_modules_of_one_name_are_checked_apart(tmp_path: Path) -> None:
+    pages = [
+        type_checks.Page(tmp_path, (Path("a/page_a.py"), Path("a/shout.py"))),
+        type_checks.Page(tmp_path, (Path("b/page_b.py"), Path("b/shout.py"))),
+        type_checks.Page(tmp_path, (Path("c/page_c.py"),)),
+    ]
+    assert type_checks.groups(pages) == [
+        [Path("a/page_a.py"), Path("a/shout.py"), Path("c/page_c.py")],
+        [Path("b/page_b.py"), Path("b/shout.py")],
+    ]
+
+
+def test_written_projects_are_python(tmp_path: Path) -> None:
+    packages = type_checks.write_projects(tmp_path)
+    assert {package.name for package in packages} == {"acme_add_cpp", "acme_add_python"}
+    for source in tmp_path.rglob("*.py"):
+        assert not re.search(r"@[A-Z]+@", source.read_text("utf-8")), source
+        compile(source.read_text("utf-8"), source.name, "exec")
+
+
+def test_a_checker_is_run_with_its_output_kept() -> None:
+    done = type_checks.checker([sys.executable, "-c", "print('found'); raise SystemExit(1)"], {})
+    assert (done.returncode, done.stdout) == (1, "found\n")
