@@ -18,7 +18,7 @@ from conftest import HERE, Toolchain
 @pytest.mark.parametrize(
     ("what", "raised", "text"),
     [
-        ("int", hami.Error, "an exception that is no std::exception"),
+        ("int", hami.Error, "an exception that does not derive from std::exception"),
         ("bad_alloc", MemoryError, "out of memory"),
         ("exception", hami.Error, "no luck"),
         ("long", hami.Error, "x" * 2**20),
@@ -67,7 +67,7 @@ def test_what_has_no_form_in_python_fails_its_request(
 
 
 TOO_DEEP = (
-    "lists and dicts nest at most 1000 deep, got one that is deeper or holds itself; flatten it, "
+    "lists and dicts nest at most 1000 levels deep, got a deeper one or one that contains itself; flatten it, "
     "or pass it as text or bytes"
 )
 

@@ -106,7 +106,7 @@ TEST_CASE("whatever a backend throws becomes the outcome, and the node goes on")
     }
   }, {own_thread(), {}, ""});
   TestPipe pipe({{"backend", "TestThrows"}});
-  CHECK_EQ(pipe.call(Value(1)).message, "an exception that is no std::exception");
+  CHECK_EQ(pipe.call(Value(1)).message, "an exception that does not derive from std::exception");
   CHECK_EQ(pipe.call(Value(1)).message, "out of memory");
   const Outcome none = pipe.call(Value(1));
   CHECK(none.code == ErrorCode::kNoResult);

@@ -12,7 +12,7 @@ using namespace hami::testing;
 namespace {
 
 constexpr const char* kTooDeep =
-    "lists and dicts nest at most 1000 deep, got one that is deeper or holds itself; "
+    "lists and dicts nest at most 1000 levels deep, got a deeper one or one that contains itself; "
     "flatten it, or pass it as text or bytes";
 constexpr std::size_t kFarTooDeep = 200'000;  // for any stack
 

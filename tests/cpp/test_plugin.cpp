@@ -310,7 +310,7 @@ TEST_CASE("a range that makes no sense fails the build") {
   }
 }
 
-TEST_CASE("a class that needs Python's global lock is not made where no Python runs") {
+TEST_CASE("a class that needs the GIL is refused in a process without Python") {
   hami_backend_class cls = echo_class("NativeLocked");
   cls.flags = HAMI_THREAD_SERIALIZED | HAMI_NEEDS_GIL;
   define_native(cls);
@@ -319,7 +319,7 @@ TEST_CASE("a class that needs Python's global lock is not made where no Python r
     CHECK(false);
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kPlugin);
-    CHECK(error.message() == "NativeLocked needs Python's global lock, and no Python runs here");
+    CHECK(error.message() == "NativeLocked needs Python's GIL, but this process has no Python interpreter");
   }
 }
 

@@ -53,16 +53,16 @@ TEST_CASE("a full queue takes nothing more") {
   CHECK_FALSE(queue.try_push(2));
   CHECK_THROWS_WITH(queue.push(2, kNoWait), "queue \"frames\" is full; it holds at most 1");
   CHECK(code_of([&] { queue.push(2, kNoWait); }) == ErrorCode::kQueueFull);
-  CHECK_THROWS_WITH(queue.push(2, now()), "queue \"frames\" had no room in time; it holds at most 1");
+  CHECK_THROWS_WITH(queue.push(2, now()), "queue \"frames\" stayed full until the deadline; it holds at most 1");
   CHECK(code_of([&] { queue.push(2, now()); }) == ErrorCode::kDeadlineExceeded);
   CHECK_EQ(queue.size(), 1u);
 }
 
 TEST_CASE("an empty queue gives nothing") {
   Queue queue(1, "frames");
-  CHECK_THROWS_WITH(queue.pop(kNoWait), "nothing arrived in queue \"frames\" in time");
+  CHECK_THROWS_WITH(queue.pop(kNoWait), "queue \"frames\" stayed empty until the deadline");
   CHECK(code_of([&] { queue.pop(kNoWait); }) == ErrorCode::kDeadlineExceeded);
-  CHECK_THROWS_WITH(Queue(1).pop(now()), "nothing arrived in the queue in time");
+  CHECK_THROWS_WITH(Queue(1).pop(now()), "the queue stayed empty until the deadline");
 }
 
 TEST_CASE("a queue without room is refused") {

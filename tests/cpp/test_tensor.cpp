@@ -69,7 +69,7 @@ TEST_CASE("tensors without an axis have one element, tensors with an empty one h
 TEST_CASE("shapes of no possible size are refused") {
   const std::int64_t huge = std::int64_t{1} << 62;
   CHECK_THROWS_WITH_AS(make_tensor({huge, 16}, kUInt8),
-                       "a tensor of shape [4611686018427387904, 16] is larger than any memory", Error);
+                       "a tensor of shape [4611686018427387904, 16] is larger than the address space", Error);
   CHECK_THROWS_WITH_AS(make_tensor({0, -2}, kUInt8), "a tensor of shape [0, -2]: no axis can be shorter than 0", Error);
 }
 

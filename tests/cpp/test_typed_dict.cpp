@@ -79,7 +79,7 @@ TEST_CASE("required keys stay, others go") {
   dict.set("result", 1);
   CHECK(dict.erase("result"));
   CHECK(dict.find("result") == nullptr);
-  CHECK_THROWS_WITH_AS(dict.at("result"), "Detect holds no \"result\"", Error);
+  CHECK_THROWS_WITH_AS(dict.at("result"), "Detect has no key \"result\"", Error);
 }
 
 TEST_CASE("a typed dict gives its dict to a request") {

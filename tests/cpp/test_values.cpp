@@ -101,7 +101,7 @@ TEST_CASE("a dict keeps the order of its keys and marks what was written since i
 
 TEST_CASE("any exception becomes an Error, and an Error stays what it is") {
   CHECK_EQ(caught([] { throw std::runtime_error("broken"); }).message(), "broken");
-  CHECK_EQ(caught([] { throw 7; }).message(), "an exception that is no std::exception");
+  CHECK_EQ(caught([] { throw 7; }).message(), "an exception that does not derive from std::exception");
   const Error memory = caught([] { throw std::bad_alloc(); });
   CHECK_EQ(memory.message(), "out of memory");
   CHECK(memory.code() == ErrorCode::kOutOfMemory);

@@ -30,7 +30,7 @@ TEST_CASE("run waits for the job and throws what it threw") {
   CHECK(on_worker);
   CHECK_FALSE(worker.is_current());
   CHECK_THROWS_WITH_AS(worker.run([] { throw Error(ErrorCode::kRequest, "no"); }), "no", Error);
-  CHECK_THROWS_WITH_AS(worker.run([] { throw 1; }), "an exception that is no std::exception", Error);
+  CHECK_THROWS_WITH_AS(worker.run([] { throw 1; }), "an exception that does not derive from std::exception", Error);
   int depth = 0;
   worker.run([&] { worker.run([&] { ++depth; }); });  // on its own thread a job runs at once
   CHECK_EQ(depth, 1);

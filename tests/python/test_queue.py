@@ -50,7 +50,7 @@ def test_a_full_queue_says_so() -> None:
     assert str(full.value) == "the queue is full; it holds at most 1"
     with pytest.raises(hami.DeadlineExceeded) as late:
         queue.put(2, timeout=0.001)
-    assert str(late.value) == "the queue had no room in time; it holds at most 1"
+    assert str(late.value) == "the queue stayed full until the deadline; it holds at most 1"
     assert len(queue) == 1
 
 
@@ -61,7 +61,7 @@ def test_an_empty_queue_says_so() -> None:
     for timeout in (0, 0.001):
         with pytest.raises(hami.DeadlineExceeded) as late:
             queue.get(timeout=timeout)
-        assert str(late.value) == 'nothing arrived in queue "frames" in time'
+        assert str(late.value) == 'queue "frames" stayed empty until the deadline'
 
 
 def test_a_look_takes_nothing() -> None:

@@ -81,7 +81,7 @@ int traverse(PyObject* object, visitproc visit, void* arg) {
 }
 
 int clear(PyObject* object) {
-  if (Event* event = event_of(object)) event->let_go();
+  if (Event* event = event_of(object)) event->clear_outcome();
   return 0;
 }
 

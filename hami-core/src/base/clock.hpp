@@ -19,7 +19,7 @@ inline Nanoseconds from_milliseconds(double milliseconds) noexcept {
   return milliseconds >= 9e12 ? kNever : static_cast<Nanoseconds>(milliseconds * 1e6);
 }
 
-// A moment, `duration` from now, that never overflows.
+// `duration` from now; saturates at kNever.
 inline Nanoseconds after(Nanoseconds duration) noexcept {
   const Nanoseconds start = now();
   return duration >= kNever - start ? kNever : start + duration;

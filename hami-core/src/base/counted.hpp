@@ -1,4 +1,4 @@
-// Intrusive reference counting for what travels between threads: requests, and those who wait for them.
+// Counted and Ref: intrusive reference counting for objects that move between threads, such as requests.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ class Ref {
   Ref(T* object) noexcept : object_(object) {
     if (object_) object_->retain();
   }
-  // Takes over a reference that the caller has.
+  // Takes ownership of the caller's reference.
   static Ref adopt(T* object) noexcept {
     Ref made;
     made.object_ = object;
@@ -62,7 +62,7 @@ Ref<T> make_counted(Args&&... args) {
   return Ref<T>(new T(std::forward<Args>(args)...));
 }
 
-// The same for an Object of value.hpp, which begins with one reference.
+// The same for an Object (value.hpp), which starts with one reference.
 template <class T, class... Args>
 Ref<T> make_object(Args&&... args) {
   return Ref<T>::adopt(new T(std::forward<Args>(args)...));

@@ -1,9 +1,9 @@
-// Whether this process is a fork of the one where something was made: its threads are then gone.
+// Detects forks: the child of a fork has none of the parent's threads.
 #pragma once
 
 namespace hami {
 
-// Grows by one in the child of each fork.
+// Increases by one in the child of each fork.
 unsigned fork_generation() noexcept;
 
 }  // namespace hami

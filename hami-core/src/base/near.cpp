@@ -1,4 +1,4 @@
-// "Did you mean": the candidates that a misspelt name most probably stands for.
+// "Did you mean": candidates near a misspelt name.
 #include "base/near.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kEdit = 16;      // cost of one insertion, deletion, replacement or transposition
 constexpr std::size_t kCase = 1;       // cost of a letter in the other case
-constexpr std::size_t kLongest = 128;  // nobody misspells a longer name; bounds the work on hostile input
+constexpr std::size_t kLongest = 128;  // longer names get no suggestion; bounds the work on hostile input
 constexpr std::size_t kPrefixLeast = 4;
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -43,7 +43,7 @@ std::size_t common_prefix(std::string_view a, std::string_view b) {
   return length;
 }
 
-// Near by spelling: one edit per three letters. Or near by family: ResizeMt is asked for where ResizeTensor exists.
+// Near in spelling (one edit per three letters), or in family (ResizeMt was given and ResizeTensor exists).
 bool is_near(std::string_view name, std::string_view candidate, std::size_t cost) {
   const std::size_t edits_allowed = std::max<std::size_t>(1, std::max(name.size(), candidate.size()) / 3);
   // A word of one or two letters with an edit is another word, unless only the case differs.

@@ -1,4 +1,4 @@
-// "Did you mean": the candidates that a misspelt name most probably stands for.
+// "Did you mean": candidates near a misspelt name.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Counters that backends name themselves. Added to by any thread, read by anyone, at any time.
+// Counters: named counts that backends keep. Thread-safe.
 #pragma once
 
 #include <cstdint>

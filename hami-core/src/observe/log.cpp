@@ -1,4 +1,4 @@
-// Log messages to the sink in force.
+// The active log sink and level.
 #include "observe/log.hpp"
 
 #include <atomic>
@@ -13,7 +13,7 @@ void to_standard_error(const std::string& source, const std::string& message) {
   std::fprintf(stderr, "hami %s: %s\n", source.c_str(), message.c_str());
 }
 
-int chosen_level() noexcept {
+int configured_level() noexcept {
   const char* const given = std::getenv("HAMI_LOG");
   const std::string_view name = given ? given : "";
   if (name == "debug") return kLogDebug;
@@ -21,23 +21,23 @@ int chosen_level() noexcept {
   return name == "error" ? kLogError : kLogWarning;
 }
 
-std::atomic<LogSink> sink_in_force{to_standard_error};
+std::atomic<LogSink> active_sink{to_standard_error};
 
 }  // namespace
 
 bool log_enabled(int level) noexcept {
-  static const int in_force = chosen_level();
-  return level >= in_force;
+  static const int active_level = configured_level();
+  return level >= active_level;
 }
 
-void set_log_sink(LogSink sink) noexcept { sink_in_force = sink; }
+void set_log_sink(LogSink sink) noexcept { active_sink = sink; }
 
 void log(const std::string& source, const std::string& message, int level) noexcept {
   if (!log_enabled(level)) return;
   try {
-    sink_in_force.load()(source, message);
+    active_sink.load()(source, message);
   } catch (...) {
-    // nothing to be done
+    // the sink failed; there is nowhere left to report it
   }
 }
 

@@ -1,20 +1,20 @@
-// The hooks around waiting.
+// The hooks around blocking.
 #include "sync/blocking.hpp"
 
 #include <utility>
 
 namespace hami {
 namespace {
-BlockingHooks hooks_in_force;
+BlockingHooks active_hooks;
 thread_local std::optional<Interrupted> stored_interrupt;
 }  // namespace
 
-BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept { return std::exchange(hooks_in_force, hooks); }
+BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept { return std::exchange(active_hooks, hooks); }
 
-bool may_be_interrupted() noexcept { return hooks_in_force.may_be_interrupted(); }
+bool may_be_interrupted() noexcept { return active_hooks.may_be_interrupted(); }
 
 void check_interrupt() {
-  if (may_be_interrupted()) hooks_in_force.check_interrupt();
+  if (may_be_interrupted()) active_hooks.check_interrupt();
 }
 
 void store_interrupt(const Error& error) { stored_interrupt.emplace(error); }
@@ -22,33 +22,33 @@ void store_interrupt(const Error& error) { stored_interrupt.emplace(error); }
 std::optional<Interrupted> take_stored_interrupt() noexcept { return std::exchange(stored_interrupt, std::nullopt); }
 
 void GilPreacquire::acquire() noexcept {
-  hooks_in_force.preacquire();
+  active_hooks.preacquire();
   acquired_ = true;
 }
 
 void GilPreacquire::consume() noexcept {
-  if (acquired_) hooks_in_force.begin_batch();
+  if (acquired_) active_hooks.begin_batch();
 }
 
 void GilPreacquire::release() noexcept {
   if (!acquired_) return;
   acquired_ = false;
-  hooks_in_force.release_preacquired();
+  active_hooks.release_preacquired();
 }
 
-GlobalLock::GlobalLock(const std::string& who, bool needed) : token_(nullptr) {
+GlobalLock::GlobalLock(const std::string& label, bool needed) : token_(nullptr) {
   if (!needed) return;
-  if (!hooks_in_force.hold) throw Error(ErrorCode::kPlugin, who + " needs Python's global lock, and no Python runs here");
-  token_ = hooks_in_force.hold(who);
+  if (!active_hooks.hold) throw Error(ErrorCode::kPlugin, label + " needs Python's GIL, but this process has no Python interpreter");
+  token_ = active_hooks.hold(label);
 }
 GlobalLock::~GlobalLock() {
-  if (token_) hooks_in_force.release_held(token_);
+  if (token_) active_hooks.release_held(token_);
 }
 
-CompletionBatch::CompletionBatch() noexcept : token_(hooks_in_force.begin_completion_batch()) {}
-CompletionBatch::~CompletionBatch() { hooks_in_force.end_completion_batch(token_); }
+CompletionBatch::CompletionBatch() noexcept : token_(active_hooks.begin_completion_batch()) {}
+CompletionBatch::~CompletionBatch() { active_hooks.end_completion_batch(token_); }
 
-BlockingScope::BlockingScope() noexcept : token_(hooks_in_force.leave()) {}
-BlockingScope::~BlockingScope() { hooks_in_force.enter(token_); }
+BlockingScope::BlockingScope() noexcept : token_(active_hooks.leave()) {}
+BlockingScope::~BlockingScope() { active_hooks.enter(token_); }
 
 }  // namespace hami

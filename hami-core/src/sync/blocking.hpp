@@ -1,4 +1,5 @@
-// Every wait of the core passes here, so that a language with a global lock can let it go for the time of the wait.
+// Blocking scopes and the GIL policy: every wait of the core goes through here, so that a language with a global lock (the
+// GIL) can release it for the duration of the wait.
 #pragma once
 
 #include <optional>
@@ -9,32 +10,33 @@
 namespace hami {
 
 struct BlockingHooks {
-  // About to wait; the token goes to `enter`.
+  // Called before and after a wait; `enter` gets the token of `leave`.
   void* (*leave)() noexcept = []() noexcept -> void* { return nullptr; };
   void (*enter)(void* token) noexcept = [](void*) noexcept {};
-  // Whether the user can want the calling thread back (Ctrl-C); and throws Error if so.
+  // Whether Ctrl-C can interrupt the calling thread; and throws Error if it did.
   bool (*may_be_interrupted)() noexcept = []() noexcept { return false; };
   void (*check_interrupt)() = [] {};
-  // Takes the lock for the next batch, says that the batch begins, and lets the lock go if the batch did not take it over.
+  // Pre-acquires the lock for the next batch; announces that the batch begins, which consumes the pre-acquired lock; and
+  // releases the lock if no batch consumed it.
   void (*preacquire)() noexcept = []() noexcept {};
   void (*begin_batch)() noexcept = []() noexcept {};
   void (*release_preacquired)() noexcept = []() noexcept {};
-  // Outcomes are told to callers in the language from now on; the token goes to `end_completion_batch`.
+  // Requests of callers in the language are completed between these two; `end_completion_batch` gets the token.
   void* (*begin_completion_batch)() noexcept = []() noexcept -> void* { return nullptr; };
   void (*end_completion_batch)(void* token) noexcept = [](void*) noexcept {};
-  // Holds the lock for foreign code of `who`, which lives as long; the token goes to `release_held`. Null: there is no such
-  // language.
-  void* (*hold)(const std::string& who) = nullptr;
+  // Holds the lock while foreign code of the backend `label` runs; `label` must live until `release_held` gets the token.
+  // Null: the process has no such language.
+  void* (*hold)(const std::string& label) = nullptr;
   void (*release_held)(void* token) noexcept = nullptr;
 };
 
-// Set once, before the first pipe. Without hooks nothing is done. Returns those that were in force.
+// Call it once, before the first pipe. Returns the previous hooks. The default hooks do nothing.
 BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept;
 
-// If `who` needs it, holds the language's global lock; Error(kPlugin) if there is no such language.
+// Holds the global lock of the language if the backend `label` needs it; Error(kPlugin) if there is no such language.
 class GlobalLock {
  public:
-  GlobalLock(const std::string& who, bool needed);
+  GlobalLock(const std::string& label, bool needed);
   ~GlobalLock();
   GlobalLock(const GlobalLock&) = delete;
   GlobalLock& operator=(const GlobalLock&) = delete;
@@ -43,22 +45,22 @@ class GlobalLock {
   void* token_;
 };
 
-// Waits that can be given up are, by threads that may be interrupted, asked every 50 ms or so.
+// A wait on an interruptible thread checks these every 50 ms (kInterruptPoll).
 bool may_be_interrupted() noexcept;
 void check_interrupt();
 
-// The user wants the thread back: this is for who called, and no outcome of a request.
+// Ctrl-C: for the caller of the pipe; never the outcome of a request.
 class Interrupted final : public Error {
  public:
   explicit Interrupted(const Error& error) : Error(error) {}
 };
-// Of a thread that was interrupted where it could not leave; its call throws it once it can. `take` ends the keeping.
+// Keeps the interrupt of a thread that was interrupted where it could not leave; the thread's call takes it and throws it.
 void store_interrupt(const Error& error);
 std::optional<Interrupted> take_stored_interrupt() noexcept;
 
-// Of a thread that runs one batch after the other in a language with a global lock. Whoever is woken wants that lock, so
-// the thread takes it first: the next batch would else begin after everybody who got an answer of the last.
-// While it is held nothing is done that waits or takes long.
+// Acquires the global lock for a thread that runs batch after batch, before it wakes the callers of the last batch. Every
+// woken caller wants the lock: without this, the next batch would start after all of them. While the lock is pre-acquired
+// the thread must not block or do long work.
 class GilPreacquire {
  public:
   GilPreacquire() noexcept = default;
@@ -67,8 +69,7 @@ class GilPreacquire {
   GilPreacquire& operator=(const GilPreacquire&) = delete;
 
   void acquire() noexcept;
-  // The next call into the language is that of the batch. Until then nothing that runs here takes the lock over: callers who
-  // are told of the last batch may run others.
+  // The next acquisition of the lock is that of `forward` and consumes the pre-acquired lock; callbacks before it must not.
   void consume() noexcept;
   void release() noexcept;
 
@@ -76,8 +77,7 @@ class GilPreacquire {
   bool acquired_ = false;
 };
 
-// The outcomes of a batch, told to callers in the language: its lock is taken once for all of them, not anew for each, when
-// everybody who heard of the one before wants it.
+// Completes the requests of a batch under one acquisition of the global lock instead of one for each request.
 class CompletionBatch {
  public:
   CompletionBatch() noexcept;
@@ -89,6 +89,7 @@ class CompletionBatch {
   void* token_;
 };
 
+// The calling thread may block: the global lock is released for the scope.
 class BlockingScope {
  public:
   BlockingScope() noexcept;

@@ -1,4 +1,4 @@
-// Event: one outcome, told to all who wait.
+// Event: one outcome for all waiting threads and callbacks.
 #include "sync/event.hpp"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace hami {
 
 bool Event::finish(std::optional<Error> error, Value value) noexcept {
-  const Value self = Value::share(*this);  // a callback may let the last other reference go
+  const Value self = Value::share(*this);  // a callback may drop the last other reference
   std::vector<std::pair<std::uint64_t, Callback>> callbacks;
   {
     MutexLock lock(mutex_);
@@ -21,7 +21,7 @@ bool Event::finish(std::optional<Error> error, Value value) noexcept {
   }
   for (auto& [number, callback] : callbacks) {
     callback(*this);
-    callback = nullptr;  // what it holds goes before the next one runs
+    callback = nullptr;  // its captures are destroyed before the next one runs
   }
   return true;
 }
@@ -42,7 +42,10 @@ Value Event::value() const {
 }
 
 bool Event::wait_until(Nanoseconds moment) const {
-  return done() || wait_for(mutex_, changed_, moment, [&] { return done_; });
+  return done() || wait_for(mutex_, changed_, moment, [&] {
+    mutex_.assert_held();
+    return done_;
+  });
 }
 
 std::uint64_t Event::on_done(Callback callback) {
@@ -58,7 +61,7 @@ std::uint64_t Event::on_done(Callback callback) {
 }
 
 bool Event::forget(std::uint64_t number) noexcept {
-  Callback callback;  // let go without the lock
+  Callback callback;  // destroyed without the mutex
   MutexLock lock(mutex_);
   const auto found =
       std::find_if(callbacks_.begin(), callbacks_.end(), [&](const auto& entry) { return entry.first == number; });
@@ -77,8 +80,8 @@ const Object* Event::held_alone() const noexcept {
   return object;
 }
 
-void Event::let_go() noexcept {
-  std::optional<Error> error;  // both go without the lock
+void Event::clear_outcome() noexcept {
+  std::optional<Error> error;  // both are destroyed without the mutex
   Value value;
   MutexLock lock(mutex_);
   error.swap(error_);

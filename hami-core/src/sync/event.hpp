@@ -1,4 +1,4 @@
-// Something that will be done once: notified, or failed. One may wait for it on a thread, or be called.
+// Event: completes once, with a value or an error. Threads can wait for it, callbacks can be registered.
 #pragma once
 
 #include <cstdint>
@@ -17,39 +17,40 @@ namespace hami {
 
 class Event final : public Object {
  public:
-  // Runs without any lock held and must not throw.
+  // Runs without any lock held. It must not throw.
   using Callback = std::function<void(const Event&)>;
 
   Event() noexcept : Object(Kind::kEvent) {}
   ~Event() override { deferred_destroy(std::move(value_)); }
 
-  // Brings the outcome, and runs the callbacks before it returns. False, and nothing happens, if there is one already.
+  // Completes the event and runs the callbacks before it returns. False, without effect, if it is complete already.
   bool notify(Value value = {}) noexcept { return finish({}, std::move(value)); }
   bool fail(Error error) noexcept { return finish(std::move(error), {}); }
 
   bool done() const noexcept;
-  // The reason of failure; empty while it is not done and when all went well.
+  // The error; empty while the event is not complete, and after a success.
   std::optional<Error> error() const;
-  // What it was notified with; None if there was nothing.
+  // The value of `notify`; None if there was none.
   Value value() const;
 
-  // Waits until it is done, whatever the outcome; `wait_until` is false if that is not so at `moment`. Throws Error only
-  // if the user wants the thread back.
+  // Waits until the event is complete, with a value or an error; `wait_until` returns false if it is not at `moment`. Throws
+  // Error only if interrupted.
   void wait() const { wait_until(kNever); }
   bool wait_until(Nanoseconds moment) const;
 
-  // Each callback runs exactly once, in the order they came in, on the thread that brings the outcome; here and now if
-  // there is one. What it holds is let go afterwards: a callback that holds this event keeps both until then.
-  // The number is for `forget`; 0 if it ran at once.
+  // Each callback runs exactly once, in order of registration, on the thread that completes the event; here and now if the
+  // event is complete. A callback is destroyed after it ran: one that holds this event keeps both alive until then.
+  // Returns a number for `forget`; 0 if the callback ran at once.
   std::uint64_t on_done(Callback callback);
-  // False if the callback has run, or is about to.
+  // False if the callback has run or is about to run.
   bool forget(std::uint64_t number) noexcept;
 
-  // For a collector of cycles: what the outcome holds and nobody else does, or null. Never waits. And lets it go.
+  // For a garbage collector: the object that only this event's outcome holds, or null. Never waits.
   const Object* held_alone() const noexcept;
-  void let_go() noexcept;
+  // Drops the outcome.
+  void clear_outcome() noexcept;
 
-  // For who promises an outcome: true for the first caller, if there is no outcome yet.
+  // Reserves the right to complete the event: true for the first caller, if the event is not complete.
   bool claim() noexcept;
 
  private:
@@ -65,7 +66,7 @@ class Event final : public Object {
   std::vector<std::pair<std::uint64_t, Callback>> callbacks_ HAMI_GUARDED_BY(mutex_);
 };
 
-// Error(kDataType) if the value is no event. Valid while the value lives.
+// Error(kDataType) if the value is not an event. The result is valid while the value exists.
 Event& as_event(const Value& value);
 
 }  // namespace hami

@@ -1,5 +1,7 @@
-// A thread that sleeps until something is done. Of several that are woken together each wakes two others before it does anything
-// else, so that whoever brought what they wait for makes one system call and goes on.
+// Parker: parks a thread until a condition holds.
+//
+// Delegated wake-ups: of several threads that are woken together, each wakes two others before it does anything else, like a
+// binary heap. The thread that completes a batch therefore makes one system call, and the rest of the wake-ups run in parallel.
 #pragma once
 
 #include <array>
@@ -7,13 +9,12 @@
 
 #include "base/counted.hpp"
 #include "sync/waiting.hpp"
-#include "base/mutex.hpp"
 
 namespace hami {
 
 class Parker {
  public:
-  // Lives as long as its owner.
+  // A parked thread and the object that owns its parker, which it keeps alive.
   struct Entry {
     Ref<Counted> owner;
     Parker* parker = nullptr;
@@ -23,48 +24,51 @@ class Parker {
   Parker(const Parker&) = delete;
   Parker& operator=(const Parker&) = delete;
 
-  mutable Mutex mutex;
+  mutable Mutex mutex;  // guards the owner's condition and the members below
 
-  // As wait_for.
-  template <class Ready, class Look>
-  bool wait(Nanoseconds until, Ready ready, Look look) {
-    const bool may_leave = may_be_interrupted();  // a signal's handler may take any time
-    Others others;
-    // The language's lock is taken back after it was asked for the last time.
-    const auto asked = [&] {
+  // As wait_for, with this parker's mutex.
+  template <class Ready, class Spinner>
+  bool wait(Nanoseconds until, Ready ready, Spinner spin) {
+    const bool may_leave = may_be_interrupted();  // a signal handler may take any time
+    Delegated delegated;
+    const auto check = [&] {
+      mutex.assert_held();
       const bool is_ready = ready();
+      // An interruptible thread never counts as parked: it could delay the threads that it has to wake.
       parked_ = !is_ready && !may_leave && (until == kNever || now() < until);
-      if (!parked_) wake_others(others);
+      if (!parked_) wake_delegated(delegated);
       return is_ready;
     };
     try {
-      if (wait_for(mutex, changed_, until, asked, look)) return true;
+      if (wait_for(mutex, changed_, until, check, spin)) return true;
     } catch (...) {
-      leave(others);
+      leave(delegated);
       throw;
     }
-    leave(others);
+    leave(delegated);
     return false;
   }
 
-  // Under the mutex. True: it sleeps, and once it is woken nothing holds it up, so that it may be among those of wake_all.
-  bool parked() const noexcept { return parked_; }
+  // True: the thread is parked and goes on at once when it is woken, so it may be an entry of `wake_all`.
+  bool parked() const noexcept HAMI_REQUIRES(mutex) { return parked_; }
 
   void wake() noexcept { changed_.notify_all(); }
-  // Wakes them without a mutex held: the first here, the others by each other. `all` is empty then.
-  static void wake_all(std::vector<Entry>& all) noexcept;
+  // Wakes all entries: the first from here, each other one by an entry before it. Takes no mutex while it wakes. Leaves
+  // `entries` empty.
+  static void wake_all(std::vector<Entry>& entries) noexcept;
 
  private:
-  using Others = std::array<Entry, 2>;
+  using Delegated = std::array<Entry, 2>;
 
-  // False: it does not sleep any more, and wakes nobody.
-  bool delegate_wakeups(const Others& others) noexcept;
-  void leave(Others& others) noexcept;
-  void wake_others(Others& others) noexcept;  // under the mutex; they stay until the caller lets them go
+  // Makes this thread wake `entries` when it is woken. False: it is not parked any more.
+  bool delegate_wakeups(const Delegated& entries) noexcept;
+  void leave(Delegated& woken) noexcept;
+  // Moves the delegated entries to `woken`, which the caller releases after the mutex.
+  void wake_delegated(Delegated& woken) noexcept HAMI_REQUIRES(mutex);
 
   CondVar changed_;
   bool parked_ HAMI_GUARDED_BY(mutex) = false;
-  Others others_ HAMI_GUARDED_BY(mutex);  // to be woken by this one; only while it is asleep
+  Delegated delegated_ HAMI_GUARDED_BY(mutex);  // set only while the thread is parked
 };
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// Queue: no value is copied or destroyed under its lock.
+// Queue: values are moved under the mutex, and never copied or destroyed there.
 #include "sync/queue.hpp"
 
 #include <utility>
@@ -19,29 +19,30 @@ Queue::~Queue() {
 
 void Queue::set_max(std::int64_t max) {
   if (max < 1)
-    throw Error(ErrorCode::kConfig, "max of " + who() + " is " + std::to_string(max) + "; it must be at least 1");
+    throw Error(ErrorCode::kConfig, "max of " + label() + " is " + std::to_string(max) + "; it must be at least 1");
   max_ = static_cast<std::size_t>(max);
 }
 
-std::string Queue::who() const { return name_.empty() ? "the queue" : "queue " + in_quotes(name_); }
+std::string Queue::label() const { return name_.empty() ? "the queue" : "queue " + in_quotes(name_); }
 
-void Queue::throw_closed() const { throw Error(ErrorCode::kPipeClosed, who() + " is closed"); }
+void Queue::throw_closed() const { throw Error(ErrorCode::kPipeClosed, label() + " is closed"); }
 
 void Queue::push(Value value, Nanoseconds until) {
   if (try_push(value)) return;
   if (until == kNoWait)
-    throw Error(ErrorCode::kQueueFull, who() + " is full; it holds at most " + std::to_string(max_));
-  bool refused = false;
-  const bool answered = wait_for(mutex_, room_, until, [&] {
-    if (closed_) return refused = true;
+    throw Error(ErrorCode::kQueueFull, label() + " is full; it holds at most " + std::to_string(max_));
+  bool closed = false;
+  const bool in_time = wait_for(mutex_, has_capacity_, until, [&] {
+    mutex_.assert_held();
+    if (closed_) return closed = true;
     if (values_.size() >= max_) return false;
     values_.push_back(std::move(value));
-    arrived_.notify_one();
+    has_value_.notify_one();
     return true;
   });
-  if (!answered)
-    throw Error(ErrorCode::kDeadlineExceeded, who() + " had no room in time; it holds at most " + std::to_string(max_));
-  if (refused) throw_closed();
+  if (!in_time)
+    throw Error(ErrorCode::kDeadlineExceeded, label() + " stayed full until the deadline; it holds at most " + std::to_string(max_));
+  if (closed) throw_closed();
 }
 
 bool Queue::try_push(Value value) {
@@ -50,25 +51,29 @@ bool Queue::try_push(Value value) {
     if (!closed_) {
       if (values_.size() >= max_) return false;
       values_.push_back(std::move(value));
-      arrived_.notify_one();
+      has_value_.notify_one();
       return true;
     }
   }
   throw_closed();
 }
 
-bool Queue::take(std::optional<Value>& into) {
+bool Queue::take(std::optional<Value>& value) {
   if (values_.empty()) return closed_;
-  into = std::move(values_.front());
+  value = std::move(values_.front());
   values_.pop_front();
-  room_.notify_one();
+  has_capacity_.notify_one();
   return true;
 }
 
 Value Queue::pop(Nanoseconds until) {
   std::optional<Value> taken;
-  if (!wait_for(mutex_, arrived_, until, [&] { return take(taken); }))
-    throw Error(ErrorCode::kDeadlineExceeded, "nothing arrived in " + who() + " in time");
+  const auto ready = [&] {
+    mutex_.assert_held();
+    return take(taken);
+  };
+  if (!wait_for(mutex_, has_value_, until, ready))
+    throw Error(ErrorCode::kDeadlineExceeded, label() + " stayed empty until the deadline");
   if (!taken) throw_closed();
   return std::move(*taken);
 }
@@ -86,7 +91,10 @@ std::optional<Value> Queue::try_pop() {
 
 std::optional<Value> Queue::next() {
   std::optional<Value> taken;
-  wait_for(mutex_, arrived_, kNever, [&] { return take(taken); });
+  wait_for(mutex_, has_value_, kNever, [&] {
+    mutex_.assert_held();
+    return take(taken);
+  });
   return taken;
 }
 
@@ -103,8 +111,8 @@ std::size_t Queue::size() const noexcept {
 void Queue::close() noexcept {
   MutexLock lock(mutex_);
   closed_ = true;
-  room_.notify_all();
-  arrived_.notify_all();
+  has_capacity_.notify_all();
+  has_value_.notify_all();
 }
 
 bool Queue::closed() const noexcept {

@@ -1,4 +1,4 @@
-// A bounded queue of values between threads: who pushes waits for room, who pops waits for values.
+// Queue: a bounded queue of values between threads. A push waits for capacity, a pop waits for a value.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,13 @@
 #include <string>
 
 #include "base/clock.hpp"
-#include "value/value.hpp"
-#include "sync/waiting.hpp"
 #include "base/mutex.hpp"
+#include "sync/waiting.hpp"
+#include "value/value.hpp"
 
 namespace hami {
 
-// Travels as an opaque value of type "hami.queue". Values leave it in the order in which they came.
+// First in, first out. It travels in a Value as an opaque object of type "hami.queue".
 class Queue final : public OpaqueObject {
  public:
   static constexpr const char* kTypeKey = "hami.queue";
@@ -23,46 +23,47 @@ class Queue final : public OpaqueObject {
   explicit Queue(std::int64_t max = kDefaultMax, std::string name = {});
   ~Queue() override;
 
-  // Waits for room until `until`. Throws Error: kQueueFull if it may not wait at all (kNoWait), kDeadlineExceeded if there
-  // is still no room then, kPipeClosed if the queue is closed or gets closed meanwhile.
+  // Waits for capacity until `until`. Throws Error: kQueueFull if it may not wait (kNoWait), kDeadlineExceeded if there is
+  // no capacity in time, kPipeClosed if the queue is closed, also while this waits.
   void push(Value value, Nanoseconds until = kNever);
-  bool try_push(Value value);  // false if there is no room; throws if it is closed
+  bool try_push(Value value);  // false if the queue is full; throws if it is closed
 
-  // Waits for a value until `until`. Throws Error: kDeadlineExceeded if there is still none then, kPipeClosed if the queue is
-  // closed and nothing is left in it.
+  // Waits for a value until `until`. Throws Error: kDeadlineExceeded if there is no value in time, kPipeClosed if the queue
+  // is closed and empty.
   Value pop(Nanoseconds until = kNever);
-  std::optional<Value> try_pop();  // empty if there is none; throws if it is closed and nothing is left
-  // For a consumer's loop: waits without a limit; empty once the queue is closed and nothing is left.
+  std::optional<Value> try_pop();  // empty if the queue is empty; throws if it is also closed
+  // For the loop of a consumer: waits without a limit; empty once the queue is closed and empty.
   std::optional<Value> next();
 
-  // The value that comes out next, which stays; empty if there is none. Does not wait.
+  // The next value, which stays in the queue; empty if there is none. Does not wait.
   std::optional<Value> peek() const;
 
   std::size_t size() const noexcept;
   std::size_t max() const noexcept { return max_; }
-  // Before it is used by several threads. Error(kConfig) if `max` is below 1.
+  // Call it before several threads use the queue. Error(kConfig) if `max` is below 1.
   void set_max(std::int64_t max);
   const std::string& name() const noexcept { return name_; }
 
-  // Nothing more gets in, whoever waits is told; what is in it may still be popped.
+  // Accepts nothing more and ends all waits; the remaining values can still be popped.
   void close() noexcept;
   bool closed() const noexcept;
 
  private:
-  std::string who() const;  // `queue "frames"`
+  std::string label() const;  // `queue "frames"`
   [[noreturn]] void throw_closed() const;
-  bool take(std::optional<Value>& into);  // under mutex_: true if there is an answer, empty if there will be no value
+  // False: wait on. True with an empty `value`: the queue is closed and empty.
+  bool take(std::optional<Value>& value) HAMI_REQUIRES(mutex_);
 
   std::size_t max_ = 0;
   const std::string name_;
   mutable Mutex mutex_;
-  CondVar room_;
-  CondVar arrived_;
+  CondVar has_capacity_;
+  CondVar has_value_;
   std::deque<Value> values_ HAMI_GUARDED_BY(mutex_);
   bool closed_ HAMI_GUARDED_BY(mutex_) = false;
 };
 
-// Null, or Error(kDataType), if the value is no queue. Valid while the value lives.
+// Null, or Error(kDataType), if the value is not a queue. The result is valid while the value exists.
 Queue* find_queue(const Value& value) noexcept;
 Queue& as_queue(const Value& value);
 

@@ -1,4 +1,4 @@
-// Looking again and again for a moment before going to sleep: to wake a sleeping core costs more than most hand-offs take.
+// Spin: checks a condition for a moment before the thread sleeps. Waking a sleeping core costs more than most hand-offs take.
 #pragma once
 
 #include <sched.h>
@@ -8,34 +8,36 @@
 
 namespace hami {
 
-// How long one kind of wait may look: longer when that has found something lately, next to nothing when not.
+// Adapts the number of checks of one kind of wait: more while they succeed, close to none while they do not.
 class Spin {
  public:
-  // Never looks where the thread that makes it may use one core only.
+  // Never spins where the constructing thread may run on one core only.
   Spin() noexcept : several_cores_(cores() > 1) {}
 
   // True if `ready` became true.
   template <class Ready>
   bool until(Ready ready) noexcept {
     if (!several_cores_) return false;
-    const int usual = looks_.load(std::memory_order_relaxed);
-    const bool tries = usual < kMost && tries_.fetch_add(1, std::memory_order_relaxed) % kTries == kTries - 1;
-    const int most = tries ? kMost : usual;
-    for (int i = 0; i < most; ++i) {
+    const int usual = checks_.load(std::memory_order_relaxed);
+    const bool probes = usual < kMaxChecks && probes_.fetch_add(1, std::memory_order_relaxed) % kProbeEvery == kProbeEvery - 1;
+    const int limit = probes ? kMaxChecks : usual;
+    for (int i = 0; i < limit; ++i) {
       if (ready()) {
-        looks_.store(std::min(2 * most, kMost), std::memory_order_relaxed);
+        checks_.store(std::min(2 * limit, kMaxChecks), std::memory_order_relaxed);
         return true;
       }
       pause();
     }
-    if (!tries) looks_.store(std::max(most / 2, kLeast), std::memory_order_relaxed);
+    if (!probes) checks_.store(std::max(limit / 2, kMinChecks), std::memory_order_relaxed);
     return false;
   }
 
  private:
-  static constexpr int kMost = 4096;  // longer than waking a sleeping core takes: two sides that sleep never meet
-  static constexpr int kLeast = 32;
-  static constexpr unsigned kTries = 64;  // every so many waits it looks for long, whatever the last ones found
+  // Checks take longer than waking a sleeping core does; otherwise two threads that sleep would never meet awake.
+  static constexpr int kMaxChecks = 4096;
+  static constexpr int kMinChecks = 32;
+  // Every 64th wait spins for the maximum, so that the limit recovers after a time of unsuccessful checks.
+  static constexpr unsigned kProbeEvery = 64;
 
   static int cores() noexcept {
     cpu_set_t allowed;
@@ -51,8 +53,8 @@ class Spin {
   }
 
   const bool several_cores_;
-  std::atomic<int> looks_{kMost};
-  std::atomic<unsigned> tries_{0};
+  std::atomic<int> checks_{kMaxChecks};
+  std::atomic<unsigned> probes_{0};
 };
 
 }  // namespace hami

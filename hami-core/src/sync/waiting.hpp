@@ -1,30 +1,32 @@
-// The one loop around a condition variable: lets a language's global lock go, and ends when the user wants the thread back.
+// wait_for: the one loop around a condition variable. It releases a language's global lock and ends when the user interrupts.
 #pragma once
 
 #include <algorithm>
 
-#include "sync/blocking.hpp"
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "sync/blocking.hpp"
 
 namespace hami {
 
+// How often an interruptible wait checks for Ctrl-C.
 inline constexpr Nanoseconds kInterruptPoll = 50'000'000;
-inline constexpr Nanoseconds kLongestWait = 3'600'000'000'000;  // C++ libraries reckon with other clocks, and overflow
-// A moment that is always past: for calls that must not wait at all.
+// The longest single wait, one hour: C++ libraries convert to other clocks and overflow beyond that.
+inline constexpr Nanoseconds kLongestWait = 3'600'000'000'000;
+// A moment that is always past: for calls that must not wait.
 inline constexpr Nanoseconds kNoWait = 0;
 
-// Waits until `ready`, which is asked under the mutex and may take what it finds there: it is not asked again once it has
-// said true. False if it is not ready at `until`. Throws Error if interrupted.
-// `look` is called before the thread goes to sleep.
-template <class Ready, class Look>
-bool wait_for(Mutex& mutex, CondVar& changed, Nanoseconds until, Ready ready, Look look) {
+// Waits until `ready` returns true. `ready` runs under the mutex and may consume what it finds: it is not called again after
+// it has returned true. Returns false if it is not true at `until`. Throws Error if interrupted. `spin` runs before the
+// thread sleeps.
+template <class Ready, class Spinner>
+bool wait_for(Mutex& mutex, CondVar& changed, Nanoseconds until, Ready ready, Spinner spin) {
   for (;;) {
     {
-      BlockingScope blocking;  // before the mutex: whatever it takes back is taken after the mutex is gone
-      look();
+      BlockingScope blocking;  // before the mutex, so that the global lock is taken back after the mutex is released
+      spin();
       MutexLock lock(mutex);
-      if (until == kNever && !may_be_interrupted()) {  // a timer that nobody needs costs as much as the wait
+      if (until == kNever && !may_be_interrupted()) {  // without a timer, which costs as much as the wait itself
         changed.wait(lock, ready);
         return true;
       }

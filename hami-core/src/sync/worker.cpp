@@ -1,4 +1,4 @@
-// Worker: a thread, its queue of jobs, and an end that cannot hang its owner.
+// Worker: the thread, its queue of jobs, and a stop that never hangs its owner.
 #include "sync/worker.hpp"
 
 #include <pthread.h>
@@ -19,38 +19,42 @@ namespace {
 thread_local bool is_worker = false;
 }
 
-// Shared with the thread itself, so that an abandoned thread never touches freed memory.
+// Shared with the thread, so that an abandoned thread never uses freed memory.
 struct Worker::State {
   Mutex mutex;
-  CondVar work;   // for the thread: a job, or closing
-  CondVar over;   // for who waits for its end
+  CondVar work;   // notified for the thread: a job, or closing
+  CondVar ended_changed;
   std::deque<std::function<void()>> jobs HAMI_GUARDED_BY(mutex);
   bool closing HAMI_GUARDED_BY(mutex) = false;
   bool ended HAMI_GUARDED_BY(mutex) = false;
-  std::atomic<bool> called{false};  // the same as closing || !jobs.empty(), for a look without the mutex
+  std::atomic<bool> has_work{false};  // closing || !jobs.empty(), readable without the mutex
   std::thread thread;
 
   void loop() {
     Spin spin;
-    MutexLock lock(mutex);
-    for (;;) {
-      if (!called) {
-        lock.unlock();
-        spin.until([&] { return called.load(std::memory_order_acquire); });
-        lock.lock();
-      }
-      work.wait(lock, [&] { return closing || !jobs.empty(); });
-      if (jobs.empty()) break;
-      std::function<void()> job = std::move(jobs.front());
-      jobs.pop_front();
-      called = closing || !jobs.empty();
-      lock.unlock();
+    while (std::function<void()> job = next_job(spin)) {
       job();
-      job = nullptr;  // what it holds goes before the lock is taken
-      lock.lock();
+      job = nullptr;  // destroyed without the mutex
     }
+    MutexLock lock(mutex);
     ended = true;
-    over.notify_all();
+    ended_changed.notify_all();
+  }
+
+ private:
+  // Waits for a job; empty when the worker closes.
+  std::function<void()> next_job(Spin& spin) {
+    if (!has_work) spin.until([&] { return has_work.load(std::memory_order_acquire); });
+    MutexLock lock(mutex);
+    work.wait(lock, [&] {
+      mutex.assert_held();
+      return closing || !jobs.empty();
+    });
+    if (jobs.empty()) return {};
+    std::function<void()> job = std::move(jobs.front());
+    jobs.pop_front();
+    has_work = closing || !jobs.empty();
+    return job;
   }
 };
 
@@ -61,7 +65,7 @@ Worker::Worker(std::string name) : state_(std::make_shared<State>()) {
       is_worker = true;
       state->loop();
     });
-  } catch (const std::system_error& error) {  // its what() is another with each C++ library
+  } catch (const std::system_error& error) {  // its what() differs between C++ libraries
     throw Error(ErrorCode::kInternal, error.code().message());
   }
 }
@@ -69,13 +73,13 @@ Worker::Worker(std::string name) : state_(std::make_shared<State>()) {
 Worker::~Worker() { stop(kNever); }
 
 void Worker::post(std::function<void()> job) {
-  const std::shared_ptr<State> state = state_;  // the job may end this worker before its thread is notified
+  const std::shared_ptr<State> state = state_;  // the job may destroy this worker before its thread is notified
   {
     MutexLock lock(state->mutex);
     state->jobs.push_back(std::move(job));
-    state->called = true;
+    state->has_work = true;
   }
-  state->work.notify_one();  // not with the lock held: the thread would wake only to wait for it
+  state->work.notify_one();  // without the mutex: otherwise the thread wakes and waits for it
 }
 
 void Worker::run(const std::function<void()>& job) {
@@ -83,8 +87,8 @@ void Worker::run(const std::function<void()>& job) {
   struct Outcome {
     Mutex mutex;
     CondVar changed;
-    bool done = false;
-    std::optional<Error> error;
+    bool done HAMI_GUARDED_BY(mutex) = false;
+    std::optional<Error> error HAMI_GUARDED_BY(mutex);
   } outcome;
   post([&] {
     std::optional<Error> error;
@@ -100,7 +104,10 @@ void Worker::run(const std::function<void()>& job) {
   });
   BlockingScope blocking;
   MutexLock lock(outcome.mutex);
-  outcome.changed.wait(lock, [&] { return outcome.done; });
+  outcome.changed.wait(lock, [&] {
+    outcome.mutex.assert_held();
+    return outcome.done;
+  });
   if (outcome.error) throw Error(*outcome.error);
 }
 
@@ -112,23 +119,27 @@ bool Worker::stop(Nanoseconds until) {
   if (!state_) return true;
   const std::shared_ptr<State> state = std::move(state_);
   state_ = nullptr;
-  BlockingScope blocking;  // before the lock: whatever it takes back is taken after the lock is gone
-  MutexLock lock(state->mutex);
-  state->closing = true;
-  state->called = true;
-  state->work.notify_all();
-  if (state->thread.get_id() == std::this_thread::get_id()) {  // its own end cannot be waited for
-    state->thread.detach();
-    return true;
+  BlockingScope blocking;  // before the mutex, so that the global lock is taken back after the mutex is released
+  {
+    MutexLock lock(state->mutex);
+    state->closing = true;
+    state->has_work = true;
+    state->work.notify_all();
+    if (state->thread.get_id() == std::this_thread::get_id()) {  // a thread cannot wait for its own end
+      state->thread.detach();
+      return true;
+    }
+    const auto ended = [&] {
+      state->mutex.assert_held();
+      return state->ended;
+    };
+    if (until == kNever) {
+      state->ended_changed.wait(lock, ended);
+    } else if (!state->ended_changed.wait_until(lock, to_time_point(until), ended)) {
+      state->thread.detach();
+      return false;
+    }
   }
-  const auto ended = [&] { return state->ended; };
-  if (until == kNever) {
-    state->over.wait(lock, ended);
-  } else if (!state->over.wait_until(lock, to_time_point(until), ended)) {
-    state->thread.detach();
-    return false;
-  }
-  lock.unlock();
   state->thread.join();
   return true;
 }

@@ -1,4 +1,4 @@
-// A thread that runs what it is given, in order. The only place where the core starts threads.
+// Worker: a thread with a queue of jobs. The only place where the core starts threads.
 #pragma once
 
 #include <functional>
@@ -11,22 +11,23 @@ namespace hami {
 
 class Worker {
  public:
-  // `name` is what debuggers show (15 bytes of it).
+  // Debuggers show the first 15 bytes of `name`. Error(kInternal) if the system provides no thread.
   explicit Worker(std::string name);
-  ~Worker();  // as stop(kNever)
+  ~Worker();  // stop(kNever)
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Hands a job over; jobs must not throw.
+  // Queues a job. Jobs must not throw.
   void post(std::function<void()> job);
-  // Runs a job and waits for it; what it throws is thrown here as an Error. On the worker's own thread it runs at once.
+  // Runs a job on the worker and waits for it; an exception of the job is thrown here as an Error. On the worker's own
+  // thread the job runs at once.
   void run(const std::function<void()>& job);
   bool is_current() const noexcept;
-  // True on the thread of any worker: nothing that joins workers may run there.
+  // True on the thread of any worker: code that joins workers must not run there.
   static bool on_some_worker() noexcept;
 
-  // Finishes what was posted and joins. False: the thread did not come back in time and is abandoned; whatever its
-  // job still uses must be kept alive by the job itself.
+  // Runs the queued jobs and joins the thread. False: the thread did not end in time and is abandoned; its job must own all
+  // that it still uses.
   bool stop(Nanoseconds until);
   bool stopped() const noexcept { return state_ == nullptr; }
 

@@ -51,12 +51,14 @@ bool WorkerPool::owns_this_thread() {
 }
 
 bool WorkerPool::stop(Nanoseconds until) {
+  std::vector<Worker*> workers;
   {
     MutexLock lock(mutex_);
-    stopping_ = true;  // workers_ stays as it is from now on
+    stopping_ = true;  // no worker is added or removed from here on
+    for (const auto& worker : workers_) workers.push_back(worker.get());
   }
   bool stopped = true;
-  for (const auto& worker : workers_) stopped = worker->stop(until) && stopped;
+  for (Worker* worker : workers) stopped = worker->stop(until) && stopped;
   return stopped;
 }
 

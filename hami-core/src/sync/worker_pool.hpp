@@ -1,4 +1,4 @@
-// Workers for jobs that wait themselves: as many as are needed at once, up to a limit; then the jobs queue.
+// WorkerPool: workers for jobs that block. It starts a worker for each concurrent job, up to a limit; further jobs queue.
 #pragma once
 
 #include <deque>
@@ -16,11 +16,11 @@ class WorkerPool {
  public:
   WorkerPool(std::string name, std::size_t limit) : name_(std::move(name)), limit_(limit) {}
 
-  // Jobs must not throw. Error(kPipeClosed) once the pool is stopped. False: all are at work, and the job has to wait.
+  // Jobs must not throw. Error(kPipeClosed) once the pool is stopped. False: all workers are busy and the job is queued.
   bool post(std::function<void()> job);
-  bool stop(Nanoseconds until);  // as Worker::stop, for each
+  bool stop(Nanoseconds until);  // Worker::stop for each
   bool owns_this_thread();
-  // True inside a job of any pool: others may wait for this thread to be free.
+  // True inside a job of any pool: other jobs may be queued for this thread.
   static bool on_some_pool() noexcept;
 
  private:

@@ -1,4 +1,5 @@
-// The keys of one request: few, ordered, found by a linear look, each with a mark whether it was written since it came in.
+// Dict: the keys of one request. Few, in order, found by linear search, each marked if it was written after the request
+// arrived.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@ inline constexpr std::string_view kPriority = "priority";
 inline constexpr std::string_view kNodeName = "node_name";
 inline constexpr std::string_view kEvent = "event";
 
-// Not synchronised: a request has one owner at a time.
+// Not thread-safe: a request has one owner at a time.
 class Dict {
  public:
   struct Entry {
@@ -28,7 +29,7 @@ class Dict {
     bool written;
   };
 
-  // As the request came in: not marked as written. The key must not be there yet.
+  // Adds a key of the original request, not marked as written. The key must not exist yet.
   void enter(std::string key, Value value) { entries_.push_back({std::move(key), std::move(value), false}); }
 
   const Value* find(std::string_view key) const noexcept {
@@ -42,7 +43,7 @@ class Dict {
   void set(std::string_view key, Value value) { exchange(key, std::move(value)); }
   bool erase(std::string_view key) { return take(key).has_value(); }
 
-  // The same, for what was there: when it dies, code of users may run that looks into this dict, or changes it.
+  // As `set` and `erase`, but return the old value: its destruction may run user code that reads or changes this dict.
   Value exchange(std::string_view key, Value value) {
     for (Entry& entry : entries_) {
       if (entry.key != key) continue;

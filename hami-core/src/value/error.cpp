@@ -1,4 +1,4 @@
-// Error: one shared immutable state behind a cheap handle.
+// Error: shared immutable state, cheap to copy.
 #include "value/error.hpp"
 
 #include <cxxabi.h>
@@ -46,9 +46,9 @@ Error current_error() {
   } catch (const std::exception& error) {
     return Error(ErrorCode::kInternal, error.what());
   } catch (...) {
-    // glibc ends threads by a foreign exception, which has no C++ type and must never be swallowed.
+    // glibc cancels threads with a foreign exception, which has no C++ type and must be rethrown.
     if (!abi::__cxa_current_exception_type()) throw;
-    return Error(ErrorCode::kInternal, "an exception that is no std::exception");
+    return Error(ErrorCode::kInternal, "an exception that does not derive from std::exception");
   }
 }
 

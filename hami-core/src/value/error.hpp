@@ -1,4 +1,4 @@
-// The one exception type of the core: a code, a text for people, and the foreign exception it came from, if any.
+// Error: the exception type of the core. A code, a message, and the exception object of another language, if it wraps one.
 #pragma once
 
 #include <exception>
@@ -10,11 +10,11 @@
 
 namespace hami {
 
-// One code for each class of LANGUAGE.md §4's error tree; the binding maps them to Python classes.
+// One code for each error class of reference/requests.md; the binding maps them to Python classes.
 enum class ErrorCode {
-  kInternal,          // hami.Error: a fault of the runtime itself
-  kUnknown,           // hami.Error: a plugin's, of which it says no more
-  kUnimplemented,     // hami.Error: what was called has no such function
+  kInternal,          // hami.Error: a bug in the runtime
+  kUnknown,           // hami.Error: a plugin's error without a class
+  kUnimplemented,     // hami.Error: the backend does not implement the function
   kConfig,            // ConfigError
   kBackendNotFound,   // BackendNotFound
   kPlugin,            // PluginError
@@ -33,7 +33,7 @@ enum class ErrorCode {
   kForeign,           // payload() holds the backend's own exception object
 };
 
-// Cheap to copy: copies share one immutable state but for the notes, which belong to the copy that adds them.
+// Cheap to copy: copies share one immutable state. Notes belong to the copy that adds them.
 class Error : public std::exception {
  public:
   Error(ErrorCode code, std::string message, Value payload = {}, bool final_error = false);
@@ -42,10 +42,10 @@ class Error : public std::exception {
   ErrorCode code() const noexcept;
   const std::string& message() const noexcept;
   const Value& payload() const noexcept;  // an opaque object, or none
-  bool alone() const noexcept;            // no copy of it has the same payload
-  bool is_final() const noexcept;         // trying again alone cannot help (out of memory, for example)
+  bool alone() const noexcept;            // no other copy shares the payload
+  bool is_final() const noexcept;         // a retry cannot help, e.g. out of memory
 
-  // Where it happened, outermost last: `node "det"`, `backend DetectText`.
+  // Where it happened, innermost first: `backend DetectText`, `node "det"`.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
   Error with_note(std::string note) const;
   Error as_final() const;
@@ -56,7 +56,7 @@ class Error : public std::exception {
   std::vector<std::string> notes_;
 };
 
-// The exception being handled as an Error; call only inside a catch block. Rethrows what ends a thread.
+// The exception being handled, as an Error. Call it only inside a catch block. Rethrows the exception that cancels a thread.
 Error current_error();
 
 }  // namespace hami

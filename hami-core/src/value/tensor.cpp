@@ -1,4 +1,4 @@
-// TensorObject, and the memory behind it.
+// TensorObject and its memory.
 #include "value/tensor.hpp"
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace hami {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // of a cache line, and of the widest vector registers
+constexpr std::size_t kAlignment = 64;  // bytes: a cache line, and the widest vector registers
 
-// What keeps alive the memory that one of our own structs shows.
+// Keeps the memory of a struct of our own alive.
 struct Holder {
   DLManagedTensorVersioned managed{};
   Shape shape;
@@ -73,7 +73,7 @@ const char* device_name(DLDeviceType type) noexcept {
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kDataType, why); }
 
-// Elements and bytes of a shape must be countable.
+// The numbers of elements and bytes must not overflow.
 std::size_t count_of(const Shape& shape, std::size_t item) {
   for (std::int64_t size : shape)
     if (size < 0) refuse("a tensor of shape " + show_shape(shape) + ": no axis can be shorter than 0");
@@ -81,7 +81,7 @@ std::size_t count_of(const Shape& shape, std::size_t item) {
   std::size_t bytes = item;
   for (std::int64_t size : shape)
     if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(size), &bytes) || bytes > PTRDIFF_MAX)
-      throw Error(ErrorCode::kRequest, "a tensor of shape " + show_shape(shape) + " is larger than any memory");
+      throw Error(ErrorCode::kRequest, "a tensor of shape " + show_shape(shape) + " is larger than the address space");
   return bytes / item;
 }
 
@@ -121,7 +121,7 @@ Ref<TensorObject> TensorObject::adopt(DLManagedTensorVersioned* managed) {
   if (managed->version.major != DLPACK_MAJOR_VERSION)
     refuse("the tensor is of DLPack " + std::to_string(managed->version.major) + "." +
            std::to_string(managed->version.minor) + "; this hami-core reads DLPack 1");
-  // A constructor that throws runs no destructor: `held` lets the memory go.
+  // A constructor that throws runs no destructor: `held` frees the memory.
   const Tensor made = Tensor::adopt(new TensorObject(managed));
   held.release();
   return made;
@@ -172,7 +172,7 @@ Tensor copy(const Tensor& tensor) {
 
 void copy_elements(const TensorObject& tensor, char* to) noexcept {
   if (tensor.count() == 0) return;
-  // Axes from `solid` on lie in one run of memory.
+  // Axes from `solid` on are contiguous in memory.
   std::size_t solid = tensor.rank();
   std::int64_t run = 1;
   while (solid > 0 && (tensor.shape()[solid - 1] == 1 || tensor.strides()[solid - 1] == run))
@@ -188,7 +188,7 @@ DLManagedTensorVersioned* export_tensor(const Tensor& tensor, std::uint64_t more
 
 Shape contiguous_strides(const Shape& shape) {
   Shape strides(shape.size());
-  std::uint64_t step = 1;  // may wrap where a shape has an axis of 0, and then nobody steps
+  std::uint64_t step = 1;  // may wrap for a shape with an axis of 0, which has no elements to step over
   for (std::size_t axis = shape.size(); axis-- > 0;) {
     strides[axis] = static_cast<std::int64_t>(step);
     step *= static_cast<std::uint64_t>(shape[axis]);

@@ -1,4 +1,4 @@
-// Elements of tensors as numbers: what to compute with, how to read and to write one. Memory need not be aligned.
+// Tensor elements as numbers: which type computes, and how to read and write one. Memory may be unaligned.
 #pragma once
 
 #include <cmath>
@@ -55,7 +55,7 @@ inline std::uint16_t float_to_bfloat(float number) noexcept {
   return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// Stored: what lies in memory. Number: what computes, wide enough for all of it.
+// Stored: the type in memory. Number: the type that computes, at least as wide.
 template <class Stored, class Number, DLDataTypeCode code>
 struct Element {
   using number = Number;
@@ -85,7 +85,7 @@ struct Element {
   }
 };
 
-// Calls `function` with the Element of a real number's type; false: it is none of them (complex, float8, vectors, …).
+// Calls `function` with the Element of a real type; false for other types (complex, float8, vectors, …).
 template <class Function>
 bool with_element(DLDataType type, Function&& function) {
   const auto is = [&](DLDataType one) { return same_dtype(type, one); };

@@ -41,7 +41,7 @@ constexpr std::size_t item_size(DLDataType type) noexcept {
 std::string dtype_name(DLDataType type);                    // "float32", "bfloat16", "float8_e4m3fn", …
 std::optional<DLDataType> dtype_of(std::string_view name);  // only of one lane and whole bytes
 
-// How many bits a type has for whole numbers, beside the sign; 0: unknown.
+// The number of bits for whole numbers, without the sign; 0: unknown.
 constexpr int whole_bits(DLDataType type) noexcept {
   switch (type.code) {
     case kDLBool: return 1;
@@ -53,7 +53,7 @@ constexpr int whole_bits(DLDataType type) noexcept {
   }
 }
 
-// Every value of `from` is one of `to`, exactly.
+// True if `to` represents every value of `from` exactly.
 constexpr bool casts_safely(DLDataType from, DLDataType to) noexcept {
   if (same_dtype(from, to)) return true;
   if (from.lanes != 1 || to.lanes != 1 || whole_bits(from) == 0 || to.code == kDLBool) return false;

@@ -1,4 +1,4 @@
-// DictType and TypedDict: what is wrong with a key or a value, told as Python's twin tells it.
+// DictType and TypedDict: checks, with the same messages as the Python counterpart.
 #include "value/typed_dict.hpp"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace hami {
 namespace {
 
-// Every request may have these, declared or not.
+// Reserved keys: every request may have them, declared or not.
 constexpr std::string_view kRequestKeys[] = {kData,     kResult,   kNodeName, kEvent,     kRequestSize, "req_id",
                                              "context", "state",   kPriority, "deadline", "timeout"};
 
@@ -79,7 +79,7 @@ bool TypedDict::erase(std::string_view key) {
 
 const Value& TypedDict::at(std::string_view key) const {
   if (const Value* value = dict_.find(key)) return *value;
-  throw Error(ErrorCode::kNotFound, type_->name() + " holds no " + quoted(key));
+  throw Error(ErrorCode::kNotFound, type_->name() + " has no key " + quoted(key));
 }
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// A dict whose keys and kinds are declared: the C++ twin of Python's hami.TypedDict.
+// TypedDict: a dict with declared keys and kinds, the C++ counterpart of Python's hami.TypedDict.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,12 @@
 
 namespace hami {
 
-// What a TypedDict may hold. Make one for each declaration and keep it: dicts refer to it.
+// The declaration of a TypedDict. It must outlive the dicts that refer to it.
 class DictType {
  public:
   struct Key {
     std::string name;
-    std::optional<Kind> kind;  // none: anything. A float takes an int too.
+    std::optional<Kind> kind;  // none: any kind. A float also accepts an int.
     bool required = true;
   };
 
@@ -23,9 +23,9 @@ class DictType {
 
   const std::string& name() const noexcept { return name_; }
   const Key* find(std::string_view key) const noexcept;
-  // Throw Error(kDataType): for a key that is not declared, with near names, or a value of another kind;
+  // Both throw Error(kDataType): for an undeclared key (with near names) or a value of another kind;
   void check(std::string_view key, const Value& value) const;
-  // also for a required key that is absent. `result` is never missing: a request gets it from its pipe.
+  // and for a missing required key. `result` is never required: the pipe sets it.
   void check(const Dict& dict) const;
 
  private:
@@ -33,13 +33,13 @@ class DictType {
   std::vector<Key> keys_;
 };
 
-// Checked when it is made and on every write; a write that is refused changes nothing.
+// Checked on construction and on every write. A refused write changes nothing.
 class TypedDict {
  public:
   explicit TypedDict(const DictType& type, Dict dict = {});
 
   void set(std::string_view key, Value value);
-  bool erase(std::string_view key);  // Error(kDataType) for a required key that is there
+  bool erase(std::string_view key);  // Error(kDataType) for a required key
   const Value* find(std::string_view key) const noexcept { return dict_.find(key); }
   const Value& at(std::string_view key) const;  // Error(kNotFound)
   bool contains(std::string_view key) const noexcept { return dict_.contains(key); }
@@ -47,7 +47,7 @@ class TypedDict {
 
   const DictType& type() const noexcept { return *type_; }
   const Dict& dict() const noexcept { return dict_; }
-  Dict take() && { return std::move(dict_); }  // for a request
+  Dict take() && { return std::move(dict_); }  // to make a request of it
 
  private:
   const DictType* type_;

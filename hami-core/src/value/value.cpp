@@ -1,4 +1,4 @@
-// The core's own counted values, and the checked reading of any value.
+// Value: the core's own counted objects, and checked access.
 #include "value/value.hpp"
 
 #include <algorithm>
@@ -123,20 +123,20 @@ void check_nesting(std::size_t nesting) {
   if (nesting > kMaxNesting)
     throw Error(ErrorCode::kDataType,
                 "lists and dicts nest at most " + std::to_string(kMaxNesting) +
-                    " deep, got one that is deeper or holds itself; flatten it, or pass it as text or bytes");
+                    " levels deep, got a deeper one or one that contains itself; flatten it, or pass it as text or bytes");
 }
 
 void deferred_destroy(Value value) noexcept {
-  thread_local std::vector<Value>* others = nullptr;  // of the outermost call
-  if (others) return others->push_back(std::move(value));
+  thread_local std::vector<Value>* pending = nullptr;  // owned by the outermost call
+  if (pending) return pending->push_back(std::move(value));
   std::vector<Value> mine;
-  others = &mine;
+  pending = &mine;
   value = Value();
   while (!mine.empty()) {
     const Value next = std::move(mine.back());
     mine.pop_back();
   }
-  others = nullptr;
+  pending = nullptr;
 }
 
 Value make_bytes(std::string bytes) { return Value::adopt(new OwnedText(Kind::kBytes, std::move(bytes))); }

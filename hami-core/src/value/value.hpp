@@ -1,4 +1,4 @@
-// What a key of a request holds: 16 bytes, a kind and either the thing itself or one counted reference.
+// Value: what a key of a request holds. 16 bytes: a kind, and a scalar or a counted reference to an object.
 #pragma once
 
 #include <atomic>
@@ -10,13 +10,13 @@
 
 namespace hami {
 
-// The numbers are those of the plugin contract and never change; an unknown kind is carried, never interpreted.
+// The numbers are part of the plugin ABI and never change. A value of an unknown kind is passed on unread.
 enum class Kind : std::int32_t {
   kNone = 0,
   kBool = 1,
   kInt = 2,
   kFloat = 3,
-  kStr = 16,  // from here on: a counted object
+  kStr = 16,  // this kind and all after it refer to a counted object
   kBytes = 17,
   kList = 18,
   kDict = 19,
@@ -28,7 +28,7 @@ enum class Kind : std::int32_t {
 
 const char* kind_name(Kind kind) noexcept;  // "int", "str", …
 
-// Base of everything that is counted. The last reference deletes it, on whatever thread that is.
+// Base of counted objects. Dropping the last reference deletes the object, on any thread.
 class Object {
  public:
   explicit Object(Kind kind) noexcept : kind_(kind) {}
@@ -37,14 +37,15 @@ class Object {
   Object& operator=(const Object&) = delete;
 
   Kind kind() const noexcept { return kind_; }
-  // The object of another language that this one stands for (a PyObject*), or null. It goes back as it came.
+  // The object of another language that this one represents (a PyObject*), or null. Code in that language gets the same
+  // object back.
   virtual void* foreign() const noexcept { return nullptr; }
-  // How many lists and dicts are within each other here, this one counted. 0 for all else, and for those of another
-  // language: what is in them shows when somebody looks.
+  // The depth of nested lists and dicts, this one included. 0 for other kinds, and for objects of another language, which
+  // are only read on demand.
   virtual std::size_t nesting() const noexcept { return 0; }
 
   void retain() const noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
-  // True if there is one reference to it.
+  // True if this is the only reference.
   bool alone() const noexcept { return references_.load(std::memory_order_acquire) == 1; }
   void release() const noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
@@ -72,7 +73,7 @@ class Value {
   Value(const char* text) : Value(std::string(text)) {}
   Value(std::string_view text) : Value(std::string(text)) {}
 
-  // Takes over the caller's reference.
+  // Takes ownership of the caller's reference.
   static Value adopt(Object* object) noexcept {
     Value value;
     value.kind_ = object->kind();
@@ -80,7 +81,7 @@ class Value {
     return value;
   }
 
-  // Adds a reference to an object that others hold too.
+  // Adds a reference.
   static Value share(Object& object) noexcept {
     object.retain();
     return adopt(&object);
@@ -104,14 +105,14 @@ class Value {
   bool is_counted() const noexcept { return static_cast<std::int32_t>(kind_) >= 16; }
   Object* object() const noexcept { return is_counted() ? object_ : nullptr; }
 
-  // Each throws Error(kDataType) that names both kinds when the value is of another one.
+  // Each throws Error(kDataType), which names both kinds, if the value is of another kind.
   bool as_bool() const;
   std::int64_t as_int() const;
-  double as_float() const;  // an int is taken too
-  std::string_view as_text() const;  // str or bytes; valid while this value lives
+  double as_float() const;  // also of an int
+  std::string_view as_text() const;  // str or bytes; valid while this value exists
   const ListObject& as_list() const;
   const MapObject& as_dict() const;
-  // A tensor, or an object of another language that shows its memory as one; never a copy.
+  // A tensor, or an object of another language that exports its memory as one; never a copy.
   Ref<TensorObject> as_tensor() const;
 
  private:
@@ -125,7 +126,7 @@ class Value {
 };
 static_assert(sizeof(Value) == 16);
 
-// str (UTF-8) or bytes. A language binding derives from it to show its own object's memory without a copy.
+// str (UTF-8) or bytes. A language binding derives from it to expose its own object's memory without a copy.
 class TextObject : public Object {
  public:
   using Object::Object;
@@ -139,42 +140,43 @@ class ListObject : public Object {
   virtual Value at(std::size_t index) const = 0;
 };
 
-// Something only its own language understands. Whoever does not know the key passes it on.
+// An object that only code which knows its type key can interpret. All other code passes it on.
 class OpaqueObject : public Object {
  public:
   explicit OpaqueObject(const char* type_key) noexcept : Object(Kind::kOpaque), type_key_(type_key) {}
   const char* type_key() const noexcept { return type_key_; }
-  // The thing itself, for who knows the key.
+  // The object itself, for code that knows the key.
   virtual void* pointer() const noexcept { return foreign(); }
-  // For messages: what its own language calls the type.
+  // For messages: the name of its type in its own language.
   virtual std::string type_name() const { return "object"; }
-  // Its memory as a tensor; None if it has no such thing, Error if it has and it cannot be had.
+  // Its memory as a tensor; None if it is not a tensor, Error if it is one that cannot be exported.
   virtual Value to_tensor() const { return {}; }
 
  private:
   const char* type_key_;
 };
 
-// Keys in the order in which they were set.
+// Entries in insertion order.
 class MapObject : public Object {
  public:
   MapObject() noexcept : Object(Kind::kDict) {}
   virtual const std::vector<std::pair<std::string, Value>>& entries() const = 0;
 };
 
-// As deep as lists and dicts nest, so that whoever recurses over a value (to convert, to copy, to destroy it) has the stack.
+// The maximum depth of nested lists and dicts: code that recurses over a value (conversion, copy, destruction) must not run
+// out of stack.
 inline constexpr std::size_t kMaxNesting = 1000;
-// Error(kDataType) if so many within each other are more than that.
+// Error(kDataType) if `nesting` is above kMaxNesting.
 void check_nesting(std::size_t nesting);
 
-// The end of a value in what may hold its like without a limit, as an event may hold an event: where such ends are going on,
-// it comes after them, not inside, so that no chain of them runs out of stack.
+// Destroys a value iteratively: inside another deferred destruction it is queued, so that long chains of owners (an event
+// that holds an event that holds …) cannot overflow the stack.
 void deferred_destroy(Value value) noexcept;
 
-std::string type_name(const Value& value);  // "int", "str", "tensor", …; of an opaque object its own type
+std::string type_name(const Value& value);  // "int", "str", "tensor", …; for an opaque object the name of its own type
 
 Value make_bytes(std::string bytes);
-// Error(kDataType) for both if they nest too deep.
+// Both throw Error(kDataType) if the nesting is too deep.
 Value make_list(std::vector<Value> items);
 Value make_dict(std::vector<std::pair<std::string, Value>> entries);
 

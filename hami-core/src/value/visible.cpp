@@ -1,4 +1,4 @@
-// User text made safe to show: UTF-8 decoding, display width, escapes for what a terminal would hide or obey.
+// UTF-8 decoding, display width, and escapes.
 #include "value/visible.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ struct Range {
   char32_t last;
 };
 
-// Sorted. Not the whole of Unicode: the scripts and symbols people write file names and messages in.
+// Sorted. A subset of Unicode: the scripts and symbols used in file names and messages.
 constexpr Range kZeroWidth[] = {
     {0x0300, 0x036F}, {0x0483, 0x0489}, {0x0591, 0x05BD}, {0x064B, 0x065F}, {0x093C, 0x093C}, {0x0941, 0x0948},
     {0x094D, 0x094D}, {0x0E31, 0x0E31}, {0x0E34, 0x0E3A}, {0x0E47, 0x0E4E}, {0x1AB0, 0x1AFF}, {0x1DC0, 0x1DFF},
@@ -24,7 +24,7 @@ constexpr Range kWide[] = {
     {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},   {0xFFE0, 0xFFE6},   {0x1F300, 0x1F64F},
     {0x1F680, 0x1F6FF}, {0x1F900, 0x1F9FF}, {0x1FA70, 0x1FAFF}, {0x20000, 0x3FFFD},
 };
-// Invisible, or able to reorder what stands around them.
+// Characters that are invisible or reorder the text around them.
 constexpr Range kHidden[] = {
     {0x0080, 0x009F}, {0x00AD, 0x00AD}, {0x061C, 0x061C}, {0x200B, 0x200F},
     {0x2028, 0x202E}, {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xE0000, 0xE007F},
