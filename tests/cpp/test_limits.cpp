@@ -144,7 +144,7 @@ TEST_CASE("NUL and bytes that are no UTF-8 in an expression are refused by the p
            "unexpected control byte 0x00\n"
            "  in  Iden\\x00tity   (node \"n\")\n"
            "          ^^^^\n"
-           "  only tabs and line breaks may stand in an expression");
+           "  the only control bytes in an expression are tabs and line breaks");
   CHECK_EQ(only(problems_of({{"backend", text("Identity(\xff)")}})),
            "byte 0xff is not UTF-8\n"
            "  in  Identity(\\xff)   (node \"n\")\n"

@@ -97,12 +97,12 @@ TEST_CASE("a parameter is shown as users read it") {
 TEST_CASE("a wrong declaration is the author's error, with the whole text") {
   CHECK_EQ(declaration_error("max: in = 1"), "declared parameters \"max: in = 1\": type \"in\" of \"max\" is unknown");
   CHECK_EQ(declaration_error("max int"), "declared parameters \"max int\": a type is missing after \"max\"");
-  CHECK_EQ(declaration_error("9: int"), "declared parameters \"9: int\": \"9\" is no name of a parameter");
+  CHECK_EQ(declaration_error("9: int"), "declared parameters \"9: int\": \"9\" is not a valid parameter name");
   CHECK_EQ(declaration_error("a: int; a: str"), "declared parameters \"a: int; a: str\": \"a\" is declared twice");
   CHECK_EQ(declaration_error("a: int b: str"), "declared parameters \"a: int b: str\": unexpected \"b\"");
   CHECK_EQ(declaration_error("a: int 'what' 'for'"), "declared parameters \"a: int 'what' 'for'\": unexpected \"'\"");
   CHECK_EQ(declaration_error("a: int ="), "declared parameters \"a: int =\": a default is missing for \"a\"");
-  CHECK_EQ(declaration_error("a: int? = 1"), "declared parameters \"a: int? = 1\": \"a\" has a default besides None");
+  CHECK_EQ(declaration_error("a: int? = 1"), "declared parameters \"a: int? = 1\": \"a\" has both \"?\" and a default");
   CHECK_EQ(declaration_error("a: int = x"), "declared parameters \"a: int = x\": parameter \"a\" takes int, got \"x\"");
   CHECK_EQ(declaration_error("a: str = c {d,e}"),
            "declared parameters \"a: str = c {d,e}\": parameter \"a\" takes \"d\" or \"e\", got \"c\"");

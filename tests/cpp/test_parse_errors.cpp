@@ -135,7 +135,7 @@ TEST_CASE("text after the end is refused with what was probably meant") {
            "unexpected \"(\"\n"
            "  in  A[B](x)\n"
            "          ^\n"
-           "  parameters stand before the brackets: A(…)[…]");
+           "  parameters come before the brackets: A(…)[…]");
   CHECK_EQ(message("A(x)(y)"),
            "unexpected \"(\"\n"
            "  in  A(x)(y)\n"
@@ -150,12 +150,12 @@ TEST_CASE("text after the end is refused with what was probably meant") {
            "unexpected \":\"\n"
            "  in  a:=B\n"
            "       ^\n"
-           "  \"::\" follows a distribution; an alias stands only inside brackets");
+           "  \"::\" follows a distribution; an alias is only allowed inside brackets");
   CHECK_EQ(message("A=1"),
            "unexpected \"=\"\n"
            "  in  A=1\n"
            "       ^\n"
-           "  key=value stands only inside parentheses or brackets");
+           "  key=value is only allowed inside parentheses or brackets");
 }
 
 TEST_CASE("two things without a comma between them are refused") {
@@ -201,22 +201,22 @@ TEST_CASE("a value that needs quotes says so") {
 
 TEST_CASE("names, keys and aliases have a form") {
   CHECK_EQ(message("S[a..b]"),
-           "\"a..b\" is no name\n"
+           "\"a..b\" is not a valid name\n"
            "  in  S[a..b]\n"
            "        ^^^^\n"
            "  a name is letters, digits, \"_\" and \"-\", in parts joined by \".\", and may hold {key}");
   CHECK_EQ(message("hami-image::a.b"),
-           "\"a.b\" is no name of a backend\n"
+           "\"a.b\" is not a valid backend name\n"
            "  in  hami-image::a.b\n"
            "                  ^^^\n"
            "  after \"::\" a name is letters, digits and \"_\" and does not start with a digit");
   CHECK_EQ(message("{x}::A"),
-           "\"{x}\" is no name of a distribution\n"
+           "\"{x}\" is not a valid distribution name\n"
            "  in  {x}::A\n"
            "      ^^^\n"
            "  expected the name of an installed package, for example hami-image::ResizeMat");
   CHECK_EQ(message("A(my-key=v)"),
-           "\"my-key\" is no key\n"
+           "\"my-key\" is not a valid key\n"
            "  in  A(my-key=v)\n"
            "        ^^^^^^\n"
            "  a key is letters, digits and \"_\" and does not start with a digit");
@@ -226,7 +226,7 @@ TEST_CASE("names, keys and aliases have a form") {
            "        ^^^\n"
            "  a key is letters, digits and \"_\" and does not start with a digit");
   CHECK_EQ(message("S[a.b:=C]"),
-           "\"a.b\" is no alias\n"
+           "\"a.b\" is not a valid alias\n"
            "  in  S[a.b:=C]\n"
            "        ^^^\n"
            "  an alias is letters, digits and \"_\" and does not start with a digit");
@@ -276,7 +276,7 @@ TEST_CASE("templates are checked") {
            "           ^\n"
            "  a template is {key}, for example {node_name}; other braces need quotes");
   CHECK_EQ(message("A({my-key})"),
-           "\"{my-key}\" names no key\n"
+           "\"{my-key}\" is not a valid template\n"
            "  in  A({my-key})\n"
            "        ^^^^^^^^\n"
            "  a key is letters, digits and \"_\" and does not start with a digit");
@@ -297,7 +297,7 @@ TEST_CASE("characters that no expression holds are shown escaped") {
            "unexpected control byte 0x00\n"
            "  in  S[A\\x00B]\n"
            "         ^^^^\n"
-           "  only tabs and line breaks may stand in an expression");
+           "  the only control bytes in an expression are tabs and line breaks");
   CHECK_EQ(message("A('\xFF')"),
            "byte 0xff is not UTF-8\n"
            "  in  A('\\xff')\n"

@@ -219,17 +219,17 @@ TEST_CASE("a template without a value is pointed at") {
 
 TEST_CASE("a name that is none after replacement is refused") {
   CHECK_EQ(substitution_error("S[node.{x}]", {{"x", "a b"}}),
-           "node.{x} becomes \"node.a b\", which is no name\n"
+           "node.{x} becomes \"node.a b\", which is not a valid name\n"
            "  in  S[node.{x}]\n"
            "        ^^^^^^^^\n"
            "  a value that replaces {key} in a name must be a name or part of one");
   CHECK_EQ(substitution_error("{x}", {{"x", ""}}),
-           "{x} becomes \"\", which is no name\n"
+           "{x} becomes \"\", which is not a valid name\n"
            "  in  {x}\n"
            "      ^^^\n"
            "  a value that replaces {key} in a name must be a name or part of one");
   CHECK_EQ(substitution_error("d::{x}", {{"x", "a.b"}}),
-           "{x} becomes \"d::a.b\", which is no name\n"
+           "{x} becomes \"d::a.b\", which is not a valid name\n"
            "  in  d::{x}\n"
            "      ^^^^^^\n"
            "  a value that replaces {key} in a name must be a name or part of one");

@@ -150,9 +150,9 @@ def test_ctrl_c_does_not_wait_for_an_init_which_goes_on_and_is_closed(expression
         hami.pipe({"backend": expression, "instance_num": 3})
     if sys.version_info >= (3, 11):
         assert raised.value.__notes__ == [
-            'in init of TestHeldUp, which goes on and is closed when it ends, node "default"'
+            'in init of TestHeldUp, which continues and is closed when it ends, node "default"'
             if expression == "TestHeldUp"
-            else 'in init of S, which goes on and is closed when it ends, node "default"'
+            else 'in init of S, which continues and is closed when it ends, node "default"'
         ]
     assert closed == []
     del raised

@@ -1,4 +1,4 @@
-// The form of every message about an expression: headline, the text with its place, a caret under the span, a hint.
+// Messages about expressions: headline, the text with its place, a caret under the span, a hint.
 #include <algorithm>
 
 #include "value/visible.hpp"

@@ -1,4 +1,4 @@
-// Which bytes and words may stand where in an expression: one table for the parser, the printer and the templates.
+// Character classes of the expression language: one table for the parser, the printer and templates.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ constexpr bool is_ident_byte(char c) noexcept {
 
 constexpr bool is_segment_byte(char c) noexcept { return is_ident_byte(c) || c == '-'; }
 
-// A byte of a bare value outside its {key} templates. Bytes of UTF-8 sequences are among them.
+// A byte of a bare value outside its {key} templates. This includes the bytes of UTF-8 sequences.
 constexpr bool is_bare_byte(char c) noexcept {
   constexpr std::string_view kEnds = " \t\n\r,;()[]{}='\"";
   return c != '\0' && kEnds.find(c) == std::string_view::npos;
@@ -68,7 +68,7 @@ constexpr bool is_path(std::string_view name, Templates templates) noexcept {
   return !segment_is_empty;
 }
 
-// What may stand behind "dist::": an identifier, or one with templates in it.
+// A name after "dist::": an identifier, which may contain templates.
 constexpr bool is_ident_template(std::string_view name) noexcept {
   if (!is_path(name, Templates::kAllowed) || is_digit_byte(name.front())) return false;
   return name.find_first_of(".-") == std::string_view::npos;

@@ -1,4 +1,4 @@
-// The weakly typed reading of what a user wrote for a declared parameter.
+// coerce_param: conversion of configured values to the declared type.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// The text form of declared parameters: what authors write and what users read.
+// The text form of declared parameters, for authors and users.
 #include <algorithm>
 #include <iterator>
 
@@ -51,7 +51,7 @@ class SpecReader {
   ParamSpec read() {
     ParamSpec spec;
     spec.name = in_.text(in_.take_word());
-    if (!is_ident(spec.name)) fail(in_quotes(spec.name) + " is no name of a parameter");
+    if (!is_ident(spec.name)) fail(in_quotes(spec.name) + " is not a valid parameter name");
     if (!in_.take(":")) fail("a type is missing after " + in_quotes(spec.name));
     const std::string_view type_name = in_.text(in_.take_word());
     const std::optional<ParamType> type = param_type_of(type_name);
@@ -61,7 +61,7 @@ class SpecReader {
     Arg fallback;
     const bool has_fallback = in_.take("=");
     if (has_fallback && !in_.take_value(fallback)) fail("a default is missing for " + in_quotes(spec.name));
-    if (has_fallback && nullable) fail(in_quotes(spec.name) + " has a default besides None");
+    if (has_fallback && nullable) fail(in_quotes(spec.name) + " has both \"?\" and a default");
     if (in_.take("{")) read_choices(spec);
     if (in_.at_quote()) spec.help = read_help();
     spec.required = !has_fallback && !nullable;

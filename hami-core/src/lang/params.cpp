@@ -1,4 +1,4 @@
-// Values of the declared parameters of one backend, read back as C++ types.
+// Params: access to parameter values as C++ types.
 #include "lang/params.hpp"
 
 #include "value/error.hpp"

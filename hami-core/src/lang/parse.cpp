@@ -59,7 +59,7 @@ class Parser {
   std::vector<Open> open_;
 };
 
-// Over the keys of one list. A set, so that a list of a million keys takes no longer than its text.
+// Uses a set, so that a list of a million keys takes linear time.
 template <class Args, class ArgOf>
 void refuse_duplicate_keys(const Args& args, ArgOf arg_of) {
   std::unordered_set<std::string_view> seen;
@@ -71,7 +71,7 @@ void refuse_duplicate_keys(const Args& args, ArgOf arg_of) {
   }
 }
 
-// `alias` is what stands before it, for the message if nothing follows.
+// `alias`: the alias before the expression, for the message if nothing follows.
 Expr Parser::parse_expr(const std::string& alias) {
   Expr expr;
   expr.span.begin = in_.position();
@@ -96,7 +96,7 @@ void Parser::parse_name(Expr& expr, const std::string& after) {
   }
   if (in_.take("::")) {
     if (!is_distribution(in_.text(word))) {
-      throw SyntaxError(word, in_quotes(in_.text(word)) + " is no name of a distribution",
+      throw SyntaxError(word, in_quotes(in_.text(word)) + " is not a valid distribution name",
                         "expected the name of an installed package, for example hami-image::ResizeMat");
     }
     expr.distribution = in_.text(word);
@@ -107,11 +107,11 @@ void Parser::parse_name(Expr& expr, const std::string& after) {
     }
     expr.name_span.end = word.end;
     if (!is_ident_template(in_.text(word))) {
-      throw SyntaxError(word, in_quotes(in_.text(word)) + " is no name of a backend",
+      throw SyntaxError(word, in_quotes(in_.text(word)) + " is not a valid backend name",
                         "after \"::\" a name is letters, digits and \"_\" and does not start with a digit");
     }
   } else if (!is_path(in_.text(word), Templates::kAllowed)) {
-    throw SyntaxError(word, in_quotes(in_.text(word)) + " is no name", kNameHint);
+    throw SyntaxError(word, in_quotes(in_.text(word)) + " is not a valid name", kNameHint);
   }
   expr.name = in_.text(word);
 }
@@ -146,7 +146,7 @@ Arg Parser::parse_arg() {
 
 // From the "=" on; the key has been read.
 void Parser::parse_setting_value(Arg& arg) {
-  if (!is_ident(arg.key)) throw SyntaxError(arg.key_span, in_quotes(arg.key) + " is no key", kKeyHint);
+  if (!is_ident(arg.key)) throw SyntaxError(arg.key_span, in_quotes(arg.key) + " is not a valid key", kKeyHint);
   in_.take("=");
   if (!in_.take_value(arg)) {
     fail_missing("a value", arg.key + "=", "an empty value is written " + arg.key + "=''",
@@ -198,7 +198,7 @@ Item Parser::parse_item() {
   }
   if (word.begin != word.end && in_.take(":=")) {
     if (!is_ident(in_.text(word))) {
-      throw SyntaxError(word, in_quotes(in_.text(word)) + " is no alias",
+      throw SyntaxError(word, in_quotes(in_.text(word)) + " is not a valid alias",
                         "an alias is letters, digits and \"_\" and does not start with a digit");
     }
     item.alias = in_.text(word);
@@ -229,7 +229,7 @@ bool Parser::close(char bracket) {
   return true;
 }
 
-// `what` must stand here, behind the text `after`. If what does stand here could follow it, it was left out: say so.
+// `what` must come next, after the text `after`. If the next token could follow `what`, then `what` was left out.
 void Parser::fail_missing(const std::string& what, const std::string& after, const std::string& hint,
                           const std::string& hint_if_unexpected) const {
   const char next = in_.peek();
@@ -242,8 +242,8 @@ void Parser::fail_missing(const std::string& what, const std::string& after, con
   fail_unexpected(hint_if_unexpected.empty() ? hint : hint_if_unexpected);
 }
 
-// What stands here cannot. Before a closing bracket or the end of the text, it is a bracket still open that is at
-// fault.
+// The next token is not allowed here. Before a closing bracket or the end of the text, the error is the bracket that is
+// still open.
 void Parser::fail_unexpected(const std::string& hint) const {
   const char next = in_.peek();
   const bool closing = next == ')' || next == ']';
@@ -263,22 +263,22 @@ void Parser::fail_unexpected(const std::string& hint) const {
   throw SyntaxError(thing, "unexpected " + in_quotes(in_.text(thing)), hint);
 }
 
-// `expr` is complete and what follows neither separates nor closes.
+// `expr` is complete, and the next token neither separates nor closes.
 void Parser::fail_after(const Expr& expr) const {
   const char next = in_.peek();
   if (next == '(') {
     fail_unexpected(expr.phases.empty() ? "a backend takes one list of parameters"
-                                        : "parameters stand before the brackets: " + visible(expr.name) + "(…)[…]");
+                                        : "parameters come before the brackets: " + visible(expr.name) + "(…)[…]");
   }
   if (next == '[') fail_unexpected("a backend takes one pair of brackets; \";\" separates phases");
   if (in_.starts_with(":=") && !expr.when.empty()) {
     fail_unexpected("an alias comes first: " + visible(expr.name) + ":=(…)…");
   }
   if (next == ':') {
-    fail_unexpected(open_.empty() ? "\"::\" follows a distribution; an alias stands only inside brackets"
+    fail_unexpected(open_.empty() ? "\"::\" follows a distribution; an alias is only allowed inside brackets"
                                   : "\":=\" follows an alias, \"::\" a distribution");
   }
-  if (next == '=' && open_.empty()) fail_unexpected("key=value stands only inside parentheses or brackets");
+  if (next == '=' && open_.empty()) fail_unexpected("key=value is only allowed inside parentheses or brackets");
   if (!open_.empty()) fail_unexpected("expected \",\", \";\" or \"]\"");
   fail_unexpected("the expression has ended; S[A,B] runs backends one after the other");
 }

@@ -1,4 +1,4 @@
-// Text to tree, and back.
+// Parses expressions to trees and prints trees.
 #pragma once
 
 #include <functional>
@@ -14,12 +14,12 @@ namespace hami {
 inline constexpr std::size_t kMaxDepth = 200;
 inline constexpr std::size_t kMaxText = std::size_t{1} << 20;
 
-// What is wrong, and where in the text. Whoever knows the text, the node and the file turns it into a full message.
+// A syntax error and its position. Callers that know the text, the node and the file make the full message of it.
 struct SyntaxError : std::runtime_error {
   SyntaxError(Span where, const std::string& headline, std::string advice = {})
       : std::runtime_error(headline), span(where), hint(std::move(advice)) {}
   Span span;
-  std::string hint;  // one line without a dot, may be empty
+  std::string hint;  // one line without a full stop; may be empty
 };
 
 // Throws SyntaxError. Never recurses deeper than kMaxDepth, refuses text over kMaxText.
@@ -29,7 +29,7 @@ Expr parse(std::string_view text);
 std::string print(const Expr& expr);
 
 // `tree` with every {key} in names and bare values replaced by lookup(key). lookup returns null for a missing key:
-// SyntaxError. A name that is no valid name afterwards: SyntaxError. Positions stay those of the template.
+// SyntaxError. A name that is not valid after the replacement: SyntaxError. Positions stay those of the template.
 // Adds every key it used to `used` if that is not null.
 Expr substitute(const Expr& tree, const std::function<const std::string*(const std::string& key)>& lookup,
                 std::vector<std::string>* used = nullptr);

@@ -1,4 +1,4 @@
-// The bytes of an expression as words, quoted texts and marks; no grammar here.
+// Scanner: words, quoted texts and punctuation of an expression.
 #include "lang/scanner.hpp"
 
 #include "value/visible.hpp"
@@ -36,7 +36,7 @@ void check_text(std::string_view text) {
     }
     if ((point.value < 0x20 && !is_space_byte(c)) || point.value == 0x7F) {
       throw SyntaxError(span_of(at, at + 1), "unexpected control byte " + hex_byte(c),
-                        "only tabs and line breaks may stand in an expression");
+                        "the only control bytes in an expression are tabs and line breaks");
     }
     at += point.bytes;
   }
@@ -107,7 +107,7 @@ void Scanner::take_template() {
   }
   const std::string_view key = text_.substr(open + 1, end - open - 1);
   if (!is_ident(key)) {
-    throw SyntaxError(span_of(open, end + 1), in_quotes(text_.substr(open, end + 1 - open)) + " names no key",
+    throw SyntaxError(span_of(open, end + 1), in_quotes(text_.substr(open, end + 1 - open)) + " is not a valid template",
                       "a key is letters, digits and \"_\" and does not start with a digit");
   }
   at_ = end + 1;

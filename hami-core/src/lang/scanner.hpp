@@ -1,4 +1,4 @@
-// The bytes of an expression as words, quoted texts and marks; no grammar here.
+// Scanner: splits an expression into words, quoted texts and punctuation. The grammar is in parse.cpp.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hami {
 
-// Refuses what no expression may be: over kMaxText, not UTF-8, or with control bytes other than tab and line breaks.
+// Throws SyntaxError for text over kMaxText, invalid UTF-8, and control bytes other than tab and line breaks.
 void check_text(std::string_view text);
 
 class Scanner {
@@ -18,10 +18,10 @@ class Scanner {
   explicit Scanner(std::string_view text) noexcept : text_(text) { skip_space(); }
 
   bool at_end() const noexcept { return at_ == text_.size(); }
-  // The next byte that is no white space; '\0' at the end.
+  // The next byte after white space; '\0' at the end.
   char peek() const noexcept { return at_end() ? '\0' : text_[at_]; }
   bool starts_with(std::string_view mark) const noexcept { return text_.substr(at_, mark.size()) == mark; }
-  // Takes `mark` and the white space behind it, if it is next.
+  // Consumes `mark` and the white space after it, if it is next.
   bool take(std::string_view mark) noexcept;
 
   // Letters, digits, "_", "-", "." and {key}: a name, a key or an alias. Empty if none is next.
@@ -35,7 +35,7 @@ class Scanner {
   // End of the last token taken.
   std::uint32_t last_end() const noexcept { return last_end_; }
   void rewind(std::uint32_t position) noexcept { at_ = position; }
-  // The next thing as people would name it: a word or one character.
+  // The next token for messages: a word or one character.
   Span next_thing() const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// {key} templates of a tree replaced by the parameters of a node.
+// Replaces the {key} templates of a tree by the parameters of a node.
 #include <algorithm>
 
 #include "value/visible.hpp"
@@ -36,7 +36,7 @@ class Substitution {
   void in_arg(Arg& arg) {
     if (arg.quoted || arg.value.find('{') == std::string::npos) return;
     arg.value = replace(arg.value, arg.value_span.begin);
-    arg.quoted = true;  // a brace that came with a parameter is plain text
+    arg.quoted = true;  // braces in the value of a parameter are plain text
   }
 
   void in_name(Expr& expr) {
@@ -53,7 +53,7 @@ class Substitution {
                                                    : is_distribution(expr.distribution) && is_ident(expr.name);
     if (is_name) return;
     const std::string whole = expr.distribution.empty() ? expr.name : expr.distribution + "::" + expr.name;
-    throw SyntaxError(expr.name_span, visible(given) + " becomes " + in_quotes(whole) + ", which is no name",
+    throw SyntaxError(expr.name_span, visible(given) + " becomes " + in_quotes(whole) + ", which is not a valid name",
                       "a value that replaces {key} in a name must be a name or part of one");
   }
 

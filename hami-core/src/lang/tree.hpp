@@ -1,4 +1,4 @@
-// A pipeline expression as a tree with positions. Parsing, printing and template substitution all work on it.
+// The tree of a pipeline expression, with positions. Parsing, printing and template substitution work on it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Numbers, durations and sizes as users write them, whatever the locale of the process is.
+// Reads and prints numbers, durations and sizes, independent of the locale.
 #include "lang/units.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Numbers, durations and sizes as users write them, whatever the locale of the process is.
+// Reads and prints numbers, durations and sizes, independent of the locale.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@ namespace hami {
 
 std::string_view trim(std::string_view text) noexcept;
 
-// "1.5", "-2", "1e3", "inf", "nan"; nothing else may stand around it.
+// "1.5", "-2", "1e3", "inf", "nan"; no other text around it.
 std::optional<double> read_number(std::string_view text);
-// "4", "4.0", "4e3": anything whose value is a whole number of 64 bits.
+// "4", "4.0", "4e3": any notation of a 64-bit whole number.
 std::optional<std::int64_t> read_integer(std::string_view text);
 std::optional<std::int64_t> whole_number(double value) noexcept;
 // 1 0 true false yes no on off, in any case.
 std::optional<bool> read_bool(std::string_view text);
 
-// Milliseconds: "5" and "5ms" are the same; also us, s, min, h. Never negative, always finite.
+// Milliseconds: "5" and "5ms" are the same; the other units are us, s, min, h. Never negative, always finite.
 std::optional<double> read_duration(std::string_view text);
 // Bytes: "1024", "512k" and "512KiB" (times 1024), "512kB" (times 1000); k, m, g, t in any case. Never negative.
 std::optional<std::int64_t> read_bytesize(std::string_view text);
