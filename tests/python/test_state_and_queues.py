@@ -178,4 +178,4 @@ def test_a_queue_declared_twice_with_different_room_is_an_error() -> None:
         hami.pipe("S[Queue(q,max=1),Queue(q,max=2)]")
     # Before Python 3.11 the notes are part of the text.
     told = str(caught.value).splitlines()[0]
-    assert told == 'queue "q" has room for 2 and for 1; declare it once'
+    assert told == 'queue "q" is declared with capacity 2 and with 1; declare it once'
