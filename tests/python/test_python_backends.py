@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import hami
 import pytest
+from rows import answers, noting, refused, sizing
 from running import PATIENCE, backend, each, threads_end, threads_of_process
 
 
@@ -128,32 +129,6 @@ def test_what_python_keeps_for_a_thread_lasts_as_long_as_the_thread() -> None:
     hami.register("TestLocal")(Local)
     with hami.pipe("TestLocal") as pipe:
         assert [pipe({"data": 0})["result"] for _ in range(3)] == [11, 12, 13]
-
-
-def test_options_are_shared_by_the_backends_of_an_instance_and_may_be_kept() -> None:
-    class Keeps(hami.Backend):
-        def init(self, options: Any) -> None:
-            self.options = options
-            options["count"] = options.get("count", 0) + 1
-
-        def forward(self, batch: list[Any]) -> None:
-            for item in batch:
-                item["result"] = [*item["data"], self.options["count"]]
-
-    kept: list[Any] = []
-
-    class Steals(Keeps):
-        def init(self, options: Any) -> None:
-            super().init(options)
-            kept.append(options)
-
-    hami.register("TestKeeps")(Keeps)
-    hami.register("TestSteals")(Steals)
-    with hami.pipe({"backend": "S[TestKeeps,TestSteals]", "instance_num": 2}) as pipe:
-        assert pipe({"data": []})["result"] == [2, 2]
-    assert [options["count"] for options in kept] == [2, 2]
-    with hami.pipe({"default": {"backend": "Identity"}, "entrypoint": "TestKeeps"}) as pipe:
-        assert pipe({"data": []})["result"] == [1]
 
 
 def test_an_error_in_init_is_raised_by_hami_pipe_and_nothing_stays_behind() -> None:
@@ -297,6 +272,8 @@ def test_children_are_made_first_and_run_through_forward() -> None:
     with hami.pipe("TestOuter[TestInner]") as pipe:
         assert pipe({"data": 1})["result"] == 4
     assert order == ["inner", "outer of 1, max 4"]
+    assert "TestOuter" in refused("TestOuter")
+    assert "TestOuter" in refused("TestOuter[TestInner,TestInner,TestInner]")
 
 
 def test_registering_a_name_again_replaces_it_for_new_pipes() -> None:
@@ -393,3 +370,16 @@ def test_callers_of_a_batch_that_fails_with_one_exception_find_one_note() -> Non
             done.result(PATIENCE)
     assert len(found) == 1
     assert next(iter(found))[-1].count("in backend TestFailsForAll") == 1
+
+
+def test_init_and_close_run_once_per_instance_and_forward_once_per_batch() -> None:
+    journal = noting("A", max=8)
+    assert answers({"backend": "A", "instance_num": 2}, [], []) == [["A"], ["A"]]
+    assert sorted(journal) == [("close", "A")] * 2 + [("init", "A")] * 2 + [("run", "A")]
+
+
+@pytest.mark.parametrize("most", [3, lambda self: 3])
+def test_max_is_an_int_or_a_method(most: Any) -> None:
+    sizes = sizing(max=most)
+    assert answers("Sizes", *range(6)) == list(range(6))
+    assert sizes == [3, 3]

@@ -222,3 +222,18 @@ def test_a_signal_while_an_outcome_is_told_loses_neither(monkeypatch: pytest.Mon
             pipe.submit({"data": 0})
         assert isinstance(made[0].exception(PATIENCE), Interrupted)
         assert pipe.submit({"data": 1}).result(PATIENCE)["result"] == 1
+
+
+def test_a_result_that_comes_after_cancellation_or_timeout_is_discarded() -> None:
+    cls = gated()
+    with hami.pipe("TestGated") as pipe:
+        cancelled, late = {"data": 1}, {"data": 2}
+        future = pipe.submit(cancelled)
+        cls.gate.wait_for_arrival()
+        assert future.cancel()
+        with pytest.raises(concurrent.futures.CancelledError):
+            future.result(PATIENCE)
+        with pytest.raises(hami.DeadlineExceeded):
+            pipe(late, timeout=0.01)
+        cls.gate.open()
+    assert (cancelled, late) == ({"data": 1}, {"data": 2})

@@ -1,7 +1,8 @@
-"""Rules of Queue, Send, Recv and Observer: reference/backends.md, "Queues of a pipe"."""
+"""Queue, Send, Recv and Observer, and the queues of nodes: reference/backends.md, "Queues of a pipe"."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import hami
@@ -11,7 +12,7 @@ from running import PATIENCE, backend, gated
 
 
 def receiving(name: str = "Receive") -> hami.Queue:
-    """Register a backend that puts what it gets into the queue that is returned."""
+    """Register a backend that puts its data into a queue, and return that queue."""
     received = hami.Queue()
 
     def forward(batch: list[Any]) -> None:
@@ -24,11 +25,10 @@ def receiving(name: str = "Receive") -> hami.Queue:
 
 
 def test_queue_send_observer_and_recv_share_a_queue_by_name() -> None:
-    """Push `data`; a consumer that runs B on what arrives; look without taking."""
     received = receiving()
     with hami.pipe("IoC[Queue(q,max=2);S[Send(q),Observer(q)]]") as pipe:
         assert [pipe({"data": number})["result"] for number in (1, 2)] == [1, 1]
-        with pytest.raises(hami.DeadlineExceeded):  # it is bounded
+        with pytest.raises(hami.DeadlineExceeded):  # the queue is full
             pipe({"data": 3}, timeout=0.02)
     made = f"List[{in_register('DI[Batching, InstanceDispatcher]')}, Recv(q)[Receive]]"
     with hami.pipe({"backend": "Send(q)", "node_entrypoint": made}) as pipe:
@@ -36,14 +36,12 @@ def test_queue_send_observer_and_recv_share_a_queue_by_name() -> None:
         assert [received.get(PATIENCE) for _ in range(3)] == [1, 2, 3]
 
 
-def test_queues_belong_to_the_pipe() -> None:
-    """Named bounded queues of the pipe."""
+def test_queues_of_different_pipes_are_independent() -> None:
     with hami.pipe("S[Send(q),Observer(q)]") as first, hami.pipe("S[Send(q),Observer(q)]") as second:
         assert (first({"data": 1})["result"], second({"data": 2})["result"]) == (1, 2)
 
 
-def test_send_to_a_nodes_queue_reaches_its_backend() -> None:
-    """A node's own are addressable: `<node>.queue`."""
+def test_send_to_the_queue_of_a_node_reaches_its_backend() -> None:
     received = receiving()
     nodes = {"n": {"backend": "Receive"}, "a": {"backend": "Send(n.queue)"}, "dag_entrypoint": "Forward[node.a]"}
     with hami.pipe(nodes) as pipe:
@@ -51,8 +49,7 @@ def test_send_to_a_nodes_queue_reaches_its_backend() -> None:
         assert [received.get(PATIENCE) for _ in range(2)] == [1, 2]
 
 
-def test_observer_of_a_nodes_queue_sees_what_waits_there() -> None:
-    """Look without taking: `Observer(<node>.queue)`."""
+def test_observer_of_the_queue_of_a_node_returns_the_first_waiting_request() -> None:
     cls = gated()
     nodes = {"n": {"backend": "TestGated"}, "look": {"backend": "Observer(n.queue)"}}
     with hami.pipe(nodes) as pipe:
@@ -65,8 +62,8 @@ def test_observer_of_a_nodes_queue_sees_what_waits_there() -> None:
         assert [future.result(PATIENCE)["result"] for future in (running, waiting)] == [101, 102]
 
 
-def test_recv_of_a_nodes_queue_serves_as_one_more_instance() -> None:
-    """A consumer (*B_c*) that runs B on what arrives in `<node>.queue`; written before the node's Register."""
+def test_recv_on_the_queue_of_a_node_works_as_one_more_instance() -> None:
+    """`Recv` must come before the `Register` of the node."""
     instance, consumer = gated(), gated("Consumer")
     register = "Register[DI[Batching, InstanceDispatcher]]"
     made = f"List[InstancesRegister[Reflect[backend]], Recv(n.queue)[Consumer], {register}]"
@@ -82,8 +79,8 @@ def test_recv_of_a_nodes_queue_serves_as_one_more_instance() -> None:
     assert "Recv(n.queue) comes too late" in refused({"n": {"backend": "Identity", "node_entrypoint": late}})
 
 
-def test_send_to_an_instance_of_a_node_feeds_that_one() -> None:
-    """*Q_i* `<node>.queue.<i>`, *B_i* `<node>.<i>`."""
+def test_an_instance_has_its_own_queue() -> None:
+    """The names are `<node>.queue.<i>` for the queue and `<node>.<i>` for the instance."""
     received: hami.Queue = hami.Queue()
     made: list[int] = []
 
@@ -109,7 +106,77 @@ def test_send_to_an_instance_of_a_node_feeds_that_one() -> None:
     assert answer({**nodes, "dag_entrypoint": "Forward[n.1]"}, 1) == 4
 
 
-def test_queue_of_a_node_is_there_with_its_node() -> None:
-    """A node's own are addressable; how much it holds is `max_queue_size` of the node."""
+def test_the_queue_of_a_node_cannot_be_declared() -> None:
+    """Its capacity is `max_queue_size` of the node."""
     nodes = {"n": {"backend": "Identity"}, "a": {"backend": "Queue(n.queue)"}, "dag_entrypoint": "Forward[node.a]"}
     assert 'the queue "n.queue" is there with its node' in refused(nodes)
+
+
+def test_observer_sees_a_value_until_it_is_received() -> None:
+    received: list[Any] = []
+    arrived = threading.Event()
+    all_there = threading.Event()
+    may_receive = threading.Event()
+
+    @hami.register
+    class Receive(hami.Backend):
+        def forward(self, batch: list[Any]) -> None:
+            arrived.set()
+            assert may_receive.wait(PATIENCE)
+            for item in batch:
+                received.append(item["data"])
+                item["result"] = None
+            if len(received) == 4:
+                all_there.set()
+
+    config = {
+        "backend": "S[Send(q),Observer(q)]",
+        "node_entrypoint": "List[InstancesRegister[Reflect[backend]],"
+        "Register[DI[Batching, InstanceDispatcher]], Recv(q)[Receive]]",
+    }
+    with hami.pipe(config) as pipe:
+        pipe({"data": 0})
+        assert arrived.wait(PATIENCE)  # the receiver has taken this value and waits
+        seen = [pipe({"data": number})["result"] for number in (1, 2, 3)]
+        assert seen == [1, 1, 1]  # Observer does not remove the first value
+        may_receive.set()
+        assert all_there.wait(PATIENCE)
+    assert received == [0, 1, 2, 3]
+
+
+def test_a_queue_may_be_declared_after_a_backend_that_uses_it() -> None:
+    """S initialises its items from right to left, so `Observer` comes first."""
+    with hami.pipe("S[Queue(q,max=1),Observer(q)]") as pipe:
+        assert pipe({"data": 1})["result"] == 1
+        with pytest.raises(hami.DeadlineExceeded):
+            pipe({"data": 2}, timeout=0.05)
+
+
+def test_a_queue_declared_twice_with_different_capacities_is_an_error() -> None:
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe("S[Queue(q,max=1),Queue(q,max=2)]")
+    assert str(caught.value).splitlines()[0] == 'queue "q" is declared with capacity 2 and with 1; declare it once'
+
+
+def test_send_to_a_full_node_that_rejects_fails() -> None:
+    cls = gated()
+    nodes = {
+        "a": {"backend": "Send(b.queue)"},
+        "b": {"backend": "TestGated", "max_queue_size": 1, "on_full": "reject"},
+    }
+    with hami.pipe(nodes) as pipe:
+        pipe({"data": 1, "node_name": "a"})
+        cls.gate.wait_for_arrival()
+        pipe({"data": 2, "node_name": "a"})
+        with pytest.raises(hami.QueueFull):
+            pipe({"data": 3, "node_name": "a"})
+        cls.gate.open()
+
+
+def test_every_pipe_has_a_default_queue_that_needs_no_name() -> None:
+    assert answer("S[Send,Observer]", 4) == 4
+    assert answer("S[Send,Observer(default)]", 5) == 5
+
+
+def test_an_observer_of_an_empty_queue_returns_none() -> None:
+    assert answer("Observer(q)", 1) is None

@@ -1,4 +1,4 @@
-"""Rules of threads (reference/backends.md, "Traits") and of waits (reference/requests.md, "Nested calls")."""
+"""Traits of backend classes that decide where a batch runs: reference/backends.md, "Traits"."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rows import answers, failure, in_register, sizing
 from running import PATIENCE, Gate, each, gated
 
 
-def test_late_binding_a_free_instance_takes_all_that_waits() -> None:
-    """An instance that becomes free pulls its next batch straight from the node's queue. No one-slot mailbox."""
+def test_a_free_instance_takes_requests_from_the_queue_while_another_is_busy() -> None:
+    """No request is assigned to an instance before that instance is free."""
     gate = Gate()
 
     def forward(number: int) -> int:
@@ -32,27 +32,29 @@ def test_late_binding_a_free_instance_takes_all_that_waits() -> None:
 
 
 def where(name: str, **attributes: Any) -> None:
-    """Register a backend that answers with the thread it runs on."""
+    """Register a backend that returns the thread it runs on."""
     each(lambda _: threading.get_ident(), name, **attributes)
 
 
-def test_threads_own_is_the_default_and_of_a_container_too() -> None:
-    """`own`, the default for Python; a container needs its own thread if any child does."""
+def test_dedicated_is_the_default_and_a_container_is_dedicated_if_a_child_is() -> None:
     here = threading.get_ident()
-    where("Own")
+    where("Dedicated")
     where("Anywhere", thread="serialized")
-    with hami.pipe("Own") as pipe:
+    with hami.pipe("Dedicated") as pipe:
         threads = {pipe({"data": 1})["result"] for _ in range(3)}
     assert len(threads) == 1
     assert here not in threads
-    for text, is_here in [("S[Anywhere,Anywhere]", True), ("S[Own,Anywhere]", False), ("S[Anywhere,Own]", False)]:
+    for text, is_here in [
+        ("S[Anywhere,Anywhere]", True),
+        ("S[Dedicated,Anywhere]", False),
+        ("S[Anywhere,Dedicated]", False),
+    ]:
         with hami.pipe(text) as pipe:
             assert (pipe({"data": 1})["result"] == here) is is_here, text
 
 
 @pytest.mark.parametrize(("thread", "most"), [("serialized", 1), ("concurrent", 2)])
-def test_threads_any_runs_one_call_of_an_instance_at_a_time(thread: str, most: int) -> None:
-    """`any` (one call at a time, any thread) or `concurrent`: two instances of either run in parallel."""
+def test_instances_of_both_other_kinds_run_in_parallel(thread: str, most: int) -> None:
     cls = gated(thread=thread)
     with hami.pipe({"backend": "TestGated", "instance_num": most}) as pipe:
         futures = [pipe.submit({"data": number}) for number in range(3)]
@@ -63,30 +65,15 @@ def test_threads_any_runs_one_call_of_an_instance_at_a_time(thread: str, most: i
         assert [future.result(PATIENCE)["result"] for future in futures] == [100, 101, 102]
 
 
-def test_inline_a_call_runs_on_the_callers_thread_and_submit_only_what_is_quick() -> None:
-    """The caller's thread runs it; `submit` runs inline only classes marked `quick`; not with a timeout."""
+def test_the_next_node_of_a_graph_runs_inline_if_it_is_non_blocking() -> None:
     here = threading.get_ident()
-    where("Anywhere", thread="serialized")
-    where("Quick", thread="serialized", non_blocking=True)
-    with hami.pipe("Anywhere") as pipe:
-        assert pipe({"data": 1})["result"] == here
-        assert pipe({"data": 1}, timeout=PATIENCE)["result"] != here
-        assert pipe.submit({"data": 1}).result(PATIENCE)["result"] != here
-    with hami.pipe("Quick") as pipe:
-        assert pipe.submit({"data": 1}).result(PATIENCE)["result"] == here
-
-
-def test_inline_a_hop_of_a_graph_is_like_submit() -> None:
-    """The same for DAG hops."""
-    here = threading.get_ident()
-    where("Quick", thread="serialized", non_blocking=True)
-    nodes: dict[str, Any] = {"a": {"backend": "Identity", "next": "b"}, "b": {"backend": "Quick"}}
+    where("NonBlocking", thread="serialized", non_blocking=True)
+    nodes: dict[str, Any] = {"a": {"backend": "Identity", "next": "b"}, "b": {"backend": "NonBlocking"}}
     with hami.pipe(nodes) as pipe:
         assert pipe({"data": 1})["result"] == here
 
 
 def test_a_request_that_no_instance_can_take_fails_at_once() -> None:
-    """A batch that no instance can take (over `max` after splitting …) fails at once, on every path."""
     sizes = sizing(max=4)
     with hami.pipe({"backend": "Sizes", "batching_timeout": "1h"}) as pipe:
         for call in (pipe, lambda request: pipe.submit(request).result(PATIENCE), lambda request: pipe([request])):
@@ -95,8 +82,7 @@ def test_a_request_that_no_instance_can_take_fails_at_once() -> None:
     assert sizes == []
 
 
-def test_below_min_at_the_timeout_a_part_of_a_list_fails_and_the_rest_does_not() -> None:
-    """A batch that no instance can take (… under `min` at the timeout) fails at once, on every path."""
+def test_requests_of_a_list_that_stay_below_min_fail_and_the_others_succeed() -> None:
     sizes = sizing(max=2)
     config = {"backend": "Sizes", "min": 2, "batching_timeout": "20ms"}
     for count in (1, 3):
@@ -111,8 +97,7 @@ def test_below_min_at_the_timeout_a_part_of_a_list_fails_and_the_rest_does_not()
     assert sizes == [2]
 
 
-def test_below_min_without_batching_a_call_fails_at_once() -> None:
-    """Fails at once, on every path; nothing waits without an end."""
+def test_without_batching_a_call_below_min_fails_at_once() -> None:
     sizes = sizing(max=4)
     config = {"backend": "Sizes", "min": 2, "node_entrypoint": in_register("InstanceDispatcher")}
     assert "takes at least 2 items" in failure(config, hami.RequestError, 1)
@@ -120,8 +105,7 @@ def test_below_min_without_batching_a_call_fails_at_once() -> None:
     assert sizes == [2]
 
 
-def test_every_thread_body_catches_everything() -> None:
-    """Every thread body catches everything. An instance is released by scope."""
+def test_an_instance_survives_a_backend_that_raises_system_exit() -> None:
 
     def leave(number: int) -> int:
         if number == 0:
@@ -139,16 +123,6 @@ def test_every_thread_body_catches_everything() -> None:
 REGISTERS_ITSELF = "List[InstancesRegister[Reflect[backend]],Register[StateFul[Forward[node.a]]]]"
 
 
-def test_a_backend_that_calls_its_own_busy_node_gets_an_error() -> None:
-    """A backend that calls its own busy node gets an error, not a deadlock."""
-    pipes: list[hami.Pipe] = []
-    each(lambda number: pipes[0]({"data": number})["result"], "CallsItself")
-    with hami.pipe("CallsItself") as pipe:
-        pipes.append(pipe)
-        with pytest.raises(hami.ReentrantCall):
-            pipe({"data": 1})
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -158,12 +132,28 @@ def test_a_backend_that_calls_its_own_busy_node_gets_an_error() -> None:
         {"a": {"backend": "Identity", "node_entrypoint": REGISTERS_ITSELF}},
     ],
 )
-def test_an_instance_that_is_only_itself_is_refused(config: dict[str, Any]) -> None:
+def test_an_instance_that_calls_only_itself_is_rejected(config: dict[str, Any]) -> None:
     with pytest.raises(hami.ConfigError, match=r'instance "\w+\.\w+" is called by itself, directly or through others'):
         hami.pipe(config)
 
 
 @pytest.mark.parametrize("backend", ["S[Identity,default.0]", "FanOut[default.0]"])
-def test_an_instance_that_calls_itself_gets_an_error_and_not_the_end_of_the_stack(backend: str) -> None:
+def test_an_instance_that_calls_itself_gets_an_error_instead_of_a_stack_overflow(backend: str) -> None:
     with hami.pipe(backend) as pipe, pytest.raises(hami.Error):
         pipe({"data": [1]}, timeout=PATIENCE)
+
+
+def test_the_traits_decide_whether_a_batch_runs_on_the_thread_of_the_caller() -> None:
+    """`submit` runs inline only non-blocking classes, and a call with a timeout does not run inline."""
+    here = threading.get_ident()
+    for thread, non_blocking, called_here, submitted_here in [
+        ("dedicated", False, False, False),
+        ("serialized", False, True, False),
+        ("concurrent", False, True, False),
+        ("concurrent", True, True, True),
+    ]:
+        where("Where", thread=thread, non_blocking=non_blocking)
+        with hami.pipe("Where") as pipe:
+            assert (pipe({"data": 1})["result"] == here) is called_here
+            assert (pipe.submit({"data": 1}).result(PATIENCE)["result"] == here) is submitted_here
+            assert pipe({"data": 1}, timeout=PATIENCE)["result"] != here or non_blocking
