@@ -17,7 +17,7 @@ from running import each
 class Shows(hami.Backend):
     """Returns its parameters."""
 
-    x: Annotated[str, "what is shown"] = "default"
+    x: Annotated[str, "the text to show"] = "default"
     n: Annotated[int, "how often"] = 0
 
     def forward(self, batch: list[Any]) -> None:
@@ -144,7 +144,7 @@ def test_a_class_declares_its_parameters() -> None:
     types = ["bool", "int", "float", "str", "path", "list", "duration", "bytesize"]
     assert [params[name]["type"] for name in "abcdefgh"] == types
     assert [params[name]["required"] for name in ("a", "x")] == [True, False]
-    assert (params["x"]["default"], params["x"]["help"]) == ("default", "what is shown")
+    assert (params["x"]["default"], params["x"]["help"]) == ("default", "the text to show")
     assert params["mode"]["choices"] == ["fast", "exact"]
     count = next(param for param in hami.backends()["LoopCondition"].params or [] if param["name"] == "count")
     assert (count["least"], count["most"], count["default"]) == (1, None, 1000)

@@ -7,7 +7,7 @@ from typing import Any
 import hami
 import pytest
 from rows import answer, answers, failure, noting, refused, sizing
-from running import PATIENCE, Gate, backend, each
+from running import TIMEOUT, Gate, backend, each
 
 
 def graph(**nodes: Any) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def test_later_errors_of_other_branches_are_attached_as_notes() -> None:
         gate.wait_for_arrival()
         gate.open()
         with pytest.raises(hami.RequestError) as raised:
-            future.result(PATIENCE)
+            future.result(TIMEOUT)
     message = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
     assert message.splitlines()[0] == "from the left"
     assert "also failed: LookupError: from the right" in message

@@ -9,7 +9,7 @@ from typing import Any
 import hami
 import pytest
 from rows import answer, answers, failure, refused, sizing
-from running import PATIENCE, backend, each, gated
+from running import TIMEOUT, backend, each, gated
 
 
 def with_a_busy_instance(config: dict[str, Any], cls: Any, *batches: list[int]) -> list[list[int]]:
@@ -20,7 +20,7 @@ def with_a_busy_instance(config: dict[str, Any], cls: Any, *batches: list[int]) 
         futures += [pipe.submit({"data": number}) for batch in batches for number in batch]
         cls.gate.open()
         for future in futures:
-            future.result(PATIENCE)
+            future.result(TIMEOUT)
     return cls.seen
 
 
@@ -39,7 +39,7 @@ def test_as_many_batches_run_in_parallel_as_instance_num(number: int) -> None:
             cls.gate.wait_for_arrival()
         assert len(cls.seen) == number
         cls.gate.open()
-        assert [future.result(PATIENCE)["result"] for future in futures] == [100, 101, 102, 103]
+        assert [future.result(TIMEOUT)["result"] for future in futures] == [100, 101, 102, 103]
 
 
 def test_max_counts_items_and_its_default_is_that_of_the_backend() -> None:
@@ -97,7 +97,7 @@ def test_below_min_requests_that_arrive_complete_the_batch() -> None:
     config = {"backend": "Sizes", "min": 2, "batching_timeout": "1h"}
     with hami.pipe(config) as pipe:
         first, second = pipe.submit({"data": 1}), pipe.submit({"data": 2})
-        assert [first.result(PATIENCE)["result"], second.result(PATIENCE)["result"]] == [1, 2]
+        assert [first.result(TIMEOUT)["result"], second.result(TIMEOUT)["result"]] == [1, 2]
     assert sizes == [2]
 
 
@@ -121,7 +121,7 @@ def test_a_full_queue_blocks_the_caller_by_default() -> None:
         blocked = threads.submit(pipe, {"data": 4})
         assert not blocked.done()
         cls.gate.open()
-        assert [one.result(PATIENCE)["result"] for one in (running, waiting, blocked)] == [101, 102, 104]
+        assert [one.result(TIMEOUT)["result"] for one in (running, waiting, blocked)] == [101, 102, 104]
 
 
 def test_a_full_queue_rejects_requests_where_on_full_is_reject() -> None:
@@ -134,7 +134,7 @@ def test_a_full_queue_rejects_requests_where_on_full_is_reject() -> None:
             pipe({"data": 3})
         assert str(raised.value).splitlines()[0] == 'node "default" has 2 requests waiting (max_queue_size = 2)'
         cls.gate.open()
-        assert [future.result(PATIENCE)["result"] for future in futures] == [100, 101, 102]
+        assert [future.result(TIMEOUT)["result"] for future in futures] == [100, 101, 102]
     assert "on_full" in refused({"backend": "Identity", "on_full": "wait"})
 
 
@@ -223,7 +223,7 @@ def test_timeout_expires_running_and_waiting_requests(where: str) -> None:
         futures.append(pipe.submit(waiting, timeout=seconds))
         for future in futures:  # the instance stays busy
             with pytest.raises(hami.DeadlineExceeded):
-                future.result(PATIENCE)
+                future.result(TIMEOUT)
         cls.gate.open()
     assert cls.seen == [[1]]
     assert "result" not in running
@@ -237,7 +237,7 @@ def test_a_request_has_no_timeout_by_default() -> None:
         cls.gate.wait_for_arrival()
         assert not future.done()
         cls.gate.open()
-        assert future.result(PATIENCE)["result"] == 101
+        assert future.result(TIMEOUT)["result"] == 101
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import hami
 import pytest
 from rows import answer, in_register, refused
-from running import PATIENCE, backend, gated
+from running import TIMEOUT, backend, gated
 
 
 def receiving(name: str = "Receive") -> hami.Queue:
@@ -33,7 +33,7 @@ def test_queue_send_observer_and_recv_share_a_queue_by_name() -> None:
     made = f"List[{in_register('DI[Batching, InstanceDispatcher]')}, Recv(q)[Receive]]"
     with hami.pipe({"backend": "Send(q)", "node_entrypoint": made}) as pipe:
         assert [pipe({"data": number})["result"] for number in (1, 2, 3)] == [1, 2, 3]
-        assert [received.get(PATIENCE) for _ in range(3)] == [1, 2, 3]
+        assert [received.get(TIMEOUT) for _ in range(3)] == [1, 2, 3]
 
 
 def test_queues_of_different_pipes_are_independent() -> None:
@@ -46,7 +46,7 @@ def test_send_to_the_queue_of_a_node_reaches_its_backend() -> None:
     nodes = {"n": {"backend": "Receive"}, "a": {"backend": "Send(n.queue)"}, "dag_entrypoint": "Forward[node.a]"}
     with hami.pipe(nodes) as pipe:
         assert [pipe({"data": number})["result"] for number in (1, 2)] == [1, 2]
-        assert [received.get(PATIENCE) for _ in range(2)] == [1, 2]
+        assert [received.get(TIMEOUT) for _ in range(2)] == [1, 2]
 
 
 def test_observer_of_the_queue_of_a_node_returns_the_first_waiting_request() -> None:
@@ -59,7 +59,7 @@ def test_observer_of_the_queue_of_a_node_returns_the_first_waiting_request() -> 
         waiting = pipe.submit({"data": 2, "node_name": "n"})
         assert [pipe({"data": 0, "node_name": "look"})["result"] for _ in range(2)] == [2, 2]
         cls.gate.open()
-        assert [future.result(PATIENCE)["result"] for future in (running, waiting)] == [101, 102]
+        assert [future.result(TIMEOUT)["result"] for future in (running, waiting)] == [101, 102]
 
 
 def test_recv_on_the_queue_of_a_node_works_as_one_more_instance() -> None:
@@ -74,7 +74,7 @@ def test_recv_on_the_queue_of_a_node_works_as_one_more_instance() -> None:
         assert sorted(instance.seen + consumer.seen) == [[0], [1]]
         instance.gate.open()
         consumer.gate.open()
-        assert [future.result(PATIENCE)["result"] for future in futures] == [100, 101]
+        assert [future.result(TIMEOUT)["result"] for future in futures] == [100, 101]
     late = made.replace(f"Recv(n.queue)[Consumer], {register}", f"{register}, Recv(n.queue)[Consumer]")
     assert "Recv(n.queue) comes too late" in refused({"n": {"backend": "Identity", "node_entrypoint": late}})
 
@@ -102,7 +102,7 @@ def test_an_instance_has_its_own_queue() -> None:
     }
     with hami.pipe(nodes) as pipe:
         assert [pipe({"data": number})["result"] for number in (5, 6)] == [5, 6]
-        assert sorted(received.get(PATIENCE) for _ in range(4)) == [(0, 5), (0, 6), (2, 5), (2, 6)]
+        assert sorted(received.get(TIMEOUT) for _ in range(4)) == [(0, 5), (0, 6), (2, 5), (2, 6)]
     assert answer({**nodes, "dag_entrypoint": "Forward[n.1]"}, 1) == 4
 
 
@@ -122,7 +122,7 @@ def test_observer_sees_a_value_until_it_is_received() -> None:
     class Receive(hami.Backend):
         def forward(self, batch: list[Any]) -> None:
             arrived.set()
-            assert may_receive.wait(PATIENCE)
+            assert may_receive.wait(TIMEOUT)
             for item in batch:
                 received.append(item["data"])
                 item["result"] = None
@@ -136,11 +136,11 @@ def test_observer_sees_a_value_until_it_is_received() -> None:
     }
     with hami.pipe(config) as pipe:
         pipe({"data": 0})
-        assert arrived.wait(PATIENCE)  # the receiver has taken this value and waits
+        assert arrived.wait(TIMEOUT)  # the receiver has taken this value and waits
         seen = [pipe({"data": number})["result"] for number in (1, 2, 3)]
         assert seen == [1, 1, 1]  # Observer does not remove the first value
         may_receive.set()
-        assert all_there.wait(PATIENCE)
+        assert all_there.wait(TIMEOUT)
     assert received == [0, 1, 2, 3]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import hami
 import pytest
 from rows import answer, counting, noting, refused
-from running import PATIENCE, each, gated
+from running import TIMEOUT, each, gated
 
 
 def test_proxy_runs_a_named_instance() -> None:
@@ -92,5 +92,5 @@ def test_repost_submits_a_copy_to_a_named_instance_and_does_not_wait() -> None:
         cls.gate.wait_for_arrival()
         assert not request["reply"].done()
         cls.gate.open()
-        assert request["reply"].wait(PATIENCE)
+        assert request["reply"].wait(TIMEOUT)
         assert request["reply"].value() == 105

@@ -10,7 +10,7 @@ import hami
 import pytest
 from conftest import Run
 from rows import answer, answers, happened, in_register, noting, refused, sizing
-from running import PATIENCE, each, gated
+from running import TIMEOUT, each, gated
 
 DEFAULT = "List[InstancesRegister[Reflect[backend]], Register[DI[Batching, InstanceDispatcher]]]"
 
@@ -21,7 +21,7 @@ def batches_of(config: Any, cls: Any) -> list[list[int]]:
         cls.gate.wait_for_arrival()
         futures += [pipe.submit({"data": number}) for number in (1, 2, 3)]
         cls.gate.open()
-        assert [one.result(PATIENCE)["result"] for one in futures] == [100, 101, 102, 103]
+        assert [one.result(TIMEOUT)["result"] for one in futures] == [100, 101, 102, 103]
     return cls.seen
 
 
@@ -62,11 +62,11 @@ def test_an_instance_that_becomes_free_leaves_requests_below_min_to_the_forming_
         cls.gate.wait_for_arrival()
         third = pipe.submit({"data": 3})  # the second instance is forming a batch
         cls.gate.open()
-        assert [future.result(PATIENCE)["result"] for future in first] == [101, 102]
+        assert [future.result(TIMEOUT)["result"] for future in first] == [101, 102]
         with pytest.raises(futures.TimeoutError):  # the first instance is free and checks the queue
             third.result(0.05)
         fourth = pipe.submit({"data": 4})
-        assert [future.result(PATIENCE)["result"] for future in (third, fourth)] == [103, 104]
+        assert [future.result(TIMEOUT)["result"] for future in (third, fourth)] == [103, 104]
 
 
 def test_register_and_instances_register_give_names() -> None:
@@ -175,7 +175,7 @@ def test_statistics_count_why_each_batch_started() -> None:
             cls.gate.wait_for_arrival()
             pending += [pipe.submit({"data": number}) for number in (1, 2, 3)]
             cls.gate.open()
-            futures.wait(pending, PATIENCE)
+            futures.wait(pending, TIMEOUT)
         return [
             getattr(pipe.stats()["default"], f"closed_{why}")
             for why in ("full", "target_size", "timeout", "queue_empty")

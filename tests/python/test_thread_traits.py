@@ -8,7 +8,7 @@ from typing import Any
 import hami
 import pytest
 from rows import answers, failure, in_register, sizing
-from running import PATIENCE, Gate, each, gated
+from running import TIMEOUT, Gate, each, gated
 
 
 def test_a_free_instance_takes_requests_from_the_queue_while_another_is_busy() -> None:
@@ -25,10 +25,10 @@ def test_a_free_instance_takes_requests_from_the_queue_while_another_is_busy() -
         held = pipe.submit({"data": 0})
         gate.wait_for_arrival()
         others = [pipe.submit({"data": number}) for number in range(1, 20)]
-        assert [future.result(PATIENCE)["result"] for future in others] == list(range(1, 20))
+        assert [future.result(TIMEOUT)["result"] for future in others] == list(range(1, 20))
         assert not held.done()
         gate.open()
-        assert held.result(PATIENCE)["result"] == 0
+        assert held.result(TIMEOUT)["result"] == 0
 
 
 def where(name: str, **attributes: Any) -> None:
@@ -62,7 +62,7 @@ def test_instances_of_both_other_kinds_run_in_parallel(thread: str, most: int) -
             cls.gate.wait_for_arrival()
         assert len(cls.seen) == most
         cls.gate.open()
-        assert [future.result(PATIENCE)["result"] for future in futures] == [100, 101, 102]
+        assert [future.result(TIMEOUT)["result"] for future in futures] == [100, 101, 102]
 
 
 def test_the_next_node_of_a_graph_runs_inline_if_it_is_non_blocking() -> None:
@@ -76,7 +76,7 @@ def test_the_next_node_of_a_graph_runs_inline_if_it_is_non_blocking() -> None:
 def test_a_request_that_no_instance_can_take_fails_at_once() -> None:
     sizes = sizing(max=4)
     with hami.pipe({"backend": "Sizes", "batching_timeout": "1h"}) as pipe:
-        for call in (pipe, lambda request: pipe.submit(request).result(PATIENCE), lambda request: pipe([request])):
+        for call in (pipe, lambda request: pipe.submit(request).result(TIMEOUT), lambda request: pipe([request])):
             with pytest.raises(hami.Error, match=r"request_size is 5; node \"default\" takes at most 4"):
                 call({"data": 1, "request_size": 5})
     assert sizes == []
@@ -140,7 +140,7 @@ def test_an_instance_that_calls_only_itself_is_rejected(config: dict[str, Any]) 
 @pytest.mark.parametrize("backend", ["S[Identity,default.0]", "FanOut[default.0]"])
 def test_an_instance_that_calls_itself_gets_an_error_instead_of_a_stack_overflow(backend: str) -> None:
     with hami.pipe(backend) as pipe, pytest.raises(hami.Error):
-        pipe({"data": [1]}, timeout=PATIENCE)
+        pipe({"data": [1]}, timeout=TIMEOUT)
 
 
 def test_the_traits_decide_whether_a_batch_runs_on_the_thread_of_the_caller() -> None:
@@ -155,5 +155,5 @@ def test_the_traits_decide_whether_a_batch_runs_on_the_thread_of_the_caller() ->
         where("Where", thread=thread, non_blocking=non_blocking)
         with hami.pipe("Where") as pipe:
             assert (pipe({"data": 1})["result"] == here) is called_here
-            assert (pipe.submit({"data": 1}).result(PATIENCE)["result"] == here) is submitted_here
-            assert pipe({"data": 1}, timeout=PATIENCE)["result"] != here or non_blocking
+            assert (pipe.submit({"data": 1}).result(TIMEOUT)["result"] == here) is submitted_here
+            assert pipe({"data": 1}, timeout=TIMEOUT)["result"] != here or non_blocking
