@@ -159,7 +159,7 @@ def test_a_backend_that_calls_its_own_busy_node_gets_an_error() -> None:
     ],
 )
 def test_an_instance_that_is_only_itself_is_refused(config: dict[str, Any]) -> None:
-    with pytest.raises(hami.ConfigError, match=r'instance "\w+\.\w+" is called by itself, directly or through others'):
+    with pytest.raises(hami.ConfigError, match=r'instance "\w+\.\w+" calls itself, directly or through other instances'):
         hami.pipe(config)
 
 
