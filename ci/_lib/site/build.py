@@ -30,6 +30,10 @@ NOT_LOADED = {"canonical", "prev", "next", "alternate"}
 CSS_URL = re.compile(r"""(?:@import\s+|url\(\s*)["']?((?:https?:)?//[^"')\s]+)""")
 
 
+class Unreachable(Failure):
+    """The script for diagrams is not in the cache and cannot be fetched."""
+
+
 def mermaid() -> Path:
     """Return the script that draws diagrams; npm fetches it once into the cache."""
     script = CACHE / "docs" / f"mermaid-{MERMAID}.min.js"
@@ -42,9 +46,14 @@ def mermaid() -> Path:
 def _fetch(script: Path) -> None:
     npm = shutil.which("npm")
     if not npm:
-        raise Failure("npm is missing, which fetches the script that draws diagrams (Debian, Ubuntu: apt install npm)")
+        raise Unreachable(
+            "npm is missing, which fetches the script that draws diagrams (Debian, Ubuntu: apt install npm)"
+        )
     with tempfile.TemporaryDirectory() as folder, step("fetching the script that draws diagrams"):
-        run([npm, "pack", f"mermaid@{MERMAID}", "--silent"], log="npm-mermaid", cwd=Path(folder))
+        try:
+            run([npm, "pack", f"mermaid@{MERMAID}", "--silent"], log="npm-mermaid", cwd=Path(folder))
+        except Failure as failure:
+            raise Unreachable(f"npm cannot fetch mermaid {MERMAID}: {str(failure).splitlines()[-1]}") from failure
         archive = Path(folder, f"mermaid-{MERMAID}.tgz")
         if hashlib.sha256(archive.read_bytes()).hexdigest() != MERMAID_SHA256:
             raise Failure(f"mermaid {MERMAID} from the npm registry has another checksum than expected")
@@ -129,12 +138,11 @@ def check(totals: Totals) -> None:
         except Failure as reason:
             totals.skip("docs", f"the package index cannot be reached: {str(reason).splitlines()[0]}")
             return
+    diagrams: Path | None = None
     try:
-        diagrams: Path | None = mermaid()
-    except Failure as reason:
-        lines = str(reason).strip().splitlines()
-        totals.skip("docs: diagrams", lines[-1])
-        diagrams = None
+        diagrams = mermaid()
+    except Unreachable as reason:
+        totals.skip("docs: diagrams", str(reason))
     with tempfile.TemporaryDirectory() as folder:
         try:
             build(Path(folder, "site"), diagrams)
