@@ -76,7 +76,7 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
         return markdown
     text, broken = page_text.converted(markdown, source, place, sources.find)
     for target in broken:
-        log.warning("%s links to %s, which is neither a page of the site nor another file", source, target)
+        log.warning("%s links to %s; no page or file is there (pages: ci/_lib/site/pages.py)", source, target)
     return text
 
 

@@ -14,9 +14,13 @@ DOCS = "hami-core/docs"
 OUTSIDE = (
     ("README.md", "contribute/repository.md"),
     ("CHANGELOG.md", "contribute/changelog.md"),
+    ("CONTRIBUTING.md", "contribute/index.md"),
+    ("CODE_OF_CONDUCT.md", "contribute/code-of-conduct.md"),
+    ("SECURITY.md", "contribute/security.md"),
     ("hami-plugins/*/README.md", "plugins/{0}.md"),
     ("examples/*/README.md", "contribute/examples/{0}.md"),
     ("tests/fuzz/README.md", "contribute/fuzzing.md"),
+    ("tests/coverage.md", "contribute/coverage.md"),
     ("tests/bench/README.md", "benchmarks/index.md"),
     ("tests/bench/peers/README.md", "benchmarks/peers.md"),
     ("tests/bench/*.md", "benchmarks/{0}.md"),
