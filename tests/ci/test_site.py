@@ -100,12 +100,13 @@ def test_every_page_has_a_place_of_its_own() -> None:
 
 
 def test_a_pattern_stands_for_pages_that_are_listed_nowhere_else() -> None:
-    nav = ["index.md", {"A": ["a/x.md", "a/*"]}, {"B": ["a/y.md", {"C": ["*"]}]}]
-    places = ["a/w.md", "a/x.md", "a/y.md", "a/z.md", "b.md", "index.md"]
+    nav = ["index.md", {"A": ["a/x.md", "a/*"]}, {"B": ["a/y.md", {"C": ["*"]}]}, "*/*/*"]
+    places = ["a/b/v.md", "a/w.md", "a/x.md", "a/y.md", "a/z.md", "b.md", "index.md"]
     assert pages.expanded(nav, places) == [
         "index.md",
         {"A": ["a/x.md", "a/w.md", "a/z.md"]},
         {"B": ["a/y.md", {"C": ["b.md"]}]},
+        "a/b/v.md",
     ]
 
 

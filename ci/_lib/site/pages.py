@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,16 @@ OUTSIDE = (
 )
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    """Return the expression for a pattern in which * matches all but slashes."""
+    return re.compile(re.escape(text).replace(r"\*", "([^/]*)"))
+
+
 def outside(root: Path) -> dict[str, str]:
     """Return the place on the site of each file outside hami-core/docs that is a page."""
     found: dict[str, str] = {}
     for pattern, place in OUTSIDE:
-        regex = re.compile(re.escape(pattern).replace(r"\*", "([^/]*)"))
+        regex = _pattern(pattern)
         for file in sorted(root.glob(pattern)):
             name = file.relative_to(root).as_posix()
             match = regex.fullmatch(name)
@@ -77,7 +81,7 @@ def _expand(nav: list[Any], free: list[str]) -> list[Any]:
             lists = {title: _expand(value, free) for title, value in item.items() if isinstance(value, list)}
             items.append(item | lists)
         elif "*" in item:
-            matches = [place for place in free if fnmatchcase(place, item)]
+            matches = [place for place in free if _pattern(item).fullmatch(place)]
             items += matches
             free[:] = [place for place in free if place not in matches]
         else:
