@@ -77,7 +77,7 @@ def test_ctrl_c_in_a_caller_held_up_by_a_full_queue(call: str) -> None:
 
 @pytest.mark.parametrize("timeout", ["None", "3600"])
 def test_ctrl_c_in_a_close_that_waits(timeout: str) -> None:
-    note = 'in close of Slow of node "default", which did not come back and was abandoned'
+    note = 'in close of Slow of node "default", which did not return in time and was abandoned'
     script = f"""
         pipe = hami.pipe("Slow")
         future = pipe.submit({{"data": 1}})

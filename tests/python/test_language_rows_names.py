@@ -269,8 +269,8 @@ def test_interpreter_makes_nodes_by_init_and_chooses_the_entrypoint_separately()
 @pytest.mark.parametrize("text", ["Interpreter", "S[Identity,Interpreter]"])
 def test_interpreter_stands_in_no_expression(text: str) -> None:
     """`Interpreter`: config → nodes; it is the pipe itself."""
-    assert "Interpreter is the pipe itself and stands in no expression" in refused(text)
-    assert "Interpreter is the pipe itself and stands in no expression" in refused(
+    assert "Interpreter is the pipe itself and is not allowed in an expression" in refused(text)
+    assert "Interpreter is the pipe itself and is not allowed in an expression" in refused(
         {"backend": "Identity", "entrypoint": text}
     )
 

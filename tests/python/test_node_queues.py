@@ -65,5 +65,5 @@ def test_a_backend_hears_when_its_node_failed_to_start() -> None:
 
 
 def test_the_interpreter_is_the_pipe_itself() -> None:
-    with pytest.raises(hami.ConfigError, match="Interpreter is the pipe itself and stands in no expression"):
+    with pytest.raises(hami.ConfigError, match="Interpreter is the pipe itself and is not allowed in an expression"):
         hami.pipe("S[Identity,Interpreter]")
