@@ -15,8 +15,6 @@ struct hami_pipe {
 namespace hami {
 namespace {
 
-constexpr Nanoseconds kFreeTimeout = 10'000'000'000;  // 10 s, as hami/embed.h promises for hami_pipe_free
-
 Value texts(const std::vector<std::string>& items) { return make_list({items.begin(), items.end()}); }
 
 // Flattens sub-tables: a dict under the key "a" of a node adds keys that start with "a.".
@@ -148,6 +146,7 @@ hami_error* hami_pipe_close(hami_pipe* pipe, int64_t timeout, hami_value* abando
 }
 
 void hami_pipe_free(hami_pipe* pipe) {
-  if (!pipe->state->closed()) host_table().error_free(guarded([&] { pipe->state->close(kFreeTimeout); }));
+  if (!pipe->state->closed())
+    host_table().error_free(guarded([&] { pipe->state->close(PipeShutdown::kCloseTimeout); }));
   delete pipe;
 }

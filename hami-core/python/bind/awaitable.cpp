@@ -271,6 +271,7 @@ void set_call(py::handle awaitable, Call& call) noexcept {
 }
 
 void set_outcome(py::handle awaitable, py::handle error) noexcept {
+  HAMI_ASSERT(has_gil());
   PyObject* const previous = std::exchange(awaitables::of(awaitable.ptr()).outcome, error.inc_ref().ptr());
   Py_XDECREF(previous);
 }

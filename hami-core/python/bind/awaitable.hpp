@@ -10,7 +10,7 @@ namespace hami::bind {
 py::object make_awaitable(py::handle loop);
 // Attaches the call that `abandon` cancels.
 void set_call(py::handle awaitable, Call& call) noexcept;
-// Stores the outcome, an exception or None. Any thread may call it.
+// Stores the outcome, an exception or None. Any thread that holds the GIL may call it.
 void set_outcome(py::handle awaitable, py::handle error) noexcept;
 // Applies the stored outcome and resumes the task. Call it on the loop's thread while no task runs, or before the task
 // awaits.

@@ -33,12 +33,14 @@ void flush_wakeups() noexcept {
 void* begin_completion_batch() noexcept { return pending_wakeups = new PendingWakeups{{}, {}, pending_wakeups}; }
 
 void end_completion_batch(void* token) noexcept {
+  HAMI_ASSERT(token == pending_wakeups);
   flush_wakeups();
   pending_wakeups = pending_wakeups->outer;
   delete static_cast<PendingWakeups*>(token);
 }
 
 void wake_after_batch(py::handle completion_queue) {
+  HAMI_ASSERT(has_gil());
   const py::object queue = py::reinterpret_borrow<py::object>(completion_queue);
   if (!pending_wakeups) return wake(queue);
   std::vector<py::object>& queues = pending_wakeups->queues;

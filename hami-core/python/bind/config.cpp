@@ -106,14 +106,13 @@ void register_config(py::module_& module) {
              "Return every problem of a configuration as an exception, without building the pipe.");
   module.def("explain", explain, py::arg("config"),
              "Return the backends and parameter values of a configuration, and the source of each value.");
-  module.def(
-      "message_with_caret",
-      [](const std::string& headline, const std::string& text, std::uint32_t begin, std::uint32_t end,
-         const std::string& where, const std::string& hint) {
-        return message_with_caret(headline, text, {begin, end}, where, hint);
-      },
-      py::arg("headline"), py::arg("text"), py::arg("begin"), py::arg("end"), py::arg("where") = "",
-      py::arg("hint") = "", "Format an error message that marks the characters from `begin` to `end` of `text`.");
+  module.def("message_with_caret",
+             [](const std::string& headline, const std::string& text, std::uint32_t begin, std::uint32_t end,
+                const std::string& where,
+                const std::string& hint) { return message_with_caret(headline, text, {begin, end}, where, hint); },
+             py::arg("headline"), py::arg("text"), py::arg("begin"), py::arg("end"), py::arg("where") = "",
+             py::arg("hint") = "",
+             "Format an error message that marks the characters from `begin` to `end` of `text`.");
 }
 
 }  // namespace hami::bind

@@ -106,6 +106,7 @@ std::string text_of(const py::object& exception) {
 }
 
 Error wrap_exception(py::object exception) {
+  HAMI_ASSERT(has_gil());
   PyObject* raw = exception.ptr();
   const std::string type = py::str(py::type::handle_of(exception).attr("__name__"));
   const std::string text = text_of(exception);
@@ -140,6 +141,7 @@ py::object as_exception(py::object given) {
 }
 
 py::object to_exception(const Error& error) {
+  HAMI_ASSERT(has_gil());
   py::object exception = error.code() == ErrorCode::kForeign && error.payload().is_counted()
                              ? to_python(error.payload())
                              : make_exception(error);

@@ -106,22 +106,20 @@ void register_event(py::module_& module) {
       .def("fail", fail_event, py::arg("exception"),
            "Complete the event with an exception and run the callbacks. Returns False if the event was already done.")
       .def("done", &Event::done, "Return whether the event is complete.")
-      .def(
-          "value", [](const Event& self) { return to_python(self.value()); },
-          "Return the value: for a request, its `result`. Returns None before completion and after a failure.")
+      .def("value", [](const Event& self) { return to_python(self.value()); },
+           "Return the value: for a request, its `result`. Returns None before completion and after a failure.")
       .def("exception", exception, "Return the exception. Returns None before completion and after a success.")
-      .def(
-          "wait", [](const Event& self, const py::object& timeout) { return self.wait_until(deadline_after(timeout)); },
-          py::arg("timeout") = py::none(),
-          "Wait at most `timeout` seconds (None: no limit) for completion and return whether the event is done. Does "
-          "not raise the "
-          "event's exception.")
-      .def(
-          "add_done_callback", [](Event& self, py::object function) { watch(self, std::move(function)); },
-          py::arg("callback"),
-          "Call `callback(event)` once, on the thread that completes the event, or at once if the event is done. An "
-          "exception of "
-          "the callback goes to sys.unraisablehook.")
+      .def("wait",
+           [](const Event& self, const py::object& timeout) { return self.wait_until(deadline_after(timeout)); },
+           py::arg("timeout") = py::none(),
+           "Wait at most `timeout` seconds (None: no limit) for completion and return whether the event is done. Does "
+           "not raise the "
+           "event's exception.")
+      .def("add_done_callback", [](Event& self, py::object function) { watch(self, std::move(function)); },
+           py::arg("callback"),
+           "Call `callback(event)` once, on the thread that completes the event, or at once if the event is done. An "
+           "exception of "
+           "the callback goes to sys.unraisablehook.")
       .def("_watch", watch, py::arg("callback"))
       .def("_unwatch", &Event::forget, py::arg("number"))
       .def("__await__", await)

@@ -5,12 +5,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/fork.hpp"
+#include "base/mutex.hpp"
 #include "completion_batch.hpp"
 #include "errors.hpp"
 #include "sync/blocking.hpp"
@@ -75,7 +75,10 @@ void preacquire() noexcept {
   if (!preacquired) preacquired = acquire_gil();
 }
 
-void begin_batch() noexcept { consume_on_batch = true; }
+void begin_batch() noexcept {
+  HAMI_ASSERT(preacquired);
+  consume_on_batch = true;
+}
 
 void release_preacquired() noexcept {
   consume_on_batch = false;
@@ -88,8 +91,12 @@ PyGILState_STATE consume_preacquired() noexcept {
 }
 
 // Leaked intentionally: threads may use them until the process ends.
-std::mutex& pending_mutex = *new std::mutex;  // guards pending_decrefs
-std::vector<PyObject*>& pending_decrefs = *new std::vector<PyObject*>;
+Mutex& pending_mutex = *new Mutex;
+std::vector<PyObject*>& pending_decrefs HAMI_GUARDED_BY(pending_mutex) = *new std::vector<PyObject*>;
+
+// The child of a fork must not inherit a locked mutex.
+void lock_before_fork() HAMI_NO_THREAD_SAFETY_ANALYSIS { pending_mutex.lock(); }
+void unlock_after_fork() HAMI_NO_THREAD_SAFETY_ANALYSIS { pending_mutex.unlock(); }
 
 int run_pending_decrefs_call(void*) {
   run_pending_decrefs();
@@ -171,7 +178,7 @@ void decref_from_any_thread(PyObject* object) noexcept {
   if (has_gil()) return hami_decref(object);
   bool first;
   {
-    std::lock_guard lock(pending_mutex);
+    MutexLock lock(pending_mutex);
     first = pending_decrefs.empty();
     pending_decrefs.push_back(object);
   }
@@ -180,9 +187,10 @@ void decref_from_any_thread(PyObject* object) noexcept {
 }
 
 void run_pending_decrefs() noexcept {
+  HAMI_ASSERT(has_gil());
   std::vector<PyObject*> objects;
   {
-    std::lock_guard lock(pending_mutex);
+    MutexLock lock(pending_mutex);
     objects.swap(pending_decrefs);
   }
   for (PyObject* object : objects) hami_decref(object);
@@ -200,8 +208,7 @@ void install_hooks() {
   set_blocking_hooks({release_for_wait, reacquire_after_wait, runs_signal_handlers, check_signals, preacquire,
                       begin_batch, release_preacquired, begin_completion_batch, end_completion_batch, hold_for_plugin,
                       release_plugin_gil});
-  // The child of a fork must not inherit a locked mutex.
-  pthread_atfork([] { pending_mutex.lock(); }, [] { pending_mutex.unlock(); }, [] { pending_mutex.unlock(); });
+  pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);
 }
 
 }  // namespace hami::bind

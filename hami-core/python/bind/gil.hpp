@@ -3,6 +3,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include "base/assert.hpp"
+#include "base/thread_annotations.hpp"
 #include "interpreter_end.h"
 
 namespace hami::bind {
@@ -42,18 +44,29 @@ class ReleaseGil {
 
 // A mutex in free-threaded Python. In other builds it does nothing, because the GIL serializes the threads. User code
 // must not run while it is held, so no Python object may be destroyed under it.
-class FreeThreadedMutex {
+class HAMI_CAPABILITY("mutex") FreeThreadedMutex {
  public:
 #ifdef Py_GIL_DISABLED
-  void lock() noexcept { PyMutex_Lock(&mutex_); }
-  void unlock() noexcept { PyMutex_Unlock(&mutex_); }
+  void lock() noexcept HAMI_ACQUIRE() { PyMutex_Lock(&mutex_); }
+  void unlock() noexcept HAMI_RELEASE() { PyMutex_Unlock(&mutex_); }
 
  private:
   PyMutex mutex_{};
 #else
-  void lock() noexcept {}
-  void unlock() noexcept {}
+  void lock() noexcept HAMI_ACQUIRE() { HAMI_ASSERT(has_gil()); }
+  void unlock() noexcept HAMI_RELEASE() { HAMI_ASSERT(has_gil()); }
 #endif
+};
+
+class HAMI_SCOPED_CAPABILITY FreeThreadedLock {
+ public:
+  explicit FreeThreadedLock(FreeThreadedMutex& mutex) noexcept HAMI_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~FreeThreadedLock() HAMI_RELEASE() { mutex_.unlock(); }
+  FreeThreadedLock(const FreeThreadedLock&) = delete;
+  FreeThreadedLock& operator=(const FreeThreadedLock&) = delete;
+
+ private:
+  FreeThreadedMutex& mutex_;
 };
 
 // callable(arguments…). Use it for calls that run user code.

@@ -33,13 +33,11 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_config(module);
   hami::bind::register_expressions(module);
   hami::bind::register_pipe(module);
-  module.def(
-      "near_names",
-      [](const std::string& name, const std::vector<std::string>& candidates, std::size_t limit) {
-        return hami::near_names(name, candidates, limit);
-      },
-      py::arg("name"), py::arg("candidates"), py::arg("limit") = 3,
-      "Return at most `limit` candidates that are spelled like `name`, nearest first.");
+  module.def("near_names",
+             [](const std::string& name, const std::vector<std::string>& candidates, std::size_t limit) {
+    return hami::near_names(name, candidates, limit);
+  }, py::arg("name"), py::arg("candidates"), py::arg("limit") = 3,
+             "Return at most `limit` candidates that are spelled like `name`, nearest first.");
   module.def("did_you_mean", &hami::did_you_mean, py::arg("near"), py::arg("quoted") = false,
              "Return a \"did you mean\" hint for an error message; empty if `near` is empty.");
 }

@@ -121,6 +121,7 @@ const Part* Part::from(const Value& value) noexcept {
 }
 
 py::object Part::get() const {
+  HAMI_ASSERT(has_gil());
   if (void* extracted = foreign()) return py::reinterpret_borrow<py::object>(static_cast<PyObject*>(extracted));
   const py::object part = item_at(parts_->get(), index_);
   if (is_read_by_core(part))  // too late: this value already has the kind kOpaque

@@ -308,11 +308,10 @@ void register_pipe(py::module_& module) {
   module.def(
       "wait_for_detached_inits",
       [](const py::object& timeout) {
-        const Nanoseconds until = deadline_after(timeout);
-        const ReleaseGil released;
-        return wait_for_detached_inits(until);
-      },
-      py::arg("timeout"),
+    const Nanoseconds until = deadline_after(timeout);
+    const ReleaseGil released;
+    return wait_for_detached_inits(until);
+  }, py::arg("timeout"),
       "Wait at most `timeout` seconds for backend inits that an interrupted construction left running. Returns False "
       "if some "
       "still run.");

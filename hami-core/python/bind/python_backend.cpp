@@ -304,18 +304,15 @@ ClassPtr find_in_python(const PyRef& finder, const std::string& name, const std:
 void register_python_backends(py::module_& module) {
   py::class_<ClassHandle>(module, "BackendClass", "A handle of a backend class: its name, parameters and traits.")
       .def_property_readonly("name", [](const ClassHandle& self) { return self.cls->name; })
-      .def_property_readonly(
-          "owner", [](const ClassHandle& self) { return self.cls->owner; },
-          "The distribution that provides the class; empty if this process registered it.")
+      .def_property_readonly("owner", [](const ClassHandle& self) { return self.cls->owner; },
+                             "The distribution that provides the class; empty if this process registered it.")
       .def_property_readonly("aliases", [](const ClassHandle& self) { return self.cls->aliases; })
       .def_property_readonly("doc", [](const ClassHandle& self) { return self.cls->doc; })
-      .def_property_readonly(
-          "range", [](const ClassHandle& self) { return self.cls->range; },
-          "The batch sizes that the class declares, as text; empty if it declares none.")
+      .def_property_readonly("range", [](const ClassHandle& self) { return self.cls->range; },
+                             "The batch sizes that the class declares, as text; empty if it declares none.")
       .def_property_readonly("params", params_of, "The declared parameters, each as a dict.")
-      .def_property_readonly(
-          "brackets", [](const ClassHandle& self) { return show_brackets(self.cls->brackets); },
-          "The bracket items that the class takes, as text; empty if it takes none.")
+      .def_property_readonly("brackets", [](const ClassHandle& self) { return show_brackets(self.cls->brackets); },
+                             "The bracket items that the class takes, as text; empty if it takes none.")
       .def_property_readonly("thread",
                              [](const ClassHandle& self) { return thread_mode_name(self.cls->traits.thread); })
       .def_property_readonly("non_blocking", [](const ClassHandle& self) { return self.cls->traits.non_blocking; })
@@ -323,64 +320,48 @@ void register_python_backends(py::module_& module) {
            "Return a copy of the class with other parameter defaults.");
 
   py::class_<Child>(module, "Child", "A backend inside the brackets of a Python backend.")
-      .def(
-          "forward",
-          [](const Child& self, const py::list& batch) {
-            Backend& backend = self.get();
-            const Borrowed borrowed(batch);
-            const ReleaseGil release;
-            backend.forward(Batch(borrowed.requests()));
-          },
-          py::arg("batch"), "Run a batch of requests and set their `result`. Raises the error of the batch.")
-      .def_property_readonly(
-          "min", [](const Child& self) { return self.get().min(); }, "The minimum batch size.")
-      .def_property_readonly(
-          "max",
-          [](const Child& self) -> std::optional<std::size_t> {
-            const Range range = self.get().range();
-            return range.declared() ? std::optional(range.max) : std::nullopt;
-          },
-          "The maximum batch size; None if the backend declares none.");
+      .def("forward",
+           [](const Child& self, const py::list& batch) {
+    Backend& backend = self.get();
+    const Borrowed borrowed(batch);
+    const ReleaseGil release;
+    backend.forward(Batch(borrowed.requests()));
+  }, py::arg("batch"), "Run a batch of requests and set their `result`. Raises the error of the batch.")
+      .def_property_readonly("min", [](const Child& self) { return self.get().min(); }, "The minimum batch size.")
+      .def_property_readonly("max", [](const Child& self) -> std::optional<std::size_t> {
+    const Range range = self.get().range();
+    return range.declared() ? std::optional(range.max) : std::nullopt;
+  }, "The maximum batch size; None if the backend declares none.");
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"),
              py::arg("doc"), py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"),
              py::arg("non_blocking"), py::arg("idempotent"), py::arg("child_count"),
              "Return a handle of a backend class written in Python.");
-  module.def(
-      "generated_class",
-      [](const std::string& name, const std::string& text, std::string owner, const py::dict& defaults) {
-        GeneratedBody body{name, text, {}};
-        for (const auto& [key, value] : defaults)
-          body.defaults.emplace_back(py::cast<std::string>(key), to_value(value));
-        return ClassHandle{generated_class(std::move(body), std::move(owner))};
-      },
-      py::arg("name"), py::arg("text"), py::kw_only(), py::arg("owner"), py::arg("defaults"),
-      "Return a handle of a name that is replaced by an expression.");
-  module.def(
-      "define", [](const ClassHandle& handle) { Registry::instance().define(handle.cls); }, py::arg("handle"),
-      "Add a class to the registry, replacing a class of the same name.");
-  module.def(
-      "defined",
-      [] {
-        std::vector<ClassHandle> handles;
-        for (const ClassPtr& cls : Registry::instance().known()) handles.push_back({cls});
-        return handles;
-      },
-      "Return the classes in the registry.");
-  module.def(
-      "is_defined", [](const std::string& name) { return Registry::instance().find_known(name) != nullptr; },
-      py::arg("name"), "Return whether a class in the registry has this name or alias.");
-  module.def(
-      "set_finder",
-      [](py::object finder) {
-        auto shared_finder = std::make_shared<PyRef>(std::move(finder));
-        Registry::instance().set_finder([shared_finder](const std::string& name, const std::string& distribution,
-                                                        const std::map<std::string, std::string>& providers) {
-          return find_in_python(*shared_finder, name, distribution, providers);
-        });
-      },
-      py::arg("finder"),
-      "Set the function that finds classes outside the registry: finder(name, distribution, providers).");
+  module.def("generated_class",
+             [](const std::string& name, const std::string& text, std::string owner, const py::dict& defaults) {
+    GeneratedBody body{name, text, {}};
+    for (const auto& [key, value] : defaults) body.defaults.emplace_back(py::cast<std::string>(key), to_value(value));
+    return ClassHandle{generated_class(std::move(body), std::move(owner))};
+  }, py::arg("name"), py::arg("text"), py::kw_only(), py::arg("owner"), py::arg("defaults"),
+             "Return a handle of a name that is replaced by an expression.");
+  module.def("define", [](const ClassHandle& handle) { Registry::instance().define(handle.cls); }, py::arg("handle"),
+             "Add a class to the registry, replacing a class of the same name.");
+  module.def("defined", [] {
+    std::vector<ClassHandle> handles;
+    for (const ClassPtr& cls : Registry::instance().known()) handles.push_back({cls});
+    return handles;
+  }, "Return the classes in the registry.");
+  module.def("is_defined", [](const std::string& name) { return Registry::instance().find_known(name) != nullptr; },
+             py::arg("name"), "Return whether a class in the registry has this name or alias.");
+  module.def("set_finder",
+             [](py::object finder) {
+    auto shared_finder = std::make_shared<PyRef>(std::move(finder));
+    Registry::instance().set_finder([shared_finder](const std::string& name, const std::string& distribution,
+                                                    const std::map<std::string, std::string>& providers) {
+      return find_in_python(*shared_finder, name, distribution, providers);
+    });
+  }, py::arg("finder"),
+             "Set the function that finds classes outside the registry: finder(name, distribution, providers).");
 }
 
 }  // namespace hami::bind

@@ -50,24 +50,20 @@ void register_queue(py::module_& module) {
   queue
       .def(py::init([](std::int64_t max, std::string name) { return make_object<Queue>(max, std::move(name)); }),
            py::arg("max") = Queue::kDefaultMax, py::kw_only(), py::arg("name") = "")
-      .def(
-          "put",
-          [](Queue& self, py::handle item, const py::object& timeout) {
-            self.push(to_value(item), deadline_after(timeout));
-          },
-          py::arg("item"), py::arg("timeout") = py::none(),
-          "Add an item, waiting at most `timeout` seconds (None: no limit) while the queue is full. Raises "
-          "DeadlineExceeded on "
-          "timeout, QueueFull if the queue is full and `timeout` is 0, PipeClosed if the queue is closed.")
-      .def(
-          "try_put", [](Queue& self, py::handle item) { return self.try_push(to_value(item)); }, py::arg("item"),
-          "Add an item without waiting. Returns False if the queue is full. Raises PipeClosed if the queue is closed.")
-      .def(
-          "get", [](Queue& self, const py::object& timeout) { return to_python(self.pop(deadline_after(timeout))); },
-          py::arg("timeout") = py::none(),
-          "Remove and return the oldest item, waiting at most `timeout` seconds (None: no limit). Raises "
-          "DeadlineExceeded on "
-          "timeout, PipeClosed if the queue is closed and empty.")
+      .def("put",
+           [](Queue& self, py::handle item, const py::object& timeout) {
+    self.push(to_value(item), deadline_after(timeout));
+  }, py::arg("item"), py::arg("timeout") = py::none(),
+           "Add an item, waiting at most `timeout` seconds (None: no limit) while the queue is full. Raises "
+           "DeadlineExceeded on "
+           "timeout, QueueFull if the queue is full and `timeout` is 0, PipeClosed if the queue is closed.")
+      .def("try_put", [](Queue& self, py::handle item) { return self.try_push(to_value(item)); }, py::arg("item"),
+           "Add an item without waiting. Returns False if the queue is full. Raises PipeClosed if the queue is closed.")
+      .def("get", [](Queue& self, const py::object& timeout) { return to_python(self.pop(deadline_after(timeout))); },
+           py::arg("timeout") = py::none(),
+           "Remove and return the oldest item, waiting at most `timeout` seconds (None: no limit). Raises "
+           "DeadlineExceeded on "
+           "timeout, PipeClosed if the queue is closed and empty.")
       .def("try_get", try_get, py::arg("default") = py::none(),
            "Remove and return the oldest item, or return `default` if the queue is empty. Raises PipeClosed if the "
            "queue is also "

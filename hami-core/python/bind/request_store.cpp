@@ -102,42 +102,34 @@ void register_request_store(py::module_& module) {
   const auto name = py::arg("key");
   const auto value = py::arg("value");
   store.def(py::init<>())
-      .def(
-          "create", [](RequestStore& self, py::handle id) { self.create(request(id)); }, req_id,
-          "Add a request. Raises AlreadyExists if it exists.")
-      .def(
-          "insert",
-          [](RequestStore& self, py::handle id, py::handle k, py::handle v) {
-            self.insert(request(id), key(k), to_value(v));
-          },
-          req_id, name, value,
-          "Add a value. Raises NotFound for an unknown request, AlreadyExists if the request has the key.")
-      .def(
-          "insert_or_assign",
-          [](RequestStore& self, py::handle id, py::handle k, py::handle v) {
-            return self.insert_or_assign(request(id), key(k), to_value(v));
-          },
-          req_id, name, value,
-          "Add or replace a value. Returns True if the key is new. Raises NotFound for an unknown request.")
+      .def("create", [](RequestStore& self, py::handle id) { self.create(request(id)); }, req_id,
+           "Add a request. Raises AlreadyExists if it exists.")
+      .def("insert",
+           [](RequestStore& self, py::handle id, py::handle k, py::handle v) {
+    self.insert(request(id), key(k), to_value(v));
+  }, req_id, name, value,
+           "Add a value. Raises NotFound for an unknown request, AlreadyExists if the request has the key.")
+      .def("insert_or_assign",
+           [](RequestStore& self, py::handle id, py::handle k, py::handle v) {
+    return self.insert_or_assign(request(id), key(k), to_value(v));
+  }, req_id, name, value,
+           "Add or replace a value. Returns True if the key is new. Raises NotFound for an unknown request.")
       .def("get", get_value, req_id, name,
            "Return a value, or None if the request does not have the key. Raises NotFound for an unknown request.")
-      .def(
-          "at",
-          [](const RequestStore& self, py::handle id, py::handle k) { return from_any(self.at(request(id), key(k))); },
-          req_id, name, "Return a value. Raises NotFound for an unknown request or key.")
-      .def(
-          "take",
-          [](RequestStore& self, py::handle id, py::handle k) { return from_any(self.take(request(id), key(k))); },
-          req_id, name, "Remove a value and return it. Raises NotFound for an unknown request or key.")
+      .def("at",
+           [](const RequestStore& self, py::handle id, py::handle k) { return from_any(self.at(request(id), key(k))); },
+           req_id, name, "Return a value. Raises NotFound for an unknown request or key.")
+      .def("take",
+           [](RequestStore& self, py::handle id, py::handle k) { return from_any(self.take(request(id), key(k))); },
+           req_id, name, "Remove a value and return it. Raises NotFound for an unknown request or key.")
       .def("contains", contains, req_id, py::arg("key") = py::none(),
            "Return whether the request exists or, with a key, whether it has the key.")
       .def(
           "erase", [](RequestStore& self, py::handle id, py::handle k) { return self.erase(request(id), key(k)); },
           req_id, name,
           "Remove a value. Returns False if the request does not have the key. Raises NotFound for an unknown request.")
-      .def(
-          "remove", [](RequestStore& self, py::handle id) { return self.remove(request(id)); }, req_id,
-          "Remove a request with all its values. Returns False if it does not exist.")
+      .def("remove", [](RequestStore& self, py::handle id) { return self.remove(request(id)); }, req_id,
+           "Remove a request with all its values. Returns False if it does not exist.")
       .def("size", size, py::arg("req_id") = py::none(),
            "Return the number of requests or, with `req_id`, the number of values of one request.")
       .def("keys", keys_of, req_id,

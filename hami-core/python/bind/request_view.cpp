@@ -2,9 +2,8 @@
 #include "request_view.hpp"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 
+#include "base/mutex.hpp"
 #include "errors.hpp"
 #include "sync/blocking.hpp"
 #include "values.hpp"
@@ -14,8 +13,8 @@ namespace hami::bind {
 namespace {
 
 // Leaked intentionally: threads may use them until the process ends.
-std::mutex& borrow_mutex = *new std::mutex;  // guards decrements of RequestView::borrow_count
-std::condition_variable& borrow_returned = *new std::condition_variable;
+Mutex& borrow_mutex = *new Mutex;  // guards decrements of RequestView::borrow_count
+CondVar& borrow_returned = *new CondVar;
 
 std::vector<Dict::Entry> entries(const DictView& view) {
   return view.with([](const Dict& dict) { return std::vector<Dict::Entry>(dict.begin(), dict.end()); });
@@ -146,7 +145,7 @@ void Borrowed::borrow_one(py::handle item) {
 
 void Borrowed::return_all() noexcept {
   {
-    const std::lock_guard lock(borrow_mutex);
+    const MutexLock lock(borrow_mutex);
     for (const py::object& view : views_) --py::cast<RequestView&>(view).borrow_count;
   }
   borrow_returned.notify_all();
@@ -168,7 +167,7 @@ BatchViews::~BatchViews() {
   if (!all_returned()) {
     const ReleaseGil released;
     const BlockingScope blocking;
-    std::unique_lock lock(borrow_mutex);
+    MutexLock lock(borrow_mutex);
     borrow_returned.wait(lock, all_returned);
   }
   list_.release().dec_ref();
@@ -192,12 +191,9 @@ void register_views(py::module_& module) {
       module, "Request", "One request of a batch: a mutable mapping with str keys, valid until forward returns.")
       .def("fail", fail, py::arg("exception"),
            "Fail this request with an exception; the other requests of the batch continue.")
-      .def_property_readonly(
-          "cancelled",
-          [](const RequestView& self) {
-            return self.with_request([](const Request& request) { return request.cancelled(); });
-          },
-          "Whether no caller waits for the result any more, so that the work can be skipped.");
+      .def_property_readonly("cancelled", [](const RequestView& self) {
+    return self.with_request([](const Request& request) { return request.cancelled(); });
+  }, "Whether no caller waits for the result any more, so that the work can be skipped.");
 }
 
 }  // namespace hami::bind

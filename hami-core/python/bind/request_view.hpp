@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "gil.hpp"
@@ -28,23 +27,23 @@ class DictView {
   // it removes, so that they are destroyed after the mutex is released.
   template <class Use>
   auto with(Use use) const {
-    const std::lock_guard lock(mutex_);
+    const FreeThreadedLock lock(mutex_);
     return use(dict());
   }
 
  protected:
   void point_to(Dict* dict) noexcept {
-    const std::lock_guard lock(mutex_);
+    const FreeThreadedLock lock(mutex_);
     dict_ = dict;
   }
 
  private:
-  Dict& dict() const;
+  Dict& dict() const HAMI_REQUIRES(mutex_);
 
-  Dict* dict_;
+  Dict* dict_ HAMI_GUARDED_BY(mutex_);
   std::shared_ptr<Dict> owned_;  // null if the dict is borrowed for one call of `forward`
   FreeThreadedMutex own_mutex_;
-  FreeThreadedMutex& mutex_;                // guards dict_ and its contents
+  FreeThreadedMutex& mutex_;                // guards also the contents of dict_
   static FreeThreadedMutex options_mutex_;  // one for all options: several views may share a dict
 };
 

@@ -125,22 +125,18 @@ void register_tensor(py::module_& module) {
   py::class_<TensorObject, Tensor> tensor(module, "Tensor", kTensorDoc, py::is_final(), py::buffer_protocol());
   tensor.attr("__module__") = "hami";
   tensor.def_buffer(buffer)
-      .def_property_readonly(
-          "shape", [](const TensorObject& self) { return py::tuple(py::cast(self.shape())); },
-          "The length of each axis, as a tuple.")
-      .def_property_readonly(
-          "dtype", [](const TensorObject& self) { return dtype_name(self.dtype()); },
-          "The element type: \"float32\", \"int64\", \"bfloat16\", …")
+      .def_property_readonly("shape", [](const TensorObject& self) { return py::tuple(py::cast(self.shape())); },
+                             "The length of each axis, as a tuple.")
+      .def_property_readonly("dtype", [](const TensorObject& self) { return dtype_name(self.dtype()); },
+                             "The element type: \"float32\", \"int64\", \"bfloat16\", …")
       .def_property_readonly("nbytes", &TensorObject::bytes, "The size of the elements in bytes.")
       .def("__dlpack__", dlpack, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
            py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
            "Export the memory as a DLPack capsule, without a copy unless `copy` is true.")
-      .def(
-          "__dlpack_device__",
-          [](const TensorObject& self) {
-            return py::make_tuple(static_cast<int>(self.device().device_type), self.device().device_id);
-          },
-          "Return the DLPack device type and device id.")
+      .def("__dlpack_device__",
+           [](const TensorObject& self) {
+    return py::make_tuple(static_cast<int>(self.device().device_type), self.device().device_id);
+  }, "Return the DLPack device type and device id.")
       .def("__len__", length)
       .def("__repr__", [](const TensorObject& self) { return "<hami.Tensor " + show_tensor(self) + ">"; });
 }

@@ -57,6 +57,7 @@ void read_capsule(py::handle object, const py::object& capsule, DLManagedTensorV
 }  // namespace
 
 Value tensor_from(py::handle object) {
+  HAMI_ASSERT(has_gil());
   if (!py::hasattr(object, "__dlpack__")) return {};
   try {
     check_device(object);

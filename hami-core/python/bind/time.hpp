@@ -13,6 +13,7 @@ namespace hami::bind {
 
 // A duration. None is kNever, a negative number is 0; Error(kDataType) for any other object. Requires the GIL.
 inline Nanoseconds from_seconds(py::handle timeout) {
+  HAMI_ASSERT(has_gil());
   if (timeout.is_none()) return kNever;
   const double seconds = PyFloat_AsDouble(timeout.ptr());
   const bool is_invalid = seconds == -1.0 && PyErr_Occurred();

@@ -3,9 +3,9 @@
 
 #include <pybind11/critical_section.h>
 
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.hpp"
 #include "core_objects.hpp"
 #include "part.hpp"
 #include "tensor.hpp"
@@ -51,19 +51,19 @@ class LazySnapshot {
   template <class Read>
   const Items& items(Read read) const {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (items_) return *items_;
     }
     const HoldGil gil;
     Items fresh = read();  // declared before the lock: its destructor may run user code
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!items_) items_ = std::move(fresh);
     return *items_;
   }
 
  private:
-  mutable std::mutex mutex_;  // guards items_
-  mutable std::optional<Items> items_;
+  mutable Mutex mutex_;
+  mutable std::optional<Items> items_ HAMI_GUARDED_BY(mutex_);
 };
 
 // A snapshot of a list or tuple, taken when the core first accesses it.
@@ -149,6 +149,7 @@ py::dict python_dict(const MapObject& map) {
 Value opaque(py::object object) { return Value::adopt(new PythonOpaque(std::move(object))); }
 
 std::string key_of(py::handle key, const char* what) {
+  HAMI_ASSERT(has_gil());
   const bool is_str = PyUnicode_Check(key.ptr());
   Py_ssize_t size = 0;
   if (const char* text = is_str ? PyUnicode_AsUTF8AndSize(key.ptr(), &size) : nullptr)
@@ -166,6 +167,7 @@ bool is_read_by_core(py::handle object) noexcept {
 }
 
 Value to_value(py::handle object, std::size_t nesting) {
+  HAMI_ASSERT(has_gil());
   PyObject* raw = object.ptr();
   if (raw == Py_None) return {};
   if (PyBool_Check(raw)) return Value(raw == Py_True);
@@ -193,6 +195,7 @@ Value to_value(py::handle object, std::size_t nesting) {
 }
 
 py::object to_python(const Value& value) {
+  HAMI_ASSERT(has_gil());
   switch (value.kind()) {
     case Kind::kNone: return py::none();
     case Kind::kBool: return py::bool_(value.as_bool());
