@@ -273,7 +273,8 @@ def test_strange_exports_are_errors() -> None:
     new_name = b"used_dltensor"
     ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(used), new_name)
     assert refusal("CatTensor", exporter_of(lambda: used)).startswith(
-        f"CatTensor {EXPECTED}: the {__name__}.{owner} did not return a DLPack capsule from __dlpack__: <capsule object "
+        f"CatTensor {EXPECTED}: the {__name__}.{owner} "
+        "did not return a DLPack capsule from __dlpack__: <capsule object "
     )
 
 
