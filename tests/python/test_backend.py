@@ -147,7 +147,7 @@ def test_the_rest_of_the_description() -> None:
         "thread": "concurrent",
         "non_blocking": True,
         "idempotent": False,
-        "children": (1, None),
+        "child_count": (1, None),
     }
     described = describe_class(Sound)
     assert described == {
@@ -158,7 +158,7 @@ def test_the_rest_of_the_description() -> None:
         "thread": "dedicated",
         "non_blocking": False,
         "idempotent": True,
-        "children": (0, 0),
+        "child_count": (0, 0),
     }
 
 

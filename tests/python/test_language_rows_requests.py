@@ -98,7 +98,7 @@ def test_a_request_is_a_dict_with_string_keys() -> None:
     """`data` in, `result` out; other keys pass through."""
     with hami.pipe("Identity") as pipe:
         assert pipe({"data": 1, "other": "kept"}) == {"data": 1, "other": "kept", "result": 1}
-        with pytest.raises(hami.DataTypeError, match="the keys of a request are str"):
+        with pytest.raises(hami.DataTypeError, match="the keys of a request must be str"):
             pipe({"data": 1, 2: 3})
 
 

@@ -143,7 +143,7 @@ def test_what_is_no_request_is_refused(identity: hami.Pipe) -> None:
     with pytest.raises(hami.DataTypeError) as raised:
         identity([same, same])
     assert str(raised.value) == "one dict stands twice in the list; each request needs a dict of its own"
-    with pytest.raises(hami.DataTypeError, match=r"^the keys of a request are str, got 1$"):
+    with pytest.raises(hami.DataTypeError, match=r"^the keys of a request must be str, got 1$"):
         identity({1: 2})  # type: ignore[dict-item]
 
 
@@ -163,7 +163,7 @@ def test_a_timeout_is_a_number(timeout: Any) -> None:
         ):
             with pytest.raises(hami.DataTypeError) as caught:
                 wait()
-            assert str(caught.value) == f"timeout takes a number of seconds or None, got {timeout!r}"
+            assert str(caught.value) == f"timeout must be a number of seconds or None, got {timeout!r}"
         assert pipe({"data": 1}, timeout=60)["result"] == 1
 
 

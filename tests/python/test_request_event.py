@@ -104,7 +104,7 @@ def test_anything_else_under_event_is_an_error_of_that_request(given: object, sh
         request: dict[str, Any] = {"data": 1, "event": given, "result": "stale"}
         with pytest.raises(hami.DataTypeError) as caught:
             pipe(request)
-        assert str(caught.value) == f'the key "event" of a request takes a hami.Event, got {shown}'
+        assert str(caught.value) == f'the key "event" of a request must be a hami.Event, got {shown}'
         assert "result" not in request
         good: dict[str, Any] = {"data": 2}
         with pytest.raises(hami.BatchError) as batch:
@@ -114,7 +114,7 @@ def test_anything_else_under_event_is_an_error_of_that_request(given: object, sh
 
 
 def test_each_request_takes_an_event_of_its_own() -> None:
-    text = "the hami.Event of the request is done or belongs to another request; each takes a new one"
+    text = "the hami.Event of the request is done or belongs to another request; use a new one for each request"
     with hami.pipe("Identity") as pipe:
         event = hami.Event()
         pipe({"data": 1, "event": event})
