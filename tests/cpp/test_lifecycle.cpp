@@ -371,7 +371,7 @@ TEST_CASE("where the system gives no thread, requests fail and the pipe stays us
   const Outcome timed = pipe.submit(request_of(Value(1)), kHour).wait();
   REQUIRE_EQ(set_defaults(&before), 0);
   CHECK(made.code == ErrorCode::kInternal);
-  CHECK_EQ(made.message, "node \"n\" got no thread to run on: Resource temporarily unavailable");
+  CHECK_EQ(made.message, "node \"n\" could not start a thread: Resource temporarily unavailable");
   CHECK_FALSE(timed.good);
   CHECK_EQ(pipe.submit(Value(2)).wait().number(), 3);
 }

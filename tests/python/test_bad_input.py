@@ -275,7 +275,7 @@ def test_fewer_than_min_at_the_timeout(way: str) -> None:
         }
         with pytest.raises(hami.RequestError) as raised:
             calls[way]()
-        assert first_line(raised.value) == 'node "default" takes at least 2 items; only 1 came in time'
+        assert first_line(raised.value) == 'node "default" takes at least 2 items; only 1 arrived within batching_timeout'
         assert [one["result"] for one in pipe([{"data": 1}, {"data": 2}])] == [2, 3]
 
 

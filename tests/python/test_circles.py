@@ -11,8 +11,8 @@ from running import PATIENCE, Gate, each
 
 THREADS = 64  # those a pipe has for requests of an entrypoint that waits itself
 ADVICE = (
-    "every instance waits for the next node; give one of them more instances (instance_num), the calls a timeout, or "
-    "call in another order"
+    "every instance of these nodes waits for the next one; give a node more instances (instance_num), give the calls a "
+    "timeout, or call in another order"
 )
 
 
@@ -42,7 +42,7 @@ def test_one_of_several_requests_that_hold_each_others_nodes_gets_an_error(nodes
         assert [type(error) for error in errors] == [hami.ReentrantCall]
         start = first_line(errors[0]).split('"')[1]
         path = (nodes * 2)[nodes.index(start) :][: len(nodes)] + start
-        assert first_line(errors[0]) == f'the call of node "{start}" would never end: in {" -> ".join(path)} {ADVICE}'
+        assert first_line(errors[0]) == f'nested calls would deadlock: {" -> ".join(path)}; {ADVICE}'
         good = [future.result(0)["result"] for future in futures if future.exception(0) is None]
         assert good == ["good"] * (len(nodes) - 1)
 
@@ -66,7 +66,7 @@ def test_waiting_inside_for_what_was_submitted_to_the_own_node_is_an_error(how: 
         pipes.append(pipe)
         error = pipe.submit({"data": 1}).exception(PATIENCE)
         assert type(error) is hami.ReentrantCall
-        assert first_line(error) == f'the call of node "n" would never end: in n -> n {ADVICE}'
+        assert first_line(error) == f'nested calls would deadlock: n -> n; {ADVICE}'
         assert pipe({"data": 3})["result"] == 3
 
 

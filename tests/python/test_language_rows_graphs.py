@@ -139,9 +139,9 @@ def test_graph_the_first_error_wins_and_nothing_further_is_started() -> None:
 @pytest.mark.parametrize(
     ("nodes", "told"),
     [
-        ({"a": "b", "b": "a"}, 'node "a" follows itself'),
-        ({"a": "a"}, 'node "a" follows itself'),
-        ({"a": "b", "b": {}, "c": "d", "d": "c"}, 'node "c" follows itself'),
+        ({"a": "b", "b": "a"}, 'node "a" is its own successor'),
+        ({"a": "a"}, 'node "a" is its own successor'),
+        ({"a": "b", "b": {}, "c": "d", "d": "c"}, 'node "c" is its own successor'),
         ({"a": "nobody"}, 'node "nobody" does not exist'),
         ({"a": "b,c", "b": "d", "c": "d", "d": {}}, 'node "d" has 2 predecessors and no map'),
         ({"a": "b", "b": {"map": "nobody[result:data]"}}, 'node "nobody" does not exist'),

@@ -114,7 +114,7 @@ def test_batching_timeout_below_min_a_request_then_fails() -> None:
     begin = time.monotonic()
     told = failure({"backend": "Sizes", "min": 2, "batching_timeout": 20}, hami.RequestError, 1)
     assert time.monotonic() - begin >= 0.02
-    assert told == 'node "default" takes at least 2 items; only 1 came in time'
+    assert told == 'node "default" takes at least 2 items; only 1 arrived within batching_timeout'
     assert sizes == []
 
 

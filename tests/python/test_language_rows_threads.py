@@ -106,7 +106,7 @@ def test_below_min_at_the_timeout_a_part_of_a_list_fails_and_the_rest_does_not()
         ((index, error),) = raised.value.errors
         assert index == count - 1
         assert type(error) is hami.RequestError
-        assert str(error).splitlines()[0] == 'node "default" takes at least 2 items; only 1 came in time'
+        assert str(error).splitlines()[0] == 'node "default" takes at least 2 items; only 1 arrived within batching_timeout'
         assert [request.get("result") for request in requests] == [*range(count - 1), None]
     assert sizes == [2]
 

@@ -104,7 +104,7 @@ def test_a_full_queue_rejects_with_queue_full() -> None:
         waiting = pipe.submit({"data": 2})
         with pytest.raises(hami.QueueFull) as raised:
             pipe({"data": 3})
-        assert str(raised.value).splitlines()[0] == 'node "default" has 1 requests waiting (max_queue_size = 1)'
+        assert str(raised.value).splitlines()[0] == 'node "default" has 1 requests queued (max_queue_size = 1)'
         cls.gate.open()
         assert [one.result(PATIENCE)["result"] for one in (running, waiting)] == [101, 102]
 

@@ -157,14 +157,14 @@ DedicatedThread::~DedicatedThread() {
 
 void DedicatedThread::forward_(Batch batch) {
   worker_.run([&, caller = ExecutionFrame::on_this_thread()] {
-    const ExecutionFrame::AdoptFrame adopted(caller);
+    const AdoptFrame adopted(caller);
     inner_->forward(batch);
   });
 }
 
 void DedicatedThread::forward_with_dep_(Batch batch, Backend& dependency) {
   worker_.run([&, caller = ExecutionFrame::on_this_thread()] {
-    const ExecutionFrame::AdoptFrame adopted(caller);
+    const AdoptFrame adopted(caller);
     inner_->forward_with_dep(batch, dependency);
   });
 }
