@@ -151,6 +151,7 @@ TABLE: tuple[tuple[str, tuple[Effect, ...]], ...] = (
     ("hami-core/python/hami/templates/*", (files(f"{PYTHON}/test_new_plugin.py"), configurations)),
     ("hami-core/python/hami/*.py*", (module, smoke)),
     ("hami-core/python/*", (smoke,)),
+    ("hami-core/mkdocs.yml", (files("tests/ci/test_site.py"),)),
     ("hami-core/docs/*.md", (page,)),
     ("hami-core/docs/*", (cpp, pages_beside)),
     ("hami-plugins/*/tests/test_*.py", (itself,)),

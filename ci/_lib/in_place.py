@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -88,7 +88,8 @@ def build_plugin(folder: Path) -> None:
     ]
     env = build_environment()
     with step(f"compiling {folder.name}"):
-        run(command, log=f"{work.name}-configure", env=env)
+        if not (work / "build.ninja").is_file():
+            run(command, log=f"{work.name}-configure", env=env)
         run(["cmake", "--build", work], log=f"{work.name}-build", env=env)
     for library in work.glob("*.so"):
         place(library, package_of(folder))
@@ -136,11 +137,14 @@ def normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def link() -> dict[str, str]:
-    """Make the core and the usable plugins importable in this environment, with their metadata; why others are not."""
+def link(changed: Callable[[Path], bool] = lambda folder: True) -> dict[str, str]:
+    """Make the core and the usable plugins importable in this environment; return why each of the others is not.
+
+    Native plugins are compiled if they are `changed`, or if they never were.
+    """
     usable, left_out = usable_plugins([each.metadata["Name"] for each in metadata.distributions()])
-    for folder in list(usable):
-        if plugin_wheels.is_native(folder) and not list(package_of(folder).glob("*.so")):
+    for folder in usable:
+        if plugin_wheels.is_native(folder) and (changed(folder) or not list(package_of(folder).glob("*.so"))):
             build_plugin(folder)
     shutil.rmtree(SITE, ignore_errors=True)
     SITE.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Runs test files in several processes of pytest side by side, balanced by how long each file took the last time."""
+"""Runs test files in several parallel processes of pytest, balanced by how long each file took in its last run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Job:
     """One process of pytest."""
 
     python: Path
-    folder: Path  # whose pyproject.toml configures the tests
+    folder: Path  # with the pyproject.toml that configures the tests
     targets: list[str]
     options: list[str] = field(default_factory=list)
     seconds: float = 0.0  # expected
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def test_files(root: Path, targets: Iterable[str]) -> list[str]:
-    """The test files among `targets` and in their folders; those that need a GPU are left out."""
+    """Return the test files in `targets`, without those that need a GPU."""
     found: set[str] = set()
     for target in targets:
         path = root / target
@@ -85,16 +85,20 @@ def remember(durations: Mapping[str, float]) -> None:
 
 
 def plan(files: Sequence[str], python_of: Mapping[str, Path], default: Path) -> list[Job]:
-    """The jobs for these files: one project each, split over the processors; `python_of` is by the start of a path."""
+    """Return the jobs for these files, split over the processors. `python_of` is by the start of a path.
+
+    A job has the files of one folder: two folders have modules of the same name, such as conftest.
+    """
     groups: dict[tuple[Path, Path], list[str]] = defaultdict(list)
     for file in files:
         python = next((python for start, python in python_of.items() if file.startswith(start)), default)
-        groups[configured_folder(ROOT / file), python].append(file)
+        groups[(ROOT / file).parent, python].append(file)
     durations = known_durations()
     jobs = []
     for (folder, python), members in groups.items():
         for part in split(members, durations, os.cpu_count() or 1):
-            jobs.append(Job(python, folder, part, seconds=sum(durations.get(file, UNKNOWN_S) for file in part)))
+            seconds = sum(durations.get(file, UNKNOWN_S) for file in part)
+            jobs.append(Job(python, configured_folder(folder / "x"), part, seconds=seconds))
     return sorted(jobs, key=lambda job: -job.seconds)
 
 
@@ -119,7 +123,7 @@ def run_job(job: Job) -> Outcome:
 
 
 def read_report(report: Path, job: Job) -> tuple[dict[str, int], dict[str, float]]:
-    """How many tests came to which end, and how many seconds each file took."""
+    """Return the number of passed, failed and skipped tests, and the seconds that each file took."""
     counts, durations = {"passed": 0, "failed": 0, "skipped": 0}, dict.fromkeys(job.targets, 0.0)
     if not report.is_file():
         return counts, {}

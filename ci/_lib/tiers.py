@@ -255,6 +255,13 @@ def types(totals: Totals, options: Options) -> None:
         totals.check(passed, f"types: {name}, see above")
 
 
+def docs(totals: Totals, options: Options) -> None:
+    """The documentation site builds without a warning, and loads nothing from other hosts."""
+    from .site import build
+
+    build.check(totals)
+
+
 def coverage(totals: Totals, options: Options) -> None:
     """Line coverage of the core, the package and the plugins, written to tests/coverage.md."""
     from . import coverage_report
@@ -263,12 +270,12 @@ def coverage(totals: Totals, options: Options) -> None:
 
 
 ALWAYS = (lint, types, ci, cpp, wheels, python, abi, installed, plugins)
-WITH_ALL = (dev, asan, tsan, thread_safety, pythons, systems, edges, again)
+WITH_ALL = (dev, asan, tsan, thread_safety, docs, pythons, systems, edges, again)
 ON_REQUEST = (containers, coverage)
 # Long tiers start first. The first one builds the wheels, which most tiers need.
 START_ORDER = (
     *(plugins, asan, tsan, pythons, wheels, python, systems, again, abi, ci, installed, edges, cpp, dev, types),
-    *(thread_safety, lint, containers, coverage),
+    *(thread_safety, docs, lint, containers, coverage),
 )
 
 

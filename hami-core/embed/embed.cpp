@@ -1,12 +1,12 @@
-// Behind hami/embed.h: the core's pipes for a program that has no Python.
+// Implements hami/embed.h: pipes for C and C++ programs without Python.
 #include "hami/embed.h"
 
-#include "value/visible.hpp"
 #include "pipe/pipe_state.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
 #include "plugin/library.hpp"
 #include "registry/registry.hpp"
+#include "value/visible.hpp"
 
 struct hami_pipe {
   std::shared_ptr<hami::PipeState> state;
@@ -15,11 +15,9 @@ struct hami_pipe {
 namespace hami {
 namespace {
 
-constexpr Nanoseconds kPatience = 10'000'000'000;
-
 Value texts(const std::vector<std::string>& items) { return make_list({items.begin(), items.end()}); }
 
-// A dict in a table of a node is a sub-table: its keys are the table's, with its name before them.
+// Flattens sub-tables: a dict under the key "a" of a node adds keys that start with "a.".
 void add_keys(PipeConfig::Section& section, const MapObject& table, const std::string& prefix) {
   for (const auto& [key, value] : table.entries()) {
     if (value.kind() == Kind::kDict)
@@ -35,7 +33,7 @@ PipeConfig::Section section_of(const std::string& name, const MapObject& table) 
   return section;
 }
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kConfig, why); }
+[[noreturn]] void throw_config_error(const std::string& message) { throw Error(ErrorCode::kConfig, message); }
 
 PipeConfig config_of(const Value& given) {
   PipeConfig config;
@@ -43,14 +41,16 @@ PipeConfig config_of(const Value& given) {
     config.nodes.push_back({"default", {{"backend", given}}});
     return config;
   }
-  if (given.kind() != Kind::kDict) refuse("a pipe is made of an expression or a dict of nodes, got " + type_name(given));
+  if (given.kind() != Kind::kDict)
+    throw_config_error("a pipe takes an expression or a dict of nodes, got " + type_name(given));
   for (const auto& [name, value] : given.as_dict().entries()) {
     if (name == "entrypoint")
       config.entrypoint = value.as_text();
     else if (name == "dag_entrypoint")
       config.dag_entrypoint = value.as_text();
     else if (value.kind() != Kind::kDict)
-      refuse("at the top level stand nodes, each a dict of its keys; " + in_quotes(name) + " is " + type_name(value));
+      throw_config_error("each top-level entry must be a node, which is a dict of its keys; " + in_quotes(name) +
+                         " is " + type_name(value));
     else if (name == "global")
       config.global = section_of(name, value.as_dict());
     else if (name == "providers")
@@ -69,31 +69,32 @@ std::shared_ptr<PipeState> build(const PipeConfig& config) {
     if (found.problems.size() == 1) throw found.problems[0];
     std::string text = std::to_string(found.problems.size()) + " problems in the configuration";
     for (const Error& problem : found.problems) text += "\n\n" + problem.message();
-    refuse(text);
+    throw_config_error(text);
   }
 }
 
 std::vector<Dict> request_of(const hami_value& raw) {
   const Value given = borrow(raw);
   if (given.kind() != Kind::kDict)
-    throw Error(ErrorCode::kDataType, "a request is a dict, got " + type_name(given));
+    throw Error(ErrorCode::kDataType, "a request must be a dict, got " + type_name(given));
   std::vector<Dict> requests(1);
   for (const auto& [key, value] : given.as_dict().entries()) requests[0].enter(key, value);
   return requests;
 }
 
-Value answer_of(const Call& call) {
+Value response_of(const Call& call) {
   if (const Error* error = call.error(0)) throw *error;
   std::vector<std::pair<std::string, Value>> entries;
-  for (const Dict::Entry& entry : call.dict(0)) entries.emplace_back(std::string(std::string_view(entry.key)), entry.value);
+  for (const Dict::Entry& entry : call.dict(0))
+    entries.emplace_back(std::string(std::string_view(entry.key)), entry.value);
   return make_dict(std::move(entries));
 }
 
-void tell(const Call& call, hami_done done, void* data) noexcept {
-  Value answer;
-  hami_error* const error = guarded([&] { answer = answer_of(call); });
+void complete(const Call& call, hami_done done, void* data) noexcept {
+  Value response;  // owned here: `done` borrows it
+  hami_error* const error = guarded([&] { response = response_of(call); });
   hami_value raw;
-  std::memcpy(&raw, static_cast<const void*>(&answer), sizeof raw);
+  std::memcpy(&raw, static_cast<const void*>(&response), sizeof raw);
   done(data, error, &raw);
 }
 
@@ -107,18 +108,18 @@ const hami_host* hami_embedded_host() { return &host_table(); }
 hami_error* hami_load_plugin(const char* path, hami_value* names) {
   return guarded([&] {
     register_core();
-    std::string place = path;
-    if (place.find('/') == std::string::npos) place = "./" + place;
-    std::vector<std::string> known;
+    std::string file = path;
+    if (file.find('/') == std::string::npos) file = "./" + file;  // otherwise dlopen searches the system's folders
+    std::vector<std::string> defined;
     try {
-      for (const ClassPtr& cls : load_library(place, "").classes) {
+      for (const ClassPtr& cls : load_library(file, "").classes) {
         Registry::instance().define(cls);
-        known.push_back(cls->name);
+        defined.push_back(cls->name);
       }
-    } catch (const AbiRefused& refused) {
-      throw Error(ErrorCode::kPlugin, "the plugin " + in_quotes(place, 200) + " " + refused.what());
+    } catch (const AbiRefused& mismatch) {
+      throw Error(ErrorCode::kPlugin, "the plugin " + in_quotes(file, 200) + " " + mismatch.what());
     }
-    *names = release_to_abi(texts(known));
+    *names = release_to_abi(texts(defined));
   });
 }
 
@@ -129,22 +130,23 @@ hami_error* hami_pipe_new(const hami_value* config, hami_pipe** out) {
 hami_error* hami_pipe_call(hami_pipe* pipe, const hami_value* request, int64_t timeout, hami_value* out) {
   return guarded([&] {
     const Ref<Call> call = pipe->state->run(request_of(*request), timeout);
-    *out = release_to_abi(answer_of(*call));
+    *out = release_to_abi(response_of(*call));
   });
 }
 
 hami_error* hami_pipe_submit(hami_pipe* pipe, const hami_value* request, int64_t timeout, hami_done done, void* data) {
   return guarded([&] {
     pipe->state->start(request_of(*request), timeout, InlinePolicy::kNonBlocking,
-                       [done, data](Call& call) { tell(call, done, data); });
+                       [done, data](Call& call) { complete(call, done, data); });
   });
 }
 
-hami_error* hami_pipe_close(hami_pipe* pipe, int64_t patience, hami_value* abandoned) {
-  return guarded([&] { *abandoned = release_to_abi(texts(pipe->state->close(patience))); });
+hami_error* hami_pipe_close(hami_pipe* pipe, int64_t timeout, hami_value* abandoned) {
+  return guarded([&] { *abandoned = release_to_abi(texts(pipe->state->close(timeout))); });
 }
 
 void hami_pipe_free(hami_pipe* pipe) {
-  if (!pipe->state->closed()) host_table().error_free(guarded([&] { pipe->state->close(kPatience); }));
+  if (!pipe->state->closed())
+    host_table().error_free(guarded([&] { pipe->state->close(PipeShutdown::kCloseTimeout); }));
   delete pipe;
 }

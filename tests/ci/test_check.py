@@ -276,3 +276,10 @@ def test_included_requirements_change_the_key(tmp_path: Path) -> None:
 def test_git_is_told_from_a_folder_without_it(tmp_path: Path) -> None:
     with pytest.raises(Failure, match="not a git repository"):
         checkout.changed_files(tmp_path)
+
+
+def test_files_of_two_folders_are_in_separate_jobs() -> None:
+    files = ["tests/abi/test_headers.py", "tests/python/test_pipe.py"]
+    jobs = pytest_jobs.plan(files, {}, Path(sys.executable))
+    assert sorted(job.targets for job in jobs) == [[file] for file in files]
+    assert {job.folder for job in jobs} == {ROOT}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import first_party
 import pytest
-from _lib import compatibility, environments, plugin_wheels
+from _lib import compatibility, environments, plugin_wheels, tiers
 from _lib.paths import ROOT, pyproject
 from _lib.steps import environment
 
@@ -57,6 +57,38 @@ def check_workflows(tool: Tool, root: Path) -> None:
 
 def test_workflows_are_valid(tool: Tool) -> None:
     check_workflows(tool, ROOT)
+
+
+@pytest.mark.parametrize(
+    ("schema", "pattern"),
+    [
+        ("dependabot", "dependabot.yml"),
+        ("github-issue-config", "ISSUE_TEMPLATE/config.yml"),
+        ("github-issue-forms", "ISSUE_TEMPLATE/[bf]*.yml"),
+    ],
+)
+def test_settings_of_the_code_host_are_valid(tool: Tool, schema: str, pattern: str) -> None:
+    files = sorted((ROOT / ".github").glob(pattern))
+    assert files
+    tool("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *files)
+
+
+def test_pull_requests_run_the_tiers_of_the_full_run() -> None:
+    text = (ROOT / ".github" / "workflows" / "test.yml").read_text("utf-8")
+    named = " ".join(
+        [
+            *re.findall(r"ci/test ([a-z -]+)$", text, re.MULTILINE),
+            *re.findall(r"^ +- ([a-z][a-z -]+)$", text, re.MULTILINE),
+        ]
+    )
+    assert sorted(named.split()) == sorted(map(tiers.name_of, (*tiers.ALWAYS, *tiers.WITH_ALL)))
+
+
+def test_commits_are_checked_by_the_tools_of_ci_check() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text("utf-8")
+    programs = re.findall(r"entry: (\S+)", text)
+    assert {Path(program).name for program in programs} == {"ruff", "mypy", "clang-format", "codespell", "prose"}
+    assert all(program.startswith(".cache/envs/check/bin/") or (ROOT / program).is_file() for program in programs)
 
 
 def test_projects_are_valid(tool: Tool) -> None:

@@ -71,9 +71,9 @@ class Nodes {
 
 inline void check_deadlock(const Outcome& made, const std::string& path) {
   CHECK(made.code == ErrorCode::kReentrantCall);
-  CHECK_EQ(made.message, "the call of node \"" + path.substr(0, path.find(' ')) + "\" would never end: in " + path +
-                             " every instance waits for the next node; give one of them more instances (instance_num), the "
-                             "calls a timeout, or call in another order");
+  CHECK_EQ(made.message, "nested calls would deadlock: " + path +
+                             "; every instance of these nodes waits for the next one; give a node more instances "
+                             "(instance_num), give the calls a timeout, or call in another order");
 }
 
 // Of several requests one has closed a circle, and the others went well.

@@ -107,7 +107,7 @@ TEST_CASE("the range of CatSplit is that of what runs on the gathered batch, in 
   dicts.pop_back();
   CHECK_EQ(told(pipe.call_many(std::move(dicts))), "2, 4");
   CHECK(trio.items == std::vector<std::size_t>{4});
-  CHECK_EQ(pipe.call(Value(1)).message, "node \"n\" takes at least 2 items; only 1 came in time");
+  CHECK_EQ(pipe.call(Value(1)).message, "node \"n\" takes at least 2 items; only 1 arrived within batching_timeout");
 }
 
 TEST_CASE("what fails while a batch is gathered or scattered fails alone") {

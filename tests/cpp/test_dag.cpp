@@ -59,7 +59,7 @@ TEST_CASE("a request goes from node to node, from the one it names") {
   CHECK_EQ(pipe.call(std::move(from_b)).number(), 11);
   Dict unknown = request_of(Value(1));
   unknown.enter("node_name", Value("d"));
-  CHECK_EQ(pipe.call(std::move(unknown)).message, "node_name is \"d\"; there is no such node; the first nodes are a");
+  CHECK_EQ(pipe.call(std::move(unknown)).message, "node_name is \"d\", which does not exist; the entry nodes are a");
   Dict wrong = request_of(Value(1));
   wrong.enter("node_name", Value(1));
   CHECK_EQ(pipe.call(std::move(wrong)).message, "node_name must be a str, got int");
@@ -209,7 +209,7 @@ TEST_CASE("where there are several first nodes a request names its own") {
   TestPipe pipe(graph({{"a", {{"backend", "TestAddOne"}}}, {"b", {{"backend", "TestTimesTen"}}}}));
   const Outcome made = pipe.call(Value(1));
   CHECK(made.code == ErrorCode::kRequest);
-  CHECK_EQ(made.message, "the pipe has several first nodes; say in `node_name` which: a, b");
+  CHECK_EQ(made.message, "the pipe has several entry nodes; choose one by the key `node_name`: a, b");
   Dict dict = request_of(Value(1));
   dict.enter("node_name", Value("b"));
   CHECK_EQ(pipe.call(std::move(dict)).number(), 10);
@@ -234,11 +234,11 @@ TEST_CASE("everything that is wrong with a graph is found at once") {
     return PipeConfig::Section{name, std::move(keys)};
   };
   CHECK_EQ(problems_of(graph({node("a", {{"next", "b"}}), node("b", {{"next", "a"}})})),
-           "node \"a\" follows itself\n  in  next = \"b\"   (node \"a\")\n      ^^^^\n"
-           "  a pipe's nodes must not form a circle\n");
+           "node \"a\" is its own successor\n  in  next = \"b\"   (node \"a\")\n      ^^^^\n"
+           "  the nodes of a pipe must not form a cycle\n");
   CHECK_EQ(problems_of(graph({node("a", {{"next", "a"}})})),
-           "node \"a\" follows itself\n  in  next = \"a\"   (node \"a\")\n      ^^^^\n"
-           "  a pipe's nodes must not form a circle\n");
+           "node \"a\" is its own successor\n  in  next = \"a\"   (node \"a\")\n      ^^^^\n"
+           "  the nodes of a pipe must not form a cycle\n");
   CHECK_EQ(problems_of(graph({node("a", {{"next", "b"}}), node("b", {{"map", "a[result:data]"}, {"or", true}}),
                               node("c", {{"map", "b[result:data]"}}), node("d", {{"or", "yes"}})})),
            "node \"b\" has both or and map\n  in  or = true   (node \"b\")\n      ^^\n  keep one of them\n"
@@ -259,19 +259,19 @@ TEST_CASE("what cannot be a graph is refused when the pipe is built, each mistak
   };
   CHECK_EQ(problems({node("a", {"b", "c"}), node("b", {"d"}), node("c", {"d"}), node("d", {}, {{"b", "result", "data"}})}), "");
   CHECK_EQ(problems({node("alone", {})}), "");
-  CHECK_EQ(problems({node("alone", {"alone"})}), "alone.next: node \"alone\" follows itself\n");
+  CHECK_EQ(problems({node("alone", {"alone"})}), "alone.next: node \"alone\" is its own successor\n");
   CHECK_EQ(problems({node("alone", {}, {{"alone", "result", "data"}})}),
            "alone.map: node \"alone\" has not run when \"alone\" starts\n");
   CHECK_EQ(problems({node("detect", {"recogniz"}), node("recognize", {}, {{"detekt", "result", "data"}})}),
            "detect.next: node \"recogniz\" does not exist; did you mean recognize?\n"
            "recognize.map: node \"detekt\" does not exist; did you mean detect?\n");
-  CHECK_EQ(problems({node("a", {"b", "b"}), node("b", {})}), "a.next: node \"b\" stands twice in next\n");
+  CHECK_EQ(problems({node("a", {"b", "b"}), node("b", {})}), "a.next: node \"b\" is listed twice in `next`\n");
   CHECK_EQ(problems({node("a", {"c"}), node("b", {"c"}), node("c", {})}), "c.map: node \"c\" has 2 predecessors and no map\n");
   // c and d are in a circle that nothing leads into: no request could ever reach them.
-  CHECK_EQ(problems({node("a", {"b"}), node("b", {}), node("c", {"d"}), node("d", {"c"})}), "c.next: node \"c\" follows itself\n");
+  CHECK_EQ(problems({node("a", {"b"}), node("b", {}), node("c", {"d"}), node("d", {"c"})}), "c.next: node \"c\" is its own successor\n");
   // e is behind the circle, not in it: it is not the one that is named.
   CHECK_EQ(problems({node("e", {}), node("a", {"b"}), node("b", {"c"}), node("c", {"a", "e"})}),
-           "a.next: node \"a\" follows itself\n");
+           "a.next: node \"a\" is its own successor\n");
   // A node beside the way there, one after it, and itself: none of them has run by then.
   CHECK_EQ(problems({node("a", {"b", "side"}), node("side", {}),
                      node("b", {"after"}, {{"side", "result", "x"}, {"after", "result", "y"}, {"b", "result", "z"}}),
@@ -291,7 +291,7 @@ TEST_CASE("a join of several first nodes can be started from none of them, and f
   TestPipe pipe(graph({{"a", {{"backend", "TestAddOne"}, {"next", "join"}}},
                        {"b", {{"backend", "TestAddOne"}, {"next", "join"}}},
                        {"join", {{"backend", "TestSum"}, {"map", "a[result:data],b[result:other]"}}}}));
-  CHECK_EQ(pipe.call(Value(1)).message, "the pipe has several first nodes; say in `node_name` which: a, b");
+  CHECK_EQ(pipe.call(Value(1)).message, "the pipe has several entry nodes; choose one by the key `node_name`: a, b");
   const auto from = [&](const char* start) {
     Dict dict = request_of(Value(1));
     dict.enter("node_name", Value(start));

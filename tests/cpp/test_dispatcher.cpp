@@ -236,7 +236,7 @@ TEST_CASE("fewer items than min fail when their time is up, and are never passed
   TestPipe pipe({{"backend", "TestGated"}, {"batching_timeout", "1ms"}});
   const Outcome alone = pipe.call(Value(1));
   CHECK(alone.code == ErrorCode::kRequest);
-  CHECK_EQ(alone.message, "node \"n\" takes at least 2 items; only 1 came in time");
+  CHECK_EQ(alone.message, "node \"n\" takes at least 2 items; only 1 arrived within batching_timeout");
   CHECK(pipe.submit_many(requests_of({2, 3})).wait().good);
   CHECK(gated.seen->batches() == Rows{{2, 3}});
 }
@@ -251,7 +251,7 @@ TEST_CASE("a full queue rejects where on_full says so") {
   pending.push_back(pipe.submit(Value(3)));
   const Outcome refused = pipe.submit(Value(4)).wait();
   CHECK(refused.code == ErrorCode::kQueueFull);
-  CHECK_EQ(refused.message, "node \"n\" has 2 requests waiting (max_queue_size = 2)");
+  CHECK_EQ(refused.message, "node \"n\" has 2 requests queued (max_queue_size = 2)");
   gated.gate->open();
   for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
 }
@@ -264,7 +264,7 @@ TEST_CASE("what idle instances are about to take has a place beside the queue") 
   gated.gate->open();
   burst.wait();
   for (std::size_t i = 0; i < 5; ++i) CHECK_EQ(outcome(*burst.call, i).number(), 101 + static_cast<int>(i));
-  CHECK_EQ(outcome(*burst.call, 5).message, "node \"n\" has 3 requests waiting (max_queue_size = 3)");
+  CHECK_EQ(outcome(*burst.call, 5).message, "node \"n\" has 3 requests queued (max_queue_size = 3)");
 }
 
 TEST_CASE("a full queue blocks the caller until there is room") {

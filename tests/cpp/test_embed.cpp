@@ -51,7 +51,7 @@ TEST_CASE("a program without Python has nodes, errors by their code, timeouts, a
         "101 the request has no `data`\n"
         "100 expected int, got str\n"
         "too late\n"
-        "9 at the top level stand nodes, each a dict of its keys; \"node\" is int\n"
+        "9 each top-level entry must be a node, which is a dict of its keys; \"node\" is int\n"
         "9 unknown parameter \"stp\" for AddOne; did you mean \"step\"?  (accepts: step: int = 1)\n"
         "9 \"[\" is never closed\n"
         "0 did not come back\n"

@@ -56,7 +56,7 @@ TEST_CASE("a deadline comes in time although the instance is busy, and the node 
   const Ref<Call> waited = pipe->start(requests_of({2}), 1, InlinePolicy::kAllow);
   waited->wait();
   CHECK(outcome(*waited).code == ErrorCode::kDeadlineExceeded);
-  CHECK_EQ(outcome(*waited).message, "the request's time ran out");
+  CHECK_EQ(outcome(*waited).message, "the request timed out");
   CHECK(pipe.submit(request_of(Value(2)), 1).wait().code == ErrorCode::kDeadlineExceeded);
   TestPipe::Pending last = pipe.submit(request_of(Value(3)), kHour);
   gated.gate->open();
@@ -371,7 +371,7 @@ TEST_CASE("where the system gives no thread, requests fail and the pipe stays us
   const Outcome timed = pipe.submit(request_of(Value(1)), kHour).wait();
   REQUIRE_EQ(set_defaults(&before), 0);
   CHECK(made.code == ErrorCode::kInternal);
-  CHECK_EQ(made.message, "node \"n\" got no thread to run on: Resource temporarily unavailable");
+  CHECK_EQ(made.message, "node \"n\" could not start a thread: Resource temporarily unavailable");
   CHECK_FALSE(timed.good);
   CHECK_EQ(pipe.submit(Value(2)).wait().number(), 3);
 }

@@ -80,7 +80,7 @@ TEST_CASE("a wrong parameter shows where it stands") {
            "parameter \"x\" of TestShows is given twice\n  in  TestShows(a,x=b)   (node \"n\")\n                    ^");
   CHECK_EQ(problem_of({{"backend", "TestLists(words=a,b)"}}),
            "parameter \"words\" of TestLists is given twice\n  in  TestLists(words=a,b)   (node \"n\")\n"
-           "                        ^\n  a list stands in quotes: words='…, …'");
+           "                        ^\n  write a list in quotes: words='…, …'");
   CHECK_EQ(problem_of({{"backend", "S[Identity,TestNeeds]"}}),
            "parameter \"model\" of TestNeeds is missing\n  in  S[Identity,TestNeeds]   (node \"n\")\n"
            "                 ^^^^^^^^^\n"
@@ -241,16 +241,16 @@ TEST_CASE("what next and map take, and where keys belong") {
   for (const char* key : {"next", "map", "or", "filter", "InstanceDispatcher.max"})
     CHECK_EQ(problem_of({{"backend", "Identity"}}, {{key, "x"}}),
              std::string("nothing uses the key \"") + key + "\"\n  in  " + key + " = \"x\"   ([global])\n      " +
-                 std::string(std::string(key).size(), '^') + "\n  it is read in a node only, not from [global]");
+                 std::string(std::string(key).size(), '^') + "\n  this key is only valid in a node, not in [global]");
   CHECK_EQ(problem_of({{"backend", "Identity"}, {"entrypoint", "E"}}),
            "nothing uses the key \"entrypoint\"\n  in  entrypoint = \"E\"   (node \"n\")\n      ^^^^^^^^^^\n"
-           "  it stands at the top of the file, before the first table");
+           "  this key belongs at the top of the file, before the first table");
 }
 
 TEST_CASE("scheduling names stand in init expressions only") {
   for (const char* name : {"Batching", "InstanceDispatcher", "Register[Identity]", "InstancesRegister[Identity]"}) {
     const std::string bare = std::string(name).substr(0, std::string(name).find('['));
-    CHECK_EQ(problem_of({{"backend", name}}), bare + " schedules a node; it can only stand in a node's init expression\n  in  " +
+    CHECK_EQ(problem_of({{"backend", name}}), bare + " schedules a node and is only allowed in a node's init expression\n  in  " +
                                                   name + "   (node \"n\")\n      " + std::string(bare.size(), '^') +
                                                   "\n  put it under `node_entrypoint`");
   }

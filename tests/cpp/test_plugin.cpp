@@ -355,7 +355,7 @@ TEST_CASE("a batch in which one request stands twice is refused") {
   request.enter("node_name", text("m"));
   const Outcome outcome = pipe.call(std::move(request));
   CHECK(outcome.code == ErrorCode::kInvalidArgument);
-  CHECK(outcome.message == "InstanceDispatcher was given one request twice in a batch");
+  CHECK(outcome.message == "InstanceDispatcher got the same request twice in one batch");
 }
 
 TEST_CASE("a child with a thread of its own is not called on another") {

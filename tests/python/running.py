@@ -83,8 +83,8 @@ def run_script(script: str, *arguments: str, timeout: float = TIMEOUT) -> subpro
     )
 
 
-# The start of a program with a backend that takes SECONDS and prints when it is closed. Instead of waiting in one call, it
-# returns to the interpreter all the time, like a backend that computes in Python.
+# The start of a program with a backend that takes SECONDS and prints when it is closed. It does not wait
+# in one call but returns to the interpreter all the time, like a backend that computes in Python.
 SLOW = """
     import signal, sys, threading, time
     import hami

@@ -147,7 +147,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         "thread": "concurrent",
         "non_blocking": True,
         "idempotent": False,
-        "children": (1, None),
+        "child_count": (1, None),
     }
     described = describe_class(Valid)
     assert described == {
@@ -158,7 +158,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         "thread": "dedicated",
         "non_blocking": False,
         "idempotent": True,
-        "children": (0, 0),
+        "child_count": (0, 0),
     }
 
 

@@ -53,7 +53,7 @@ def ask_between_good_requests(pipe: hami.Pipe, bad: dict[str, Any], way: str) ->
 @pytest.mark.parametrize("key", [1, "\ud800"])
 def test_a_rejected_request_keeps_no_stale_result(key: Any) -> None:
     request = {"data": 1, "result": "stale", key: 2}
-    with hami.pipe("Identity") as pipe, pytest.raises(hami.DataTypeError, match=r"^the keys of a request are str"):
+    with hami.pipe("Identity") as pipe, pytest.raises(hami.DataTypeError, match=r"^the keys of a request must be str"):
         pipe(request)
     assert "result" not in request
 
@@ -76,7 +76,7 @@ def first_line(error: BaseException | None) -> str:
 @pytest.mark.parametrize(
     ("keys", "expected", "message"),
     [
-        ({"event": "soon"}, hami.DataTypeError, "the key \"event\" of a request takes a hami.Event, got 'soon'"),
+        ({"event": "soon"}, hami.DataTypeError, "the key \"event\" of a request must be a hami.Event, got 'soon'"),
         ({"request_size": 9}, hami.RequestError, 'request_size is 9; node "default" takes at most 4'),
         ({"request_size": 0}, hami.RequestError, "request_size is 0; it must be at least 1"),
         ({"request_size": "2"}, hami.RequestError, "request_size must be an int of at least 1, got str"),
@@ -87,8 +87,8 @@ def first_line(error: BaseException | None) -> str:
         ),
         ({"priority": 256}, hami.RequestError, "priority is 256; it must be 0 to 255"),
         ({"deadline": "now"}, hami.DataTypeError, "timeout or deadline of the request: expected float, got str"),
-        ({1: 2}, hami.DataTypeError, "the keys of a request are str, got 1"),
-        ({"\ud800": 2}, hami.DataTypeError, "the keys of a request are str of valid Unicode, got '\\ud800'"),
+        ({1: 2}, hami.DataTypeError, "the keys of a request must be str, got 1"),
+        ({"\ud800": 2}, hami.DataTypeError, "the keys of a request must be str of valid Unicode, got '\\ud800'"),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "",
 )
@@ -134,11 +134,11 @@ def write_wrong_key(item: Any) -> None:
         (lambda item: item.pop("data"), hami.NoResult, "the pipeline left no `result`"),
         (raise_no_exception, TypeError, "exceptions must derive from BaseException"),
         (exit_process, hami.RequestError, "the backend raised SystemExit(3)"),
-        (write_wrong_key, hami.DataTypeError, "the keys of a request are str, got 5"),
+        (write_wrong_key, hami.DataTypeError, "the keys of a request must be str, got 5"),
         (
             lambda item: item.update({"\ud800": 1}),
             hami.DataTypeError,
-            "the keys of a request are str of valid Unicode, got '\\ud800'",
+            "the keys of a request must be str of valid Unicode, got '\\ud800'",
         ),
         (lambda item: item.fail(5), hami.DataTypeError, "fail() takes an exception, got 5"),
     ],
@@ -170,8 +170,8 @@ def test_the_error_of_a_backend_that_returns_its_results_explains_how_to_set_the
         for _, error in raised.value.errors:
             assert (type(error), first_line(error)) == (
                 hami.NoResult,
-                'TestReturns.forward returned list and left no `result`; it sets item["result"] of each request, and '
-                "returns nothing",
+                'TestReturns.forward returned list and set no `result`; it must set item["result"] of each request and '
+                "return None",
             )
 
 
@@ -277,7 +277,9 @@ def test_a_request_below_min_fails_after_batching_timeout(way: str) -> None:
         }
         with pytest.raises(hami.RequestError) as raised:
             calls[way]()
-        assert first_line(raised.value) == 'node "default" takes at least 2 items; only 1 came in time'
+        assert (
+            first_line(raised.value) == 'node "default" takes at least 2 items; only 1 arrived within batching_timeout'
+        )
         assert [one["result"] for one in pipe([{"data": 1}, {"data": 2}])] == [2, 3]
 
 

@@ -158,5 +158,5 @@ def test_cancelled_can_only_be_read_until_forward_returns() -> None:
     backend(forward, "TestKeepsViews")
     with hami.pipe("TestKeepsViews") as pipe:
         assert pipe({"data": 1})["result"] is False
-    with pytest.raises(hami.RequestError, match="this request is no longer the backend's; its forward has returned"):
+    with pytest.raises(hami.RequestError, match="this request is no longer valid: the backend's forward has returned"):
         kept[0].cancelled  # noqa: B018

@@ -23,7 +23,7 @@ def test_passing_a_request_to_a_child_twice_is_an_error(child: str) -> None:
 
     hami.register("TestTwice")(Twice)
     nodes = {"a": {"backend": f"TestTwice[{child}]"}, "b": {"backend": "TestDouble"}}
-    refused = pytest.raises(hami.DataTypeError, match="takes each request once, got one of them twice")
+    refused = pytest.raises(hami.DataTypeError, match="takes each request once, got the same request twice")
     with hami.pipe({**nodes, "dag_entrypoint": "Forward[node.a]"}) as pipe, refused:
         pipe({"data": 1, "req_id": "r"}, timeout=TIMEOUT)
 

@@ -25,7 +25,7 @@ def test_a_chain_of_10000_nodes_is_checked() -> None:
 
 def test_a_cycle_of_10000_nodes_is_an_error() -> None:
     nodes = {f"n{i}": {"backend": "Identity", "next": f"n{(i + 1) % 10_000}"} for i in range(10_000)}
-    assert heads(_core.check(load(nodes))) == ['node "n0" follows itself']
+    assert heads(_core.check(load(nodes))) == ['node "n0" is its own successor']
 
 
 def test_10000_mistakes_are_all_reported() -> None:

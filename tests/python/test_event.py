@@ -158,7 +158,7 @@ def test_a_callback_is_released_after_it_has_run() -> None:
 def test_a_callback_must_be_callable() -> None:
     with pytest.raises(hami.DataTypeError) as caught:
         hami.Event().add_done_callback(3)  # type: ignore[arg-type]
-    assert str(caught.value) == "a callback is a function of one argument, got 3"
+    assert str(caught.value) == "a callback must be a function of one argument, got 3"
 
 
 def test_await_returns_the_value() -> None:

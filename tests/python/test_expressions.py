@@ -102,7 +102,7 @@ def test_scheduling_backends_are_only_valid_in_an_init_expression(name: str) -> 
     head = name.partition("[")[0]
     for config in (name, {"backend": "Identity", "entrypoint": name}):
         assert refused(config).splitlines()[0] == (
-            f"{head} schedules a node; it can only stand in a node's init expression"
+            f"{head} schedules a node and is only allowed in a node's init expression"
         )
 
 

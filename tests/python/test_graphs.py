@@ -132,9 +132,9 @@ def test_after_an_error_no_further_node_starts() -> None:
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ({"a": "b", "b": "a"}, 'node "a" follows itself'),
-        ({"a": "a"}, 'node "a" follows itself'),
-        ({"a": "b", "b": {}, "c": "d", "d": "c"}, 'node "c" follows itself'),
+        ({"a": "b", "b": "a"}, 'node "a" is its own successor'),
+        ({"a": "a"}, 'node "a" is its own successor'),
+        ({"a": "b", "b": {}, "c": "d", "d": "c"}, 'node "c" is its own successor'),
         ({"a": "missing"}, 'node "missing" does not exist'),
         ({"a": "b,c", "b": "d", "c": "d", "d": {}}, 'node "d" has 2 predecessors and no map'),
         ({"a": "b", "b": {"map": "missing[result:data]"}}, 'node "missing" does not exist'),

@@ -106,7 +106,7 @@ def test_below_min_a_request_fails_after_batching_timeout() -> None:
     begin = time.monotonic()
     message = failure({"backend": "Sizes", "min": 2, "batching_timeout": 20}, hami.RequestError, 1)
     assert time.monotonic() - begin >= 0.02
-    assert message == 'node "default" takes at least 2 items; only 1 came in time'
+    assert message == 'node "default" takes at least 2 items; only 1 arrived within batching_timeout'
     assert sizes == []
 
 
@@ -116,7 +116,7 @@ def test_a_full_queue_blocks_the_caller_by_default() -> None:
         running = pipe.submit({"data": 1})
         cls.gate.wait_for_arrival()
         waiting = pipe.submit({"data": 2})
-        with pytest.raises(hami.DeadlineExceeded, match="had room"):
+        with pytest.raises(hami.DeadlineExceeded, match="full queue"):
             pipe({"data": 3}, timeout=0.01)
         blocked = threads.submit(pipe, {"data": 4})
         assert not blocked.done()
@@ -132,7 +132,7 @@ def test_a_full_queue_rejects_requests_where_on_full_is_reject() -> None:
         futures += [pipe.submit({"data": number}) for number in (1, 2)]
         with pytest.raises(hami.QueueFull) as raised:
             pipe({"data": 3})
-        assert str(raised.value).splitlines()[0] == 'node "default" has 2 requests waiting (max_queue_size = 2)'
+        assert str(raised.value).splitlines()[0] == 'node "default" has 2 requests queued (max_queue_size = 2)'
         cls.gate.open()
         assert [future.result(TIMEOUT)["result"] for future in futures] == [100, 101, 102]
     assert "on_full" in refused({"backend": "Identity", "on_full": "wait"})

@@ -147,7 +147,7 @@ def test_only_dicts_and_lists_of_dicts_are_requests(identity: hami.Pipe) -> None
     with pytest.raises(hami.DataTypeError) as raised:
         identity([same, same])
     assert str(raised.value) == "one dict stands twice in the list; each request needs a dict of its own"
-    with pytest.raises(hami.DataTypeError, match=r"^the keys of a request are str, got 1$"):
+    with pytest.raises(hami.DataTypeError, match=r"^the keys of a request must be str, got 1$"):
         identity({1: 2})  # type: ignore[dict-item]
 
 
@@ -167,7 +167,7 @@ def test_a_timeout_is_a_number(timeout: Any) -> None:
         ):
             with pytest.raises(hami.DataTypeError) as caught:
                 wait()
-            assert str(caught.value) == f"timeout takes a number of seconds or None, got {timeout!r}"
+            assert str(caught.value) == f"timeout must be a number of seconds or None, got {timeout!r}"
         assert pipe({"data": 1}, timeout=60)["result"] == 1
 
 

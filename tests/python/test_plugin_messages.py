@@ -100,7 +100,7 @@ def test_a_native_plugin_that_needs_a_newer_core_is_incompatible(site: Site, mon
     reason = f"needs hami ABI 1.4; hami-core {hami.__version__} serves 1.0: pip install -U hami-core"
 
     def load_library(path: bytes, owner: str) -> None:
-        raise _core.AbiRefused(reason)
+        raise _core.AbiMismatch(reason)
 
     monkeypatch.setattr(_core, "load_library", load_library)
     site.install("acme-native")

@@ -104,7 +104,7 @@ def test_the_key_event_takes_only_events(given: object, shown: str) -> None:
         request: dict[str, Any] = {"data": 1, "event": given, "result": "stale"}
         with pytest.raises(hami.DataTypeError) as caught:
             pipe(request)
-        assert str(caught.value) == f'the key "event" of a request takes a hami.Event, got {shown}'
+        assert str(caught.value) == f'the key "event" of a request must be a hami.Event, got {shown}'
         assert "result" not in request
         good: dict[str, Any] = {"data": 2}
         with pytest.raises(hami.BatchError) as batch:
@@ -114,7 +114,7 @@ def test_the_key_event_takes_only_events(given: object, shown: str) -> None:
 
 
 def test_each_request_needs_its_own_event() -> None:
-    text = "the hami.Event of the request is done or belongs to another request; each takes a new one"
+    text = "the hami.Event of the request is done or belongs to another request; use a new one for each request"
     with hami.pipe("Identity") as pipe:
         event = hami.Event()
         pipe({"data": 1, "event": event})

@@ -134,10 +134,10 @@ def test_ids_and_keys_of_type_int_and_str_are_different(store: hami.RequestStore
 def test_an_id_is_a_str_or_an_int(store: hami.RequestStore, given: Any) -> None:
     with pytest.raises(hami.DataTypeError) as caught:
         store.create(given)
-    assert str(caught.value) == f"req_id is a str (of valid Unicode) or an int of at most 64 bits, got {given!r}"
+    assert str(caught.value) == f"req_id must be a str of valid Unicode or an int of at most 64 bits, got {given!r}"
     with pytest.raises(hami.DataTypeError) as caught:
         store.insert("r1", given, 1)
-    assert str(caught.value) == f"a key is a str (of valid Unicode) or an int of at most 64 bits, got {given!r}"
+    assert str(caught.value) == f"key must be a str of valid Unicode or an int of at most 64 bits, got {given!r}"
 
 
 def test_values_are_the_same_objects_and_are_freed_with_their_request(store: hami.RequestStore) -> None:

@@ -153,7 +153,7 @@ def test_a_part_that_cannot_be_read_fails_only_its_request(steps: Any, more: Any
         pipe(requests)
     (first, missing), (second, text) = raised.value.errors
     assert (first, type(missing), second, type(text)) == (1, ValueError, 2, hami.DataTypeError)
-    assert str(text).startswith("a part of what hami.scatter gives is an array or a tensor, got str")
+    assert str(text).startswith("a part given to hami.scatter must be an array or a tensor, got str")
     assert ["result" in request for request in requests] == [True, False, False]
     assert list(call(pipe, 1)[0]["result"]) == [1, 1]
 
@@ -161,9 +161,9 @@ def test_a_part_that_cannot_be_read_fails_only_its_request(steps: Any, more: Any
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (np.ones(2), "scatter takes a sequence with one part for each of 3 requests, got numpy.ndarray of 2"),
-        (5, "scatter takes a sequence with one part for each of 3 requests, got int"),
-        ({1, 2, 3}, "scatter takes a sequence with one part for each of 3 requests, got set"),
+        (np.ones(2), "scatter() takes a sequence with one part for each of 3 requests, got numpy.ndarray of length 2"),
+        (5, "scatter() takes a sequence with one part for each of 3 requests, got int"),
+        ({1, 2, 3}, "scatter() takes a sequence with one part for each of 3 requests, got set"),
     ],
 )
 def test_scatter_needs_a_sequence_with_one_part_per_request(steps: Any, parts: Any, message: str) -> None:
@@ -188,9 +188,9 @@ def test_plain_dicts_get_their_parts_at_once() -> None:
 
 
 def test_scatter_and_scattered_need_requests() -> None:
-    with pytest.raises(hami.DataTypeError, match=r"^scatter takes the requests of a batch, got None$"):
+    with pytest.raises(hami.DataTypeError, match=r"^scatter\(\) takes the requests of a batch, got None$"):
         hami.scatter([None], [1.0])  # type: ignore[list-item]
-    with pytest.raises(hami.DataTypeError, match=r"^scattered takes the requests of a batch, got 1$"):
+    with pytest.raises(hami.DataTypeError, match=r"^scattered\(\) takes the requests of a batch, got 1$"):
         hami.scattered([1])  # type: ignore[list-item]
     with pytest.raises(TypeError):
         hami.scatter({}, [])  # type: ignore[arg-type]

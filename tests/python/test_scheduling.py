@@ -130,8 +130,8 @@ def test_the_entrypoint_is_independent_of_the_init_expression() -> None:
 
 @pytest.mark.parametrize("text", ["Interpreter", "S[Identity,Interpreter]"])
 def test_interpreter_is_not_valid_in_an_expression(text: str) -> None:
-    assert "Interpreter is the pipe itself and stands in no expression" in refused(text)
-    assert "Interpreter is the pipe itself and stands in no expression" in refused(
+    assert "Interpreter is the pipe itself and is not allowed in an expression" in refused(text)
+    assert "Interpreter is the pipe itself and is not allowed in an expression" in refused(
         {"backend": "Identity", "entrypoint": text}
     )
 

@@ -75,7 +75,7 @@ def test_a_backend_that_calls_itself_directly_gets_an_error() -> None:
     hami.register("TestAgain")(Again)
     with hami.pipe({"n": {"backend": "TestAgain[Forward[n.0]]"}}) as pipe, pytest.raises(hami.ReentrantCall) as raised:
         pipe({"data": 1})
-    assert str(raised.value).splitlines()[0] == "TestAgain was called by itself; it takes one call at a time"
+    assert str(raised.value).splitlines()[0] == "TestAgain called itself; it runs one call at a time"
 
 
 @pytest.mark.parametrize("non_blocking", [False, True])

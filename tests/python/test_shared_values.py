@@ -39,4 +39,4 @@ def test_user_code_that_runs_while_one_thread_reads_a_dict_does_not_block_anothe
             except hami.DataTypeError as error:
                 print(str(error).splitlines()[0])
     """
-    check_clean(run_script(script), "the keys of a dict that backends of the core look into are str, got a key")
+    check_clean(run_script(script), "the keys of a dict that the core reads must be str, got a key")

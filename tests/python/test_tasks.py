@@ -201,17 +201,17 @@ def test_a_request_can_be_awaited_once() -> None:
             answer = start(pipe._core, {"data": 1}, None)
             first = asyncio.ensure_future(_await(answer))
             await asyncio.sleep(0)
-            with pytest.raises(RuntimeError, match="a request is awaited by one task, once"):
+            with pytest.raises(RuntimeError, match="a request can be awaited only once, by one task"):
                 await answer
-            with pytest.raises(TypeError, match="only the one task that awaits it adds a callback"):
+            with pytest.raises(TypeError, match="only the task that awaits the request can add a callback"):
                 answer.add_done_callback(print, context=contextvars.copy_context())
             cls.gate.open()
             await first
             assert not answer.cancel()
             await answer
             gone = start(pipe._core, {"data": 1}, None)
-            gone.give_up()
-            with pytest.raises(RuntimeError, match="a request is awaited by one task, once"):
+            gone.abandon()
+            with pytest.raises(RuntimeError, match="a request can be awaited only once, by one task"):
                 await gone
 
     asyncio.run(main())

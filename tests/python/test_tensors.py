@@ -95,7 +95,7 @@ def test_a_read_only_array_is_accepted_and_stays_read_only() -> None:
     with pytest.raises(BufferError) as raised:
         result.__dlpack__()
     assert str(raised.value) == (
-        "the tensor is read-only, which only DLPack from version 1.0 on can say: ask with max_version"
+        "the tensor is read-only, which DLPack before 1.0 cannot express: pass max_version=(1, 0)"
     )
     assert hami.to_numpy(through("SoftmaxTensor", array)).flags.writeable
 
@@ -202,7 +202,7 @@ def test_the_arguments_of_dlpack_follow_the_protocol(tensor: hami.Tensor) -> Non
     assert name(tensor.__dlpack__(max_version=(2, 0), dl_device=(1, 0), copy=False)) == "dltensor_versioned"
     with pytest.raises(BufferError, match=r"^a tensor in CPU memory has no stream: stream must be None$"):
         tensor.__dlpack__(stream=1)
-    with pytest.raises(BufferError, match=r"^the tensor is in CPU memory; it is not copied to another device$"):
+    with pytest.raises(BufferError, match=r"^the tensor is in CPU memory and cannot be exported to another device$"):
         tensor.__dlpack__(dl_device=(2, 0))
 
 
@@ -228,24 +228,24 @@ EXPECTED = "takes a tensor (anything with __dlpack__), or a list or dict of them
 def test_the_error_for_an_object_that_is_not_a_tensor_names_its_type() -> None:
     assert refusal("SoftmaxTensor", {1, 2}) == f"SoftmaxTensor {EXPECTED} is of type set"
     assert refusal("SoftmaxTensor", Exporter) == (
-        f"SoftmaxTensor {EXPECTED}: the type cannot be seen as a tensor: "
+        f"SoftmaxTensor {EXPECTED}: the type cannot be imported as a tensor: "
         "Exporter.__dlpack_device__() missing 1 required positional argument: 'self'"
     )
     assert refusal("SoftmaxTensor", {"a": {1}}).endswith('; "a" of `data` is of type set')
-    assert refusal("SoftmaxTensor", {1: 2}) == "the keys of a dict that backends of the core look into are str, got 1"
+    assert refusal("SoftmaxTensor", {1: 2}) == "the keys of a dict that the core reads must be str, got 1"
 
 
 def test_the_error_for_memory_of_another_device_names_the_device() -> None:
     exporter = Exporter(np.zeros(1), device=(2, 3))
     assert refusal("CatTensor", exporter) == (
-        f"CatTensor {EXPECTED}: the {__name__}.Exporter is on cuda:3; CPU memory is taken here"
+        f"CatTensor {EXPECTED}: the {__name__}.Exporter is on cuda:3; the core reads tensors in CPU memory only"
     )
 
 
 def test_a_tensor_without_memory_is_rejected() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     message = refusal("CatTensor", torch.zeros(1, device="meta"))
-    assert message.startswith(f"CatTensor {EXPECTED}: the torch.Tensor cannot be seen as a tensor: ")
+    assert message.startswith(f"CatTensor {EXPECTED}: the torch.Tensor cannot be imported as a tensor: ")
     message = refusal("CatTensor", torch.zeros(1, requires_grad=True))
     assert "require gradient" in message
 
@@ -264,16 +264,17 @@ def test_invalid_exports_are_errors() -> None:
 
     owner = "exporter_of.<locals>.Odd"
     assert refusal("CatTensor", exporter_of(broken)) == (
-        f"CatTensor {EXPECTED}: the {__name__}.{owner} cannot be seen as a tensor: no export today"
+        f"CatTensor {EXPECTED}: the {__name__}.{owner} cannot be imported as a tensor: no export today"
     )
     assert refusal("CatTensor", exporter_of(lambda: 5)) == (
-        f"CatTensor {EXPECTED}: the {__name__}.{owner} gave no DLPack capsule: 5"
+        f"CatTensor {EXPECTED}: the {__name__}.{owner} did not return a DLPack capsule from __dlpack__: 5"
     )
+    refused = f"CatTensor {EXPECTED}: the {__name__}.{owner}"
     used = np.zeros(1).__dlpack__()
     new_name = b"used_dltensor"
     ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(used), new_name)
     assert refusal("CatTensor", exporter_of(lambda: used)).startswith(
-        f"CatTensor {EXPECTED}: the {__name__}.{owner} gave no DLPack capsule: <capsule object "
+        f"{refused} did not return a DLPack capsule from __dlpack__: <capsule object "
     )
 
 
@@ -290,7 +291,7 @@ def test_another_major_version_of_dlpack_is_rejected() -> None:
 
 
 def test_elements_that_are_not_numbers_are_rejected() -> None:
-    assert "cannot be seen as a tensor" in refusal("ArgMaxTensor", np.array(["text"]))
+    assert "cannot be imported as a tensor" in refusal("ArgMaxTensor", np.array(["text"]))
     assert refusal("ArgMaxTensor", np.zeros(2, complex)) == "ArgMaxTensor takes real numbers, got complex128 [2]"
 
 

@@ -92,7 +92,10 @@ def test_requests_of_a_list_that_stay_below_min_fail_and_the_others_succeed() ->
         ((index, error),) = raised.value.errors
         assert index == count - 1
         assert type(error) is hami.RequestError
-        assert str(error).splitlines()[0] == 'node "default" takes at least 2 items; only 1 came in time'
+        assert (
+            str(error).splitlines()[0]
+            == 'node "default" takes at least 2 items; only 1 arrived within batching_timeout'
+        )
         assert [request.get("result") for request in requests] == [*range(count - 1), None]
     assert sizes == [2]
 
@@ -133,7 +136,9 @@ REGISTERS_ITSELF = "List[InstancesRegister[Reflect[backend]],Register[StateFul[F
     ],
 )
 def test_an_instance_that_calls_only_itself_is_rejected(config: dict[str, Any]) -> None:
-    with pytest.raises(hami.ConfigError, match=r'instance "\w+\.\w+" is called by itself, directly or through others'):
+    with pytest.raises(
+        hami.ConfigError, match=r'instance "\w+\.\w+" calls itself, directly or through other instances'
+    ):
         hami.pipe(config)
 
 

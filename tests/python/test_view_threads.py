@@ -139,7 +139,7 @@ def test_threads_that_use_a_request_after_forward_get_an_error() -> None:
         ended.set()
         for thread in threads:
             thread.join()
-        assert messages <= {"this request is no longer the backend's; its forward has returned"}
+        assert messages <= {"this request is no longer valid: the backend's forward has returned"}
         print("done")
     """
     check_clean(run_script(script), "done")
@@ -187,6 +187,6 @@ def test_views_of_earlier_batches_never_show_a_later_request() -> None:
             pipe(requests)
             assert requests[1]["result"] == [False] * (number + 1)
     for view in kept:
-        with pytest.raises(hami.RequestError, match="this request is no longer the backend's"):
+        with pytest.raises(hami.RequestError, match="this request is no longer valid"):
             view["data"]
     assert [reference() for reference in lost] == [None] * 3

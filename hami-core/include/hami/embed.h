@@ -1,7 +1,8 @@
-/* Pipes in a program without Python: what libhami.a, built with -DHAMI_EMBED=ON, shows to C. hami/embed.hpp is the same in
- * C++. Values and errors are those of hami/abi.h; no part of the frozen contract: a program is linked with one libhami.a.
+/* Pipes for programs without Python: the C interface of libhami.a, which is built with -DHAMI_EMBED=ON. hami/embed.hpp is the
+ * same in C++. Values and errors are those of hami/abi.h. This interface is not part of the stable plugin ABI: a program is
+ * linked with one libhami.a.
  *
- * What goes in is borrowed; what comes out belongs to the caller. Each function returns NULL, or the error. */
+ * Arguments are borrowed; results belong to the caller. Each function returns NULL or the error. */
 #ifndef HAMI_EMBED_H_
 #define HAMI_EMBED_H_
 
@@ -13,28 +14,28 @@ extern "C" {
 
 typedef struct hami_pipe hami_pipe;
 
-/* The functions by which values and errors are made and read. */
+/* The functions that create and read values and errors. */
 const hami_host* hami_embedded_host(void);
 
-/* Makes the backends of a plugin's library known to the pipes of this process; *names: their names, a list. */
+/* Loads a plugin's library and registers its backends for the pipes of this process; *names: a list of their names. */
 hami_error* hami_load_plugin(const char* path, hami_value* names);
 
-/* `config`: an expression as a str, or a dict of what a configuration has at its top level. */
+/* `config`: an expression as a str, or a dict of the top-level entries of a configuration. */
 hami_error* hami_pipe_new(const hami_value* config, hami_pipe** out);
 
-/* Runs one request, a dict; *out: what it is then, a dict. WaitRegistry, for `timeout` nanoseconds or INT64_MAX. */
+/* Runs one request, a dict, and waits for it; *out: the dict after the run. `timeout`: nanoseconds, INT64_MAX for no limit. */
 hami_error* hami_pipe_call(hami_pipe* pipe, const hami_value* request, int64_t timeout, hami_value* out);
 
-/* Starts one request. `done` is called once, on any thread, with its error, which it takes over, or what the request is
- * then. It is not called if this fails. */
+/* Starts one request. `done` is called once, on any thread, with the error, which it must free, or NULL, and with the request
+ * after the run, which it borrows. If this function returns an error, `done` is not called. */
 typedef void (*hami_done)(void* data, hami_error* error, const hami_value* request);
 hami_error* hami_pipe_submit(hami_pipe* pipe, const hami_value* request, int64_t timeout, hami_done done, void* data);
 
-/* Finishes what is open within `patience` nanoseconds, then fails it. *abandoned: the names of backends that did not come
- * back, a list. */
-hami_error* hami_pipe_close(hami_pipe* pipe, int64_t patience, hami_value* abandoned);
+/* Closes the pipe: finishes open requests within `timeout` nanoseconds, then fails the rest. *abandoned: a list of the names of
+ * the backends that did not return in time. */
+hami_error* hami_pipe_close(hami_pipe* pipe, int64_t timeout, hami_value* abandoned);
 
-/* Closes it, with ten seconds' patience, if that was not done. */
+/* Frees the pipe; closes it first, with a timeout of ten seconds, if it is open. */
 void hami_pipe_free(hami_pipe* pipe);
 
 #ifdef __cplusplus

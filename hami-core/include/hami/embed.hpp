@@ -1,4 +1,4 @@
-// Pipes in a C++17 program without Python. Link libhami.a, built with -DHAMI_EMBED=ON, threads and dl.
+// Pipes for C++17 programs without Python. Link with libhami.a (built with -DHAMI_EMBED=ON), threads and dl.
 //
 //   #include <hami/embed.hpp>
 //
@@ -21,10 +21,10 @@
 namespace hami {
 inline namespace sdk {
 
-// Filled before main: values can be made from then on.
+// Initializes the host table before main(), so that values can be created from then on.
 HAMI_SDK_OWN_ inline const bool has_embedded_host = (host() = *hami_embedded_host(), true);
 
-// The keys of a request, or of a table of a configuration.
+// The keys of a request or of a table of a configuration.
 using Keys = std::map<std::string, Value>;
 
 inline Value to_value(const Keys& keys) { return Value::dict({keys.begin(), keys.end()}); }
@@ -40,52 +40,52 @@ inline std::vector<std::string> to_texts(const Value& list) {
   return texts;
 }
 
-// Makes the backends of a plugin's library known; gives their names.
+// Loads a plugin's library, registers its backends and returns their names.
 inline std::vector<std::string> load_plugin(const std::string& path) {
   Value names;
   check(hami_load_plugin(path.c_str(), &names.raw()));
   return to_texts(names);
 }
 
-// A pipe that is ready to answer; every function may be called from any thread. What goes wrong is thrown as hami::Error.
+// A built pipe. Thread-safe. Every function throws hami::Error on failure.
 class Pipe {
  public:
-  // One expression; or nodes and their keys, as a configuration file has them:
+  // Builds a pipe from an expression, or from nodes and their keys as in a configuration file:
   //   hami::Pipe({{"detect", hami::to_value({{"backend", "Detect"}, {"max", 8}})}})
   explicit Pipe(const std::string& expression) : pipe_(make(expression), hami_pipe_free) {}
   explicit Pipe(const Keys& config) : pipe_(make(to_value(config)), hami_pipe_free) {}
 
-  // Runs one request and gives what it is then: its keys and `result`. `timeout` is in nanoseconds.
+  // Runs one request and returns its keys after the run, with `result`. `timeout` is in nanoseconds.
   Keys operator()(const Keys& request, std::int64_t timeout = kNever) const {
-    Value answer;
-    check(hami_pipe_call(pipe_.get(), &to_value(request).raw(), timeout, &answer.raw()));
-    return to_keys(answer);
+    Value response;
+    check(hami_pipe_call(pipe_.get(), &to_value(request).raw(), timeout, &response.raw()));
+    return to_keys(response);
   }
 
-  // The same, without waiting.
+  // Starts one request and returns at once.
   std::future<Keys> submit(const Keys& request, std::int64_t timeout = kNever) const {
     auto promise = std::make_unique<std::promise<Keys>>();
     std::future<Keys> future = promise->get_future();
-    check(hami_pipe_submit(pipe_.get(), &to_value(request).raw(), timeout, keep, promise.get()));
+    check(hami_pipe_submit(pipe_.get(), &to_value(request).raw(), timeout, fulfil, promise.get()));
     promise.release();
     return future;
   }
 
-  // Finishes what is open within `patience` nanoseconds, then fails it; gives the backends that did not come back. A pipe
-  // that goes out of scope is closed with ten seconds' patience.
-  std::vector<std::string> close(std::int64_t patience = kNever) const {
+  // Closes the pipe: finishes open requests within `timeout` nanoseconds, then fails the rest. Returns the names of the
+  // backends that did not return in time. The destructor closes an open pipe with a timeout of ten seconds.
+  std::vector<std::string> close(std::int64_t timeout = kNever) const {
     Value abandoned;
-    check(hami_pipe_close(pipe_.get(), patience, &abandoned.raw()));
+    check(hami_pipe_close(pipe_.get(), timeout, &abandoned.raw()));
     return to_texts(abandoned);
   }
 
  private:
   static hami_pipe* make(const Value& config) {
-    hami_pipe* made = nullptr;
-    check(hami_pipe_new(&config.raw(), &made));
-    return made;
+    hami_pipe* pipe = nullptr;
+    check(hami_pipe_new(&config.raw(), &pipe));
+    return pipe;
   }
-  static void keep(void* data, hami_error* error, const hami_value* request) {
+  static void fulfil(void* data, hami_error* error, const hami_value* request) {
     const std::unique_ptr<std::promise<Keys>> promise(static_cast<std::promise<Keys>*>(data));
     try {
       check(error);

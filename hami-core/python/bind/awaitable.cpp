@@ -1,7 +1,11 @@
-// Answer: as much of an asyncio.Future as a task asks of what it awaits.
+// Awaitable: the part of the asyncio.Future interface that a task uses.
 //
-// A future has its loop call the task, later and through Python. An answer is settled by a callback of the loop, while no task
-// runs, and calls the task itself. All but the bringing is for the loop's thread.
+// An asyncio.Future schedules its task through the loop. An Awaitable is settled by a loop callback, while no task
+// runs, and resumes its task directly, without another pass through the loop. Only set_outcome may run outside the
+// thread of the loop.
+//
+//   kPending --settle--> kSettled      the outcome is applied; `error` is raised by the task, or None is returned
+//   kPending --cancel, abandon--> kAbandoned      a later outcome is discarded
 #include "awaitable.hpp"
 
 #include <structmember.h>
@@ -10,21 +14,20 @@
 #include <utility>
 
 namespace hami::bind {
-namespace awaitables {  // the binding may be compiled as one file, where others have slots and methods too
+namespace awaitables {  // keeps generic names such as `slots` apart in a unity build
 namespace {
 
-enum class State : char { kOpen, kSettled, kGivenUp };
+enum class State : char { kPending, kSettled, kAbandoned };
 
 struct Awaitable {
-  PyObject_HEAD
-  PyObject* loop;
-  PyObject* outcome;  // of the thread that brings it: an exception or None
-  PyObject* error;    // to be raised, once
-  PyObject* wake;     // the task's, once it waits
-  PyObject* context;  // to call it in
-  Call* call;         // until there is an outcome, which it holds where no gc can see it
+  PyObject_HEAD PyObject* loop;
+  PyObject* outcome;  // set by any thread, not yet applied: an exception or None
+  PyObject* error;    // to be raised in the task, once
+  PyObject* wakeup;   // the task's callback while it awaits
+  PyObject* context;  // the context to run `wakeup` in
+  Call* call;         // until there is an outcome; the garbage collector cannot see the dict that the call holds
   State state;
-  char blocking;  // set by who waits and taken back by its task: so that knows what has been awaited
+  char blocking;  // _asyncio_future_blocking: __next__ sets it, the task clears it to verify what it awaits
 };
 
 PyTypeObject* type = nullptr;
@@ -40,7 +43,7 @@ int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(of(self).loop);
   Py_VISIT(of(self).outcome);
   Py_VISIT(of(self).error);
-  Py_VISIT(of(self).wake);
+  Py_VISIT(of(self).wakeup);
   Py_VISIT(of(self).context);
   return 0;
 }
@@ -49,7 +52,7 @@ int clear(PyObject* self) {
   Py_CLEAR(of(self).loop);
   Py_CLEAR(of(self).outcome);
   Py_CLEAR(of(self).error);
-  Py_CLEAR(of(self).wake);
+  Py_CLEAR(of(self).wakeup);
   Py_CLEAR(of(self).context);
   return 0;
 }
@@ -63,8 +66,9 @@ void dealloc(PyObject* self) {
   Py_DECREF(cls);
 }
 
-// Raises the error, if it is one. Its traceback will hold frames that hold this.
-bool raised(Awaitable& awaitable) noexcept {
+// Raises the stored error, if any. Drops the reference to it, because its traceback refers to frames that refer to
+// `self`.
+bool raise_error(Awaitable& awaitable) noexcept {
   PyObject* const error = std::exchange(awaitable.error, nullptr);
   if (!error) return false;
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error)), error);
@@ -77,11 +81,11 @@ PyObject* await(PyObject* self) { return Py_NewRef(self); }
 PyObject* next(PyObject* self) {
   Awaitable& awaitable = of(self);
   if (awaitable.state == State::kSettled) {
-    raised(awaitable);
+    raise_error(awaitable);
     return nullptr;
   }
-  if (awaitable.state == State::kGivenUp || awaitable.wake) {
-    PyErr_SetString(PyExc_RuntimeError, "a request is awaited by one task, once");
+  if (awaitable.state == State::kAbandoned || awaitable.wakeup) {
+    PyErr_SetString(PyExc_RuntimeError, "a request can be awaited only once, by one task");
     return nullptr;
   }
   awaitable.blocking = 1;
@@ -95,14 +99,15 @@ PyObject* cancelled_error() noexcept {
   return found;
 }
 
-// A StopIteration means something else to a coroutine, a CancelledError to a task: nobody has cancelled it.
+// Steals `error`. Returns a RuntimeError caused by it if raising it in a task would be misread: StopIteration ends a
+// coroutine and CancelledError reports a cancellation that did not happen. Returns `error` otherwise, null on failure.
 PyObject* raisable(PyObject* error) noexcept {
   PyObject* const cancelled = cancelled_error();
   if (!cancelled) PyErr_Clear();
-  const bool misleads = PyErr_GivenExceptionMatches(error, PyExc_StopIteration) ||
-                        (cancelled && PyErr_GivenExceptionMatches(error, cancelled));
+  const bool misread = PyErr_GivenExceptionMatches(error, PyExc_StopIteration) ||
+                       (cancelled && PyErr_GivenExceptionMatches(error, cancelled));
   Py_XDECREF(cancelled);
-  if (!misleads) return error;
+  if (!misread) return error;
   const std::string what = std::string("a backend raised ") + Py_TYPE(error)->tp_name;
   PyObject* const reason = PyObject_CallFunction(PyExc_RuntimeError, "s", what.c_str());
   if (reason)
@@ -112,13 +117,13 @@ PyObject* raisable(PyObject* error) noexcept {
   return reason;
 }
 
-PyObject* settle_now(PyObject* self, PyObject*) {
+PyObject* settle_self(PyObject* self, PyObject*) {
   Awaitable& awaitable = of(self);
   PyObject* const outcome = std::exchange(awaitable.outcome, nullptr);
-  if (awaitable.state != State::kOpen) {
+  if (awaitable.state != State::kPending) {
     Py_XDECREF(outcome);
   } else if (!outcome) {
-    PyErr_SetString(PyExc_RuntimeError, "no outcome was brought");
+    PyErr_SetString(PyExc_RuntimeError, "settle() was called before the request completed");
     return nullptr;
   } else {
     awaitable.state = State::kSettled;
@@ -128,15 +133,15 @@ PyObject* settle_now(PyObject* self, PyObject*) {
     else if (!(awaitable.error = raisable(outcome)))
       return nullptr;
   }
-  if (!awaitable.wake) Py_RETURN_NONE;  // nobody waits yet, or its task was cancelled
-  PyObject* const wake = std::exchange(awaitable.wake, nullptr);
+  if (!awaitable.wakeup) Py_RETURN_NONE;  // the task does not await yet, or was cancelled
+  PyObject* const wakeup = std::exchange(awaitable.wakeup, nullptr);
   PyObject* const context = std::exchange(awaitable.context, nullptr);
   PyObject* result = nullptr;
   if (PyContext_Enter(context) == 0) {
-    result = hami_call(wake, &self, 1);
+    result = hami_call(wakeup, &self, 1);
     if (PyContext_Exit(context) != 0) Py_CLEAR(result);
   }
-  Py_DECREF(wake);
+  Py_DECREF(wakeup);
   Py_DECREF(context);
   return result;
 }
@@ -144,18 +149,18 @@ PyObject* settle_now(PyObject* self, PyObject*) {
 PyObject* get_loop(PyObject* self, PyObject*) { return Py_NewRef(of(self).loop); }
 
 PyObject* result(PyObject* self, PyObject*) {
-  if (raised(of(self))) return nullptr;
+  if (raise_error(of(self))) return nullptr;
   Py_RETURN_NONE;
 }
 
-// The loop calls the task later, where another one may run now.
-bool wake_soon(PyObject* self) noexcept {
+// Schedules the task through the loop, for use while another task may run.
+bool schedule_wakeup(PyObject* self) noexcept {
   Awaitable& awaitable = of(self);
-  if (!awaitable.wake) return true;
+  if (!awaitable.wakeup) return true;
   try {
-    const auto wake = py::reinterpret_steal<py::object>(std::exchange(awaitable.wake, nullptr));
+    const auto wakeup = py::reinterpret_steal<py::object>(std::exchange(awaitable.wakeup, nullptr));
     const auto context = py::reinterpret_steal<py::object>(std::exchange(awaitable.context, nullptr));
-    py::handle(awaitable.loop).attr("call_soon")(wake, py::handle(self), py::arg("context") = context);
+    py::handle(awaitable.loop).attr("call_soon")(wakeup, py::handle(self), py::arg("context") = context);
     return true;
   } catch (py::error_already_set& error) {
     error.restore();
@@ -165,38 +170,39 @@ bool wake_soon(PyObject* self) noexcept {
 
 PyObject* add_done_callback(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) {
   const bool has_context = names && PyTuple_GET_SIZE(names) == 1;
-  if (count != 1 || !has_context || !PyContext_CheckExact(given[1]) || of(self).wake) {
-    PyErr_SetString(PyExc_TypeError, "only the one task that awaits it adds a callback");
+  if (count != 1 || !has_context || !PyContext_CheckExact(given[1]) || of(self).wakeup) {
+    PyErr_SetString(PyExc_TypeError, "only the task that awaits the request can add a callback");
     return nullptr;
   }
-  of(self).wake = Py_NewRef(given[0]);
+  of(self).wakeup = Py_NewRef(given[0]);
   of(self).context = Py_NewRef(given[1]);
-  if (of(self).state != State::kOpen && !wake_soon(self)) return nullptr;  // who made the coroutine had begun it
+  if (of(self).state != State::kPending && !schedule_wakeup(self))
+    return nullptr;  // settled between __next__ and this call
   Py_RETURN_NONE;
 }
 
-// cancel(msg=None).
+// cancel(msg=None), as asyncio.Task calls it.
 PyObject* cancel(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject* names) {
   Awaitable& awaitable = of(self);
-  if (awaitable.state != State::kOpen) Py_RETURN_FALSE;
-  awaitable.state = State::kGivenUp;
+  if (awaitable.state != State::kPending) Py_RETURN_FALSE;
+  awaitable.state = State::kAbandoned;
   try {
-    const bool told_why = count + (names ? PyTuple_GET_SIZE(names) : 0) > 0 && !Py_IsNone(given[0]);
+    const bool has_message = count + (names ? PyTuple_GET_SIZE(names) : 0) > 0 && !Py_IsNone(given[0]);
     const auto error = py::reinterpret_steal<py::object>(cancelled_error());
     if (!error) throw py::error_already_set();
-    awaitable.error = (told_why ? error(py::handle(given[0])) : error()).release().ptr();
+    awaitable.error = (has_message ? error(py::handle(given[0])) : error()).release().ptr();
   } catch (py::error_already_set& error) {
     error.restore();
     return nullptr;
   }
-  if (!wake_soon(self)) return nullptr;
+  if (!schedule_wakeup(self)) return nullptr;
   Py_RETURN_TRUE;
 }
 
-PyObject* give_up(PyObject* self, PyObject*) {
+PyObject* abandon(PyObject* self, PyObject*) {
   Awaitable& awaitable = of(self);
   if (awaitable.state != State::kSettled) {
-    awaitable.state = State::kGivenUp;
+    awaitable.state = State::kAbandoned;
     if (const Ref<Call> call{awaitable.call}; call) {
       release_call(awaitable);
       const ReleaseGil released;
@@ -212,27 +218,30 @@ PyCFunction erased(Function function) {
 }
 
 PyMethodDef methods[] = {
-    {"settle", settle_now, METH_NOARGS, "Take the outcome that was brought, and run the task until it waits again."},
-    {"give_up", give_up, METH_NOARGS, "Take no outcome any more; if there is none, the request is cancelled."},
-    {"get_loop", get_loop, METH_NOARGS, "For the task."},
-    {"add_done_callback", erased(add_done_callback), METH_FASTCALL | METH_KEYWORDS, "For the task."},
-    {"cancel", erased(cancel), METH_FASTCALL | METH_KEYWORDS, "For the task."},
-    {"result", result, METH_NOARGS, "For the task."},
+    {"settle", settle_self, METH_NOARGS, "Apply the stored outcome and run the task until it waits again."},
+    {"abandon", abandon, METH_NOARGS, "Discard the outcome, and cancel the request if it has not completed."},
+    {"get_loop", get_loop, METH_NOARGS, "Return the event loop. Called by asyncio."},
+    {"add_done_callback", erased(add_done_callback), METH_FASTCALL | METH_KEYWORDS,
+     "Store the task's wake-up callback. Called by asyncio."},
+    {"cancel", erased(cancel), METH_FASTCALL | METH_KEYWORDS,
+     "Resume the task with CancelledError; return False if the request has completed. Called by asyncio."},
+    {"result", result, METH_NOARGS, "Raise the error of the request, if any. Called by asyncio."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyMemberDef members[] = {{"_asyncio_future_blocking", T_BOOL, offsetof(Awaitable, blocking), 0, nullptr},
                          {nullptr, 0, 0, 0, nullptr}};
 
-PyType_Slot slots[] = {{Py_tp_doc, const_cast<char*>("What a task awaits of one request.")},
-                       {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-                       {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
-                       {Py_tp_clear, reinterpret_cast<void*>(clear)},
-                       {Py_am_await, reinterpret_cast<void*>(await)},
-                       {Py_tp_iter, reinterpret_cast<void*>(await)},
-                       {Py_tp_iternext, reinterpret_cast<void*>(next)},
-                       {Py_tp_methods, methods},
-                       {Py_tp_members, members},
-                       {0, nullptr}};
+PyType_Slot slots[] = {
+    {Py_tp_doc, const_cast<char*>("The completion of one request, to be awaited by one asyncio task.")},
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+    {Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear)},
+    {Py_am_await, reinterpret_cast<void*>(await)},
+    {Py_tp_iter, reinterpret_cast<void*>(await)},
+    {Py_tp_iternext, reinterpret_cast<void*>(next)},
+    {Py_tp_methods, methods},
+    {Py_tp_members, members},
+    {0, nullptr}};
 
 PyType_Spec spec = {"hami._core.Awaitable", sizeof(Awaitable), 0,
                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
@@ -246,9 +255,9 @@ py::object make_awaitable(py::handle loop) {
   Awaitable* const made = PyObject_GC_New(Awaitable, awaitables::type);
   if (!made) throw py::error_already_set();
   made->loop = loop.inc_ref().ptr();
-  made->outcome = made->error = made->wake = made->context = nullptr;
+  made->outcome = made->error = made->wakeup = made->context = nullptr;
   made->call = nullptr;
-  made->state = awaitables::State::kOpen;
+  made->state = awaitables::State::kPending;
   made->blocking = 0;
   PyObject_GC_Track(made);
   return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(made));
@@ -256,18 +265,19 @@ py::object make_awaitable(py::handle loop) {
 
 void set_call(py::handle awaitable, Call& call) noexcept {
   Awaitable& made = awaitables::of(awaitable.ptr());
-  if (made.state != awaitables::State::kOpen) return;
+  if (made.state != awaitables::State::kPending) return;
   call.retain();
   made.call = &call;
 }
 
 void set_outcome(py::handle awaitable, py::handle error) noexcept {
-  PyObject* const before = std::exchange(awaitables::of(awaitable.ptr()).outcome, error.inc_ref().ptr());
-  Py_XDECREF(before);
+  HAMI_ASSERT(has_gil());
+  PyObject* const previous = std::exchange(awaitables::of(awaitable.ptr()).outcome, error.inc_ref().ptr());
+  Py_XDECREF(previous);
 }
 
 void settle(py::handle awaitable) {
-  const auto none = py::reinterpret_steal<py::object>(awaitables::settle_now(awaitable.ptr(), nullptr));
+  const auto none = py::reinterpret_steal<py::object>(awaitables::settle_self(awaitable.ptr(), nullptr));
   if (!none) throw py::error_already_set();
 }
 

@@ -1,4 +1,4 @@
-// hami._core.Awaitable: what a task awaits of one request.
+// hami._core.Awaitable: the object that an asyncio task awaits for one request.
 #pragma once
 
 #include "gil.hpp"
@@ -6,13 +6,14 @@
 
 namespace hami::bind {
 
-// An open one, for a task of that event loop.
+// Returns a pending awaitable for a task of the event loop `loop`.
 py::object make_awaitable(py::handle loop);
-// Has it give up the call where its task is cancelled.
+// Attaches the call that `abandon` cancels.
 void set_call(py::handle awaitable, Call& call) noexcept;
-// Leaves the outcome there, an exception or None; on any thread.
+// Stores the outcome, an exception or None. Any thread that holds the GIL may call it.
 void set_outcome(py::handle awaitable, py::handle error) noexcept;
-// Takes it, in the thread of the loop: while no task runs, or before the answer's own waits. Python has it as answer.settle().
+// Applies the stored outcome and resumes the task. Call it on the loop's thread while no task runs, or before the task
+// awaits.
 void settle(py::handle awaitable);
 
 void register_awaitable(py::module_& module);

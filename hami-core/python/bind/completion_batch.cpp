@@ -1,4 +1,4 @@
-// The event loops that a thread has to wake when it has told its outcomes.
+// The event loops that a thread wakes at the end of its completion batch.
 #include "completion_batch.hpp"
 
 #include <algorithm>
@@ -7,50 +7,52 @@
 
 namespace hami::bind {
 
-struct Teller {
+struct PendingWakeups {
   const HoldGil gil;
-  std::vector<py::object> asleep;
-  Teller* outer;
+  std::vector<py::object> queues;  // each once
+  PendingWakeups* outer;
 };
 
 namespace {
 
-thread_local Teller* innermost = nullptr;
+thread_local PendingWakeups* pending_wakeups = nullptr;  // of the innermost completion batch
 
-void wake(const py::object& outcomes) noexcept {
-  complete_reliably("hami: waking an event loop", [&] { call_python(outcomes.attr("wake")); });
+void wake(const py::object& completion_queue) noexcept {
+  complete_reliably("hami: waking an event loop", [&] { call_python(completion_queue.attr("wake")); });
 }
 
-void wake_now() noexcept {
-  if (!innermost) return;
-  std::vector<py::object> asleep;
-  asleep.swap(innermost->asleep);
-  for (const py::object& outcomes : asleep) wake(outcomes);
+void flush_wakeups() noexcept {
+  if (!pending_wakeups) return;
+  std::vector<py::object> queues;
+  queues.swap(pending_wakeups->queues);
+  for (const py::object& queue : queues) wake(queue);
 }
 
 }  // namespace
 
-void* begin_completion_batch() noexcept { return innermost = new Teller{{}, {}, innermost}; }
+void* begin_completion_batch() noexcept { return pending_wakeups = new PendingWakeups{{}, {}, pending_wakeups}; }
 
 void end_completion_batch(void* token) noexcept {
-  wake_now();
-  innermost = innermost->outer;
-  delete static_cast<Teller*>(token);
+  HAMI_ASSERT(token == pending_wakeups);
+  flush_wakeups();
+  pending_wakeups = pending_wakeups->outer;
+  delete static_cast<PendingWakeups*>(token);
 }
 
-void wake_after_batch(py::handle outcomes) {
-  const py::object held = py::reinterpret_borrow<py::object>(outcomes);
-  if (!innermost) return wake(held);
-  std::vector<py::object>& asleep = innermost->asleep;
-  const auto is_held = [&](const py::object& each) { return each.is(held); };
-  if (std::none_of(asleep.begin(), asleep.end(), is_held)) asleep.push_back(held);
+void wake_after_batch(py::handle completion_queue) {
+  HAMI_ASSERT(has_gil());
+  const py::object queue = py::reinterpret_borrow<py::object>(completion_queue);
+  if (!pending_wakeups) return wake(queue);
+  std::vector<py::object>& queues = pending_wakeups->queues;
+  const auto is_queue = [&](const py::object& each) { return each.is(queue); };
+  if (std::none_of(queues.begin(), queues.end(), is_queue)) queues.push_back(queue);
 }
 
 FlushWakeupsScope::FlushWakeupsScope() noexcept {
-  wake_now();
-  interrupted_ = std::exchange(innermost, nullptr);
+  flush_wakeups();
+  suspended_ = std::exchange(pending_wakeups, nullptr);
 }
 
-FlushWakeupsScope::~FlushWakeupsScope() { innermost = interrupted_; }
+FlushWakeupsScope::~FlushWakeupsScope() { pending_wakeups = suspended_; }
 
 }  // namespace hami::bind

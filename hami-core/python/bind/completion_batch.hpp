@@ -1,24 +1,25 @@
-// Outcomes told to Python one after the other: what need be done once for all of them waits until the last.
+// Wakes each event loop once per batch of completions, after the last of them.
 #pragma once
 
 #include "gil.hpp"
 
 namespace hami::bind {
 
-struct Teller;
+struct PendingWakeups;
 
-// Of the hooks of the core: between them the thread has the global lock.
+// Hooks of the core. The thread holds the GIL between the two calls.
 void* begin_completion_batch() noexcept;
 void end_completion_batch(void* token) noexcept;
 
-// Runs `tell`, which runs Python, and once more if a signal's handler may have ended it: it does nothing twice.
-template <class Tell>
-void complete_reliably(const char* what, Tell&& tell) noexcept {
+// Runs `complete`, which calls into Python. Runs it a second time if an exception, possibly from a signal handler,
+// ended the first run; so `complete` must be idempotent.
+template <class Complete>
+void complete_reliably(const char* what, Complete&& complete) noexcept {
   try {
-    return tell();
+    return complete();
   } catch (py::error_already_set& raised) {
     try {
-      tell();
+      complete();
       if (raise_later(raised)) return;
     } catch (py::error_already_set& again) {
       again.discard_as_unraisable(what);
@@ -27,12 +28,12 @@ void complete_reliably(const char* what, Tell&& tell) noexcept {
   }
 }
 
-// Calls outcomes.wake() when the thread has told what it has to tell: at once, if it is not telling several. With the lock
-// held.
-void wake_after_batch(py::handle outcomes);
+// Calls completion_queue.wake() at the end of this thread's completion batch, or at once outside of one. Requires the
+// GIL.
+void wake_after_batch(py::handle completion_queue);
 
-// The scope of code that may wait for whoever is to be woken. What waits for that is woken first, and whom that code tells of
-// outcomes at once.
+// Encloses code that may wait for an event loop that this thread is about to wake. Wakes the pending loops first;
+// completions inside the scope wake their loops at once.
 class FlushWakeupsScope {
  public:
   FlushWakeupsScope() noexcept;
@@ -41,7 +42,7 @@ class FlushWakeupsScope {
   FlushWakeupsScope& operator=(const FlushWakeupsScope&) = delete;
 
  private:
-  Teller* interrupted_;
+  PendingWakeups* suspended_;
 };
 
 }  // namespace hami::bind

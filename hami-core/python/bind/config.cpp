@@ -1,4 +1,4 @@
-// check, explain and the form of messages: a configuration looked at without building it.
+// check() and explain() of a configuration, and the format of messages with a caret.
 #include "config.hpp"
 
 #include <pybind11/stl.h>
@@ -12,10 +12,10 @@ namespace hami::bind {
 namespace {
 
 PipeConfig::Section section(const std::string& name, const py::dict& keys) {
-  PipeConfig::Section made;
-  made.name = name;
-  for (const auto& [key, value] : keys) made.keys.emplace_back(py::cast<std::string>(key), to_value(value));
-  return made;
+  PipeConfig::Section converted;
+  converted.name = name;
+  for (const auto& [key, value] : keys) converted.keys.emplace_back(py::cast<std::string>(key), to_value(value));
+  return converted;
 }
 
 py::list check(const py::object& loaded) {
@@ -30,7 +30,7 @@ py::list check(const py::object& loaded) {
   return list;
 }
 
-const char* name_of(ExplainedParam::From from) {
+const char* source_name(ExplainedParam::From from) {
   switch (from) {
     case ExplainedParam::From::kExpression: return "expression";
     case ExplainedParam::From::kNode: return "node";
@@ -46,27 +46,27 @@ py::dict to_dict(const Explanation::Part& part) {
   for (const ExplainedBackend& backend : part.backends) {
     py::list params;
     for (const ExplainedParam& param : backend.params) {
-      py::dict one;
-      one["name"] = param.name;
-      one["value"] = to_python(param.value);
-      one["text"] = param.text;
-      one["from"] = name_of(param.from);
-      one["key"] = param.key;
-      params.append(one);
+      py::dict entry;
+      entry["name"] = param.name;
+      entry["value"] = to_python(param.value);
+      entry["text"] = param.text;
+      entry["from"] = source_name(param.from);
+      entry["key"] = param.key;
+      params.append(entry);
     }
-    py::dict one;
-    one["name"] = backend.name;
-    one["class"] = backend.cls;
-    one["owner"] = backend.owner;
-    one["depth"] = backend.depth;
-    one["params"] = params;
-    backends.append(one);
+    py::dict entry;
+    entry["name"] = backend.name;
+    entry["class"] = backend.cls;
+    entry["owner"] = backend.owner;
+    entry["depth"] = backend.depth;
+    entry["params"] = params;
+    backends.append(entry);
   }
-  py::dict made;
-  made["expression"] = part.expression;
-  made["key"] = part.key;
-  made["backends"] = backends;
-  return made;
+  py::dict explained;
+  explained["expression"] = part.expression;
+  explained["key"] = part.key;
+  explained["backends"] = backends;
+  return explained;
 }
 
 py::dict explain(const py::object& loaded) {
@@ -77,11 +77,12 @@ py::dict explain(const py::object& loaded) {
     plan_pipe(config, &explanation);
   }
   py::dict nodes;
-  for (std::size_t i = 0; i < explanation.nodes.size(); ++i) nodes[py::str(config.nodes[i].name)] = to_dict(explanation.nodes[i]);
-  py::dict made;
-  made["nodes"] = nodes;
-  made["entrypoint"] = to_dict(explanation.entry);
-  return made;
+  for (std::size_t i = 0; i < explanation.nodes.size(); ++i)
+    nodes[py::str(config.nodes[i].name)] = to_dict(explanation.nodes[i]);
+  py::dict explained;
+  explained["nodes"] = nodes;
+  explained["entrypoint"] = to_dict(explanation.entry);
+  return explained;
 }
 
 }  // namespace
@@ -101,14 +102,17 @@ PipeConfig config_of(const py::object& loaded) {
 }
 
 void register_config(py::module_& module) {
-  module.def("check", check, py::arg("config"));
-  module.def("explain", explain, py::arg("config"));
+  module.def("check", check, py::arg("config"),
+             "Return every problem of a configuration as an exception, without building the pipe.");
+  module.def("explain", explain, py::arg("config"),
+             "Return the backends and parameter values of a configuration, and the source of each value.");
   module.def("message_with_caret",
              [](const std::string& headline, const std::string& text, std::uint32_t begin, std::uint32_t end,
-                const std::string& where, const std::string& hint) {
-               return message_with_caret(headline, text, {begin, end}, where, hint);
-             },
-             py::arg("headline"), py::arg("text"), py::arg("begin"), py::arg("end"), py::arg("where") = "", py::arg("hint") = "");
+                const std::string& where,
+                const std::string& hint) { return message_with_caret(headline, text, {begin, end}, where, hint); },
+             py::arg("headline"), py::arg("text"), py::arg("begin"), py::arg("end"), py::arg("where") = "",
+             py::arg("hint") = "",
+             "Format an error message that marks the characters from `begin` to `end` of `text`.");
 }
 
 }  // namespace hami::bind

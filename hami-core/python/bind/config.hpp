@@ -1,4 +1,4 @@
-// A configuration on its way from Python to the core, and what the core has to say of it.
+// Converts a configuration from Python to the core, and checks and explains it without building a pipe.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -9,7 +9,7 @@ namespace hami::bind {
 
 namespace py = pybind11;
 
-// What hami._config.reader.LoadedConfig holds.
+// Converts a hami._config.reader.LoadedConfig.
 PipeConfig config_of(const py::object& loaded);
 
 void register_config(py::module_& module);

@@ -1,4 +1,4 @@
-// CompletionBatch the core's own objects apart; their classes are final, so that one comparison does it.
+// Identifies the core's own objects by their exact Python type; their classes are final.
 #include "core_objects.hpp"
 
 #include "tensor.hpp"
@@ -6,7 +6,7 @@
 namespace hami::bind {
 namespace {
 
-// Set when the module is made; the module keeps them.
+// Borrowed from the module, which sets them when it is created.
 py::handle event_type;
 py::handle queue_type;
 py::handle tensor_type;

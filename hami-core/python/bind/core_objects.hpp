@@ -1,22 +1,22 @@
-// The core's own objects that Python sees as they are: an Event or a Queue is one object on both sides.
+// The core's own objects, such as Event and Queue: Python and the core share one object.
 #pragma once
 
 #include "base/counted.hpp"
+#include "gil.hpp"
 #include "sync/event.hpp"
 #include "sync/queue.hpp"
-#include "gil.hpp"
 
 PYBIND11_DECLARE_HOLDER_TYPE(T, hami::Ref<T>, true)
 
 namespace hami::bind {
 
-// The core's object behind a Python one, borrowed; null if there is none.
+// The core object behind a Python object, borrowed; null for any other Python object.
 Object* core_object(py::handle object);
-// The Python object that stands for a core's object: the one that is there, else a new one. Null if it has no such form.
+// The Python object for a core object, created if there is none yet. Null if the kind has no Python class.
 py::object from_core_object(Object& object);
 
 void register_core_objects(py::module_& module);
-void register_event(py::module_& module);  // one file each
+void register_event(py::module_& module);
 void register_queue(py::module_& module);
 void register_opaque(py::module_& module);
 

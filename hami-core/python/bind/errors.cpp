@@ -1,4 +1,4 @@
-// Error codes to hami's exception classes, and back.
+// Maps error codes to hami's exception classes, and exceptions to errors.
 #include "errors.hpp"
 
 #include <pybind11/critical_section.h>
@@ -36,30 +36,30 @@ const char* class_of(ErrorCode code) {
   return "Error";
 }
 
-// Our classes have an __init__ in Python, where the interpreter may end the thread.
-py::object made(const char* module, const char* name, const std::string& message) {
+// Uses call_python because hami's classes have an __init__ in Python.
+py::object construct(const char* module, const char* name, const std::string& message) {
   const py::object cls = py::module_::import(module).attr(name);
   return call_python(cls, py::str(message));
 }
 
 py::object make_exception(const Error& error) {
   switch (error.code()) {
-    case ErrorCode::kInvalidArgument: return made("builtins", "ValueError", error.message());
-    case ErrorCode::kOutOfMemory: return made("builtins", "MemoryError", error.message());
-    case ErrorCode::kCancelled: return made("concurrent.futures", "CancelledError", error.message());
-    default: return made("hami._errors", class_of(error.code()), error.message());
+    case ErrorCode::kInvalidArgument: return construct("builtins", "ValueError", error.message());
+    case ErrorCode::kOutOfMemory: return construct("builtins", "MemoryError", error.message());
+    case ErrorCode::kCancelled: return construct("concurrent.futures", "CancelledError", error.message());
+    default: return construct("hami._errors", class_of(error.code()), error.message());
   }
 }
 
-// "in backend DetectText, node "detect"": innermost first.
+// "in backend DetectText, node "detect"", innermost first.
 std::string note_of(const Error& error) {
   std::string text;
   for (const std::string& note : error.notes()) text += (text.empty() ? "in " : ", ") + note;
   return text;
 }
 
-// Exceptions got notes in Python 3.11; before, the text goes into the message.
-void take_note(py::object& exception, const std::string& note) {
+// Python before 3.11 has no exception notes; there the note is appended to the message.
+void append_note(py::object& exception, const std::string& note) {
   if (!py::hasattr(exception, "add_note")) {
     py::tuple args = exception.attr("args");
     if (args.empty() || !py::isinstance<py::str>(args[0])) return;
@@ -70,21 +70,21 @@ void take_note(py::object& exception, const std::string& note) {
     exception.attr("args") = py::tuple(changed);
     return;
   }
-  const py::scoped_critical_section others_must_not_add_it(exception);  // the requests of a batch may fail with one exception
+  const py::scoped_critical_section exclusive(exception);  // several requests of a batch may share one exception
   const py::object notes = py::getattr(exception, "__notes__", py::list());
   if (!notes.contains(note)) exception.attr("add_note")(note);
 }
 
-// Not every class of users takes one: a frozen dataclass does not. It is told without it then.
+// Omits the note if the class rejects it, as a frozen dataclass does.
 void add_note(py::object& exception, const std::string& note) {
   try {
-    take_note(exception, note);
-  } catch (py::error_already_set& refused) {
-    if (!refused.matches(PyExc_Exception)) throw;  // it is told to stop, by a signal's handler
+    append_note(exception, note);
+  } catch (py::error_already_set& rejected) {
+    if (!rejected.matches(PyExc_Exception)) throw;  // from a signal handler, such as KeyboardInterrupt
   }
 }
 
-py::object all_problems(const PlanProblems& found) {
+py::object config_error(const PlanProblems& found) {
   if (found.problems.size() == 1) return to_exception(found.problems[0]);
   py::list problems;
   std::string text = std::to_string(found.problems.size()) + " problems in the configuration";
@@ -92,7 +92,7 @@ py::object all_problems(const PlanProblems& found) {
     problems.append(to_exception(problem));
     text += "\n\n" + problem.message();
   }
-  py::object exception = made("hami._errors", "ConfigError", text);
+  py::object exception = construct("hami._errors", "ConfigError", text);
   exception.attr("problems") = problems;
   return exception;
 }
@@ -100,16 +100,18 @@ py::object all_problems(const PlanProblems& found) {
 std::string text_of(const py::object& exception) {
   try {
     return py::str(exception);
-  } catch (py::error_already_set&) {  // its __str__ is broken; its type is not
+  } catch (py::error_already_set&) {  // __str__ failed; the type's name is enough
     return "";
   }
 }
 
-Error carried(py::object exception) {
+Error wrap_exception(py::object exception) {
+  HAMI_ASSERT(has_gil());
   PyObject* raw = exception.ptr();
   const std::string type = py::str(py::type::handle_of(exception).attr("__name__"));
   const std::string text = text_of(exception);
-  const bool is_final = PyErr_GivenExceptionMatches(raw, PyExc_MemoryError) || !PyErr_GivenExceptionMatches(raw, PyExc_Exception);
+  const bool is_final =
+      PyErr_GivenExceptionMatches(raw, PyExc_MemoryError) || !PyErr_GivenExceptionMatches(raw, PyExc_Exception);
   return Error(ErrorCode::kForeign, text.empty() ? type : type + ": " + text, opaque(std::move(exception)), is_final);
 }
 
@@ -118,7 +120,7 @@ Error carried(py::object exception) {
 Error from_exception(py::object exception) {
   if (PyErr_GivenExceptionMatches(exception.ptr(), PyExc_SystemExit))
     return Error(ErrorCode::kRequest, "the backend raised SystemExit(" + text_of(exception) + ")");
-  return carried(std::move(exception));
+  return wrap_exception(std::move(exception));
 }
 
 py::object exception_in(py::error_already_set& raised) {
@@ -129,9 +131,9 @@ py::object exception_in(py::error_already_set& raised) {
 
 Error from_python(py::error_already_set& raised) { return from_exception(exception_in(raised)); }
 
-Error from_signal_handler(py::error_already_set& raised) { return carried(exception_in(raised)); }
+Error from_signal_handler(py::error_already_set& raised) { return wrap_exception(exception_in(raised)); }
 
-py::object exception_of(py::object given) {
+py::object as_exception(py::object given) {
   if (PyExceptionClass_Check(given.ptr())) given = given();
   if (!PyExceptionInstance_Check(given.ptr()))
     throw Error(ErrorCode::kDataType, "fail() takes an exception, got " + std::string(py::repr(given)));
@@ -139,6 +141,7 @@ py::object exception_of(py::object given) {
 }
 
 py::object to_exception(const Error& error) {
+  HAMI_ASSERT(has_gil());
   py::object exception = error.code() == ErrorCode::kForeign && error.payload().is_counted()
                              ? to_python(error.payload())
                              : make_exception(error);
@@ -161,7 +164,7 @@ void register_translators() {
     try {
       std::rethrow_exception(thrown);
     } catch (const PlanProblems& found) {
-      set(all_problems(found));
+      set(config_error(found));
     } catch (const Error& error) {
       set(to_exception(error));
     }

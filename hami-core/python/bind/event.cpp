@@ -1,4 +1,4 @@
-// hami.Event.
+// hami.Event: a one-shot event.
 #include "sync/event.hpp"
 
 #include <pybind11/stl.h>
@@ -11,17 +11,18 @@
 namespace hami::bind {
 namespace {
 
-constexpr const char* kEventDoc = R"(Something that will be done once: notified, or failed.
+constexpr const char* kEventDoc = R"(A one-shot event that completes once, with a value or an exception.
 
     event = hami.Event()
     pipe({"data": image, "event": event})    # returns at once
-    event.wait(timeout=1.0) and event.value()
+    if event.wait(timeout=1.0):
+        result = event.value()
 
-Thread-safe; the first outcome stands. `await event` works in any asyncio loop: it gives the value, or raises the
+Thread-safe. The first completion wins. `await event` works in any asyncio loop: it returns the value or raises the
 exception.)";
 
-// Runs one callback of Python, on whatever thread this is, and lets it go.
-void call_back(PyRef& function, const Event& event) noexcept {
+// Runs a Python callback on the current thread and releases it.
+void run_callback(PyRef& function, const Event& event) noexcept {
   const HoldGil gil;
   try {
     call_python(function.get(), from_core_object(const_cast<Event&>(event)));
@@ -33,9 +34,10 @@ void call_back(PyRef& function, const Event& event) noexcept {
 
 std::uint64_t watch(Event& event, py::object function) {
   if (!PyCallable_Check(function.ptr()))
-    throw Error(ErrorCode::kDataType, "a callback is a function of one argument, got " + std::string(py::repr(function)));
-  auto held = std::make_shared<PyRef>(std::move(function));
-  return event.on_done([held](const Event& done) { call_back(*held, done); });
+    throw Error(ErrorCode::kDataType,
+                "a callback must be a function of one argument, got " + std::string(py::repr(function)));
+  auto callback = std::make_shared<PyRef>(std::move(function));
+  return event.on_done([callback](const Event& done) { run_callback(*callback, done); });
 }
 
 bool notify(Event& event, py::handle given) {
@@ -45,7 +47,7 @@ bool notify(Event& event, py::handle given) {
 }
 
 bool fail_event(Event& event, py::object exception) {
-  Error error = from_exception(exception_of(std::move(exception)));
+  Error error = from_exception(as_exception(std::move(exception)));
   const ReleaseGil released;
   return event.fail(std::move(error));
 }
@@ -65,18 +67,19 @@ py::object await(const py::object& event) {
   return py::module_::import("hami._runtime.event").attr("outcome")(event).attr("__await__")();
 }
 
-// The error of a request holds the frames that it went through, and one of them the event that the frame waited for. The
-// collector sees into an event that is Python's alone. It holds no lock of others: it may run while all threads stand still.
+// Garbage collection. The traceback of a request's exception can refer to a frame that refers to the request's event, a
+// cycle. The collector traverses only events that no C++ code refers to. It never waits for a lock, because it may run
+// while all other threads are stopped.
 Event* event_of(PyObject* object) noexcept {
-  const py::detail::value_and_holder held = reinterpret_cast<py::detail::instance*>(object)->get_value_and_holder();
-  return held.holder_constructed() ? held.value_ptr<Event>() : nullptr;
+  const py::detail::value_and_holder instance = reinterpret_cast<py::detail::instance*>(object)->get_value_and_holder();
+  return instance.holder_constructed() ? instance.value_ptr<Event>() : nullptr;
 }
 
 int traverse(PyObject* object, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(object));
   const Event* event = event_of(object);
-  const Object* held = event && event->alone() ? event->held_alone() : nullptr;
-  if (held) Py_VISIT(static_cast<PyObject*>(held->foreign()));
+  const Object* owned = event && event->alone() ? event->held_alone() : nullptr;
+  if (owned) Py_VISIT(static_cast<PyObject*>(owned->foreign()));
   return 0;
 }
 
@@ -85,7 +88,7 @@ int clear(PyObject* object) {
   return 0;
 }
 
-void set_collected(PyHeapTypeObject* type) {
+void enable_garbage_collection(PyHeapTypeObject* type) {
   type->ht_type.tp_flags |= Py_TPFLAGS_HAVE_GC;
   type->ht_type.tp_traverse = traverse;
   type->ht_type.tp_clear = clear;
@@ -94,23 +97,29 @@ void set_collected(PyHeapTypeObject* type) {
 }  // namespace
 
 void register_event(py::module_& module) {
-  py::class_<Event, Ref<Event>> event(module, "Event", kEventDoc, py::is_final(), py::custom_type_setup(set_collected));
+  py::class_<Event, Ref<Event>> event(module, "Event", kEventDoc, py::is_final(),
+                                      py::custom_type_setup(enable_garbage_collection));
   event.attr("__module__") = "hami";
   event.def(py::init([] { return make_object<Event>(); }))
       .def("notify", notify, py::arg("value") = py::none(),
-           "Say that it is done, perhaps with a value, and run the callbacks; False if there was an outcome already.")
-      .def("fail", fail_event, py::arg("exception"), "Say that it failed, and run the callbacks; False if there was an outcome already.")
-      .def("done", &Event::done, "Whether there is an outcome.")
+           "Complete the event with a value and run the callbacks. Returns False if the event was already done.")
+      .def("fail", fail_event, py::arg("exception"),
+           "Complete the event with an exception and run the callbacks. Returns False if the event was already done.")
+      .def("done", &Event::done, "Return whether the event is complete.")
       .def("value", [](const Event& self) { return to_python(self.value()); },
-           "Return what it was notified with, the `result` of a request; None while it waits and if it failed.")
-      .def("exception", exception, "Return why it failed; None while it waits and when all went well.")
-      .def("wait", [](const Event& self, const py::object& timeout) { return self.wait_until(until_of(timeout)); },
+           "Return the value: for a request, its `result`. Returns None before completion and after a failure.")
+      .def("exception", exception, "Return the exception. Returns None before completion and after a success.")
+      .def("wait",
+           [](const Event& self, const py::object& timeout) { return self.wait_until(deadline_after(timeout)); },
            py::arg("timeout") = py::none(),
-           "Wait until there is an outcome, at most `timeout` seconds, and return whether there is one. Raises nothing of it.")
+           "Wait at most `timeout` seconds (None: no limit) for completion and return whether the event is done. Does "
+           "not raise the "
+           "event's exception.")
       .def("add_done_callback", [](Event& self, py::object function) { watch(self, std::move(function)); },
            py::arg("callback"),
-           "Call `callback(event)` once, on the thread that brings the outcome; now if there is one. What it raises is "
-           "reported as unraisable.")
+           "Call `callback(event)` once, on the thread that completes the event, or at once if the event is done. An "
+           "exception of "
+           "the callback goes to sys.unraisablehook.")
       .def("_watch", watch, py::arg("callback"))
       .def("_unwatch", &Event::forget, py::arg("number"))
       .def("__await__", await)

@@ -1,10 +1,10 @@
-// Expressions as text and as Python data.
+// Converts expressions to their canonical text and to Python data.
 #include "expression.hpp"
 
 #include <pybind11/stl.h>
 
-#include "value/error.hpp"
 #include "lang/parse.hpp"
+#include "value/error.hpp"
 
 namespace py = pybind11;
 
@@ -19,12 +19,11 @@ Expr parse_or_throw(const std::string& text, const std::string& where) {
   }
 }
 
-// The canonical form of an expression; ConfigError with a caret if it is none.
 std::string print_expression(const std::string& text, const std::string& where) {
   return print(parse_or_throw(text, where));
 }
 
-// (key, value, whether braces in it are plain text)
+// (key, value, has plain braces): braces of a quoted value are plain text.
 py::tuple tree_of(const Arg& arg) {
   const bool plain_braces = arg.quoted && arg.value.find_first_of("{}") != std::string::npos;
   return py::make_tuple(arg.key, arg.value, plain_braces);
@@ -65,8 +64,11 @@ py::dict parse_tree(const std::string& text) { return tree_of(parse_or_throw(tex
 }  // namespace
 
 void register_expressions(py::module_& module) {
-  module.def("print_expression", print_expression, py::arg("text"), py::arg("where") = "");
-  module.def("parse_tree", parse_tree, py::arg("text"));
+  module.def(
+      "print_expression", print_expression, py::arg("text"), py::arg("where") = "",
+      "Return the canonical form of an expression. Raises ConfigError, with `where` in the message, if it is invalid.");
+  module.def("parse_tree", parse_tree, py::arg("text"),
+             "Return an expression as nested dicts and lists. Raises ConfigError if it is invalid.");
 }
 
 }  // namespace hami::bind

@@ -1,4 +1,4 @@
-// Expressions as text and as Python data.
+// The parser of expressions for Python.
 #pragma once
 
 #include <pybind11/pybind11.h>

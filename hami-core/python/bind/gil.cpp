@@ -1,20 +1,20 @@
-// The global lock: hooks for the core's waits, and references dropped by threads that do not hold it.
+// GIL hooks for the core, and reference counts of threads that do not hold the GIL.
 #include "gil.hpp"
 
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/fork.hpp"
+#include "base/mutex.hpp"
+#include "completion_batch.hpp"
+#include "errors.hpp"
 #include "sync/blocking.hpp"
 #include "value/error.hpp"
-#include "base/fork.hpp"
-#include "errors.hpp"
-#include "completion_batch.hpp"
 
 namespace hami::bind {
 namespace {
@@ -27,115 +27,124 @@ bool finalizing() noexcept {
 #endif
 }
 
-// The main thread ends the interpreter, and may still use it while it does.
+// The main thread finalizes the interpreter and may use Python while it does.
 bool on_main_thread() noexcept { return syscall(SYS_gettid) == getpid(); }
 
-void take_back(PyThreadState* state) noexcept {
-  if (finalizing() && !on_main_thread()) hami_stay_here();
+void halt_if_finalizing() noexcept {
+  if (finalizing() && !on_main_thread()) hami_halt_thread();
+}
+
+void restore_thread(PyThreadState* state) noexcept {
+  halt_if_finalizing();
   hami_restore_thread(state);
 }
 
-// A thread of the core keeps one state from its first use of Python to its end: what Python holds for each thread, such
-// as threading.local, lasts from one forward to the next.
+// Keeps one PyThreadState per core thread, from its first use of Python until the thread ends. Thread-local Python data
+// (threading.local) then survives from one `forward` to the next.
 class ThreadState {
  public:
-  void keep() {
+  void create_once() {
     if (state_ || PyGILState_GetThisThreadState()) return;
-    first_ = hami_ensure_gil();
+    gil_state_ = hami_ensure_gil();
     state_ = PyEval_SaveThread();
   }
   ~ThreadState() {
     if (!state_ || finalizing() || !Py_IsInitialized()) return;
-    take_back(state_);
-    PyGILState_Release(first_);
+    restore_thread(state_);
+    PyGILState_Release(gil_state_);
   }
 
  private:
   PyThreadState* state_ = nullptr;
-  PyGILState_STATE first_{};
+  PyGILState_STATE gil_state_{};
 };
 thread_local ThreadState thread_state;
 
-PyGILState_STATE take() noexcept {
-  if (finalizing() && !on_main_thread()) hami_stay_here();
-  thread_state.keep();
+PyGILState_STATE acquire_gil() noexcept {
+  halt_if_finalizing();
+  thread_state.create_once();
   return hami_ensure_gil();
 }
 
-// Taken ahead, and no batch has taken it over; the next HoldGil that is for one does if it begins now.
-thread_local std::optional<PyGILState_STATE> ahead;
-thread_local bool batch_begins = false;
+// The pre-acquired GIL of this thread; set by preacquire(), consumed by HoldGil(ForBatch) or freed by
+// release_preacquired().
+thread_local std::optional<PyGILState_STATE> preacquired;
+thread_local bool consume_on_batch = false;  // the next HoldGil(ForBatch) consumes `preacquired`
 
 void preacquire() noexcept {
-  if (!ahead) ahead = take();
+  if (!preacquired) preacquired = acquire_gil();
 }
 
-void begin_batch() noexcept { batch_begins = true; }
-
-void let_go() noexcept {
-  batch_begins = false;
-  if (ahead) PyGILState_Release(*std::exchange(ahead, std::nullopt));
+void begin_batch() noexcept {
+  HAMI_ASSERT(preacquired);
+  consume_on_batch = true;
 }
 
-std::mutex& dropped_mutex = *new std::mutex;  // guards dropped
-std::vector<PyObject*>& dropped = *new std::vector<PyObject*>;
+void release_preacquired() noexcept {
+  consume_on_batch = false;
+  if (preacquired) PyGILState_Release(*std::exchange(preacquired, std::nullopt));
+}
 
-int drain_pending(void*) {
-  drain_dropped();
+PyGILState_STATE consume_preacquired() noexcept {
+  consume_on_batch = false;
+  return *std::exchange(preacquired, std::nullopt);
+}
+
+// Leaked intentionally: threads may use them until the process ends.
+Mutex& pending_mutex = *new Mutex;
+std::vector<PyObject*>& pending_decrefs HAMI_GUARDED_BY(pending_mutex) = *new std::vector<PyObject*>;
+
+// The child of a fork must not inherit a locked mutex.
+void lock_before_fork() HAMI_NO_THREAD_SAFETY_ANALYSIS { pending_mutex.lock(); }
+void unlock_after_fork() HAMI_NO_THREAD_SAFETY_ANALYSIS { pending_mutex.unlock(); }
+
+int run_pending_decrefs_call(void*) {
+  run_pending_decrefs();
   return 0;
 }
 
-int raise_held(void* exception) {
-  const py::object held = py::reinterpret_steal<py::object>(static_cast<PyObject*>(exception));
-  PyErr_SetObject(py::type::handle_of(held).ptr(), held.ptr());
+int raise_pending_exception(void* exception) {
+  const py::object owned = py::reinterpret_steal<py::object>(static_cast<PyObject*>(exception));
+  PyErr_SetObject(py::type::handle_of(owned).ptr(), owned.ptr());
   return -1;
 }
 
-// PyGILState_Check says yes to every thread once the program has made a sub-interpreter.
-bool has_gil() noexcept {
-#if PY_VERSION_HEX >= 0x030D0000
-  PyThreadState* const current = PyThreadState_GetUnchecked();
-#else
-  PyThreadState* const current = _PyThreadState_UncheckedGet();  // before 3.12 of whichever thread has the lock
-#endif
-  return current && current == PyGILState_GetThisThreadState();
+void* release_for_wait() noexcept { return has_gil() ? PyEval_SaveThread() : nullptr; }
+
+void reacquire_after_wait(void* token) noexcept {
+  if (token) restore_thread(static_cast<PyThreadState*>(token));
 }
 
-void* leave() noexcept { return has_gil() ? PyEval_SaveThread() : nullptr; }
-
-void enter(void* token) noexcept {
-  if (token) take_back(static_cast<PyThreadState*>(token));
-}
-
-// Of a native plugin. An exception that it leaves set would be raised by whatever runs next: the answer would be lost.
-class HeldForPlugin {
+// Holds the GIL during a call into a native plugin. If the plugin returns with a Python exception set, the exception is
+// reported here; otherwise it would surface in unrelated code.
+class PluginGil {
  public:
-  explicit HeldForPlugin(const std::string& who) noexcept : gil_(HoldGil::ForBatch{}), who_(who) {}
-  ~HeldForPlugin() {
+  explicit PluginGil(const std::string& backend) noexcept : gil_(HoldGil::ForBatch{}), backend_(backend) {}
+  ~PluginGil() {
     if (!PyErr_Occurred()) return;
-    py::error_already_set left;
-    left.discard_as_unraisable(("hami: the native backend " + who_ + ", which left it set").c_str());
+    py::error_already_set left_set;
+    left_set.discard_as_unraisable(("hami: exception left set by the native backend " + backend_).c_str());
   }
 
  private:
   const HoldGil gil_;
-  const py::error_scope before_;
-  const std::string& who_;
+  const py::error_scope saved_;
+  const std::string& backend_;
 };
 
-void* hold(const std::string& who) { return new HeldForPlugin(who); }
+void* hold_for_plugin(const std::string& backend) { return new PluginGil(backend); }
 
-void release_held(void* token) noexcept { delete static_cast<HeldForPlugin*>(token); }
+void release_plugin_gil(void* token) noexcept { delete static_cast<PluginGil*>(token); }
 
-// Python does so on the main thread only; a fork may make another one that.
+// Whether Python runs signal handlers on this thread. Only the main thread does; after a fork it may be another thread.
 bool runs_signal_handlers() noexcept {
-  thread_local unsigned asked = ~0u;
-  thread_local bool known = false;
-  if (const unsigned generation = fork_generation(); asked != generation) {
-    asked = generation;
-    known = on_main_thread();
+  thread_local unsigned checked_generation = ~0u;
+  thread_local bool is_main = false;
+  if (const unsigned generation = fork_generation(); checked_generation != generation) {
+    checked_generation = generation;
+    is_main = on_main_thread();
   }
-  return known;
+  return is_main;
 }
 
 void check_signals() {
@@ -147,49 +156,59 @@ void check_signals() {
 
 }  // namespace
 
-HoldGil::HoldGil() noexcept : state_(take()) {}
+// PyGILState_Check is always true once the program has created a sub-interpreter, so the thread states are compared.
+bool has_gil() noexcept {
+#if PY_VERSION_HEX >= 0x030D0000
+  PyThreadState* const current = PyThreadState_GetUnchecked();
+#else
+  PyThreadState* const current = _PyThreadState_UncheckedGet();  // before 3.12: that of the thread that holds the GIL
+#endif
+  return current && current == PyGILState_GetThisThreadState();
+}
 
-HoldGil::HoldGil(ForBatch) noexcept
-    : state_(std::exchange(batch_begins, false) ? *std::exchange(ahead, std::nullopt) : take()) {}
+HoldGil::HoldGil() noexcept : state_(acquire_gil()) {}
+
+HoldGil::HoldGil(ForBatch) noexcept : state_(consume_on_batch ? consume_preacquired() : acquire_gil()) {}
 
 HoldGil::~HoldGil() { PyGILState_Release(state_); }
 
-ReleaseGil::~ReleaseGil() { take_back(state_); }
+ReleaseGil::~ReleaseGil() { restore_thread(state_); }
 
-void drop(PyObject* object) noexcept {
-  if (has_gil()) return hami_drop(object);
+void decref_from_any_thread(PyObject* object) noexcept {
+  if (has_gil()) return hami_decref(object);
   bool first;
   {
-    std::lock_guard lock(dropped_mutex);
-    first = dropped.empty();
-    dropped.push_back(object);
+    MutexLock lock(pending_mutex);
+    first = pending_decrefs.empty();
+    pending_decrefs.push_back(object);
   }
-  // The main thread takes them if nobody else comes by.
-  if (first && !finalizing()) Py_AddPendingCall(drain_pending, nullptr);
+  // The main thread runs them if no other thread does so earlier.
+  if (first && !finalizing()) Py_AddPendingCall(run_pending_decrefs_call, nullptr);
+}
+
+void run_pending_decrefs() noexcept {
+  HAMI_ASSERT(has_gil());
+  std::vector<PyObject*> objects;
+  {
+    MutexLock lock(pending_mutex);
+    objects.swap(pending_decrefs);
+  }
+  for (PyObject* object : objects) hami_decref(object);
 }
 
 bool raise_later(const py::error_already_set& raised) noexcept {
   if (!runs_signal_handlers() || finalizing()) return false;
   PyObject* exception = raised.value().inc_ref().ptr();
-  if (Py_AddPendingCall(raise_held, exception) == 0) return true;
+  if (Py_AddPendingCall(raise_pending_exception, exception) == 0) return true;
   Py_DECREF(exception);
   return false;
 }
 
-void drain_dropped() noexcept {
-  std::vector<PyObject*> mine;
-  {
-    std::lock_guard lock(dropped_mutex);
-    mine.swap(dropped);
-  }
-  for (PyObject* object : mine) hami_drop(object);
-}
-
 void install_hooks() {
-  set_blocking_hooks({leave, enter, runs_signal_handlers, check_signals, preacquire, begin_batch, let_go, begin_completion_batch,
-                      end_completion_batch, hold, release_held});
-  // A fork must not leave the child a mutex that nobody unlocks.
-  pthread_atfork([] { dropped_mutex.lock(); }, [] { dropped_mutex.unlock(); }, [] { dropped_mutex.unlock(); });
+  set_blocking_hooks({release_for_wait, reacquire_after_wait, runs_signal_handlers, check_signals, preacquire,
+                      begin_batch, release_preacquired, begin_completion_batch, end_completion_batch, hold_for_plugin,
+                      release_plugin_gil});
+  pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);
 }
 
 }  // namespace hami::bind

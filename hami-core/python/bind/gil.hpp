@@ -1,19 +1,25 @@
-// Python's global lock as the core sees it: taken only with no core lock held, let go for every wait.
+// The GIL as the core uses it: never acquired while a core lock is held, released during every wait.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
+#include "base/assert.hpp"
+#include "base/thread_annotations.hpp"
 #include "interpreter_end.h"
 
 namespace hami::bind {
 
 namespace py = pybind11;
 
-// Takes the lock, whatever the thread has now. A thread that comes while the interpreter ends waits for ever instead.
+// Whether the calling thread holds the GIL.
+bool has_gil() noexcept;
+
+// Acquires the GIL; the calling thread may already hold it. Halts the thread if the interpreter is finalizing.
 class HoldGil {
  public:
   HoldGil() noexcept;
-  // For what a batch begins with: it takes over what was taken ahead for it, and lets that go at its end.
+  // For `forward` of a batch: consumes the GIL that was pre-acquired for this batch, if any, and releases it at the
+  // end.
   struct ForBatch {};
   explicit HoldGil(ForBatch) noexcept;
   ~HoldGil();
@@ -24,7 +30,7 @@ class HoldGil {
   PyGILState_STATE state_;
 };
 
-// Lets the lock go for the time of its scope.
+// Releases the GIL for its scope.
 class ReleaseGil {
  public:
   ReleaseGil() noexcept : state_(PyEval_SaveThread()) {}
@@ -36,23 +42,34 @@ class ReleaseGil {
   PyThreadState* state_;
 };
 
-// Keeps threads apart in a free-threaded Python. Elsewhere the global lock does, and this is nothing. While it is held no code
-// of users runs, so no object of Python dies.
-class FreeThreadedMutex {
+// A mutex in free-threaded Python. In other builds it does nothing, because the GIL serializes the threads. User code
+// must not run while it is held, so no Python object may be destroyed under it.
+class HAMI_CAPABILITY("mutex") FreeThreadedMutex {
  public:
 #ifdef Py_GIL_DISABLED
-  void lock() noexcept { PyMutex_Lock(&mutex_); }
-  void unlock() noexcept { PyMutex_Unlock(&mutex_); }
+  void lock() noexcept HAMI_ACQUIRE() { PyMutex_Lock(&mutex_); }
+  void unlock() noexcept HAMI_RELEASE() { PyMutex_Unlock(&mutex_); }
 
  private:
   PyMutex mutex_{};
 #else
-  void lock() noexcept {}
-  void unlock() noexcept {}
+  void lock() noexcept HAMI_ACQUIRE() { HAMI_ASSERT(has_gil()); }
+  void unlock() noexcept HAMI_RELEASE() { HAMI_ASSERT(has_gil()); }
 #endif
 };
 
-// callable(arguments…), for calls that run code of users.
+class HAMI_SCOPED_CAPABILITY FreeThreadedLock {
+ public:
+  explicit FreeThreadedLock(FreeThreadedMutex& mutex) noexcept HAMI_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~FreeThreadedLock() HAMI_RELEASE() { mutex_.unlock(); }
+  FreeThreadedLock(const FreeThreadedLock&) = delete;
+  FreeThreadedLock& operator=(const FreeThreadedLock&) = delete;
+
+ private:
+  FreeThreadedMutex& mutex_;
+};
+
+// callable(arguments…). Use it for calls that run user code.
 template <class... Arguments>
 py::object call_python(py::handle callable, const Arguments&... arguments) {
   PyObject* const given[] = {arguments.ptr()..., nullptr};
@@ -61,19 +78,21 @@ py::object call_python(py::handle callable, const Arguments&... arguments) {
   return py::reinterpret_steal<py::object>(result);
 }
 
-// Lets a reference go from any thread: at once if it has the lock, else when the next thread has it.
-void drop(PyObject* object) noexcept;
-// Lets go what other threads could not. With the lock held.
-void drain_dropped() noexcept;
+// Py_DECREF from any thread. Without the GIL, the reference is queued for the next thread that calls
+// run_pending_decrefs.
+void decref_from_any_thread(PyObject* object) noexcept;
+// Requires the GIL.
+void run_pending_decrefs() noexcept;
 
-// On the main thread an exception may be that of a signal's handler, which Python runs in the middle of whatever it does: it is
-// raised when the thread is back in the program. False: on other threads it is none, or it cannot be.
+// Python runs signal handlers on the main thread, in the middle of any call, so an exception caught there may come from
+// a handler. Schedules `raised` to be raised again once the main thread is back in the program. Returns false on other
+// threads, or if the exception cannot be scheduled.
 bool raise_later(const py::error_already_set& raised) noexcept;
 
-// Tells the core how to wait and how to notice Ctrl-C.
+// Registers how the core acquires and releases the GIL, and how it notices Ctrl-C.
 void install_hooks();
 
-// A counted reference that may die on any thread.
+// An owned reference that may be destroyed on any thread, with or without the GIL.
 class PyRef {
  public:
   PyRef() noexcept = default;
@@ -84,7 +103,7 @@ class PyRef {
     return *this;
   }
   ~PyRef() {
-    if (object_) drop(object_);
+    if (object_) decref_from_any_thread(object_);
   }
   py::handle get() const noexcept { return object_; }
   explicit operator bool() const noexcept { return object_ != nullptr; }

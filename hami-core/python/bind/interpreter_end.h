@@ -1,10 +1,10 @@
-// The calls into CPython that may never come back.
+// Wrappers for the CPython calls that may end the calling thread while the interpreter finalizes.
 //
-// CPython before 3.14 ends a thread that wants the global lock while the interpreter finalizes, by pthread_exit from
-// deep inside. Its stack must not be unwound: others wait for what our frames hold, our frames let go of Python objects
-// without the lock, and a wheel's own unwinder is not the one that glibc loads. So these functions stop such a thread
-// where it is, for the rest of the process's life. They are C because there pthread_cleanup_push jumps to its handler
-// and leaves the frames above it alone; in C++ it is a destructor.
+// Before CPython 3.14, a thread that requests the GIL during finalization ends in pthread_exit, which unwinds its
+// stack. That must not happen: other threads wait for locks that our frames hold, our frames would release Python
+// objects without the GIL, and the unwinder linked into a wheel is not the unwinder that glibc loads. These functions
+// halt such a thread for the rest of the process instead. They are written in C because pthread_cleanup_push in C jumps
+// to its handler and leaves the frames above untouched; in C++ it is a destructor.
 #pragma once
 
 #include <Python.h>
@@ -13,13 +13,14 @@
 extern "C" {
 #endif
 
-void hami_stay_here(void);
+// Never returns.
+void hami_halt_thread(void);
 PyGILState_STATE hami_ensure_gil(void);
-void hami_restore_thread(PyThreadState *state);
-// callable(*arguments): code of users, which lets the lock go and wants it back at any time.
-PyObject *hami_call(PyObject *callable, PyObject *const *arguments, size_t count);
-// Py_DECREF: may run a __del__.
-void hami_drop(PyObject *object);
+void hami_restore_thread(PyThreadState* state);
+// callable(*arguments). Runs user code, which may release and reacquire the GIL at any time.
+PyObject* hami_call(PyObject* callable, PyObject* const* arguments, size_t count);
+// Py_DECREF, which may run a __del__.
+void hami_decref(PyObject* object);
 
 #ifdef __cplusplus
 }

@@ -1,46 +1,49 @@
-// Outcomes on their way back to Python: to the caller's dict, and to who hears of them.
+// Delivers the completion of a request to Python: to the caller's dict, and to a callback, an asyncio task or a
+// hami.Event.
 #pragma once
 
 #include <atomic>
 #include <optional>
 #include <thread>
 
-#include "sync/event.hpp"
 #include "gil.hpp"
 #include "pipe/call.hpp"
+#include "sync/event.hpp"
 
 namespace hami::bind {
 
-// A request that is started again, or has failed, has no `result`.
-void forget_result(py::dict& request);
-// Brings an outcome to the caller's dict: what was written goes back, or its error is given and there is no `result`.
+// Removes `result` from a caller's dict. A request that restarts or fails has no `result`.
+void remove_result(py::dict& request);
+// Writes the keys that the backends set into the caller's dict. On failure removes `result` and returns the error.
 std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request);
 
-// Who hears of the outcome of a request for which nobody waits on a thread: the caller of submit, a task, an event, or more
-// than one of them.
+// Receives the completion of one request that no thread waits for.
 class Listener {
  public:
-  // done(exception or None), or null.
-  Listener(py::dict request, py::object done, Ref<Event> event)
-      : request_(std::move(request)), done_(std::move(done)), event_(std::move(event)) {}
-  // For a task of the event loop that the calling thread runs.
-  Listener(py::dict request, py::object outcomes, py::object awaitable, Ref<Event> event)
-      : request_(std::move(request)), outcomes_(std::move(outcomes)), awaitable_(std::move(awaitable)), event_(std::move(event)) {}
+  // For Pipe.submit. `callback` is callback(exception or None), or null.
+  Listener(py::dict request, py::object callback, Ref<Event> event)
+      : request_(std::move(request)), callback_(std::move(callback)), event_(std::move(event)) {}
+  // For Pipe.submit_from_loop, on the thread of the event loop.
+  Listener(py::dict request, py::object completion_queue, py::object awaitable, Ref<Event> event)
+      : request_(std::move(request)),
+        completion_queue_(std::move(completion_queue)),
+        awaitable_(std::move(awaitable)),
+        event_(std::move(event)) {}
 
-  // The thread that made it has started the request, and may from now on be any thread.
-  void started() noexcept { starting_on_ = std::thread::id(); }
-  // Runs once, on whatever thread brings the outcome.
-  void tell(const Call& call) noexcept;
+  // Marks the end of the start call: from now on `complete` is never nested in it, even on the same thread.
+  void started() noexcept { starting_thread_ = std::thread::id(); }
+  // Runs once, on any thread.
+  void complete(const Call& call) noexcept;
   void fail_event(const Error& error) noexcept;
 
  private:
-  void tell_caller(const py::object& error);
+  void notify_caller(const py::object& error);
 
   PyRef request_;
-  PyRef done_;
-  PyRef outcomes_;  // of the loop that answer_ belongs to
+  PyRef callback_;
+  PyRef completion_queue_;  // of the loop that awaitable_ belongs to
   PyRef awaitable_;
-  std::atomic<std::thread::id> starting_on_{std::this_thread::get_id()};
+  std::atomic<std::thread::id> starting_thread_{std::this_thread::get_id()};
   Ref<Event> event_;
 };
 

@@ -1,4 +1,4 @@
-// hami._core: table of contents.
+// Registers the contents of hami._core.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -18,7 +18,7 @@
 
 namespace py = pybind11;
 
-PYBIND11_MODULE(_core_of_the_main_interpreter, module, py::mod_gil_not_used()) {
+PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   module.doc() = "The C++ core of HAMi. Use it through the package `hami`.";
   module.attr("__version__") = HAMI_VERSION;
   hami::bind::register_translators();
@@ -35,15 +35,16 @@ PYBIND11_MODULE(_core_of_the_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_pipe(module);
   module.def("near_names",
              [](const std::string& name, const std::vector<std::string>& candidates, std::size_t limit) {
-               return hami::near_names(name, candidates, limit);
-             },
-             py::arg("name"), py::arg("candidates"), py::arg("limit") = 3);
-  module.def("did_you_mean", &hami::did_you_mean, py::arg("near"), py::arg("quoted") = false);
+    return hami::near_names(name, candidates, limit);
+  }, py::arg("name"), py::arg("candidates"), py::arg("limit") = 3,
+             "Return at most `limit` candidates that are spelled like `name`, nearest first.");
+  module.def("did_you_mean", &hami::did_you_mean, py::arg("near"), py::arg("quoted") = false,
+             "Return a \"did you mean\" hint for an error message; empty if `near` is empty.");
 }
 
-// pybind11 waits for ever in a sub-interpreter of CPython before 3.12, which itself asks nobody whether a module knows them.
+// Rejects sub-interpreters. CPython before 3.12 does not check that a module supports them, and pybind11 would hang.
 extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
-  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return PyInit__core_of_the_main_interpreter();
+  if (PyInterpreterState_Get() == PyInterpreterState_Main()) return PyInit__core_main_interpreter();
   PyErr_SetString(PyExc_ImportError, "module hami._core does not support loading in subinterpreters");
   return nullptr;
 }

@@ -1,22 +1,22 @@
-// hami.Opaque: what a native plugin left in a request for another one, as Python passes it on.
-#include "value/value.hpp"
+// hami.Opaque: a value of a native plugin that Python passes on unchanged.
 #include "core_objects.hpp"
+#include "value/value.hpp"
 
 namespace hami::bind {
 namespace {
 
-constexpr const char* kOpaqueDoc = R"(A value that only native plugins understand.
+constexpr const char* kOpaqueDoc = R"(A value that only native plugins can read.
 
     request["image"]      # <hami.Opaque cv.mat>
 
-Python passes it on as it came; `type_key` says which plugins know it.)";
+Python code can pass it on but not read it. `type_key` identifies the type: plugins that use the same key can read it.)";
 
 }  // namespace
 
 void register_opaque(py::module_& module) {
   py::class_<OpaqueObject, Ref<OpaqueObject>> opaque(module, "Opaque", kOpaqueDoc, py::is_final());
   opaque.attr("__module__") = "hami";
-  opaque.def_property_readonly("type_key", &OpaqueObject::type_key, "What kind of thing it is.")
+  opaque.def_property_readonly("type_key", &OpaqueObject::type_key, "The identifier of the type, such as \"cv.mat\".")
       .def("__repr__", [](const OpaqueObject& self) { return "<hami.Opaque " + std::string(self.type_key()) + ">"; });
 }
 

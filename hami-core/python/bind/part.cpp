@@ -1,4 +1,4 @@
-// Part, and the two functions that give and take parts.
+// Part, hami.scatter and hami.scattered.
 #include "part.hpp"
 
 #include <string>
@@ -13,24 +13,35 @@
 namespace hami::bind {
 namespace {
 
-constexpr const char* kScatterDoc = R"(Give each request of a batch its part of one value, as its `result` or under another key.
+constexpr const char* kScatterDoc =
+    R"(Set parts[i] as the `result` (or another key) of request i, for every request of a batch.
 
     scores = self.net(np.stack([item["data"] for item in batch]))
-    hami.scatter(batch, scores)                       # item["result"] is then scores[0], scores[1], …
+    hami.scatter(batch, scores)                       # item["result"] is now scores[0], scores[1], …
 
-`parts` is any sequence with as many parts as the batch has requests; each part is an array or a tensor, in a list or tuple
-anything. A part is taken, by parts[i], when somebody looks at it, once, on any thread. A backend that takes the batch next
-gets `parts` back with hami.scattered, so that nothing is taken apart between the two.
-In a batch of plain dicts, as in a test of a backend, each has its part at once.
+parts[i] is evaluated only when request i's value is first read, once, on any thread. If the next backend receives the same
+batch, it gets the whole of `parts` back from hami.scattered, without splitting and stacking. In a batch of plain dicts, as in
+a unit test of a backend, the parts are set at once.
 
-Raises DataTypeError if `parts` is no sequence or has another length.)";
+Args:
+    batch: The requests of a batch.
+    parts: A sequence with one part per request. Each part is an array or a tensor; a list or a tuple may hold any values.
+    key: The key to set.
 
-constexpr const char* kScatteredDoc = R"(Return what was given to just these requests, in this order, by hami.scatter; None if there is no such thing.
+Raises:
+    DataTypeError: `parts` is not a sequence or its length differs from the batch.)";
 
-    parts = hami.scattered(batch)                     # of item["data"]
+constexpr const char* kScatteredDoc =
+    R"(Return the sequence that hami.scatter split over exactly these requests, in this order; otherwise None.
+
+    parts = hami.scattered(batch)                     # the values of item["data"]
     rows = parts if parts is not None else np.stack([item["data"] for item in batch])
 
-None also when somebody looked at one of the parts, and may have changed it.)";
+Also returns None if any part has been read, because the reader may have changed it.
+
+Args:
+    batch: The requests of a batch.
+    key: The key that holds the parts.)";
 
 py::object item_at(py::handle parts, std::size_t index) {
   PyObject* item = PySequence_GetItem(parts.ptr(), static_cast<Py_ssize_t>(index));
@@ -38,14 +49,15 @@ py::object item_at(py::handle parts, std::size_t index) {
   return py::reinterpret_steal<py::object>(item);
 }
 
-// The view of a request; null for a plain dict.
-RequestView* view_in(py::handle item, const char* owner) {
+// The view that `item` is; null for a plain dict. `function` names the caller in messages.
+RequestView* view_in(py::handle item, const char* function) {
   if (py::isinstance<RequestView>(item)) return &py::cast<RequestView&>(item);
   if (PyDict_Check(item.ptr())) return nullptr;
-  throw Error(ErrorCode::kDataType, std::string(owner) + " takes the requests of a batch, got " + std::string(py::repr(item)));
+  throw Error(ErrorCode::kDataType,
+              std::string(function) + "() takes the requests of a batch, got " + std::string(py::repr(item)));
 }
 
-// A part that nobody has taken yet; what the core reads itself it has at once, from a list that holds it anyhow.
+// An unread part. An item of a list or tuple that the core can read is converted at once: it exists already.
 Value part_at(const std::shared_ptr<PyRef>& parts, std::size_t index) {
   const py::handle all = parts->get();
   if (PyList_CheckExact(all.ptr()) || PyTuple_CheckExact(all.ptr())) {
@@ -59,16 +71,17 @@ void scatter(const py::list& batch, const py::object& parts, const std::string& 
   const Py_ssize_t count = PySequence_Check(parts.ptr()) ? PySequence_Size(parts.ptr()) : -1;
   if (PyErr_Occurred()) throw py::error_already_set();
   if (count != static_cast<Py_ssize_t>(batch.size())) {
-    const std::string given = count < 0 ? "" : " of " + std::to_string(count);
-    throw Error(ErrorCode::kDataType, "scatter takes a sequence with one part for each of " + std::to_string(batch.size()) +
-                                          " requests, got " + python_type_name(parts) + given);
+    const std::string length = count < 0 ? "" : " of length " + std::to_string(count);
+    throw Error(ErrorCode::kDataType, "scatter() takes a sequence with one part for each of " +
+                                          std::to_string(batch.size()) + " requests, got " + python_type_name(parts) +
+                                          length);
   }
-  std::vector<std::pair<py::object, RequestView*>> items;  // the list itself is open to whoever has it
+  std::vector<std::pair<py::object, RequestView*>> items;  // a copy: converting may run code that changes `batch`
   for (py::handle item : batch) items.emplace_back(py::reinterpret_borrow<py::object>(item), view_in(item, "scatter"));
-  const auto held = std::make_shared<PyRef>(parts);
+  const auto shared_parts = std::make_shared<PyRef>(parts);
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto& [item, view] = items[i];
-    Value part = part_at(held, i);
+    Value part = part_at(shared_parts, i);
     if (view)
       view->with([&](Dict& dict) { return dict.exchange(key, std::move(part)); });
     else
@@ -78,20 +91,20 @@ void scatter(const py::list& batch, const py::object& parts, const std::string& 
 
 py::object scattered(const py::list& batch, const std::string& key) {
   py::object parts;
-  std::size_t at = 0;
+  std::size_t next_index = 0;
   for (py::handle item : batch) {
     const RequestView* view = view_in(item, "scattered");
     if (!view) return py::none();
-    const bool follows = view->with([&](const Dict& dict) {
+    const bool in_order = view->with([&](const Dict& dict) {
       const Value* value = dict.find(key);
-      const Part* part = value ? Part::in(*value) : nullptr;
-      PyObject* untouched = part && part->index() == at ? part->untouched_parts() : nullptr;
-      if (at++ == 0) parts = py::reinterpret_borrow<py::object>(untouched);
-      return untouched && untouched == parts.ptr();
+      const Part* part = value ? Part::from(*value) : nullptr;
+      PyObject* unread = part && part->index() == next_index ? part->parts_if_unread() : nullptr;
+      if (next_index++ == 0) parts = py::reinterpret_borrow<py::object>(unread);
+      return unread && unread == parts.ptr();
     });
-    if (!follows) return py::none();
+    if (!in_order) return py::none();
   }
-  return parts && py::len(parts) == at ? parts : py::none();
+  return parts && py::len(parts) == next_index ? parts : py::none();
 }
 
 }  // namespace
@@ -100,46 +113,47 @@ Part::Part(std::shared_ptr<PyRef> parts, std::size_t index) noexcept
     : OpaqueObject("python.object"), parts_(std::move(parts)), index_(index) {}
 
 Part::~Part() {
-  if (PyObject* seen = seen_.load(std::memory_order_relaxed)) drop(seen);
+  if (PyObject* extracted = extracted_.load(std::memory_order_relaxed)) decref_from_any_thread(extracted);
 }
 
-const Part* Part::in(const Value& value) noexcept {
+const Part* Part::from(const Value& value) noexcept {
   return value.kind() == Kind::kOpaque ? dynamic_cast<const Part*>(value.object()) : nullptr;
 }
 
-py::object Part::look() const {
-  if (void* seen = foreign()) return py::reinterpret_borrow<py::object>(static_cast<PyObject*>(seen));
-  const py::object made = item_at(parts_->get(), index_);
-  if (is_read_by_core(made))  // and the core was told that it is not
-    throw Error(ErrorCode::kDataType,
-                "a part of what hami.scatter gives is an array or a tensor, got " + python_type_name(made));
+py::object Part::get() const {
+  HAMI_ASSERT(has_gil());
+  if (void* extracted = foreign()) return py::reinterpret_borrow<py::object>(static_cast<PyObject*>(extracted));
+  const py::object part = item_at(parts_->get(), index_);
+  if (is_read_by_core(part))  // too late: this value already has the kind kOpaque
+    throw Error(ErrorCode::kDataType, "a part given to hami.scatter must be an array or a tensor, got " +
+                                          python_type_name(part) + "; pass a list or a tuple for other values");
   PyObject* first = nullptr;
-  if (!seen_.compare_exchange_strong(first, made.ptr(), std::memory_order_acq_rel))
-    return py::reinterpret_borrow<py::object>(first);  // of two that made it at once, one counts
-  return py::reinterpret_borrow<py::object>(made.inc_ref());
+  if (!extracted_.compare_exchange_strong(first, part.ptr(), std::memory_order_acq_rel))
+    return py::reinterpret_borrow<py::object>(first);  // another thread extracted it meanwhile
+  return py::reinterpret_borrow<py::object>(part.inc_ref());
 }
 
 void* Part::pointer() const noexcept {
   const HoldGil gil;
   try {
-    return look().ptr();
+    return get().ptr();
   } catch (py::error_already_set& raised) {
-    raised.discard_as_unraisable("hami: a part of what hami.scatter gave");
-  } catch (const std::exception&) {  // who asks gets nothing, and says so
+    raised.discard_as_unraisable("hami: a part given to hami.scatter");
+  } catch (const std::exception&) {  // the caller reports the null pointer
   }
   return nullptr;
 }
 
 std::string Part::type_name() const {
   const HoldGil gil;
-  PyObject* const seen = static_cast<PyObject*>(pointer());
-  return seen ? python_type_name(seen) : OpaqueObject::type_name();
+  PyObject* const part = static_cast<PyObject*>(pointer());
+  return part ? python_type_name(part) : OpaqueObject::type_name();
 }
 
 Value Part::to_tensor() const {
   const HoldGil gil;
   try {
-    const py::object part = look();
+    const py::object part = get();
     const Value value = to_value(part);
     return value.kind() == Kind::kTensor ? value : tensor_from(part);
   } catch (py::error_already_set& raised) {
@@ -148,7 +162,8 @@ Value Part::to_tensor() const {
 }
 
 void register_parts(py::module_& module) {
-  module.def("scatter", scatter, py::arg("batch"), py::arg("parts"), py::arg("key") = std::string(kResult), kScatterDoc);
+  module.def("scatter", scatter, py::arg("batch"), py::arg("parts"), py::arg("key") = std::string(kResult),
+             kScatterDoc);
   module.def("scattered", scattered, py::arg("batch"), py::arg("key") = std::string(kData), kScatteredDoc);
 }
 

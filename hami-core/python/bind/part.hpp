@@ -1,29 +1,30 @@
-// Parts: what a backend gives a whole batch in one value, which is taken apart for who looks at the part of one request.
+// Parts of a value for a whole batch (hami.scatter). A part is extracted only when it is read.
 #pragma once
 
 #include <atomic>
 #include <memory>
 
-#include "value/value.hpp"
 #include "gil.hpp"
+#include "value/value.hpp"
 
 namespace hami::bind {
 
+// One request's part: parts[index], extracted on first access and then kept.
 class Part final : public OpaqueObject {
  public:
   Part(std::shared_ptr<PyRef> parts, std::size_t index) noexcept;
   ~Part() override;
 
-  // The part in a value; null for any other value.
-  static const Part* in(const Value& value) noexcept;
+  // The Part that `value` holds; null for any other value.
+  static const Part* from(const Value& value) noexcept;
 
-  // parts[index], the same object each time. With the lock held; what making it raises is thrown.
-  py::object look() const;
-  // All parts and which of them this is, unless somebody looked at this one, and may have changed it.
-  PyObject* untouched_parts() const noexcept { return foreign() ? nullptr : parts_->get().ptr(); }
+  // parts[index], the same object each time. Requires the GIL. Throws any exception of the extraction.
+  py::object get() const;
+  // The whole sequence; null once this part was extracted, because the reader may have changed it.
+  PyObject* parts_if_unread() const noexcept { return foreign() ? nullptr : parts_->get().ptr(); }
   std::size_t index() const noexcept { return index_; }
 
-  void* foreign() const noexcept override { return seen_.load(std::memory_order_acquire); }
+  void* foreign() const noexcept override { return extracted_.load(std::memory_order_acquire); }
   void* pointer() const noexcept override;
   std::string type_name() const override;
   Value to_tensor() const override;
@@ -31,7 +32,7 @@ class Part final : public OpaqueObject {
  private:
   std::shared_ptr<PyRef> parts_;
   std::size_t index_;
-  mutable std::atomic<PyObject*> seen_{nullptr};  // owned
+  mutable std::atomic<PyObject*> extracted_{nullptr};  // an owned reference
 };
 
 void register_parts(py::module_& module);

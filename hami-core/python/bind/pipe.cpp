@@ -1,47 +1,51 @@
-// hami._core.Pipe: the call from Python, and everything around it.
+// hami._core.Pipe: calls, submissions and statistics of a pipe from Python.
 #include "pipe.hpp"
 
 #include <pybind11/stl.h>
 
 #include "awaitable.hpp"
-#include "sync/worker.hpp"
+#include "backend/dedicated_thread.hpp"
+#include "backend/pipe_context.hpp"
 #include "config.hpp"
 #include "core_objects.hpp"
 #include "errors.hpp"
 #include "listener.hpp"
 #include "pipe/pipe_state.hpp"
-#include "backend/dedicated_thread.hpp"
-#include "backend/pipe_context.hpp"
+#include "sync/worker.hpp"
 #include "time.hpp"
 #include "values.hpp"
 
 namespace hami::bind {
 namespace {
 
-// The event under the request's key; it is then promised to this request and to no other.
-Ref<Event> claimed_event(const Value& given) {
+// The event under the request's key `event`, claimed for this request. Error(kRequest) if it is done or claimed
+// already.
+Ref<Event> claim_event(const Value& given) {
   if (given.kind() != Kind::kEvent)
-    throw Error(ErrorCode::kDataType, "the key \"event\" of a request takes a hami.Event, got " +
-                                          std::string(py::repr(to_python(given))));
+    throw Error(ErrorCode::kDataType,
+                "the key \"event\" of a request must be a hami.Event, got " + std::string(py::repr(to_python(given))));
   Event& event = as_event(given);
   if (!event.claim())
-    throw Error(ErrorCode::kRequest, "the hami.Event of the request is done or belongs to another request; each takes a new one");
+    throw Error(ErrorCode::kRequest,
+                "the hami.Event of the request is done or belongs to another request; use a new one for each request");
   return Ref<Event>(&event);
 }
 
-// A submitted request as Python holds it. Each makes one, and a capsule costs less than an object of a class.
-constexpr const char* kCall = "hami.call";
+// A submitted request is a capsule in Python, because a capsule is cheaper to create than an object of a class.
+constexpr const char* kCallCapsule = "hami.call";
 
 py::object to_capsule(const Ref<Call>& call) {
-  const auto let_go = [](PyObject* capsule) { static_cast<Call*>(PyCapsule_GetPointer(capsule, kCall))->release(); };
-  PyObject* const made = PyCapsule_New(call.get(), kCall, let_go);
-  if (!made) throw py::error_already_set();
-  call->retain();  // until let_go
-  return py::reinterpret_steal<py::object>(made);
+  const auto release = [](PyObject* capsule) {
+    static_cast<Call*>(PyCapsule_GetPointer(capsule, kCallCapsule))->release();
+  };
+  PyObject* const capsule = PyCapsule_New(call.get(), kCallCapsule, release);
+  if (!capsule) throw py::error_already_set();
+  call->retain();
+  return py::reinterpret_steal<py::object>(capsule);
 }
 
 Ref<Call> call_in(const py::object& capsule) {
-  void* const call = PyCapsule_GetPointer(capsule.ptr(), kCall);
+  void* const call = PyCapsule_GetPointer(capsule.ptr(), kCallCapsule);
   if (!call) throw py::error_already_set();
   return Ref<Call>(static_cast<Call*>(call));
 }
@@ -52,7 +56,7 @@ bool cancel(const py::object& capsule) {
   return call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
 }
 
-void wait_inside(const py::object& capsule) {
+void wait_if_nested(const py::object& capsule) {
   const Ref<Call> call = call_in(capsule);
   const ReleaseGil released;
   call->wait_inside();
@@ -64,90 +68,93 @@ class PyPipe {
     const ReleaseGil released;
     state_ = PipeState::build(config);
   }
-  // A pipe that nobody closed ends like one that was: what was submitted is finished.
+  // Closes a pipe that the program did not close: submitted requests finish first.
   ~PyPipe() {
     if (!state_ || state_->closed()) return;
     if (!Worker::on_some_worker()) {
       try {
         close_within(PipeShutdown::kCloseTimeout);
       } catch (py::error_already_set& raised) {
-        if (!raise_later(raised)) raised.discard_as_unraisable("the end of a hami.Pipe");
+        if (!raise_later(raised)) raised.discard_as_unraisable("hami: closing a pipe");
       }
       return;
     }
     const ReleaseGil released;
-    // The last reference went on a thread that cannot join itself. One that is kept would be missing in a fork.
+    // This thread belongs to a pipe and cannot join itself. The closing thread is created now, because a thread kept
+    // for this purpose would not exist in a forked child.
     const auto closer = std::make_shared<Worker>("hami-closer");
     closer->post([closer, state = state_] { state->close(PipeShutdown::kCloseTimeout); });
   }
 
-  // One request. Raises its error, after which it has no `result`. With an event it returns at once.
+  // Runs one request. Raises its error, after removing `result`. Returns at once if the request has an event.
   py::dict call(py::dict request, const py::object& timeout) {
-    drain_dropped();
+    run_pending_decrefs();
     const Nanoseconds limit = from_seconds(timeout);
-    Entered entered = enter(request);
-    if (entered.event) {
-      start(std::move(entered), request, limit);
+    Prepared prepared = prepare(request);
+    if (prepared.event) {
+      start_with_event(std::move(prepared), request, limit);
       return request;
     }
     std::vector<Dict> dicts;
-    dicts.push_back(std::move(entered.dict));
+    dicts.push_back(std::move(prepared.dict));
     const Ref<Call> call = run(std::move(dicts), limit);
     if (const std::optional<Error> error = deliver(*call, 0, request)) raise(*error);
     return request;
   }
 
-  // Several requests: None or the exception for each. Those with an event are only started.
+  // Runs several requests. Returns None or an exception for each. Requests with an event are only started.
   py::list call_many(const std::vector<py::dict>& requests, const py::object& timeout) {
-    drain_dropped();
+    run_pending_decrefs();
     const Nanoseconds limit = from_seconds(timeout);
     std::vector<Dict> dicts;
-    std::vector<std::size_t> waiting;  // the requests that dicts are of
-    py::list outcomes;
+    std::vector<std::size_t> waiting;  // indices of the requests in `dicts`
+    py::list errors;
     for (std::size_t i = 0; i < requests.size(); ++i) {
       py::dict request = requests[i];
-      outcomes.append(py::none());
+      errors.append(py::none());
       try {
-        Entered entered = enter(request);
-        if (entered.event) {
-          start(std::move(entered), request, limit);
+        Prepared prepared = prepare(request);
+        if (prepared.event) {
+          start_with_event(std::move(prepared), request, limit);
         } else {
-          dicts.push_back(std::move(entered.dict));
+          dicts.push_back(std::move(prepared.dict));
           waiting.push_back(i);
         }
       } catch (const Interrupted&) {
         throw;
       } catch (const Error& error) {
-        outcomes[i] = to_exception(error);
+        errors[i] = to_exception(error);
       }
     }
-    if (waiting.empty()) return outcomes;
+    if (waiting.empty()) return errors;
     const Ref<Call> call = run(std::move(dicts), limit);
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       py::dict request = requests[waiting[i]];
-      if (const std::optional<Error> error = deliver(*call, i, request)) outcomes[waiting[i]] = to_exception(*error);
+      if (const std::optional<Error> error = deliver(*call, i, request)) errors[waiting[i]] = to_exception(*error);
     }
-    return outcomes;
+    return errors;
   }
 
-  // Starts one request; `done(exception or None)` is called once, on any thread. An event in it hears of it too. The
-  // calling thread waits for room in the queue. What it gives is for cancel and wait_inside.
-  py::object submit(py::dict request, const py::object& timeout, py::object done) {
+  // Starts one request and returns a handle for cancel() and wait_if_nested(). callback(exception or None) is called on
+  // completion, on any thread, and the request's event completes too. Waits while the node's queue is full.
+  py::object submit(py::dict request, const py::object& timeout, py::object callback) {
     const Nanoseconds limit = from_seconds(timeout);
-    Entered entered = enter(request);
-    const auto listener = std::make_shared<Listener>(std::move(request), std::move(done), entered.event);
-    return to_capsule(start_for(listener, std::move(entered.dict), limit, InlinePolicy::kNonBlocking));
+    Prepared prepared = prepare(request);
+    const auto listener = std::make_shared<Listener>(std::move(request), std::move(callback), prepared.event);
+    return to_capsule(start_with_listener(listener, std::move(prepared.dict), limit, InlinePolicy::kNonBlocking));
   }
 
-  // Starts one request for a task of the loop that runs on this thread, and never waits. The task's future is done by
-  // outcomes.settle((future, exception or None)) if that is here, else outcomes.put(…) and later outcomes.wake().
-  py::object submit_from_loop(py::dict request, const py::object& timeout, py::object outcomes, const py::object& loop) {
+  // Starts one request for a task of the event loop on this thread; never waits. A completion on another thread calls
+  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions.
+  py::object submit_from_loop(py::dict request, const py::object& timeout, py::object completion_queue,
+                              const py::object& loop) {
     const Nanoseconds limit = from_seconds(timeout);
-    Entered entered = enter(request);
-    py::object answer = make_awaitable(loop);
-    const auto listener = std::make_shared<Listener>(std::move(request), std::move(outcomes), answer, entered.event);
-    set_call(answer, *start_for(listener, std::move(entered.dict), limit, InlinePolicy::kEventLoop));
-    return answer;
+    Prepared prepared = prepare(request);
+    py::object awaitable = make_awaitable(loop);
+    const auto listener =
+        std::make_shared<Listener>(std::move(request), std::move(completion_queue), awaitable, prepared.event);
+    set_call(awaitable, *start_with_listener(listener, std::move(prepared.dict), limit, InlinePolicy::kEventLoop));
+    return awaitable;
   }
 
   std::vector<std::string> close(const py::object& timeout) { return close_within(from_seconds(timeout)); }
@@ -157,37 +164,39 @@ class PyPipe {
   py::dict stats() const {
     py::dict all;
     const double uptime = seconds_since(state_->opened_at());
-    const auto milliseconds = [](const NodeStats::Counter& nanoseconds) { return static_cast<double>(nanoseconds) / 1e6; };
+    const auto milliseconds = [](const NodeStats::Counter& nanoseconds) {
+      return static_cast<double>(nanoseconds) / 1e6;
+    };
     for (const auto& [name, node] : state_->stats()) {
       const std::uint64_t running = node.running;
       const std::uint64_t ended = node.completed + node.failed + node.rejected + node.expired + node.cancelled;
-      const std::uint64_t submitted = node.submitted;  // last: nothing that has ended is missing in it
-      py::dict one;
-      one["submitted"] = submitted;
-      one["completed"] = node.completed.load();
-      one["failed"] = node.failed.load();
-      one["rejected"] = node.rejected.load();
-      one["expired"] = node.expired.load();
-      one["cancelled"] = node.cancelled.load();
-      one["waiting"] = submitted > ended + running ? submitted - ended - running : 0;
-      one["running"] = running;
-      one["retried"] = node.retried.load();
-      one["batches"] = node.batches.load();
-      one["batch_items"] = node.batch_items.load();
-      one["inline_batches"] = node.inline_batches.load();
-      one["model_calls"] = node.model_calls.load();
-      one["compute_ms"] = milliseconds(node.compute_ns);
-      one["closed_full"] = node.closed_full.load();
-      one["closed_target_size"] = node.closed_target_size.load();
-      one["closed_timeout"] = node.closed_timeout.load();
-      one["closed_queue_empty"] = node.closed_queue_empty.load();
+      const std::uint64_t submitted = node.submitted;  // read last, so that it includes every request counted above
+      py::dict values;
+      values["submitted"] = submitted;
+      values["completed"] = node.completed.load();
+      values["failed"] = node.failed.load();
+      values["rejected"] = node.rejected.load();
+      values["expired"] = node.expired.load();
+      values["cancelled"] = node.cancelled.load();
+      values["waiting"] = submitted > ended + running ? submitted - ended - running : 0;
+      values["running"] = running;
+      values["retried"] = node.retried.load();
+      values["batches"] = node.batches.load();
+      values["batch_items"] = node.batch_items.load();
+      values["inline_batches"] = node.inline_batches.load();
+      values["model_calls"] = node.model_calls.load();
+      values["compute_ms"] = milliseconds(node.compute_ns);
+      values["closed_full"] = node.closed_full.load();
+      values["closed_target_size"] = node.closed_target_size.load();
+      values["closed_timeout"] = node.closed_timeout.load();
+      values["closed_queue_empty"] = node.closed_queue_empty.load();
       if (const std::uint64_t target = node.target_batch_size) {
-        one["target_batch_size"] = target;
-        one["batch_overhead_ms"] = milliseconds(node.batch_overhead_ns);
-        one["per_item_ms"] = milliseconds(node.per_item_ns);
+        values["target_batch_size"] = target;
+        values["batch_overhead_ms"] = milliseconds(node.batch_overhead_ns);
+        values["per_item_ms"] = milliseconds(node.per_item_ns);
       }
-      one["uptime_s"] = uptime;
-      all[py::str(name)] = one;
+      values["uptime_s"] = uptime;
+      all[py::str(name)] = values;
     }
     for (const auto& [name, counters] : state_->counters())
       if (const auto counts = counters.all(); !counts.empty()) {
@@ -199,41 +208,41 @@ class PyPipe {
   }
 
  private:
-  std::vector<std::string> close_within(Nanoseconds patience) {
+  std::vector<std::string> close_within(Nanoseconds timeout) {
     std::vector<std::string> abandoned;
     {
       const ReleaseGil released;
-      abandoned = state_->close(patience);
+      abandoned = state_->close(timeout);
     }
     if (const auto interrupted = take_stored_interrupt()) raise(with_abandoned(*interrupted, abandoned));
     return abandoned;
   }
 
-  struct Entered {
+  struct Prepared {
     Dict dict;
-    Ref<Event> event;  // null: somebody waits
+    Ref<Event> event;  // null if the request has none
   };
 
-  // A snapshot; and nothing stale stays in the caller's dict.
-  static Entered enter(py::dict& request) {
-    Entered made;
+  // Takes a snapshot of the request, and removes a stale `result` from the caller's dict.
+  static Prepared prepare(py::dict& request) {
+    Prepared prepared;
     try {
-      made.dict = snapshot(request);
+      prepared.dict = snapshot(request);
     } catch (...) {
-      forget_result(request);
+      remove_result(request);
       throw;
     }
-    if (made.dict.contains(kResult)) forget_result(request);
-    if (const Value* given = made.dict.find(kEvent)) made.event = claimed_event(*given);
-    return made;
+    if (prepared.dict.contains(kResult)) remove_result(request);
+    if (const Value* given = prepared.dict.find(kEvent)) prepared.event = claim_event(*given);
+    return prepared;
   }
 
-  // The global lock is kept: whoever lets it go among many that want it waits long to have it again. The core does where it
-  // waits.
-  Ref<Call> start_for(const std::shared_ptr<Listener>& listener, Dict dict, Nanoseconds limit, InlinePolicy how) {
-    drain_dropped();
+  // Keeps the GIL: under contention, reacquiring it takes long. The core releases it if it has to wait.
+  Ref<Call> start_with_listener(const std::shared_ptr<Listener>& listener, Dict dict, Nanoseconds limit,
+                                InlinePolicy policy) {
+    run_pending_decrefs();
     try {
-      Ref<Call> call = post(std::move(dict), limit, listener, how);
+      Ref<Call> call = launch(std::move(dict), limit, listener, policy);
       listener->started();
       return call;
     } catch (...) {
@@ -243,28 +252,28 @@ class PyPipe {
     }
   }
 
-  // What happens to a request with an event is told to the event alone: also that the pipe is closed.
-  void start(Entered entered, py::dict& request, Nanoseconds limit) {
-    const auto listener = std::make_shared<Listener>(request, py::object(), entered.event);
+  // Starts a request that has an event. All its errors, also that the pipe is closed, go to the event.
+  void start_with_event(Prepared prepared, py::dict& request, Nanoseconds limit) {
+    const auto listener = std::make_shared<Listener>(request, py::object(), prepared.event);
     const ReleaseGil released;
     try {
-      post(std::move(entered.dict), limit, listener, InlinePolicy::kNonBlocking);
-    } catch (const Interrupted&) {  // of which the event has been told already
+      launch(std::move(prepared.dict), limit, listener, InlinePolicy::kNonBlocking);
+    } catch (const Interrupted&) {  // the event has failed already
       throw;
     } catch (...) {
       listener->fail_event(current_error());
     }
   }
 
-  Ref<Call> post(Dict dict, Nanoseconds limit, const std::shared_ptr<Listener>& listener, InlinePolicy how) {
+  Ref<Call> launch(Dict dict, Nanoseconds limit, const std::shared_ptr<Listener>& listener, InlinePolicy policy) {
     std::vector<Dict> dicts;
     dicts.push_back(std::move(dict));
-    return state_->start(std::move(dicts), limit, how,
-                         [listener](Call& call) { listener->tell(call); });
+    return state_->start(std::move(dicts), limit, policy, [listener](Call& call) { listener->complete(call); });
   }
 
   Ref<Call> run(std::vector<Dict> dicts, Nanoseconds limit) {
-    if (state_->non_blocking()) return state_->run(std::move(dicts), limit);  // microseconds; a wait lets the lock go
+    if (state_->non_blocking())
+      return state_->run(std::move(dicts), limit);  // takes microseconds; a wait releases the GIL
     const ReleaseGil released;
     return state_->run(std::move(dicts), limit);
   }
@@ -277,24 +286,35 @@ class PyPipe {
 void register_pipe(py::module_& module) {
   register_awaitable(module);
   const auto make = [](const py::object& config) { return std::make_unique<PyPipe>(config_of(config)); };
-  py::class_<PyPipe>(module, "Pipe", "A built pipe.")
+  py::class_<PyPipe>(module, "Pipe", "A built pipe. Use hami.Pipe.")
       .def(py::init(make), py::arg("config"))
-      .def("call", &PyPipe::call, py::arg("request"), py::arg("timeout") = py::none())
-      .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none())
-      .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("done"))
-      .def("submit_from_loop", &PyPipe::submit_from_loop, py::arg("request"), py::arg("timeout"), py::arg("outcomes"),
-           py::arg("loop"))
-      .def("close", &PyPipe::close, py::arg("timeout"))
-      .def_property_readonly("closed", &PyPipe::closed)
-      .def("stats", &PyPipe::stats);
-  module.def("cancel", cancel, py::arg("call"));
-  module.def("wait_inside", wait_inside, py::arg("call"));
-  module.def("on_core_thread", &Worker::on_some_worker);
-  module.def("wait_for_detached_inits", [](const py::object& timeout) {
-    const Nanoseconds until = until_of(timeout);
+      .def("call", &PyPipe::call, py::arg("request"), py::arg("timeout") = py::none(),
+           "Run one request and return the same dict, with `result`. Raises the error of the request.")
+      .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none(),
+           "Run several requests and return None or an exception for each.")
+      .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("callback"),
+           "Start one request and return a handle. `callback(exception or None)` runs on completion, on any thread.")
+      .def("submit_from_loop", &PyPipe::submit_from_loop, py::arg("request"), py::arg("timeout"),
+           py::arg("completion_queue"), py::arg("loop"),
+           "Start one request from the thread of an asyncio loop and return an Awaitable. Never blocks.")
+      .def("close", &PyPipe::close, py::arg("timeout"),
+           "Close the pipe and return the names of the backends that did not finish within `timeout` seconds.")
+      .def_property_readonly("closed", &PyPipe::closed, "Whether close() was called.")
+      .def("stats", &PyPipe::stats, "Return the statistics of each node, by name.");
+  module.def("cancel", cancel, py::arg("call"), "Cancel a submitted request. Returns False if it has completed.");
+  module.def("wait_if_nested", wait_if_nested, py::arg("call"),
+             "Wait for a submitted request if this thread runs a backend or a pipe; otherwise return at once.");
+  module.def("on_core_thread", &Worker::on_some_worker, "Return whether hami-core created the calling thread.");
+  module.def(
+      "wait_for_detached_inits",
+      [](const py::object& timeout) {
+    const Nanoseconds until = deadline_after(timeout);
     const ReleaseGil released;
     return wait_for_detached_inits(until);
-  }, py::arg("timeout"));
+  }, py::arg("timeout"),
+      "Wait at most `timeout` seconds for backend inits that an interrupted construction left running. Returns False "
+      "if some "
+      "still run.");
 }
 
 }  // namespace hami::bind

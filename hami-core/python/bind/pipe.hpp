@@ -1,4 +1,4 @@
-// hami._core.Pipe.
+// hami._core.Pipe: a built pipe.
 #pragma once
 
 #include "gil.hpp"

@@ -1,4 +1,4 @@
-// load_library: a native plugin's classes as handles.
+// Loads a native plugin's library and returns its backend classes.
 #include "plugins.hpp"
 
 #include <pybind11/stl.h>
@@ -9,9 +9,9 @@
 namespace hami::bind {
 namespace {
 
-// The library's own code runs without the lock.
+// Releases the GIL while the library's code runs.
 py::tuple load(const py::bytes& name, const std::string& owner) {
-  const std::string path = name;  // of whatever bytes a file's name has
+  const std::string path = name;  // a file name may not be valid UTF-8
   NativePlugin plugin;
   {
     const ReleaseGil released;
@@ -25,9 +25,12 @@ py::tuple load(const py::bytes& name, const std::string& owner) {
 }  // namespace
 
 void register_plugins(py::module_& module) {
-  py::register_exception<AbiRefused>(module, "AbiRefused");
-  module.def("served_abi", served_abi);
-  module.def("load_library", load, py::arg("path"), py::arg("owner"));
+  py::register_exception<AbiRefused>(module, "AbiMismatch");
+  module.def("supported_abi", served_abi,
+             "Return the version of the plugin ABI, such as \"1.0\", that this core supports.");
+  module.def("load_library", load, py::arg("path"), py::arg("owner"),
+             "Load a native plugin and return its name, its version, the ABI version it was built with and its backend "
+             "classes.");
 }
 
 }  // namespace hami::bind

@@ -1,4 +1,4 @@
-// Native plugins as Python loads them.
+// Loads native plugins for Python.
 #pragma once
 
 #include "gil.hpp"

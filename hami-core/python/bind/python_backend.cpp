@@ -1,4 +1,4 @@
-// PythonBackend: init, forward and close of a Python object, with the global lock held for just that long.
+// PythonBackend runs init, forward and close of a Python object and holds the GIL only during these calls.
 #include "python_backend.hpp"
 
 #include <pybind11/stl.h>
@@ -6,31 +6,37 @@
 #include <limits>
 #include <map>
 
-#include "base/fork.hpp"
-#include "lang/units.hpp"
-#include "sync/worker.hpp"
-#include "errors.hpp"
-#include "registry/generated.hpp"
 #include "backend/init.hpp"
+#include "base/fork.hpp"
+#include "errors.hpp"
+#include "lang/units.hpp"
+#include "registry/generated.hpp"
 #include "registry/registry.hpp"
 #include "request_view.hpp"
+#include "sync/worker.hpp"
 #include "values.hpp"
 
 namespace hami::bind {
 namespace {
 
-// A child of a Python backend: what its `self.children` holds.
+// hami.Child: an item of `self.children`, or the dependency of forward_with_dep.
 struct Child {
-  BackendPtr backend;
+  BackendPtr backend;  // null once forward_with_dep has returned
+
+  Backend& get() const {
+    if (!backend)
+      throw Error(ErrorCode::kRequest, "this backend can be used only during forward_with_dep, which has returned");
+    return *backend;
+  }
 };
 
-// What of the object holds a parameter, and whether Python wants a pathlib.Path there.
+// The attribute of the Python object that holds a parameter, and how the value is converted.
 struct Attribute {
   std::string name;
-  bool is_path = false;
-  bool is_duration = false;
+  bool is_path = false;      // to pathlib.Path
+  bool is_duration = false;  // from milliseconds to seconds
 };
-using Attributes = std::map<std::string, Attribute>;  // by the parameter's name
+using Attributes = std::map<std::string, Attribute>;  // by parameter name
 
 class PythonBackend final : public Backend {
  public:
@@ -57,9 +63,11 @@ class PythonBackend final : public Backend {
       py::object object = call_python(cls_->get());
       for (const auto& [name, value] : init.params()) {
         const Attribute& attribute = attributes_->at(name);
-        py::object given = attribute.is_duration && !value.is_none() ? py::float_(value.as_float() / 1e3) : to_python(value);
-        if (attribute.is_path && !given.is_none()) given = py::module_::import("pathlib").attr("Path")(given);
-        object.attr(attribute.name.c_str()) = given;
+        py::object converted =
+            attribute.is_duration && !value.is_none() ? py::float_(value.as_float() / 1e3) : to_python(value);
+        if (attribute.is_path && !converted.is_none())
+          converted = py::module_::import("pathlib").attr("Path")(converted);
+        object.attr(attribute.name.c_str()) = converted;
       }
       set_children(init, object);
       object_ = PyRef(object);
@@ -75,34 +83,35 @@ class PythonBackend final : public Backend {
   }
 
   void set_children(Init& init, py::object& object) {
-    std::vector<BackendPtr> made;
+    std::vector<BackendPtr> backends;
     if (init.has_brackets()) {
       const ReleaseGil release;
-      for (const PlanItem& item : init.items()) made.push_back(init.make(item));
+      for (const PlanItem& item : init.items()) backends.push_back(init.make(item));
     }
-    py::tuple children(made.size());
-    for (std::size_t i = 0; i < made.size(); ++i) children[i] = py::cast(Child{made[i]});
+    py::tuple children(backends.size());
+    for (std::size_t i = 0; i < backends.size(); ++i) children[i] = py::cast(Child{backends[i]});
     object.attr("children") = children;
   }
 
-  // `max` and `min` of the object: ints, or methods that give one after init.
+  // Reads `max` and `min` of the object: ints, or methods that return an int and are called after init.
   void read_range(const py::object& object) {
     const auto read = [&](const char* name) -> std::optional<std::size_t> {
       py::object value = py::getattr(object, name, py::none());
       if (PyCallable_Check(value.ptr())) value = call_python(value);
       if (value.is_none()) return std::nullopt;
-      int overflow = 0;  // 1: more than any batch can hold
+      int overflow = 0;  // 1 above the range of long long, -1 below
       const bool is_int = py::isinstance<py::int_>(value);
       const long long number = is_int ? PyLong_AsLongLongAndOverflow(value.ptr(), &overflow) : 0;
       if (overflow < 0 || (overflow == 0 && number < 1))
-        throw Error(ErrorCode::kConfig, label() + "." + name + " must be an int of at least 1, got " + std::string(py::repr(value)));
+        throw Error(ErrorCode::kConfig,
+                    label() + "." + name + " must be an int of at least 1, got " + std::string(py::repr(value)));
       return static_cast<std::size_t>(overflow ? std::numeric_limits<long long>::max() : number);
     };
-    if (const auto max = read("max")) range_of_.max = *max;
-    if (const auto min = read("min")) range_of_.min = *min;
-    if (range_of_.min > range_of_.max)
-      throw Error(ErrorCode::kConfig, label() + ".min is " + std::to_string(range_of_.min) + ", above its max, " +
-                                          std::to_string(range_of_.max));
+    if (const auto max = read("max")) batch_range_.max = *max;
+    if (const auto min = read("min")) batch_range_.min = *min;
+    if (batch_range_.min > batch_range_.max)
+      throw Error(ErrorCode::kConfig, label() + ".min is " + std::to_string(batch_range_.min) +
+                                          ", greater than its max, " + std::to_string(batch_range_.max));
   }
 
   void forward_(Batch batch) override {
@@ -114,29 +123,30 @@ class PythonBackend final : public Backend {
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
     }
-    drain_dropped();
+    run_pending_decrefs();
     add_backend_note(batch);
   }
 
-  // Results that are returned instead of set. A number or a bool may be nobody's business.
+  // Rejects a forward that returns its results instead of setting them. An int or a bool is accepted as a status.
   void check_returned(const py::object& returned, Batch batch) const {
     if (PyLong_Check(returned.ptr())) return;
     for (const Request* request : batch)
       if (!request->alive() || request->dict.contains(kResult)) return;
-    throw Error(ErrorCode::kNoResult, label() + ".forward returned " + py::type::of(returned).attr("__name__").cast<std::string>() +
-                                          " and left no `result`; it sets item[\"result\"] of each request, and returns nothing");
+    throw Error(ErrorCode::kNoResult,
+                label() + ".forward returned " + py::type::of(returned).attr("__name__").cast<std::string>() +
+                    " and set no `result`; it must set item[\"result\"] of each request and return None");
   }
 
   void forward_with_dep_(Batch batch, Backend& dependency) override {
     const HoldGil gil;
-    if (!py::hasattr(object_.get(), "forward_with_dep")) throw Error(ErrorCode::kRequest, label() + " has no forward_with_dep");
+    if (!py::hasattr(object_.get(), "forward_with_dep"))
+      throw Error(ErrorCode::kRequest, label() + " has no forward_with_dep");
     try {
       const BatchViews views(batch);
-      // The dependency outlives the call, not the handle.
-      Child child{BackendPtr(&dependency, [](Backend*) {})};
-      const py::object handle = py::cast(child);
-      call(object_.get().attr("forward_with_dep"), views.list(), handle);
-      handle.cast<Child&>().backend = nullptr;
+      const BackendPtr not_owned(&dependency, [](Backend*) {});
+      const py::object child = py::cast(Child{not_owned});
+      call(object_.get().attr("forward_with_dep"), views.list(), child);
+      child.cast<Child&>().backend = nullptr;  // Python code may keep the Child for longer than the dependency lives
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
     }
@@ -147,7 +157,7 @@ class PythonBackend final : public Backend {
     const HoldGil gil;
     if (!py::hasattr(object_.get(), "inject_dependency"))
       throw Error(ErrorCode::kConfig,
-                  label() + " takes no dependency; a class that does has a method inject_dependency(self, dependency)");
+                  label() + " takes no dependency; to accept one, define a method inject_dependency(self, dependency)");
     try {
       call_python(object_.get().attr("inject_dependency"), py::cast(Child{dependency}));
     } catch (py::error_already_set& raised) {
@@ -155,35 +165,39 @@ class PythonBackend final : public Backend {
     }
   }
 
-  Range range_() const override { return range_of_; }
+  Range range_() const override { return batch_range_; }
 
-  // Runs a method. A child that it forks on a thread of the core ends with it: who waits for the outcome is not there.
+  // Runs a method. If the method forks on a thread of the core, the child process exits when the method returns there:
+  // the threads that wait for the result exist only in the parent.
   template <class... Arguments>
   py::object call(py::handle method, const Arguments&... arguments) const {
-    const auto is_child = [this] { return fork_generation() != made_in_ && Worker::on_some_worker(); };
-    const auto end = [](const py::object& error) { py::module_::import("hami._runtime.forked").attr("end")(error); };
+    const auto is_forked_child = [this] { return fork_generation() != fork_generation_ && Worker::on_some_worker(); };
+    const auto exit_child = [](const py::object& error) {
+      py::module_::import("hami._runtime.forked").attr("end")(error);
+    };
     try {
       py::object returned = call_python(method, arguments...);
-      if (is_child()) end(py::none());
+      if (is_forked_child()) exit_child(py::none());
       return returned;
     } catch (py::error_already_set& raised) {
-      if (is_child()) end(exception_in(raised));
+      if (is_forked_child()) exit_child(exception_in(raised));
       throw;
     }
   }
 
-  const unsigned made_in_ = fork_generation();
+  const unsigned fork_generation_ = fork_generation();  // of the process that created this object
   std::shared_ptr<PyRef> cls_;
   std::shared_ptr<const Attributes> attributes_;
   PyRef object_;
   PyRef forward_method_;
-  bool initialised_ = false;  // else there is nothing for `close` to free
-  Range range_of_;
+  bool initialised_ = false;  // `close` runs only after a successful init
+  Range batch_range_;
 };
 
-// Python has durations in seconds, the core in milliseconds.
+// Converts a default value. Durations are seconds in Python and milliseconds in the core.
 Value default_of(const ParamSpec& spec, py::handle given, const std::string& owner) {
-  const bool is_number = py::isinstance<py::float_>(given) || (py::isinstance<py::int_>(given) && !py::isinstance<py::bool_>(given));
+  const bool is_number =
+      py::isinstance<py::float_>(given) || (py::isinstance<py::int_>(given) && !py::isinstance<py::bool_>(given));
   if (spec.type == ParamType::kDuration && is_number)
     return coerce_param(spec, Value(show_duration(given.cast<double>() * 1e3)), owner);
   return coerce_param(spec, to_value(given), owner);
@@ -203,44 +217,46 @@ ParamSpec spec_of(const py::dict& given) {
 }
 
 ClassHandle python_class(py::object cls, const std::string& name, const std::string& owner, const std::string& doc,
-                         const std::string& range, const std::vector<py::dict>& params,
-                         const std::map<std::string, std::string>& attributes, const std::string& threads, bool non_blocking,
-                         bool idempotent, const std::pair<std::size_t, std::optional<std::size_t>>& children) {
-  BackendClass made;
-  made.name = name;
-  made.owner = owner;
-  made.doc = doc;
-  made.range = range;
-  for (const py::dict& param : params) made.params.push_back(spec_of(param));
-  made.traits.thread = *thread_mode_of(threads);
-  made.traits.non_blocking = non_blocking;
-  made.traits.idempotent = idempotent;
-  const std::size_t most = children.second.value_or(Phase::kMany);
-  if (most > 0) made.brackets = {children.first > 0, {Phase{std::max<std::size_t>(1, children.first), most}}};
-  auto held = std::make_shared<PyRef>(std::move(cls));
-  Attributes held_by;
-  for (const ParamSpec& spec : made.params) {
-    const auto other = attributes.find(spec.name);
-    held_by[spec.name] = {other == attributes.end() ? spec.name : other->second, spec.type == ParamType::kPath,
-                              spec.type == ParamType::kDuration};
+                         const std::string& batch_range, const std::vector<py::dict>& params,
+                         const std::map<std::string, std::string>& attributes, const std::string& thread,
+                         bool non_blocking, bool idempotent,
+                         const std::pair<std::size_t, std::optional<std::size_t>>& child_count) {
+  BackendClass result;
+  result.name = name;
+  result.owner = owner;
+  result.doc = doc;
+  result.range = batch_range;
+  for (const py::dict& param : params) result.params.push_back(spec_of(param));
+  result.traits.thread = *thread_mode_of(thread);
+  result.traits.non_blocking = non_blocking;
+  result.traits.idempotent = idempotent;
+  const auto [min_children, max_children] = child_count;
+  const std::size_t most = max_children.value_or(Phase::kMany);
+  if (most > 0) result.brackets = {min_children > 0, {Phase{std::max<std::size_t>(1, min_children), most}}};
+  Attributes by_param;
+  for (const ParamSpec& spec : result.params) {
+    const auto renamed = attributes.find(spec.name);
+    by_param[spec.name] = {renamed == attributes.end() ? spec.name : renamed->second, spec.type == ParamType::kPath,
+                           spec.type == ParamType::kDuration};
   }
-  made.create = [held, names = std::make_shared<const Attributes>(std::move(held_by))] {
-    return std::make_shared<PythonBackend>(held, names);
+  result.create = [shared_cls = std::make_shared<PyRef>(std::move(cls)),
+                   shared_attributes = std::make_shared<const Attributes>(std::move(by_param))] {
+    return std::make_shared<PythonBackend>(shared_cls, shared_attributes);
   };
-  return {std::make_shared<BackendClass>(std::move(made))};
+  return {std::make_shared<BackendClass>(std::move(result))};
 }
 
-// The same class with other defaults: those that only the machine it runs on can tell.
+// A copy of the class with other defaults, for defaults that depend on the machine.
 ClassHandle with_defaults(const ClassHandle& handle, const std::map<std::string, py::object>& defaults) {
-  BackendClass made = *handle.cls;
-  for (ParamSpec& spec : made.params) {
+  BackendClass copy = *handle.cls;
+  for (ParamSpec& spec : copy.params) {
     const auto found = defaults.find(spec.name);
     if (found == defaults.end()) continue;
     spec.required = false;
-    spec.fallback = default_of(spec, found->second, made.name);
+    spec.fallback = default_of(spec, found->second, copy.name);
     spec.fallback_text = show_value(spec.type, spec.fallback);
   }
-  return {std::make_shared<BackendClass>(std::move(made))};
+  return {std::make_shared<BackendClass>(std::move(copy))};
 }
 
 py::list params_of(const ClassHandle& handle) {
@@ -261,9 +277,9 @@ py::list params_of(const ClassHandle& handle) {
   return list;
 }
 
-// How the core asks Python for a name that it does not know.
-ClassPtr ask_finder(const PyRef& finder, const std::string& name, const std::string& distribution,
-                    const std::map<std::string, std::string>& providers) {
+// Asks the Python `finder` for a class that the core does not have.
+ClassPtr find_in_python(const PyRef& finder, const std::string& name, const std::string& distribution,
+                        const std::map<std::string, std::string>& providers) {
   const HoldGil gil;
   try {
     py::dict by_name;
@@ -271,72 +287,81 @@ ClassPtr ask_finder(const PyRef& finder, const std::string& name, const std::str
     return py::reinterpret_borrow<py::object>(finder.get())(name, distribution, by_name).cast<ClassHandle>().cls;
   } catch (py::error_already_set& raised) {
     const py::object exception = raised.value();
-    const bool missing = py::isinstance(exception, py::module_::import("hami._errors").attr("BackendNotFound"));
-    const auto part = [&](const char* attribute) -> std::string {
+    const bool is_missing = py::isinstance(exception, py::module_::import("hami._errors").attr("BackendNotFound"));
+    const auto text_of_attribute = [&](const char* attribute) -> std::string {
       const py::object text = py::getattr(exception, attribute, py::none());
       return text.is_none() ? "" : std::string(py::str(text));
     };
-    std::string headline = part("headline");
+    std::string headline = text_of_attribute("headline");
     if (headline.empty()) headline = from_python(raised).message();
-    throw MissingBackend{missing ? ErrorCode::kBackendNotFound : ErrorCode::kPlugin, headline, part("hint"),
-                         part("cause")};
+    throw MissingBackend{is_missing ? ErrorCode::kBackendNotFound : ErrorCode::kPlugin, headline,
+                         text_of_attribute("hint"), text_of_attribute("cause")};
   }
 }
 
 }  // namespace
 
 void register_python_backends(py::module_& module) {
-  py::class_<ClassHandle>(module, "BackendClass", "What the registry knows of one backend class.")
+  py::class_<ClassHandle>(module, "BackendClass", "A handle of a backend class: its name, parameters and traits.")
       .def_property_readonly("name", [](const ClassHandle& self) { return self.cls->name; })
-      .def_property_readonly("owner", [](const ClassHandle& self) { return self.cls->owner; })
+      .def_property_readonly("owner", [](const ClassHandle& self) { return self.cls->owner; },
+                             "The distribution that provides the class; empty if this process registered it.")
       .def_property_readonly("aliases", [](const ClassHandle& self) { return self.cls->aliases; })
       .def_property_readonly("doc", [](const ClassHandle& self) { return self.cls->doc; })
-      .def_property_readonly("range", [](const ClassHandle& self) { return self.cls->range; })
-      .def_property_readonly("params", params_of)
-      .def_property_readonly("brackets", [](const ClassHandle& self) { return show_brackets(self.cls->brackets); })
-      .def_property_readonly("thread", [](const ClassHandle& self) { return thread_mode_name(self.cls->traits.thread); })
+      .def_property_readonly("range", [](const ClassHandle& self) { return self.cls->range; },
+                             "The batch sizes that the class declares, as text; empty if it declares none.")
+      .def_property_readonly("params", params_of, "The declared parameters, each as a dict.")
+      .def_property_readonly("brackets", [](const ClassHandle& self) { return show_brackets(self.cls->brackets); },
+                             "The bracket items that the class takes, as text; empty if it takes none.")
+      .def_property_readonly("thread",
+                             [](const ClassHandle& self) { return thread_mode_name(self.cls->traits.thread); })
       .def_property_readonly("non_blocking", [](const ClassHandle& self) { return self.cls->traits.non_blocking; })
-      .def("with_defaults", with_defaults, py::arg("defaults"));
+      .def("with_defaults", with_defaults, py::arg("defaults"),
+           "Return a copy of the class with other parameter defaults.");
 
   py::class_<Child>(module, "Child", "A backend inside the brackets of a Python backend.")
       .def("forward",
            [](const Child& self, const py::list& batch) {
-             if (!self.backend) throw Error(ErrorCode::kRequest, "this backend was lent for one call, which is over");
-             const Borrowed lent(batch);
-             const ReleaseGil release;
-             self.backend->forward(Batch(lent.requests()));
-           })
-      .def_property_readonly("min", [](const Child& self) { return self.backend->min(); })
+    Backend& backend = self.get();
+    const Borrowed borrowed(batch);
+    const ReleaseGil release;
+    backend.forward(Batch(borrowed.requests()));
+  }, py::arg("batch"), "Run a batch of requests and set their `result`. Raises the error of the batch.")
+      .def_property_readonly("min", [](const Child& self) { return self.get().min(); }, "The minimum batch size.")
       .def_property_readonly("max", [](const Child& self) -> std::optional<std::size_t> {
-        const Range range = self.backend->range();
-        return range.declared() ? std::optional(range.max) : std::nullopt;
-      });
+    const Range range = self.get().range();
+    return range.declared() ? std::optional(range.max) : std::nullopt;
+  }, "The maximum batch size; None if the backend declares none.");
 
-  module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"), py::arg("doc"),
-             py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"), py::arg("non_blocking"),
-             py::arg("idempotent"), py::arg("children"));
-  module.def("generated_class", [](const std::string& name, const std::string& text, std::string owner,
-                                   const py::dict& defaults) {
+  module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"),
+             py::arg("doc"), py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"),
+             py::arg("non_blocking"), py::arg("idempotent"), py::arg("child_count"),
+             "Return a handle of a backend class written in Python.");
+  module.def("generated_class",
+             [](const std::string& name, const std::string& text, std::string owner, const py::dict& defaults) {
     GeneratedBody body{name, text, {}};
     for (const auto& [key, value] : defaults) body.defaults.emplace_back(py::cast<std::string>(key), to_value(value));
     return ClassHandle{generated_class(std::move(body), std::move(owner))};
-  }, py::arg("name"), py::arg("text"), py::kw_only(), py::arg("owner"), py::arg("defaults"));
-  module.def("define", [](const ClassHandle& handle) { Registry::instance().define(handle.cls); });
+  }, py::arg("name"), py::arg("text"), py::kw_only(), py::arg("owner"), py::arg("defaults"),
+             "Return a handle of a name that is replaced by an expression.");
+  module.def("define", [](const ClassHandle& handle) { Registry::instance().define(handle.cls); }, py::arg("handle"),
+             "Add a class to the registry, replacing a class of the same name.");
   module.def("defined", [] {
     std::vector<ClassHandle> handles;
     for (const ClassPtr& cls : Registry::instance().known()) handles.push_back({cls});
     return handles;
-  });
-  // Aliases count too.
+  }, "Return the classes in the registry.");
   module.def("is_defined", [](const std::string& name) { return Registry::instance().find_known(name) != nullptr; },
-             py::arg("name"));
-  module.def("set_finder", [](py::object finder) {
-    auto held = std::make_shared<PyRef>(std::move(finder));
-    Registry::instance().set_finder([held](const std::string& name, const std::string& distribution,
-                                           const std::map<std::string, std::string>& providers) {
-      return ask_finder(*held, name, distribution, providers);
+             py::arg("name"), "Return whether a class in the registry has this name or alias.");
+  module.def("set_finder",
+             [](py::object finder) {
+    auto shared_finder = std::make_shared<PyRef>(std::move(finder));
+    Registry::instance().set_finder([shared_finder](const std::string& name, const std::string& distribution,
+                                                    const std::map<std::string, std::string>& providers) {
+      return find_in_python(*shared_finder, name, distribution, providers);
     });
-  });
+  }, py::arg("finder"),
+             "Set the function that finds classes outside the registry: finder(name, distribution, providers).");
 }
 
 }  // namespace hami::bind

@@ -1,12 +1,12 @@
-// A backend class written in Python, as the core runs it.
+// Backend classes written in Python, and the handles of all backend classes.
 #pragma once
 
-#include "gil.hpp"
 #include "backend/backend_class.hpp"
+#include "gil.hpp"
 
 namespace hami::bind {
 
-// The handle of a backend class that Python holds.
+// hami._core.BackendClass: Python's handle of a backend class.
 struct ClassHandle {
   ClassPtr cls;
 };

@@ -1,4 +1,4 @@
-// hami.Queue.
+// hami.Queue: a bounded queue between threads.
 #include "sync/queue.hpp"
 
 #include <pybind11/stl.h>
@@ -10,13 +10,15 @@
 namespace hami::bind {
 namespace {
 
-constexpr const char* kQueueDoc = R"(A bounded queue between threads, and between a pipe and its surroundings.
+constexpr const char* kQueueDoc =
+    R"(A bounded first-in, first-out queue between threads, or between a pipe and the program.
 
     queue = hami.Queue(max=4)
     queue.put(frame, timeout=1.0)
-    for frame in queue: ...                  # until it is closed and empty
+    for frame in queue: ...                  # until the queue is closed and empty
 
-What waits lets other threads run and ends at Ctrl-C. After close() nothing more gets in; what is in it may still be taken.)";
+Blocking methods release the GIL and are interrupted by Ctrl-C. After close(), puts fail and the remaining items can still be
+taken.)";
 
 py::object next(Queue& queue) {
   std::optional<Value> value = queue.next();
@@ -48,23 +50,31 @@ void register_queue(py::module_& module) {
   queue
       .def(py::init([](std::int64_t max, std::string name) { return make_object<Queue>(max, std::move(name)); }),
            py::arg("max") = Queue::kDefaultMax, py::kw_only(), py::arg("name") = "")
-      .def("put", [](Queue& self, py::handle item, const py::object& timeout) { self.push(to_value(item), until_of(timeout)); },
-           py::arg("item"), py::arg("timeout") = py::none(),
-           "Add an item, waiting for room for `timeout` seconds. Raises DeadlineExceeded if there is none in time, QueueFull if "
-           "`timeout` is 0, PipeClosed if the queue is closed.")
+      .def("put",
+           [](Queue& self, py::handle item, const py::object& timeout) {
+    self.push(to_value(item), deadline_after(timeout));
+  }, py::arg("item"), py::arg("timeout") = py::none(),
+           "Add an item, waiting at most `timeout` seconds (None: no limit) while the queue is full. Raises "
+           "DeadlineExceeded on "
+           "timeout, QueueFull if the queue is full and `timeout` is 0, PipeClosed if the queue is closed.")
       .def("try_put", [](Queue& self, py::handle item) { return self.try_push(to_value(item)); }, py::arg("item"),
-           "Add an item if there is room, and return whether there was. Raises PipeClosed if the queue is closed.")
-      .def("get", [](Queue& self, const py::object& timeout) { return to_python(self.pop(until_of(timeout))); },
+           "Add an item without waiting. Returns False if the queue is full. Raises PipeClosed if the queue is closed.")
+      .def("get", [](Queue& self, const py::object& timeout) { return to_python(self.pop(deadline_after(timeout))); },
            py::arg("timeout") = py::none(),
-           "Take the oldest item, waiting for one for `timeout` seconds. Raises DeadlineExceeded if none comes in time, "
-           "PipeClosed if the queue is closed and empty.")
+           "Remove and return the oldest item, waiting at most `timeout` seconds (None: no limit). Raises "
+           "DeadlineExceeded on "
+           "timeout, PipeClosed if the queue is closed and empty.")
       .def("try_get", try_get, py::arg("default") = py::none(),
-           "Take the oldest item, or return `default` if there is none. Raises PipeClosed if the queue is closed and empty.")
-      .def("peek", peek, py::arg("default") = py::none(), "Return the oldest item, which stays, or `default` if there is none.")
-      .def("close", &Queue::close, "Let nothing more in; whoever waits is told.")
-      .def_property_readonly("closed", &Queue::closed, "Whether close was called.")
-      .def_property_readonly("max", &Queue::max, "How many items it holds at most.")
-      .def_property_readonly("name", &Queue::name, "The name that messages show.")
+           "Remove and return the oldest item, or return `default` if the queue is empty. Raises PipeClosed if the "
+           "queue is also "
+           "closed.")
+      .def("peek", peek, py::arg("default") = py::none(),
+           "Return the oldest item without removing it, or `default` if the queue is empty.")
+      .def("close", &Queue::close,
+           "Reject further puts and wake all waiting threads; threads that wait in put() raise PipeClosed.")
+      .def_property_readonly("closed", &Queue::closed, "Whether close() was called.")
+      .def_property_readonly("max", &Queue::max, "The maximum number of items.")
+      .def_property_readonly("name", &Queue::name, "The name shown in error messages.")
       .def("__len__", &Queue::size)
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", next)

@@ -1,4 +1,4 @@
-// hami.RequestStore.
+// hami.RequestStore: values by request and key.
 #pragma once
 
 #include "gil.hpp"

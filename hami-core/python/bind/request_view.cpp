@@ -2,19 +2,19 @@
 #include "request_view.hpp"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 
-#include "sync/blocking.hpp"
+#include "base/mutex.hpp"
 #include "errors.hpp"
+#include "sync/blocking.hpp"
 #include "values.hpp"
 #include "view_slots.hpp"
 
 namespace hami::bind {
 namespace {
 
-std::mutex& lending = *new std::mutex;  // for those who wait until what they lent is back
-std::condition_variable& given_back = *new std::condition_variable;
+// Leaked intentionally: threads may use them until the process ends.
+Mutex& borrow_mutex = *new Mutex;  // guards decrements of RequestView::borrow_count
+CondVar& borrow_returned = *new CondVar;
 
 std::vector<Dict::Entry> entries(const DictView& view) {
   return view.with([](const Dict& dict) { return std::vector<Dict::Entry>(dict.begin(), dict.end()); });
@@ -40,65 +40,67 @@ py::list values(const DictView& view) {
 
 py::object pop(const DictView& view, py::handle key, const py::args& fallback) {
   const std::string name = key_of(key);
-  if (const std::optional<Value> taken = view.with([&](Dict& dict) { return dict.take(name); })) return to_python(*taken);
+  if (const std::optional<Value> removed = view.with([&](Dict& dict) { return dict.take(name); }))
+    return to_python(*removed);
   if (!fallback.empty()) return fallback[0];
   PyErr_SetObject(PyExc_KeyError, key.ptr());
   throw py::error_already_set();
 }
 
 void update(const DictView& view, const py::dict& other) {
-  for (const Dict::Entry& entry : snapshot(other)) view.with([&](Dict& dict) { return dict.exchange(entry.key, entry.value); });
+  for (const Dict::Entry& entry : snapshot(other))
+    view.with([&](Dict& dict) { return dict.exchange(entry.key, entry.value); });
 }
 
 py::object set_default(const DictView& view, py::handle key, py::object fallback) {
   const std::string name = key_of(key);
-  const Value given = to_value(fallback);
+  const Value default_value = to_value(fallback);
   return to_python(view.with([&](Dict& dict) {
     if (const Value* value = dict.find(name)) return *value;
-    dict.set(name, given);
-    return given;
+    dict.set(name, default_value);
+    return default_value;
   }));
 }
 
-// Views that nobody sees any more. To make one anew costs more than what most backends do with it.
+// Reuses view objects: creating one costs more than most backends spend on it. Guarded by the GIL.
 class ViewPool {
  public:
   using View = std::pair<RequestView*, py::object>;
 
   View take() {
-    if (spare_.empty()) {
+    if (free_.empty()) {
       auto* view = new RequestView();
       return {view, py::cast(view, py::return_value_policy::take_ownership)};
     }
-    View view = std::move(spare_.back());
-    spare_.pop_back();
+    View view = std::move(free_.back());
+    free_.pop_back();
     return view;
   }
   void put(View view) {
-    if (spare_.size() < kMost && nobody_else_has(view.second)) spare_.push_back(std::move(view));
+    if (free_.size() < kMaxSize && is_only_reference(view.second)) free_.push_back(std::move(view));
   }
 
  private:
-  static constexpr std::size_t kMost = 1024;
+  static constexpr std::size_t kMaxSize = 1024;  // views; bounds the memory kept after one huge batch
 
-  static bool nobody_else_has([[maybe_unused]] const py::object& view) {
+  static bool is_only_reference([[maybe_unused]] const py::object& view) {
 #ifdef Py_GIL_DISABLED
-    return false;  // the count of references is no answer there
+    return false;  // the reference count is split between threads and cannot prove it
 #else
     return Py_REFCNT(view.ptr()) == 1 && !reinterpret_cast<const py::detail::instance*>(view.ptr())->weakrefs;
 #endif
   }
 
-  std::vector<View> spare_;  // guarded by the global lock
+  std::vector<View> free_;
 };
 
-ViewPool& spare_views() {
-  static auto* const spare = new ViewPool();  // outlives the interpreter: its end asks for no destructor
-  return *spare;
+ViewPool& view_pool() {
+  static auto* const pool = new ViewPool();  // leaked intentionally: it must not run Python after the interpreter ended
+  return *pool;
 }
 
 void fail(const RequestView& view, py::object exception) {
-  const Error error = from_exception(exception_of(std::move(exception)));
+  const Error error = from_exception(as_exception(std::move(exception)));
   view.with_request([&](Request& request) { request.fail(error); });
 }
 
@@ -107,31 +109,32 @@ void fail(const RequestView& view, py::object exception) {
 FreeThreadedMutex DictView::options_mutex_;
 
 Dict& DictView::dict() const {
-  if (!dict_) throw Error(ErrorCode::kRequest, "this request is no longer the backend's; its forward has returned");
+  if (!dict_) throw Error(ErrorCode::kRequest, "this request is no longer valid: the backend's forward has returned");
   return *dict_;
 }
 
 Borrowed::Borrowed(const py::list& batch) {
   try {
-    for (py::handle item : batch) take(item);
+    for (py::handle item : batch) borrow_one(item);
     std::vector<Request*> sorted = requests_;
     std::sort(sorted.begin(), sorted.end());
     if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
-      throw Error(ErrorCode::kDataType, "a child's forward takes each request once, got one of them twice");
+      throw Error(ErrorCode::kDataType, "a child's forward takes each request once, got the same request twice");
   } catch (...) {
-    give_back();
+    return_all();
     throw;
   }
 }
 
-void Borrowed::take(py::handle item) {
+void Borrowed::borrow_one(py::handle item) {
   if (!py::isinstance<RequestView>(item))
-    throw Error(ErrorCode::kDataType, "a child's forward takes the requests of the batch, got " + std::string(py::repr(item)));
+    throw Error(ErrorCode::kDataType,
+                "a child's forward takes the requests of the batch, got " + std::string(py::repr(item)));
   RequestView& view = py::cast<RequestView&>(item);
   views_.push_back(py::reinterpret_borrow<py::object>(item));
   try {
     requests_.push_back(view.with_request([&](Request& request) {
-      ++view.lent;
+      ++view.borrow_count;
       return &request;
     }));
   } catch (...) {
@@ -140,54 +143,57 @@ void Borrowed::take(py::handle item) {
   }
 }
 
-void Borrowed::give_back() noexcept {
+void Borrowed::return_all() noexcept {
   {
-    const std::lock_guard lock(lending);
-    for (const py::object& view : views_) --py::cast<RequestView&>(view).lent;
+    const MutexLock lock(borrow_mutex);
+    for (const py::object& view : views_) --py::cast<RequestView&>(view).borrow_count;
   }
-  given_back.notify_all();
+  borrow_returned.notify_all();
 }
 
 BatchViews::BatchViews(Batch batch) : list_(batch.size()) {
   views_.reserve(batch.size());
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    views_.push_back(spare_views().take());
+    views_.push_back(view_pool().take());
     views_[i].first->attach(batch[i]);
     list_[i] = views_[i].second;
   }
 }
 
 BatchViews::~BatchViews() {
-  for (const auto& [view, object] : views_) view->detach();  // from now on none is lent
-  const auto is_lent = [](const auto& view) { return view.first->lent > 0; };
-  const auto all_back = [&] { return std::none_of(views_.begin(), views_.end(), is_lent); };
-  if (!all_back()) {
+  for (const auto& [view, object] : views_) view->detach();  // a detached view cannot be borrowed
+  const auto is_borrowed = [](const auto& view) { return view.first->borrow_count > 0; };
+  const auto all_returned = [&] { return std::none_of(views_.begin(), views_.end(), is_borrowed); };
+  if (!all_returned()) {
     const ReleaseGil released;
     const BlockingScope blocking;
-    std::unique_lock lock(lending);
-    given_back.wait(lock, all_back);
+    MutexLock lock(borrow_mutex);
+    borrow_returned.wait(lock, all_returned);
   }
   list_.release().dec_ref();
-  for (auto& view : views_) spare_views().put(std::move(view));
+  for (auto& view : views_) view_pool().put(std::move(view));
 }
 
 void register_views(py::module_& module) {
-  py::class_<DictView> view(module, "DictView", "A dict of the core, seen in place: a mutable mapping with str keys.",
-                             view_slots());
+  py::class_<DictView> view(module, "DictView", "A mutable mapping with str keys over a dict of the core.",
+                            view_slots());
   view.def("__iter__", [](const DictView& self) { return py::iter(keys(self)); })
       .def("__repr__", [](const DictView& self) { return "<" + std::string(py::str(py::dict(items(self)))) + ">"; })
-      .def("keys", keys)
-      .def("items", items)
-      .def("values", values)
-      .def("pop", pop)
-      .def("update", update)
-      .def("setdefault", set_default, py::arg("key"), py::arg("default") = py::none());
-  py::class_<RequestView, DictView>(module, "Request", "One request of a batch: a mutable mapping, valid until forward returns.")
-      .def("fail", fail, py::arg("exception"), "Fail this request alone; the others of its batch go on.")
+      .def("keys", keys, "Return the keys as a list, in the order in which they were set.")
+      .def("items", items, "Return (key, value) pairs as a list.")
+      .def("values", values, "Return the values as a list.")
+      .def("pop", pop,
+           "Remove a key and return its value. Returns the default, or raises KeyError, if the key is missing.")
+      .def("update", update, "Set every key of a dict.")
+      .def("setdefault", set_default, py::arg("key"), py::arg("default") = py::none(),
+           "Return the value of a key; set it to `default` first if the key is missing.");
+  py::class_<RequestView, DictView>(
+      module, "Request", "One request of a batch: a mutable mapping with str keys, valid until forward returns.")
+      .def("fail", fail, py::arg("exception"),
+           "Fail this request with an exception; the other requests of the batch continue.")
       .def_property_readonly("cancelled", [](const RequestView& self) {
-        return self.with_request([](const Request& request) { return request.cancelled(); });
-      },
-                             "Whether nobody waits for its result any more.");
+    return self.with_request([](const Request& request) { return request.cancelled(); });
+  }, "Whether no caller waits for the result any more, so that the work can be skipped.");
 }
 
 }  // namespace hami::bind

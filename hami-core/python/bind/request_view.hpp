@@ -1,9 +1,9 @@
-// A request as a Python backend sees it: a mapping over the core's dict, shown lazily, valid for the time of the call.
+// Python views of the core's dicts: a request during `forward`, and the shared options of `init`. Values are converted
+// on access.
 #pragma once
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "gil.hpp"
@@ -11,39 +11,43 @@
 
 namespace hami::bind {
 
-// ThreadMode of a backend may use one view at once, and may come when the call is over.
+// A mutable mapping over a Dict. A backend's own threads may use one view concurrently, also after the call has
+// returned.
 class DictView {
  public:
   DictView() noexcept : dict_(nullptr), mutex_(own_mutex_) {}
-  // Options, which several backends see, each through a view of its own.
-  explicit DictView(std::shared_ptr<Dict> dict) noexcept : dict_(dict.get()), kept_(std::move(dict)), mutex_(options_mutex_) {}
+  // For options, which several backends share, each through its own view.
+  explicit DictView(std::shared_ptr<Dict> dict) noexcept
+      : dict_(dict.get()), owned_(std::move(dict)), mutex_(options_mutex_) {}
   virtual ~DictView() = default;
   DictView(const DictView&) = delete;
   DictView& operator=(const DictView&) = delete;
 
-  // use(dict), by one thread at a time; throws once the call is over. What it takes out it returns, to die afterwards.
+  // Runs use(dict) under the mutex. Throws Error(kRequest) once `forward` has returned. `use` returns the values that
+  // it removes, so that they are destroyed after the mutex is released.
   template <class Use>
   auto with(Use use) const {
-    const std::lock_guard lock(mutex_);
+    const FreeThreadedLock lock(mutex_);
     return use(dict());
   }
 
  protected:
   void point_to(Dict* dict) noexcept {
-    const std::lock_guard lock(mutex_);
+    const FreeThreadedLock lock(mutex_);
     dict_ = dict;
   }
 
  private:
-  Dict& dict() const;
+  Dict& dict() const HAMI_REQUIRES(mutex_);
 
-  Dict* dict_;
-  std::shared_ptr<Dict> kept_;  // null: the dict is borrowed for the time of a call
+  Dict* dict_ HAMI_GUARDED_BY(mutex_);
+  std::shared_ptr<Dict> owned_;  // null if the dict is borrowed for one call of `forward`
   FreeThreadedMutex own_mutex_;
-  FreeThreadedMutex& mutex_;  // guards dict_ and what is in it
-  static FreeThreadedMutex options_mutex_;
+  FreeThreadedMutex& mutex_;                // guards also the contents of dict_
+  static FreeThreadedMutex options_mutex_;  // one for all options: several views may share a dict
 };
 
+// hami.Request: the view of one request of a batch.
 class RequestView final : public DictView {
  public:
   void attach(Request& request) noexcept {
@@ -51,9 +55,9 @@ class RequestView final : public DictView {
     point_to(&request.dict);
   }
   void detach() noexcept { point_to(nullptr); }
-  std::atomic<unsigned> lent{0};  // to so many calls of children
+  std::atomic<unsigned> borrow_count{0};  // calls of children that use the request now
 
-  // use(request), in the same way.
+  // Runs use(request), like `with`.
   template <class Use>
   auto with_request(Use use) const {
     return with([&](const Dict&) { return use(*request_); });
@@ -63,25 +67,25 @@ class RequestView final : public DictView {
   Request* request_ = nullptr;
 };
 
-// Requests that are in the hands of a child of the backend. Whatever thread called that, until it is back they stay where they are.
+// Requests that a child's `forward` uses, on any thread. BatchViews waits for their return before the requests end.
 class Borrowed {
  public:
-  // The requests of views, each once.
+  // `batch` holds RequestViews. Error(kDataType) if it holds another object or one request twice.
   explicit Borrowed(const py::list& batch);
-  ~Borrowed() { give_back(); }
+  ~Borrowed() { return_all(); }
   Borrowed(const Borrowed&) = delete;
   Borrowed& operator=(const Borrowed&) = delete;
   const std::vector<Request*>& requests() const noexcept { return requests_; }
 
  private:
-  void take(py::handle item);
-  void give_back() noexcept;
+  void borrow_one(py::handle item);
+  void return_all() noexcept;
 
   std::vector<py::object> views_;
   std::vector<Request*> requests_;
 };
 
-// Views of a batch, detached at the end of its scope: when no child has them any more.
+// The views of a batch. The destructor detaches them and waits until no child uses the requests.
 class BatchViews {
  public:
   explicit BatchViews(Batch batch);

@@ -1,16 +1,17 @@
-// Tensors between Python and the core, both ways by DLPack and without a copy; hami.Tensor.
+// hami.Tensor, and the exchange of tensors between Python and the core through DLPack, without a copy.
 #pragma once
 
-#include "value/tensor.hpp"
 #include "gil.hpp"
+#include "value/tensor.hpp"
 
 namespace hami::bind {
 
-// The memory of an object with __dlpack__ as a tensor; None if the object has no such method. Error(kDataType) if it is
-// not in CPU memory, or cannot be had without a copy. With the lock held; what it gives may die on any thread.
+// The memory of an object with __dlpack__ as a tensor; None if the object does not have this method. Error(kDataType)
+// if the memory is not CPU memory or cannot be exported without a copy. Requires the GIL. The tensor may be destroyed
+// on any thread.
 Value tensor_from(py::handle object);
 
-// What messages call the type of an object: "torch.Tensor", "set".
+// The type of an object as messages show it: "torch.Tensor", "set".
 std::string python_type_name(py::handle object);
 
 void register_tensor(py::module_& module);

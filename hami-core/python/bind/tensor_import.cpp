@@ -1,20 +1,20 @@
-// Objects with __dlpack__ as tensors of the core.
-#include "value/error.hpp"
+// Imports objects with __dlpack__ as tensors of the core.
 #include "errors.hpp"
 #include "tensor.hpp"
+#include "value/error.hpp"
 
 namespace hami::bind {
 namespace {
 
-// The capsule stays as it came, and is ours alone: when it goes, with the lock held, its own destructor lets the memory
-// go. So nothing of the producer ever runs on a thread of the core.
-struct Borrowed {
+// Keeps the producer's capsule unconsumed. PyRef destroys the capsule with the GIL held, and the capsule's own
+// destructor frees the memory, so the producer's code never runs without the GIL.
+struct ImportedCapsule {
   DLManagedTensorVersioned managed{};
   PyRef capsule;
 };
 
-[[noreturn]] void refuse(py::handle object, const std::string& why) {
-  throw Error(ErrorCode::kDataType, "the " + python_type_name(object) + " " + why);
+[[noreturn]] void throw_import_error(py::handle object, const std::string& reason) {
+  throw Error(ErrorCode::kDataType, "the " + python_type_name(object) + " " + reason);
 }
 
 void check_device(py::handle object) {
@@ -22,10 +22,11 @@ void check_device(py::handle object) {
   const py::tuple device = object.attr("__dlpack_device__")();
   const DLDevice place{static_cast<DLDeviceType>(py::int_(device[0]).cast<std::int32_t>()),
                        py::int_(device[1]).cast<std::int32_t>()};
-  if (!is_cpu_memory(place)) refuse(object, "is on " + show_device(place) + "; CPU memory is taken here");
+  if (!is_cpu_memory(place))
+    throw_import_error(object, "is on " + show_device(place) + "; the core reads tensors in CPU memory only");
 }
 
-// Those from before DLPack 1.0 take no arguments, and cannot say that they are read-only.
+// Producers before DLPack 1.0 accept no arguments and cannot mark memory as read-only.
 py::object capsule_of(py::handle object) {
   const py::object method = object.attr("__dlpack__");
   try {
@@ -40,37 +41,40 @@ py::object capsule_of(py::handle object) {
 void read_capsule(py::handle object, const py::object& capsule, DLManagedTensorVersioned& into) {
   into.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
-    const auto* given =
+    const auto* managed =
         static_cast<DLManagedTensorVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
-    into.version = given->version;
-    if (given->version.major != DLPACK_MAJOR_VERSION) return;  // what follows has another layout; adopt() refuses it
-    into.flags = given->flags;
-    into.dl_tensor = given->dl_tensor;
+    into.version = managed->version;
+    if (managed->version.major != DLPACK_MAJOR_VERSION) return;  // unknown layout, which adopt() rejects
+    into.flags = managed->flags;
+    into.dl_tensor = managed->dl_tensor;
   } else if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
     into.dl_tensor = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))->dl_tensor;
   } else {
-    refuse(object, "gave no DLPack capsule: " + std::string(py::repr(capsule)));
+    throw_import_error(object, "did not return a DLPack capsule from __dlpack__: " + std::string(py::repr(capsule)));
   }
 }
 
 }  // namespace
 
 Value tensor_from(py::handle object) {
+  HAMI_ASSERT(has_gil());
   if (!py::hasattr(object, "__dlpack__")) return {};
   try {
     check_device(object);
     const py::object capsule = capsule_of(object);
-    auto borrowed = std::make_unique<Borrowed>();
-    read_capsule(object, capsule, borrowed->managed);
-    borrowed->capsule = PyRef(capsule);
-    borrowed->managed.manager_ctx = borrowed.get();
-    borrowed->managed.deleter = [](DLManagedTensorVersioned* self) { delete static_cast<Borrowed*>(self->manager_ctx); };
-    return to_value(TensorObject::adopt(&borrowed.release()->managed));
+    auto imported = std::make_unique<ImportedCapsule>();
+    read_capsule(object, capsule, imported->managed);
+    imported->capsule = PyRef(capsule);
+    imported->managed.manager_ctx = imported.get();
+    imported->managed.deleter = [](DLManagedTensorVersioned* self) {
+      delete static_cast<ImportedCapsule*>(self->manager_ctx);
+    };
+    return to_value(TensorObject::adopt(&imported.release()->managed));
   } catch (py::error_already_set& raised) {
     if (!raised.matches(PyExc_Exception)) throw from_python(raised);
-    refuse(object, "cannot be seen as a tensor: " + std::string(py::str(raised.value())));
-  } catch (py::builtin_exception& error) {  // a cast of what it gave
-    refuse(object, std::string("cannot be seen as a tensor: ") + error.what());
+    throw_import_error(object, "cannot be imported as a tensor: " + std::string(py::str(raised.value())));
+  } catch (py::builtin_exception& error) {  // from a cast in check_device
+    throw_import_error(object, std::string("cannot be imported as a tensor: ") + error.what());
   }
 }
 

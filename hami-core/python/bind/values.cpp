@@ -1,22 +1,23 @@
-// Python objects behind the core's value classes.
+// The core's value classes over Python objects.
 #include "values.hpp"
 
 #include <pybind11/critical_section.h>
 
-#include <mutex>
 #include <optional>
 
-#include "value/error.hpp"
+#include "base/mutex.hpp"
 #include "core_objects.hpp"
 #include "part.hpp"
 #include "tensor.hpp"
+#include "value/error.hpp"
 
 namespace hami::bind {
 namespace {
 
 class PythonText final : public TextObject {
  public:
-  PythonText(Kind kind, py::object object, std::string_view view) : TextObject(kind), object_(std::move(object)), view_(view) {}
+  PythonText(Kind kind, py::object object, std::string_view view)
+      : TextObject(kind), object_(std::move(object)), view_(view) {}
   std::string_view view() const noexcept override { return view_; }
   void* foreign() const noexcept override { return object_.get().ptr(); }
 
@@ -42,30 +43,30 @@ class PythonOpaque final : public OpaqueObject {
   PyRef object_;
 };
 
-// What is in a container of Python when the core first looks into it. Reading runs code of users, which may let the global
-// lock go: nobody waits for who reads, and of two that read at once the first to be done counts.
+// The items of a Python container, read when the core first accesses them. Reading runs user code, which may release
+// the GIL, so no mutex is held meanwhile. If two threads read concurrently, the first result is kept.
 template <class Items>
 class LazySnapshot {
  public:
   template <class Read>
   const Items& items(Read read) const {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       if (items_) return *items_;
     }
     const HoldGil gil;
-    Items found = read();  // dies after the mutex is let go: that, too, runs code of users
-    std::lock_guard lock(mutex_);
-    if (!items_) items_ = std::move(found);
+    Items fresh = read();  // declared before the lock: its destructor may run user code
+    MutexLock lock(mutex_);
+    if (!items_) items_ = std::move(fresh);
     return *items_;
   }
 
  private:
-  mutable std::mutex mutex_;  // guards items_
-  mutable std::optional<Items> items_;
+  mutable Mutex mutex_;
+  mutable std::optional<Items> items_ HAMI_GUARDED_BY(mutex_);
 };
 
-// The list (or tuple) as it is when the core first looks into it.
+// A snapshot of a list or tuple, taken when the core first accesses it.
 class PythonList final : public ListObject {
  public:
   PythonList(py::object object, std::size_t nesting) : object_(std::move(object)), nesting_(nesting) {}
@@ -75,7 +76,7 @@ class PythonList final : public ListObject {
 
  private:
   const std::vector<Value>& items() const {
-    return look_.items([this] {
+    return snapshot_.items([this] {
       std::vector<Value> found;
       for (py::handle item : object_.get()) found.push_back(to_value(item, nesting_ + 1));
       return found;
@@ -84,25 +85,25 @@ class PythonList final : public ListObject {
 
   PyRef object_;
   const std::size_t nesting_;
-  LazySnapshot<std::vector<Value>> look_;
+  LazySnapshot<std::vector<Value>> snapshot_;
 };
 
-// Calls `take(key, value)` for each; `what` is whose keys they are, for messages, `nesting` is that of the values. Where
-// another thread may change the dict meanwhile, as when a lock is waited for, what is being read stays all the same.
-template <class Take>
-void read_dict(const py::dict& dict, const char* what, std::size_t nesting, Take take) {
-  const py::scoped_critical_section others_must_not_change_it(dict);
+// Calls `visit(key, value)` for each entry; `what` names the dict in messages, `nesting` is that of the values. Another
+// thread may change the dict whenever this one waits, so the entry being read is kept alive.
+template <class Visit>
+void read_dict(const py::dict& dict, const char* what, std::size_t nesting, Visit visit) {
+  const py::scoped_critical_section exclusive(dict);
   PyObject* key = nullptr;
   PyObject* item = nullptr;
   Py_ssize_t position = 0;
   while (PyDict_Next(dict.ptr(), &position, &key, &item)) {
     const auto held_key = py::reinterpret_borrow<py::object>(key);
     const auto held_item = py::reinterpret_borrow<py::object>(item);
-    take(key_of(held_key, what), to_value(held_item, nesting));
+    visit(key_of(held_key, what), to_value(held_item, nesting));
   }
 }
 
-// The dict as it is when the core first looks into it.
+// A snapshot of a dict, taken when the core first accesses it.
 class PythonMap final : public MapObject {
  public:
   PythonMap(py::object object, std::size_t nesting) : object_(std::move(object)), nesting_(nesting) {}
@@ -111,10 +112,10 @@ class PythonMap final : public MapObject {
   using Entries = std::vector<std::pair<std::string, Value>>;
 
   const Entries& entries() const override {
-    return look_.items([this] {
+    return snapshot_.items([this] {
       Entries found;
       const auto dict = py::reinterpret_borrow<py::dict>(object_.get());
-      read_dict(dict, "a dict that backends of the core look into", nesting_ + 1,
+      read_dict(dict, "a dict that the core reads", nesting_ + 1,
                 [&](std::string key, Value value) { found.emplace_back(std::move(key), std::move(value)); });
       return found;
     });
@@ -123,7 +124,7 @@ class PythonMap final : public MapObject {
  private:
   PyRef object_;
   const std::size_t nesting_;
-  LazySnapshot<Entries> look_;
+  LazySnapshot<Entries> snapshot_;
 };
 
 Value text(Kind kind, py::handle object, const char* data, Py_ssize_t size) {
@@ -132,15 +133,15 @@ Value text(Kind kind, py::handle object, const char* data, Py_ssize_t size) {
 }
 
 py::list python_list(const ListObject& list) {
-  py::list made(list.size());
-  for (std::size_t i = 0; i < list.size(); ++i) made[i] = to_python(list.at(i));
-  return made;
+  py::list converted(list.size());
+  for (std::size_t i = 0; i < list.size(); ++i) converted[i] = to_python(list.at(i));
+  return converted;
 }
 
 py::dict python_dict(const MapObject& map) {
-  py::dict made;
-  for (const auto& [key, item] : map.entries()) made[py::str(key)] = to_python(item);
-  return made;
+  py::dict converted;
+  for (const auto& [key, item] : map.entries()) converted[py::str(key)] = to_python(item);
+  return converted;
 }
 
 }  // namespace
@@ -148,22 +149,25 @@ py::dict python_dict(const MapObject& map) {
 Value opaque(py::object object) { return Value::adopt(new PythonOpaque(std::move(object))); }
 
 std::string key_of(py::handle key, const char* what) {
+  HAMI_ASSERT(has_gil());
   const bool is_str = PyUnicode_Check(key.ptr());
   Py_ssize_t size = 0;
   if (const char* text = is_str ? PyUnicode_AsUTF8AndSize(key.ptr(), &size) : nullptr)
     return {text, static_cast<std::size_t>(size)};
   PyErr_Clear();
-  throw Error(ErrorCode::kDataType, std::string("the keys of ") + what + (is_str ? " are str of valid Unicode" : " are str") +
-                                        ", got " + std::string(py::repr(key)));
+  throw Error(ErrorCode::kDataType, std::string("the keys of ") + what + " must be str" +
+                                        (is_str ? " of valid Unicode" : "") + ", got " + std::string(py::repr(key)));
 }
 
 bool is_read_by_core(py::handle object) noexcept {
   PyObject* raw = object.ptr();
-  return raw == Py_None || PyBool_Check(raw) || PyLong_CheckExact(raw) || PyFloat_CheckExact(raw) || PyUnicode_Check(raw) ||
-         PyBytes_Check(raw) || PyList_CheckExact(raw) || PyTuple_CheckExact(raw) || PyDict_CheckExact(raw);
+  return raw == Py_None || PyBool_Check(raw) || PyLong_CheckExact(raw) || PyFloat_CheckExact(raw) ||
+         PyUnicode_Check(raw) || PyBytes_Check(raw) || PyList_CheckExact(raw) || PyTuple_CheckExact(raw) ||
+         PyDict_CheckExact(raw);
 }
 
 Value to_value(py::handle object, std::size_t nesting) {
+  HAMI_ASSERT(has_gil());
   PyObject* raw = object.ptr();
   if (raw == Py_None) return {};
   if (PyBool_Check(raw)) return Value(raw == Py_True);
@@ -176,7 +180,7 @@ Value to_value(py::handle object, std::size_t nesting) {
   } else if (PyUnicode_Check(raw)) {
     Py_ssize_t size = 0;
     if (const char* data = PyUnicode_AsUTF8AndSize(raw, &size)) return text(Kind::kStr, object, data, size);
-    PyErr_Clear();  // lone surrogates: no UTF-8, so nothing for the core to look into
+    PyErr_Clear();  // lone surrogates have no UTF-8 form: the str is opaque
   } else if (PyBytes_Check(raw)) {
     return text(Kind::kBytes, object, PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw));
   } else if (PyList_CheckExact(raw) || PyTuple_CheckExact(raw)) {
@@ -186,11 +190,12 @@ Value to_value(py::handle object, std::size_t nesting) {
     check_nesting(nesting);
     return Value::adopt(new PythonMap(py::reinterpret_borrow<py::object>(object), nesting));
   }
-  if (Object* own = core_object(object)) return Value::share(*own);
+  if (Object* shared = core_object(object)) return Value::share(*shared);
   return opaque(py::reinterpret_borrow<py::object>(object));
 }
 
 py::object to_python(const Value& value) {
+  HAMI_ASSERT(has_gil());
   switch (value.kind()) {
     case Kind::kNone: return py::none();
     case Kind::kBool: return py::bool_(value.as_bool());
@@ -200,7 +205,7 @@ py::object to_python(const Value& value) {
   }
   if (!value.is_counted())
     throw Error(ErrorCode::kDataType, "a value of kind " + std::to_string(static_cast<std::int32_t>(value.kind())) +
-                                         " has no form in Python: its plugin knows more kinds than this hami-core");
+                                          " cannot be converted to Python: its plugin needs a newer hami-core");
   if (void* foreign = value.object()->foreign())
     return py::reinterpret_borrow<py::object>(static_cast<PyObject*>(foreign));
   switch (value.kind()) {
@@ -209,23 +214,24 @@ py::object to_python(const Value& value) {
     case Kind::kList: return python_list(value.as_list());
     case Kind::kDict: return python_dict(value.as_dict());
     default:
-      if (const Part* part = Part::in(value)) return part->look();
-      if (py::object own = from_core_object(*value.object())) return own;
-      throw Error(ErrorCode::kDataType, std::string("a value of kind ") + kind_name(value.kind()) + " has no form in Python");
+      if (const Part* part = Part::from(value)) return part->get();
+      if (py::object object = from_core_object(*value.object())) return object;
+      throw Error(ErrorCode::kDataType,
+                  std::string("a value of kind ") + kind_name(value.kind()) + " cannot be converted to Python");
   }
 }
 
 Dict snapshot(const py::dict& dict) {
-  Dict made;
-  made.reserve(dict.size() + 1);
-  read_dict(dict, "a request", 1, [&](std::string key, Value value) { made.enter(std::move(key), std::move(value)); });
-  return made;
+  Dict copy;
+  copy.reserve(dict.size() + 1);  // + 1 for `result`
+  read_dict(dict, "a request", 1, [&](std::string key, Value value) { copy.enter(std::move(key), std::move(value)); });
+  return copy;
 }
 
 py::handle interned(const char* name) {
-  PyObject* const made = PyUnicode_InternFromString(name);
-  if (!made) throw py::error_already_set();
-  return made;
+  PyObject* const text = PyUnicode_InternFromString(name);
+  if (!text) throw py::error_already_set();
+  return text;
 }
 
 void write_back(const Dict& from, py::dict& to) {

@@ -1,31 +1,35 @@
-// Values between Python and the core: small ones are copied, large ones are seen in place, others travel untouched.
+// Conversion of values between Python and the core. Scalars are copied, text and containers are referenced, other
+// objects are opaque.
 #pragma once
 
-#include "value/dict.hpp"
 #include "gil.hpp"
+#include "value/dict.hpp"
 
 namespace hami::bind {
 
-// str, bytes, exact int (of 64 bits), float, bool, None, list, tuple, dict and the core's own objects become the core's
-// kinds; anything else is opaque. What is not copied keeps its identity: it comes back as the same object.
-// `nesting` is 1 more than the containers that it was found in; Error(kDataType) if it is one too many.
+// Converts str, bytes, int (exact type, 64 bits), float, bool, None, list, tuple, dict and the core's own objects to
+// the core's kinds; any other object becomes opaque. A value that is not copied keeps its identity: to_python returns
+// the same object. `nesting` is 1 plus the number of containers around the value; Error(kDataType) if it exceeds the
+// limit.
 Value to_value(py::handle object, std::size_t nesting = 1);
 py::object to_python(const Value& value);
-// Whether a value is of a kind that backends of the core read without Python: text, a number, a container.
+// Whether the core reads the value without Python: text, a number, None or a container.
 bool is_read_by_core(py::handle object) noexcept;
 
-// A key as the core has it; DataTypeError, which names `what` whose key it is, for one that is no str.
+// A key as UTF-8. `what` names the owner of the key in messages; Error(kDataType) unless the key is a str of valid
+// Unicode.
 std::string key_of(py::handle key, const char* what = "a request");
 
-// The keys of a caller's dict; TypeError as DataTypeError for keys that are no str.
+// Copies the keys of a caller's dict and references its values. Error(kDataType) for a key that is not a str.
 Dict snapshot(const py::dict& dict);
-// What backends wrote goes back, `data` excepted.
+// Copies the entries that backends wrote, except `data`, into the caller's dict.
 void write_back(const Dict& from, py::dict& to);
 
-// A name that the core says often: one str for as long as the process runs, which attributes and keys are found by soonest.
+// The interned str of a name that the core uses often. Interned names make attribute and key look-ups fastest. Never
+// freed.
 py::handle interned(const char* name);
 
-// A Python object as an opaque value.
+// Wraps any Python object as an opaque value.
 Value opaque(py::object object);
 
 }  // namespace hami::bind

@@ -1,4 +1,4 @@
-// The slots of DictView, and of RequestView, which inherits them.
+// The type slots of DictView, which RequestView inherits.
 #include "view_slots.hpp"
 
 #include <optional>
@@ -13,11 +13,11 @@ namespace {
 
 constexpr PyObject* kRaised = nullptr;
 
-// As pybind11 has it too, a RequestView is at the address of the DictView in it.
+// The address of a RequestView is that of its DictView base, as pybind11 assumes too.
 const DictView& view_of(PyObject* self) {
   const auto* instance = reinterpret_cast<py::detail::instance*>(self);
   const void* view = instance->simple_layout ? instance->simple_value_holder[0] : nullptr;
-  if (!view) throw py::type_error("only the core makes objects of this class");
+  if (!view) throw py::type_error("objects of this class are created only by hami-core");
   return *static_cast<const DictView*>(view);
 }
 
@@ -28,14 +28,14 @@ std::optional<Value> find(const DictView& view, const std::string& key) {
   });
 }
 
-// Runs an access; what it throws is raised.
-template <class Access, class Failed>
-Failed guarded(Failed failed, Access access) noexcept {
+// Runs access(). Converts a C++ exception to a Python exception and returns `failed`.
+template <class Access, class Result>
+Result guarded(Result failed, Access access) noexcept {
   try {
     try {
       return access();
     } catch (const Error& error) {
-      raise(error);  // which runs Python, and that may fail
+      raise(error);  // runs Python code, which may itself fail
     }
   } catch (py::error_already_set& raised) {
     raised.restore();
@@ -60,14 +60,14 @@ PyObject* get_item(PyObject* self, PyObject* key) noexcept {
   });
 }
 
-// view[key] = value, and del view[key], for which there is no value.
+// view[key] = value; del view[key] if `value` is null.
 int set_item(PyObject* self, PyObject* key, PyObject* value) noexcept {
   return guarded(-1, [&] {
     const DictView& view = view_of(self);
     const std::string name = key_of(key);
     if (value) {
-      Value held = to_value(value);
-      view.with([&](Dict& dict) { return dict.exchange(name, std::move(held)); });
+      Value converted = to_value(value);
+      view.with([&](Dict& dict) { return dict.exchange(name, std::move(converted)); });
     } else if (!view.with([&](Dict& dict) { return dict.take(name); })) {
       PyErr_SetObject(PyExc_KeyError, key);
       return -1;
@@ -89,7 +89,7 @@ PyObject* get(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject
     const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;
     const bool by_name = named == 1 && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "default") == 0;
     if (count < 1 || count + named > 2 || (named > 0 && !by_name))
-      throw py::type_error("get takes a key and, if that may be missing, a default");
+      throw py::type_error("get() takes a key and an optional default");
     if (const auto value = find(view_of(self), key_of(given[0]))) return to_python(*value).release().ptr();
     return py::reinterpret_borrow<py::object>(count + named > 1 ? given[1] : Py_None).release().ptr();
   });
@@ -97,7 +97,7 @@ PyObject* get(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObject
 
 PyMethodDef methods[] = {
     {"get", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(get)), METH_FASTCALL | METH_KEYWORDS,
-     "get($self, key, /, default=None)\n--\n\nReturn the value of a key, or the default if there is none."},
+     "get($self, key, /, default=None)\n--\n\nReturn the value of a key, or `default` if the key is missing."},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

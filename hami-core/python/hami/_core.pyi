@@ -1,4 +1,8 @@
-# What the C++ core offers to the package. Nothing here is public; `hami` is.
+"""The C++ core as the package uses it. `hami` exports the public classes and functions.
+
+This is one file because it describes one extension module.
+"""
+
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import Context
@@ -8,141 +12,463 @@ from hami._config.reader import LoadedConfig
 
 __version__: str
 
-class BackendClass:
-    """What the registry knows of one backend class."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def aliases(self) -> list[str]: ...
-    @property
-    def owner(self) -> str: ...
-    @property
-    def doc(self) -> str: ...
-    @property
-    def range(self) -> str: ...
-    @property
-    def params(self) -> list[dict[str, Any]]: ...
-    @property
-    def brackets(self) -> str: ...
-    @property
-    def thread(self) -> str: ...
-    @property
-    def non_blocking(self) -> bool: ...
-    def with_defaults(self, defaults: dict[str, Any]) -> BackendClass: ...
+# ---- public classes and functions, exported by `hami` ----
 
 @final
 class Event:
-    """Something that will be done once: notified, or failed."""
+    """A one-shot event that completes once, with a value or an exception.
+
+        event = hami.Event()
+        pipe({"data": image, "event": event})    # returns at once
+        if event.wait(timeout=1.0):
+            result = event.value()
+
+    Thread-safe. The first completion wins. `await event` works in any asyncio loop: it returns the value or raises the
+    exception.
+    """
 
     def __init__(self) -> None: ...
-    def notify(self, value: Any = None) -> bool: ...
-    def fail(self, exception: BaseException | type[BaseException]) -> bool: ...
-    def done(self) -> bool: ...
-    def value(self) -> Any: ...
-    def exception(self) -> BaseException | None: ...
-    def wait(self, timeout: float | None = None) -> bool: ...
-    def add_done_callback(self, callback: Callable[[Event], object]) -> None: ...
-    def _watch(self, callback: Callable[[Event], object]) -> int: ...
-    def _unwatch(self, number: int) -> bool: ...
-    def __await__(self) -> Generator[Any, None, Any]: ...
+    def notify(self, value: Any = None) -> bool:
+        """Complete the event with a value and run the callbacks.
+
+        Returns:
+            False if the event was already done; the call then has no effect.
+        """
+
+    def fail(self, exception: BaseException | type[BaseException]) -> bool:
+        """Complete the event with an exception and run the callbacks.
+
+        Returns:
+            False if the event was already done; the call then has no effect.
+
+        Raises:
+            DataTypeError: `exception` is not an exception.
+        """
+
+    def done(self) -> bool:
+        """Return whether the event is complete."""
+
+    def value(self) -> Any:
+        """Return the value of the event; for a request, its `result`.
+
+        Returns:
+            None before completion and after a failure.
+        """
+
+    def exception(self) -> BaseException | None:
+        """Return the exception of the event.
+
+        Returns:
+            None before completion and after a success.
+        """
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the event is complete. Does not raise the event's exception.
+
+        Args:
+            timeout: Maximum time to wait in seconds; None waits without a limit.
+
+        Returns:
+            Whether the event is complete.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed while the main thread waited.
+        """
+
+    def add_done_callback(self, callback: Callable[[Event], object]) -> None:
+        """Call `callback(event)` once, on the thread that completes the event, or at once if it is done.
+
+        An exception of the callback goes to `sys.unraisablehook`.
+
+        Raises:
+            DataTypeError: `callback` is not callable.
+        """
+
+    def _watch(self, callback: Callable[[Event], object]) -> int:
+        """Add a callback and return a number for `_unwatch`; 0 if the callback ran at once."""
+
+    def _unwatch(self, number: int) -> bool:
+        """Remove a callback. Returns False if it has run or is about to run."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait for completion in an asyncio loop; return the value or raise the exception."""
 
 @final
 class Queue:
-    """A bounded queue between threads, and between a pipe and its surroundings."""
+    """A bounded first-in, first-out queue between threads, or between a pipe and the program.
 
-    def __init__(self, max: int = 1024, *, name: str = "") -> None: ...
-    def put(self, item: Any, timeout: float | None = None) -> None: ...
-    def try_put(self, item: Any) -> bool: ...
-    def get(self, timeout: float | None = None) -> Any: ...
-    def try_get(self, default: Any = None) -> Any: ...
-    def peek(self, default: Any = None) -> Any: ...
-    def close(self) -> None: ...
+        queue = hami.Queue(max=4)
+        queue.put(frame, timeout=1.0)
+        for frame in queue: ...                  # until the queue is closed and empty
+
+    Thread-safe. Blocking methods release the GIL and are interrupted by Ctrl-C. After `close`, puts fail and the
+    remaining items can still be taken.
+    """
+
+    def __init__(self, max: int = 1024, *, name: str = "") -> None:
+        """Create an empty queue.
+
+        Args:
+            max: Maximum number of items, at least 1.
+            name: Name shown in error messages.
+
+        Raises:
+            ConfigError: `max` is less than 1.
+        """
+
+    def put(self, item: Any, timeout: float | None = None) -> None:
+        """Add an item, waiting while the queue is full.
+
+        Args:
+            item: Any object.
+            timeout: Maximum time to wait in seconds; None waits without a limit, 0 does not wait.
+
+        Raises:
+            DeadlineExceeded: The queue was still full after `timeout`.
+            QueueFull: The queue is full and `timeout` is 0.
+            PipeClosed: The queue is closed.
+        """
+
+    def try_put(self, item: Any) -> bool:
+        """Add an item without waiting.
+
+        Returns:
+            False if the queue is full.
+
+        Raises:
+            PipeClosed: The queue is closed.
+        """
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Remove and return the oldest item, waiting while the queue is empty.
+
+        Args:
+            timeout: Maximum time to wait in seconds; None waits without a limit.
+
+        Raises:
+            DeadlineExceeded: The queue was still empty after `timeout`.
+            PipeClosed: The queue is closed and empty.
+        """
+
+    def try_get(self, default: Any = None) -> Any:
+        """Remove and return the oldest item, or return `default` if the queue is empty.
+
+        Raises:
+            PipeClosed: The queue is closed and empty.
+        """
+
+    def peek(self, default: Any = None) -> Any:
+        """Return the oldest item without removing it, or `default` if the queue is empty."""
+
+    def close(self) -> None:
+        """Reject further puts and wake all waiting threads.
+
+        Threads that wait in `put` raise PipeClosed; threads that wait in `get` do so once the queue is empty.
+        """
+
     @property
-    def closed(self) -> bool: ...
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+
     @property
-    def max(self) -> int: ...
+    def max(self) -> int:
+        """The maximum number of items."""
+
     @property
-    def name(self) -> str: ...
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Queue: ...
-    def __next__(self) -> Any: ...
+    def name(self) -> str:
+        """The name shown in error messages."""
+
+    def __len__(self) -> int:
+        """Return the number of items in the queue."""
+
+    def __iter__(self) -> Queue:
+        """Return the queue itself; iteration removes items until the queue is closed and empty."""
+
+    def __next__(self) -> Any:
+        """Remove and return the oldest item, waiting without a limit; stop once the queue is closed and empty."""
 
 class RequestStore:
-    """Values kept by request and key, or by request and number of a response; shared by threads."""
+    """A thread-safe store of values by request and key.
+
+        store = hami.RequestStore()
+        store.create("r1")
+        store.insert("r1", "boxes", [1, 2])
+        store.get("r1", "boxes")                 # [1, 2]
+
+    Request ids and keys are str or int; 7 and "7" differ. A key may be the index of a response. Any other id or key
+    raises DataTypeError.
+    """
 
     def __init__(self) -> None: ...
-    def create(self, req_id: str | int) -> None: ...
-    def insert(self, req_id: str | int, key: str | int, value: Any) -> None: ...
-    def insert_or_assign(self, req_id: str | int, key: str | int, value: Any) -> bool: ...
-    def get(self, req_id: str | int, key: str | int) -> Any: ...
-    def at(self, req_id: str | int, key: str | int) -> Any: ...
-    def take(self, req_id: str | int, key: str | int) -> Any: ...
-    def contains(self, req_id: str | int, key: str | int | None = None) -> bool: ...
-    def erase(self, req_id: str | int, key: str | int) -> bool: ...
-    def remove(self, req_id: str | int) -> bool: ...
-    def size(self, req_id: str | int | None = None) -> int: ...
-    def keys(self, req_id: str | int) -> list[str | int]: ...
-    def for_each(self, req_id: str | int, function: Callable[[str | int, Any], object]) -> None: ...
-    def clear(self) -> None: ...
+    def create(self, req_id: str | int) -> None:
+        """Add a request.
+
+        Raises:
+            AlreadyExists: The request exists.
+        """
+
+    def insert(self, req_id: str | int, key: str | int, value: Any) -> None:
+        """Add a value to a request.
+
+        Raises:
+            NotFound: The request does not exist.
+            AlreadyExists: The request has the key; its value is unchanged.
+        """
+
+    def insert_or_assign(self, req_id: str | int, key: str | int, value: Any) -> bool:
+        """Add or replace a value of a request.
+
+        Returns:
+            True if the key is new.
+
+        Raises:
+            NotFound: The request does not exist.
+        """
+
+    def get(self, req_id: str | int, key: str | int) -> Any:
+        """Return a value, or None if the request does not have the key.
+
+        Raises:
+            NotFound: The request does not exist.
+        """
+
+    def at(self, req_id: str | int, key: str | int) -> Any:
+        """Return a value.
+
+        Raises:
+            NotFound: The request or the key does not exist.
+        """
+
+    def take(self, req_id: str | int, key: str | int) -> Any:
+        """Remove a value and return it.
+
+        Raises:
+            NotFound: The request or the key does not exist.
+        """
+
+    def contains(self, req_id: str | int, key: str | int | None = None) -> bool:
+        """Return whether the request exists or, with a key, whether it exists and has the key."""
+
+    def erase(self, req_id: str | int, key: str | int) -> bool:
+        """Remove a value.
+
+        Returns:
+            False if the request does not have the key.
+
+        Raises:
+            NotFound: The request does not exist.
+        """
+
+    def remove(self, req_id: str | int) -> bool:
+        """Remove a request with all its values.
+
+        Returns:
+            False if the request does not exist.
+        """
+
+    def size(self, req_id: str | int | None = None) -> int:
+        """Return the number of requests or, with `req_id`, the number of values of that request.
+
+        Raises:
+            NotFound: The request does not exist.
+        """
+
+    def keys(self, req_id: str | int) -> list[str | int]:
+        """Return the keys of a request, in no particular order.
+
+        Raises:
+            NotFound: The request does not exist.
+        """
+
+    def for_each(self, req_id: str | int, function: Callable[[str | int, Any], object]) -> None:
+        """Call `function(key, value)` for each value of a snapshot of the request.
+
+        The function may use the store.
+
+        Raises:
+            NotFound: The request does not exist.
+        """
+
+    def clear(self) -> None:
+        """Remove all requests."""
 
 class DictView:
-    """A dict of the core, seen in place: a mutable mapping with str keys."""
+    """A mutable mapping with str keys over a dict of the core; values are converted on access.
 
-    def __getitem__(self, key: str) -> Any: ...
-    def __setitem__(self, key: str, value: Any) -> None: ...
-    def __delitem__(self, key: str) -> None: ...
-    def __contains__(self, key: object) -> bool: ...
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[str]: ...
-    def get(self, key: str, default: Any = None) -> Any: ...
-    def keys(self) -> list[str]: ...
-    def items(self) -> list[tuple[str, Any]]: ...
-    def values(self) -> list[Any]: ...
-    def pop(self, key: str, *default: Any) -> Any: ...
-    def update(self, other: dict[str, Any]) -> None: ...
-    def setdefault(self, key: str, default: Any = None) -> Any: ...
+    Thread-safe. A key that is not a str of valid Unicode raises DataTypeError.
+    """
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value of a key; raise KeyError if the key is missing."""
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        """Set the value of a key."""
+
+    def __delitem__(self, key: str) -> None:
+        """Remove a key; raise KeyError if the key is missing."""
+
+    def __contains__(self, key: object) -> bool:
+        """Return whether the key is present."""
+
+    def __len__(self) -> int:
+        """Return the number of keys."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over a snapshot of the keys."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key, or `default` if the key is missing."""
+
+    def keys(self) -> list[str]:
+        """Return the keys as a list."""
+
+    def items(self) -> list[tuple[str, Any]]:
+        """Return (key, value) pairs as a list."""
+
+    def values(self) -> list[Any]:
+        """Return the values as a list."""
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Remove a key and return its value.
+
+        Returns:
+            The default, if given, when the key is missing.
+
+        Raises:
+            KeyError: The key is missing and there is no default.
+        """
+
+    def update(self, other: dict[str, Any]) -> None:
+        """Set every key of `other`."""
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key; set it to `default` first if the key is missing."""
 
 @final
 class Request(DictView):
-    """One request of a batch: a mutable mapping, valid until forward returns."""
+    """One request of a batch: a mutable mapping with str keys.
 
-    def fail(self, exception: BaseException | type[BaseException]) -> None: ...
+        def forward(self, batch):
+            for item in batch:
+                item["result"] = self.model(item["data"])
+
+    A request is valid until `forward` returns; any later access raises RequestError.
+    """
+
+    def fail(self, exception: BaseException | type[BaseException]) -> None:
+        """Fail this request with an exception; the other requests of the batch continue.
+
+        Raises:
+            DataTypeError: `exception` is not an exception.
+        """
+
     @property
-    def cancelled(self) -> bool: ...
+    def cancelled(self) -> bool:
+        """Whether no caller waits for the result any more, so that the work can be skipped."""
 
-def scatter(batch: list[Request], parts: Any, key: str = "result") -> None: ...
-def scattered(batch: list[Request], key: str = "data") -> Any: ...
+def scatter(batch: list[Request], parts: Any, key: str = "result") -> None:
+    """Set `parts[i]` as the `result` (or another key) of request i, for every request of a batch.
+
+        scores = self.net(np.stack([item["data"] for item in batch]))
+        hami.scatter(batch, scores)                       # item["result"] is now scores[0], scores[1], …
+
+    `parts[i]` is evaluated only when the value of request i is first read, once, on any thread. If the next backend
+    receives the same batch, it gets the whole of `parts` back from `hami.scattered`, without splitting and stacking.
+    In a batch of plain dicts, as in a unit test of a backend, the parts are set at once.
+
+    Args:
+        batch: The requests of a batch.
+        parts: A sequence with one part per request. Each part is an array or a tensor; a list or a tuple may hold any
+            values.
+        key: The key to set.
+
+    Raises:
+        DataTypeError: `parts` is not a sequence or its length differs from the batch.
+    """
+
+def scattered(batch: list[Request], key: str = "data") -> Any:
+    """Return the sequence that `hami.scatter` split over exactly these requests, in this order; otherwise None.
+
+        parts = hami.scattered(batch)                     # the values of item["data"]
+        rows = parts if parts is not None else np.stack([item["data"] for item in batch])
+
+    Also returns None if any part has been read, because the reader may have changed it.
+
+    Args:
+        batch: The requests of a batch.
+        key: The key that holds the parts.
+    """
 
 class Child:
-    """A backend inside the brackets of a Python backend."""
+    """A backend inside the brackets of a Python backend, or its dependency."""
 
-    def forward(self, batch: list[Request]) -> None: ...
+    def forward(self, batch: list[Request]) -> None:
+        """Run a batch of requests and set their `result`.
+
+        Args:
+            batch: Requests of the current batch, each once. More requests than `max` run in several batches.
+
+        Raises:
+            DataTypeError: `batch` holds another object, or a request twice.
+            RequestError: The backend was the dependency of a `forward_with_dep` that has returned.
+            Exception: Any error of the backend that concerns the whole batch.
+        """
+
     @property
-    def min(self) -> int: ...
+    def min(self) -> int:
+        """The minimum batch size in items."""
+
     @property
-    def max(self) -> int | None: ...
+    def max(self) -> int | None:
+        """The maximum batch size in items; None if the backend declares none."""
 
 @final
 class Opaque:
-    """A value that only native plugins understand."""
+    """A value that only native plugins can read.
+
+        request["image"]      # <hami.Opaque cv.mat>
+
+    Python code can pass it on but not read it.
+    """
 
     @property
-    def type_key(self) -> str: ...
+    def type_key(self) -> str:
+        """The identifier of the type, such as "cv.mat". Plugins that use the same key can read the value."""
 
 @final
 class Tensor:
-    """An array in CPU memory, as backends of the core leave it in `result`."""
+    """An array in CPU memory, such as the `result` of a built-in or native backend.
+
+        scores = hami.to_numpy(request["result"])      # or torch.from_dlpack(…), memoryview(…)
+
+    These conversions do not copy; each of them keeps the memory alive.
+    """
 
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The length of each axis."""
+
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """The element type: "float32", "int64", "bfloat16", …"""
+
     @property
-    def nbytes(self) -> int: ...
-    def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-    def __dlpack_device__(self) -> tuple[int, int]: ...
+    def nbytes(self) -> int:
+        """The size of the elements in bytes."""
+
+    def __len__(self) -> int:
+        """Return the length of the first axis; raise TypeError if the tensor has no axes."""
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """Export the memory through the buffer protocol, without a copy.
+
+        Raises:
+            BufferError: The buffer protocol has no format for the element type, such as bfloat16.
+        """
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return the DLPack device type and device id."""
+
     def __dlpack__(
         self,
         *,
@@ -150,53 +476,164 @@ class Tensor:
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> Any: ...
+    ) -> Any:
+        """Export the memory as a DLPack capsule.
 
-Call: TypeAlias = object  # a submitted request on its way
+        Args:
+            stream: Must be None: CPU memory has no stream.
+            max_version: The highest DLPack version that the consumer supports. Below (1, 0) a read-only tensor cannot
+                be exported.
+            dl_device: The device of the consumer; only the CPU is supported.
+            copy: True copies the memory; False and None share it.
 
-def cancel(call: Call) -> bool: ...
-def wait_inside(call: Call) -> None: ...
+        Raises:
+            BufferError: The export is not possible with these arguments.
+        """
+
+# ---- private: for the package only ----
+
+class BackendClass:
+    """A handle of a backend class: its name, parameters and traits."""
+
+    @property
+    def name(self) -> str:
+        """The name in expressions."""
+
+    @property
+    def aliases(self) -> list[str]:
+        """Other names of the class."""
+
+    @property
+    def owner(self) -> str:
+        """The distribution that provides the class; empty if this process registered it."""
+
+    @property
+    def doc(self) -> str:
+        """The documentation of the class."""
+
+    @property
+    def range(self) -> str:
+        """The batch sizes that the class declares, as text; empty if it declares none."""
+
+    @property
+    def params(self) -> list[dict[str, Any]]:
+        """The declared parameters.
+
+        Each dict has the keys `name`, `type`, `required`, `default`, `choices`, `least`, `most` (the limits, or None),
+        `help` and `text` (the declaration as messages show it).
+        """
+
+    @property
+    def brackets(self) -> str:
+        """The bracket items that the class takes, as text; empty if it takes none."""
+
+    @property
+    def thread(self) -> str:
+        """The threading trait: "dedicated", "serialized" or "concurrent"."""
+
+    @property
+    def non_blocking(self) -> bool:
+        """Whether `forward` takes microseconds and may run on a caller's thread."""
+
+    def with_defaults(self, defaults: dict[str, Any]) -> BackendClass:
+        """Return a copy of the class with other parameter defaults, by parameter name."""
+
+Call: TypeAlias = object  # the handle of a submitted request
+
+def cancel(call: Call) -> bool:
+    """Cancel a submitted request. Returns False if it has completed."""
+
+def wait_if_nested(call: Call) -> None:
+    """Wait for a submitted request if this thread runs a backend or a pipe; otherwise return at once.
+
+    A wait that would complete a deadlock cycle fails the request with ReentrantCall instead.
+    """
 
 @final
 class Awaitable:
-    """What a task awaits of one request."""
+    """The completion of one request, to be awaited by one asyncio task, once."""
 
     _asyncio_future_blocking: bool
     def __await__(self) -> Generator[Any]: ...
-    def get_loop(self) -> AbstractEventLoop: ...
-    def add_done_callback(self, wake: Callable[[Any], object], /, *, context: Context) -> None: ...
-    def cancel(self, msg: object = None) -> bool: ...
-    def result(self) -> None: ...
-    def settle(self) -> None: ...
-    def give_up(self) -> None: ...
+    def get_loop(self) -> AbstractEventLoop:
+        """Return the event loop. Called by asyncio."""
+
+    def add_done_callback(self, wake: Callable[[Any], object], /, *, context: Context) -> None:
+        """Store the task's wake-up callback. Called by asyncio."""
+
+    def cancel(self, msg: object = None) -> bool:
+        """Resume the task with CancelledError; return False if the request has completed. Called by asyncio."""
+
+    def result(self) -> None:
+        """Raise the error of the request, if any. Called by asyncio."""
+
+    def settle(self) -> None:
+        """Apply the stored outcome and run the task until it waits again. Call it on the loop's thread."""
+
+    def abandon(self) -> None:
+        """Discard the outcome, and cancel the request if it has not completed."""
 
 class Pipe:
-    """A built pipe."""
+    """A built pipe, behind `hami.Pipe`. A `timeout` is seconds; None means no limit."""
 
     def __init__(self, config: LoadedConfig) -> None: ...
-    def call(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]: ...
-    def call_many(
-        self, requests: Sequence[dict[str, Any]], timeout: float | None = None
-    ) -> list[BaseException | None]: ...
+    def call(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
+        """Run one request and return the same dict, with `result`; raise the error of the request.
+
+        A request with an event is only started.
+        """
+
+    def call_many(self, requests: Sequence[dict[str, Any]], timeout: float | None = None) -> list[BaseException | None]:
+        """Run several requests and return None or an exception for each. Requests with an event are only started."""
+
     def submit(
         self,
         request: dict[str, Any],
         timeout: float | None,
-        done: Callable[[BaseException | None], object],
-    ) -> Call: ...
-    def submit_from_loop(
-        self, request: dict[str, Any], timeout: float | None, outcomes: Any, loop: AbstractEventLoop
-    ) -> Awaitable: ...
-    def close(self, timeout: float | None) -> list[str]: ...
-    @property
-    def closed(self) -> bool: ...
-    def stats(self) -> dict[str, dict[str, Any]]: ...
+        callback: Callable[[BaseException | None], object],
+    ) -> Call:
+        """Start one request; `callback(exception or None)` runs on completion, on any thread.
 
-def on_core_thread() -> bool: ...
-def wait_for_detached_inits(timeout: float | None) -> bool: ...
-def check(config: LoadedConfig) -> list[Exception]: ...
-def explain(config: LoadedConfig) -> dict[str, Any]: ...
-def message_with_caret(headline: str, text: str, begin: int, end: int, where: str = "", hint: str = "") -> str: ...
+        If an exception of a signal handler interrupts the callback, the callback runs a second time.
+        """
+
+    def submit_from_loop(
+        self, request: dict[str, Any], timeout: float | None, completion_queue: Any, loop: AbstractEventLoop
+    ) -> Awaitable:
+        """Start one request from the thread of an asyncio loop, without blocking.
+
+        A completion on another thread calls `completion_queue.put(awaitable)` and then `completion_queue.wake()`, once
+        per batch of completions.
+        """
+
+    def close(self, timeout: float | None) -> list[str]:
+        """Close the pipe and return the names of the backends that did not finish in time."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+
+    def stats(self) -> dict[str, dict[str, Any]]:
+        """Return the values of `hami.NodeStats` for each node, by the node's name."""
+
+def on_core_thread() -> bool:
+    """Return whether the core created the calling thread."""
+
+def wait_for_detached_inits(timeout: float | None) -> bool:
+    """Wait for backend inits that an interrupted construction left running.
+
+    Returns False if some still run after `timeout` seconds.
+    """
+
+def check(config: LoadedConfig) -> list[Exception]:
+    """Return every problem of a configuration, without building the pipe."""
+
+def explain(config: LoadedConfig) -> dict[str, Any]:
+    """Return the backends and parameter values of a configuration, and the source of each value."""
+
+def message_with_caret(headline: str, text: str, begin: int, end: int, where: str = "", hint: str = "") -> str:
+    """Format an error message that marks the characters from `begin` to `end` of `text`."""
+
 def python_class(
     cls: type,
     name: str,
@@ -209,19 +646,48 @@ def python_class(
     thread: str,
     non_blocking: bool,
     idempotent: bool,
-    children: tuple[int, int | None],
-) -> BackendClass: ...
+    child_count: tuple[int, int | None],
+) -> BackendClass:
+    """Return a handle of a backend class written in Python.
 
-class AbiRefused(Exception): ...
+    `attributes` maps parameter names to the attributes that hold them, where the names differ.
+    """
 
-def served_abi() -> str: ...
-def load_library(path: bytes, owner: str) -> tuple[str, str, str, list[BackendClass]]: ...
-def generated_class(name: str, text: str, *, owner: str, defaults: dict[str, Any]) -> BackendClass: ...
-def define(handle: BackendClass) -> None: ...
-def defined() -> list[BackendClass]: ...
-def is_defined(name: str) -> bool: ...
-def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> None: ...
-def near_names(name: str, candidates: Sequence[str], limit: int = 3) -> list[str]: ...
-def did_you_mean(near: Sequence[str], quoted: bool = False) -> str: ...
-def print_expression(text: str, where: str = "") -> str: ...
-def parse_tree(text: str) -> dict[str, Any]: ...
+class AbiMismatch(Exception):
+    """A native plugin needs a version of the plugin ABI that this core does not support."""
+
+def supported_abi() -> str:
+    """Return the version of the plugin ABI, such as "1.0", that this core supports."""
+
+def load_library(path: bytes, owner: str) -> tuple[str, str, str, list[BackendClass]]:
+    """Load a native plugin and return its name, its version, the ABI version it was built with and its classes.
+
+    Raises AbiMismatch or PluginError.
+    """
+
+def generated_class(name: str, text: str, *, owner: str, defaults: dict[str, Any]) -> BackendClass:
+    """Return a handle of a name that is replaced by the expression `text`."""
+
+def define(handle: BackendClass) -> None:
+    """Add a class to the registry, replacing a class of the same name."""
+
+def defined() -> list[BackendClass]:
+    """Return the classes in the registry."""
+
+def is_defined(name: str) -> bool:
+    """Return whether a class in the registry has this name or alias."""
+
+def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> None:
+    """Set the function that finds classes outside the registry: finder(name, distribution, providers)."""
+
+def near_names(name: str, candidates: Sequence[str], limit: int = 3) -> list[str]:
+    """Return at most `limit` candidates that are spelled like `name`, nearest first."""
+
+def did_you_mean(near: Sequence[str], quoted: bool = False) -> str:
+    """Return a "did you mean" hint for an error message; empty if `near` is empty."""
+
+def print_expression(text: str, where: str = "") -> str:
+    """Return the canonical form of an expression. Raises ConfigError, with `where` in the message, if it is invalid."""
+
+def parse_tree(text: str) -> dict[str, Any]:
+    """Return an expression as nested dicts and lists. Raises ConfigError if it is invalid."""

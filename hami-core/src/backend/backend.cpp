@@ -1,4 +1,4 @@
-// What every backend does around the functions that its author wrote.
+// Backend: what surrounds the functions of authors: splitting of batches, error notes, retries.
 #include "backend/backend.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace hami {
 namespace {
 
-// Waits on the caller's thread for requests that were posted on its behalf.
+// Waits on the caller's thread for the requests that it posted.
 class Waiter final : public CompletionSink {
  public:
   explicit Waiter(std::size_t count) : remaining_(count) {}
@@ -32,7 +32,10 @@ class Waiter final : public CompletionSink {
     }
     BlockingScope blocking;
     MutexLock lock(mutex_);
-    changed_.wait(lock, [&] { return remaining_ == 0; });
+    changed_.wait(lock, [&] {
+      mutex_.assert_held();
+      return remaining_ == 0;
+    });
   }
 
  private:
@@ -41,12 +44,12 @@ class Waiter final : public CompletionSink {
   std::size_t remaining_ HAMI_GUARDED_BY(mutex_);
 };
 
-// Who stands there twice would run twice at a time, and hear of its end once too often.
+// A request that is listed twice would run twice concurrently and complete twice.
 void check_distinct(const Backend& backend, Batch batch) {
   std::vector<const Request*> requests(batch.begin(), batch.end());
   std::sort(requests.begin(), requests.end());
   if (std::adjacent_find(requests.begin(), requests.end()) != requests.end())
-    throw Error(ErrorCode::kInvalidArgument, backend.label() + " was given one request twice in a batch");
+    throw Error(ErrorCode::kInvalidArgument, backend.label() + " got the same request twice in one batch");
 }
 
 }  // namespace
@@ -63,7 +66,7 @@ void Backend::add_backend_note(Batch batch) const {
     if (!request->alive() && request->error->notes().empty()) *request->error = request->error->with_note("backend " + label_);
 }
 
-// The innermost backend's name goes into the error; containers around it have nothing to add.
+// Adds the name of the innermost backend to the error; containers around it add nothing.
 void Backend::forward_part(Batch part) {
   try {
     forward_(part);
@@ -92,7 +95,7 @@ void Backend::forward(Batch batch) {
     } else {
       try {
         forward_part(part);
-      } catch (...) {  // alone in its part, it is the only one that this can be about
+      } catch (...) {  // the error is about the only request of the part
         part[0].fail(current_error());
       }
     }

@@ -1,4 +1,4 @@
-// The one interface that everything in a pipeline has.
+// Backend: the interface of everything in a pipeline.
 #pragma once
 
 #include <cstdint>
@@ -36,18 +36,19 @@ struct Range {
   bool declared() const noexcept { return max != kUnbounded; }
 };
 
-// A container's range: that of its child with the smallest declared max above 1; children of max 1 are called item by item.
+// The range of a container: that of the child with the smallest declared max above 1. Children with max 1 are called item by
+// item.
 Range narrowest(const std::vector<Range>& children);
 inline constexpr const char* kNarrowest = "that of the item with the smallest declared `max` above 1";
 
 // What `post` may do on the thread that calls it.
 enum class InlinePolicy {
-  kAllow,        // a caller that waits anyhow: run whatever may run on any thread
-  kNonBlocking,  // a caller that must not be held up: only non-blocking classes
-  kEventLoop,    // as kNonBlocking, from an event loop: a full queue takes it all the same, for the task waits, not the loop
+  kAllow,        // the caller waits for the result: run every backend that may run on any thread
+  kNonBlocking,  // the caller must not be delayed: run only non-blocking backends
+  kEventLoop,    // as kNonBlocking, and a full queue accepts the request: its task waits, never the event loop
 };
 
-// Public functions are not virtual; authors override the private ones.
+// The public functions are not virtual; authors override the private ones.
 class Backend {
  public:
   Backend() = default;
@@ -57,33 +58,32 @@ class Backend {
 
   void init(Init& init) { init_(init); }
 
-  // Runs the batch and returns when it is done. Each request then has `result`, or `error`, or neither (NoResult is the
-  // caller's verdict). Throws only if the batch as a whole failed; requests with an error of their own keep it.
-  // A batch over max() is cut into parts that fit.
+  // Runs the batch. Afterwards each request has `result`, or `error`, or neither (the caller then reports NoResult). Throws
+  // only if the batch as a whole failed; requests with an error of their own keep it. A batch over max() is split.
   void forward(Batch batch);
   void forward_with_dep(Batch batch, Backend& dependency) { forward_with_dep_(batch, dependency); }
   void inject_dependency(const BackendPtr& dependency) { inject_dependency_(dependency); }
 
-  // Starts the batch; each request reaches its sink exactly once, perhaps before this returns. The caller's references
-  // are borrowed for the call.
+  // Starts the batch. Each request reaches its sink exactly once, possibly before this returns. The requests are borrowed for
+  // the call.
   void post(Batch batch, InlinePolicy how) noexcept;
 
   std::size_t min() const { return range_().min; }
   std::size_t max() const { return range_().max; }
   Range range() const { return range_(); }
 
-  // The thread of its own that all its calls must be made on, or null.
+  // The dedicated thread on which all calls must be made, or null.
   virtual Worker* own_worker() noexcept { return nullptr; }
-  // What runs on that thread, or this.
+  // The backend that runs on that thread, or this one.
   virtual Backend& on_own_thread() noexcept { return *this; }
-  // True if forward begins by taking the global lock of a language.
+  // True if `forward` starts by acquiring the GIL.
   virtual bool acquires_gil() const noexcept { return false; }
   // True if `post` returns without waiting for the work.
   virtual bool is_asynchronous() const noexcept { return false; }
 
-  // The name as it was written, for messages.
+  // The name as written in the expression, for messages.
   const std::string& label() const noexcept { return label_; }
-  // Its own and its children's together.
+  // Its own traits combined with those of its children.
   const Traits& traits() const noexcept { return traits_; }
   void describe(std::string label, const Traits& traits) {
     label_ = std::move(label);
@@ -93,13 +93,13 @@ class Backend {
  private:
   virtual void init_(Init&) {}
   virtual void forward_(Batch batch) = 0;
-  // May throw only before the first request has reached its sink. This one runs forward, and if that throws tries each
-  // request again alone: nobody who posts can, for all he is told is what became of each.
+  // May throw only before the first request has reached its sink. The default runs `forward`; if that throws, it runs each
+  // request again alone, because the poster only learns the outcome of each request.
   virtual void post_(Batch batch, InlinePolicy how);
   virtual Range range_() const { return {}; }
 
  protected:
-  // For who fails requests one by one: says of those that have just failed that it was here.
+  // For backends that fail requests one by one: adds this backend as a note to the errors of the batch.
   void add_backend_note(Batch batch) const;
 
   virtual void forward_with_dep_(Batch batch, Backend& dependency);
@@ -111,7 +111,7 @@ class Backend {
   Traits traits_;
 };
 
-// For a backend whose work is asynchronous: posts and waits.
+// `forward` of an asynchronous backend: posts the batch and waits.
 void post_and_wait(Backend& backend, Batch batch);
 
 }  // namespace hami

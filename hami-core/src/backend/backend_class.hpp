@@ -1,4 +1,4 @@
-// What the registry knows of a backend before one is made: its parameters, its brackets, its threads, its factory.
+// BackendClass: what the registry knows about a backend: parameters, brackets, traits, factory.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct Phase {
   std::size_t min = 1;
   std::size_t max = 1;
   ItemKind kind = ItemKind::kBackend;
-  std::vector<std::string> when = {};  // what "(…)" before an item may say; kAnyWord: anything
+  std::vector<std::string> when = {};  // the words allowed in "(…)" before an item; kAnyWord: any
   static constexpr const char* kAnyWord = "*";
 };
 
@@ -53,26 +53,26 @@ struct Brackets {
   std::vector<Phase> phases = {};  // empty: takes no brackets
 };
 
-std::string show_brackets(const Brackets& brackets);  // for people: "[backend, …; backend]"
+std::string show_brackets(const Brackets& brackets);  // for users: "[backend, …; backend]"
 
 struct BackendClass {
   std::string name;
   std::vector<std::string> aliases = {};
   std::string owner = "hami-core";  // the distribution; empty: registered by this process
   std::string doc;                  // its first line says what it does
-  std::string range = {};           // for people: how many items a forward takes; empty: any number
+  std::string range = {};           // for users: how many items one forward takes; empty: any number
   std::vector<ParamSpec> params = {};
   Brackets brackets = {};
   Traits traits = {};
   std::function<BackendPtr()> create = {};
 
-  bool free_args = false;         // takes any arguments, not declared ones: Add(k=v, …)
+  bool free_args = false;         // accepts any arguments: Add(k=v, …)
   bool reads_settings = false;    // may have key=value among its bracket items
-  bool schedules = false;         // has a meaning only in a node's init expression
-  bool owns_threads = false;      // what is inside runs on threads that this class provides
-  bool makes_copies = false;      // makes `instance_num` of its item
+  bool schedules = false;         // allowed only in a node's init expression
+  bool owns_threads = false;      // provides the threads of its children
+  bool makes_copies = false;      // builds `instance_num` copies of its item
   bool binds_names = false;       // the items of its first phase are visible in all later ones
-  // What to do where several copies of a backend would each have one; empty: they may.
+  // The reason why a backend that is copied must not contain it, and what to do instead; empty: it may.
   std::string refuses_copies = {};
   // The key of a node whose value makes this class wrap the node's backend: Class[value, backend]. Empty: none does.
   std::string wraps_nodes_with = {};

@@ -1,4 +1,4 @@
-// DedicatedThread: every call goes to the thread; so does the end.
+// DedicatedThread: passes every call to the thread, also the close.
 #include "backend/dedicated_thread.hpp"
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace hami {
 namespace {
 
-// Inits that were left, counted. A process may end while some are: the counter stays.
+// Counts detached inits. The process may end while some run, so the counter is never destroyed.
 class DetachedInit {
  public:
   DetachedInit() {
@@ -24,20 +24,23 @@ class DetachedInit {
   ~DetachedInit() {
     MutexLock lock(counter.mutex);
     --counter.count;
-    counter.fewer.notify_all();
+    counter.decreased.notify_all();
   }
   DetachedInit(const DetachedInit&) = delete;
   DetachedInit& operator=(const DetachedInit&) = delete;
 
   static bool wait_for_none(Nanoseconds until) {
-    if (counter.generation != fork_generation()) return true;  // those of the parent are not here
-    return wait_for(counter.mutex, counter.fewer, until, [] { return counter.count == 0; });
+    if (counter.generation != fork_generation()) return true;  // the parent's threads do not exist in this child
+    return wait_for(counter.mutex, counter.decreased, until, [] {
+      counter.mutex.assert_held();
+      return counter.count == 0;
+    });
   }
 
  private:
   struct Counter {
     Mutex mutex;
-    CondVar fewer;
+    CondVar decreased;
     std::size_t count HAMI_GUARDED_BY(mutex) = 0;
     std::atomic<unsigned> generation{0};
   };
@@ -154,14 +157,14 @@ DedicatedThread::~DedicatedThread() {
 
 void DedicatedThread::forward_(Batch batch) {
   worker_.run([&, caller = ExecutionFrame::on_this_thread()] {
-    const ExecutionFrame::AdoptFrame adopted(caller);
+    const AdoptFrame adopted(caller);
     inner_->forward(batch);
   });
 }
 
 void DedicatedThread::forward_with_dep_(Batch batch, Backend& dependency) {
   worker_.run([&, caller = ExecutionFrame::on_this_thread()] {
-    const ExecutionFrame::AdoptFrame adopted(caller);
+    const AdoptFrame adopted(caller);
     inner_->forward_with_dep(batch, dependency);
   });
 }

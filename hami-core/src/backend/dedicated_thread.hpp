@@ -1,5 +1,5 @@
-// A backend that is initialised, run and closed on one thread of its own. Who waits for its init may be interrupted: then the
-// init is left to itself, and what it makes is closed when it ends.
+// DedicatedThread: initialises, runs and closes a backend on one thread of its own. Ctrl-C during the init detaches it: the
+// init continues, and the backend that it builds is closed when it ends.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace hami {
 
-// Waits for all inits that were left, and until what they made is closed. False: not all have ended in time. Throws Error if
+// Waits until all detached inits have ended and their backends are closed. False: not all ended in time. Throws Error if
 // interrupted.
 bool wait_for_detached_inits(Nanoseconds until);
 

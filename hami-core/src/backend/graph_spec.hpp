@@ -1,4 +1,4 @@
-// How the nodes of a pipe hang together, as configured: `next`, `map`, `or`.
+// GraphSpec: how the nodes of a pipe are connected, as configured by `next`, `map` and `or`.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@ namespace hami {
 
 struct MapEntry {
   std::string source;  // a node
-  std::string from;    // a key of that node's outcome
+  std::string from;    // a key of that node's result
   std::string to;      // the key it becomes
 };
 
 struct GraphNode {
   std::string name;
   std::vector<std::string> next;
-  std::vector<MapEntry> map;  // empty: a copy of its only predecessor's outcome
+  std::vector<MapEntry> map;  // empty: a copy of the result of its only predecessor
   bool is_or = false;
 };
 

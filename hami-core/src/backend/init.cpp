@@ -1,4 +1,4 @@
-// From plan to backend.
+// Init: builds backends from plans; InstanceProxy calls instances by name.
 #include "backend/init.hpp"
 
 #include <utility>
@@ -10,7 +10,7 @@
 namespace hami {
 namespace {
 
-constexpr std::size_t kMostInside = 1000;  // calls of instances inside each other on one thread
+constexpr std::size_t kMaxNestedCalls = 1000;  // of instances on one thread; far below what the stack holds
 
 class InstanceProxy final : public Backend {
  public:
@@ -23,7 +23,7 @@ class InstanceProxy final : public Backend {
   }
 
  private:
-  // What this thread asks proxies, each for the one before: an instance that names itself would be asked without end.
+  // The proxies that this thread queries, innermost first: detects an instance that refers to itself.
   class Inside {
    public:
     explicit Inside(const InstanceProxy& proxy) : proxy_(&proxy), outer_(std::exchange(innermost, this)) {}
@@ -42,11 +42,11 @@ class InstanceProxy final : public Backend {
     Inside* outer_;
   };
 
-  // Where no range tells that an instance names itself, its calls do.
+  // Limits the recursion of an instance that refers to itself and was not detected by its range.
   class Call {
    public:
     explicit Call(const InstanceProxy& proxy) {
-      if (inside >= kMostInside) proxy.throw_recursion(ErrorCode::kReentrantCall);
+      if (inside >= kMaxNestedCalls) proxy.throw_recursion(ErrorCode::kReentrantCall);
       ++inside;
     }
     ~Call() { --inside; }
@@ -58,7 +58,7 @@ class InstanceProxy final : public Backend {
   };
 
   [[noreturn]] void throw_recursion(ErrorCode code) const {
-    throw Error(code, "instance \"" + name_ + "\" is called by itself, directly or through others, without end");
+    throw Error(code, "instance \"" + name_ + "\" calls itself, directly or through other instances");
   }
   void forward_(Batch batch) override {
     const Call call(*this);
@@ -73,7 +73,7 @@ class InstanceProxy final : public Backend {
     const Call call(*this);
     target().post(batch, how);
   }
-  // Who asks while the pipe is built may come before the instance: then no range is declared yet.
+  // While the pipe is built the instance may not be registered yet: then no range is declared.
   Range range_() const override {
     const Inside inside(*this);
     if (inside.again()) throw_recursion(ErrorCode::kConfig);
@@ -87,7 +87,7 @@ class InstanceProxy final : public Backend {
     return context ? context->instances.find(name_) : nullptr;
   }
 
-  // The closing of a backend may come here, when the instance is gone.
+  // A backend may call it in its `close`, after the instance was destroyed.
   Backend& target() const {
     if (!*there_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
     Backend* found = target_.load(std::memory_order_acquire);
@@ -116,25 +116,26 @@ BackendPtr Init::make(const Plan& plan) {
     context_->instances.expect(plan.instance, node_);
     return std::make_shared<InstanceProxy>(context_, plan.instance);
   }
-  if (!plan.cls) throw Error(ErrorCode::kInternal, "\"" + plan.label + "\" was planned without a class");
-  check_interrupt();  // before each: Ctrl-C need not wait for all of them
+  if (!plan.cls) throw Error(ErrorCode::kInternal, "\"" + plan.label + "\" has a plan without a class");
+  check_interrupt();  // before each backend, so that Ctrl-C does not wait for all of them
   if (plan.traits.thread == ThreadMode::kDedicated && !on_own_thread_) return make_on_dedicated_thread(plan);
   BackendPtr backend = plan.cls->create();
-  const bool is_paced = plan.cls->traits.thread == ThreadMode::kSerialized && !is_called_in_turn_;
+  const bool needs_lock = plan.cls->traits.thread == ThreadMode::kSerialized && !is_serialized_;
   Init init = *this;
   init.plan_ = &plan;
-  init.is_called_in_turn_ = is_called_in_turn_ || is_paced;
+  init.is_serialized_ = is_serialized_ || needs_lock;
   try {
     backend->describe(plan.label, plan.traits);
     backend->init(init);
   } catch (...) {
     Error error = current_error();
-    // The event is about to hold this error, whose frames may hold the options: a circle that Python's collector cannot see.
+    // The event will hold this error, whose traceback may hold the options, which hold the event: a reference cycle that
+    // Python's garbage collector cannot see.
     if (on_own_thread_ || !context_->shutdown.has_detached_init()) options_->erase(kInitEvent);
     if (error.notes().empty()) error = error.with_note("init of " + plan.label);
     throw error;
   }
-  return is_paced ? std::make_shared<SerializedBackend>(std::move(backend)) : backend;
+  return needs_lock ? std::make_shared<SerializedBackend>(std::move(backend)) : backend;
 }
 
 BackendPtr Init::make_on_dedicated_thread(const Plan& plan) const {
@@ -157,7 +158,7 @@ Init Init::for_instance(std::size_t number) const {
 Init Init::on_own_thread() const {
   Init init = *this;
   init.on_own_thread_ = true;
-  init.is_called_in_turn_ = true;
+  init.is_serialized_ = true;
   return init;
 }
 

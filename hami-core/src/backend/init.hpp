@@ -1,4 +1,4 @@
-// What a backend gets when it is initialised: its parameters, its bracket items, and the means to make them.
+// Init: what a backend gets when it is initialised: its parameters, its bracket items, and the means to build them.
 #pragma once
 
 #include <map>
@@ -11,10 +11,10 @@
 
 namespace hami {
 
-// Backends bound by the IoCs around, by number. One map for each root that is made.
+// Backends that enclosing IoCs bound, by number. One map for each root expression.
 using Bindings = std::map<std::size_t, BackendPtr>;
 
-// The key in `options` of the event that is notified when the node is ready, or failed with the reason why it is not.
+// The key in `options` of the event that completes when the node is ready, or fails with the error of its init.
 inline constexpr std::string_view kInitEvent = "init_event";
 inline constexpr std::string_view kInstanceNumber = "instance";
 
@@ -27,8 +27,8 @@ class Init {
   const std::vector<Arg>& args() const noexcept { return plan_->args; }
   const std::string& label() const noexcept { return plan_->label; }
   const Traits& traits() const noexcept { return plan_->traits; }
-  // One dict for each instance, shared by its backends: `instance` is its number there, and all instances of a node have
-  // the same `init_event`.
+  // One dict for each instance, shared by the backends of the instance: `instance` is its number, and `init_event` is the same
+  // for all instances of a node.
   Dict& options() const noexcept { return *options_; }
   const std::shared_ptr<Dict>& shared_options() const noexcept { return options_; }
   const std::string& node() const noexcept { return node_; }
@@ -39,19 +39,19 @@ class Init {
   const std::vector<PlanItem>& items(std::size_t phase = 0) const noexcept { return plan_->phases[phase]; }
   std::size_t phase_count() const noexcept { return plan_->phases.size(); }
 
-  // Makes and initialises an item, on a thread of its own if its class wants one and we are not on it already.
-  // An item that stands for an existing backend gives that; a named instance may be registered later than its user.
+  // Builds and initialises an item, on a dedicated thread if its class asks for one and this is not such a thread already.
+  // For an item that refers to an existing backend it returns that one; a named instance may be registered later.
   BackendPtr make(const PlanItem& item) { return make(*item.plan); }
   BackendPtr make(const Plan& plan);
-  // The same, on a dedicated thread that also runs and closes what is made.
+  // The same on a new dedicated thread, which also runs and closes the backend.
   BackendPtr make_on_dedicated_thread(const Plan& plan) const;
   void bind(std::size_t binding, BackendPtr backend) { (*bindings_)[binding] = std::move(backend); }
 
-  // The same surroundings, instance `number` of its node: fresh options.
+  // This context for instance `number` of the node, with options of its own.
   Init for_instance(std::size_t number) const;
-  // Empty where it is not one of many.
+  // Empty outside of InstancesRegister.
   const std::optional<std::size_t>& instance() const noexcept { return instance_; }
-  // The same, on a thread that belongs to what is made.
+  // This context on a thread that is dedicated to the backend.
   Init on_own_thread() const;
 
  private:
@@ -62,7 +62,7 @@ class Init {
   const Plan* plan_ = nullptr;
   std::optional<std::size_t> instance_;
   bool on_own_thread_ = false;
-  bool is_called_in_turn_ = false;  // never two calls at a time: what is made needs no lock of its own
+  bool is_serialized_ = false;  // one call at a time: backends inside need no lock of their own
 };
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// What makes a name that of a node's queue.
+// Parses the name of a node's queue.
 #include "backend/node_queue_name.hpp"
 
 #include <algorithm>

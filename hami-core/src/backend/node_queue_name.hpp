@@ -1,4 +1,4 @@
-// Names of the queues that a node has by itself: `<node>.queue`, and `<node>.queue.<i>` of its instance i.
+// The names of a node's own queues: `<node>.queue`, and `<node>.queue.<i>` for its instance i.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ struct NodeQueueName {
   std::string instance;  // "<node>.<i>"; empty: the queue that all instances share
 };
 
-// What a name of a queue means if it is one of a node, and not any other queue of the pipe.
+// Empty if `name` is not that of a node's queue.
 std::optional<NodeQueueName> node_queue_name(const std::string& name);
 
 }  // namespace hami

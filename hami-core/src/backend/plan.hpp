@@ -1,4 +1,4 @@
-// A pipeline that has been checked and not yet been made: every name resolved, every parameter read.
+// Plan: a checked expression before it is built: every name is resolved, every parameter is read.
 #pragma once
 
 #include <functional>
@@ -15,19 +15,19 @@ struct GeneratedBody;
 struct PlanItem;
 
 struct Plan {
-  ClassPtr cls;                              // null: `binding` or `instance` says which existing backend it is
+  ClassPtr cls;                              // null: `binding` or `instance` refers to an existing backend
   Params params;
   std::vector<Arg> args;                     // of a class with free_args
   std::vector<std::vector<PlanItem>> phases;
-  std::size_t binding = 0;                   // > 0: the name bound under this number by an enclosing IoC
-  std::string instance;                      // the name of an instance of the pipe
-  Traits traits;                             // its own and its children's together
-  std::string label;                         // for messages: the name as it was written
+  std::size_t binding = 0;                   // > 0: the number of a backend that an enclosing IoC binds
+  std::string instance;                      // the name of a registered instance
+  Traits traits;                             // its own combined with those of its children
+  std::string label;                         // the name as written, for messages
 };
 
 struct PlanItem {
   std::vector<Arg> when;
-  std::size_t binding = 0;     // > 0: the number under which this item is visible in later phases
+  std::size_t binding = 0;     // > 0: the number by which later phases refer to this item
   std::string text;            // of an instance or a key
   std::unique_ptr<Plan> plan;  // of a backend
 
@@ -38,27 +38,27 @@ struct PlanItem {
   }
 };
 
-// What a class that replaces itself may ask while its pipe is planned.
+// PlanContext: what a class that expands to another expression (Reflect) can ask while its pipe is planned.
 class PlanContext {
  public:
   virtual ~PlanContext() = default;
-  // The text that a backend of this place would get for a parameter: what is said where a generated backend around it is
-  // used goes before the node (or [global]), its defaults come after. Empty if there is none. Counts as a use of the key.
+  // The value of a parameter as text, by the scopes of reference/expressions.md: the arguments of an enclosing generated
+  // backend, the node, [global], the defaults of the generated backend. Empty if there is none. Counts as a use of the key.
   virtual std::string text_of(const std::string& key) = 0;
-  // Whether there is such a parameter; its value may be no text. Counts as a use of the key.
+  // Whether the parameter has a value of any type. Counts as a use of the key.
   virtual bool has(const std::string& key) = 0;
-  // Plans the expression that is its value, which sees no names bound around the asking expression.
+  // Plans the expression that is its value; names that are bound around the expanding expression are not visible in it.
   virtual Plan plan_value(const std::string& key) = 0;
-  // Plans a piece of the asking expression's own text; a text inside it; a bare name of the core.
+  // Plan a part of the expanding expression; a text within it.
   virtual Plan plan_expr(const Expr& expr) = 0;
   virtual Plan plan_text(const std::string& text) = 0;
   // Plans the body of a generated backend in the place of `use`, an expression that names it.
   virtual Plan plan_generated(const GeneratedBody& body, const Expr& use) = 0;
-  // Counts the keys that a piece would use, without building it or complaining about it.
+  // Counts the keys that a part would use, without planning it or reporting its errors.
   virtual void skip_expr(const Expr& expr) = 0;
-  // Notes that what is planned calls an instance of the pipe.
+  // Records that the plan calls an instance.
   virtual void call_instance(Span span, const std::string& name) = 0;
-  // Notes a mistake at `span` of the asking expression's text and goes on.
+  // Reports an error at `span` of the expanding expression and continues.
   virtual void problem(Span span, const std::string& headline, const std::string& hint) = 0;
 };
 

@@ -1,4 +1,4 @@
-// SerializedBackend: taking turns, without a deadlock of a thread with itself or with a language's global lock.
+// SerializedBackend: a mutex that detects recursion and never waits while the GIL is held.
 #include "backend/serialized_backend.hpp"
 
 #include "sync/blocking.hpp"
@@ -10,7 +10,7 @@ class SerializedBackend::CallScope {
   explicit CallScope(SerializedBackend& backend) : backend_(backend) {
     const std::thread::id self = std::this_thread::get_id();
     if (backend.holder_.load(std::memory_order_relaxed) == self)
-      throw Error(ErrorCode::kReentrantCall, backend.label() + " was called by itself; it takes one call at a time");
+      throw Error(ErrorCode::kReentrantCall, backend.label() + " called itself; it runs one call at a time");
     if (!backend.mutex_.try_lock()) {
       BlockingScope blocking;
       backend.mutex_.lock();

@@ -1,4 +1,4 @@
-// Around a backend of a class with `thread = "serialized"`: one call at a time, from wherever it is reached.
+// SerializedBackend: wraps a backend of a class with `thread = "serialized"` and runs one call at a time.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace hami {
 
-// A node gives each of its instances one batch at a time and never waits here. But the instance has a name that others may
-// forward to, hooks run on the threads of callers, and an entrypoint runs on as many threads as call the pipe.
+// A node gives each instance one batch at a time and never waits here. Other calls reach the backend too: forwards to the
+// instance by name, hooks on callers' threads, and an entrypoint, which runs on every thread that calls the pipe.
 class SerializedBackend final : public Backend {
  public:
   explicit SerializedBackend(BackendPtr inner) : inner_(std::move(inner)) { describe(inner_->label(), inner_->traits()); }
@@ -24,7 +24,7 @@ class SerializedBackend final : public Backend {
   Range range_() const override { return inner_->range(); }
 
   const BackendPtr inner_;
-  Mutex mutex_;  // held for the time of a call
+  Mutex mutex_;  // held for the duration of a call
   std::atomic<std::thread::id> holder_{};
 };
 

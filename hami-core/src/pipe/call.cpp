@@ -1,4 +1,4 @@
-// Call: the place where an outcome is given, once.
+// Call: completes each request once.
 #include "pipe/call.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace hami {
 namespace {
 
-// Callers that wait for an outcome. One may look for it without sleeping: others need the cores that are left.
+// The callers that wait now. Only a single one spins before it sleeps: several would take the cores from the workers.
 std::atomic<int> callers{0};
 Spin caller_spin;
 
@@ -20,7 +20,7 @@ struct Caller {
   ~Caller() { --callers; }
 };
 
-Error too_late() { return Error(ErrorCode::kDeadlineExceeded, "the request's time ran out"); }
+Error timed_out() { return Error(ErrorCode::kDeadlineExceeded, "the request timed out"); }
 
 }  // namespace
 
@@ -53,20 +53,20 @@ void Call::settle(Slot& slot, std::optional<Error> error) noexcept {
   slot.settled = true;
   slot.error = std::move(error);
   if (--remaining_ > 0) return;
-  told_ = true;
+  complete_ = true;
   if (token_) token_->complete();
 }
 
 Parker* Call::complete(Request* const* requests, std::size_t count) noexcept {
-  const Ref<Call> self(this);  // who waits may let go of it before it is notified
+  const Ref<Call> self(this);  // the caller may drop its reference before it is notified
   bool last = false;
   bool parked = false;
   {
     MutexLock lock(parker_.mutex);
     for (std::size_t i = 0; i < count; ++i) {
       Slot& slot = slots_[requests[i]->index];
-      requests[i]->sink = {};  // they hold each other
-      if (slot.settled) continue;  // its caller has left
+      requests[i]->sink = {};  // breaks the reference cycle
+      if (slot.settled) continue;  // given up or expired before
       if (requests[i]->alive() && !requests[i]->dict.contains(kResult))
         requests[i]->fail(Error(ErrorCode::kNoResult, "the pipeline left no `result`"));
       settle(slot, requests[i]->error);
@@ -111,7 +111,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
         continue;
       }
       slot.request->abandon();
-      settle(slot, too_late());
+      settle(slot, timed_out());
       last = remaining_ == 0;
     }
   }
@@ -119,21 +119,21 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
   return next;
 }
 
-// Every reference to the requests' dicts of others is gone or harmless; the caller may read the outcomes. Without the
-// lock: a thread that is woken while it is held goes back to sleep at once.
+// No other thread uses the requests' dicts any more, and the caller may read the outcomes. Runs without the mutex: a thread
+// that is woken while the mutex is held goes back to sleep at once.
 void Call::completed(Waking waking) noexcept {
   if (waking == Waking::kHere) parker_.wake();
   pipe_->close_call(*this);
   if (!on_complete_) return;
   forget_deadlines();
-  const OnComplete told = std::move(on_complete_);  // what it holds is let go, however long this call is kept
-  told(*this);
+  const OnComplete on_complete = std::move(on_complete_);  // its captures are destroyed now, however long this call lives
+  on_complete(*this);
 }
 
 void Call::watch_deadlines() {
   for (const Slot& slot : slots_)
     if (slot.request->deadline != kNever) pipe_->timer_.add(slot.request->deadline, *this);
-  if (complete()) forget_deadlines();  // a close was faster
+  if (complete()) forget_deadlines();  // the pipe was closed meanwhile
 }
 
 void Call::forget_deadlines() noexcept {
@@ -144,13 +144,13 @@ void Call::forget_deadlines() noexcept {
 void Call::wait() {
   if (complete()) return;
   const Caller caller;
-  const auto look = [&] {
-    if (callers == 1) caller_spin.until([&] { return told_.load(std::memory_order_acquire); });
+  const auto spin = [&] {
+    if (callers == 1) caller_spin.until([&] { return complete_.load(std::memory_order_acquire); });
   };
   while (!complete()) {
     const Nanoseconds until = next_deadline_;
     try {
-      if (parker_.wait(until, [&] { return remaining_ == 0; }, look)) return;
+      if (parker_.wait(until, [&] { return remaining_ == 0; }, spin)) return;
     } catch (const Error& error) {
       give_up(error);
       throw;
@@ -173,7 +173,8 @@ void Call::wait_inside() {
       return;
     }
   }
-  // The pool's threads may all wait for what the instances do that wait for this. Who may leave early waits for a thread.
+  // All threads of the pool may wait for instances that wait for this call, so this thread runs it. A call with a deadline
+  // waits for a thread instead: it must be able to leave.
   if (next_deadline_ == kNever) pipe_->help(*this);
   parker_.wait(kNever, [&] { return remaining_ == 0; }, [] {});
 }

@@ -1,4 +1,4 @@
-// The requests that one call brought in, from their start until each of them has its one outcome.
+// Call: the requests of one call of a pipe, from their start until each of them is complete.
 #pragma once
 
 #include <atomic>
@@ -18,28 +18,29 @@ class Call final : public CompletionSink {
  public:
   using OnComplete = std::function<void(Call&)>;
 
-  // `on_complete` (may be empty) runs once, without any lock held, on the thread that brings the last outcome. `ask`: null,
-  // or what its requests carry.
+  // `on_complete` (may be empty) runs once, without any lock held, on the thread that completes the last request. `token`:
+  // null, or the wait token that the requests carry.
   Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete, Ref<WaitToken> token);
 
   std::size_t size() const noexcept { return slots_.size(); }
-  // After completion: the reason of failure, or null. On success its dict may be read.
+  // After completion: the error, or null. After a success the dict may be read.
   const Error* error(std::size_t index) const noexcept;
   const Dict& dict(std::size_t index) const noexcept { return slots_[index].request->dict; }
 
-  // Waits for all outcomes; requests whose deadline passes are failed. Throws, leaving all requests, if interrupted.
+  // Waits until all requests are complete; those whose deadline passes fail. If interrupted, it gives up all requests and
+  // throws.
   void wait();
-  // For a thread inside a backend, or of a pool, before it waits for a submitted call in any other way: waits, unless that
-  // would close a circle of calls, for which this one is given up. Elsewhere it returns at once. Throws if interrupted.
+  // For a thread inside a backend, or of a pool, before it waits for a submitted call in another way: waits, unless the wait
+  // would complete a deadlock cycle; then it gives up this call. On other threads it returns at once. Throws if interrupted.
   void wait_inside();
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override;
   bool only_wakes() const noexcept override { return true; }
   bool calls_back() const noexcept override { return calls_back_; }
-  // Gives every request that has none this outcome; what its backends still do for it is discarded.
-  // False: all had one already.
+  // Completes every open request with this error; results that backends still produce for it are discarded. False: all were
+  // complete.
   bool give_up(const Error& error) noexcept;
-  // The same for requests whose deadline is past. Returns the next deadline.
+  // The same for requests whose deadline has passed. Returns the next deadline.
   Nanoseconds expire(Nanoseconds moment) noexcept;
   bool complete() const;
 
@@ -51,10 +52,10 @@ class Call final : public CompletionSink {
     bool settled = false;
   };
 
-  void settle(Slot& slot, std::optional<Error> error) noexcept;  // under mutex_
+  void settle(Slot& slot, std::optional<Error> error) noexcept HAMI_REQUIRES(parker_.mutex);
   enum class Waking { kHere, kLeft };
   void completed(Waking waking) noexcept;
-  void watch_deadlines();  // lets the pipe's timer fail what is late, for callers that do not wait on a thread
+  void watch_deadlines();  // for callers that do not wait on a thread: the pipe's timer expires the requests
   void forget_deadlines() noexcept;
 
   std::shared_ptr<PipeState> pipe_;
@@ -62,14 +63,14 @@ class Call final : public CompletionSink {
   const bool calls_back_;
   OnComplete on_complete_;
   const Ref<WaitToken> token_;
-  Nanoseconds next_deadline_ = kNever;  // set before the start
+  Nanoseconds next_deadline_ = kNever;  // set before the call starts
   Parker parker_;  // its mutex guards the outcomes in slots_, and remaining_
   std::size_t remaining_;
-  std::atomic<bool> launched_{false};     // a thread runs it that can wait
-  std::atomic<bool> has_to_wait_{false};  // for such a thread
-  std::atomic<bool> told_{false};  // remaining_ is 0, for a look without the mutex
+  std::atomic<bool> launched_{false};     // a thread that may block runs it
+  std::atomic<bool> has_to_wait_{false};  // it waits for such a thread
+  std::atomic<bool> complete_{false};  // remaining_ == 0, readable without the mutex
 
-  Call* previous_ = nullptr;  // in the pipe's list of open calls; guarded by the pipe
+  Call* previous_ = nullptr;  // in the pipe's list of open calls, guarded by the pipe's mutex
   Call* next_ = nullptr;
 };
 

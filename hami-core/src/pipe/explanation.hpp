@@ -1,4 +1,4 @@
-// What a configuration comes to: every backend of every node, and where the value of each of its parameters is from.
+// Explanation: every backend of every node of a configuration, and the source of each parameter's value.
 #pragma once
 
 #include <cstddef>
@@ -19,24 +19,24 @@ struct ExplainedParam {
 };
 
 struct ExplainedBackend {
-  std::string name;   // as it is written
-  std::string cls;    // what that is an alias of, or the same
+  std::string name;   // as written
+  std::string cls;    // the class: differs from `name` for an alias
   std::string owner;  // the distribution
-  std::size_t depth;  // how many brackets are around it
+  std::size_t depth;  // of nested brackets
   std::vector<ExplainedParam> params;
 };
 
 struct Explanation {
-  // The backends of one node's init expression, or of the entrypoint, in the order in which they are written.
+  // The backends of one node's init expression, or of the entrypoint, in written order.
   struct Part {
     std::string expression;
-    std::string key;  // that the expression stands under; empty: it is the default
+    std::string key;  // the key of the expression; empty: it is the default
     std::vector<ExplainedBackend> backends;
   };
   std::vector<Part> nodes;  // in the order of the configuration
   Part entry;
 
-  Part* part = nullptr;  // the one that is being planned
+  Part* part = nullptr;  // the part that is being planned
 };
 
 }  // namespace hami

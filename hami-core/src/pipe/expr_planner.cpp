@@ -19,7 +19,7 @@ std::string count_of(const Phase& phase) {
   return std::to_string(phase.min) + " to " + std::to_string(phase.max) + " " + noun + "s";
 }
 
-// A container is what its strictest part is.
+// A container has the strictest traits of its parts.
 void add_traits(Traits& whole, const Traits& part) {
   whole.thread = std::min(whole.thread, part.thread);
   whole.non_blocking = whole.non_blocking && part.non_blocking;
@@ -28,7 +28,7 @@ void add_traits(Traits& whole, const Traits& part) {
 
 }  // namespace
 
-// Whether the pipe is still within its limits. Takes note of the first that it is not.
+// Whether the pipe is within its limits; records the first that is exceeded.
 bool ExprPlanner::within_limits(Span span) {
   if (planning_.too_large) return false;
   const char* too_much = planning_.backends > kMaxBackends       ? "has more than 100000 backends"
@@ -120,7 +120,7 @@ Plan ExprPlanner::wrapped(Plan backend) {
   return backend;
 }
 
-// It stands where this planner's own text does: the same uses of generated backends and of keys are around it.
+// The text replaces this planner's own: the same generated backends and keys enclose it.
 Plan ExprPlanner::plan_text(const std::string& text) {
   ExprPlanner planner(planning_, node_, {text, source_->where}, false, asked_by_);
   planner.generation_ = generation_;
@@ -128,7 +128,7 @@ Plan ExprPlanner::plan_text(const std::string& text) {
   return planner.plan_text_of_source();
 }
 
-// What is wrong with it is not told, so it counts as not told where the same name is used.
+// Its errors are not reported here, so they must be reported where the same name is used elsewhere.
 void ExprPlanner::skip_expr(const Expr& expr) {
   const std::size_t before = planning_.problems.size();
   Explanation* const explanation = std::exchange(planning_.explanation, nullptr);
@@ -148,11 +148,11 @@ void ExprPlanner::add(ErrorCode code, Span span, const std::string& headline, co
 void ExprPlanner::call_instance(Span span, const std::string& name) { planning_.instances.call(name, {span, source_}); }
 
 void ExprPlanner::problem(Span span, const std::string& headline, const std::string& hint) {
-  if (headline.empty()) return;  // of an unknown value, which the user has been told of
+  if (headline.empty()) return;  // about an unknown value, whose error was reported
   add(ErrorCode::kConfig, span, headline, hint);
 }
 
-// A name bound around it, or an instance; empty if it is neither.
+// A name that an enclosing IoC binds, or an instance; empty if it is neither.
 Plan ExprPlanner::plan_existing(const Expr& expr) {
   const bool bare = expr.phases.empty() && expr.args.empty() && expr.distribution.empty();
   Plan plan;
@@ -202,7 +202,7 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
   if (!plan.cls) return plan;
   const BackendClass& cls = *plan.cls;
   if (cls.schedules && !is_init_)
-    problem(expr.name_span, expr.name + " schedules a node; it can only stand in a node's init expression",
+    problem(expr.name_span, expr.name + " schedules a node and is only allowed in a node's init expression",
             "put it under `node_entrypoint`");
   if (!check_brackets(expr, cls)) {
     node_.give_up();

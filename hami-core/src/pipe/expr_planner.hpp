@@ -1,4 +1,4 @@
-// Plans one expression text of one node: names to classes, brackets and parameters checked, children planned.
+// ExprPlanner: plans one expression of one node: resolves names, checks brackets and parameters, plans children.
 #pragma once
 
 #include <cstdint>
@@ -18,30 +18,30 @@
 
 namespace hami {
 
-// What a whole pipe may come to, each use of a key counted: a few short keys that refer to each other must take neither
-// all memory nor all of the stack.
+// Limits of a whole pipe, where each use of a key counts: a few short keys that refer to each other must not exhaust memory or
+// the stack.
 inline constexpr std::size_t kMaxBackends = 100'000;
 inline constexpr std::size_t kMaxTextOfPipe = std::size_t{16} << 20;
 inline constexpr std::size_t kMaxNested = 1000;
 
-// What all expressions of a pipe share while it is planned.
+// The state that all expressions of a pipe share while it is planned.
 struct Planning {
   std::vector<Error> problems;
-  std::set<std::string> causes;    // why names could not be found, of those that were told
+  std::set<std::string> causes;    // causes of missing names that were reported
   InstanceNames instances;
-  std::int64_t copies = 1;         // that are made of what is being planned
+  std::int64_t copies = 1;         // of the expression that is being planned
   std::size_t last_binding = 0;
   std::size_t backends = 0;        // planned so far
   std::size_t text_bytes = 0;      // read so far
-  std::size_t nested = 0;          // expressions being planned, each for the one before
-  std::optional<Error> too_large;  // the limit that was passed; nothing more is planned
-  std::size_t depth = 0;                // of brackets around what is being planned
-  Explanation* explanation = nullptr;   // null: nobody asks for one
+  std::size_t nested = 0;          // expressions in each other
+  std::optional<Error> too_large;  // the exceeded limit; planning has stopped
+  std::size_t depth = 0;                // of nested brackets
+  Explanation* explanation = nullptr;   // null: not requested
 };
 
 class ExprPlanner final : public PlanContext {
  public:
-  // `is_init`: scheduling names may stand in it.
+  // `is_init`: an init expression, in which scheduling classes are allowed.
   ExprPlanner(Planning& planning, NodeScope& node, Source source, bool is_init, ExprPlanner* asked_by = nullptr)
       : planning_(planning),
         node_(node),
@@ -71,16 +71,16 @@ class ExprPlanner final : public PlanContext {
   // Set while this plans the body of a generated backend.
   struct Generation {
     const GeneratedBody* body;
-    std::vector<Arg> args;        // of the use
-    std::set<std::string> asked;  // parameters that the body would take
-    const Expr* foreign;          // the piece of the tree that stands in the text of who asks, …
-    const Expr* original;         // … as it stands there
+    std::vector<Arg> args;        // of its use
+    std::set<std::string> asked;  // parameters that the body accepts
+    const Expr* foreign;          // the part of the tree that comes from the using text, …
+    const Expr* original;         // … and that part in the using text's own tree
   };
 
-  // What is said for a parameter where a generated backend around is used.
+  // The argument for a parameter where an enclosing generated backend is used.
   struct Given {
     const Arg* arg = nullptr;
-    ExprPlanner* asker = nullptr;  // of the text in which it is said
+    ExprPlanner* asker = nullptr;  // of the text that contains the argument
   };
 
   Expr parse_source();
@@ -107,11 +107,11 @@ class ExprPlanner final : public PlanContext {
   bool is_init_;
   ExprPlanner* asked_by_;
   Generation* generation_ = nullptr;
-  std::string key_;  // the key under which this text stood, if it came through Reflect
+  std::string key_;  // the key whose value this text is, if it came through Reflect
   std::vector<Bound> scope_;
 };
 
-// "(accepts: model: path, device: str = "cpu")", or that it takes none.
+// "(accepts: model: path, device: str = "cpu")" or "(accepts no parameters)".
 std::string show_accepted(const BackendClass& cls);
 
 }  // namespace hami

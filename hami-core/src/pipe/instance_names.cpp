@@ -1,4 +1,4 @@
-// What is registered and called by name, read off the plans.
+// InstanceNames: collects names from plans and finds calls of names that no class registers.
 #include "pipe/instance_names.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace hami {
 namespace {
 
-// "<i>" as it is registered: no sign, no leading zero.
+// An instance number: no sign, no leading zero.
 bool is_index_below(const std::string& text, std::int64_t count) {
   if (text.empty() || text.size() > 9 || (text.size() > 1 && text[0] == '0')) return false;
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }) && std::stoll(text) < count;
@@ -47,7 +47,7 @@ void InstanceNames::note(const Plan& plan, const NodeScope& node, const SourcePl
   plan.cls->declare_names(plan, declarations);
 }
 
-// As InstanceTable::find does. `<node>.queue.<i>` is registered by whoever opens that queue.
+// As InstanceTable::find does. `<node>.queue.<i>` is registered by the first backend that opens that queue.
 bool InstanceNames::is_registered(const std::string& name) const {
   constexpr std::string_view kNode = "node.";
   const bool has_prefix = name.rfind(kNode, 0) == 0;
@@ -58,7 +58,7 @@ bool InstanceNames::is_registered(const std::string& name) const {
   return found != counts_.end() && is_index_below(name.substr(dot + 1), found->second);
 }
 
-// What a wrong name could have been: of many instances the first and the last.
+// Names for suggestions: the first and the last of several instances.
 std::vector<std::string> InstanceNames::examples() const {
   std::vector<std::string> names;
   for (const std::string& node : nodes_) names.push_back("node." + node);

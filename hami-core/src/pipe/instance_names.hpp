@@ -1,5 +1,5 @@
-// Which instances the expressions of a pipe register, and which they call: a name that nobody registers is found while
-// nothing is made yet.
+// InstanceNames: the instances that a pipe's expressions register and call. A call of an unregistered name is found before
+// anything is built.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace hami {
 
-// Where a text was found.
+// The text of an expression and its place.
 struct Source {
   std::string text;
   std::string where;
@@ -31,7 +31,7 @@ class InstanceNames {
   void call(const std::string& name, const SourcePlace& place) { calls_.push_back({name, place}); }
   // What a backend's class declares about this use of it.
   void note(const Plan& plan, const NodeScope& node, const SourcePlace& place);
-  // One error for each call that cannot come through.
+  // One error for each call of a name that is not registered.
   std::vector<Error> missing() const;
 
  private:

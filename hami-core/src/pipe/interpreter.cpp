@@ -7,7 +7,8 @@
 namespace hami {
 namespace {
 
-// The root of one expression. Its backends find the event in their options that tells them when all of it is there.
+// Builds the root of one expression. Its backends find an event in their options that completes when all of them are
+// initialised.
 BackendPtr make_root(const std::string& node, const Plan& plan, const std::shared_ptr<PipeContext>& context) {
   const Ref<Event> ready = make_object<Event>();
   const auto options = std::make_shared<Dict>();
@@ -41,12 +42,12 @@ void register_interpreter(Registry& registry) {
   BackendClass cls;
   cls.name = "Interpreter";
   cls.doc =
-      "What every pipe is: makes each node by its init expression, then the entrypoint, which takes the requests.\n"
-      "Each node has its own parameters. It stands in no expression.";
+      "The top of every pipe: builds each node by its init expression, then the entrypoint, which accepts the requests.\n"
+      "Each node has its own parameters. It is not allowed in an expression.";
   cls.range = "that of the entrypoint";
   cls.expand = [](PlanContext& context, const Expr& expr) {
-    context.problem(expr.name_span, "Interpreter is the pipe itself and stands in no expression",
-                    "choose what it makes by `node_entrypoint` of each node, and what it runs by `entrypoint`");
+    context.problem(expr.name_span, "Interpreter is the pipe itself and is not allowed in an expression",
+                    "set `node_entrypoint` of a node to choose what it builds, and `entrypoint` to choose what it runs");
     return Plan{};
   };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

@@ -1,4 +1,4 @@
-// Interpreter: what every pipe is at its top, nodes made one after the other and an entrypoint of their own choice.
+// Interpreter: the top of every pipe. It builds the nodes one after the other, and the entrypoint.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ class Interpreter final : public Backend {
  public:
   ~Interpreter() override;
 
-  // Makes each node by its init expression with its own parameters, in the order of the configuration, then the
+  // Builds each node by its init expression with its own parameters, in the order of the configuration, then the
   // entrypoint. Throws the Error of the first backend that cannot be initialised, with its node.
   void make(const PipePlan& plan, const std::shared_ptr<PipeContext>& context);
   const BackendPtr& entrypoint() const noexcept { return entrypoint_; }

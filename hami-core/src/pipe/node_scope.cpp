@@ -1,4 +1,4 @@
-// NodeScope: look-up, and the account of what was used.
+// NodeScope: look-up, and which keys were used.
 #include "pipe/node_scope.hpp"
 
 #include "lang/params.hpp"
@@ -27,7 +27,7 @@ NodeScope::Found NodeScope::find(const std::string& key) {
   const Found own = find_own(key);
   global_.known.insert(key);
   const auto found = global_.values.find(key);
-  if (found != global_.values.end()) global_.used.insert(key);  // also where the node's own hides it
+  if (found != global_.values.end()) global_.used.insert(key);  // also if the node's own value hides it
   if (own.value) return own;
   if (is_unknown("global", key)) return {&kUnknown, "global", key, true};
   if (found == global_.values.end()) return {};

@@ -1,4 +1,4 @@
-// The keys that the expressions of one node may use, and which of them were used.
+// NodeScope: the keys that the expressions of one node can use, and which of them were used.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace hami {
 
-// What [global] holds, shared by all nodes.
+// The keys of [global], shared by all nodes.
 struct GlobalScope {
   explicit GlobalScope(const PipeConfig& pipe) : config(pipe) {
     for (const auto& [key, value] : pipe.global.keys) values[key] = &value;
@@ -19,8 +19,8 @@ struct GlobalScope {
   const PipeConfig& config;
   std::map<std::string, const Value*> values;
   std::set<std::string> used;
-  std::set<std::string> known;  // keys that something would have used, for suggestions
-  std::set<std::string> own;    // keys that a node alone may have
+  std::set<std::string> known;  // keys that some backend would use, for suggestions
+  std::set<std::string> own;    // keys that are only valid in a node
   bool complete = true;         // of every node
 };
 
@@ -37,7 +37,7 @@ class NodeScope {
     const Value* value = nullptr;
     std::string section;
     std::string key;
-    bool unknown = false;  // it was given, but `value` says nothing
+    bool unknown = false;  // it was given, but its value could not be determined
   };
   // The node's own value, else that of [global]. Counts as a use of both.
   Found find(const std::string& key);
@@ -46,10 +46,10 @@ class NodeScope {
 
   const std::string& name() const noexcept { return section_ ? section_->name : kNowhere; }
   const PipeConfig& config() const noexcept { return global_.config; }
-  // `node "resnet", pipeline.toml:7`, as far as it is known.
+  // `node "resnet", pipeline.toml:7`; parts that are not known are omitted.
   std::string where(const std::string& section, const std::string& key) const;
   std::vector<std::string> unused() const;
-  // Says that some of the node's backends are not known: whether a key is used cannot be told any more.
+  // Some of the node's backends are not known, so unused keys cannot be reported.
   void give_up() noexcept { complete_ = global_.complete = false; }
   bool complete() const noexcept { return complete_; }
   const std::set<std::string>& known() const noexcept { return known_; }
@@ -67,7 +67,7 @@ class NodeScope {
   bool complete_ = true;
 };
 
-// `key = value` as it might stand in a file, and where the key is in it.
+// `key = value` as in a file, and the span of the key in it.
 std::string show_setting(const std::string& key, const Value& value, Span& span);
 
 }  // namespace hami

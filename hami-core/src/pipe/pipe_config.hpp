@@ -1,4 +1,4 @@
-// A pipe's configuration as the core takes it: nodes and their keys, already read from wherever they were written.
+// PipeConfig: a pipe's configuration as the core accepts it: nodes and their keys, independent of their source.
 #pragma once
 
 #include <map>
@@ -24,9 +24,9 @@ struct PipeConfig {
   std::map<std::string, std::string> providers;
   // A section and a key of it. The section of top-level keys is "".
   using Key = std::pair<std::string, std::string>;
-  std::map<Key, std::string> where;  // "pipeline.toml:7", where that is known
-  std::set<Key> referenced;          // used already: they stand in the values of other keys
-  std::set<Key> unknown;             // given, but their values could not be made out, of which the user knows
+  std::map<Key, std::string> where;  // "pipeline.toml:7", if known
+  std::set<Key> referenced;          // used already, in the values of other keys
+  std::set<Key> unknown;             // given, but with values that could not be determined; that error was reported
 };
 
 }  // namespace hami

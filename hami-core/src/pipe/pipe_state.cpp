@@ -15,10 +15,10 @@
 namespace hami {
 namespace {
 
-// What a closing pipe lets go needs a moment to come back, also if the patience of its owner is at an end.
-constexpr Nanoseconds kGrace = 1'000'000'000;
+// The grace period of a close, one second: after the timeout, cancelled work gets this long to return.
+constexpr Nanoseconds kGracePeriod = 1'000'000'000;
 
-// What was abandoned may still run; its memory must stay.
+// Abandoned backends may still run, so their pipe is never freed.
 void leak_intentionally(std::shared_ptr<PipeState> state) {
   static Mutex& mutex = *new Mutex;
   static auto& kept = *new std::vector<std::shared_ptr<PipeState>>;
@@ -26,7 +26,7 @@ void leak_intentionally(std::shared_ptr<PipeState> state) {
   kept.push_back(std::move(state));
 }
 
-// The pipes whose start the current thread is in: a callback that runs there cannot wait for its return.
+// The pipes that the current thread is starting requests of: a callback there cannot wait for that start to return.
 class Starting {
  public:
   explicit Starting(const PipeState& pipe) noexcept : pipe_(pipe), outer_(std::exchange(innermost_, this)) {}
@@ -66,7 +66,7 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   try {
     state->make();
   } catch (...) {
-    if (state->context_->shutdown.has_detached_init()) throw;  // the init that was left has the pipe, and ends it
+    if (state->context_->shutdown.has_detached_init()) throw;  // the detached init owns the pipe and ends it
     const Error error = current_error();
     state->destroy();
     throw with_abandoned(error, state->context_->shutdown.take_abandoned());
@@ -75,7 +75,7 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   return state;
 }
 
-// The last to hold a pipe whose making was interrupted may be a thread of its own, which cannot wait for its end.
+// The last reference to a pipe whose build was interrupted may drop on a worker of the pipe, which cannot join itself.
 void PipeState::discard(PipeState* state) {
   if (state->destroying_ || !Worker::on_some_worker()) {
     delete state;
@@ -133,8 +133,8 @@ void PipeState::left_start() noexcept {
   drained_.notify_all();
 }
 
-// How urgent it is: its priority, and the earliest of all that limit its time, that of the request for which a backend makes
-// it among them. Marks the request failed and gives false if one cannot be read.
+// Reads the priority, and the deadline: the earliest of all limits, including the deadline of the request for which a backend
+// makes this call. Fails the request and returns false if a value is invalid.
 bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const {
   const auto limit = [&](Nanoseconds duration) {
     if (duration < kNever - moment) request.deadline = std::min(request.deadline, moment + std::max<Nanoseconds>(0, duration));
@@ -198,7 +198,7 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
     (read_urgency(request, timeout, moment) ? good : bad).push_back(&request);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
-  open_call(*call);  // from here on a close may give it up at any time
+  open_call(*call);  // from here on a close may complete it at any time
   for (Call::Slot& slot : call->slots_) slot.request->sink = Ref<CompletionSink>(call.get());
   complete_requests(Batch(bad));
   if (!good.empty()) {
@@ -219,11 +219,11 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
   return call;
 }
 
-// Throws only if nothing was started.
+// Throws only if it started nothing.
 void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& requests, InlinePolicy how) {
-  // Who has a deadline, or may be interrupted, must be able to leave: work that waits runs elsewhere. But a backend that
-  // calls its own pipe stays on its thread, where a node sees that it is called by itself; and so does a callback on a thread
-  // of a pool, for there may be no other.
+  // A caller with a deadline, or one that may be interrupted, must be able to leave, so blocking work runs on the pool. Two
+  // exceptions stay on their thread: a backend that calls its own pipe (the node detects the recursion there), and a callback
+  // on a pool thread (there may be no other thread).
   const bool may_wait_here = entry_->traits().non_blocking || ExecutionFrame::on_this_thread() || WorkerPool::on_some_pool();
   if (entry_->is_asynchronous() || (how == InlinePolicy::kAllow && may_wait_here)) return entry_->post(Batch(requests), how);
   if (!pool_.post([call] { call->pipe_->run_launched(*call); })) call->has_to_wait_ = true;
@@ -243,7 +243,7 @@ void PipeState::help(Call& call) {
   {
     MutexLock lock(mutex_);
     if (call.complete()) return;
-    ++starting_;  // while the call is open, so the pipe's end waits for this
+    ++starting_;  // while the call is open, so that the shutdown waits for this
   }
   run_launched(call);
   left_start();
@@ -258,22 +258,25 @@ std::vector<Ref<Call>> PipeState::open_calls() {
 
 std::vector<std::string> PipeState::close(Nanoseconds timeout) {
   const std::shared_ptr<PipeState> self = shared_from_this();
-  if (generation_ != fork_generation()) {  // its threads are the parent's; nothing of it can be ended here
+  if (generation_ != fork_generation()) {  // its threads exist in the parent only
     leak_intentionally(self);
     return {};
   }
-  const Nanoseconds patience = after(timeout);
+  const Nanoseconds until = after(timeout);
   const bool first = !closing_.exchange(true);
-  if (owns_this_thread()) {  // which cannot wait for its own end
+  if (owns_this_thread()) {  // a thread cannot wait for its own end
     if (!first) return {};
     const auto closer = std::make_shared<Worker>("hami-closer");
-    closer->post([closer, self, patience] { self->end(patience); });
+    closer->post([closer, self, until] { self->end(until); });
     return {};
   }
-  if (first) return end(patience);
-  // A backend's close that closes its own pipe is on the thread that ends it, or that one waits for it.
+  if (first) return end(until);
+  // A backend whose close closes its own pipe runs on the thread that ends the pipe, or that thread waits for it.
   if (destroying_ && (ended_by_ == std::this_thread::get_id() || Worker::on_some_worker())) return {};
-  wait_until(patience, [&] { return closed_; });
+  wait_until(until, [&] {
+    mutex_.assert_held();
+    return closed_;
+  });
   return {};
 }
 
@@ -285,10 +288,13 @@ bool PipeState::owns_this_thread() noexcept {
   return timer_.owns_this_thread() || pool_.owns_this_thread();
 }
 
-std::vector<std::string> PipeState::end(Nanoseconds patience) {
+std::vector<std::string> PipeState::end(Nanoseconds timeout) {
   const std::shared_ptr<PipeState> self = shared_from_this();
-  const auto drained = [&] { return !first_ && starting_ == 0; };
-  const Nanoseconds until = wait_until(patience, drained) ? std::max(patience, after(kGrace)) : after(kGrace);
+  const auto drained = [&] {
+    mutex_.assert_held();
+    return !first_ && starting_ == 0;
+  };
+  const Nanoseconds until = wait_until(timeout, drained) ? std::max(timeout, after(kGracePeriod)) : after(kGracePeriod);
   context_->shutdown.set_close_until(until);
   context_->shutdown.root_request()->abandon();
   for (const Ref<Call>& call : open_calls()) call->give_up(Error(ErrorCode::kPipeClosed, "the pipe was closed"));
@@ -318,7 +324,7 @@ template <class Condition>
 bool PipeState::wait_until(Nanoseconds until, Condition condition) {
   try {
     return wait_for(mutex_, drained_, until, condition);
-  } catch (const Error& error) {  // half closed is no way to leave
+  } catch (const Error& error) {  // the close must finish; its caller throws the interrupt later
     store_interrupt(error);
     return false;
   }
@@ -326,7 +332,7 @@ bool PipeState::wait_until(Nanoseconds until, Condition condition) {
 
 Error with_abandoned(Error error, const std::vector<std::string>& names) {
   for (const std::string& name : names)
-    error = error.with_note("close of " + name + ", which did not come back and was abandoned");
+    error = error.with_note("close of " + name + ", which did not return in time and was abandoned");
   return error;
 }
 

@@ -1,4 +1,4 @@
-// ExprPlanner: the body of a generated backend in the place of its name.
+// ExprPlanner: replaces a generated backend by its body.
 #include "base/near.hpp"
 #include "value/visible.hpp"
 #include "lang/parse.hpp"
@@ -7,14 +7,14 @@
 namespace hami {
 namespace {
 
-// Puts the item where the Z rule says, and gives the copy in its new place.
+// Inserts the bracket item of a generated backend into its body (see generated.hpp); returns the inserted copy.
 const Expr* attach(Expr& body, const Item& dependency) {
   Expr* target = &body;
   while (!target->phases.empty() && !target->phases.back().back().is_setting) target = target->phases.back().back().expr.get();
   if (target->phases.empty()) target->phases.emplace_back();
   std::vector<Item>& phase = target->phases.back();
   phase.push_back(dependency);
-  phase.back().span = target->name_span;  // its own position is one in another text
+  phase.back().span = target->name_span;  // its own span is in another text
   return phase.back().expr.get();
 }
 
@@ -43,7 +43,7 @@ Plan ExprPlanner::plan_generated(const GeneratedBody& body, const Expr& use) {
   };
   for (const Arg& arg : use.args)
     if (!arg.key.empty()) report(arg.key_span, arg.key, "for ");
-  if (node_.complete())  // else it may be one of a backend that is not known
+  if (node_.complete())  // otherwise it may belong to a backend that is not known
     for (const auto& [key, value] : body.defaults) report(use.name_span, key, "in the defaults of ");
   plan.label = use.name;
   return plan;
@@ -63,7 +63,7 @@ Plan ExprPlanner::plan_body(const Expr& use) {
   }
 }
 
-// The innermost use that names it.
+// The argument of the innermost use that names the parameter.
 ExprPlanner::Given ExprPlanner::given(const std::string& name) {
   for (const ExprPlanner* planner = this; planner && planner->generation_; planner = planner->asked_by_) {
     planner->generation_->asked.insert(name);
@@ -81,14 +81,14 @@ const Value* ExprPlanner::generated_default(const std::string& name) const {
 }
 
 std::string ExprPlanner::text_of(const std::string& key) {
-  const Value* value = node_.find(key).value;  // asked for in any case: a key that a nearer one overrides is no misspelt one
+  const Value* value = node_.find(key).value;  // always looked up: a key that is overridden counts as used
   if (const Given said = given(key); said.arg) return said.arg->value;
   if (!value) value = generated_default(key);
   return value && value->kind() == Kind::kStr ? std::string(value->as_text()) : "";
 }
 
 bool ExprPlanner::has(const std::string& key) {
-  const bool in_node = node_.find(key).value != nullptr;  // asked for in any case, as in text_of
+  const bool in_node = node_.find(key).value != nullptr;  // always looked up, as in text_of
   return given(key).arg || in_node || generated_default(key);
 }
 

@@ -1,4 +1,4 @@
-// plan_pipe: every node's init expression, the entrypoint, the graph, and the keys that nobody wanted.
+// plan_pipe: plans every node's init expression, the entrypoint and the graph, and reports unused keys.
 #include "pipe/planner.hpp"
 
 #include <algorithm>
@@ -28,15 +28,15 @@ class PipePlanner {
     const bool single = config_.nodes.size() == 1;
     NodeScope several(global_, nullptr);
     plan_entry(single ? scopes[0] : several, single);
-    if (planning_.too_large) {  // what is unused is not known
+    if (planning_.too_large) {  // unused keys are not known
       planning_.problems.push_back(*planning_.too_large);
       return {std::move(plan_), std::move(planning_.problems)};
     }
-    while (spread_retry_unsafe()) continue;
+    while (propagate_not_idempotent()) continue;
     for (std::size_t i = 0; i < scopes.size(); ++i) report_unused(config_.nodes[i], scopes[i]);
     report_unused_global();
     for (const GraphProblem& problem : check_graph(plan_.graph)) report_graph(problem);
-    if (global_.complete)  // else who registers what is not known
+    if (global_.complete)  // otherwise the registered names are not known
       for (const Error& error : planning_.instances.missing()) planning_.problems.push_back(error);
     return {std::move(plan_), std::move(planning_.problems)};
   }
@@ -124,24 +124,24 @@ class PipePlanner {
     plan_.entry = ExprPlanner(planning_, scope, source, false).plan_text_of_source();
   }
 
-  // Who passes requests on to an instance is no safer to try again than the node of that instance, which may be planned
-  // later and may do the same. True if something was not known before.
-  bool spread_retry_unsafe() {
-    bool news = false;
-    for (auto& named : plan_.nodes) news = forbid_retry(named.second) || news;
-    return forbid_retry(plan_.entry) || news;
+  // A backend that forwards to an instance is only idempotent if the node of that instance is, which may be planned later.
+  // Returns true if any plan changed.
+  bool propagate_not_idempotent() {
+    bool changed = false;
+    for (auto& named : plan_.nodes) changed = clear_idempotent(named.second) || changed;
+    return clear_idempotent(plan_.entry) || changed;
   }
 
-  bool forbid_retry(Plan& plan) {
-    bool news = false;
+  bool clear_idempotent(Plan& plan) {
+    bool changed = false;
     bool safe = plan.traits.idempotent && idempotent_at(plan.instance);
     for (auto& phase : plan.phases)
       for (PlanItem& item : phase) {
         if (!item.plan) continue;
-        news = forbid_retry(*item.plan) || news;
+        changed = clear_idempotent(*item.plan) || changed;
         safe = safe && item.plan->traits.idempotent;
       }
-    return std::exchange(plan.traits.idempotent, safe) != safe || news;
+    return std::exchange(plan.traits.idempotent, safe) != safe || changed;
   }
 
   bool idempotent_at(const std::string& instance) const {
@@ -153,7 +153,7 @@ class PipePlanner {
     });
   }
 
-  // Not where a backend of the node is unknown: the keys may be its.
+  // Skips nodes with an unknown backend: it may use the keys.
   void report_unused(const PipeConfig::Section& section, const NodeScope& scope) {
     if (!scope.complete()) return;
     for (const std::string& key : scope.unused())
@@ -178,9 +178,9 @@ class PipePlanner {
     const bool of_file = key == "entrypoint" || key == "dag_entrypoint";
     const bool elsewhere = of_nodes || of_file;
     const std::vector<std::string> near = elsewhere ? std::vector<std::string>() : near_names(key, candidates);
-    std::string all;  // for a key that somebody knows from elsewhere, as batch_size
-    if (of_nodes) all = "it is read in a node only, not from [global]";
-    if (of_file) all = "it stands at the top of the file, before the first table";
+    std::string all;  // for keys that other servers have, as batch_size
+    if (of_nodes) all = "this key is only valid in a node, not in [global]";
+    if (of_file) all = "this key belongs at the top of the file, before the first table";
     if (near.empty() && !is_qualified && !elsewhere)
       for (const std::string& name : candidates)
         if (name != "node_name") all += (all.empty() ? "the keys here are " : ", ") + name;
@@ -196,7 +196,7 @@ class PipePlanner {
         if (key != problem.key) continue;
         return report(problem.headline, key, value, problem.hint, scope.where(section.name, key));
       }
-      report_table(problem.headline, section.name, problem.hint, scope);  // there is no such key to point at
+      report_table(problem.headline, section.name, problem.hint, scope);  // the node has no such key
     }
   }
 

@@ -1,4 +1,5 @@
-// From configuration to plan: every name, bracket and parameter checked, all mistakes found in one run, nothing made.
+// plan_pipe: from configuration to plan. Checks every name, bracket and parameter and finds all errors in one run; builds
+// nothing.
 #pragma once
 
 #include <string>
@@ -24,8 +25,8 @@ struct PipePlan {
   GraphSpec graph;
 };
 
-// The plan, and all that is wrong with the configuration; use the plan only if nothing is. The explanation, if one is
-// asked for, tells what could be understood either way.
+// Returns the plan and all errors of the configuration; use the plan only if there are none. The explanation, if requested,
+// is filled as far as the configuration could be understood.
 std::pair<PipePlan, std::vector<Error>> plan_pipe(const PipeConfig& config, Explanation* explanation = nullptr);
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// ExprPlanner: the value of each declared parameter, by the scopes of LANGUAGE.md §1.
+// ExprPlanner: the value of each declared parameter, by the scopes of reference/expressions.md.
 #include "base/near.hpp"
 #include "lang/parse.hpp"
 #include "pipe/expr_planner.hpp"
@@ -21,7 +21,7 @@ std::string show_accepted(const BackendClass& cls) {
   return text + ")";
 }
 
-// Sorts the arguments of "(…)" by declared parameter. False: something was wrong with them.
+// Sorts the arguments of "(…)" by declared parameter. False: there were errors.
 bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vector<const Arg*>& by_spec) {
   by_spec.assign(cls.params.size(), nullptr);
   std::size_t position = 0;
@@ -48,7 +48,7 @@ bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vect
     }
     if (by_spec[index]) {
       problem(arg.value_span, "parameter \"" + cls.params[index].name + "\" of " + expr.name + " is given twice",
-              cls.params[index].type == ParamType::kList ? "a list stands in quotes: " + cls.params[index].name + "='…, …'" : "");
+              cls.params[index].type == ParamType::kList ? "write a list in quotes: " + cls.params[index].name + "='…, …'" : "");
       good = false;
     }
     by_spec[index] = &arg;
@@ -79,7 +79,7 @@ void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& p
   for (std::size_t i = 0; i < cls.params.size(); ++i) read_param(expr, cls, cls.params[i], by_spec[i], args_good, plan);
 }
 
-// `arg`: what the expression says, null if it does not.
+// `arg`: the argument in the expression, or null.
 void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg, bool args_good,
                              Plan& plan) {
   using From = ExplainedParam::From;
@@ -87,7 +87,7 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
     explain(spec, value, from, key);
     plan.params.set(spec.name, std::move(value));
   };
-  // All are looked up, for a key that a nearer one overrides is no misspelt one.
+  // All keys are looked up: a key that is overridden counts as used.
   const NodeScope::Found as_written = node_.find_own(expr.name + "." + spec.name);
   const NodeScope::Found as_named = node_.find_own(cls.name + "." + spec.name);
   const NodeScope::Found plain = node_.find(spec.name);
@@ -119,7 +119,7 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
     }
   } else if (!spec.required) {
     set(spec.fallback, From::kDefault);
-  } else if (args_good) {  // else it may be the one that was misspelt
+  } else if (args_good) {  // otherwise it may be the misspelt argument
     problem(expr.name_span, "parameter \"" + spec.name + "\" of " + expr.name + " is missing",
             "give  " + spec.name + " = …  in the node, or write " + expr.name + "(" + spec.name + "=…)  " + show_accepted(cls));
   }

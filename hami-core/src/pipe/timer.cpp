@@ -1,4 +1,4 @@
-// Timer: one thread, asleep until the next deadline.
+// Timer: one thread that sleeps until the next deadline.
 #include "pipe/timer.hpp"
 
 namespace hami {
@@ -13,7 +13,7 @@ void Timer::add(Nanoseconds moment, Call& call) {
     worker_->post([this] { loop(); });
   }
   const auto place = calls_.emplace(moment, &call).first;
-  if (place == calls_.begin()) changed_.notify_all();  // else the thread wakes in time anyhow
+  if (place == calls_.begin()) changed_.notify_all();  // otherwise the thread wakes in time
 }
 
 void Timer::remove(Nanoseconds moment, Call& call) noexcept {
@@ -54,7 +54,7 @@ void Timer::loop() {
     calls_.erase(calls_.begin());
     lock.unlock();
     call->expire(moment);
-    call = {};  // perhaps the last reference
+    call = {};  // possibly the last reference
     lock.lock();
   }
 }

@@ -1,4 +1,4 @@
-// Fails requests whose time is up while nobody waits for them on a thread.
+// Timer: expires requests for which no thread waits.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace hami {
 class Timer {
  public:
   ~Timer();
-  void add(Nanoseconds moment, Call& call);  // starts the thread if it is the first
+  void add(Nanoseconds moment, Call& call);  // starts the thread on first use
   void remove(Nanoseconds moment, Call& call) noexcept;
   void stop() noexcept;
   bool owns_this_thread() noexcept;
@@ -24,7 +24,7 @@ class Timer {
 
   Mutex mutex_;
   CondVar changed_;
-  // Open calls, once for each of their deadlines, until they are complete: a call removes itself before it can go.
+  // Open calls, once for each deadline. A call removes itself when it is complete, before it can be destroyed.
   std::set<std::pair<Nanoseconds, Call*>> calls_ HAMI_GUARDED_BY(mutex_);
   bool stopping_ HAMI_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Worker> worker_ HAMI_GUARDED_BY(mutex_);

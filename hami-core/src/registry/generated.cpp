@@ -1,4 +1,4 @@
-// Generated backends: the class, and its definition from text.
+// Generated backends: the class and its definition from text.
 #include "registry/generated.hpp"
 
 #include "lang/parse.hpp"

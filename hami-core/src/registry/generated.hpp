@@ -1,4 +1,4 @@
-// Generated backends: a name for an expression. HAMI_GENERATE_BACKEND(Z, "A[B,C[D]]", "k=v")
+// Generated backends: names for expressions. HAMI_GENERATE_BACKEND(Z, "A[B,C[D]]", "k=v")
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace hami {
 
 struct GeneratedBody {
   std::string name;
-  std::string text;                                      // what the name stands for
-  std::vector<std::pair<std::string, Value>> defaults;   // of parameters that backends of the body declare
+  std::string text;                                      // the expression
+  std::vector<std::pair<std::string, Value>> defaults;   // of parameters that the backends in the body declare
 };
 
-// A class that is replaced by its body when a pipe is planned. What stands in its brackets goes to the backend found by
-// following the last item of the last phase of the last bracket. Throws SyntaxError if `text` is no expression.
+// A class that expands to its body when a pipe is planned. The items in its brackets go to the backend that is found by
+// following the last item of the last phase of each bracket. Throws SyntaxError if `text` is not an expression.
 ClassPtr generated_class(GeneratedBody body, std::string owner = "");
 
 // The same from text such as "k=v, n=2", defined in the registry. Throws Error(kConfig).

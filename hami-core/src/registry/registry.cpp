@@ -1,4 +1,4 @@
-// The registry's look-up order.
+// Registry: definition and look-up.
 #include "registry/registry.hpp"
 
 #include <pthread.h>
@@ -37,11 +37,13 @@ std::string show_brackets(const Brackets& brackets) {
   return text + "]";
 }
 
+// Holds the registry's mutex across a fork: the child must not inherit a mutex that no thread will release.
+void Registry::lock_for_fork() HAMI_NO_THREAD_SAFETY_ANALYSIS { instance().mutex_.lock(); }
+void Registry::unlock_after_fork() HAMI_NO_THREAD_SAFETY_ANALYSIS { instance().mutex_.unlock(); }
+
 Registry& Registry::instance() {
-  static Registry& registry = *new Registry;  // never destroyed: plugins' classes may outlive static destructors
-  // A fork must not leave the child a mutex that nobody unlocks.
-  static const int registered = pthread_atfork([] { registry.mutex_.lock(); }, [] { registry.mutex_.unlock(); },
-                                               [] { registry.mutex_.unlock(); });
+  static Registry& registry = *new Registry;  // never destroyed: plugin classes may outlive static destructors
+  static const int registered = pthread_atfork(&lock_for_fork, &unlock_after_fork, &unlock_after_fork);
   (void)registered;
   return registry;
 }
@@ -53,7 +55,7 @@ void Registry::add_core(ClassPtr cls) {
   core_[name] = std::move(cls);
 }
 
-// What is replaced goes with the argument, after the lock: its end may run code that comes back here.
+// The replaced class is destroyed with the argument, after the lock: its destructor may call the registry.
 void Registry::define(ClassPtr cls) {
   MutexLock lock(mutex_);
   if (core_.count(cls->name))

@@ -1,4 +1,4 @@
-// ExecutionFrame: the batches that a thread is in.
+// ExecutionFrame: dependencies and deadlines of the batches that a thread runs.
 #include "request/execution_frame.hpp"
 
 #include <algorithm>
@@ -7,15 +7,15 @@ namespace hami {
 
 thread_local ExecutionFrame* ExecutionFrame::innermost_ = nullptr;
 
-// Of the outer ones too: a wait that begins here is one in each of them.
+// Records those of the outer frames too: a wait that starts here blocks each of them.
 void ExecutionFrame::record_dependencies() {
-  for (ExecutionFrame* here = this; here && !std::exchange(here->noted_, true); here = here->outer_)
+  for (ExecutionFrame* here = this; here && !std::exchange(here->recorded_, true); here = here->outer_)
     for (const Request* request : here->batch_) {
       Dependency dependency = dependency_of(*request);
       if (!dependency.token) continue;
       if (std::vector<Dependency>& known = here->dependencies_; known.empty() || known.back().token.get() != dependency.token.get())
         known.push_back(std::move(dependency));
-      else  // of one call, whose last request counts
+      else  // requests of one call: the latest deadline counts
         known.back().until = std::max(known.back().until, dependency.until);
     }
 }

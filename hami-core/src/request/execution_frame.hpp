@@ -1,4 +1,4 @@
-// Which nodes the current thread works for, and so which of them wait for the requests that it makes.
+// ExecutionFrame: which nodes the current thread works for. A request that it makes blocks the instances of those nodes.
 #pragma once
 
 #include <utility>
@@ -8,12 +8,12 @@
 
 namespace hami {
 
-// Stands on the stack of a thread that runs a batch of a node, or that tells what became of one while its instance waits
-// for it to come back: then the batch is empty.
+// On the stack of a thread while it runs a batch of a node, and while it completes one: the instance is not available until
+// the thread returns. In the second case the batch is empty.
 class ExecutionFrame {
  public:
-  ExecutionFrame(WaitLocation& place, std::size_t instance, Batch batch) noexcept
-      : location_(place), instance_(instance), batch_(batch), outer_(innermost_) {
+  ExecutionFrame(WaitLocation& location, std::size_t instance, Batch batch) noexcept
+      : location_(location), instance_(instance), batch_(batch), outer_(innermost_) {
     innermost_ = this;
   }
   ~ExecutionFrame() { innermost_ = outer_; }
@@ -21,42 +21,45 @@ class ExecutionFrame {
   ExecutionFrame& operator=(const ExecutionFrame&) = delete;
 
   static ExecutionFrame* on_this_thread() noexcept { return innermost_; }
-  static bool inside(const WaitLocation& place) noexcept { return inside(place, innermost_); }
-  static bool inside(const WaitLocation& place, const ExecutionFrame* innermost) noexcept {
+  static bool inside(const WaitLocation& location) noexcept { return inside(location, innermost_); }
+  static bool inside(const WaitLocation& location, const ExecutionFrame* innermost) noexcept {
     for (const ExecutionFrame* frame = innermost; frame; frame = frame->outer_)
-      if (&frame->location_ == &place) return true;
+      if (&frame->location_ == &location) return true;
     return false;
   }
-  // When nobody waits any more for what the batch here is run for, so neither for what is made here; kNever: there is none.
+  // The latest deadline of the innermost batch: after it, no caller waits for the batch or for requests that it makes. kNever:
+  // no batch, or no deadline.
   static Nanoseconds deadline() noexcept;
 
   WaitLocation& location() const noexcept { return location_; }
   std::size_t instance() const noexcept { return instance_; }
   const ExecutionFrame* outer() const noexcept { return outer_; }
-  // Who waits for this batch; known once it was noted, on this thread and before the batch was passed on.
+  // The waits that depend on this batch. Known after record_dependencies, which this thread calls before it passes the batch on.
   const std::vector<Dependency>& dependencies() const noexcept { return dependencies_; }
   void record_dependencies();
 
-  // A thread on which the one that runs `caller` waits: it works for the same nodes.
-  class AdoptFrame {
-   public:
-    explicit AdoptFrame(ExecutionFrame* caller) noexcept : own_(std::exchange(innermost_, caller)) {}
-    ~AdoptFrame() { innermost_ = own_; }
-    AdoptFrame(const AdoptFrame&) = delete;
-    AdoptFrame& operator=(const AdoptFrame&) = delete;
-
-   private:
-    ExecutionFrame* own_;
-  };
-
  private:
+  friend class AdoptFrame;
+
   WaitLocation& location_;
   const std::size_t instance_;
   Batch batch_;
   ExecutionFrame* const outer_;
-  bool noted_ = false;
+  bool recorded_ = false;
   std::vector<Dependency> dependencies_;
   static thread_local ExecutionFrame* innermost_;
+};
+
+// Makes the current thread work for the nodes of `caller`, whose thread waits for this one.
+class AdoptFrame {
+ public:
+  explicit AdoptFrame(ExecutionFrame* caller) noexcept : own_(std::exchange(ExecutionFrame::innermost_, caller)) {}
+  ~AdoptFrame() { ExecutionFrame::innermost_ = own_; }
+  AdoptFrame(const AdoptFrame&) = delete;
+  AdoptFrame& operator=(const AdoptFrame&) = delete;
+
+ private:
+  ExecutionFrame* own_;
 };
 
 }  // namespace hami

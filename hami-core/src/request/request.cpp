@@ -1,4 +1,4 @@
-// Requests: size, branches, completion.
+// Request: size, branches, completion.
 #include "request/request.hpp"
 
 #include <algorithm>
@@ -81,20 +81,20 @@ bool only_wakes(Batch batch) noexcept {
 }
 
 void complete_requests(Batch batch) noexcept {
-  std::optional<CompletionBatch> telling;
+  std::optional<CompletionBatch> completion;
   std::vector<Parker::Entry> parked;
   for (std::size_t first = 0; first < batch.size();) {
     std::size_t last = first + 1;
     while (last < batch.size() && batch[last].sink.get() == batch[first].sink.get()) ++last;
-    const Ref<CompletionSink> sink = batch[first].sink;  // outlives the requests that it lets go
-    if (!sink->only_wakes() || sink->calls_back()) Parker::wake_all(parked);  // what follows may take time
+    const Ref<CompletionSink> sink = batch[first].sink;  // outlives the requests, which drop their reference
+    if (!sink->only_wakes() || sink->calls_back()) Parker::wake_all(parked);  // before work that may take time
     if (!sink->calls_back())
-      telling.reset();  // it may do work of its own
-    else if (!telling && last < batch.size())
-      telling.emplace();
+      completion.reset();  // the sink may do work of its own
+    else if (!completion && last < batch.size())
+      completion.emplace();
     Parker* const parker = sink->complete(batch.begin() + first, last - first);
     if (parker && parked.empty() && last == batch.size()) {
-      parker->wake();  // alone
+      parker->wake();  // the only one
     } else if (parker) {
       if (parked.empty()) parked.reserve(batch.size());
       parked.push_back({Ref<Counted>(sink.get()), parker});

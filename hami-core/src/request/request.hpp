@@ -1,4 +1,4 @@
-// One request on its way through a node, and a batch of them.
+// Request and Batch: a request on its way through a pipe, and the requests of one call of forward.
 #pragma once
 
 #include <atomic>
@@ -16,55 +16,56 @@ namespace hami {
 
 class Request;
 
-// Who waits for requests. Called once for each request, on the thread that finished it, without any lock held.
+// CompletionSink: receives completed requests. Called once for each request, on the thread that completes it, without any
+// lock held.
 class CompletionSink : public Counted {
  public:
-  // Returns the thread that sleeps for them if the caller is to wake it, with others; else null.
+  // Returns the parker of the thread that waits for them if the caller must wake it, else null.
   virtual Parker* complete(Request* const* requests, std::size_t count) noexcept = 0;
-  // True if `done` wakes somebody and does no work of its own.
+  // True if `complete` only wakes a thread and does no other work.
   virtual bool only_wakes() const noexcept { return false; }
-  // True if it calls back into the language that the request came from.
+  // True if `complete` calls into the language of the request's caller.
   virtual bool calls_back() const noexcept { return false; }
 };
 
-// Owned by one party at a time; passing it on hands over the right to touch `dict` and `error`.
+// One owner at a time: passing a request on transfers the right to use `dict` and `error`.
 class Request : public Counted {
  public:
   Dict dict;
-  std::optional<Error> error;  // set: it has failed, and nothing more is run on it
+  std::optional<Error> error;  // set: the request has failed, and no backend runs it any more
   Ref<CompletionSink> sink;
-  Ref<Request> parent;        // the request this is a part or a branch of
-  Ref<Counted> wait_token;       // the WaitToken of who waits for it inside a backend (waits.hpp)
-  Ref<Counted> owner;         // the sink's own
-  std::size_t index = 0;      // the sink's own
+  Ref<Request> parent;        // the request that this one is a part or a branch of
+  Ref<Counted> wait_token;       // the WaitToken of a wait inside a backend (wait_graph.hpp)
+  Ref<Counted> owner;         // for the sink
+  std::size_t index = 0;      // for the sink
   std::size_t items = 1;      // request_size
   Nanoseconds deadline = kNever;
   std::uint8_t priority = 0;
-  bool isolates = true;       // its node wants it tried again, alone, if a batch that it is in fails as a whole
-  std::vector<Ref<Request>> merged_from;  // those it was gathered from, each with a caller of its own; empty: itself alone
+  bool isolates = true;       // its node wants it to run again alone if its batch fails as a whole
+  std::vector<Ref<Request>> merged_from;  // the requests that this one merges, each with a caller of its own; empty: none
 
   bool alive() const noexcept { return !error; }
   void fail(Error reason) {
     if (!error) error.emplace(std::move(reason));
   }
-  // Its caller has left: whatever it would still do is wasted.
+  // Its caller has given it up: any further work is wasted.
   bool abandoned() const noexcept {
     for (const Request* request = this; request; request = request->parent.get())
       if (request->abandoned_.load(std::memory_order_relaxed)) return true;
     return false;
   }
-  // The same, or its time is up and nobody has noticed yet: what a backend asks that may stop early.
+  // Abandoned, or past its deadline: for backends that can stop early.
   bool cancelled() const noexcept;
   void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
 
-  // A request of its own with the same keys, whose caller is this one.
+  // A new request with the same keys, whose parent is this one.
   Ref<Request> branch(Ref<CompletionSink> branch_sink, std::size_t branch_index);
 
  private:
   std::atomic<bool> abandoned_{false};
 };
 
-// Borrowed: the requests of one call of forward. Copying it copies two words.
+// The requests of one call of forward, borrowed. Copying it copies two words.
 class Batch {
  public:
   Batch(Request* const* requests, std::size_t count) noexcept : requests_(requests), count_(count) {}
@@ -83,17 +84,18 @@ class Batch {
   std::size_t count_;
 };
 
-// Between two steps: `result` becomes `data`. Without a `result` the request has failed (NoResult, naming `step`): false.
+// Between two steps: `result` becomes `data`. Without a `result` the request fails (NoResult, which names `step`); returns
+// false.
 bool result_to_data(Request& request, const std::string& step);
 
-// `request_size` of a request; Error(kRequest) if it is no positive int.
+// The `request_size` of a request, default 1. Error(kRequest) if it is not a positive int.
 std::size_t declared_items(const Dict& dict);
-// `priority` of a request, 0 if it has none; Error if it is no int of 0 … 255.
+// The `priority` of a request, default 0. Error if it is not an int from 0 to 255.
 std::uint8_t declared_priority(const Dict& dict);
 
-// True if all that `finish` will do is waking.
+// True if `complete_requests` will only wake threads.
 bool only_wakes(Batch batch) noexcept;
-// Passes each request to its sink, neighbours with the same sink together.
+// Passes each request to its sink; neighbours with the same sink together.
 void complete_requests(Batch batch) noexcept;
 
 }  // namespace hami

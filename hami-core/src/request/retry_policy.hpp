@@ -1,4 +1,4 @@
-// One bad request fails alone: what happens to a batch whose forward throws.
+// Retry policy: a request that makes its batch fail must fail alone.
 #pragma once
 
 #include <algorithm>
@@ -9,16 +9,15 @@
 
 namespace hami {
 
-// Runs `forward` on the batch. If it throws, each request that has no outcome is restored to what it was and run once
-// more alone, so that only the bad ones fail; not after an error that is final, nor where `may_retry` or the request
-// forbids it. Returns how many were run again.
+// Runs `forward` on the batch. If it throws, each open request is restored and runs again alone, so that only the bad ones
+// fail; not after a final error, and not if `may_retry` or the request forbids it. Returns how many requests ran again.
 template <class Forward>
 std::size_t forward_with_retry(Batch batch, bool may_retry, const Forward& forward) {
   const auto isolates = [](const Request* request) { return request->isolates; };
   may_retry = may_retry && batch.size() > 1 && std::any_of(batch.begin(), batch.end(), isolates);
-  std::vector<Dict> as_it_came;
+  std::vector<Dict> original;
   if (may_retry)
-    for (const Request* request : batch) as_it_came.push_back(request->dict);
+    for (const Request* request : batch) original.push_back(request->dict);
   std::size_t retried = 0;
   const auto retry_alone = [&](Request& request) {
     ++retried;
@@ -38,7 +37,7 @@ std::size_t forward_with_retry(Batch batch, bool may_retry, const Forward& forwa
       if (!may_retry || !batch[i].isolates) {
         batch[i].fail(failure);
       } else if (batch[i].alive()) {
-        batch[i].dict = std::move(as_it_came[i]);
+        batch[i].dict = std::move(original[i]);
         retry_alone(batch[i]);
       }
     }

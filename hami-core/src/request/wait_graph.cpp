@@ -1,4 +1,4 @@
-// The waits of all threads, and how a circle among them is found.
+// The registry of waits, and the detection of deadlock cycles.
 #include "request/wait_graph.hpp"
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace hami {
 namespace {
 
-// All waits of the process: a circle may lead through several pipes. A thread that is woken ends its wait here before it does
-// anything else. So while the mutex is held, an instance that stands in a wait does not come back.
+// All waits of the process: a cycle may lead through several pipes. A woken thread removes its wait before it does anything
+// else, so while the mutex is held, an instance whose thread is in a wait does not become available.
 struct WaitRegistry {
   explicit WaitRegistry(unsigned forks) noexcept : generation(forks) {}
   const unsigned generation;
@@ -23,7 +23,7 @@ struct WaitRegistry {
   std::vector<const BlockedScope*> blocked_scopes HAMI_GUARDED_BY(mutex);
 };
 
-// The child of a fork begins anew: threads that are gone may have held the mutex.
+// The child of a fork gets a new registry: a thread that does not exist there may have held the mutex.
 WaitRegistry& waits() {
   static std::atomic<WaitRegistry*> current{new WaitRegistry(fork_generation())};
   WaitRegistry* found = current.load(std::memory_order_acquire);
@@ -38,20 +38,20 @@ bool has(const std::vector<const WaitToken*>& sorted, const WaitToken* token) {
   return std::binary_search(sorted.begin(), sorted.end(), token, std::less<>());
 }
 
-// The largest set of waits of which none can end before a moment unless another one of them does: each is for a request that
-// runs in an instance that is held by such a wait, or that is queued where all instances that could run it are.
+// The maximal deadlocked set: every wait in it is blocked only by others in it, at least until `moment`. A wait is blocked if
+// its request runs in an instance whose thread is in such a wait, or is queued where all instances that could run it are.
 class DeadlockSet {
  public:
   DeadlockSet(std::vector<const BlockedScope*> blocked_scopes, Nanoseconds moment) : waits_(std::move(blocked_scopes)), moment_(moment) {
     for (std::size_t before = 0; before != waits_.size();) {
       before = waits_.size();
-      look();
+      collect_blocked();
       waits_.erase(std::remove_if(waits_.begin(), waits_.end(), [&](const BlockedScope* wait) { return !is_blocked(*wait); }),
                    waits_.end());
     }
   }
 
-  // Throws if a wait for this is in a circle. One that is in the knot all the same waits for others, who have less time.
+  // Throws if a wait for this token is part of a cycle. A wait can also be in the set without being part of a cycle.
   void check_deadlock(const WaitToken* token) const {
     std::vector<std::string> names;
     for (const BlockedScope* wait : waits_)
@@ -60,16 +60,15 @@ class DeadlockSet {
     std::string path;
     for (const std::string& name : names) path += name + " -> ";
     throw Error(ErrorCode::kReentrantCall,
-                "the call of node \"" + names.front() + "\" would never end: in " + path + names.front() +
-                    " every instance waits for the next node; give one of them more instances (instance_num), the calls a "
-                    "timeout, or call in another order");
+                "nested calls would deadlock: " + path + names.front() + "; every instance of these nodes waits for the next one; give a "
+                    "node more instances (instance_num), give the calls a timeout, or call in another order");
   }
 
  private:
-  // What would be stuck if none of these waits ever ended.
-  void look() {
+  // Collects the tokens that are blocked if none of these waits ends.
+  void collect_blocked() {
     by_frame_.clear();
-    by_place_.clear();
+    by_location_.clear();
     std::map<WaitLocation*, std::vector<std::size_t>> unavailable;
     for (const BlockedScope* wait : waits_)
       for (const ExecutionFrame* frame = wait->inside(); frame; frame = frame->outer()) {
@@ -79,7 +78,7 @@ class DeadlockSet {
       }
     std::sort(by_frame_.begin(), by_frame_.end(), std::less<>());
     for (const auto& [place, instances] : unavailable) {
-      std::vector<const WaitToken*>& blocked = by_place_[place];
+      std::vector<const WaitToken*>& blocked = by_location_[place];
       place->add_blocked(instances, moment_, blocked);
       std::sort(blocked.begin(), blocked.end(), std::less<>());
     }
@@ -88,27 +87,27 @@ class DeadlockSet {
   bool is_blocked(const BlockedScope& wait) const {
     const WaitToken* token = wait.token().get();
     const auto queued = [&](const auto& entry) { return has(entry.second, token); };
-    return token->open() && (has(by_frame_, token) || std::any_of(by_place_.begin(), by_place_.end(), queued));
+    return token->open() && (has(by_frame_, token) || std::any_of(by_location_.begin(), by_location_.end(), queued));
   }
 
-  // The outermost frame of `other` that holds up `wait`; null: none does.
-  const ExecutionFrame* held_up(const BlockedScope& wait, const BlockedScope& other) const {
+  // The outermost frame of `other` that blocks `wait`; null: none.
+  const ExecutionFrame* blocking_frame(const BlockedScope& wait, const BlockedScope& other) const {
     const ExecutionFrame* outermost = nullptr;
     const WaitToken* const token = wait.token().get();
-    const auto is_it = [&](const Dependency& dependency) { return dependency.token.get() == token && dependency.until >= moment_; };
+    const auto matches = [&](const Dependency& dependency) { return dependency.token.get() == token && dependency.until >= moment_; };
     for (const ExecutionFrame* frame = other.inside(); frame; frame = frame->outer())
-      if (has(by_place_.at(&frame->location()), token) || std::any_of(frame->dependencies().begin(), frame->dependencies().end(), is_it))
+      if (has(by_location_.at(&frame->location()), token) || std::any_of(frame->dependencies().begin(), frame->dependencies().end(), matches))
         outermost = frame;
     return outermost;
   }
 
-  // The nodes on the shortest way from what the wait is for back to itself.
+  // The nodes on the shortest cycle through this wait, starting at the node that it waits for.
   std::vector<std::string> cycle_through(const BlockedScope& closing) const {
-    std::map<const BlockedScope*, const BlockedScope*> before;  // on the way
+    std::map<const BlockedScope*, const BlockedScope*> before;  // predecessors on the path
     std::vector<const BlockedScope*> reached{&closing};
     for (std::size_t i = 0; i < reached.size() && !before.count(&closing); ++i)
       for (const BlockedScope* next : waits_)
-        if (!before.count(next) && held_up(*reached[i], *next)) {
+        if (!before.count(next) && blocking_frame(*reached[i], *next)) {
           before[next] = reached[i];
           reached.push_back(next);
         }
@@ -117,7 +116,7 @@ class DeadlockSet {
     const BlockedScope* here = &closing;
     do {
       const BlockedScope* const previous = before[here];
-      const ExecutionFrame* const last = held_up(*previous, *here);
+      const ExecutionFrame* const last = blocking_frame(*previous, *here);
       for (const ExecutionFrame* frame = here->inside(); frame != last->outer(); frame = frame->outer())
         backwards.push_back(frame->location().location_name());
       here = previous;
@@ -127,8 +126,8 @@ class DeadlockSet {
 
   std::vector<const BlockedScope*> waits_;
   const Nanoseconds moment_;
-  std::vector<const WaitToken*> by_frame_;                          // what needs something that runs where one of them stands
-  std::map<const WaitLocation*, std::vector<const WaitToken*>> by_place_;  // what needs something that is queued and stuck
+  std::vector<const WaitToken*> by_frame_;                          // blocked by a request that runs in a frame of the set
+  std::map<const WaitLocation*, std::vector<const WaitToken*>> by_location_;  // blocked by a request in a queue
 };
 
 }  // namespace
@@ -142,9 +141,9 @@ Dependency dependency_of(const Request& request) noexcept {
   return {};
 }
 
-BlockedScope::BlockedScope(WaitToken::Release leaves) : inside_(ExecutionFrame::on_this_thread()) {
+BlockedScope::BlockedScope(WaitToken::Release release) : inside_(ExecutionFrame::on_this_thread()) {
   if (!inside_) return;
-  token_ = make_counted<WaitToken>(leaves);
+  token_ = make_counted<WaitToken>(release);
   inside_->record_dependencies();
   const MutexLock lock(waits().mutex);
   waits().blocked_scopes.push_back(this);
@@ -169,12 +168,13 @@ BlockedScope::~BlockedScope() {
 
 WaitGraphLock::WaitGraphLock() : lock_(waits().mutex) {}
 
-void WaitGraphLock::check_deadlock(const Request& arrived, const WaitLocation& at) const {
-  const std::vector<const BlockedScope*>& blocked_scopes = waits().blocked_scopes;
-  if (std::none_of(blocked_scopes.begin(), blocked_scopes.end(), [&](const BlockedScope* wait) { return ExecutionFrame::inside(at, wait->inside()); }))
-    return;
+// The constructor holds the mutex, which the analysis does not follow through a member.
+void WaitGraphLock::check_deadlock(const Request& arrived, const WaitLocation& at) const HAMI_NO_THREAD_SAFETY_ANALYSIS {
+  const std::vector<const BlockedScope*>& scopes = waits().blocked_scopes;
+  const auto is_inside = [&](const BlockedScope* scope) { return ExecutionFrame::inside(at, scope->inside()); };
+  if (std::none_of(scopes.begin(), scopes.end(), is_inside)) return;
   const Dependency dependency = dependency_of(arrived);
-  DeadlockSet(blocked_scopes, dependency.until).check_deadlock(dependency.token.get());
+  DeadlockSet(scopes, dependency.until).check_deadlock(dependency.token.get());
 }
 
 }  // namespace hami

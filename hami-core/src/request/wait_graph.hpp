@@ -1,4 +1,4 @@
-// Calls inside calls: which threads wait inside which nodes for what, and the circles that nobody would ever leave.
+// The wait graph: which threads wait inside which nodes for which requests. It detects deadlock cycles of nested calls.
 #pragma once
 
 #include <atomic>
@@ -12,17 +12,17 @@ namespace hami {
 
 class ExecutionFrame;
 
-// What a thread inside a node waits for: the outcomes of all requests that carry it (Request::wait_token).
+// What a thread inside a node waits for: the completion of all requests that carry this token (Request::wait_token).
 class WaitToken final : public Counted {
  public:
   enum class Release {
-    kEarly,  // who waits leaves when the time of a request is up, or when it is cancelled
-    kCompleted,   // who waits has lent the requests, and needs them back
+    kEarly,      // the waiting thread leaves at a request's deadline, or when it is cancelled
+    kCompleted,  // the waiting thread has lent the requests and needs them back
   };
-  explicit WaitToken(Release leaves) noexcept : release_(leaves) {}
+  explicit WaitToken(Release release) noexcept : release_(release) {}
 
   Release release() const noexcept { return release_; }
-  // Who waits need not wait any longer.
+  // The wait may end.
   void complete() noexcept { open_.store(false, std::memory_order_relaxed); }
   bool open() const noexcept { return open_.load(std::memory_order_relaxed); }
 
@@ -31,21 +31,21 @@ class WaitToken final : public Counted {
   std::atomic<bool> open_{true};
 };
 
-// That an ask cannot end before a request is done, or before its time is up.
+// Dependency: the wait for `token` cannot end until the request completes or `until` passes.
 struct Dependency {
-  Ref<WaitToken> token;  // null: nobody is known to wait for the request
+  Ref<WaitToken> token;  // null: no known thread waits for the request
   Nanoseconds until = kNever;
 };
-// For who owns the request, or has the lock of the queue that it is in.
+// The caller owns the request, or holds the lock of its queue.
 Dependency dependency_of(const Request& request) noexcept;
 
-// Stands on the stack of a thread that goes on only when what it asked for is done. Outside of all nodes it does nothing.
+// On the stack of a thread while it waits for requests. Has no effect on threads outside of all nodes.
 class BlockedScope {
  public:
-  // For requests that will carry `ask()` and are not on their way yet: no instance comes back from here before them.
-  explicit BlockedScope(WaitToken::Release leaves);
-  // For requests on their way. Throws Error(kReentrantCall) if this wait would close a circle that stands until their time
-  // is up.
+  // For requests that will carry `token()` and have not started: they complete before this thread's instances are available.
+  explicit BlockedScope(WaitToken::Release release);
+  // For requests that have started. Throws Error(kReentrantCall) if this wait would complete a deadlock cycle that lasts until
+  // their deadline.
   explicit BlockedScope(Dependency dependency);
   ~BlockedScope();
   BlockedScope(const BlockedScope&) = delete;
@@ -59,23 +59,24 @@ class BlockedScope {
   ExecutionFrame* const inside_;
 };
 
-// Where requests wait for one of several instances.
+// A place where requests wait for one of several instances: a node.
 class WaitLocation {
  public:
   virtual const std::string& location_name() const noexcept = 0;
-  // Adds what needs, until `moment` at least, those requests here that are not run while the `lost` instances are away.
+  // Adds to `blocked` the tokens that depend, at least until `moment`, on requests here that cannot run while the `unavailable`
+  // instances do not return.
   virtual void add_blocked(const std::vector<std::size_t>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) = 0;
 
  protected:
   ~WaitLocation() = default;
 };
 
-// While it lives, no wait begins or ends, so that what is seen of several places fits together.
+// While it exists, no wait starts or ends, so that the state of several locations is consistent.
 class WaitGraphLock {
  public:
   WaitGraphLock();
-  // For a request that has arrived at a place and waits there. Throws Error(kReentrantCall) if it has closed a circle that
-  // stands until its time is up.
+  // For a request that has arrived at `at` and waits there. Throws Error(kReentrantCall) if it completed a deadlock cycle that
+  // lasts until its deadline.
   void check_deadlock(const Request& arrived, const WaitLocation& at) const;
 
  private:

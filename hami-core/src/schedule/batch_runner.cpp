@@ -1,4 +1,4 @@
-// BatchRunner: what happens around the forward of an instance.
+// BatchRunner: hooks, retries and statistics around an instance's forward.
 #include "schedule/batch_runner.hpp"
 
 #include <algorithm>
@@ -11,15 +11,15 @@
 namespace hami {
 namespace {
 
-// A hook's `result` is the `data` of what follows; a hook that leaves none has changed the request in place.
+// The `result` of a hook becomes `data` for the next step; without a `result` the hook has changed the request in place.
 void run_hook(Backend& hook, Batch batch) {
   hook.forward(batch);
   for (Request* request : batch)
     if (request->alive() && request->dict.contains(kResult)) result_to_data(*request, hook.label());
 }
 
-// While it stands, what the node says of failed batches holds for its requests, wherever inside the instance they are
-// posted on; afterwards what held where they came from. Most often that is the same.
+// RAII: applies this node's `on_batch_error` policy to the batch, also where the instance passes requests on; restores the
+// previous policy on exit.
 class ScopedRetryPolicy {
  public:
   ScopedRetryPolicy(Batch batch, bool isolates) : batch_(batch) {
@@ -53,7 +53,7 @@ bool BatchRunner::admit(Request& request, std::size_t max_items) noexcept {
       throw Error(ErrorCode::kRequest, "request_size is " + std::to_string(request.items) + "; node \"" + node_ +
                                            "\" takes at most " + std::to_string(max_items));
     if (before_gathering_) {
-      const BlockingScope blocking;  // its work may take long, or wait
+      const BlockingScope blocking;  // the hook may take long or block
       Request* one = &request;
       run_hook(*before_gathering_, Batch(&one, 1));
     }
@@ -85,7 +85,7 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
   return took;
 }
 
-// Before the requests are completed: their caller may read the statistics at once.
+// Called before the requests complete, because their caller may read the statistics at once.
 void BatchRunner::count_outcomes(Batch batch) noexcept {
   for (const Request* request : batch) {
     if (request->alive()) {

@@ -1,4 +1,4 @@
-// One batch on one instance: hooks, retries, counters. Each request has an outcome of its own afterwards.
+// BatchRunner: runs one batch on one instance: hooks, retries, statistics. Afterwards each request has its own outcome.
 #pragma once
 
 #include <string>
@@ -12,18 +12,18 @@ class BatchRunner {
  public:
   BatchRunner(std::string node, NodeStats& stats) : node_(std::move(node)), stats_(stats) {}
 
-  // The brackets of the dispatcher: a hook on each request before it is gathered, and one on the gathered batch.
+  // The brackets of the dispatcher: a hook for each request before it is queued, and one for each batch.
   void set_hooks(Init& init);
-  // Whether the requests of a batch that failed as a whole are tried again, each alone.
+  // Whether the requests of a batch that failed as a whole run again, each alone.
   void set_isolate(bool isolate) noexcept { isolate_ = isolate; }
 
   // Whether `admit` takes microseconds and never blocks.
   bool admits_without_blocking() const noexcept { return !before_gathering_ || before_gathering_->traits().non_blocking; }
-  // Everything that can be refused is refused before anything is queued. False: it has failed.
+  // Checks a request before it is queued. False: it has failed.
   bool admit(Request& request, std::size_t max_items) noexcept;
-  // Returns what it took. Never throws: what the backend throws becomes the outcome.
+  // Returns the time that it took. Never throws: an exception of the backend becomes the outcome.
   Nanoseconds run(Backend& instance, Batch batch) noexcept;
-  // Counts what failed before it was run, and tells those who asked.
+  // Counts and completes requests that failed before they ran.
   void complete_rejected(Batch batch) noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// Batching: how the dispatcher that is injected into it fills its batches. It adds no hop and no thread.
+// Batching: sets how the injected dispatcher forms batches. It adds no hop and no thread.
 #include <memory>
 
 #include "schedule/instance_dispatcher.hpp"
@@ -24,7 +24,7 @@ class Batching final : public Backend {
       throw Error(ErrorCode::kConfig, "Batching takes an InstanceDispatcher, got " + dependency->label());
     BatchingConfig policy;
     policy.mode = mode_;
-    // A class that declares no range is gathered for only as far as the node says.
+    // Without a declared range, only the node's own `max` allows batches.
     policy.max = dispatcher_->declares_max() ? dispatcher_->limits().max : 1;
     policy.min = dispatcher_->limits().min;
     policy.batching_timeout = batching_timeout_;
@@ -50,12 +50,12 @@ void register_batching(Registry& registry) {
   BackendClass batching;
   batching.name = "Batching";
   batching.doc =
-      "Gathers requests for the dispatcher that is injected into it: as many as were seen to pay, as fit, or none.\n"
-      "A batch has at most `max` items. Without `Batching` it is exactly what one call brought.";
+      "Forms batches for the dispatcher that is injected into it: adaptive, greedy, or none.\n"
+      "A batch has at most `max` items. Without `Batching` a batch is the requests of one call.";
   batching.range = "that of the dispatcher";
   batching.params = parse_param_specs(
-      "batching: str = 'adaptive' {adaptive,greedy,off} 'gather as many as pay, as many as fit, or none';"
-      "batching_timeout: milliseconds = 0 'how long the oldest waiting request may wait for company'");
+      "batching: str = 'adaptive' {adaptive,greedy,off} 'adaptive: up to the learned target size; greedy: as many as are queued; off: one call is one batch';"
+      "batching_timeout: milliseconds = 0 'maximum queue delay: how long a request is held so that others can join its batch'");
   batching.schedules = true;
   batching.create = [] { return std::make_shared<Batching>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(batching)));
@@ -63,17 +63,17 @@ void register_batching(Registry& registry) {
   BackendClass dispatcher;
   dispatcher.name = "InstanceDispatcher";
   dispatcher.doc =
-      "Owns the node's queue and hands batches to its instances.\n"
+      "Owns the node's queue and passes batches to its instances.\n"
       "Hooks in brackets: the first runs on each request before it is queued, the second on each batch before its instance.\n"
-      "A hook that leaves `result` has made the `data` of what follows.";
+      "The `result` of a hook becomes `data` for the next step.";
   dispatcher.range = "`min` to `max`";
   dispatcher.params = parse_param_specs(
-      "max: int? {1..} 'items of a batch at most; None: what its instances declare';"
-      "min: int? {1..} 'items of a batch at least; None: what its instances declare';"
-      "max_queue_size: int = 1024 {1..} 'how many requests may wait';"
-      "on_full: str = 'block' {block,reject} 'a caller waits for room, or its request fails with `QueueFull`';"
-      "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run once more, each alone, or all fail';"
-      "timeout: duration? 'of each request, from its submit'");
+      "max: int? {1..} 'maximum batch size; None: as its instances declare';"
+      "min: int? {1..} 'minimum batch size; None: as its instances declare';"
+      "max_queue_size: int = 1024 {1..} 'maximum number of queued requests';"
+      "on_full: str = 'block' {block,reject} 'with a full queue a caller waits for capacity (block), or its request fails with `QueueFull` (reject)';"
+      "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run again, each alone (isolate), or all fail (fail)';"
+      "timeout: duration? 'time limit of each request, from its submission'");
   dispatcher.brackets = {false, {Phase{1, 2}}};
   dispatcher.schedules = true;
   dispatcher.owns_threads = true;

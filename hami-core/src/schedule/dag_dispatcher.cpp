@@ -1,4 +1,4 @@
-// DagDispatcher: a request's way through a graph of nodes.
+// DagDispatcher: runs requests through the graph of nodes.
 #include <algorithm>
 #include <memory>
 
@@ -10,7 +10,7 @@
 namespace hami {
 namespace {
 
-// On the thread of a caller that waits anyhow, a hop may run whatever the first node might run there.
+// RAII: the inline policy of the current thread's hops: on the thread of a caller that waits, the next node may run inline too.
 thread_local InlinePolicy hop_inline = InlinePolicy::kNonBlocking;
 
 class HopScope {
@@ -24,19 +24,19 @@ class HopScope {
   InlinePolicy outer_;
 };
 
-// One request on its way: what each node left, and what is still to come.
+// One request on its way: the results of nodes, and the predecessors that are still missing.
 class Run final : public Counted {
  public:
   Run(Request& request, std::size_t nodes) : outer(&request), outcomes(nodes), missing(nodes) {}
 
   Ref<Request> outer;
   Mutex mutex;
-  std::vector<std::optional<Dict>> outcomes HAMI_GUARDED_BY(mutex);  // of nodes that a `map` names, and of the last ones
-  std::vector<std::size_t> missing HAMI_GUARDED_BY(mutex);           // predecessors that are still to come
-  std::size_t ways HAMI_GUARDED_BY(mutex) = 0;                       // requests that are at some node now
+  std::vector<std::optional<Dict>> outcomes HAMI_GUARDED_BY(mutex);  // of nodes that a `map` names, and of the last nodes
+  std::vector<std::size_t> missing HAMI_GUARDED_BY(mutex);           // predecessors that have not finished
+  std::size_t branches HAMI_GUARDED_BY(mutex) = 0;                       // branches that are at a node now
 };
 
-// What one batch of outcomes sets going, by node.
+// The requests that one batch of results starts, by node.
 class Hops {
  public:
   explicit Hops(std::size_t nodes) : by_node_(nodes) {}
@@ -105,14 +105,14 @@ class Router final : public CompletionSink {
     const Value* given = dict.find(kNodeName);
     if (!given) {
       if (graph_.roots().size() == 1) return graph_.roots().front();
-      throw Error(ErrorCode::kRequest, "the pipe has several first nodes; say in `node_name` which: " + names_of_roots());
+      throw Error(ErrorCode::kRequest, "the pipe has several entry nodes; choose one by the key `node_name`: " + names_of_roots());
     }
     if (given->kind() != Kind::kStr)
       throw Error(ErrorCode::kDataType, std::string("node_name must be a str, got ") + kind_name(given->kind()));
     const std::size_t start = graph_.find(given->as_text());
     if (start == Graph::kNone)
       throw Error(ErrorCode::kRequest, "node_name is \"" + std::string(given->as_text()) +
-                                           "\"; there is no such node; the first nodes are " + names_of_roots());
+                                           "\", which does not exist; the entry nodes are " + names_of_roots());
     return start;
   }
 
@@ -122,7 +122,7 @@ class Router final : public CompletionSink {
     return names;
   }
 
-  // A request of its own for this node, with these keys.
+  // A new request for this node, with these keys.
   void enter(Run& run, const Request& from, std::size_t node, Dict dict, Hops& hops) {
     Ref<Request> request = make_counted<Request>();
     request->dict = std::move(dict);
@@ -132,14 +132,14 @@ class Router final : public CompletionSink {
     request->index = node;
     request->deadline = from.deadline;
     request->priority = from.priority;
-    ++run.ways;
+    ++run.branches;
     hops.add(node, std::move(request));
   }
 
-  // `request` has its outcome at `node`.
+  // `request` has completed at `node`.
   void arrive(Run& run, Request& request, std::size_t node, Hops& hops) {
     if (request.error) return fail(run, *request.error);
-    if (!run.outer->alive()) return;  // another branch has failed: nothing further is started
+    if (!run.outer->alive()) return;  // another branch has failed: start nothing more
     const Graph::Node& here = graph_.nodes()[node];
     const bool answered = request.dict.contains(kResult);
     const bool all_or = !here.next.empty() && std::all_of(here.next.begin(), here.next.end(), [&](std::size_t next) {
@@ -151,7 +151,7 @@ class Router final : public CompletionSink {
     for (std::size_t next : here.next) {
       const Graph::Node& there = graph_.nodes()[next];
       if (there.is_or && answered) {
-        arrive(run, request, next, hops);  // what it would do has been done
+        arrive(run, request, next, hops);  // an `or` node is skipped: the result exists already
       } else if (there.is_or) {
         enter(run, request, next, request.dict, hops);
       } else if (there.map.empty()) {
@@ -169,7 +169,7 @@ class Router final : public CompletionSink {
     return dict;
   }
 
-  // A fresh dict from the keys that the node's `map` names, plus the reserved ones.
+  // A new dict with the keys that the node's `map` names, and the reserved keys.
   void gather(Run& run, const Request& from, std::size_t node, Hops& hops) {
     static constexpr std::string_view kReserved[] = {kNodeName, kRequestSize, "req_id",   "context",
                                                      "state",   kPriority,    "deadline", "timeout"};
@@ -186,7 +186,7 @@ class Router final : public CompletionSink {
     enter(run, from, node, std::move(dict), hops);
   }
 
-  // First error wins; later ones go along as notes.
+  // The first error is the outcome; later errors become notes.
   void fail(Run& run, const Error& error) {
     Request& outer = *run.outer;
     if (outer.alive())
@@ -196,11 +196,11 @@ class Router final : public CompletionSink {
   }
 
   void leave(Run& run, Hops& hops) {
-    if (--run.ways > 0) return;
+    if (--run.branches > 0) return;
     Request& outer = *run.outer;
     try {
       if (outer.alive()) answer(run);
-    } catch (...) {  // nested too deep
+    } catch (...) {  // the nesting limit
       outer.fail(current_error());
     }
     hops.complete(run.outer);
@@ -255,7 +255,7 @@ void register_scheduling(Registry& registry) {
   register_batching(registry);
   BackendClass dag;
   dag.name = "DagDispatcher";
-  dag.doc = "Runs the pipe's nodes as the graph that their `next`, `map` and `or` describe.";
+  dag.doc = "Runs the nodes of the pipe as the graph that their `next`, `map` and `or` define.";
   dag.owns_threads = true;
   dag.declare_names = [](const Plan&, NameDeclarations& names) { names.call_all_nodes(); };
   dag.create = [] { return std::make_shared<DagDispatcher>(); };

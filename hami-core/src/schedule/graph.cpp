@@ -1,4 +1,4 @@
-// Graph: reading, checking and walking the shape of a pipe.
+// Graph: parsing, checks and traversal.
 #include "schedule/graph.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::string trim(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1));
 }
 
-// At commas outside of [ ].
+// Splits at commas outside of [ ].
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -53,9 +53,9 @@ std::string unknown_node(const GraphSpec& spec, const std::string& name) {
   return "node \"" + name + "\" does not exist" + did_you_mean(near_names(name, names));
 }
 
-using Before = std::vector<std::vector<std::size_t>>;  // for each node, those right before it
+using Before = std::vector<std::vector<std::size_t>>;  // the direct predecessors of each node
 
-// All nodes that are before this one on some way.
+// All ancestors of a node.
 std::vector<bool> ancestors_of(const Before& before, std::size_t node) {
   std::vector<bool> found(before.size());
   std::vector<std::size_t> open = before[node];
@@ -69,8 +69,8 @@ std::vector<bool> ancestors_of(const Before& before, std::size_t node) {
   return found;
 }
 
-// The first node that follows itself, or kNone. Nodes without predecessors are taken away until none is left.
-std::size_t find_circle(const Before& before) {
+// The first node of a cycle, or kNone. Removes nodes without predecessors until none is left (Kahn's algorithm).
+std::size_t find_cycle(const Before& before) {
   std::vector<std::vector<std::size_t>> after(before.size());
   std::vector<std::size_t> waits(before.size());
   std::vector<std::size_t> free;
@@ -133,16 +133,16 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
       if (next == Graph::kNone) {
         problems.push_back({spec[i].name, "next", unknown_node(spec, name), ""});
       } else if (!seen.insert(name).second) {
-        problems.push_back({spec[i].name, "next", "node \"" + name + "\" stands twice in next", ""});
+        problems.push_back({spec[i].name, "next", "node \"" + name + "\" is listed twice in `next`", ""});
       } else {
         before[next].push_back(i);
       }
     }
   }
-  const std::size_t circle = find_circle(before);
-  if (circle != Graph::kNone)
-    problems.push_back({spec[circle].name, "next", "node \"" + spec[circle].name + "\" follows itself",
-                        "a pipe's nodes must not form a circle"});
+  const std::size_t cycle = find_cycle(before);
+  if (cycle != Graph::kNone)
+    problems.push_back({spec[cycle].name, "next", "node \"" + spec[cycle].name + "\" is its own successor",
+                        "the nodes of a pipe must not form a cycle"});
   for (std::size_t i = 0; i < spec.size(); ++i) {
     const GraphNode& node = spec[i];
     if (before[i].size() > 1 && node.map.empty())
@@ -159,7 +159,7 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
       const std::size_t source = positions.of(entry.source);
       if (source == Graph::kNone)
         problems.push_back({node.name, "map", unknown_node(spec, entry.source), ""});
-      else if (circle == Graph::kNone && !earlier[source])
+      else if (cycle == Graph::kNone && !earlier[source])
         problems.push_back({node.name, "map", "node \"" + entry.source + "\" has not run when \"" + node.name + "\" starts",
                             "map may name only nodes that come before it"});
     }

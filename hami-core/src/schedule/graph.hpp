@@ -1,4 +1,4 @@
-// The static shape of a pipe of several nodes: who follows whom, and whether that can work at all.
+// Graph: the static structure of a pipe with several nodes, and its checks.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct GraphProblem {
   std::string hint;
 };
 
-// All that is wrong with it: unknown or repeated nodes, cycles, two predecessors without `map`, a `map` from a node that cannot have
+// Finds all errors: unknown or repeated nodes, cycles, several predecessors without `map`, a `map` from a node that cannot have
 // run, `or` together with `map` or without a predecessor.
 std::vector<GraphProblem> check_graph(const GraphSpec& spec);
 
@@ -42,13 +42,13 @@ class Graph {
     };
     std::vector<Source> map;
     bool is_or = false;
-    bool is_source = false;  // some node's `map` names it: its outcome must be kept
+    bool is_source = false;  // a `map` names it: its result is kept
   };
 
   const std::vector<Node>& nodes() const noexcept { return nodes_; }
   const std::vector<std::size_t>& roots() const noexcept { return roots_; }
   std::size_t find(std::string_view name) const noexcept;  // kNone if absent
-  // The nodes that run when a request starts at `start`; empty with the reason in `problem` if one of them lacks a source.
+  // The nodes that run when a request starts at `start`; empty, with the reason in `problem`, if one of them misses a source.
   std::vector<bool> reachable(std::size_t start, std::string* problem) const;
 
  private:

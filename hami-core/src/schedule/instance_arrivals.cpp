@@ -1,4 +1,4 @@
-// InstanceDispatcher: the way in, where a request is run at once, queued, or refused.
+// InstanceDispatcher: admission: a request runs inline, is queued, or is rejected.
 #include <algorithm>
 
 #include "sync/waiting.hpp"
@@ -8,15 +8,15 @@
 namespace hami {
 namespace {
 
-// Batches on this thread that were run inline, each while the one before it is being handed on. A stack has an end.
-constexpr int kMostInline = 64;
+// Inline batches in each other on this thread, limited so that the stack cannot overflow.
+constexpr int kMaxInlineDepth = 64;
 thread_local int inline_depth = 0;
 
-struct OneDeeper {
-  OneDeeper() noexcept { ++inline_depth; }
-  ~OneDeeper() { --inline_depth; }
-  OneDeeper(const OneDeeper&) = delete;
-  OneDeeper& operator=(const OneDeeper&) = delete;
+struct InlineDepth {
+  InlineDepth() noexcept { ++inline_depth; }
+  ~InlineDepth() { --inline_depth; }
+  InlineDepth(const InlineDepth&) = delete;
+  InlineDepth& operator=(const InlineDepth&) = delete;
 };
 
 }  // namespace
@@ -38,22 +38,22 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   const std::size_t items = ready.items();
   const std::optional<Index> instance = acquire_inline(items, how);
   if (!instance) return enqueue(admitted, how);
-  const OneDeeper deeper;
+  const InlineDepth depth;
   ++stats_->inline_batches;
   const Nanoseconds took = run(*instance, ready);
   finish_inline(*instance, items, took);
   complete_requests(ready);
 }
 
-// An instance for the caller's own thread: only if nothing waits, one is idle whose class allows it, and the thread is not
-// too deep in others.
+// An instance for the caller's own thread: only if the queue is empty, an idle instance allows it, and the thread does not run
+// too many inline batches.
 std::optional<InstanceDispatcher::Index> InstanceDispatcher::acquire_inline(std::size_t items, InlinePolicy how) {
-  if ((how != InlinePolicy::kAllow && !non_blocking_) || inline_depth >= kMostInline) return std::nullopt;
+  if ((how != InlinePolicy::kAllow && !non_blocking_) || inline_depth >= kMaxInlineDepth) return std::nullopt;
   MutexLock lock(mutex_);
   return scheduler_->acquire_inline(items);
 }
 
-// Fails each request for which a backend would wait for ever; the others of them are seen as waiting here from now on.
+// Fails each request whose wait would complete a deadlock cycle. The others count as queued here from now on.
 void InstanceDispatcher::reject_deadlocks(const std::vector<Request*>& requests) {
   for (Request* request : requests) {
     if (!dependency_of(*request).token) continue;
@@ -83,7 +83,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
     const std::uint64_t call = ++calls_;
     const Nanoseconds arrived = now();
     std::size_t items = 0;
-    std::optional<Error> interrupted;  // once the user wants the thread back, nothing of this call waits any more
+    std::optional<Error> interrupted;  // after Ctrl-C, no further request of this call waits
     for (Request* request : requests) {
       if (!request->alive()) {
         refused.push_back(request);
@@ -110,36 +110,36 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
   runner_->complete_rejected(Batch(refused));
 }
 
-// Returns when one more request may be queued; throws why it may not. Lets the lock go while it waits. `summoned` are to be
-// woken, those it adds too.
-void InstanceDispatcher::wait_for_capacity(MutexLock& lock, Nanoseconds until, std::vector<Index>& summoned,
+// Returns when one more request may be queued; throws if it may not. Releases the lock while it waits. The caller wakes the
+// instances in `dispatched`, to which this adds.
+void InstanceDispatcher::wait_for_capacity(MutexLock& lock, Nanoseconds until, std::vector<Index>& dispatched,
                                    Requests& removed, std::optional<Error>& interrupted) {
   const auto full = [&] { return !scheduler_->stopping() && scheduler_->full(); };
   if (full()) {
     const std::size_t before = removed.size();
     scheduler_->remove_expired(now(), removed);
-    for (std::size_t freed = removed.size() - before; freed > 1; --freed) capacity_available_.notify_one();  // one is for this request
+    for (std::size_t freed = removed.size() - before; freed > 1; --freed) capacity_available_.notify_one();  // one slot is for this request
   }
   while (full() && reject_when_full_) {
-    const std::optional<Index> next = scheduler_->dispatch_idle();  // makes room
+    const std::optional<Index> next = scheduler_->dispatch_idle();  // it will take requests from the queue
     if (!next)
       throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(max_queue_size_) +
-                                             " requests waiting (max_queue_size = " + std::to_string(max_queue_size_) + ")");
-    summoned.push_back(*next);
+                                             " requests queued (max_queue_size = " + std::to_string(max_queue_size_) + ")");
+    dispatched.push_back(*next);
   }
   while (full()) {
     const Nanoseconds moment = now();
     if (moment >= until) {
       capacity_available_.notify_one();
       throw Error(ErrorCode::kDeadlineExceeded,
-                  "the request's time ran out before node \"" + node_ + "\" had room for it");
+                  "timed out while node \"" + node_ + "\" had a full queue");
     }
-    // What is in the queue must be on its way before anyone waits for room.
+    // All work must be dispatched before this thread waits for capacity.
     notify_batch_ready();
-    while (const std::optional<Index> next = scheduler_->dispatch_idle()) summoned.push_back(*next);
-    lock.unlock();  // the global lock of a language is never taken while this one is held
-    wake(summoned);
-    summoned.clear();
+    while (const std::optional<Index> next = scheduler_->dispatch_idle()) dispatched.push_back(*next);
+    lock.unlock();  // the GIL is never acquired while a core lock is held
+    wake(dispatched);
+    dispatched.clear();
     complete_removed(removed);
     {
       BlockingScope blocking;

@@ -1,4 +1,4 @@
-// InstanceDispatcher: a node's instances, their threads, and what they run next.
+// InstanceDispatcher: the instances of a node and their threads.
 #include "schedule/instance_dispatcher.hpp"
 
 #include <algorithm>
@@ -127,7 +127,7 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
 }
 
 bool InstanceDispatcher::owns_this_thread() noexcept {
-  if (ExecutionFrame::inside(*this)) return true;  // a thread that an instance waits for
+  if (ExecutionFrame::inside(*this)) return true;  // this thread runs for an instance
   MutexLock lock(mutex_);
   return std::any_of(instances_.begin(), instances_.end(), [](const std::unique_ptr<Instance>& instance) {
     return instance->worker && instance->worker->is_current();
@@ -139,8 +139,8 @@ Nanoseconds InstanceDispatcher::run(Index instance, Batch batch) noexcept {
   return runner_->run(*instances_[instance]->backend, batch);
 }
 
-// Sets an instance to work on the queue; without the lock. If the system has no thread for it and no other instance will
-// come by, what waits fails.
+// Makes an instance work on the queue; called without the lock. If the system provides no thread and no other instance is
+// running, the queued requests fail.
 void InstanceDispatcher::wake(Index index) noexcept {
   Instance& instance = *instances_[index];
   Requests stranded;
@@ -155,7 +155,7 @@ void InstanceDispatcher::wake(Index index) noexcept {
     instance.worker->post([this, index] { run_instance_loop(index); });
     return;
   } catch (...) {
-    reason = Error(ErrorCode::kInternal, "node \"" + node_ + "\" got no thread to run on: " + current_error().message());
+    reason = Error(ErrorCode::kInternal, "node \"" + node_ + "\" could not start a thread: " + current_error().message());
   }
   {
     MutexLock lock(mutex_);
@@ -179,7 +179,7 @@ void InstanceDispatcher::fail_all(Requests& requests, const Error& error) noexce
   }
 }
 
-// After a batch on a caller's thread: what waits now is for the instance's own.
+// After an inline batch: an instance's own thread takes the queue.
 void InstanceDispatcher::finish_inline(Index instance, std::size_t items, Nanoseconds took) noexcept {
   std::optional<Index> next;
   {
@@ -193,7 +193,7 @@ void InstanceDispatcher::finish_inline(Index instance, std::size_t items, Nanose
 }
 
 void InstanceDispatcher::notify_batch_ready() {
-  if (scheduler_->batch_ready()) instances_[*scheduler_->forming()]->company.notify_all();
+  if (scheduler_->batch_ready()) instances_[*scheduler_->forming()]->batch_ready.notify_all();
 }
 
 void InstanceDispatcher::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) {
@@ -201,21 +201,21 @@ void InstanceDispatcher::add_blocked(const std::vector<Index>& unavailable, Nano
   scheduler_->add_blocked(unavailable, moment, blocked);
 }
 
-// The loop of an instance while there is work: on the worker's thread.
+// The loop of an instance while there is work, on its worker.
 void InstanceDispatcher::run_instance_loop(Index instance) {
   Requests taken;
   Requests removed;
   std::vector<Request*> batch;
   LastBatch last;
   GilPreacquire gil;
-  // Callers' code may run now: if it waits for this node, the instance is not there for it.
-  const auto tell = [&](const auto& outcomes) {
+  // Completion may run callers' code. If that waits for this node, this instance counts as unavailable.
+  const auto complete = [&](const auto& outcomes) {
     const ExecutionFrame here(*this, instance, Batch(nullptr, 0));
     outcomes();
   };
   while (next_batch(instance, last, gil, taken, removed)) {
     if (!removed.empty()) gil.release();
-    tell([&] { complete_removed(removed); });
+    complete([&] { complete_removed(removed); });
     if (taken.empty()) continue;
     batch.clear();
     for (const Ref<Request>& request : taken) batch.push_back(request.get());
@@ -224,36 +224,37 @@ void InstanceDispatcher::run_instance_loop(Index instance) {
     last.took = run(instance, Batch(batch));
     gil.release();
     if (last.more && instances_[instance]->acquires_gil && only_wakes(Batch(batch))) gil.acquire();
-    tell([&] { complete_requests(Batch(batch)); });
+    complete([&] { complete_requests(Batch(batch)); });
     taken.clear();
   }
 }
 
 bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacquire& gil, Requests& taken, Requests& removed) {
   std::optional<Index> next;
-  bool rests = false;
+  bool becomes_idle = false;
   {
     MutexLock lock(mutex_);
     if (const std::size_t items = std::exchange(last.items, 0)) learn(instance, items, last.took);
     for (;;) {
       const NodeScheduler::Action step = scheduler_->next_action(instance, now(), last.completed_items, taken, removed);
-      rests = step.what == NodeScheduler::Action::kIdle;
+      becomes_idle = step.what == NodeScheduler::Action::kIdle;
       if (step.what == NodeScheduler::Action::kAgain) break;
       last.completed_items = 0;
       if (step.what != NodeScheduler::Action::kRun) gil.release();
       if (step.what != NodeScheduler::Action::kWait) break;
-      instances_[instance]->company.wait_until(lock, to_time_point(step.until));
+      instances_[instance]->batch_ready.wait_until(lock, to_time_point(step.until));
     }
     last.more = scheduler_->waiting() > 0;
     next = scheduler_->dispatch_idle();
-    // One caller for each place: all of them would wake to find it taken. Who does not take his passes it on (wait_for_capacity).
+    // Notify one producer per freed slot to avoid a thundering herd. A producer that does not use its slot passes the
+    // notification on (wait_for_capacity).
     for (std::size_t places = taken.size() + removed.size(); places > 0; --places) capacity_available_.notify_one();
-    if (rests) notify_batch_ready();  // with what this one was to take the queue may be full
-    if (rests && scheduler_->stopping()) all_idle_.notify_all();
+    if (becomes_idle) notify_batch_ready();  // without this instance the queue may count as full
+    if (becomes_idle && scheduler_->stopping()) all_idle_.notify_all();
   }
-  // Who rests touches the dispatcher no more, unless he woke another, for whom it waits.
+  // An idle instance must not use the dispatcher any more, which may be destroyed, unless it dispatches another one.
   if (next) wake(*next);
-  return !rests;
+  return !becomes_idle;
 }
 
 void InstanceDispatcher::learn(Index instance, std::size_t items, Nanoseconds took) noexcept {
@@ -270,7 +271,7 @@ void InstanceDispatcher::learn(Index instance, std::size_t items, Nanoseconds to
   stats_->target_batch_size = scheduler_->target_batch_size();
 }
 
-// Requests that failed while they waited go to those who asked; without the lock.
+// Completes requests that failed in the queue; called without the lock.
 void InstanceDispatcher::complete_removed(Requests& removed) noexcept {
   if (removed.empty()) return;
   std::vector<Request*> pointers;

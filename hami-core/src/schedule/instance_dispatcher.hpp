@@ -1,4 +1,4 @@
-// A node's queue and its instances: who runs which requests, when, and on which thread.
+// InstanceDispatcher: a node's queue and instances: which instance runs which requests, when, and on which thread.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class InstanceDispatcher final : public Backend,
 
   // Before the first request.
   void set_policy(const BatchingConfig& policy) { scheduler_->set_policy(policy); }
-  // What one forward of an instance takes: the declared range, narrowed by the node's `max`.
+  // The range of one forward: the declared range, limited by the node's `max`.
   Range limits() const noexcept { return limits_; }
   bool declares_max() const noexcept { return declares_max_; }
 
@@ -35,12 +35,12 @@ class InstanceDispatcher final : public Backend,
   using Index = NodeScheduler::Index;
   using Requests = NodeScheduler::Requests;
   struct Instance {
-    Backend* backend = nullptr;           // called on the worker's thread if `own`, else on any
-    Worker* worker = nullptr;             // the backend's own, or `helper`; set under mutex_
-    std::unique_ptr<Worker> helper;       // started when first needed
+    Backend* backend = nullptr;           // called on the worker if `own`, else on any thread
+    Worker* worker = nullptr;             // the backend's own worker, or `helper`; set under mutex_
+    std::unique_ptr<Worker> helper;       // started on first use
     bool own = false;
-    bool acquires_gil = false;           // its forward does, and no hook runs before it
-    CondVar company;      // enough has come while it gathers
+    bool acquires_gil = false;           // its forward starts by acquiring the GIL
+    CondVar batch_ready;  // notified while the instance forms a batch
   };
 
   void init_(Init& init) override;
@@ -57,7 +57,7 @@ class InstanceDispatcher final : public Backend,
 
   void enqueue(const std::vector<Request*>& requests, InlinePolicy how);
   void reject_deadlocks(const std::vector<Request*>& requests);
-  void wait_for_capacity(MutexLock& lock, Nanoseconds until, std::vector<Index>& summoned, Requests& removed,
+  void wait_for_capacity(MutexLock& lock, Nanoseconds until, std::vector<Index>& dispatched, Requests& removed,
                  std::optional<Error>& interrupted);
   void wake(Index instance) noexcept;
   void wake(const std::vector<Index>& instances) noexcept;
@@ -67,13 +67,13 @@ class InstanceDispatcher final : public Backend,
   void notify_batch_ready();
 
   struct LastBatch {
-    std::size_t items = 0;     // of the batch just run; learned from once
+    std::size_t items = 0;     // of the batch that just ran; recorded once
     Nanoseconds took = 0;
-    std::size_t completed_items = 0;  // items whose callers may come back together
-    bool more = false;         // others waited when it began
+    std::size_t completed_items = 0;  // items whose callers may return together
+    bool more = false;         // more requests were queued when it started
   };
   void run_instance_loop(Index instance);
-  // False: the instance rests, and the dispatcher may be gone.
+  // False: the instance is idle, and the dispatcher may be destroyed.
   bool next_batch(Index instance, LastBatch& last, GilPreacquire& gil, Requests& taken, Requests& removed);
   Nanoseconds run(Index instance, Batch batch) noexcept;
   void learn(Index instance, std::size_t items, Nanoseconds took) noexcept;

@@ -1,4 +1,4 @@
-// NodeScheduler: the queue of a node, and the choice of batches.
+// NodeScheduler: the queue and the decisions.
 #include "schedule/node_scheduler.hpp"
 
 #include <algorithm>
@@ -7,17 +7,17 @@
 namespace hami {
 namespace {
 
-constexpr double kSpreads = 0.95;             // spreading must promise to be done in this part of the time
-constexpr std::size_t kBegins = 4;            // items of a batch while nothing is known
-constexpr std::uint64_t kTriesOther = 128;    // every so many batches another size is tried, or the model would go stale
-constexpr std::uint64_t kTriesAtFirst = 8;    // at first this often
-constexpr Nanoseconds kWorthStaying = 50'000; // less is over before a thread has gone to sleep and come back
-constexpr Nanoseconds kPauses = 8;            // a batch begins at most so many pauses between two batches after another
-constexpr Nanoseconds kShort = 16;            // or after such a part of a batch's time, where there are no pauses
-constexpr Nanoseconds kSmooths = 8;           // so many periods the mean one is of, about
-constexpr Nanoseconds kBackWithin = 3;        // such a part of a batch's time callers need at most to come back
-constexpr std::size_t kPacedStart = SIZE_MAX;    // so many never come: an instance waits for a moment, not for company
-constexpr unsigned kMostMisses = 6;           // 2^6 batches between two attempts to wait for callers who do not come
+constexpr double kSpreads = 0.95;              // spreading over instances must promise at most this fraction of the time
+constexpr std::size_t kBegins = 4;             // items of a batch while no service time is known
+constexpr std::uint64_t kTriesOther = 128;     // batches between two samples of another size, so that the model stays current
+constexpr std::uint64_t kTriesAtFirst = 8;     // the same at the start
+constexpr Nanoseconds kWorthStaying = 50'000;  // a shorter wait ends before a thread has slept and woken up
+constexpr Nanoseconds kPauses = 8;             // the maximum stagger, in pauses between two batches of an instance
+constexpr Nanoseconds kShort = 16;             // without pauses: the maximum stagger is this part (1/16) of a batch's time
+constexpr Nanoseconds kSmooths = 8;            // periods in the moving mean
+constexpr Nanoseconds kBackWithin = 3;         // callers return within this part (1/3) of a batch's time
+constexpr std::size_t kPacedStart = SIZE_MAX;  // never reached: the instance waits for a moment, not for items
+constexpr unsigned kMaxMisses = 6;             // at most 2^6 batches between two attempts to wait for returning callers
 
 std::size_t quotient(std::size_t items, std::size_t by) noexcept { return items / by + (items % by != 0); }
 
@@ -28,7 +28,7 @@ void NodeScheduler::add_instance(const Range& range, bool any_thread) {
     const Range& first = instances_.front().range;
     alike_ = alike_ && range.min == first.min && range.max == first.max;
   }
-  idle_.insert(idle_.begin(), instances_.size());  // the first is taken first
+  idle_.insert(idle_.begin(), instances_.size());  // the first instance is used first
   instances_.push_back({range, any_thread});
 }
 
@@ -49,7 +49,7 @@ void NodeScheduler::end_arrival(const Request& request) noexcept {
   arriving_.erase(std::remove(arriving_.begin(), arriving_.end(), &request), arriving_.end());
 }
 
-// What is behind a stuck request is stuck too, unless that leaves the queue: its time is up, or its caller has left.
+// Requests behind a blocked one are blocked too, unless that one leaves the queue: it expires, or its caller gives it up.
 void NodeScheduler::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) const {
   if (!asked_inside_) return;
   std::vector<bool> comes(instances_.size(), true);
@@ -67,14 +67,14 @@ void NodeScheduler::add_blocked(const std::vector<Index>& unavailable, Nanosecon
   for (const Request* request : arriving_) look_at(*request);
 }
 
-// True if nobody waits for this request any more: it has then failed and left the queue.
+// Removes and fails a request that expired or was abandoned; true if it did.
 bool NodeScheduler::remove_if_expired(std::size_t index, Nanoseconds moment, Requests& removed) {
   Request& request = *queue_[index].request;
   const bool late = request.deadline <= moment;
   if (!late && !request.abandoned()) return false;
   request.fail(late ? Error(ErrorCode::kDeadlineExceeded,
-                            "the request's time ran out while it waited for node \"" + node_ + "\"")
-                    : Error(ErrorCode::kCancelled, "its caller has left"));
+                            "timed out while queued for node \"" + node_ + "\"")
+                    : Error(ErrorCode::kCancelled, "cancelled by its caller"));
   items_ -= request.items;
   removed.push_back(std::move(queue_[index].request));
   queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -102,7 +102,7 @@ std::size_t NodeScheduler::min_items(Index instance) const noexcept {
   return std::max(policy_.min, instances_[instance].range.min);
 }
 
-// What a batch of at most so many items takes from the front of the queue; the first, whatever its size.
+// The requests that a batch of at most `max_items` takes from the front of the queue; always the first one.
 NodeScheduler::Fill NodeScheduler::fill(std::size_t max_items) const noexcept {
   Fill batch;
   while (batch.count < queue_.size()) {
@@ -115,7 +115,7 @@ NodeScheduler::Fill NodeScheduler::fill(std::size_t max_items) const noexcept {
   return batch;
 }
 
-// Where ranges differ: whether the front of the queue is for this instance. It always is for one of them.
+// If ranges differ: whether this instance should take the front of the queue. At least one instance should.
 bool NodeScheduler::suits(Index instance) const noexcept {
   if (alike_) return true;
   const std::size_t front = queue_.front().request->items;
@@ -138,7 +138,7 @@ std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t it
   return std::nullopt;
 }
 
-// The smallest that takes all that waits, else the largest; of equals the one that rests for the shortest time.
+// The smallest instance that can take the whole queue, else the largest; among equals the most recently idle one.
 std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() {
   if (queue_.empty() || forming_) return std::nullopt;
   std::size_t best = idle_.size();
@@ -159,7 +159,7 @@ std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() {
   return instance;
 }
 
-// How many of `items` one of so many free hands should take.
+// How many of `items` one of `hands` free instances should take.
 std::size_t NodeScheduler::items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept {
   const std::size_t together = std::min(items, max_items), each = quotient(items, hands);
   if (policy_.mode != BatchingMode::kAdaptive || each >= together) return max_items;
@@ -174,7 +174,7 @@ std::size_t NodeScheduler::instances_for(std::size_t items) const {
   return std::min(idle_.size(), quotient(items, items_per_instance(items, idle_.size(), policy_.max)));
 }
 
-// What the first that waits came with, by the same call.
+// Items of the call that the first queued request belongs to.
 std::size_t NodeScheduler::items_of_first_call() const noexcept {
   std::size_t items = 0;
   for (const Task& task : queue_) {
@@ -184,18 +184,18 @@ std::size_t NodeScheduler::items_of_first_call() const noexcept {
   return items;
 }
 
-// What is target_batch_size beside what the other instances do.
+// The target size, given whether other instances run.
 TargetSize NodeScheduler::current_target(std::size_t cap) const noexcept {
   const TargetSize shared = contended_.target_batch_size(smallest_, cap), alone = solo_.target_batch_size(smallest_, cap);
   return shared.items > 0 && (others_work() || alone.items == 0) ? shared : alone;
 }
 
-// How many items the instance's next batch should have at most.
+// The maximum size of the instance's next batch.
 std::size_t NodeScheduler::next_batch_size(Index instance) noexcept {
   const std::size_t floor = min_items(instance), cap = max_items(instance);
   if (policy_.mode != BatchingMode::kAdaptive) return cap;
   const std::size_t front = queue_.front().request->items;
-  smallest_ = std::min(std::max(floor, front), cap);  // fewer cannot be run
+  smallest_ = std::min(std::max(floor, front), cap);  // smaller batches are not possible
   const TargetSize target_batch_size = current_target(cap);
   const bool tries = batches_ >= try_again_;
   if (tries) {
@@ -204,20 +204,20 @@ std::size_t NodeScheduler::next_batch_size(Index instance) noexcept {
   }
   std::size_t target_size = target_batch_size.items;
   if (target_batch_size.items == 0)
-    // Large batches may gain nothing, and memory that was taken for them is not given back. But who is told to wait for
-    // company is told that it pays.
+    // Large batches may gain nothing, and engines keep the memory that they allocate for them. But a configured
+    // batching_timeout says that batching pays.
     target_size = policy_.batching_timeout > 0 ? cap : kBegins;
   else if (!idle_.empty())
     target_size = items_per_instance(items_, idle_.size() + 1, target_size);
   else if (tries && target_batch_size.settled)
     target_size = tries_more_ ? 2 * target_size : quotient(target_size, 2);
-  if (!target_batch_size.settled && !tries) target_size = std::max(target_size, items_of_first_call());  // what came together stays together
-  target_size = quotient(target_size, front) * front;  // whole requests, or a size between two numbers of them would never be seen
+  if (!target_batch_size.settled && !tries) target_size = std::max(target_size, items_of_first_call());  // requests of one call stay together
+  target_size = quotient(target_size, front) * front;  // whole requests: other sizes never occur
   return std::clamp(target_size, std::min(floor, cap), cap);
 }
 
-// How long callers who were just released are worth waiting for; 0: they are not. They often come back together, and the
-// first of them should not leave with an instance to itself.
+// How long to wait for the callers of the batch that just completed; 0: not at all. They often return together, and the first
+// of them should not occupy the instance alone.
 Nanoseconds NodeScheduler::return_wait(Index instance, std::size_t completed_items) noexcept {
   if (policy_.mode != BatchingMode::kAdaptive || completed_items == 0 || items_ + completed_items < 2) return 0;
   if (stopping_ || forming_ || !idle_.empty() || batches_ < hold_again_at_batch_) return 0;
@@ -229,11 +229,11 @@ Nanoseconds NodeScheduler::return_wait(Index instance, std::size_t completed_ite
   return timeout >= kWorthStaying && items_ < ready_items_ ? timeout : 0;
 }
 
-// The gathering instance is back.
+// The forming instance asks again.
 void NodeScheduler::end_hold() noexcept {
   forming_.reset();
   if (!std::exchange(holding_for_returns_, false)) return;
-  missed_returns_ = items_ >= ready_items_ ? 0 : std::min(missed_returns_ + 1, kMostMisses);
+  missed_returns_ = items_ >= ready_items_ ? 0 : std::min(missed_returns_ + 1, kMaxMisses);
   hold_again_at_batch_ = batches_ + (missed_returns_ == 0 ? 0 : std::uint64_t{1} << missed_returns_);
 }
 
@@ -243,7 +243,7 @@ NodeScheduler::Action NodeScheduler::wait(Index instance, std::size_t enough, Na
   return {Action::kWait, until};
 }
 
-// Callers who were just released together are about to come back together.
+// The callers of a completed batch will probably return together.
 void NodeScheduler::expect_returns(Index instance, Nanoseconds moment, std::size_t completed_items) noexcept {
   if (moment >= returns_until_) pending_returns_ = 0;
   if (completed_items == 0 || std::exchange(instances_[instance].requests, 0) < 2) return;
@@ -251,22 +251,21 @@ void NodeScheduler::expect_returns(Index instance, Nanoseconds moment, std::size
   returns_until_ = moment + std::min(policy_.batching_timeout, last_took_);
 }
 
-// Whether a batch is of those that may begin apart: of several requests; and full, where batches are to be.
+// Whether a batch may start staggered: it has several requests, and in greedy mode it is full.
 bool NodeScheduler::is_paced(const Fill& batch, std::size_t cap) const noexcept {
   if (instances_.size() < 2 || stopping_ || full() || batch.count < 2) return false;
   return policy_.mode == BatchingMode::kAdaptive || (policy_.mode == BatchingMode::kGreedy && batch.items >= cap);
 }
 
-// When such a batch begins. What begins together on one device ends together, and then the device has nothing to do until
-// the callers are back. So batches begin apart: evenly over the time from one batch of an instance to its next, or by some
-// times what callers need where that is less. The wait itself is no part of that time, or it would grow with each batch that
-// is late; nor is a longer pause, after which others come, by chance. Where callers need none, since more of them wait than
-// are run, the host still needs a moment for each batch: then a short wait goes towards the same.
+// When such a batch starts. Batches that start together on one device end together, and then the device is idle until the
+// callers return. So starts are staggered: evenly over the period of an instance, or by a few pauses if that is less. The
+// stagger itself and long pauses are excluded from the period; otherwise it would grow with each late batch. Without pauses
+// (more callers wait than run) a short stagger still hides the host's work for each batch.
 //
-// Instances that share nothing, or a device only after something that they pass one by one, lose by it. So it is tried.
+// Instances that do not share a device lose by it, so the policy is tried (PolicyTrial).
 Nanoseconds NodeScheduler::paced_start(Index instance, Nanoseconds moment) noexcept {
   const Nanoseconds ended = instances_[instance].ended, away = moment - ended;
-  if (away >= last_took_) return moment;  // they did not come back, others came
+  if (away >= last_took_) return moment;  // the callers did not return; other requests arrived
   const Nanoseconds period = last_took_ + std::min(away, last_took_ / kBackWithin);
   period_ = period_ > 0 ? period_ + (period - period_) / kSmooths : period;
   const Nanoseconds evenly = period_ / static_cast<Nanoseconds>(instances_.size());
@@ -288,7 +287,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   else
     instances_[instance].free_since = moment;
   if (completed_items > 0) {
-    pacing_trial_.record_batch(std::min(moment - last_ended_, 2 * last_took_), completed_items);  // a longer pause is none of its work
+    pacing_trial_.record_batch(std::min(moment - last_ended_, 2 * last_took_), completed_items);  // a longer pause is not part of its work
     instances_[instance].ended = last_ended_ = moment;
   }
   const std::size_t cap = max_items(instance);
@@ -306,7 +305,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   }
   const std::size_t target_size = next_batch_size(instance);
   const Fill batch = fill(target_size);
-  // Who would make the batch full may be waiting for room in the queue.
+  // The caller that would fill the batch may be waiting for capacity in the queue.
   const bool closed = batch.items >= target_size || batch.count < queue_.size() || full();
   const bool enough = batch.items >= min_items(instance);
   const bool alone = batch.count == 1 && enough && moment >= returns_until_;
@@ -315,7 +314,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     company = std::min(company, static_cast<Nanoseconds>(known->overhead));
   Nanoseconds timeout = queue_.front().arrived + company;
   if (batch.count == 1 && enough) timeout = std::min(timeout, returns_until_);
-  // Those who are about to come back are waited for also where the first has waited long, while all were busy.
+  // Waits for returning callers even if the first request has waited long, while all instances were busy.
   const Nanoseconds until = std::min(returns_until_, instances_[instance].free_since + company);
   const bool returning = moment >= timeout && moment < until && pending_returns_ > 0 && batches_ >= hold_again_at_batch_;
   if (!closed && !alone && !stopping_ && (moment < timeout || returning) && (policy_.mode != BatchingMode::kPerCall || !enough)) {
@@ -323,7 +322,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
       holding_for_returns_ = returning;
       return returning ? wait(instance, std::min(target_size, items_ + pending_returns_), until) : wait(instance, target_size, timeout);
     }
-    if (!enough || !holding_for_returns_ || policy_.mode == BatchingMode::kGreedy) {  // another waits already, and takes these as well
+    if (!enough || !holding_for_returns_ || policy_.mode == BatchingMode::kGreedy) {  // another instance is forming a batch and takes these too
       mark_idle(instance);
       return {Action::kIdle};
     }
@@ -331,7 +330,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   if (!enough) return refuse(batch, min_items(instance), removed);
   if (!had_paced_start && is_paced(batch, cap)) {
     const Nanoseconds begins = paced_start(instance, moment);
-    if (forming_ && (policy_.mode == BatchingMode::kGreedy || pacing_trial_.use_alternative())) {  // it begins first
+    if (forming_ && (policy_.mode == BatchingMode::kGreedy || pacing_trial_.use_alternative())) {  // the forming instance starts first
       mark_idle(instance);
       return {Action::kIdle};
     }
@@ -358,7 +357,7 @@ NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_i
   for (std::size_t i = 0; i < batch.count; ++i) {
     queue_.front().request->fail(Error(ErrorCode::kRequest, "node \"" + node_ + "\" takes at least " + std::to_string(min_items) +
                                                                 " items; only " + std::to_string(batch.items) +
-                                                                " came in time"));
+                                                                " arrived within batching_timeout"));
     removed.push_back(std::move(queue_.front().request));
     queue_.pop_front();
   }

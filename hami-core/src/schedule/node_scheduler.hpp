@@ -1,5 +1,25 @@
-// What waits for a node and which instance takes how much of it, when. No threads, no locks, no clock: the dispatcher has
-// them, and a test can play any course of events.
+// NodeScheduler: the queue of a node, and the decision which instance runs how many requests, and when. It has no threads, no
+// locks and no clock: the dispatcher provides them, and a test can play any course of events.
+//
+// States of an instance and their transitions:
+//
+//   state       event                            next state   action of the dispatcher
+//   ----------  -------------------------------  -----------  -----------------------------------------------
+//   idle        dispatch_idle()                  dispatched   wakes the instance's worker
+//   idle        acquire_inline()                 running      runs the batch on the caller's thread
+//   dispatched  next_action() = kRun             running      runs the batch
+//   dispatched  next_action() = kWait            forming      sleeps until `until`, or until batch_ready()
+//   dispatched  next_action() = kIdle            idle         lets the worker go
+//   forming     next_action() = kRun             running      runs the batch
+//   forming     next_action() = kWait            forming      sleeps again
+//   forming     next_action() = kIdle            idle         lets the worker go
+//   running     next_action() = kRun             running      runs the next batch
+//   running     next_action() = kWait            forming      sleeps
+//   running     next_action() = kIdle            idle         lets the worker go
+//   any         next_action() = kAgain           same         completes `removed`, then asks again
+//
+// At most one instance is forming. It waits for one of three reasons: co-batched requests (batching_timeout), callers that were
+// just answered and usually return (return wait), or its staggered start (pacing).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +36,7 @@
 
 namespace hami {
 
-// Who is run together.
+// Which requests form a batch.
 enum class BatchingMode {
   kPerCall,   // the requests of one call
   kGreedy,    // all that is queued, up to max
@@ -25,7 +45,7 @@ enum class BatchingMode {
 
 struct BatchingConfig {
   BatchingMode mode = BatchingMode::kPerCall;
-  std::size_t max = 1;       // items run together at most
+  std::size_t max = 1;       // items of a batch
   std::size_t min = 1;
   Nanoseconds batching_timeout = 0;  // maximum queue delay of a request that is held for others
 };
@@ -37,7 +57,7 @@ class NodeScheduler {
 
   explicit NodeScheduler(std::string node) : node_(std::move(node)) {}
 
-  // Before the first request. An instance's range is what its forward takes; `any_thread`: a caller's too.
+  // Before the first request. `range`: what one forward takes; `any_thread`: it may run on a caller's thread.
   void add_instance(const Range& range, bool any_thread);
   void set_policy(const BatchingConfig& policy) {
     policy_ = policy;
@@ -45,63 +65,64 @@ class NodeScheduler {
   }
   void set_capacity(std::size_t requests) { capacity_ = requests; }
 
-  // What waits, in the order of its arrival.
+  // The queue, in order of arrival.
   std::size_t waiting() const noexcept { return queue_.size(); }
-  // A summoned instance is about to take one: that one has a place already.
+  // Each dispatched instance is about to take a request, so one more than the capacity may be queued for it.
   bool full() const noexcept { return queue_.size() >= capacity_ && queue_.size() - capacity_ >= dispatched_; }
   const Request* first() const noexcept { return queue_.empty() ? nullptr : queue_.front().request.get(); }
-  // `call` is the same for what came together.
+  // Requests of one call have the same `call`.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call);
-  // For requests that backends wait for: until it is pushed or refused, such a one counts as the last that waits. False: an
-  // instance is there for it.
+  // For requests that a backend waits for: until `end_arrival`, the request counts as the last of the queue. False: an idle
+  // instance can take it.
   bool begin_arrival(const Request& request);
   void end_arrival(const Request& request) noexcept;
-  // Adds what needs, until `moment` at least, a request that is not run while the `lost` instances are away.
+  // Adds to `blocked` the tokens that depend, at least until `moment`, on a request that cannot run while the `unavailable`
+  // instances do not return.
   void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) const;
-  // Takes out what nobody waits for any more; it has failed.
+  // Removes and fails requests that expired or were abandoned.
   void remove_expired(Nanoseconds moment, Requests& removed);
   Requests take_all();
-  // From now on nobody waits for company.
+  // From now on no request is held for others.
   void stop() noexcept { stopping_ = true; }
   bool stopping() const noexcept { return stopping_; }
 
-  // Instances that have nothing to do.
+  // The idle instances, the most recently idle one last.
   const std::vector<Index>& idle() const noexcept { return idle_; }
   bool all_idle() const noexcept { return idle_.size() == instances_.size(); }
   void mark_idle(Index instance) {
     mark_arrived(instance);
     idle_.push_back(instance);
   }
-  // An idle instance for a caller's own thread; it is idle no more. Empty: these items must queue.
+  // Removes and returns an idle instance for a caller's own thread; empty: the items must queue.
   std::optional<Index> acquire_inline(std::size_t items);
-  // The idle instance that suits best what waits; it is idle no more. Empty: there is none, or one gathers already.
+  // Removes and returns the best idle instance for the queue; empty: there is none, or one is forming a batch already.
   std::optional<Index> dispatch_idle();
-  // How many idle instances should work on `items` that just came.
+  // How many idle instances should work on `items` that just arrived.
   std::size_t instances_for(std::size_t items) const;
 
   struct Action {
     enum What { kRun, kWait, kAgain, kIdle } what;
     Nanoseconds until = 0;
   };
-  // What an instance that is free does next, after it has run a batch of `released` items (0: it comes from rest).
-  // kRun: `taken` is its batch. kWait: it asks again at `until`, or as soon as it `batch_ready`. kAgain: it asks again
-  // when `dropped` was given back. kRest: it is idle now.
+  // What a free instance does next, after it has completed a batch of `completed_items` (0: it was idle). kRun: `taken` is its
+  // batch. kWait: it asks again at `until`, or as soon as batch_ready(). kAgain: it asks again after `removed` is completed.
+  // kIdle: it is idle now.
   Action next_action(Index instance, Nanoseconds moment, std::size_t completed_items, Requests& taken, Requests& removed);
-  // The instance that waits for company, if any; and whether enough has come for it.
+  // The forming instance, if any; and whether its batch can start.
   std::optional<Index> forming() const noexcept { return forming_; }
   bool batch_ready() const noexcept { return forming_ && (items_ >= ready_items_ || full() || stopping_); }
-  // An instance has run a batch; what that took is learned from.
+  // An instance has run a batch: updates the learned service time.
   void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept;
 
-  // What a batch costs; empty: not known, or not asked for. And how many items are then taken of many that wait.
+  // The learned time of a batch; empty: not known, or not adaptive. And the learned target size; 0: not known.
   std::optional<ServiceTime> service_time() const noexcept;
   std::size_t target_batch_size() const noexcept;
-  // Why batches were closed.
+  // Why batches started.
   struct Closed {
-    std::uint64_t full = 0;      // there was no room for more
-    std::uint64_t target_size = 0;    // more would not have paid
-    std::uint64_t timeout = 0;  // no more company came in time
-    std::uint64_t queue_empty = 0;   // nothing more waited
+    std::uint64_t full = 0;      // it had the maximum size
+    std::uint64_t target_size = 0;    // it had the target size
+    std::uint64_t timeout = 0;  // the queue delay was over
+    std::uint64_t queue_empty = 0;   // nothing else was queued
   };
   const Closed& closed() const noexcept { return closed_; }
 
@@ -114,11 +135,11 @@ class NodeScheduler {
   struct Instance {
     Range range;
     bool any_thread;
-    bool dispatched = false;     // and has not come yet
-    bool contended = false;       // another one worked when its batch began
-    std::size_t requests = 0;  // of its last batch; 0 once its callers are expected back
+    bool dispatched = false;   // its worker was woken and has not asked yet
+    bool contended = false;       // another instance was running when its batch started
+    std::size_t requests = 0;  // of its last batch; 0 once their callers are expected to return
     Nanoseconds free_since = 0;
-    Nanoseconds ended = 0;     // when its last batch did
+    Nanoseconds ended = 0;     // when its last batch ended
   };
   struct Fill {
     std::size_t count = 0;
@@ -150,33 +171,33 @@ class NodeScheduler {
   BatchingConfig policy_;
   std::size_t capacity_ = SIZE_MAX;
   std::vector<Instance> instances_;
-  bool alike_ = true;  // all instances take the same
+  bool alike_ = true;  // all instances have the same range
   std::deque<Task> queue_;
   std::size_t items_ = 0;  // in the queue
   std::vector<Index> idle_;
-  std::size_t dispatched_ = 0;  // so many instances were, and have not come yet
+  std::size_t dispatched_ = 0;  // number of dispatched instances
   std::vector<const Request*> arriving_;
-  bool asked_inside_ = false;  // something that a backend waits for has arrived, ever
+  bool asked_inside_ = false;  // a request that a backend waits for has arrived before
   bool stopping_ = false;
   std::optional<Index> forming_;
-  std::size_t ready_items_ = 0;  // items for which the gathering instance need not wait any longer
+  std::size_t ready_items_ = 0;  // items at which the forming batch starts
   Closed closed_;
 
-  ServiceTimeModel solo_, contended_;  // while no other instance worked, and while one did
-  PolicyTrial pacing_trial_;             // to begin at once, or to wait for one's turn; first that, where it is known that there is time
+  ServiceTimeModel solo_, contended_;  // without and with other instances running
+  PolicyTrial pacing_trial_;             // baseline: start at once; alternative: staggered start
   std::uint64_t batches_ = 0;
-  std::uint64_t try_again_ = 8;  // another size than the best, when so many were run
+  std::uint64_t try_again_ = 8;  // the batch count at which another size is sampled
   bool tries_more_ = false;
-  std::size_t smallest_ = 1;  // batch that can be made of what waited last
+  std::size_t smallest_ = 1;  // smallest possible batch of the current queue
   Nanoseconds last_took_ = 0;
-  Nanoseconds last_ended_ = 0;     // when the last batch of any instance did
-  Nanoseconds last_began_ = 0;     // and when the last one began
-  Nanoseconds period_ = 0;         // from one batch of an instance to its next, the mean of late; of those that begin apart
-  Nanoseconds returns_until_ = 0;  // till then those who were released together are expected back
-  std::size_t pending_returns_ = 0;            // their items that have not come yet
-  bool holding_for_returns_ = false;          // the gathering instance waits for callers that it has just released
-  unsigned missed_returns_ = 0;           // how often in a row they did not come
-  std::uint64_t hold_again_at_batch_ = 0;  // not before so many batches
+  Nanoseconds last_ended_ = 0;     // when the last batch of any instance ended
+  Nanoseconds last_began_ = 0;     // when the last batch of any instance started
+  Nanoseconds period_ = 0;         // recent mean time between two staggered batches of an instance
+  Nanoseconds returns_until_ = 0;  // until then the callers of the last batch are expected to return
+  std::size_t pending_returns_ = 0;            // items of theirs that have not returned
+  bool holding_for_returns_ = false;          // the forming instance waits for callers that were just answered
+  unsigned missed_returns_ = 0;           // consecutive waits in which they did not return
+  std::uint64_t hold_again_at_batch_ = 0;  // no such wait before this batch count
 };
 
 }  // namespace hami

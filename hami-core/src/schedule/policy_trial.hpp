@@ -1,5 +1,5 @@
-// PolicyTrial: tries two ways to run batches in turn, and keeps to the one by which more gets done. The second has a price that
-// does not show in that: it has to do better, and is left as soon as it does worse.
+// PolicyTrial: alternates two batching policies, a baseline and an alternative, and keeps the one with the higher throughput.
+// The alternative must win by a margin because it adds latency.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@ namespace hami {
 
 class PolicyTrial {
  public:
-  // It begins with the first, or with the second.
+  // Starts with the alternative if `use_alternative`.
   explicit PolicyTrial(bool use_alternative = false) noexcept : uses_alternative_(use_alternative) {}
   bool use_alternative() const noexcept { return uses_alternative_ != trying_; }
-  // The ways differ for a batch; where they seldom do, a comparison would tell of chance alone.
+  // The policies differ for a batch. Rounds in which they rarely differ are not compared: the result would be chance.
   void note_difference() noexcept { ++differed_; }
-  // A batch of so many items ended so long after the one before, on whatever instance.
+  // A batch of `items` ended `took` after the previous one, on any instance.
   void record_batch(Nanoseconds took, std::size_t items) noexcept;
 
  private:
@@ -23,17 +23,17 @@ class PolicyTrial {
   bool better() const noexcept;
 
   bool uses_alternative_;
-  bool trying_ = false;          // the other way
-  std::size_t batches_ = 0;      // of this turn
+  bool trying_ = false;          // the other policy runs for this round
+  std::size_t batches_ = 0;      // of this round
   std::size_t differed_ = 0;
-  double took_ = 0;              // by those that are counted
+  double took_ = 0;              // by the measured batches, in nanoseconds
   double items_ = 0;
-  double rate_ = 0;              // of the turn before, by the way that is kept
-  double gain_ = 0;              // the mean of what the other way was seen to do better of late, as a logarithm
-  double spread_ = 0;            // the mean square of how far that was from the mean
+  double rate_ = 0;              // of the previous round, with the kept policy
+  double gain_ = 0;              // recent mean gain of the other policy, as a logarithm
+  double spread_ = 0;            // recent mean squared deviation of the gain
   std::size_t comparisons_ = 0;
-  std::size_t pause_ = 1;        // turns until the other way is tried again
-  std::size_t turns_ = 0;        // of that pause
+  std::size_t pause_ = 1;        // rounds until the other policy is tried again
+  std::size_t rounds_ = 0;        // rounds of the current pause
 };
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// The scheduling names of LANGUAGE.md §2, by name in the registry.
+// Registers the scheduling classes: Batching, InstanceDispatcher and DagDispatcher.
 #pragma once
 
 #include "registry/registry.hpp"

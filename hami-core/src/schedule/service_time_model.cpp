@@ -1,4 +1,4 @@
-// ServiceTimeModel: what batches of each size usually take, and the line through that.
+// ServiceTimeModel: the usual time of each batch size, and the fitted line.
 #include "schedule/service_time_model.hpp"
 
 #include <algorithm>
@@ -7,12 +7,12 @@
 namespace hami {
 namespace {
 
-constexpr double kFaster = 0.25;         // the weight of a run that took less than usual
-constexpr double kSlower = 0.05;         // of one that took more: others may have had the processor, which tells nothing
-constexpr double kOutlier = 2;           // and it counts for no more than this times what is usual
-constexpr double kForgets = 256;         // after so many runs of other sizes a size weighs half in the line
-constexpr double kNegligible = 0.02;     // what a smaller batch may cost more per item
-constexpr double kPays = 0.2;            // and the smallest: a larger one that gains less than this only costs memory and patience
+constexpr double kFaster = 0.25;         // weight of a run that was faster than usual
+constexpr double kSlower = 0.05;         // weight of a slower run: other processes may have delayed it
+constexpr double kOutlier = 2;           // a slower run counts at most as this multiple of the usual time
+constexpr double kForgets = 256;         // after this many runs of other sizes, a size has half its weight in the fit
+constexpr double kNegligible = 0.02;     // a smaller batch may cost this fraction more per item
+constexpr double kPays = 0.2;            // a larger batch must gain this fraction over the smallest one; otherwise it only costs memory and latency
 
 std::size_t floor_log2(std::size_t number) noexcept {
   std::size_t log = 0;
@@ -43,7 +43,7 @@ void ServiceTimeModel::add(std::size_t items, Nanoseconds took) noexcept {
   fit();
 }
 
-// Least squares of the relative error, so that a small batch counts as much as a large one; neither part is below zero.
+// Least squares of the relative error, so that small batches weigh as much as large ones; both parts are at least zero.
 void ServiceTimeModel::fit() noexcept {
   double xx = 0, xy = 0, yy = 0, x = 0, y = 0;
   std::size_t known = 0;

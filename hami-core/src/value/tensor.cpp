@@ -103,7 +103,7 @@ TensorObject::TensorObject(DLManagedTensorVersioned* managed) : Object(Kind::kTe
   const DLTensor& tensor = managed->dl_tensor;
   if (tensor.ndim < 0 || (tensor.ndim > 0 && !tensor.shape)) refuse("a DLPack tensor without a shape");
   if (!is_cpu_memory(tensor.device))
-    refuse("the tensor is on " + show_device(tensor.device) + "; CPU memory is taken here");
+    refuse("the tensor is on " + show_device(tensor.device) + "; the core reads tensors in CPU memory only");
   if (tensor.dtype.bits % 8 != 0 || tensor.dtype.bits == 0 || tensor.dtype.lanes == 0)
     refuse("a tensor of " + dtype_name(tensor.dtype) + ": only elements of whole bytes are taken");
   shape_.assign(tensor.shape, tensor.shape + tensor.ndim);

@@ -33,7 +33,7 @@ class Throws : public hami::Backend {
 };
 HAMI_REGISTER(Throws, NAME(PREFIX, "Throws"), "what: str", "Throws.");
 
-// Gives what has no form in Python.
+// Returns a value that cannot be converted to Python.
 class Odd : public hami::Backend {
   void init_(const hami::Params& params) override { what_ = params.get<std::string>("what"); }
   void forward_(hami::Batch batch) override {

@@ -46,7 +46,7 @@ def facts_of_core() -> dict[str, str]:
     """Return what somebody who helps would ask first."""
     facts = {
         CORE: f"{_core.__version__}, {os.path.dirname(_core.__file__)}",
-        "plugin ABI": _core.served_abi(),
+        "plugin ABI": _core.supported_abi(),
         "python": f"{platform.python_version()} {platform.python_implementation()}, {sys.executable}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "libc": " ".join(platform.libc_ver()).strip() or "unknown",

@@ -36,5 +36,5 @@ def load(path: os.PathLike[str] | str, owner: str) -> Library:
         raise PluginError(f"a library's path is text that names a file, got {given}: {error.reason}") from None
     try:
         return Library(*_core.load_library(name, owner))
-    except _core.AbiRefused as error:
+    except _core.AbiMismatch as error:
         raise Refused(str(error)) from None

@@ -73,7 +73,7 @@ def describe_class(cls: Any) -> dict[str, Any]:
         "thread": thread,
         "non_blocking": non_blocking,
         "idempotent": _flag(cls, "idempotent"),
-        "children": _child_count(cls),
+        "child_count": _child_count(cls),
     }
 
 

@@ -33,7 +33,7 @@ class RequestFuture(Future[dict[str, Any]]):
         """Wait without a limit in the core, if this is inside a backend: it sees when that would never end."""
         call = self._call
         if call is not None and timeout is None:
-            _core.wait_inside(call)
+            _core.wait_if_nested(call)
 
 
 def submit(core: Any, request: dict[str, Any], timeout: float | None) -> RequestFuture:

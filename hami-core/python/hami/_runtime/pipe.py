@@ -101,7 +101,7 @@ class Pipe:
             try:
                 await answer
             except BaseException:
-                answer.give_up()
+                answer.abandon()
                 raise
         except PipeClosed:
             _stay_if_the_program_ends()

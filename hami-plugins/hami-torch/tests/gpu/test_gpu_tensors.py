@@ -78,7 +78,7 @@ def test_a_tensor_on_the_wrong_device_is_rejected(pipe, backend, device, given, 
 def test_the_backends_of_the_core_reject_gpu_tensors(pipe):
     with pytest.raises(hami.DataTypeError) as raised:
         pipe("CatTensor")({"data": torch.zeros(1, 2, device="cuda")})
-    assert message(raised).endswith("is on cuda:0; CPU memory is taken here")
+    assert message(raised).endswith("is on cuda:0; the core reads tensors in CPU memory only")
 
 
 def test_a_missing_device_is_rejected(pipe):
