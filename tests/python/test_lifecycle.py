@@ -87,8 +87,8 @@ def test_a_failed_build_does_not_wait_indefinitely_for_the_close_of_built_nodes(
         hami.pipe({"first": {"backend": "TestHeldUp"}, "second": {"backend": "TestFails"}})
     if sys.version_info >= (3, 11):
         assert raised.value.__notes__ == [
-            'in init of TestFails, node "second", close of TestHeldUp of node "first", which did not return in time and '
-            "was abandoned"
+            'in init of TestFails, node "second", close of TestHeldUp of node "first", '
+            "which did not return in time and was abandoned"
         ]
     assert closed == []
     may_continue.set()

@@ -81,7 +81,7 @@ hami_error* guard(Body&& body) {
     return error_of(HAMI_UNKNOWN, error.what());
   } catch (...) {
     if (!abi::__cxa_current_exception_type()) throw;
-    return error_of(HAMI_UNKNOWN, "an exception that is no std::exception");
+    return error_of(HAMI_UNKNOWN, "an exception that does not derive from std::exception");
   }
 }
 
