@@ -125,7 +125,7 @@ def test_queue_max_blocks_the_caller() -> None:
         running = pipe.submit({"data": 1})
         cls.gate.wait_for_arrival()
         waiting = pipe.submit({"data": 2})
-        with pytest.raises(hami.DeadlineExceeded, match="had room"):
+        with pytest.raises(hami.DeadlineExceeded, match="had a full queue"):
             pipe({"data": 3}, timeout=0.01)
         blocked = threads.submit(pipe, {"data": 4})
         assert not blocked.done()

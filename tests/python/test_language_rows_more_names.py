@@ -200,7 +200,7 @@ def test_stateful_needs_a_req_id_and_ends_with_finish_or_close() -> None:
         assert pipe({"data": 1, "req_id": 1, "finish": True})["result"] == 2
         assert pipe({"data": 1, "req_id": 1})["result"] == 1
     assert answer(config, 1, req_id=1) == 1
-    assert failure(config, hami.RequestError, 1) == "the request has no `req_id`, by which its state is kept"
+    assert failure(config, hami.RequestError, 1) == "the request has no `req_id`, which selects its state"
 
 
 def test_repost_posts_a_copy_and_does_not_wait() -> None:

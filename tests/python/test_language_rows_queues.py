@@ -112,4 +112,4 @@ def test_send_to_an_instance_of_a_node_feeds_that_one() -> None:
 def test_queue_of_a_node_is_there_with_its_node() -> None:
     """A node's own are addressable; how much it holds is `max_queue_size` of the node."""
     nodes = {"n": {"backend": "Identity"}, "a": {"backend": "Queue(n.queue)"}, "dag_entrypoint": "Forward[node.a]"}
-    assert 'the queue "n.queue" is there with its node' in refused(nodes)
+    assert 'the queue "n.queue" belongs to its node' in refused(nodes)
