@@ -191,7 +191,7 @@ TEST_CASE("a reposted copy has the keys of the request and an outcome of its own
   CHECK_EQ(event_of(outcomes[0]).value().as_int(), 101);
   CHECK_EQ(event_of(outcomes[1]).error()->message(), "no 13");
   CHECK(event_of(outcomes[2]).error()->code() == ErrorCode::kNoResult);
-  CHECK_EQ(event_of(outcomes[2]).error()->message(), "the reposted request was left without `result`");
+  CHECK_EQ(event_of(outcomes[2]).error()->message(), "the reposted request has no `result`");
   CHECK_EQ(pipe->stats().at("z").submitted.load(), 3u);
 }
 

@@ -155,7 +155,7 @@ TEST_CASE("each element of a list runs as a request of its own") {
   const Outcome wrong = pipe.call(Value(1));
   CHECK(wrong.code == ErrorCode::kDataType);
   CHECK_EQ(wrong.message, "FanOut takes a list in `data`, got int");
-  CHECK_EQ(pipe.call(Dict()).message, "the request has no `data`; FanOut takes a list there");
+  CHECK_EQ(pipe.call(Dict()).message, "the request has no `data`; FanOut takes a list");
 }
 
 TEST_CASE("lists within lists come back in their shape") {
@@ -180,7 +180,7 @@ TEST_CASE("an element that fails is the reason of the whole, by its number") {
   CHECK(made.notes == std::vector<std::string>{"element 1 of 3", "node \"n\""});
   const Outcome none = pipe.call(numbers({1, 0}));
   CHECK(none.code == ErrorCode::kNoResult);
-  CHECK_EQ(none.message, "an element of the list was left without `result`");
+  CHECK_EQ(none.message, "an element of the list has no `result`");
   // A neighbour in the same batch is not touched.
   std::vector<Dict> dicts;
   dicts.push_back(request_of(numbers({-1})));

@@ -77,7 +77,7 @@ TEST_CASE("FixTensor names what it takes and what it got") {
 }
 
 TEST_CASE("parameters of FixTensor that mean nothing are refused when the pipe is built") {
-  CHECK(build_error("FixTensor(dtype=float31)") == "parameter \"dtype\" of FixTensor: there is no type \"float31\"");
+  CHECK(build_error("FixTensor(dtype=float31)") == "parameter \"dtype\" of FixTensor: unknown type \"float31\"");
   CHECK(build_error("FixTensor(shape='3,any')") ==
         "parameter \"shape\" of FixTensor takes sizes from 0 on, or -1 for any, got \"any\"");
   CHECK(build_error("FixTensor(shape='-2')") ==

@@ -101,24 +101,22 @@ TEST_CASE("a request that is wrong by itself fails alone") {
                       rows_of(make_dict({{"a", to_value(two_rows())}}), 3)});
   CHECK(numbers_of(result_of(outcomes[0])) == Numbers{1, 2});
   CHECK(outcomes[1].message ==
-        "CatTensor: `data` is float32 [2, 2], 2 rows along axis 0, and request_size is 1; they must be equal, or "
-        "stack=true "
-        "gathers tensors without that axis");
+        "CatTensor: `data` is float32 [2, 2], 2 rows along axis 0, and request_size is 1; they must be equal, or use "
+                               "stack=true for tensors without a batch axis");
   CHECK(outcomes[1].code == ErrorCode::kRequest);
   CHECK(outcomes[1].notes[0] == "backend CatTensor");
   CHECK(outcomes[2].message ==
         "CatTensor takes a tensor (anything with __dlpack__), or a list or dict of them; `data` is of type str");
   CHECK(outcomes[2].code == ErrorCode::kDataType);
-  CHECK(outcomes[3].message == "the request has no `data`; CatTensor takes a tensor there");
+  CHECK(outcomes[3].message == "the request has no `data`; CatTensor takes a tensor");
   CHECK(outcomes[4].message ==
         "CatTensor takes a tensor (anything with __dlpack__), or a list or dict of them; element 1 of `data` is of "
         "type int");
   CHECK(outcomes[5].message ==
-        "CatTensor: `data` is float32 [], without an axis to gather along; stack=true makes one");
+        "CatTensor: `data` is float32 [], which has no axis to concatenate along; stack=true adds one");
   CHECK(outcomes[6].message ==
         "CatTensor: \"a\" of `data` is float32 [2, 2], 2 rows along axis 0, and request_size is 3; they must be equal, "
-        "or "
-        "stack=true gathers tensors without that axis");
+                               "or use stack=true for tensors without a batch axis");
 }
 
 TEST_CASE("requests that do not fit together are run one by one") {
@@ -135,15 +133,13 @@ TEST_CASE("where they cannot be, the error names both") {
     return pipe.call_many({rows_of(one_row()), rows_of(std::move(second), 1)})[0].message;
   };
   CHECK(message(to_value(tensor_of(kFloat32, {1, 3}, {7, 8, 9}))) ==
-        "CatTensor cannot gather float32 [1, 2] and float32 [1, 3] in one batch (`data`); they may differ along axis 0 "
-        "only");
+        "CatTensor cannot concatenate float32 [1, 2] and float32 [1, 3] in one batch (`data`); only axis 0 may differ");
   CHECK(message(to_value(tensor_of(kFloat64, {1, 2}, {7, 8}))) ==
-        "CatTensor cannot gather float32 [1, 2] and float64 [1, 2] in one batch (`data`); they may differ along axis 0 "
-        "only");
+        "CatTensor cannot concatenate float32 [1, 2] and float64 [1, 2] in one batch (`data`); only axis 0 may differ");
   CHECK(message(make_list({to_value(one_row())})) ==
-        "CatTensor cannot gather a tensor and a list of 1 tensor in one batch");
+        "CatTensor cannot concatenate a tensor and a list of 1 tensor in one batch");
   CHECK(message(make_dict({{"a", to_value(one_row())}, {"b", to_value(one_row())}})) ==
-        "CatTensor cannot gather a tensor and a dict of tensors (a, b) in one batch");
+        "CatTensor cannot concatenate a tensor and a dict of tensors (a, b) in one batch");
 }
 
 TEST_CASE("each request gets its own rows back, in order and without a copy") {
@@ -185,7 +181,7 @@ TEST_CASE("an output without a row for each item is refused") {
         "SplitTensor: `data` is float32 [3], and the batch needs 4 rows along axis 0 for its 2 requests");
   CHECK(pipe.call(make_list({to_value(tensor_of(kFloat32, {}, {1}))})).message ==
         "SplitTensor: element 0 of `data` is float32 [], and the batch needs 1 row along axis 0 for its 1 request");
-  CHECK(pipe.call(Dict()).message == "the request has no `data`; SplitTensor takes a tensor there");
+  CHECK(pipe.call(Dict()).message == "the request has no `data`; SplitTensor takes a tensor");
   CHECK(pipe.call(Value()).message ==
         "SplitTensor takes a tensor (anything with __dlpack__), or a list or dict of them; `data` is of type None");
 }

@@ -30,14 +30,13 @@ def test_backends_lists_names_and_owners(hami_command: Run, site: Site) -> None:
 def test_backends_describes_brackets_traits_doc_and_parameters(hami_command: Run) -> None:
     assert hami_command("backends", "HasKey").stdout == (
         "HasKey[backend, backend?]"
-        "  (hami-core, thread concurrent, non-blocking, "
-        "range that of the item with the smallest declared `max` above 1)\n"
+        "  (hami-core, thread concurrent, non-blocking, range as the item with the smallest declared `max` above 1)\n"
         "  Runs its first item on requests that have the key, its second on the others.\n"
-        "  Without a second `result` is `data` for these.\n"
+        "  Without a second item, `result` is `data` for these.\n"
         "  key: str  the key that decides\n"
     )
     assert hami_command("backends", "DI").stdout == (
-        "DI[backend, …]  (hami-core, thread concurrent, range that of its first item, also Aspect and Block)\n"
+        "DI[backend, …]  (hami-core, thread concurrent, range as its first item, also Aspect and Block)\n"
         "  Injects each item into the one before it and runs the first.\n"
     )
 

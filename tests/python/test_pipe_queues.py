@@ -109,7 +109,7 @@ def test_an_instance_has_its_own_queue() -> None:
 def test_the_queue_of_a_node_cannot_be_declared() -> None:
     """Its capacity is `max_queue_size` of the node."""
     nodes = {"n": {"backend": "Identity"}, "a": {"backend": "Queue(n.queue)"}, "dag_entrypoint": "Forward[node.a]"}
-    assert 'the queue "n.queue" is there with its node' in refused(nodes)
+    assert 'the queue "n.queue" belongs to its node' in refused(nodes)
 
 
 def test_observer_sees_a_value_until_it_is_received() -> None:

@@ -111,7 +111,7 @@ def test_the_caller_does_not_see_the_state() -> None:
 @pytest.mark.parametrize(
     ("keys", "error", "message"),
     [
-        ({}, hami.RequestError, "the request has no `req_id`, by which its state is kept"),
+        ({}, hami.RequestError, "the request has no `req_id`, which selects its state"),
         ({"req_id": 1.5}, hami.DataTypeError, "req_id must be a str or an int, got float"),
     ],
 )

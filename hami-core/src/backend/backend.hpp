@@ -39,7 +39,7 @@ struct Range {
 // The range of a container: that of the child with the smallest declared max above 1. Children with max 1 are called item by
 // item.
 Range narrowest(const std::vector<Range>& children);
-inline constexpr const char* kNarrowest = "that of the item with the smallest declared `max` above 1";
+inline constexpr const char* kNarrowest = "as the item with the smallest declared `max` above 1";
 
 // What `post` may do on the thread that calls it.
 enum class InlinePolicy {

@@ -1,4 +1,4 @@
-// IoC, DI and List: what is made in which order, and who gets whom.
+// IoC, DI and List: order of construction, and dependencies between backends.
 #include <memory>
 
 #include "container/forwarding.hpp"
@@ -71,10 +71,10 @@ void register_bindings(Registry& registry) {
   BackendClass ioc;
   ioc.name = "IoC";
   ioc.doc =
-      "Makes the items before `;` in order and runs the item behind it.\n"
-      "The name or alias of each stands for that one instance in all later items. Bound names are lexical: the bodies of\n"
-      "generated backends and expressions found by `Reflect` do not see them. Destroyed in reverse order.";
-  ioc.range = "that of the item behind `;`";
+      "Builds the items before `;` in order and runs the item after it.\n"
+      "The name or alias of each refers to that one instance in all later items. Bound names are lexical: the bodies of\n"
+      "generated backends and expressions of `Reflect` do not see them. Destroyed in reverse order.";
+  ioc.range = "as the item after `;`";
   ioc.brackets = {true, {many, Phase{}}};
   ioc.binds_names = true;
   ioc.create = [] { return std::make_shared<InversionOfControl>(); };
@@ -84,7 +84,7 @@ void register_bindings(Registry& registry) {
   di.name = "DI";
   di.aliases = {"Aspect", "Block"};
   di.doc = "Injects each item into the one before it and runs the first.";
-  di.range = "that of its first item";
+  di.range = "as its first item";
   di.brackets = {true, {many}};
   di.create = [] { return std::make_shared<DependencyInjection>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(di)));

@@ -1,4 +1,4 @@
-// CatSplit[cat,infer,split] and With[A,B]: items that work together on one batch.
+// CatSplit[cat,infer,split] and With[A,B]: items that cooperate on one batch.
 #include <algorithm>
 #include <memory>
 
@@ -8,8 +8,8 @@
 namespace hami {
 namespace {
 
-// `cat` gives every request of the batch the same gathered `result`; `infer` runs once on a request that stands for all; its
-// `result` becomes everybody's `data`, from which `split` gives each its own part.
+// `cat` sets the same merged `result` in every request of the batch. `infer` runs once on a request that represents all of
+// them. Its `result` becomes `data` of each, from which `split` takes the part of each request.
 class CatSplit final : public Backend {
  private:
   void init_(Init& init) override {
@@ -32,7 +32,7 @@ class CatSplit final : public Backend {
     split_->forward(Batch(alive));
   }
 
-  // Fails all of them or none: whatever is wrong with the gathered batch is wrong for each.
+  // Fails all requests or none: an error of the merged batch applies to each.
   Value infer(Batch batch) {
     const Ref<Request> all = make_counted<Request>();
     all->dict = batch[0].dict;
@@ -47,7 +47,7 @@ class CatSplit final : public Backend {
     return *all->dict.find(kResult);
   }
 
-  // As long as the most patient of them, as urgent as the most urgent, and wanted as long as one of them is.
+  // The latest deadline and the highest priority of all; cancelled only when all are.
   static void take_urgency(Request& all, Batch batch) {
     all.deadline = 0;
     for (Request* request : batch) {
@@ -84,11 +84,11 @@ void register_cat_split(Registry& registry) {
   BackendClass cat_split;
   cat_split.name = "CatSplit";
   cat_split.doc =
-      "Gathers a batch into one by its first item, runs the second once, and scatters the outcome by the third.\n"
-      "The first leaves the same `result` in all requests. The second runs on a request that stands for all of them; what it\n"
-      "leaves is everybody's `data`, of which the third gives each request its part. Initialised second, first, third. What\n"
-      "the second does wrong fails all.";
-  cat_split.range = "that of its second item";
+      "Merges a batch with its first item, runs the second once, and splits the result with the third.\n"
+      "The first sets the same `result` in all requests. The second runs on one request that represents all of them; its\n"
+      "`result` becomes `data` of each, from which the third takes the part of each request. Initialised in the order second,\n"
+      "first, third. An error of the second fails all requests.";
+  cat_split.range = "as its second item";
   cat_split.brackets = {true, {Phase{3, 3}}};
   cat_split.create = [] { return std::make_shared<CatSplit>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cat_split)));

@@ -1,4 +1,4 @@
-// The list of the containers, and those too small for a file.
+// Registers the containers, and defines those that are too small for a file.
 #include "container/containers.hpp"
 
 #include "container/forwarding.hpp"
@@ -52,8 +52,8 @@ void register_containers(Registry& registry) {
   sequential.aliases = {"S"};
   sequential.doc =
       "Runs its items in order; `result` of one is `data` of the next.\n"
-      "A request that an item leaves without `result` has failed (`NoResult`) and goes no further, the others do. `(or)X`\n"
-      "runs X only on requests that have neither result nor error. Initialised from right to left.";
+      "A request without `result` after an item fails (`NoResult`); the others continue. `(or)X` runs X only on requests that\n"
+      "have neither result nor error. Initialised from right to left.";
   sequential.range = kNarrowest;
   sequential.brackets = {true, {Phase{1, Phase::kMany, ItemKind::kBackend, {"or"}}}};
   sequential.traits.non_blocking = true;
@@ -62,8 +62,8 @@ void register_containers(Registry& registry) {
 
   BackendClass thread;
   thread.name = "BackgroundThread";
-  thread.doc = "Initialises, runs and closes its backend on one thread of its own.";
-  thread.range = "that of its item";
+  thread.doc = "Initialises, runs and closes its backend on a dedicated thread.";
+  thread.range = "as its item";
   thread.brackets = {true, {Phase{}}};
   thread.owns_threads = true;
   thread.create = [] { return std::make_shared<BackgroundThread>(); };

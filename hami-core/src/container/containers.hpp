@@ -1,4 +1,4 @@
-// The containers of LANGUAGE.md §2 that need no scheduler, by name in the registry.
+// Registers the containers.
 #pragma once
 
 #include "registry/registry.hpp"

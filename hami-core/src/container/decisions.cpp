@@ -1,4 +1,4 @@
-// HasKey, NotHasKey and Filter: which requests run what. Two ways, decided by a key or by a backend; no expressions.
+// HasKey, NotHasKey and Filter: run an item on some requests only, decided by a key or by a backend.
 #include <memory>
 
 #include "container/result.hpp"
@@ -9,7 +9,7 @@
 namespace hami {
 namespace {
 
-// HasKey(k)[A,B]: A for requests that have the key, B (or nothing) for the others. NotHasKey(k)[A] is its opposite.
+// HasKey(k)[A,B]: A on requests that have the key, B (or nothing) on the others. NotHasKey(k)[A] is the opposite.
 class KeyDecision final : public Backend {
  public:
   explicit KeyDecision(bool wanted) : wanted_(wanted) {}
@@ -43,7 +43,7 @@ class KeyDecision final : public Backend {
   BackendPtr other_;
 };
 
-// Filter[F,A]: F decides on a copy; what it writes there is not seen by A.
+// Filter[F,A]: F runs on a copy, so A does not see what F writes.
 class Filter final : public Backend {
  private:
   void init_(Init& init) override {
@@ -102,16 +102,16 @@ void add_key_decision(Registry& registry, const char* name, bool wanted, std::si
 void register_decisions(Registry& registry) {
   add_key_decision(registry, "HasKey", true, 2,
                    "Runs its first item on requests that have the key, its second on the others.\n"
-                   "Without a second `result` is `data` for these.",
+                   "Without a second item, `result` is `data` for these.",
                    kNarrowest);
   add_key_decision(registry, "NotHasKey", false, 1,
-                   "Runs its item on requests that do not have the key; for the others `result` is `data`.", "that of its item");
+                   "Runs its item on requests that do not have the key; for the others `result` is `data`.", "as its item");
 
   BackendClass filter;
   filter.name = "Filter";
   filter.doc =
-      "Runs its second item on requests for which the first leaves true in `result`.\n"
-      "The first runs on a copy and leaves a bool; where that is false, `result` is `data`.";
+      "Runs its second item on requests for which the `result` of the first is true.\n"
+      "The first runs on a copy and sets a bool; if it is false, `result` is `data`.";
   filter.range = kNarrowest;
   filter.brackets = {true, {Phase{2, 2}}};
   filter.wraps_nodes_with = "filter";

@@ -7,7 +7,7 @@
 namespace hami {
 namespace {
 
-// The parts of one request, until the last of them is done.
+// The parts of one request, until the last of them completes.
 class Parts final : public CompletionSink {
  public:
   Parts(Request& outer, const ListObject& elements) : outer_(&outer), remaining_(elements.size()) {
@@ -32,14 +32,14 @@ class Parts final : public CompletionSink {
       if (remaining_ > 0) return nullptr;
     }
     gather();
-    std::vector<Ref<Request>>().swap(requests_);  // parts and sink hold each other
+    std::vector<Ref<Request>>().swap(requests_);  // breaks the reference cycle of parts and sink
     Request* outer = outer_.get();
     complete_requests(Batch(&outer, 1));
     return nullptr;
   }
 
  private:
-  // One part has failed: what has not been started need not be.
+  // After the first failure, parts that have not started are abandoned.
   void give_up() noexcept {
     for (const Ref<Request>& part : requests_) part->abandon();
   }
@@ -49,7 +49,7 @@ class Parts final : public CompletionSink {
     results.reserve(requests_.size());
     const Request* failed = nullptr;
     for (const Ref<Request>& part : requests_) {
-      // A part that was given up because of another one is not the reason.
+      // The reason is not a part that was abandoned because of another one.
       const bool is_reason = part->error && (!failed || failed->error->code() == ErrorCode::kCancelled);
       if (is_reason) failed = part.get();
       if (const Value* result = part->dict.find(kResult); result && !part->error) results.push_back(*result);
@@ -58,11 +58,11 @@ class Parts final : public CompletionSink {
       outer_->fail(failed->error->with_note("element " + std::to_string(failed->index) + " of " +
                                             std::to_string(requests_.size())));
     } else if (results.size() < requests_.size()) {
-      outer_->fail(Error(ErrorCode::kNoResult, "an element of the list was left without `result`"));
+      outer_->fail(Error(ErrorCode::kNoResult, "an element of the list has no `result`"));
     } else {
       try {
         outer_->dict.set(kResult, make_list(std::move(results)));
-      } catch (...) {  // nested too deep
+      } catch (...) {  // the nesting limit
         outer_->fail(current_error());
       }
     }
@@ -98,14 +98,14 @@ class FanOut final : public Forwarding {
       }
       answered.push_back(request);
     }
-    std::vector<Ref<Request>> held(parts.begin(), parts.end());  // a Parts lets its own go when it is done
+    std::vector<Ref<Request>> held(parts.begin(), parts.end());  // Parts drops its references when it completes
     complete_requests(Batch(answered));
     if (!parts.empty()) target_->post(Batch(parts), how);
   }
 
   const ListObject& list_of(const Request& request) const {
     const Value* data = request.dict.find(kData);
-    if (!data) throw Error(ErrorCode::kRequest, "the request has no `data`; FanOut takes a list there");
+    if (!data) throw Error(ErrorCode::kRequest, "the request has no `data`; FanOut takes a list");
     if (data->kind() != Kind::kList)
       throw Error(ErrorCode::kDataType, std::string("FanOut takes a list in `data`, got ") + kind_name(data->kind()));
     return data->as_list();
@@ -118,11 +118,11 @@ void register_fan_out(Registry& registry) {
   BackendClass cls;
   cls.name = "FanOut";
   cls.doc =
-      "Makes each element of the list in `data` a request of its own; `result` is the list of their results, in order.\n"
-      "The parts carry the other keys of the request, its timeout and priority, and are posted together: in front of\n"
+      "Runs each element of the list in `data` as a request of its own; `result` is the list of their results, in order.\n"
+      "The parts have the other keys of the request, its timeout and its priority, and are posted together: before\n"
       "`DI[Batching, InstanceDispatcher]` the parts of all requests share the batches of the node. The first part that\n"
-      "fails fails the request, with a note that says which one; parts that have not started are given up. What parts\n"
-      "write under other keys than `result` is dropped.";
+      "fails is the error of the request, with a note that names the element; parts that have not started are abandoned.\n"
+      "Other keys than `result` that parts write are dropped.";
   cls.brackets = {true, {Phase{}}};
   cls.create = [] { return std::make_shared<FanOut>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

@@ -1,4 +1,4 @@
-// Base of backends that stand in front of another one and let everything through.
+// Forwarding: base of backends that wrap another one and pass all calls on.
 #pragma once
 
 #include "backend/init.hpp"
@@ -21,7 +21,7 @@ class Forwarding : public Backend {
   Range range_() const override { return target_->range(); }
 };
 
-// Makes all items and injects each into the one before it.
+// Builds all items and injects each into the one before it.
 std::vector<BackendPtr> make_injected(Init& init);
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// LoopCondition[X]: X again and again, each time on what it left, until a key, the time or a free instance ends it.
+// LoopCondition[X]: repeats X on its own result until a key, the time or a free instance ends the loop.
 #include <algorithm>
 #include <memory>
 
@@ -21,7 +21,7 @@ class LoopCondition final : public Backend {
     body_ = init.make(init.items()[0]);
   }
 
-  // It always ends: `count` and `time` bound every kind of loop, and the last result stands.
+  // It always ends: `count` and `time` limit every loop. The last result is the result.
   void forward_(Batch batch) override {
     const Nanoseconds end = after(time_);
     std::vector<Request*> active(batch.begin(), batch.end());
@@ -35,7 +35,7 @@ class LoopCondition final : public Backend {
     }
   }
 
-  // A request without `result` has nothing to go on with; whoever comes after says so.
+  // A request without `result` cannot continue; the caller reports NoResult.
   bool goes_on(const Request& request) const {
     if (!request.alive() || request.abandoned() || !request.dict.contains(kResult)) return false;
     if (until_ != "key") return true;
@@ -60,13 +60,13 @@ void register_loop_condition(Registry& registry) {
   BackendClass cls;
   cls.name = "LoopCondition";
   cls.doc =
-      "Runs its item, and again on its own result while the loop goes on; the last result stands.\n"
-      "`until=key`: while the request's key is true; `until=time`: while time is left; `until=instance`: while no instance of\n"
-      "the node is free. It always ends: `count` and `time` both apply.";
-  cls.range = "that of its item";
+      "Runs its item repeatedly, each time on the last result.\n"
+      "`until=key`: while the request's key is true; `until=time`: until the time is over; `until=instance`: while no instance\n"
+      "of the node is free. It always ends: `count` and `time` both apply.";
+  cls.range = "as its item";
   cls.params = parse_param_specs(
-      "until: str = key {key,time,instance} 'what ends it'; key: str = again 'the key of a request that goes on';"
-      "count: int = 1000 {1..} 'how many rounds at most'; time: duration = 10s 'after that no round begins'");
+      "until: str = key {key,time,instance} 'what ends the loop'; key: str = again 'the key that continues the loop';"
+      "count: int = 1000 {1..} 'maximum number of rounds'; time: duration = 10s 'no round starts after this time'");
   cls.brackets = {true, {Phase{}}};
   cls.create = [] { return std::make_shared<LoopCondition>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

@@ -1,4 +1,4 @@
-// ModelLoader[(.onnx)A,(.trt)B]: the item for the kind of model that the node has. Resolved when the pipe is planned.
+// ModelLoader[(.onnx)A,(.trt)B]: selects the item for the node's model file. Resolved when the pipe is planned.
 #include "backend/plan.hpp"
 #include "registry/registry.hpp"
 
@@ -26,7 +26,7 @@ Plan plan_model_loader(PlanContext& context, const Expr& expr) {
   const Item* chosen = nullptr;
   for (const Item& item : expr.phases[0]) {
     if (item.expr->when.empty())
-      context.problem(item.span, "each item of " + expr.name + " says for which suffix it is", "write (.onnx)" + item.expr->name);
+      context.problem(item.span, "each item of " + expr.name + " needs a suffix", "write (.onnx)" + item.expr->name);
     for (const Arg& arg : item.expr->when) known += (known.empty() ? "" : ", ") + arg.value;
     if (!chosen && matches(item, suffix)) chosen = &item;
   }
@@ -34,7 +34,7 @@ Plan plan_model_loader(PlanContext& context, const Expr& expr) {
     if (&item != chosen) context.skip_expr(*item.expr);
   if (chosen) return context.plan_expr(*chosen->expr);
   if (type.empty() && model.empty())
-    context.problem(expr.name_span, expr.name + " chooses by the suffix of `model`, which is missing",
+    context.problem(expr.name_span, expr.name + " selects by the suffix of `model`, which is missing",
                     "give  model = …  or  model_type = …  in the node");
   else
     context.problem(expr.span, expr.name + " has no item for \"" + (type.empty() ? model : type) + "\"",
@@ -49,9 +49,9 @@ void register_model_loader(Registry& registry) {
   cls.name = "ModelLoader";
   cls.aliases = {"ModelLoadder"};
   cls.doc =
-      "Stands for the item whose (.suffix) is that of the node's `model`; only that one is built.\n"
-      "`model_type` of the node, where it is given, says the suffix instead.";
-  cls.range = "that of the item that is built";
+      "Selects the item whose (.suffix) is that of the node's `model`; only that item is built.\n"
+      "`model_type` of the node overrides the suffix.";
+  cls.range = "as the built item";
   cls.brackets = {true, {Phase{1, Phase::kMany, ItemKind::kBackend, {Phase::kAnyWord}}}};
   cls.expand = plan_model_loader;
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

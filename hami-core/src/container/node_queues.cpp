@@ -1,4 +1,4 @@
-// Queues of nodes: names, the consumer's thread, and values that become requests.
+// Queues of nodes: the consumer's thread, and values that become requests.
 #include "container/node_queues.hpp"
 
 
@@ -14,13 +14,13 @@ BackendPtr proxy(Init& init, std::string instance) {
   return init.make(plan);
 }
 
-// Why a node did not take a request at all.
+// Whether the error says that a node did not accept the request.
 bool is_refusal(const Error& error) {
   const ErrorCode code = error.code();
   return code == ErrorCode::kQueueFull || code == ErrorCode::kPipeClosed || code == ErrorCode::kReentrantCall;
 }
 
-// Where requests end whose awaitables nobody waits for.
+// The sink of requests without a caller: logs their errors.
 class Unattended final : public CompletionSink {
  public:
   explicit Unattended(std::string sender) : sender_(std::move(sender)) {}
@@ -40,7 +40,7 @@ class Unattended final : public CompletionSink {
     return nullptr;
   }
 
-  // Once it has been posted: why it was refused.
+  // Called after the post: the error if the request was refused.
   std::optional<Error> posted() {
     MutexLock lock(mutex_);
     being_posted_ = false;
@@ -88,7 +88,7 @@ void Consumer::consume(Init& init, Ref<Queue> queue, BackendPtr body) {
 }
 
 void Consumer::forward_(Batch) {
-  throw Error(ErrorCode::kConfig, label() + " has no forward; it runs on what its queue brings");
+  throw Error(ErrorCode::kConfig, label() + " has no forward; it runs on the values of its queue");
 }
 
 void Consumer::run() {

@@ -1,4 +1,4 @@
-// The queues that a node has by itself: who consumes what arrives there.
+// The queues of a node: consumers of their values.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace hami {
 
-// Runs its body on what arrives in a queue, on a thread of its own. Nobody waits for the awaitables: failures are logged. What
-// is in the queue when the pipe closes is still run.
+// Runs its body on the values of a queue, on a dedicated thread. No caller waits for the results; errors are logged. Values
+// that are queued when the pipe closes still run.
 class Consumer : public Backend, public Service, public std::enable_shared_from_this<Consumer> {
  public:
   ~Consumer() override;
@@ -31,13 +31,13 @@ class Consumer : public Backend, public Service, public std::enable_shared_from_
   std::shared_ptr<PipeContext> context_;
   Ref<Queue> queue_;
   BackendPtr body_;
-  std::unique_ptr<Worker> worker_;  // last: it ends before what it uses
+  std::unique_ptr<Worker> worker_;  // last: it ends before the members that it uses
 };
 
-// The pipe's queue of that name. If it is that of an instance, the instance is set to work on what arrives there.
+// The pipe's queue of that name. If it is the queue of an instance, the instance consumes it.
 Ref<Queue> open_queue(Init& init, const std::string& name);
 
-// Passes a value on to a node, without waiting for what becomes of it. Throws Error if the node does not take it.
+// Passes values to a node without waiting for results. Throws Error if the node does not accept one.
 class NodeInbox {
  public:
   NodeInbox(Init& init, const std::string& node);

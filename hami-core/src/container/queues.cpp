@@ -1,4 +1,4 @@
-// Queue, Send, Recv and Observer: values that leave the request's way through queues of the pipe.
+// Queue, Send, Recv and Observer: values that pass through queues of the pipe.
 #include <memory>
 
 #include "container/result.hpp"
@@ -9,7 +9,8 @@
 namespace hami {
 namespace {
 
-// Queue(name) and Send(name): `data` goes into the queue, and on as `result`. Waits for room as long as the request may.
+// Queue(name) and Send(name): pushes `data` into the queue; `result` is `data`. Waits for capacity until the request's
+// deadline.
 class Push final : public Backend {
  public:
   explicit Push(bool declares) : declares_(declares) {}
@@ -20,8 +21,8 @@ class Push final : public Backend {
     const auto name = init.params().get<std::string>("name");
     const auto of_node = node_queue_name(name);
     if (declares_ && of_node)
-      throw Error(ErrorCode::kConfig, "the queue \"" + name + "\" is there with its node, which says by `max_queue_size` how much "
-                                      "it holds; write Send(" + name + ")");
+      throw Error(ErrorCode::kConfig, "the queue \"" + name + "\" belongs to its node, whose `max_queue_size` sets its capacity; "
+                                      "write Send(" + name + ")");
     if (declares_)
       queue_ = init.context().resources.queue(name, static_cast<std::size_t>(init.params().get<std::int64_t>("max")));
     else if (of_node && of_node->instance.empty())
@@ -46,10 +47,10 @@ class Push final : public Backend {
   const bool declares_;
   std::string node_;
   Ref<Queue> queue_;
-  std::optional<NodeInbox> inbox_;  // of a node; then there is no queue_
+  std::optional<NodeInbox> inbox_;  // for the queue of a node; then queue_ is null
 };
 
-// Recv(name)[B]: takes what arrives and runs B on it.
+// Recv(name)[B]: runs B on the values of the queue.
 class Recv final : public Consumer {
   void init_(Init& init) override {
     const auto name = init.params().get<std::string>("name");
@@ -59,19 +60,19 @@ class Recv final : public Consumer {
     consume(init, std::move(queue), init.make(init.items()[0]));
   }
 
-  // One more that serves the node's queue: its instance with the next number.
+  // Registers B as one more instance of the node, with the next number.
   void join_node(Init& init, const std::string& node) {
     PipeContext& context = init.context();
     if (context.instances.find("node." + node))
-      throw Error(ErrorCode::kConfig, label() + "(" + node + ".queue) comes too late: what serves the queue of node \"" + node +
-                                          "\" is known by now; write it before the node's Register");
+      throw Error(ErrorCode::kConfig, label() + "(" + node + ".queue) comes too late: the instances of node \"" + node +
+                                          "\" are registered already; write it before the node's Register");
     std::size_t next = 0;
     while (context.instances.find(node + "." + std::to_string(next))) ++next;
     context.instances.add(node + "." + std::to_string(next), init.for_instance(next).make(init.items()[0]));
   }
 };
 
-// Observer(name): `result` is what would come out of the queue next, or None. Takes nothing.
+// Observer(name): `result` is the next value of the queue, or None. Does not remove it.
 class Observer final : public Backend {
   void init_(Init& init) override {
     const auto name = init.params().get<std::string>("name");
@@ -111,41 +112,41 @@ void declare_user(const Plan& plan, NameDeclarations& names) { declare_queue(pla
 void declare_server(const Plan& plan, NameDeclarations& names) { declare_queue(plan, names, true); }
 
 constexpr const char* kOfNode =
-    "`<node>.queue` is a node's own, `<node>.queue.<i>` that of its instance i alone.";
+    "`<node>.queue` is the queue of a node, `<node>.queue.<i>` that of its instance i.";
 
 BackendClass named(const char* name, const std::string& doc) {
   BackendClass cls;
   cls.name = name;
   cls.doc = doc;
-  cls.params = parse_param_specs("name: str = default 'which queue'");
+  cls.params = parse_param_specs("name: str = default 'name of the queue'");
   return cls;
 }
 
 }  // namespace
 
 void register_queues(Registry& registry) {
-  BackendClass queue = named("Queue", "Pushes `data` into a queue of the pipe, waiting for room, and says how much it holds; `result` is `data`.");
-  queue.params = parse_param_specs("name: str = default 'which queue'; max: int = 1024 {1..} 'how many values it holds'");
+  BackendClass queue = named("Queue", "Pushes `data` into a queue of the pipe and declares its capacity; waits while it is full. `result` is `data`.");
+  queue.params = parse_param_specs("name: str = default 'name of the queue'; max: int = 1024 {1..} 'capacity'");
   queue.create = [] { return std::make_shared<Push>(true); };
   registry.add_core(std::make_shared<BackendClass>(std::move(queue)));
 
-  BackendClass send = named("Send", std::string("Pushes `data` into a queue of the pipe, waiting for room; `result` is `data`.\n") +
-                                        kOfNode + "\nWhat is sent there becomes a request whose answer nobody waits for.");
+  BackendClass send = named("Send", std::string("Pushes `data` into a queue of the pipe; waits while it is full. `result` is `data`.\n") +
+                                        kOfNode + "\nA value that is sent there becomes a request; no caller waits for its result.");
   send.declare_names = declare_user;
   send.create = [] { return std::make_shared<Push>(false); };
   registry.add_core(std::make_shared<BackendClass>(std::move(send)));
 
   BackendClass recv = named("Recv",
-                            "Runs its item on whatever arrives in a queue of the pipe, on a thread of its own; has no forward.\n"
-                            "Nobody waits for the answers; failures are logged. What is in the queue when the pipe closes is still\n"
-                            "run. `Recv(<node>.queue)[B]`, before the node's `Register`, serves the node's queue as one more instance.");
+                            "Runs its item on the values of a queue of the pipe, on a dedicated thread; has no forward.\n"
+                            "No caller waits for the results; errors are logged. Values that are queued when the pipe closes still run.\n"
+                            "`Recv(<node>.queue)[B]`, before the node's `Register`, is one more instance that serves the node's queue.");
   recv.brackets = {true, {Phase{}}};
   recv.owns_threads = true;
   recv.declare_names = declare_server;
   recv.create = [] { return std::make_shared<Recv>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(recv)));
 
-  BackendClass observer = named("Observer", std::string("`result` is what would come out of a queue next, or None; takes nothing.\n") + kOfNode);
+  BackendClass observer = named("Observer", std::string("`result` is the next value of a queue, or None; it stays in the queue.\n") + kOfNode);
   observer.declare_names = declare_user;
   observer.create = [] { return std::make_shared<Observer>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(observer)));

@@ -1,4 +1,4 @@
-// Reflect and Forward: names that stand for something else. Both are resolved when the pipe is planned.
+// Reflect and Forward: references to other expressions and instances. Resolved when the pipe is planned.
 #include <memory>
 
 #include "container/forwarding.hpp"
@@ -12,7 +12,7 @@ const std::string& key_in(PlanContext& context, const Item& item) {
   return item.expr->name;
 }
 
-// What stands under the key; else X: another key, or an expression of its own; else Identity.
+// The expression under the key; else X, which is another key or an expression; else Identity.
 Plan plan_reflect(PlanContext& context, const Expr& expr) {
   std::string key = "backend";
   const Expr* fallback = nullptr;
@@ -32,7 +32,7 @@ Plan plan_reflect(PlanContext& context, const Expr& expr) {
     }
   }
   const bool bare = fallback && fallback->phases.empty() && fallback->args.empty() && fallback->distribution.empty();
-  if (default_setting || bare) {  // a key of the node if there is one; it counts as used also where `key` wins
+  if (default_setting || bare) {  // a key of the node if there is one; it counts as used even if `key` has a value
     const std::string& other = default_setting ? default_setting->value : fallback->name;
     const bool is_key = context.has(other);
     if (context.has(key)) return context.plan_value(key);
@@ -45,7 +45,7 @@ Plan plan_reflect(PlanContext& context, const Expr& expr) {
   return context.plan_text("Identity");
 }
 
-// BackendProxy: bare Reflect under a name of its own.
+// BackendProxy: Reflect without brackets under another name.
 Plan plan_backend_proxy(PlanContext& context, const Expr& expr) { return plan_reflect(context, expr); }
 
 Plan plan_instance_from_param(PlanContext& context, const Expr& expr) {
@@ -77,10 +77,10 @@ void register_references(Registry& registry) {
   reflect.aliases = {"ProxyFromParam"};
   reflect.doc =
       "Builds the expression that is the value of a key of the node.\n"
-      "`Reflect` alone means the key `backend`. In the body of a generated backend the key may be given where it is used,\n"
-      "`Z(key=X)`. Where the key is absent: the second item, or `default=X`, where X is another key if there is one of that\n"
-      "name, else an expression; without either, `Identity`.";
-  reflect.range = "that of what is built";
+      "`Reflect` alone means the key `backend`. In the body of a generated backend, a use `Z(key=X)` can set the key. Without\n"
+      "a value: the second item, or `default=X`, where X is another key of the node or else an expression; without either,\n"
+      "`Identity`.";
+  reflect.range = "as the built backend";
   reflect.brackets = {false, {Phase{1, 2, ItemKind::kKey}}};
   reflect.expand = plan_reflect;
   reflect.reads_settings = true;
@@ -88,15 +88,15 @@ void register_references(Registry& registry) {
 
   BackendClass backend_proxy;
   backend_proxy.name = "BackendProxy";
-  backend_proxy.doc = "Stands for the backend that the key `backend` of the node holds, as `Reflect` alone does.";
-  backend_proxy.range = "that of what is built";
+  backend_proxy.doc = "Builds the expression of the node's key `backend`, as `Reflect` alone does.";
+  backend_proxy.range = "as the built backend";
   backend_proxy.expand = plan_backend_proxy;
   registry.add_core(std::make_shared<BackendClass>(std::move(backend_proxy)));
 
   BackendClass instance_from_param;
   instance_from_param.name = "InstanceFromParam";
-  instance_from_param.doc = "Stands for the instance that the value of a key of the node names.";
-  instance_from_param.range = "that of the instance";
+  instance_from_param.doc = "Refers to the instance that a key of the node names.";
+  instance_from_param.range = "as the instance";
   instance_from_param.brackets = {true, {Phase{1, 1, ItemKind::kKey}}};
   instance_from_param.expand = plan_instance_from_param;
   registry.add_core(std::make_shared<BackendClass>(std::move(instance_from_param)));
@@ -105,7 +105,7 @@ void register_references(Registry& registry) {
   forward.name = "Forward";
   forward.aliases = {"Proxy"};
   forward.doc = "Passes requests to the instance of that name: `node.<node_name>`, or `<node_name>.<i>`.";
-  forward.range = "that of the instance";
+  forward.range = "as the instance";
   forward.brackets = {true, {Phase{1, 1, ItemKind::kInstance}}};
   forward.expand = plan_forward;
   registry.add_core(std::make_shared<BackendClass>(std::move(forward)));

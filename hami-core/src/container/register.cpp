@@ -1,4 +1,4 @@
-// Register and InstancesRegister: backends that others find by name.
+// Register and InstancesRegister: register backends by name.
 #include <memory>
 
 #include "backend/plan.hpp"
@@ -41,7 +41,7 @@ void register_registers(Registry& registry) {
   BackendClass reg;
   reg.name = "Register";
   reg.doc = "Registers its item under the name `node.<node_name>`.";
-  reg.range = "that of its item";
+  reg.range = "as its item";
   reg.brackets = {true, {Phase{}}};
   reg.schedules = true;
   reg.owns_threads = true;
@@ -51,8 +51,8 @@ void register_registers(Registry& registry) {
 
   BackendClass instances;
   instances.name = "InstancesRegister";
-  instances.doc = "Makes `instance_num` copies of its item and registers them as `<node_name>.<i>`; has no forward.";
-  instances.params = parse_param_specs("instance_num: int = 1 {1..65536} 'how many copies run in parallel'");
+  instances.doc = "Builds `instance_num` copies of its item and registers them as `<node_name>.<i>`; has no forward.";
+  instances.params = parse_param_specs("instance_num: int = 1 {1..65536} 'number of instances'");
   instances.brackets = {true, {Phase{}}};
   instances.schedules = true;
   instances.owns_threads = true;

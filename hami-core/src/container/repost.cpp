@@ -1,4 +1,4 @@
-// Repost[instance, key]: a copy of the request goes to an instance; the request goes on with an Event for the reply.
+// Repost[instance, key]: posts a copy of the request to an instance; the request continues with an Event for the result.
 #include <memory>
 
 #include "sync/event.hpp"
@@ -9,10 +9,10 @@
 namespace hami {
 namespace {
 
-// Brings the replies of copies into their events; the event is the copy's owner.
+// Completes the events of copies; the event is the copy's owner.
 class Replies final : public CompletionSink {
  public:
-  // A copy's way to its event.
+  // Completes the event of a copy.
   struct Address final : Counted {
     explicit Address(Ref<Event> reply) : event(std::move(reply)) {}
     Ref<Event> event;
@@ -26,7 +26,7 @@ class Replies final : public CompletionSink {
       if (copy.alive() && result)
         event.notify(*result);
       else
-        event.fail(copy.error ? *copy.error : Error(ErrorCode::kNoResult, "the reposted request was left without `result`"));
+        event.fail(copy.error ? *copy.error : Error(ErrorCode::kNoResult, "the reposted request has no `result`"));
     }
     return nullptr;
   }
@@ -78,7 +78,7 @@ void register_repost(Registry& registry) {
   cls.name = "Repost";
   cls.doc =
       "`Repost[instance, key]` posts a copy of the request to the instance and does not wait; `result` is `data`.\n"
-      "Under the key is an `Event` that brings the `result` of the copy, or its error.";
+      "The key holds an `Event` that completes with the `result` of the copy, or fails with its error.";
   cls.brackets = {true, {Phase{2, 2, ItemKind::kInstance}}};
   cls.create = [] { return std::make_shared<Repost>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

@@ -1,11 +1,11 @@
-// What every backend does that has nothing to add to a request.
+// set_result_to_data: the outcome of backends that do not change a request.
 #pragma once
 
 #include "request/request.hpp"
 
 namespace hami {
 
-// `result` = `data`; without `data` the request has failed.
+// `result` = `data`; without `data` the request fails.
 inline void set_result_to_data(Request& request) {
   if (const Value* data = request.dict.find(kData))
     request.dict.set(kResult, Value(*data));

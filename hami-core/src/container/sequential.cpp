@@ -1,11 +1,11 @@
-// Sequential: what goes on to the next child, and what does not.
+// Sequential: runs its children in order.
 #include "container/sequential.hpp"
 
 #include <algorithm>
 
 namespace hami {
 
-// Right to left, so that a stream guard at the end is there before those who use its stream.
+// Right to left, so that a stream guard at the end exists before the backends that use its stream.
 void Sequential::init_(Init& init) {
   const std::vector<PlanItem>& items = init.items();
   steps_.resize(items.size());

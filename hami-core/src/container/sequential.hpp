@@ -1,4 +1,4 @@
-// S[a,b,…]: one after the other; `result` of one child is `data` of the next.
+// Sequential, S[a,b,…]: runs children in order; `result` of one is `data` of the next.
 #pragma once
 
 #include "backend/init.hpp"
@@ -12,7 +12,7 @@ class Sequential final : public Backend {
  private:
   struct Step {
     BackendPtr backend;
-    bool is_or;  // only for requests that nobody answered yet
+    bool is_or;  // only for requests without a result
   };
 
   void init_(Init& init) override;

@@ -1,4 +1,4 @@
-// StateFul[X,…]: DI[X,…] with a state for each `req_id`, which X finds under `state` and which lasts from call to call.
+// StateFul[X,…]: DI[X,…] with a state for each `req_id`, which X reads and writes under `state`.
 #include <any>
 #include <deque>
 #include <memory>
@@ -19,7 +19,7 @@ constexpr std::string_view kState = "state";
 
 StoreId id_of(const Dict& dict) {
   const Value* id = dict.find(kReqId);
-  if (!id) throw Error(ErrorCode::kRequest, "the request has no `req_id`, by which its state is kept");
+  if (!id) throw Error(ErrorCode::kRequest, "the request has no `req_id`, which selects its state");
   if (id->kind() == Kind::kInt) return StoreId(id->as_int());
   if (id->kind() == Kind::kStr) return StoreId(id->as_text());
   throw Error(ErrorCode::kDataType, std::string("req_id must be a str or an int, got ") + kind_name(id->kind()));
@@ -30,7 +30,7 @@ bool is_finished(const Dict& dict) {
   return finish && finish->kind() == Kind::kBool && finish->as_bool();
 }
 
-// What a request has with it while it is at the target: under `owner`, and what was there before.
+// Attached to a request (`owner`) while the target runs it; keeps the previous owner.
 struct Visit final : Counted {
   Visit(StoreId visitor, Request& request)
       : id(std::move(visitor)), sink(std::move(request.sink)), owner(std::move(request.owner)) {}
@@ -39,8 +39,8 @@ struct Visit final : Counted {
   Ref<Counted> owner;
 };
 
-// Requests of one req_id run one after the other, in the order they came: each sees what the one before it left.
-// The store is not theirs alone: other nodes keep their states of the same ids there, and a plugin may end an id at any time.
+// Requests of one req_id run in order of arrival, one at a time: each sees the state of the one before it. Other nodes keep
+// states of the same ids in the store, and a plugin may remove an id at any time.
 class States final : public CompletionSink {
   using Requests = std::deque<Ref<Request>>;
 
@@ -85,8 +85,8 @@ class States final : public CompletionSink {
     Nanoseconds touched;
   };
 
-  // Stands on the stack of a thread that starts requests. Those whose turn comes while it does, because a target ran the
-  // ones before them at once, are started by it too: each on top of the last would need a stack as deep as they are many.
+  // On the stack of a thread that starts requests. It also starts the requests that become ready meanwhile, because the target
+  // ran the previous ones inline: recursion would need a stack as deep as the queue is long.
   struct Starting {
     explicit Starting(const States* who) noexcept : states(who), outer(std::exchange(innermost, this)) {}
     ~Starting() { innermost = outer; }
@@ -127,7 +127,7 @@ class States final : public CompletionSink {
       end(visit.id);
     else if (request.alive())
       keep(visit.id, request.dict);
-    request.dict.erase(kState);  // it is the node's, not the caller's
+    request.dict.erase(kState);  // internal to the node
     request.sink = std::move(visit.sink);
     request.owner = std::move(visit.owner);
     MutexLock lock(mutex_);
@@ -161,7 +161,7 @@ class States final : public CompletionSink {
       return;
     }
     const Kept kept{*state, now()};
-    const std::any before = take(id);  // goes without a lock: its end may run code that comes back here
+    const std::any before = take(id);  // destroyed without a lock: its destructor may call this class
     try {
       const MutexLock lock(store_ids_);
       begin(id);
@@ -189,7 +189,7 @@ class States final : public CompletionSink {
     }
   }
 
-  // Ends the state. Gives what it was, for the caller to let go without a lock.
+  // Ends the state and returns it, so that the caller destroys it without a lock.
   std::any end(const StoreId& id) {
     std::any state = take(id);
     try {
@@ -200,11 +200,11 @@ class States final : public CompletionSink {
     return state;
   }
 
-  // States whose ids never came back.
+  // Removes states that were not used for `ttl`.
   void forget_old() {
     if (ttl_ == kNever) return;
     const Nanoseconds moment = now();
-    std::vector<std::any> old;  // go after the lock: their end may run code that comes back here
+    std::vector<std::any> old;  // destroyed after the lock: their destructors may call this class
     MutexLock lock(mutex_);
     while (!touched_.empty() && moment - touched_.front().first > ttl_) {
       const auto [touched, id] = std::move(touched_.front());
@@ -220,14 +220,14 @@ class States final : public CompletionSink {
   const BackendPtr target_;
   const Nanoseconds ttl_;
   Mutex mutex_;
-  std::unordered_map<StoreId, Requests, StoreId::Hash> turns_ HAMI_GUARDED_BY(mutex_);  // who waits, by id that has one running
-  std::deque<std::pair<Nanoseconds, StoreId>> touched_ HAMI_GUARDED_BY(mutex_);         // oldest first; some touched again since
+  std::unordered_map<StoreId, Requests, StoreId::Hash> turns_ HAMI_GUARDED_BY(mutex_);  // waiting requests of each id that has one running
+  std::deque<std::pair<Nanoseconds, StoreId>> touched_ HAMI_GUARDED_BY(mutex_);         // oldest first; some were used again since
 };
 
 thread_local States::Starting* States::Starting::innermost = nullptr;
 
 constexpr const char* kRefusesCopies =
-    "they would run requests of one req_id at the same time. Take it out of the backend and put it before all instances: "
+    "they would run requests of one req_id concurrently. Move it out of the backend, before all instances: "
     "node_entrypoint = \"List[InstancesRegister[Reflect[backend]], Register[StateFul[Batching, InstanceDispatcher]]]\"; "
     "or set instance_num = 1";
 
@@ -248,8 +248,8 @@ class StateFul final : public Forwarding {
     context_ = init.shared_context();
     states_ = make_counted<States>(*context_, init.node(), target_, ttl ? from_milliseconds(*ttl) : kNever);
   }
-  // Each would keep turns of its own over states that all of them share: what one leaves, another overwrites. What else
-  // serves the queue of a node is not known before.
+  // Each instance would order requests on its own, over states that all of them share. Other instances that serve the queue of a
+  // node are only known at this point.
   static void refuse_further_instances(const Init& init) {
     if (init.instance().value_or(0) == 0) return;
     throw Error(ErrorCode::kConfig,
@@ -270,12 +270,12 @@ void register_stateful(Registry& registry) {
   BackendClass cls;
   cls.name = "StateFul";
   cls.doc =
-      "`DI[…]` whose first item finds under `state` what the last request with the same `req_id` left there.\n"
-      "`req_id` is required; requests of one run one after the other. The state ends with a request whose `finish` is true,\n"
-      "after `ttl` without a request, or when the pipe closes. It cannot be part of a backend with several instances:\n"
-      "there it stands before the dispatcher, `Register[StateFul[Batching, InstanceDispatcher]]`.";
-  cls.range = "that of its first item";
-  cls.params = parse_param_specs("ttl: duration? 'how long a state is kept without a request; None: as long as the pipe'");
+      "`DI[…]` whose first item reads `state` as written by the previous request with this `req_id`.\n"
+      "`req_id` is required; requests of one `req_id` run one at a time. The state ends with a request whose `finish` is true,\n"
+      "after `ttl` without a request, or when the pipe closes. It cannot be part of a backend with several instances; put it\n"
+      "before the dispatcher: `Register[StateFul[Batching, InstanceDispatcher]]`.";
+  cls.range = "as its first item";
+  cls.params = parse_param_specs("ttl: duration? 'how long a state is kept without a request; None: until the pipe closes'");
   cls.brackets = {true, {Phase{1, Phase::kMany}}};
   cls.refuses_copies = kRefusesCopies;
   cls.create = [] { return std::make_shared<StateFul>(); };

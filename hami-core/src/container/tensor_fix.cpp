@@ -1,4 +1,4 @@
-// FixTensor and ContiguousTensor: tensors as the next backend wants them, with as few copies as can be.
+// FixTensor and ContiguousTensor: convert tensors for the next backend, with as few copies as possible.
 #include <charconv>
 #include <memory>
 #include <optional>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kAnySize = -1;
 
-// Only where no value can be lost.
+// Only lossless conversions.
 Tensor cast(const Tensor& given, DLDataType type) {
   const Tensor from = contiguous(given);
   const Tensor to = make_tensor(from->shape(), type);
@@ -39,7 +39,7 @@ class FixTensor final : public EachTensor {
     if (const auto name = init.params().get<std::optional<std::string>>("dtype")) {
       dtype_ = dtype_of(*name);
       if (!dtype_)
-        throw Error(ErrorCode::kConfig, "parameter \"dtype\" of FixTensor: there is no type " + in_quotes(*name));
+        throw Error(ErrorCode::kConfig, "parameter \"dtype\" of FixTensor: unknown type " + in_quotes(*name));
     }
     const auto sizes = init.params().get<std::optional<std::vector<std::string>>>("shape");
     if (!sizes) return;
@@ -92,15 +92,15 @@ void register_tensor_fixing(Registry& registry) {
   BackendClass fix;
   fix.name = "FixTensor";
   fix.doc =
-      "Lets tensors of the shape pass and refuses others; casts to the dtype.\n"
-      "Where a cast could lose a value the request is refused.";
-  fix.params = parse_param_specs("shape: list? '-1 is any size'; dtype: str? 'as numpy names them'");
+      "Checks the shape of tensors and casts them to the dtype.\n"
+      "A request fails if its tensor has another shape, or if the cast could lose values.";
+  fix.params = parse_param_specs("shape: list? '-1: any size'; dtype: str? 'a numpy name'");
   fix.create = [] { return std::make_shared<FixTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(fix)));
 
   BackendClass solid;
   solid.name = "ContiguousTensor";
-  solid.doc = "Copies a tensor that does not lie in memory row by row without gaps; others pass as they are.";
+  solid.doc = "Copies a tensor that is not contiguous in row-major order; others pass unchanged.";
   solid.create = [] { return std::make_shared<ContiguousTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(solid)));
 }

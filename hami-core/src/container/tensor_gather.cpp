@@ -1,4 +1,4 @@
-// CatTensor and SplitTensor: a batch's tensors as one, and the rows of one back to the requests of a batch.
+// CatTensor and SplitTensor: concatenate the tensors of a batch, and split one tensor into the rows of its requests.
 #include <algorithm>
 #include <memory>
 
@@ -9,7 +9,7 @@ namespace {
 
 std::string rows(std::int64_t count) { return std::to_string(count) + (count == 1 ? " row" : " rows"); }
 
-// With `stack`, requests hold tensors without the axis that counts them.
+// With `stack`, the tensors of requests have no batch axis.
 class Gathering : public Backend {
  protected:
   bool stack() const noexcept { return stack_; }
@@ -44,7 +44,7 @@ class CatTensor final : public Gathering {
     for (const Member& member : members) member.request->dict.set(kResult, result);
   }
 
-  // The tensors of one request, each with as many rows along axis 0 as the request counts.
+  // The tensors of one request, each with `request_size` rows along axis 0.
   TensorItems read_rows(const Request& request) const {
     TensorItems items = read_tensors(request, label());
     const auto size = static_cast<std::int64_t>(request.items);
@@ -57,12 +57,12 @@ class CatTensor final : public Gathering {
         tensor = with_row_axis(tensor);
       } else if (tensor->rank() == 0) {
         throw Error(ErrorCode::kRequest, label() + ": " + items.name(i) + " is " + show_tensor(*tensor) +
-                                             ", without an axis to gather along; stack=true makes one");
+                                             ", which has no axis to concatenate along; stack=true adds one");
       } else if (tensor->shape()[0] != size) {
         throw Error(ErrorCode::kRequest, label() + ": " + items.name(i) + " is " + show_tensor(*tensor) + ", " +
                                              rows(tensor->shape()[0]) + " along axis 0, and request_size is " +
                                              std::to_string(size) +
-                                             "; they must be equal, or stack=true gathers tensors without that axis");
+                                             "; they must be equal, or use stack=true for tensors without a batch axis");
       }
     }
     return items;
@@ -76,10 +76,10 @@ class CatTensor final : public Gathering {
     return make_view(tensor, std::move(shape), std::move(strides));
   }
 
-  // Each may be right by itself, so this fails the batch as a whole: its node then tries every request alone.
+  // Each request may be correct by itself, so this fails the whole batch, and the node runs each request alone.
   void check_fits(const Member& first, const Member& other) const {
     if (!other.items.same_form(first.items))
-      throw Error(ErrorCode::kRequest, label() + " cannot gather " + first.items.show_form() + " and " +
+      throw Error(ErrorCode::kRequest, label() + " cannot concatenate " + first.items.show_form() + " and " +
                                            other.items.show_form() + " in one batch");
     for (std::size_t i = 0; i < first.items.tensors.size(); ++i) {
       const TensorObject& a = *first.items.tensors[i];
@@ -89,8 +89,8 @@ class CatTensor final : public Gathering {
           std::equal(a.shape().begin() + 1, a.shape().end(), b.shape().begin() + 1))
         continue;
       throw Error(same_type ? ErrorCode::kRequest : ErrorCode::kDataType,
-                  label() + " cannot gather " + show_tensor(a) + " and " + show_tensor(b) + " in one batch (" +
-                      first.items.name(i) + "); they may differ along axis 0 only");
+                  label() + " cannot concatenate " + show_tensor(a) + " and " + show_tensor(b) + " in one batch (" +
+                      first.items.name(i) + "); only axis 0 may differ");
     }
   }
 
@@ -116,7 +116,7 @@ class SplitTensor final : public Gathering {
   void forward_(Batch batch) override {
     const auto total = static_cast<std::int64_t>(batch.items());
     TensorItems whole;
-    const Object* read_from = nullptr;  // all of a batch hold the same, as a rule: it is read once
+    const Object* read_from = nullptr;  // usually all requests hold the same object, which is read once
     std::int64_t first = 0;
     for (Request* request : batch) {
       const Value* data = request->dict.find(kData);
@@ -158,18 +158,18 @@ void register_tensor_gathering(Registry& registry) {
   BackendClass cat;
   cat.name = "CatTensor";
   cat.doc =
-      "Gathers the tensors of a batch along axis 0; all requests get the same `result`.\n"
-      "Each tensor has as many rows as its request's `request_size` says.";
-  cat.params = parse_param_specs("stack: bool = false 'the tensors have no such axis: it is made'");
+      "Concatenates the tensors of a batch along axis 0; all requests get the same `result`.\n"
+      "Each tensor has as many rows as the `request_size` of its request.";
+  cat.params = parse_param_specs("stack: bool = false 'the tensors have no batch axis: add it'");
   cat.create = [] { return std::make_shared<CatTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cat)));
 
   BackendClass split;
   split.name = "SplitTensor";
   split.doc =
-      "Gives each request of a batch its rows of the tensor that all hold in `data`, without a copy.\n"
-      "It gets as many as its `request_size` says.";
-  split.params = parse_param_specs("stack: bool = false 'a request gets its row without the axis'");
+      "Sets `result` of each request to its rows of the tensor that all requests hold in `data`, without a copy.\n"
+      "A request gets as many rows as its `request_size`.";
+  split.params = parse_param_specs("stack: bool = false 'remove the batch axis from each row'");
   split.create = [] { return std::make_shared<SplitTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(split)));
 }

@@ -1,4 +1,4 @@
-// SoftmaxTensor, ArgMaxTensor and TopKTensor: what one does with scores, along one axis.
+// SoftmaxTensor, ArgMaxTensor and TopKTensor: operations on scores along one axis.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,7 +11,7 @@
 namespace hami {
 namespace {
 
-// Where the elements of one line along an axis lie in a tensor.
+// The elements of a tensor along one axis: start, step and count.
 struct Line {
   char* first;
   std::ptrdiff_t step;  // in bytes
@@ -19,7 +19,7 @@ struct Line {
   char* at(std::size_t index) const noexcept { return first + static_cast<std::ptrdiff_t>(index) * step; }
 };
 
-// All lines of a tensor along `axis`, in the order of the other axes; strides may be anything.
+// All lines of a tensor along `axis`, in the order of the other axes, with any strides.
 class Lines {
  public:
   Lines(const TensorObject& tensor, std::size_t axis) : tensor_(tensor), axis_(axis), position_(tensor.rank()) {
@@ -31,7 +31,7 @@ class Lines {
   std::size_t count() const noexcept { return count_; }
   Line current() const noexcept { return {tensor_.data() + offset_, bytes(axis_)}; }
 
-  // Like the wheels of a counter: the last axis turns first.
+  // Like an odometer: the last axis advances first.
   void advance() noexcept {
     for (std::size_t axis = tensor_.rank(); axis-- > 0;) {
       if (axis == axis_) continue;
@@ -54,7 +54,7 @@ class Lines {
   std::size_t count_ = 0;
 };
 
-// Base: the axis, and the refusal of types that are no real numbers.
+// Base class: the axis, and the check for real number types.
 class Scores : public EachTensor {
  protected:
   std::size_t axis(const TensorObject& tensor) const { return axis_of(tensor, axis_, label()); }
@@ -216,17 +216,17 @@ void add(Registry& registry, const char* name, const char* doc, const char* para
 
 void register_tensor_scores(Registry& registry) {
   add<SoftmaxTensor>(registry, "SoftmaxTensor",
-                     "Scores as shares of 1 along `axis`; the dtype stays, halves are computed as float32.",
-                     "axis: int = -1 'from the end if negative'");
+                     "Softmax along `axis`. The dtype stays; float16 is computed as float32.",
+                     "axis: int = -1 'negative: from the end'");
   add<ArgMaxTensor>(
       registry, "ArgMaxTensor",
-      "The index (int64) of the largest element along `axis`, which goes; the first of equals, and of NaNs.",
-      "axis: int = -1 'from the end if negative'");
+      "The index (int64) of the largest element along `axis`, which is removed; the first of equal elements, NaN first.",
+      "axis: int = -1 'negative: from the end'");
   add<TopKTensor>(
       registry, "TopKTensor",
       "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64).\n"
-      "Of equals the first comes first; NaN counts as largest.",
-      "k: int {1..} 'how many'; axis: int = -1 'from the end if negative'");
+      "The first of equal elements comes first; NaN counts as the largest.",
+      "k: int {1..} 'number of elements'; axis: int = -1 'negative: from the end'");
 }
 
 }  // namespace hami

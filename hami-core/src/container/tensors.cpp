@@ -1,4 +1,4 @@
-// Reading tensors from requests, and the list of the backends that do.
+// Reads tensors from requests, and registers the tensor backends.
 #include "container/tensors.hpp"
 
 #include "value/visible.hpp"
@@ -55,7 +55,7 @@ Value TensorItems::with(std::vector<Value> values) const {
 
 TensorItems read_tensors(const Request& request, const std::string& taker) {
   const Value* data = request.dict.find(kData);
-  if (!data) throw Error(ErrorCode::kRequest, "the request has no `data`; " + taker + " takes a tensor there");
+  if (!data) throw Error(ErrorCode::kRequest, "the request has no `data`; " + taker + " takes a tensor");
   TensorItems items;
   std::vector<Value> values;
   if (data->kind() == Kind::kList) {

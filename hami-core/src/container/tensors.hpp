@@ -1,5 +1,4 @@
-// Backends that compute on tensors in CPU memory, and what they share: data that is a tensor, or a list or dict of
-// them.
+// Shared by the tensor backends, which compute in CPU memory: `data` that is a tensor, or a list or dict of tensors.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +13,13 @@ namespace hami {
 
 void register_tensors(Registry& registry);
 
-// `data` of a request as tensors: one, or those of a list, or those of a dict. What comes out has the same form.
+// The tensors in `data` of a request: one, or those of a list or dict. Results have the same form.
 struct TensorItems {
   Kind form = Kind::kTensor;      // or kList, kDict
   std::vector<std::string> keys;  // of a dict
   std::vector<Tensor> tensors;
 
-  // Which of them, for messages: "`data`", "element 1 of `data`", "\"boxes\" of `data`".
+  // The name of one of them, for messages: "`data`", "element 1 of `data`", "\"boxes\" of `data`".
   std::string name(std::size_t index) const;
   bool same_form(const TensorItems& other) const;
   std::string show_form() const;  // "a tensor", "a list of 2 tensors", "a dict of tensors (boxes, scores)"
@@ -28,11 +27,10 @@ struct TensorItems {
   Value with(std::vector<Value> values) const;
 };
 
-// `taker` is the backend's label, for messages. Error(kRequest) without `data`, Error(kDataType) if it is something
-// else.
+// `taker` is the backend's label, for messages. Error(kRequest) without `data`, Error(kDataType) for other types.
 TensorItems read_tensors(const Request& request, const std::string& taker);
 
-// Base of backends that make of each tensor a value of its own. A request whose tensors do not fit fails alone.
+// Base class of backends that map each tensor to a value. A request with unsuitable tensors fails alone.
 class EachTensor : public Backend {
  private:
   void forward_(Batch batch) final;

@@ -1,4 +1,4 @@
-// Small backends for pipelines at work and under test: Pass, Log, Add, Remove, Sleep, Raise.
+// Small backends for pipelines and tests: Pass, Log, Add, Remove, Sleep, Raise.
 #include <charconv>
 #include <memory>
 #include <thread>
@@ -44,7 +44,7 @@ class Sleep final : public Backend {
   Nanoseconds time_ = 0;
 };
 
-// A bare value is the number or the truth value that it looks like; a quoted one is text.
+// An unquoted number or boolean is converted; a quoted value is text.
 Value value_of(const Arg& arg) {
   if (arg.quoted) return Value(arg.value);
   if (arg.value == "true" || arg.value == "false") return Value(arg.value == "true");
@@ -107,16 +107,16 @@ void add(Registry& registry, const char* name, const char* params, bool non_bloc
 
 void register_utilities(Registry& registry) {
   add<Pass>(registry, "Pass", "", true, "Always refuses to run.");
-  add<Log>(registry, "Log", "message: str 'what is logged'", false,
-           "Logs the message once for each request, to standard error; `result` is `data`.");
-  add<Raise>(registry, "Raise", "message: str 'what the error says'", true, "Fails each request with the message.");
-  add<Sleep>(registry, "Sleep", "time: duration 'how long'", false, "Waits; `result` is `data`.");
+  add<Log>(registry, "Log", "message: str 'text to log'", false,
+           "Logs the message for each request, to standard error; `result` is `data`.");
+  add<Raise>(registry, "Raise", "message: str 'text of the error'", true, "Fails each request with the message.");
+  add<Sleep>(registry, "Sleep", "time: duration 'duration'", false, "Sleeps; `result` is `data`.");
   add<Add>(registry, "Add", nullptr, true, 
            "Sets keys of the request, `Add(k=v, …)`; `result` is `data`.\n"
-           "Bare numbers, `true` and `false` are what they look like, quoted values are text.");
+           "Unquoted numbers, `true` and `false` are converted; quoted values are text.");
   add<Remove>(registry, "Remove", nullptr, true, 
               "Removes keys of the request, `Remove(k, …)`; `result` is `data`.\n"
-              "What follows does not see them; the caller's dict keeps its own.");
+              "Later backends do not see them; the caller's dict keeps them.");
 }
 
 }  // namespace hami

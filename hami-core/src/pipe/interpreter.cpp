@@ -44,7 +44,7 @@ void register_interpreter(Registry& registry) {
   cls.doc =
       "The top of every pipe: builds each node by its init expression, then the entrypoint, which accepts the requests.\n"
       "Each node has its own parameters. It is not allowed in an expression.";
-  cls.range = "that of the entrypoint";
+  cls.range = "as the entrypoint";
   cls.expand = [](PlanContext& context, const Expr& expr) {
     context.problem(expr.name_span, "Interpreter is the pipe itself and is not allowed in an expression",
                     "set `node_entrypoint` of a node to choose what it builds, and `entrypoint` to choose what it runs");

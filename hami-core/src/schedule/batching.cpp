@@ -52,7 +52,7 @@ void register_batching(Registry& registry) {
   batching.doc =
       "Forms batches for the dispatcher that is injected into it: adaptive, greedy, or none.\n"
       "A batch has at most `max` items. Without `Batching` a batch is the requests of one call.";
-  batching.range = "that of the dispatcher";
+  batching.range = "as the dispatcher";
   batching.params = parse_param_specs(
       "batching: str = 'adaptive' {adaptive,greedy,off} 'adaptive: up to the learned target size; greedy: as many as are queued; off: one call is one batch';"
       "batching_timeout: milliseconds = 0 'maximum queue delay: how long a request is held so that others can join its batch'");

@@ -96,9 +96,11 @@ class Router final : public CompletionSink {
     std::string problem;
     const std::vector<bool> seen = graph_.reachable(start, &problem);
     if (seen.empty()) throw Error(ErrorCode::kRequest, problem);
-    Ref<Run> run = make_counted<Run>(request, graph_.nodes().size());
-    for (std::size_t node = 0; node < seen.size(); ++node) run->missing[node] = graph_.nodes()[node].before.size();
-    enter(*run, request, start, request.dict, hops);
+    const Ref<Run> owned = make_counted<Run>(request, graph_.nodes().size());
+    Run& run = *owned;
+    MutexLock lock(run.mutex);
+    for (std::size_t node = 0; node < seen.size(); ++node) run.missing[node] = graph_.nodes()[node].before.size();
+    enter(run, request, start, request.dict, hops);
   }
 
   std::size_t start_of(const Dict& dict) const {
@@ -123,7 +125,7 @@ class Router final : public CompletionSink {
   }
 
   // A new request for this node, with these keys.
-  void enter(Run& run, const Request& from, std::size_t node, Dict dict, Hops& hops) {
+  void enter(Run& run, const Request& from, std::size_t node, Dict dict, Hops& hops) HAMI_REQUIRES(run.mutex) {
     Ref<Request> request = make_counted<Request>();
     request->dict = std::move(dict);
     request->sink = Ref<CompletionSink>(this);
@@ -137,7 +139,7 @@ class Router final : public CompletionSink {
   }
 
   // `request` has completed at `node`.
-  void arrive(Run& run, Request& request, std::size_t node, Hops& hops) {
+  void arrive(Run& run, Request& request, std::size_t node, Hops& hops) HAMI_REQUIRES(run.mutex) {
     if (request.error) return fail(run, *request.error);
     if (!run.outer->alive()) return;  // another branch has failed: start nothing more
     const Graph::Node& here = graph_.nodes()[node];
@@ -170,7 +172,7 @@ class Router final : public CompletionSink {
   }
 
   // A new dict with the keys that the node's `map` names, and the reserved keys.
-  void gather(Run& run, const Request& from, std::size_t node, Hops& hops) {
+  void gather(Run& run, const Request& from, std::size_t node, Hops& hops) HAMI_REQUIRES(run.mutex) {
     static constexpr std::string_view kReserved[] = {kNodeName, kRequestSize, "req_id",   "context",
                                                      "state",   kPriority,    "deadline", "timeout"};
     Dict dict;
@@ -195,7 +197,7 @@ class Router final : public CompletionSink {
       *outer.error = outer.error->with_note("also failed: " + error.message());
   }
 
-  void leave(Run& run, Hops& hops) {
+  void leave(Run& run, Hops& hops) HAMI_REQUIRES(run.mutex) {
     if (--run.branches > 0) return;
     Request& outer = *run.outer;
     try {
@@ -207,7 +209,7 @@ class Router final : public CompletionSink {
   }
 
   // One last node: its keys are the request's; several: `result` is a dict by node name.
-  void answer(Run& run) {
+  void answer(Run& run) HAMI_REQUIRES(run.mutex) {
     std::vector<std::pair<std::string, Value>> results;
     const Dict* only = nullptr;
     for (std::size_t node = 0; node < run.outcomes.size(); ++node) {

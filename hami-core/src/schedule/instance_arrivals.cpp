@@ -92,7 +92,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
       try {
         if (interrupted) throw Error(*interrupted);
         if (how != InlinePolicy::kEventLoop || reject_when_full_ || scheduler_->stopping())
-          wait_for_capacity(lock, request->deadline, woken, removed, interrupted);
+          wait_for_capacity(request->deadline, woken, removed, interrupted);
         scheduler_->push(Ref<Request>(request), arrived, call);
         items += request->items;
       } catch (...) {
@@ -110,15 +110,19 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
   runner_->complete_rejected(Batch(refused));
 }
 
-// Returns when one more request may be queued; throws if it may not. Releases the lock while it waits. The caller wakes the
+// Returns when one more request may be queued; throws if it may not. Releases the mutex while it waits. The caller wakes the
 // instances in `dispatched`, to which this adds.
-void InstanceDispatcher::wait_for_capacity(MutexLock& lock, Nanoseconds until, std::vector<Index>& dispatched,
-                                   Requests& removed, std::optional<Error>& interrupted) {
-  const auto full = [&] { return !scheduler_->stopping() && scheduler_->full(); };
+void InstanceDispatcher::wait_for_capacity(Nanoseconds until, std::vector<Index>& dispatched, Requests& removed,
+                                           std::optional<Error>& interrupted) {
+  const auto full = [&] {
+    mutex_.assert_held();
+    return !scheduler_->stopping() && scheduler_->full();
+  };
   if (full()) {
     const std::size_t before = removed.size();
     scheduler_->remove_expired(now(), removed);
-    for (std::size_t freed = removed.size() - before; freed > 1; --freed) capacity_available_.notify_one();  // one slot is for this request
+    // One slot is for this request, the others are for other producers.
+    for (std::size_t freed = removed.size() - before; freed > 1; --freed) capacity_available_.notify_one();
   }
   while (full() && reject_when_full_) {
     const std::optional<Index> next = scheduler_->dispatch_idle();  // it will take requests from the queue
@@ -137,7 +141,7 @@ void InstanceDispatcher::wait_for_capacity(MutexLock& lock, Nanoseconds until, s
     // All work must be dispatched before this thread waits for capacity.
     notify_batch_ready();
     while (const std::optional<Index> next = scheduler_->dispatch_idle()) dispatched.push_back(*next);
-    lock.unlock();  // the GIL is never acquired while a core lock is held
+    mutex_.unlock();  // the GIL is never acquired while a core lock is held
     wake(dispatched);
     dispatched.clear();
     complete_removed(removed);
@@ -152,7 +156,7 @@ void InstanceDispatcher::wait_for_capacity(MutexLock& lock, Nanoseconds until, s
       interrupted = current_error();
       store_interrupt(*interrupted);
     }
-    lock.lock();
+    mutex_.lock();
     if (interrupted) {
       capacity_available_.notify_one();
       throw Error(*interrupted);

@@ -14,18 +14,22 @@ void InstanceDispatcher::init_(Init& init) {
   context_ = init.shared_context();
   stats_ = &context_->resources.stats(node_);
   runner_.emplace(node_, *stats_);
-  scheduler_.emplace(node_);
   const Params& params = init.params();
   max_queue_size_ = static_cast<std::size_t>(params.get<std::int64_t>("max_queue_size"));
   reject_when_full_ = params.get<std::string>("on_full") == "reject";
   runner_->set_isolate(params.get<std::string>("on_batch_error") == "isolate");
   if (const auto timeout = params.get<std::optional<double>>("timeout"))
     context_->resources.lower_timeout(from_milliseconds(*timeout));
-  add_instances();
+  NodeScheduler scheduler(node_);
+  add_instances(scheduler);
   set_limits(params);
-  scheduler_->set_capacity(max_queue_size_);
-  scheduler_->set_policy({BatchingMode::kPerCall, limits_.max, limits_.min, 0});
+  scheduler.set_capacity(max_queue_size_);
+  scheduler.set_policy({BatchingMode::kPerCall, limits_.max, limits_.min, 0});
   runner_->set_hooks(init);
+  {
+    MutexLock lock(mutex_);
+    scheduler_.emplace(std::move(scheduler));
+  }
   if (!init.has_brackets())
     for (const auto& instance : instances_) instance->acquires_gil = instance->backend->acquires_gil();
   non_blocking_ = non_blocking_ && !init.has_brackets();
@@ -34,7 +38,7 @@ void InstanceDispatcher::init_(Init& init) {
   set_probes();
 }
 
-void InstanceDispatcher::add_instances() {
+void InstanceDispatcher::add_instances(NodeScheduler& scheduler) {
   for (std::size_t i = 0;; ++i) {
     Backend* backend = context_->instances.find(node_ + "." + std::to_string(i));
     if (!backend) break;
@@ -49,7 +53,7 @@ void InstanceDispatcher::add_instances() {
     }
     non_blocking_ = non_blocking_ && !instance->own && backend->traits().non_blocking;
     if (!backend->traits().idempotent) runner_->set_isolate(false);
-    scheduler_->add_instance(range, !instance->own);
+    scheduler.add_instance(range, !instance->own);
     instances_.push_back(std::move(instance));
   }
   if (instances_.empty())
@@ -105,11 +109,14 @@ void InstanceDispatcher::stop() noexcept {
 }
 
 bool InstanceDispatcher::join(Nanoseconds until) noexcept {
-  if (!scheduler_) return true;
   {
     BlockingScope blocking;
     MutexLock lock(mutex_);
-    const auto all_back = [&] { return scheduler_->all_idle(); };
+    if (!scheduler_) return true;  // its init failed
+    const auto all_back = [&] {
+      mutex_.assert_held();
+      return scheduler_->all_idle();
+    };
     if (until == kNever)
       all_idle_.wait(lock, all_back);
     else if (!all_idle_.wait_until(lock, to_time_point(until), all_back)) {
@@ -184,7 +191,7 @@ void InstanceDispatcher::finish_inline(Index instance, std::size_t items, Nanose
   std::optional<Index> next;
   {
     MutexLock lock(mutex_);
-    learn(instance, items, took);
+    record_batch(instance, items, took);
     scheduler_->mark_idle(instance);
     next = scheduler_->dispatch_idle();
     if (!next && scheduler_->stopping()) all_idle_.notify_all();
@@ -234,7 +241,7 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
   bool becomes_idle = false;
   {
     MutexLock lock(mutex_);
-    if (const std::size_t items = std::exchange(last.items, 0)) learn(instance, items, last.took);
+    if (const std::size_t items = std::exchange(last.items, 0)) record_batch(instance, items, last.took);
     for (;;) {
       const NodeScheduler::Action step = scheduler_->next_action(instance, now(), last.completed_items, taken, removed);
       becomes_idle = step.what == NodeScheduler::Action::kIdle;
@@ -257,7 +264,7 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
   return !becomes_idle;
 }
 
-void InstanceDispatcher::learn(Index instance, std::size_t items, Nanoseconds took) noexcept {
+void InstanceDispatcher::record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept {
   scheduler_->record_batch(instance, items, took);
   const NodeScheduler::Closed& closed = scheduler_->closed();
   stats_->closed_full = closed.full;

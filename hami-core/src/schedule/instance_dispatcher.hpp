@@ -26,7 +26,10 @@ class InstanceDispatcher final : public Backend,
   bool is_asynchronous() const noexcept override { return runner_->admits_without_blocking(); }
 
   // Before the first request.
-  void set_policy(const BatchingConfig& policy) { scheduler_->set_policy(policy); }
+  void set_policy(const BatchingConfig& policy) {
+    MutexLock lock(mutex_);
+    scheduler_->set_policy(policy);
+  }
   // The range of one forward: the declared range, limited by the node's `max`.
   Range limits() const noexcept { return limits_; }
   bool declares_max() const noexcept { return declares_max_; }
@@ -48,7 +51,7 @@ class InstanceDispatcher final : public Backend,
   void post_(Batch batch, InlinePolicy how) override;
   Range range_() const override { return limits_; }
 
-  void add_instances();
+  void add_instances(NodeScheduler& scheduler);
   void set_limits(const Params& params);
   void set_probes();
   std::optional<Index> acquire_inline(std::size_t items, InlinePolicy how);
@@ -57,14 +60,14 @@ class InstanceDispatcher final : public Backend,
 
   void enqueue(const std::vector<Request*>& requests, InlinePolicy how);
   void reject_deadlocks(const std::vector<Request*>& requests);
-  void wait_for_capacity(MutexLock& lock, Nanoseconds until, std::vector<Index>& dispatched, Requests& removed,
-                 std::optional<Error>& interrupted);
+  void wait_for_capacity(Nanoseconds until, std::vector<Index>& dispatched, Requests& removed,
+                         std::optional<Error>& interrupted) HAMI_REQUIRES(mutex_);
   void wake(Index instance) noexcept;
   void wake(const std::vector<Index>& instances) noexcept;
   void finish_inline(Index instance, std::size_t items, Nanoseconds took) noexcept;
   void fail_all(Requests& requests, const Error& error) noexcept;
   void complete_removed(Requests& removed) noexcept;
-  void notify_batch_ready();
+  void notify_batch_ready() HAMI_REQUIRES(mutex_);
 
   struct LastBatch {
     std::size_t items = 0;     // of the batch that just ran; recorded once
@@ -76,7 +79,7 @@ class InstanceDispatcher final : public Backend,
   // False: the instance is idle, and the dispatcher may be destroyed.
   bool next_batch(Index instance, LastBatch& last, GilPreacquire& gil, Requests& taken, Requests& removed);
   Nanoseconds run(Index instance, Batch batch) noexcept;
-  void learn(Index instance, std::size_t items, Nanoseconds took) noexcept;
+  void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept HAMI_REQUIRES(mutex_);
 
   std::string node_;
   std::shared_ptr<PipeContext> context_;

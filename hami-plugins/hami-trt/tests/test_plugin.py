@@ -48,7 +48,7 @@ def test_every_entry_point_is_registered_and_is_a_backend():
 
 
 def test_tensorrt_tensor_is_a_generated_name_of_this_package():
-    with pytest.raises(hami.ConfigError, match="chooses by the suffix of `model`, which is missing"):
+    with pytest.raises(hami.ConfigError, match="selects by the suffix of `model`, which is missing"):
         hami.pipe("TensorrtTensor")
     info = hami.backends()["TensorrtTensor"]
     assert info.owner == "hami-trt"

@@ -78,7 +78,7 @@ def _column(parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
         if tensor.dtype != first.dtype or tensor.shape[1:] != first.shape[1:]:
             raise hami.RequestError(
                 f"CatTensor cannot concatenate {show(first)} and {show(tensor)} in one batch; "
-                "they may differ along axis 0 only"
+                "only axis 0 may differ"
             )
     return concatenated(parts)
 
