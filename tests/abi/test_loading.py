@@ -75,7 +75,7 @@ def test_a_library_that_is_no_plugin_is_told(toolchain: Toolchain, tmp_path: Pat
     toolchain.run(source, [*SHARED, "-o", str(library)])
     with pytest.raises(hami.PluginError) as caught:
         hami.register_plugin(library)
-    assert str(caught.value) == f'"{library}" exports no hami_plugin_v1: it is no plugin of hami'
+    assert str(caught.value) == f'"{library}" exports no hami_plugin_v1: it is not a hami plugin'
 
 
 PLAIN = """#include <hami/backend.hpp>

@@ -61,7 +61,7 @@ def test_a_plugin_keeps_values_in_the_store_of_the_pipe(plugin: str) -> None:
         assert keep("second") == "first"
         assert keep("third", end=True) == "second"
         assert keep("fourth") is None
-        with pytest.raises(hami.DataTypeError, match=r"\Athe store is asked by an int or a str, got float"):
+        with pytest.raises(hami.DataTypeError, match=r"\Aids and keys of the store are int or str, got float"):
             keep("fifth", request=0.5)
 
 

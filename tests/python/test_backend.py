@@ -168,7 +168,7 @@ def test_the_rest_of_the_description() -> None:
         ({"max": 4}, "1 to 4"),
         ({"min": 2, "max": 4}, "2 to 4"),
         ({"min": 2}, "2 or more"),
-        ({"max": lambda self: 4}, "what its instances say"),
+        ({"max": lambda self: 4}, "as its instances declare"),
         ({}, ""),
     ],
 )

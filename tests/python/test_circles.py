@@ -40,7 +40,7 @@ def test_one_of_several_requests_that_hold_each_others_nodes_gets_an_error(nodes
         futures = [pipe.submit({"data": following[node], "node_name": node}) for node in nodes]
         errors = [error for error in (future.exception(PATIENCE) for future in futures) if error is not None]
         assert [type(error) for error in errors] == [hami.ReentrantCall]
-        start = first_line(errors[0]).split('"')[1]
+        start = first_line(errors[0]).partition(": ")[2].partition(" -> ")[0]
         path = (nodes * 2)[nodes.index(start) :][: len(nodes)] + start
         assert first_line(errors[0]) == f'nested calls would deadlock: {" -> ".join(path)}; {ADVICE}'
         good = [future.result(0)["result"] for future in futures if future.exception(0) is None]

@@ -87,7 +87,7 @@ def test_a_pipe_that_cannot_be_made_does_not_wait_for_ever_for_what_was_made_of_
         hami.pipe({"first": {"backend": "TestHeldUp"}, "second": {"backend": "TestFails"}})
     if sys.version_info >= (3, 11):
         assert raised.value.__notes__ == [
-            'in init of TestFails, node "second", close of TestHeldUp of node "first", which did not come back and was '
+            'in init of TestFails, node "second", close of TestHeldUp of node "first", which did not return in time and was '
             "abandoned"
         ]
     assert closed == []

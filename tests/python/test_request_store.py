@@ -75,7 +75,7 @@ def test_at_and_take_want_the_key_to_be_there(store: hami.RequestStore) -> None:
 def test_without_the_request_it_is_not_found(function: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(hami.NotFound) as caught:
         getattr(hami.RequestStore(), function)("r9", *arguments)
-    assert str(caught.value) == 'there is no request "r9"'
+    assert str(caught.value) == 'the store has no request "r9"'
     assert isinstance(caught.value, KeyError)
 
 
