@@ -41,7 +41,7 @@ def test_the_declarations_of_a_class_are_visible(toolchain: Toolchain, golden: G
     prefix = golden(toolchain)
     info = hami.backends()[f"{prefix}Configured"]
     assert (info.owner, info.doc, info.thread, info.range) == ("", "Gives its parameters.", "dedicated", "")
-    assert hami.backends()[f"{prefix}Pairs"].range == "what its instances say"
+    assert hami.backends()[f"{prefix}Pairs"].range == "as its instances declare"
     assert [param["text"] for param in info.params or []] == [
         "flag: bool",
         "count: int = 3 {1..9}",

@@ -225,9 +225,9 @@ TEST_CASE("another major, or a minor that this core lacks, is refused") {
 }
 
 TEST_CASE("an entry that fails is told") {
-  CHECK(failed(gives_nothing) == "its hami_plugin_v1 gave neither a plugin nor an error");
+  CHECK(failed(gives_nothing) == "its hami_plugin_v1 returned neither a plugin nor an error");
   CHECK(failed(throws) == "its hami_plugin_v1 threw: no luck");
-  CHECK(failed(fails_without_a_text) == "an error of code 13, without a text");
+  CHECK(failed(fails_without_a_text) == "an error with code 13 and no text");
 }
 
 TEST_CASE("forged tables are refused with what is wrong with them") {
@@ -261,15 +261,15 @@ TEST_CASE("forged tables are refused with what is wrong with them") {
   CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" takes at least 3 items and at most 2");
   cls = echo_class();
   cls.forward = nullptr;
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" lacks create, destroy or forward");
+  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" has no create, destroy or forward");
   cls = echo_class();
   cls.flags = 3;
   CHECK(refusal(cls) ==
-        "class \"NativeEcho\" of plugin \"forged\" declares no thread mode that there is: its flags are 3");
+        "class \"NativeEcho\" of plugin \"forged\" declares an unknown thread mode: its flags are 3");
   cls.flags = HAMI_NON_BLOCKING;
   CHECK(refusal(cls) ==
-        "class \"NativeEcho\" of plugin \"forged\" is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it has "
-        "a thread of its own");
+        "class \"NativeEcho\" of plugin \"forged\" is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is "
+        "HAMI_THREAD_DEDICATED");
   cls = echo_class();
   cls.params = "step int";
   CHECK(
@@ -378,7 +378,7 @@ TEST_CASE("the parameters of a backend are no item of a batch") {
   backend->describe("Child", any_thread());
   hami_backend child{backend};
   CHECK(text_of_error(host_table().backend_forward(&child, items, 1)) ==
-        "the parameters and the options of a backend are no item of a batch");
+        "expected an item of a batch, got the parameters or options of a backend");
 }
 
 TEST_CASE("a file that is no plugin is told") {

@@ -13,9 +13,9 @@ TEST_CASE("a value whose kind is not that of its object is refused") {
   hami_value forged = text;
   forged.kind = HAMI_TENSOR;
   hami_value out;
-  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value says that it is of kind 20, and is str");
+  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value claims kind 20, and is str");
   forged.as.o = nullptr;
-  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value says that it is of kind 20, and is nothing");
+  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value claims kind 20, and has no object");
   hami_value unknown{9, 0, {5}};
   REQUIRE(!host_table().list_new(&unknown, 1, &out));
   hami_value back;
@@ -50,11 +50,11 @@ TEST_CASE("keys and type keys are UTF-8, as every language must be able to show 
 
 TEST_CASE("what a library gave instead of a tensor, nothing, is refused") {
   hami_value out;
-  CHECK(text_of_error(host_table().tensor_adopt(nullptr, &out)) == "a DLPack tensor is taken over, got none");
+  CHECK(text_of_error(host_table().tensor_adopt(nullptr, &out)) == "expected a DLPack tensor, got NULL");
 }
 
 TEST_CASE("a length that no memory holds is refused before anything is read") {
-  const std::string refused = "a length of 18446744073709551615 is more than any memory holds";
+  const std::string refused = "a length of 18446744073709551615 is larger than the address space";
   const hami_host& core = host_table();
   Dict keys;
   hami_dict dict{&keys, nullptr};

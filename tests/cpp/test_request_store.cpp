@@ -47,7 +47,7 @@ TEST_CASE("create begins a request, once") {
 
 TEST_CASE("insert adds a value and never replaces one") {
   RequestStore store;
-  CHECK_THROWS_WITH_AS(store.insert("r1", "boxes", 1), "there is no request \"r1\"", RequestStore::NotFound);
+  CHECK_THROWS_WITH_AS(store.insert("r1", "boxes", 1), "the store has no request \"r1\"", RequestStore::NotFound);
   store.create("r1");
   store.insert("r1", "boxes", std::string("first"));
   CHECK_THROWS_WITH_AS(store.insert("r1", "boxes", std::string("second")), "request \"r1\" has a key \"boxes\" already",
@@ -66,7 +66,7 @@ TEST_CASE("insert_or_assign says whether it added") {
 
 TEST_CASE("get is empty if only the key is absent") {
   RequestStore store;
-  CHECK_THROWS_WITH_AS(store.get("r1", "boxes"), "there is no request \"r1\"", RequestStore::NotFound);
+  CHECK_THROWS_WITH_AS(store.get("r1", "boxes"), "the store has no request \"r1\"", RequestStore::NotFound);
   store.create("r1");
   CHECK_FALSE(store.get("r1", "boxes").has_value());
   store.insert("r1", "boxes", 4);

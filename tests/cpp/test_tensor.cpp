@@ -156,7 +156,7 @@ TEST_CASE("a struct that cannot be taken is let go, and the error says why") {
   }
   SUBCASE("parts of bytes") {
     foreign.managed.dl_tensor.dtype = dtype(kDLFloat4_e2m1fn, 4);
-    refused("a tensor of float4_e2m1fn: only elements of whole bytes are taken");
+    refused("a tensor of float4_e2m1fn: elements must be whole bytes");
   }
   SUBCASE("no shape") {
     foreign.managed.dl_tensor.shape = nullptr;

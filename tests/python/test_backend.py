@@ -168,7 +168,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         ({"max": 4}, "1 to 4"),
         ({"min": 2, "max": 4}, "2 to 4"),
         ({"min": 2}, "2 or more"),
-        ({"max": lambda self: 4}, "what its instances say"),
+        ({"max": lambda self: 4}, "as its instances declare"),
         ({}, ""),
     ],
 )

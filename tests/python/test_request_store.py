@@ -74,7 +74,7 @@ def test_at_and_take_require_the_key(store: hami.RequestStore) -> None:
 def test_every_function_raises_not_found_for_an_unknown_request(function: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(hami.NotFound) as caught:
         getattr(hami.RequestStore(), function)("r9", *arguments)
-    assert str(caught.value) == 'there is no request "r9"'
+    assert str(caught.value) == 'the store has no request "r9"'
     assert isinstance(caught.value, KeyError)
 
 

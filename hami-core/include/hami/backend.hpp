@@ -12,9 +12,9 @@
 //   HAMI_REGISTER(AddOne, "AddOne", "step: int = 1", "Adds `step` to an integer.");
 //   HAMI_PLUGIN("acme-addone", "0.1.0")
 //
-// Compile it with hidden visibility and export hami_plugin_v1 alone; link nothing of hami. Exceptions become outcomes.
-// What a plugin cannot do without it says before: #define HAMI_ABI_USE_MINOR and HAMI_ABI_MIN_MINOR, the oldest minor
-// version that it runs with. This header and those in sdk/ are compiled into the plugin and are no part of the ABI.
+// Compile it with hidden visibility and export hami_plugin_v1 alone; link nothing of hami. Exceptions become outcomes of requests.
+// A plugin that needs a later minor version defines, before the include, HAMI_ABI_USE_MINOR and HAMI_ABI_MIN_MINOR, the oldest
+// minor version that it runs with. This header and those in sdk/ are compiled into the plugin; they do not belong to the ABI.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ struct Range {
   std::uint64_t max = 0;
 };
 
-// A backend in the brackets of this one, initialised, called on the thread of the call that one is in.
+// An initialised backend in the brackets of this one; call it on the thread of the current call.
 class Child {
  public:
   explicit Child(hami_backend* backend) noexcept : backend_(backend) {}
@@ -58,17 +58,17 @@ class Child {
     return range;
   }
   std::string_view label() const noexcept { return view(host().backend_label(backend_)); }
-  // During init_: gives it another one to keep, as DI does.
+  // During init_: injects a dependency into it, as DI does.
   void inject(const Child& dependency) const { check(host().backend_inject(backend_, dependency.backend_)); }
 
  private:
   hami_backend* backend_;
 };
 
-// Base class of backends. Only forward_ must be overridden; what they throw is the outcome of the requests at hand.
+// Base class of backends. Only forward_ must be overridden. An exception becomes the outcome of the requests of the call.
 class Backend {
  public:
-  // What a class declares; it may hide these with its own.
+  // Declarations of a class, which it may hide with its own.
   static constexpr std::uint32_t kFlags = HAMI_THREAD_DEDICATED;
   static constexpr std::uint32_t kMinChildren = 0;
   static constexpr std::uint32_t kMaxChildren = 0;
@@ -84,18 +84,18 @@ class Backend {
 
  protected:
   const std::vector<Child>& children() const noexcept { return children_; }
-  // During init_: an instance of the pipe by its name, "node.detect" or "detect.0"; it lives as long as this.
+  // During init_: an instance of the pipe by name, "node.detect" or "detect.0"; valid as long as this backend.
   Child find(std::string_view name) const {
     hami_backend* found = nullptr;
     check(host().backend_find(context_, name.data(), name.size(), &found));
     return Child(found);
   }
-  // Shared by the backends of one instance, which take turns by themselves.
+  // Shared by the backends of one instance, which the core never calls concurrently.
   Dict options() const noexcept { return Dict(host().context_options(context_)); }
   Queue queue(std::string_view name) const { return Queue::find(context_, name); }
   Store store() const noexcept { return Store(context_); }
   std::string_view node() const noexcept { return view(host().context_node(context_)); }
-  // Its number among the instances of the node; -1: it is not one of many.
+  // Its number among the instances of the node; -1: outside of InstancesRegister.
   std::int64_t instance() const noexcept { return host().context_instance(context_); }
   void log(std::string_view text, std::int32_t level = HAMI_LOG_WARNING) const noexcept {
     host().log(context_, level, text.data(), text.size());

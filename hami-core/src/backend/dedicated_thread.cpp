@@ -82,7 +82,7 @@ class InitTask {
     return take();
   }
 
-  // What was built, of an init that is done.
+  // The backend that a finished init built.
   BackendPtr take() {
     MutexLock lock(mutex_);
     HAMI_ASSERT(done_);

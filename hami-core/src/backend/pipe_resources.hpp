@@ -1,4 +1,4 @@
-// What the backends of one pipe share besides each other: store, queues, statistics, and what a node tells the others.
+// PipeResources: what the backends of one pipe share: store, queues, statistics, and questions of one node about another.
 #pragma once
 
 #include <algorithm>

@@ -16,9 +16,9 @@ namespace hami {
 class Service {
  public:
   virtual ~Service() = default;
-  // Accepts nothing more and fails what waits; what runs may finish. Returns at once.
+  // Accepts nothing more and fails queued requests; running ones may finish. Returns at once.
   virtual void stop() noexcept = 0;
-  // Waits for what runs. False: it did not finish in time.
+  // Waits until running requests finish. False: they did not finish in time.
   virtual bool join(Nanoseconds until) noexcept = 0;
   // True on a thread that `join` waits for.
   virtual bool owns_this_thread() noexcept = 0;

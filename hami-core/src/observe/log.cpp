@@ -7,11 +7,12 @@
 #include <string_view>
 
 namespace hami {
-namespace {
 
-void to_standard_error(const std::string& source, const std::string& message) {
+void log_to_standard_error(const std::string& source, const std::string& message) {
   std::fprintf(stderr, "hami %s: %s\n", source.c_str(), message.c_str());
 }
+
+namespace {
 
 int configured_level() noexcept {
   const char* const given = std::getenv("HAMI_LOG");
@@ -21,7 +22,7 @@ int configured_level() noexcept {
   return name == "error" ? kLogError : kLogWarning;
 }
 
-std::atomic<LogSink> active_sink{to_standard_error};
+std::atomic<LogSink> active_sink{log_to_standard_error};
 
 }  // namespace
 

@@ -11,6 +11,7 @@ bool log_enabled(int level) noexcept;
 
 using LogSink = void (*)(const std::string& source, const std::string& message);
 
+void log_to_standard_error(const std::string& source, const std::string& message);  // the default sink
 void set_log_sink(LogSink sink) noexcept;
 // Never throws. A message that cannot be written is lost.
 void log(const std::string& source, const std::string& message, int level = kLogWarning) noexcept;

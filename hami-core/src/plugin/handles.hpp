@@ -1,4 +1,4 @@
-// What stands behind the opaque handles of hami/abi.h, and values on their way across.
+// The objects behind the opaque handles of hami/abi.h, and values that cross the ABI.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,14 @@ struct hami_dict {
 
 struct hami_backend {
   hami::BackendPtr backend;
-  std::thread::id thread;  // of its calls, if it has one of its own
+  std::thread::id thread;  // the thread of its calls, if it has a dedicated one
 
   explicit hami_backend(hami::BackendPtr shown)
       : backend(std::move(shown)),
         thread(backend->traits().thread == hami::ThreadMode::kDedicated ? std::this_thread::get_id() : std::thread::id()) {}
 };
 
-// `init` is null once the backend is made.
+// `init` is null once the backend is created.
 struct hami_context {
   std::string node;
   std::string label;
@@ -49,7 +49,7 @@ namespace hami {
 
 static_assert(sizeof(Value) == sizeof(hami_value));
 
-// Hands the reference over.
+// Transfers the reference to the plugin.
 inline hami_value release_to_abi(Value value) noexcept {
   hami_value raw;
   std::memcpy(&raw, static_cast<const void*>(&value), sizeof raw);
@@ -57,28 +57,28 @@ inline hami_value release_to_abi(Value value) noexcept {
   return raw;
 }
 
-// A reference of our own to what a plugin has. Error(kInvalidArgument) if kind and object do not belong together.
+// A new reference to a plugin's value. Error(kInvalidArgument) if kind and object do not match.
 Value borrow(const hami_value& raw);
 
 inline std::string_view text_of(const char* data, std::size_t size) noexcept { return {size > 0 ? data : "", size}; }
 inline hami_text text_of(std::string_view text) noexcept { return {text.data(), text.size()}; }
 
-// Every language must be able to show what a plugin writes: bytes that are no UTF-8 as escapes.
+// Text of a plugin that every language can show: bytes that are not valid UTF-8 become escapes.
 std::string readable(std::string_view text);
-// Error(kInvalidArgument) if it is no UTF-8; `what` and `remedy` begin and end the sentence.
+// Error(kInvalidArgument) if the text is not valid UTF-8; `what` and `remedy` start and end the message.
 void check_utf8(const char* what, std::string_view text, const char* remedy = "");
 
-// Never null, also without memory.
+// Never null, even without memory.
 hami_error* hand_over(Error error) noexcept;
-// What a plugin gave, or null, as an exception.
+// Throws a plugin's error, if it is not null.
 void throw_if(hami_error* error);
 
-// Error(kInvalidArgument) if it is no item of a batch.
+// Error(kInvalidArgument) if it is not an item of a batch.
 Request& request_of(const hami_dict& item);
-// Error(kInvalidArgument) if the backend is made already.
+// Error(kInvalidArgument) if the backend is created already.
 Init& init_of(const hami_context& context);
 
-// Runs a function of the core for a plugin: what it throws is returned.
+// Runs a function of the core for a plugin and returns its exception as an error.
 template <class Body>
 hami_error* guarded(Body&& body) {
   try {

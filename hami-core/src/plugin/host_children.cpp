@@ -1,5 +1,6 @@
 // The backends that a plugin calls: those in its brackets, those lent to it, and instances by their name.
 #include "plugin/handles.hpp"
+#include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
 
 namespace hami {
@@ -29,29 +30,29 @@ Init& init_of(const hami_context& context) {
 }
 
 void add_children(hami_host& host) {
-  host.backend_forward = [](hami_backend* backend, hami_dict* const* items, std::size_t n) {
+  HAMI_HOST_ENTRY(host, backend_forward, [](hami_backend* backend, hami_dict* const* items, std::size_t n) {
     return guarded([&] {
       const std::vector<Request*> requests = alive(items, n);
       if (!requests.empty()) callable(*backend).forward(Batch(requests));
     });
-  };
-  host.backend_forward_with_dep = [](hami_backend* backend, hami_dict* const* items, std::size_t n,
+  });
+  HAMI_HOST_ENTRY(host, backend_forward_with_dep, [](hami_backend* backend, hami_dict* const* items, std::size_t n,
                                      hami_backend* dependency) {
     return guarded([&] {
       const std::vector<Request*> requests = alive(items, n);
       if (!requests.empty()) callable(*backend).forward_with_dep(Batch(requests), callable(*dependency));
     });
-  };
-  host.backend_range = [](const hami_backend* backend, std::uint64_t* min, std::uint64_t* max) {
+  });
+  HAMI_HOST_ENTRY(host, backend_range, [](const hami_backend* backend, std::uint64_t* min, std::uint64_t* max) {
     const Range range = backend->backend->range();
     *min = range.min;
     *max = range.declared() ? range.max : 0;
-  };
-  host.backend_label = [](const hami_backend* backend) { return text_of(backend->backend->label()); };
-  host.backend_inject = [](hami_backend* backend, hami_backend* dependency) {
+  });
+  HAMI_HOST_ENTRY(host, backend_label, [](const hami_backend* backend) { return text_of(backend->backend->label()); });
+  HAMI_HOST_ENTRY(host, backend_inject, [](hami_backend* backend, hami_backend* dependency) {
     return guarded([&] { callable(*backend).inject_dependency(dependency->backend); });
-  };
-  host.backend_find = [](hami_context* context, const char* name, std::size_t size, hami_backend** out) {
+  });
+  HAMI_HOST_ENTRY(host, backend_find, [](hami_context* context, const char* name, std::size_t size, hami_backend** out) {
     return guarded([&] {
       Plan plan;
       check_utf8("the name of an instance", text_of(name, size));
@@ -63,7 +64,7 @@ void add_children(hami_host& host) {
       *out = found.get();
       context->found.push_back(std::move(found));
     });
-  };
+  });
 }
 
 }  // namespace hami

@@ -1,6 +1,7 @@
-// Errors across the border: codes, texts, and the handle that carries an Error of the core unchanged.
+// Errors that cross the ABI: codes, texts, and the handle of an Error of the core.
 #include "value/visible.hpp"
 #include "plugin/handles.hpp"
+#include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
 
 namespace hami {
@@ -11,7 +12,7 @@ struct Pair {
   ErrorCode own;
 };
 
-// The first of each counts where one has several.
+// If a code is listed several times, the first row counts.
 constexpr Pair kCodes[] = {
     {HAMI_CANCELLED, ErrorCode::kCancelled},
     {HAMI_UNKNOWN, ErrorCode::kUnknown},
@@ -49,12 +50,12 @@ std::int32_t code_of(ErrorCode own) noexcept {
 hami_error* new_error(std::int32_t code, const char* data, std::size_t size) {
   return guarded([&] {
     std::string text = readable(text_of(data, size));
-    if (text.empty()) text = "an error of code " + std::to_string(code) + ", without a text";
+    if (text.empty()) text = "an error with code " + std::to_string(code) + " and no text";
     throw Error(own_code(code), std::move(text), {}, code == HAMI_RESOURCE_EXHAUSTED);
   });
 }
 
-// What is given when there is no memory to say so; never freed.
+// The error when there is no memory for an error; never freed.
 hami_error& out_of_memory() {
   static hami_error& error = *new hami_error{Error(ErrorCode::kOutOfMemory, "out of memory", {}, true)};
   return error;
@@ -76,21 +77,21 @@ void throw_if(hami_error* error) {
 
 void add_errors(hami_host& host) {
   out_of_memory();
-  host.error_new = new_error;
-  host.error_code = [](const hami_error* error) { return code_of(error->error.code()); };
-  host.error_text = [](const hami_error* error) { return text_of(error->error.message()); };
-  host.error_payload = [](const hami_error* error, hami_value* out) { *out = release_to_abi(error->error.payload()); };
-  host.error_copy = [](const hami_error* error) { return guarded([&] { throw error->error; }); };
-  host.error_set_final = [](hami_error* error) {
+  HAMI_HOST_ENTRY(host, error_new, new_error);
+  HAMI_HOST_ENTRY(host, error_code, [](const hami_error* error) { return code_of(error->error.code()); });
+  HAMI_HOST_ENTRY(host, error_text, [](const hami_error* error) { return text_of(error->error.message()); });
+  HAMI_HOST_ENTRY(host, error_payload, [](const hami_error* error, hami_value* out) { *out = release_to_abi(error->error.payload()); });
+  HAMI_HOST_ENTRY(host, error_copy, [](const hami_error* error) { return guarded([&] { throw error->error; }); });
+  HAMI_HOST_ENTRY(host, error_set_final, [](hami_error* error) {
     if (error == &out_of_memory()) return;
-    // Without memory for the mark the error stays as it is.
+    // Without memory the error stays unmarked.
     hami_error* ignored = guarded([&] { error->error = error->error.as_final(); });
     host_table().error_free(ignored);
-  };
-  host.error_is_final = [](const hami_error* error) -> std::int32_t { return error->error.is_final(); };
-  host.error_free = [](hami_error* error) {
+  });
+  HAMI_HOST_ENTRY(host, error_is_final, [](const hami_error* error) -> std::int32_t { return error->error.is_final(); });
+  HAMI_HOST_ENTRY(host, error_free, [](hami_error* error) {
     if (error != &out_of_memory()) delete error;
-  };
+  });
 }
 
 }  // namespace hami

@@ -1,13 +1,14 @@
-// Events: made, brought to their outcome and awaited by plugins.
+// Events for plugins: creation, completion and waiting.
 #include "sync/event.hpp"
 
 #include "plugin/handles.hpp"
+#include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
 
 namespace hami {
 namespace {
 
-// A reference of its own: the plugin may let the value go while it waits.
+// A new reference: the plugin may release the value while it waits.
 Ref<Event> event_in(const hami_value& raw) { return Ref<Event>(&as_event(borrow(raw))); }
 
 void tell(std::int32_t* first, bool was_first) noexcept {
@@ -25,7 +26,7 @@ hami_error* fail_event(const hami_value* event, hami_error* error, std::int32_t*
 }
 
 void wait_for(const Event& event, Nanoseconds until, hami_value& out) {
-  if (!event.wait_until(until)) throw Error(ErrorCode::kDeadlineExceeded, "the event was not done in time");
+  if (!event.wait_until(until)) throw Error(ErrorCode::kDeadlineExceeded, "the event did not complete in time");
   if (const std::optional<Error> error = event.error()) throw *error;
   out = release_to_abi(event.value());
 }
@@ -46,22 +47,22 @@ hami_error* on_done(const hami_value* event, void (*callback)(void*, const hami_
 }  // namespace
 
 void add_events(hami_host& host) {
-  host.event_new = [](hami_value* out) {
+  HAMI_HOST_ENTRY(host, event_new, [](hami_value* out) {
     return guarded([&] { *out = release_to_abi(Value::share(*make_object<Event>())); });
-  };
-  host.event_notify = [](const hami_value* event, const hami_value* value, std::int32_t* first) {
+  });
+  HAMI_HOST_ENTRY(host, event_notify, [](const hami_value* event, const hami_value* value, std::int32_t* first) {
     return guarded([&] { tell(first, event_in(*event)->notify(borrow(*value))); });
-  };
-  host.event_fail = fail_event;
-  host.event_is_done = [](const hami_value* event) -> std::int32_t {
+  });
+  HAMI_HOST_ENTRY(host, event_fail, fail_event);
+  HAMI_HOST_ENTRY(host, event_is_done, [](const hami_value* event) -> std::int32_t {
     std::int32_t done = 0;
     host_table().error_free(guarded([&] { done = event_in(*event)->done(); }));
     return done;
-  };
-  host.event_wait = [](const hami_value* event, std::int64_t until, hami_value* out) {
+  });
+  HAMI_HOST_ENTRY(host, event_wait, [](const hami_value* event, std::int64_t until, hami_value* out) {
     return guarded([&] { wait_for(*event_in(*event), until, *out); });
-  };
-  host.event_on_done = on_done;
+  });
+  HAMI_HOST_ENTRY(host, event_on_done, on_done);
 }
 
 }  // namespace hami

@@ -1,17 +1,18 @@
-// The pipe's queues as a plugin reaches them.
+// The pipe's queues for plugins.
 #include "sync/queue.hpp"
 
 #include "plugin/handles.hpp"
+#include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
 #include "backend/node_queue_name.hpp"
 
 namespace hami {
 namespace {
 
-// What is pushed there would become a request, and this is no such way.
+// A value that is pushed to a node's queue becomes a request, which this function does not create.
 void check_no_nodes(const std::string& name) {
   if (node_queue_name(name))
-    throw Error(ErrorCode::kInvalidArgument, "the queue \"" + name + "\" is a node's own; take Send(" + name + ") as a child");
+    throw Error(ErrorCode::kInvalidArgument, "the queue \"" + name + "\" belongs to a node; take Send(" + name + ") as a child");
 }
 
 Ref<Queue> queue_in(const hami_value& raw) { return Ref<Queue>(&as_queue(borrow(raw))); }
@@ -19,19 +20,19 @@ Ref<Queue> queue_in(const hami_value& raw) { return Ref<Queue>(&as_queue(borrow(
 }  // namespace
 
 void add_queues(hami_host& host) {
-  host.queue_find = [](hami_context* context, const char* name, std::size_t size, hami_value* out) {
+  HAMI_HOST_ENTRY(host, queue_find, [](hami_context* context, const char* name, std::size_t size, hami_value* out) {
     return guarded([&] {
       const std::string wanted(text_of(name, size));
       check_no_nodes(wanted);
       *out = release_to_abi(Value::share(*context->pipe->resources.queue(wanted)));
     });
-  };
-  host.queue_push = [](const hami_value* queue, const hami_value* value, std::int64_t until) {
+  });
+  HAMI_HOST_ENTRY(host, queue_push, [](const hami_value* queue, const hami_value* value, std::int64_t until) {
     return guarded([&] { queue_in(*queue)->push(borrow(*value), until); });
-  };
-  host.queue_pop = [](const hami_value* queue, std::int64_t until, hami_value* out) {
+  });
+  HAMI_HOST_ENTRY(host, queue_pop, [](const hami_value* queue, std::int64_t until, hami_value* out) {
     return guarded([&] { *out = release_to_abi(queue_in(*queue)->pop(until)); });
-  };
+  });
 }
 
 }  // namespace hami

@@ -1,5 +1,6 @@
-// Dicts and items as a plugin sees them.
+// Dicts and items for plugins.
 #include "plugin/handles.hpp"
+#include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
 #include "request/wait_graph.hpp"
 
@@ -7,7 +8,7 @@ namespace hami {
 
 Request& request_of(const hami_dict& item) {
   if (!item.request)
-    throw Error(ErrorCode::kInvalidArgument, "the parameters and the options of a backend are no item of a batch");
+    throw Error(ErrorCode::kInvalidArgument, "expected an item of a batch, got the parameters or options of a backend");
   return *item.request;
 }
 
@@ -24,66 +25,66 @@ std::int32_t copy_entry(const Value* found, hami_value* out) noexcept {
 }
 
 void add_dicts(hami_host& host) {
-  host.dict_get = [](const hami_dict* dict, const char* key, std::size_t size, hami_value* out) {
+  HAMI_HOST_ENTRY(host, dict_get, [](const hami_dict* dict, const char* key, std::size_t size, hami_value* out) {
     return copy_entry(dict->keys->find(text_of(key, size)), out);
-  };
-  host.dict_take = [](hami_dict* dict, const char* key, std::size_t size, hami_value* out) -> std::int32_t {
+  });
+  HAMI_HOST_ENTRY(host, dict_take, [](hami_dict* dict, const char* key, std::size_t size, hami_value* out) -> std::int32_t {
     const std::int32_t found = copy_entry(dict->keys->find(text_of(key, size)), out);
     if (found) dict->keys->erase(text_of(key, size));
     return found;
-  };
-  host.dict_set = [](hami_dict* dict, const char* key, std::size_t size, const hami_value* value) {
+  });
+  HAMI_HOST_ENTRY(host, dict_set, [](hami_dict* dict, const char* key, std::size_t size, const hami_value* value) {
     return guarded([&] {
       const std::string_view name = text_of(key, size);
       check_utf8("a key", name);
       dict->keys->set(name, borrow(*value));
     });
-  };
-  host.dict_erase = [](hami_dict* dict, const char* key, std::size_t size) -> std::int32_t {
+  });
+  HAMI_HOST_ENTRY(host, dict_erase, [](hami_dict* dict, const char* key, std::size_t size) -> std::int32_t {
     return dict->keys->erase(text_of(key, size));
-  };
-  host.dict_size = [](const hami_dict* dict) { return dict->keys->size(); };
-  host.dict_at = [](const hami_dict* dict, std::size_t index, hami_text* key, hami_value* out) -> std::int32_t {
+  });
+  HAMI_HOST_ENTRY(host, dict_size, [](const hami_dict* dict) { return dict->keys->size(); });
+  HAMI_HOST_ENTRY(host, dict_at, [](const hami_dict* dict, std::size_t index, hami_text* key, hami_value* out) -> std::int32_t {
     if (index >= dict->keys->size()) return 0;
     const Dict::Entry& entry = *(dict->keys->begin() + static_cast<std::ptrdiff_t>(index));
     *key = text_of(entry.key);
     return copy_entry(&entry.value, out);
-  };
+  });
 }
 
 void add_items(hami_host& host) {
-  host.item_fail = [](hami_dict* item, hami_error* error) {
+  HAMI_HOST_ENTRY(host, item_fail, [](hami_dict* item, hami_error* error) {
     if (!error) return;
     hami_error* ignored = guarded([&] { request_of(*item).fail(error->error); });
     host_table().error_free(ignored);
     host_table().error_free(error);
-  };
-  host.item_error = [](const hami_dict* item) -> hami_error* {
+  });
+  HAMI_HOST_ENTRY(host, item_error, [](const hami_dict* item) -> hami_error* {
     if (!item->request || item->request->alive()) return nullptr;
     return guarded([&] { throw *item->request->error; });
-  };
-  host.item_size = [](const hami_dict* item) -> std::uint64_t { return item->request ? item->request->items : 1; };
-  host.item_cancelled = [](const hami_dict* item) -> std::int32_t {
+  });
+  HAMI_HOST_ENTRY(host, item_size, [](const hami_dict* item) -> std::uint64_t { return item->request ? item->request->items : 1; });
+  HAMI_HOST_ENTRY(host, item_cancelled, [](const hami_dict* item) -> std::int32_t {
     return item->request && item->request->cancelled();
-  };
-  host.item_deadline = [](const hami_dict* item) { return item->request ? item->request->deadline : kNever; };
-  host.item_priority = [](const hami_dict* item) -> std::int32_t {
+  });
+  HAMI_HOST_ENTRY(host, item_deadline, [](const hami_dict* item) { return item->request ? item->request->deadline : kNever; });
+  HAMI_HOST_ENTRY(host, item_priority, [](const hami_dict* item) -> std::int32_t {
     return item->request ? item->request->priority : 0;
-  };
-  host.item_new = [](const hami_dict* of, hami_dict** out) {
+  });
+  HAMI_HOST_ENTRY(host, item_new, [](const hami_dict* of, hami_dict** out) {
     return guarded([&] {
       Request& parent = request_of(*of);
       auto item = std::make_unique<OwnItem>();
       item->held = parent.branch({}, 0);
       item->held->dict = Dict();
       item->held->items = 1;
-      item->held->wait_token = Ref<Counted>(make_counted<WaitToken>(WaitToken::Release::kCompleted).get());  // whether its parent waits is not known
+      item->held->wait_token = Ref<Counted>(make_counted<WaitToken>(WaitToken::Release::kCompleted).get());  // the parent may wait for it
       item->keys = &item->held->dict;
       item->request = item->held.get();
       *out = item.release();
     });
-  };
-  host.item_free = [](hami_dict* item) { delete static_cast<OwnItem*>(item); };
+  });
+  HAMI_HOST_ENTRY(host, item_free, [](hami_dict* item) { delete static_cast<OwnItem*>(item); });
 }
 
 }  // namespace

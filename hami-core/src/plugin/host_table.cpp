@@ -1,4 +1,4 @@
-// The table itself, and the negotiation of its version.
+// The host table and the negotiation of its version.
 #include "plugin/host_table.hpp"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include "base/clock.hpp"
 #include "observe/log.hpp"
 #include "plugin/handles.hpp"
+#include "plugin/host_entry.hpp"
 #include "plugin/library.hpp"
 
 namespace hami {
@@ -62,20 +63,20 @@ hami_error* fill_host(hami_host* host) {
 }
 
 void add_surroundings(hami_host& host) {
-  host.context_node = [](const hami_context* context) { return text_of(context->node); };
-  host.context_label = [](const hami_context* context) { return text_of(context->label); };
-  host.context_instance = [](const hami_context* context) { return context->instance; };
-  host.context_options = [](const hami_context* context) { return &context->options; };
-  host.log_enabled = [](std::int32_t level) -> std::int32_t { return log_enabled(level); };
-  host.log = [](const hami_context* context, std::int32_t level, const char* text, std::size_t size) {
+  HAMI_HOST_ENTRY(host, context_node, [](const hami_context* context) { return text_of(context->node); });
+  HAMI_HOST_ENTRY(host, context_label, [](const hami_context* context) { return text_of(context->label); });
+  HAMI_HOST_ENTRY(host, context_instance, [](const hami_context* context) { return context->instance; });
+  HAMI_HOST_ENTRY(host, context_options, [](const hami_context* context) { return &context->options; });
+  HAMI_HOST_ENTRY(host, log_enabled, [](std::int32_t level) -> std::int32_t { return log_enabled(level); });
+  HAMI_HOST_ENTRY(host, log, [](const hami_context* context, std::int32_t level, const char* text, std::size_t size) {
     hami_error* ignored = guarded([&] { log(context->node, std::string(text_of(text, size)), level); });
     host_table().error_free(ignored);
-  };
-  host.counter_add = [](const hami_context* context, const char* name, std::size_t size, std::int64_t by) {
+  });
+  HAMI_HOST_ENTRY(host, counter_add, [](const hami_context* context, const char* name, std::size_t size, std::int64_t by) {
     hami_error* ignored = guarded([&] { context->counters->add(readable(text_of(name, size)), by); });
     host_table().error_free(ignored);
-  };
-  host.clock_now = [] { return now(); };
+  });
+  HAMI_HOST_ENTRY(host, clock_now, [] { return now(); });
 }
 
 }  // namespace hami

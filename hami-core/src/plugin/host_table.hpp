@@ -1,4 +1,4 @@
-// The core's side of hami_host: every function, and how a plugin gets them.
+// The host table: the core's functions for plugins, and the negotiation of its version.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ inline constexpr std::uint16_t kAbiMinor = 0;
 
 const hami_host& host_table();
 
-// Copies as many functions of a core's table as both sides know. Error(kPlugin) if that core cannot serve the plugin.
+// Copies the functions that both sides know. Error(kPlugin) if this core cannot serve the plugin.
 void serve(const hami_host& own, hami_host& asked);
 
-// What a plugin is given to call. Its error has the text that stands after "…, which"; see AbiRefused.
+// The `fill` function of a plugin's entry. The text of its error follows "…, which" in messages; see AbiRefused.
 hami_error* fill_host(hami_host* host);
 
-// Each writes the functions of one part into the table.
+// Each adds the functions of one part to the table.
 void add_errors(hami_host& host);
 void add_values(hami_host& host);
 void add_tensors(hami_host& host);

@@ -1,6 +1,7 @@
-// Tensors across the border: DLPack both ways, never a copy.
+// Tensors that cross the ABI: DLPack in both directions, never a copy.
 #include "value/tensor.hpp"
 #include "plugin/handles.hpp"
+#include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
 
 namespace hami {
@@ -11,29 +12,29 @@ Tensor tensor_in(const hami_value& raw) { return borrow(raw).as_tensor(); }
 }  // namespace
 
 void add_tensors(hami_host& host) {
-  host.tensor_new = [](DLDataType type, const std::int64_t* shape, std::int32_t n_axes, hami_value* out) {
+  HAMI_HOST_ENTRY(host, tensor_new, [](DLDataType type, const std::int64_t* shape, std::int32_t n_axes, hami_value* out) {
     return guarded([&] {
       if (n_axes < 0)
         throw Error(ErrorCode::kInvalidArgument, "a tensor has 0 axes or more, got " + std::to_string(n_axes));
       if (type.bits == 0 || type.bits % 8 != 0 || type.lanes == 0)
         throw Error(ErrorCode::kDataType,
-                    "a tensor of " + dtype_name(type) + ": only elements of whole bytes are taken");
+                    "a tensor of " + dtype_name(type) + ": elements must be whole bytes");
       *out = release_to_abi(to_value(make_tensor(Shape(shape, shape + n_axes), type)));
     });
-  };
-  host.tensor_adopt = [](DLManagedTensorVersioned* tensor, hami_value* out) {
+  });
+  HAMI_HOST_ENTRY(host, tensor_adopt, [](DLManagedTensorVersioned* tensor, hami_value* out) {
     return guarded([&] {
-      if (!tensor) throw Error(ErrorCode::kInvalidArgument, "a DLPack tensor is taken over, got none");
+      if (!tensor) throw Error(ErrorCode::kInvalidArgument, "expected a DLPack tensor, got NULL");
       *out = release_to_abi(to_value(TensorObject::adopt(tensor)));
     });
-  };
-  host.tensor_of = [](const hami_value* value, hami_value* out) {
+  });
+  HAMI_HOST_ENTRY(host, tensor_of, [](const hami_value* value, hami_value* out) {
     return guarded([&] { *out = release_to_abi(to_value(tensor_in(*value))); });
-  };
-  host.tensor_view = [](const hami_value* value, DLTensor* out, std::uint64_t* flags) {
+  });
+  HAMI_HOST_ENTRY(host, tensor_view, [](const hami_value* value, DLTensor* out, std::uint64_t* flags) {
     return guarded([&] {
       const Value seen = borrow(*value);
-      // Another language's object is looked at through a tensor that would be gone on return.
+      // For an object of another language the tensor is temporary and would not outlive this call.
       if (seen.kind() != Kind::kTensor) throw Error(ErrorCode::kDataType, "expected a tensor, got " + type_name(seen));
       const Tensor tensor = seen.as_tensor();
       *out = {tensor->data(),
@@ -45,10 +46,10 @@ void add_tensors(hami_host& host) {
               0};
       *flags = tensor->is_read_only() ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
     });
-  };
-  host.tensor_export = [](const hami_value* value, DLManagedTensorVersioned** out) {
+  });
+  HAMI_HOST_ENTRY(host, tensor_export, [](const hami_value* value, DLManagedTensorVersioned** out) {
     return guarded([&] { *out = export_tensor(tensor_in(*value)); });
-  };
+  });
 }
 
 }  // namespace hami

@@ -1,12 +1,13 @@
-// Values across the border: texts, lists, dicts and opaque pointers.
+// Values that cross the ABI: texts, lists, dicts and opaque pointers.
 #include "value/visible.hpp"
 #include "plugin/handles.hpp"
+#include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
 
 namespace hami {
 namespace {
 
-// What a plugin made and only plugins understand.
+// An opaque object of a plugin.
 class NativeOpaque final : public OpaqueObject {
  public:
   NativeOpaque(std::unique_ptr<const std::string> key, void* shown, void (*let_go)(void*)) noexcept
@@ -29,10 +30,10 @@ std::string utf8(const char* data, std::size_t size) {
   return std::string(text);
 }
 
-// What is longer is a length that was below 0, or not set.
+// A longer text is a negative or uninitialised length.
 void check_length(std::size_t length) {
   if (length > PTRDIFF_MAX / sizeof(hami_value))
-    throw Error(ErrorCode::kInvalidArgument, "a length of " + std::to_string(length) + " is more than any memory holds");
+    throw Error(ErrorCode::kInvalidArgument, "a length of " + std::to_string(length) + " is larger than the address space");
 }
 
 std::vector<Value> values_of(const hami_value* items, std::size_t n) {
@@ -96,8 +97,8 @@ Value borrow(const hami_value& raw) {
     Object* object = reinterpret_cast<Object*>(raw.as.o);
     if (!object || static_cast<std::int32_t>(object->kind()) != raw.kind)
       throw Error(ErrorCode::kInvalidArgument,
-                  "a value says that it is of kind " + std::to_string(raw.kind) +
-                      (object ? std::string(", and is ") + kind_name(object->kind()) : ", and is nothing"));
+                  "a value claims kind " + std::to_string(raw.kind) +
+                      (object ? std::string(", and is ") + kind_name(object->kind()) : ", and has no object"));
     return Value::share(*object);
   }
   std::memcpy(static_cast<void*>(&value), &raw, sizeof raw);
@@ -105,45 +106,45 @@ Value borrow(const hami_value& raw) {
 }
 
 void add_values(hami_host& host) {
-  host.object_retain = [](hami_object* object) { reinterpret_cast<Object*>(object)->retain(); };
-  host.object_release = [](hami_object* object) { reinterpret_cast<Object*>(object)->release(); };
-  host.str_new = [](const char* text, std::size_t size, hami_value* out) {
+  HAMI_HOST_ENTRY(host, object_retain, [](hami_object* object) { reinterpret_cast<Object*>(object)->retain(); });
+  HAMI_HOST_ENTRY(host, object_release, [](hami_object* object) { reinterpret_cast<Object*>(object)->release(); });
+  HAMI_HOST_ENTRY(host, str_new, [](const char* text, std::size_t size, hami_value* out) {
     return guarded([&] { *out = release_to_abi(Value(utf8(text, size))); });
-  };
-  host.bytes_new = [](const void* bytes, std::size_t size, hami_value* out) {
+  });
+  HAMI_HOST_ENTRY(host, bytes_new, [](const void* bytes, std::size_t size, hami_value* out) {
     return guarded([&] {
       check_length(size);
       *out = release_to_abi(make_bytes(std::string(text_of(static_cast<const char*>(bytes), size))));
     });
-  };
-  host.text_view = [](const hami_value* value, hami_text* out) {
+  });
+  HAMI_HOST_ENTRY(host, text_view, [](const hami_value* value, hami_text* out) {
     return guarded([&] { *out = text_of(borrow(*value).as_text()); });
-  };
-  host.list_new = [](const hami_value* items, std::size_t n, hami_value* out) {
+  });
+  HAMI_HOST_ENTRY(host, list_new, [](const hami_value* items, std::size_t n, hami_value* out) {
     return guarded([&] { *out = release_to_abi(make_list(values_of(items, n))); });
-  };
-  host.list_size = [](const hami_value* value, std::size_t* out) {
+  });
+  HAMI_HOST_ENTRY(host, list_size, [](const hami_value* value, std::size_t* out) {
     return guarded([&] { *out = borrow(*value).as_list().size(); });
-  };
-  host.list_at = [](const hami_value* value, std::size_t index, hami_value* out) {
+  });
+  HAMI_HOST_ENTRY(host, list_at, [](const hami_value* value, std::size_t index, hami_value* out) {
     return guarded([&] {
       const Value list = borrow(*value);
       check_index(index, list.as_list().size());
       *out = release_to_abi(list.as_list().at(index));
     });
-  };
-  host.map_new = [](const hami_text* keys, const hami_value* values, std::size_t n, hami_value* out) {
+  });
+  HAMI_HOST_ENTRY(host, map_new, [](const hami_text* keys, const hami_value* values, std::size_t n, hami_value* out) {
     return guarded([&] {
       check_length(n);
       std::vector<std::pair<std::string, Value>> entries;
       for (std::size_t i = 0; i < n; ++i) entries.emplace_back(utf8(keys[i].data, keys[i].size), borrow(values[i]));
       *out = release_to_abi(make_dict(std::move(entries)));
     });
-  };
-  host.map_size = [](const hami_value* value, std::size_t* out) {
+  });
+  HAMI_HOST_ENTRY(host, map_size, [](const hami_value* value, std::size_t* out) {
     return guarded([&] { *out = borrow(*value).as_dict().entries().size(); });
-  };
-  host.map_at = [](const hami_value* value, std::size_t index, hami_text* key, hami_value* out) {
+  });
+  HAMI_HOST_ENTRY(host, map_at, [](const hami_value* value, std::size_t index, hami_text* key, hami_value* out) {
     return guarded([&] {
       const Value map = borrow(*value);
       const auto& entries = map.as_dict().entries();
@@ -151,9 +152,9 @@ void add_values(hami_host& host) {
       *key = text_of(entries[index].first);
       *out = release_to_abi(entries[index].second);
     });
-  };
-  host.opaque_new = new_opaque;
-  host.opaque_view = [](const hami_value* value, hami_text* type_key, void** pointer) {
+  });
+  HAMI_HOST_ENTRY(host, opaque_new, new_opaque);
+  HAMI_HOST_ENTRY(host, opaque_view, [](const hami_value* value, hami_text* type_key, void** pointer) {
     return guarded([&] {
       const Value seen = borrow(*value);
       if (seen.kind() != Kind::kOpaque)
@@ -162,7 +163,7 @@ void add_values(hami_host& host) {
       *type_key = text_of(opaque.type_key());
       *pointer = opaque.pointer();
     });
-  };
+  });
 }
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// dlopen, the entry, and what may be wrong with either.
+// Loads a plugin's library and calls its entry.
 #include "plugin/library.hpp"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@ std::string last_dl_error() {
   return text ? text : "the system gives no reason";
 }
 
-// No exception may come out of an entry; one that does is no crash of the program.
+// An entry must not throw; if it does, that must not crash the process.
 const hami_plugin* enter(hami_entry entry, hami_error** error) {
   try {
     return entry(fill_host, error);
@@ -36,7 +36,7 @@ NativePlugin enter_plugin(hami_entry entry, const std::string& owner) {
     if (is_refused) throw AbiRefused(failure.message());
     throw Error(ErrorCode::kPlugin, failure.message());
   }
-  if (!plugin) throw Error(ErrorCode::kPlugin, "its " HAMI_ENTRY_NAME " gave neither a plugin nor an error");
+  if (!plugin) throw Error(ErrorCode::kPlugin, "its " HAMI_ENTRY_NAME " returned neither a plugin nor an error");
   return read_plugin(*plugin, owner);
 }
 
@@ -48,7 +48,7 @@ NativePlugin load_library(const std::string& path, const std::string& owner) {
     if (dlsym(library, ("hami_plugin_v" + std::to_string(major)).c_str()))
       throw AbiRefused("needs hami ABI " + std::to_string(major) + ".0; hami-core " HAMI_VERSION " serves " +
                        served_abi() + ": pip install -U hami-core");
-  throw Error(ErrorCode::kPlugin, in_quotes(path, 200) + " exports no " HAMI_ENTRY_NAME ": it is no plugin of hami");
+  throw Error(ErrorCode::kPlugin, in_quotes(path, 200) + " exports no " HAMI_ENTRY_NAME ": it is not a hami plugin");
 }
 
 }  // namespace hami

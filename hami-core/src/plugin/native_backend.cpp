@@ -1,4 +1,4 @@
-// NativeBackend: one instance of a plugin's class, called through its table.
+// NativeBackend: one instance of a plugin's class.
 #include <array>
 #include <memory>
 #include <optional>
@@ -113,7 +113,7 @@ class NativeBackend final : public Backend {
   void forward_with_dep_(Batch batch, Backend& dependency) override {
     if (!cls_.forward_with_dep) return Backend::forward_with_dep_(batch, dependency);
     const Items items(batch);
-    hami_backend lent(BackendPtr(&dependency, [](Backend*) {}));  // it outlives the call
+    hami_backend lent(BackendPtr(&dependency, [](Backend*) {}));  // exists for the call only
     const GlobalLock lock = global_lock();
     throw_if(cls_.forward_with_dep(self_, &context_, items.data(), items.size(), &lent));
     add_backend_note(batch);

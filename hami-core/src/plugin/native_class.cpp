@@ -1,4 +1,4 @@
-// From the tables of a plugin to backend classes.
+// Checks a plugin's class tables and makes backend classes of them.
 #include "plugin/native_class.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kPlugin, why); }
 
-// What the plugin gave of a struct; zero is what it did not know of. Every field up to `required` must be there.
+// The fields that the plugin's struct has; the others are zero. Every field up to `required` must be present.
 template <class Table>
 Table read_table(const Table* given, std::size_t required, const std::string& what) {
   if (!given) refuse(what + " is missing");
@@ -33,7 +33,7 @@ ThreadMode threads_in(std::uint32_t flags, const std::string& what) {
     case HAMI_THREAD_DEDICATED: return ThreadMode::kDedicated;
     case HAMI_THREAD_SERIALIZED: return ThreadMode::kSerialized;
     case HAMI_THREAD_CONCURRENT: return ThreadMode::kConcurrent;
-    default: refuse(what + " declares no thread mode that there is: its flags are " + std::to_string(flags));
+    default: refuse(what + " declares an unknown thread mode: its flags are " + std::to_string(flags));
   }
 }
 
@@ -46,13 +46,13 @@ Brackets brackets_of(const hami_backend_class& cls, const std::string& what) {
   return {cls.min_children > 0, {Phase{std::max<std::size_t>(1, cls.min_children), most}}};
 }
 
-// For people, as for a class in Python.
+// For users, as for a class in Python.
 std::string show_range(const hami_backend_class& cls) {
   if (const std::optional<Range> range = declared_range(cls)) {
     const std::string least = std::to_string(range->min);
     return range->declared() ? least + " to " + std::to_string(range->max) : least + " or more";
   }
-  return cls.range ? "what its instances say" : cls.max_children > 0 ? kNarrowest : "";
+  return cls.range ? "as its instances declare" : cls.max_children > 0 ? kNarrowest : "";
 }
 
 ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin,
@@ -62,7 +62,7 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
   if (!native.name || !*native.name) refuse(what + " has no name");
   what = "class " + in_quotes(native.name) + " of plugin " + in_quotes(plugin);
   if (!is_ident(native.name)) refuse(what + ": a name is letters, digits and _, not starting with a digit");
-  if (!native.create || !native.destroy || !native.forward) refuse(what + " lacks create, destroy or forward");
+  if (!native.create || !native.destroy || !native.forward) refuse(what + " has no create, destroy or forward");
   BackendClass cls;
   cls.name = native.name;
   cls.owner = owner;
@@ -80,7 +80,7 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
   cls.traits.thread = threads_in(native.flags, what);
   cls.traits.non_blocking = (native.flags & HAMI_NON_BLOCKING) != 0;
   if (cls.traits.non_blocking && cls.traits.thread == ThreadMode::kDedicated)
-    refuse(what + " is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it has a thread of its own");
+    refuse(what + " is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
   cls.traits.idempotent = (native.flags & HAMI_NOT_IDEMPOTENT) == 0;
   cls.create = [native] { return make_native_backend(native); };
   return std::make_shared<BackendClass>(std::move(cls));

@@ -1,4 +1,4 @@
-// The classes of a native plugin as the registry takes them.
+// NativeClass: the classes of a native plugin for the registry.
 #pragma once
 
 #include <optional>
@@ -17,10 +17,10 @@ struct NativePlugin {
   std::vector<ClassPtr> classes;
 };
 
-// Checks the tables as far as that is possible. Error(kPlugin) says what is wrong with them.
+// Checks the tables as far as possible. Error(kPlugin) names the error.
 NativePlugin read_plugin(const hami_plugin& plugin, const std::string& owner);
 
-// What every instance of a class takes; empty if the class does not say.
+// The range of all instances of a class; empty if it is not declared.
 std::optional<Range> declared_range(const hami_backend_class& cls);
 
 // An instance of a class. `cls` has every field that its plugin gave, zero for the others.

@@ -1,4 +1,4 @@
-// The core's functions as this plugin got them, and what travels through them: errors.
+// The host table of this plugin, and its errors.
 #pragma once
 
 #include <cxxabi.h>
@@ -51,7 +51,7 @@ class Error : public std::exception {
     host().error_payload(error_.get(), &value);
     return value;
   }
-  // A handle for whoever takes errors over.
+  // A handle for functions that take ownership of errors.
   hami_error* copy() const noexcept { return host().error_copy(error_.get()); }
 
  private:
@@ -67,7 +67,7 @@ inline hami_error* error_of(std::int32_t code, std::string_view text) noexcept {
   return host().error_new(code, text.data(), text.size());
 }
 
-// Runs code of an author for the core: no exception gets out, but for the one by which the system ends a thread.
+// Runs an author's code for the core: no exception leaves it, except the one by which the system cancels a thread.
 template <class Body>
 hami_error* guard(Body&& body) {
   try {

@@ -1,4 +1,4 @@
-// RequestStore: values kept by request and key, shared by threads. Header-only C++17; needs nothing but the standard library.
+// RequestStore: values by request and key, shared by threads. Header-only C++17 on the standard library.
 #pragma once
 
 #include <any>
@@ -88,7 +88,7 @@ class RequestStore {
     const std::shared_ptr<Request> request = existing(req_id);
     const std::unique_lock lock(request->mutex);
     const auto [place, added] = request->values.try_emplace(key);
-    place->second.swap(value);  // what was there goes with `value`, after the lock
+    place->second.swap(value);  // the old value is destroyed with `value`, after the lock
     return added;
   }
 

@@ -1,4 +1,4 @@
-// What outlives one request: events, the queues of the pipe, and its store.
+// Objects that outlive one request: events, queues of the pipe, and its store.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ inline namespace sdk {
 // Moments are those of host().clock_now, in nanoseconds.
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-// Something that is done once: with a value, or with an error. Copies are the same event.
+// An event completes once, with a value or an error. Copies refer to the same event.
 class Event {
  public:
   using Callback = std::function<void(const Event&)>;
 
   Event() { check(host().event_new(&value_.raw())); }
-  // Error(HAMI_DATA_TYPE) if the value is no event, at the first use.
+  // Error(HAMI_DATA_TYPE) if the value is not an event, at the first use.
   explicit Event(Value value) noexcept : value_(std::move(value)) {}
   operator const Value&() const noexcept { return value_; }
 
-  // False, and nothing happens, if it is done already.
+  // False, without effect, if it is complete already.
   bool notify(const Value& value = {}) const {
     std::int32_t first = 0;
     check(host().event_notify(&value_.raw(), &value.raw(), &first));
@@ -38,13 +38,13 @@ class Event {
     return first != 0;
   }
   bool is_done() const noexcept { return host().event_is_done(&value_.raw()) != 0; }
-  // What it was notified with; throws what it was failed with, or Error(HAMI_DEADLINE_EXCEEDED).
+  // Its value; throws its error, or Error(HAMI_DEADLINE_EXCEEDED).
   Value wait(std::int64_t until = kNever) const {
     Value value;
     check(host().event_wait(&value_.raw(), until, &value.raw()));
     return value;
   }
-  // Runs once, on the thread that brings the outcome; here and now if there is one. What it throws is lost.
+  // Runs once, on the thread that completes the event; here and now if it is complete. Its exceptions are dropped.
   void on_done(Callback callback) const {
     auto kept = std::make_unique<Callback>(std::move(callback));
     check(host().event_on_done(&value_.raw(), run, kept.release(), [](void* data) { delete static_cast<Callback*>(data); }));
@@ -69,7 +69,7 @@ class Queue {
   explicit Queue(Value value) noexcept : value_(std::move(value)) {}
   operator const Value&() const noexcept { return value_; }
 
-  // Waits for room; Error(HAMI_DEADLINE_EXCEEDED) if there is none in time.
+  // Waits for capacity; Error(HAMI_DEADLINE_EXCEEDED) if there is none in time.
   void push(const Value& value, std::int64_t until = kNever) const {
     check(host().queue_push(&value_.raw(), &value.raw(), until));
   }

@@ -1,4 +1,4 @@
-// Tensor: elements in CPU memory, shared with whoever else has it.
+// Tensor: elements in CPU memory; copies share it.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ constexpr DLDataType dtype_of() noexcept {
 
 class Tensor {
  public:
-  // Error(HAMI_DATA_TYPE) if the value is no tensor.
+  // Error(HAMI_DATA_TYPE) if the value is not a tensor.
   explicit Tensor(const Value& value) {
     hami_value raw;
     check(host().tensor_of(&value.raw(), &raw));
     hold(raw);
   }
-  // Memory of the core, aligned to 64 bytes, not set to anything.
+  // Uninitialised memory of the core, aligned to 64 bytes.
   static Tensor make(DLDataType type, const std::vector<std::int64_t>& shape) {
     hami_value raw;
     check(host().tensor_new(type, shape.data(), static_cast<std::int32_t>(shape.size()), &raw));
@@ -39,7 +39,7 @@ class Tensor {
   static Tensor make(const std::vector<std::int64_t>& shape) {
     return make(dtype_of<T>(), shape);
   }
-  // Memory of another library; it is taken over.
+  // Memory of another library, whose ownership is taken.
   static Tensor adopt(DLManagedTensorVersioned* managed) {
     hami_value raw;
     check(host().tensor_adopt(managed, &raw));
@@ -60,7 +60,7 @@ class Tensor {
     return count() * (static_cast<std::size_t>(view_.dtype.bits) * view_.dtype.lanes / 8);
   }
   bool is_read_only() const noexcept { return (flags_ & DLPACK_FLAG_BITMASK_READ_ONLY) != 0; }
-  // Row by row without gaps.
+  // Contiguous in row-major order.
   bool is_contiguous() const noexcept {
     if (count() == 0) return true;
     std::int64_t expected = 1;
@@ -73,7 +73,7 @@ class Tensor {
   // Shape, strides and all, as DLPack has them; valid while this tensor lives.
   const DLTensor& view() const noexcept { return view_; }
 
-  // The first element. Error(HAMI_DATA_TYPE) if the elements are no T, or do not lie row by row without gaps.
+  // The first element. Error(HAMI_DATA_TYPE) if the elements are not of type T or not contiguous.
   template <class T>
   T* data() const {
     const DLDataType expected = dtype_of<std::remove_const_t<T>>();

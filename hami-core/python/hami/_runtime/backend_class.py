@@ -128,7 +128,7 @@ def _range(cls: type) -> str:
     if isinstance(least, int) and isinstance(most, int) and least > most:
         raise PluginError(f"{_show(cls)}: min = {least} is above max = {most}")
     if callable(least) or callable(most):
-        return "what its instances say"
+        return "as its instances declare"
     return f"{least or 1} to {most}" if most else f"{least} or more" if least else ""
 
 
