@@ -1,4 +1,4 @@
-"""Compiles native plugins by every toolchain at hand; all of them run in this one process with the core."""
+"""Compiles native plugins with every available toolchain; all of them run in this process together with the core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 HERE = Path(__file__).parent
 GOLDEN = HERE / "golden" / "v1_0"
-# The package's own headers; in a source tree that is not installed, those beside the package.
+# The headers of the installed package, or of the source tree if the package is not installed.
 SOURCE = HERE.parents[1] / "hami-core"
 INSTALLED = Path(hami.get_include()).is_dir()
 INCLUDE = Path(hami.get_include()) if INSTALLED else SOURCE / "include"
@@ -22,26 +22,34 @@ CMAKE = Path(hami.get_include()).with_name("cmake") if INSTALLED else SOURCE / "
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 SHARED = ["-O2", "-fPIC", "-shared", "-s", "-fvisibility=hidden", "-Wl,-z,defs"]
+# Flags in the golden header, and their names in the current header. The values are the same.
+RENAMED = {
+    "HAMI_OWN_THREAD": "HAMI_THREAD_DEDICATED",
+    "HAMI_ANY_THREAD": "HAMI_THREAD_SERIALIZED",
+    "HAMI_CONCURRENT": "HAMI_THREAD_CONCURRENT",
+    "HAMI_QUICK": "HAMI_NON_BLOCKING",
+    "HAMI_NOT_RETRY_SAFE": "HAMI_NOT_IDEMPOTENT",
+}
 LANGUAGES = {".c": ["-x", "c", "-std=c99"], ".cpp": ["-x", "c++", "-std=c++17", "-Wshadow"]}
 
 
 class Toolchain:
-    """One compiler, with the C++ library that goes with it."""
+    """A compiler with its C++ library."""
 
     def __init__(self, name: str, command: list[str], missing: str) -> None:
         self.name = name
         self.command = command
-        self.missing = missing  # why it cannot be used; "" if it can
+        self.missing = missing  # why it cannot be used; "" if it is available
 
     @property
     def prefix(self) -> str:
-        """What the names of backends begin with, so that plugins of all toolchains can be registered side by side."""
+        """The prefix of backend names, so that plugins of all toolchains can be registered side by side."""
         return self.name.capitalize()
 
     def run(
         self, source: Path, arguments: list[str], include: Path = INCLUDE, language: list[str] | None = None
     ) -> None:
-        """Compile with every warning an error; `language` overrides what the suffix says."""
+        """Compile with warnings as errors; `language` overrides the language of the suffix."""
         if self.missing:
             pytest.skip(self.missing)
         command = [
@@ -62,7 +70,7 @@ class Toolchain:
 
 
 def toolchains() -> list[Toolchain]:
-    gcc = "" if shutil.which("g++") else "there is no g++ (Debian, Ubuntu: apt install g++)"
+    gcc = "" if shutil.which("g++") else "g++ is not installed (Debian, Ubuntu: apt install g++)"
     zig = os.environ.get("HAMI_ZIG", "")
     target = f"{platform.machine()}-linux-gnu.2.17"
     return [
@@ -95,18 +103,19 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
 
 def golden_headers() -> list[tuple[Path, Path]]:
-    """Return each golden version's sources with its own headers, and the newest sources with those of today."""
+    """Return the sources of each golden version with its headers, and the newest sources with the current headers."""
     versions = sorted((HERE / "golden").glob("v*"), key=lambda folder: [int(n) for n in folder.name[1:].split("_")])
     return [*((folder, folder / "include") for folder in versions), (versions[-1], INCLUDE)]
 
 
-@pytest.fixture(params=golden_headers(), ids=lambda pair: "today" if pair[1] == INCLUDE else pair[0].name)
+@pytest.fixture(params=golden_headers(), ids=lambda pair: "current" if pair[1] == INCLUDE else pair[0].name)
 def golden(request: pytest.FixtureRequest, build: Callable[..., Path]) -> Callable[..., str]:
-    """Return a function that registers a golden plugin and gives the prefix of its backends."""
+    """Return a function that registers a golden plugin and returns the prefix of its backends."""
     sources, include = request.param
 
     def golden(toolchain: Toolchain, name: str = "full.cpp") -> str:
-        hami.register_plugin(build(toolchain, sources / name, include=include))
+        defines = [f"-D{old}={new}" for old, new in RENAMED.items()] if include == INCLUDE else []
+        hami.register_plugin(build(toolchain, sources / name, *defines, include=include))
         return toolchain.prefix
 
     return golden

@@ -1,5 +1,5 @@
-/* Size, offset and order of everything in hami/abi.h that crosses the border. That it compiles, as C and as C++, is the
- * test. */
+/* Sizes, offsets and order of everything in hami/abi.h that a plugin and the core exchange. The test is that this file
+ * compiles, as C and as C++. */
 #include <assert.h>
 
 #include "hami/abi.h"
@@ -151,4 +151,4 @@ AT(DLManagedTensorVersioned, deleter, 16);
 AT(DLManagedTensorVersioned, flags, 24);
 AT(DLManagedTensorVersioned, dl_tensor, 32);
 
-static_assert(sizeof(HAMI_ENTRY_NAME) == sizeof("hami_plugin_v1"), "the entry has the major in its name");
+static_assert(sizeof(HAMI_ENTRY_NAME) == sizeof("hami_plugin_v1"), "the name of the entry contains the major version");

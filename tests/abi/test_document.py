@@ -1,4 +1,4 @@
-"""The project of the how-to builds with the CMake package of the wheel, and runs."""
+"""The project of the guide builds with the CMake package of the wheel and runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(*command: str, cwd: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_project_of_the_document_builds_and_runs(tmp_path: Path) -> None:
+def test_the_project_of_the_guide_builds_and_runs(tmp_path: Path) -> None:
     if not shutil.which("cmake") or TOOLCHAINS[0].missing:
         pytest.skip("cmake and g++ are needed (Debian, Ubuntu: apt install cmake g++)")
     if not INSTALLED:

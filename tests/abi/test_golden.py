@@ -1,4 +1,4 @@
-"""Plugins that were built with the header of their day work with this core, whatever compiler built them."""
+"""Plugins built with the header of an earlier version and with any compiler work with this core."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def call(expression: str, data: Any, **nodes: Any) -> dict[str, Any]:
         return pipe({"data": data})
 
 
-def test_exports_its_entry_alone(toolchain: Toolchain, build: Callable[..., Path]) -> None:
+def test_a_plugin_exports_only_its_entry_function(toolchain: Toolchain, build: Callable[..., Path]) -> None:
     for source in ("full.cpp", "plain.c"):
         library = build(toolchain, GOLDEN / source, include=GOLDEN / "include")
         done = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
         assert [line.split()[-1] for line in done.stdout.splitlines()] == ["hami_plugin_v1"]
 
 
-def test_plain_c_plugin(toolchain: Toolchain, golden: Golden) -> None:
+def test_a_plugin_in_plain_c_works(toolchain: Toolchain, golden: Golden) -> None:
     name = golden(toolchain, "plain.c") + "Add"
     assert call(f"{name}(step=40)", 2)["result"] == 42
     assert call(name, 2)["result"] == 3
@@ -37,7 +37,7 @@ def test_plain_c_plugin(toolchain: Toolchain, golden: Golden) -> None:
     assert f"backend {name}" in "".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
 
 
-def test_what_a_class_declares_is_known(toolchain: Toolchain, golden: Golden) -> None:
+def test_the_declarations_of_a_class_are_visible(toolchain: Toolchain, golden: Golden) -> None:
     prefix = golden(toolchain)
     info = hami.backends()[f"{prefix}Configured"]
     assert (info.owner, info.doc, info.thread, info.range) == ("", "Gives its parameters.", "dedicated", "")
@@ -55,7 +55,7 @@ def test_what_a_class_declares_is_known(toolchain: Toolchain, golden: Golden) ->
     assert hami.backends()[f"{prefix}OneAtATime"].thread == "serialized"
 
 
-def test_parameters_arrive_with_their_types(toolchain: Toolchain, golden: Golden) -> None:
+def test_parameters_have_their_declared_types(toolchain: Toolchain, golden: Golden) -> None:
     prefix = golden(toolchain)
     out = call(f"{prefix}Configured", 0, flag="yes", ratio="2.5", names=["p", "q", "r"])
     assert out["result"] == [True, 3, 2.5, "a b", ["p", "q", "r"], "nothing"]
@@ -85,27 +85,27 @@ def test_parameters_arrive_with_their_types(toolchain: Toolchain, golden: Golden
     ],
     ids=repr,
 )
-def test_values_survive_being_rebuilt(toolchain: Toolchain, golden: Golden, data: Any) -> None:
+def test_values_rebuilt_by_a_plugin_are_equal(toolchain: Toolchain, golden: Golden, data: Any) -> None:
     out = call(golden(toolchain) + "Rebuild", data)
     assert (type(out["result"]), out["result"]) == (type(data), data)
     assert out["keys"] == ["data", "result"]
 
 
-def test_what_a_request_asks_for_is_told(toolchain: Toolchain, golden: Golden) -> None:
+def test_a_plugin_can_read_size_priority_and_deadline_of_a_request(toolchain: Toolchain, golden: Golden) -> None:
     with hami.pipe({"node": {"backend": golden(toolchain) + "Rebuild", "max": 4}}) as pipe:
         assert pipe({"data": 0})["told"] == [1, 0, False, True]
         asked = pipe({"data": 0, "request_size": 3, "priority": 7}, timeout=60)
         assert asked["told"] == [3, 7, False, False]
 
 
-def test_objects_pass_through_as_they_are(toolchain: Toolchain, golden: Golden) -> None:
+def test_python_objects_pass_through_a_plugin_unchanged(toolchain: Toolchain, golden: Golden) -> None:
     thing = object()
     assert call(golden(toolchain) + "Rebuild", thing)["result"] is thing
     event = hami.Event()
     assert call(golden(toolchain) + "Rebuild", [event])["result"][0] is event
 
 
-def test_tensors(toolchain: Toolchain, golden: Golden) -> None:
+def test_tensors_are_read_and_shared_without_copies(toolchain: Toolchain, golden: Golden) -> None:
     prefix = golden(toolchain)
     given = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert np.array_equal(hami.to_numpy(call(f"{prefix}Scale(factor=0.5)", given)["result"]), given / 2)
@@ -125,7 +125,7 @@ def test_tensors(toolchain: Toolchain, golden: Golden) -> None:
 
 @pytest.mark.parametrize("maker", TOOLCHAINS, ids=lambda made: f"from-{made.name}")
 @pytest.mark.parametrize("reader", TOOLCHAINS, ids=lambda made: f"to-{made.name}")
-def test_plugins_hand_each_other_tensors_and_opaque_values(golden: Golden, maker: Toolchain, reader: Toolchain) -> None:
+def test_plugins_exchange_tensors_and_opaque_values(golden: Golden, maker: Toolchain, reader: Toolchain) -> None:
     @hami.register
     class AbiPasses(hami.Backend):
         def forward(self, batch: list[Any]) -> None:
@@ -137,7 +137,7 @@ def test_plugins_hand_each_other_tensors_and_opaque_values(golden: Golden, maker
     assert out["result"] == 7
     assert repr(out["tag"]) == "<hami.Opaque golden.tag>"
     assert (type(out["tag"]), out["tag"].type_key) == (hami.Opaque, "golden.tag")
-    assert call(f"{second}ReadTag", out["tag"])["result"] == 7  # it goes in again as it came out
+    assert call(f"{second}ReadTag", out["tag"])["result"] == 7  # Python may pass it back
     with pytest.raises(hami.DataTypeError, match=r"\Aexpected an opaque value, got int"):
         call(f"{second}ReadTag", 7)
     with pytest.raises(hami.DataTypeError, match=r"\Aexpected golden.tag, got python.object"):
@@ -148,7 +148,7 @@ def test_plugins_hand_each_other_tensors_and_opaque_values(golden: Golden, maker
 
 
 @pytest.mark.parametrize("inner", TOOLCHAINS, ids=lambda made: f"around-{made.name}")
-def test_container_runs_its_child(toolchain: Toolchain, golden: Golden, inner: Toolchain) -> None:
+def test_a_native_container_runs_its_child(toolchain: Toolchain, golden: Golden, inner: Toolchain) -> None:
     add = golden(inner, "plain.c") + "Add"
     prefix = golden(toolchain)
     assert call(f"{prefix}Twice[{add}(step=5)]", 1)["result"] == 11
@@ -161,22 +161,22 @@ def test_container_runs_its_child(toolchain: Toolchain, golden: Golden, inner: T
         call(f"{prefix}Twice", 1)
 
 
-def test_container_passes_on_what_a_python_child_raises(toolchain: Toolchain, golden: Golden) -> None:
-    class OfUsersError(Exception):
+def test_a_native_container_passes_on_the_exception_of_a_python_child(toolchain: Toolchain, golden: Golden) -> None:
+    class UserError(Exception):
         pass
 
     @hami.register
     class AbiRaises(hami.Backend):
         def forward(self, batch: list[Any]) -> None:
-            raise OfUsersError("as it was raised")
+            raise UserError("as it was raised")
 
     prefix = golden(toolchain)
     for expression in (f"{prefix}Twice[AbiRaises]", f"{prefix}Each[AbiRaises]"):
-        with pytest.raises(OfUsersError, match="as it was raised"):
+        with pytest.raises(UserError, match="as it was raised"):
             call(expression, [1])
 
 
-def test_container_inherits_range_and_thread(toolchain: Toolchain, golden: Golden) -> None:
+def test_a_native_container_inherits_range_and_thread_of_its_child(toolchain: Toolchain, golden: Golden) -> None:
     prefix = golden(toolchain)
     with hami.pipe({"node": {"backend": f"{prefix}Twice[{prefix}Pairs]"}}) as pipe:
         assert max(item["result"] for item in pipe([{"data": i} for i in range(9)])) <= 2
@@ -185,7 +185,7 @@ def test_container_inherits_range_and_thread(toolchain: Toolchain, golden: Golde
     assert call(f"{prefix}Twice[{prefix}OwnThread]", 1)["result"] is True
 
 
-def test_thread_modes(toolchain: Toolchain, golden: Golden) -> None:
+def test_dedicated_and_serialized_backends_never_run_concurrently(toolchain: Toolchain, golden: Golden) -> None:
     prefix = golden(toolchain)
     with ThreadPoolExecutor(8) as threads:
         for name in ("OwnThread", "OneAtATime"):

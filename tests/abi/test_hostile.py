@@ -1,4 +1,4 @@
-"""Plugins that misbehave: the core lives, the caller is told, the others go on."""
+"""Plugins that misbehave: the caller gets an error, and the core and other plugins continue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from conftest import HERE, Toolchain
         ("nothing", hami.NoResult, "the pipeline left no `result`"),
     ],
 )
-def test_what_it_throws_is_the_outcome(hostile: str, what: str, raised: type[Exception], text: str) -> None:
+def test_an_exception_of_a_plugin_is_raised_in_python(
+    hostile: str, what: str, raised: type[Exception], text: str
+) -> None:
     with hami.pipe(f"{hostile}Throws(what={what})") as pipe:
         for _ in range(2):
             with pytest.raises(raised) as caught:
@@ -55,13 +57,13 @@ LATER = "a value of kind 9 cannot be converted to Python: its plugin needs a new
         ("memory", MemoryError, "out of memory"),
     ],
 )
-def test_what_has_no_form_in_python_fails_its_request(
+def test_a_value_that_python_cannot_represent_fails_its_request(
     hostile: str, what: str, raised: type[Exception], text: str
 ) -> None:
     with hami.pipe({"backend": f"{hostile}Odd", "what": what}) as pipe:
-        for ask in (pipe, lambda request: pipe.submit(request).result(60)):
+        for call in (pipe, lambda request: pipe.submit(request).result(60)):
             with pytest.raises(raised) as caught:
-                ask({"data": 1})
+                call({"data": 1})
             assert type(caught.value) is raised
             assert str(caught.value).splitlines()[0] == text
 
@@ -80,7 +82,7 @@ def nested(times: int, dicts: bool) -> Any:
 
 
 def depth_of(value: Any) -> int:
-    """Tell in how many lists and dicts the 7 is; == would recurse."""
+    """Return the depth of the 7 inside lists and dicts; == would recurse."""
     depth = 0
     while value != 7:
         (value,) = value.values() if isinstance(value, dict) else value
@@ -88,14 +90,14 @@ def depth_of(value: Any) -> int:
     return depth
 
 
-def itself() -> list[Any]:
+def cyclic() -> list[Any]:
     value: list[Any] = []
     value.append(value)
     return value
 
 
 @pytest.mark.parametrize("dicts", [False, True])
-def test_a_value_of_the_greatest_depth_goes_in_and_comes_back(hostile: str, dicts: bool) -> None:
+def test_a_value_of_the_maximum_depth_is_converted_in_both_directions(hostile: str, dicts: bool) -> None:
     with hami.pipe({"backend": f"{hostile}Deep", "dicts": dicts, "times": 1000}) as pipe:
         assert depth_of(pipe({"data": 7})["result"]) == 1000
     given = nested(1000, dicts)
@@ -106,9 +108,9 @@ def test_a_value_of_the_greatest_depth_goes_in_and_comes_back(hostile: str, dict
 
 
 @pytest.mark.parametrize(
-    "data", [nested(200_000, False), nested(200_000, True), itself()], ids=["lists", "dicts", "cycle"]
+    "data", [nested(200_000, False), nested(200_000, True), cyclic()], ids=["lists", "dicts", "cycle"]
 )
-def test_a_value_that_is_too_deep_to_look_into_fails_its_request_alone(hostile: str, data: Any) -> None:
+def test_a_value_that_is_nested_too_deeply_fails_only_its_request(hostile: str, data: Any) -> None:
     with hami.pipe(f"{hostile}Deep") as pipe:
         with pytest.raises(hami.DataTypeError) as caught:
             pipe({"data": data})
@@ -117,7 +119,7 @@ def test_a_value_that_is_too_deep_to_look_into_fails_its_request_alone(hostile: 
 
 
 @pytest.mark.parametrize("dicts", [False, True])
-def test_a_value_that_a_plugin_makes_too_deep_fails_its_request(hostile: str, dicts: bool) -> None:
+def test_a_value_that_a_plugin_nests_too_deeply_fails_its_request(hostile: str, dicts: bool) -> None:
     with hami.pipe({"backend": f"{hostile}Deep", "dicts": dicts, "times": 200_000}) as pipe:
         for _ in range(2):
             with pytest.raises(hami.DataTypeError) as caught:
@@ -125,19 +127,19 @@ def test_a_value_that_a_plugin_makes_too_deep_fails_its_request(hostile: str, di
             assert str(caught.value).splitlines()[0] == TOO_DEEP
 
 
-def test_a_value_that_only_python_looks_into_is_as_deep_as_it_likes() -> None:
+def test_a_value_that_only_python_reads_may_be_nested_to_any_depth() -> None:
     data = nested(200_000, False)
     with hami.pipe("Identity") as pipe:
         assert pipe({"data": data})["result"] is data
 
 
-def test_a_counter_whose_name_is_no_utf8_spoils_no_stats(hostile: str) -> None:
+def test_a_counter_whose_name_is_not_utf8_does_not_break_the_statistics(hostile: str) -> None:
     with hami.pipe(f"{hostile}Odd(what=counter)") as pipe:
         assert pipe({"data": 1})["result"] is True
         assert "'\\\\xff': 2" in str(pipe.stats())
 
 
-def test_an_exception_that_a_plugin_leaves_set_is_told_and_nothing_is_lost(
+def test_a_python_exception_that_a_plugin_leaves_set_is_reported_as_unraisable(
     hostile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[Any] = []
@@ -151,13 +153,13 @@ def test_an_exception_that_a_plugin_leaves_set_is_told_and_nothing_is_lost(
     assert {one.object for one in left} == {f"hami: exception left set by the native backend {hostile}LeavesException"}
 
 
-def test_what_init_throws_fails_the_build(hostile: str) -> None:
+def test_an_exception_in_init_fails_the_build(hostile: str) -> None:
     with pytest.raises(hami.Error, match=r"\Ano luck"):
         hami.pipe(f"{hostile}Throws(what=init)")
 
 
-def test_a_spoilt_batch_is_tried_again_one_by_one(hostile: str) -> None:
-    with hami.pipe(f"{hostile}Spoilt") as pipe, pytest.raises(hami.BatchError) as caught:
+def test_requests_of_a_failed_native_batch_are_retried_one_by_one(hostile: str) -> None:
+    with hami.pipe(f"{hostile}FailsTogether") as pipe, pytest.raises(hami.BatchError) as caught:
         pipe([{"data": 1}, {"data": -1}, {"data": 2}])
     assert [(index, str(error).splitlines()[0]) for index, error in caught.value.errors] == [(1, "a negative number")]
 
@@ -172,11 +174,11 @@ def test_python_objects_may_be_released_on_any_thread(hostile: str) -> None:
         assert pipe({"data": thing})["result"] == 1
         assert gone() is thing
     del thing
-    while gone() is not None:  # whoever has the global lock next lets it go
+    while gone() is not None:  # the next thread that holds the GIL releases it
         pass
 
 
-def test_a_child_is_not_called_on_a_foreign_thread(hostile: str) -> None:
+def test_a_dedicated_child_cannot_be_called_on_another_thread(hostile: str) -> None:
     @hami.register
     class AbiOwn(hami.Backend):
         def forward(self, batch: list[Any]) -> None:
@@ -196,7 +198,7 @@ requests = [pipe.submit({"data": 1}) for _ in range(500)]
 """
 
 
-def test_interpreter_may_end_with_requests_in_flight(toolchain: Toolchain, build: Callable[..., Path]) -> None:
+def test_the_interpreter_may_exit_with_requests_in_flight(toolchain: Toolchain, build: Callable[..., Path]) -> None:
     library = build(toolchain, HERE / "plugins" / "hostile.cpp")
     done = subprocess.run(
         [sys.executable, "-c", AT_EXIT, str(library)], capture_output=True, text=True, check=False, env={**os.environ}
@@ -218,16 +220,14 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     stuck.close(timeout=0.01)
 print(*(one.message for one in caught))
-with hami.pipe(f"{prefix}Spoilt") as pipe:
+with hami.pipe(f"{prefix}FailsTogether") as pipe:
     print(pipe({"data": 1})["result"])
-print(hami.pipe("S[Identity]")({"data": "other plugins and the core go on"})["result"])
+print(hami.pipe("S[Identity]")({"data": "other plugins and the core continue"})["result"])
 """
 
 
 @pytest.mark.parametrize("where", ["close", "forward"])
-def test_a_backend_that_is_stuck_is_named_and_left(
-    toolchain: Toolchain, build: Callable[..., Path], where: str
-) -> None:
+def test_a_stuck_backend_is_named_and_abandoned(toolchain: Toolchain, build: Callable[..., Path], where: str) -> None:
     library = build(toolchain, HERE / "plugins" / "hostile.cpp")
     prefix = toolchain.prefix
     done = subprocess.run(
@@ -238,24 +238,24 @@ def test_a_backend_that_is_stuck_is_named_and_left(
         *(["close"] if where == "close" else []),
         f'these backends did not come back within 0.01 s and were abandoned: {prefix}Stuck of node "default"',
         "1",
-        "other plugins and the core go on",
+        "other plugins and the core continue",
     ]
 
 
-LEAVES = """
+LEAVES_THREADS = """
 import sys
 import hami
 hami.register_plugin(sys.argv[1])
 with hami.pipe(sys.argv[2]) as pipe:
     for data in (1, "text", [1, 2], object()):
         print(pipe({"data": data})["result"])
-print(hami.pipe("Identity")({"data": "the core goes on"})["result"])
+print(hami.pipe("Identity")({"data": "the core continues"})["result"])
 """
 
 
-def test_a_plugin_may_leave_threads_that_use_the_core(toolchain: Toolchain, build: Callable[..., Path]) -> None:
+def test_a_plugin_may_leave_running_threads_that_use_the_core(toolchain: Toolchain, build: Callable[..., Path]) -> None:
     library = build(toolchain, HERE / "plugins" / "hostile.cpp")
-    command = [sys.executable, "-c", LEAVES, str(library), f"{toolchain.prefix}LeavesThreads"]
+    command = [sys.executable, "-c", LEAVES_THREADS, str(library), f"{toolchain.prefix}LeavesThreads"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines() == [*["True"] * 4, "the core goes on"]
+    assert done.stdout.splitlines() == [*["True"] * 4, "the core continues"]

@@ -1,4 +1,4 @@
-"""How native plugins are found and loaded: wheels, HAMI_PLUGIN_PATH, versions, and what is no plugin at all."""
+"""Discovery and loading of native plugins: wheels, HAMI_PLUGIN_PATH, versions, and files that are not plugins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def versions(toolchain: Toolchain, build: Build, major: int, minor: int, needs: 
     return build(toolchain, VERSIONS, f"-DMAJOR={major}", f"-DMINOR={minor}", f"-DNEEDS={needs}")
 
 
-def test_a_later_minor_runs_and_finds_later_functions_absent(toolchain: Toolchain, build: Build) -> None:
+def test_a_plugin_of_a_later_minor_runs_and_sees_later_functions_as_absent(toolchain: Toolchain, build: Build) -> None:
     assert hami.register_plugin(versions(toolchain, build, 1, 3, 0)) == ["HasLater"]
     with hami.pipe("HasLater") as pipe:
         assert pipe({"data": 0})["result"] is False
@@ -37,7 +37,7 @@ def test_a_later_minor_runs_and_finds_later_functions_absent(toolchain: Toolchai
         (0, 7, f"needs hami ABI 0.7; {SERVES}; install a newer version of the plugin"),
     ],
 )
-def test_what_this_core_does_not_serve_is_refused(
+def test_a_plugin_that_needs_another_abi_is_rejected(
     toolchain: Toolchain, build: Build, major: int, needs: int, text: str
 ) -> None:
     library = versions(toolchain, build, major, needs, needs)
@@ -46,8 +46,8 @@ def test_what_this_core_does_not_serve_is_refused(
     assert str(caught.value) == f'the plugin "{library}" {text}'
 
 
-def test_what_is_no_library_is_told(tmp_path: Path) -> None:
-    (tmp_path / "text.so").write_text("no library at all, but long enough for the head of one to be looked for in it")
+def test_the_error_for_a_file_that_is_not_a_library_contains_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "text.so").write_text("not a library, but long enough that the loader reads it as the header of one")
     (tmp_path / "folder.so").mkdir()
     for name, why in (
         ("text.so", "invalid ELF header"),
@@ -59,16 +59,14 @@ def test_what_is_no_library_is_told(tmp_path: Path) -> None:
         assert str(caught.value) == f"{tmp_path / name}: {why}"
 
 
-def test_a_library_is_loaded_by_its_path_without_a_look_at_what_is_installed(
-    toolchain: Toolchain, build: Build
-) -> None:
+def test_loading_a_library_by_path_does_not_read_installed_packages(toolchain: Toolchain, build: Build) -> None:
     library = build(toolchain, GOLDEN / "plain.c", include=GOLDEN / "include")
     script = "import sys, hami; hami.register_plugin(sys.argv[1]); print('importlib.metadata' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script, str(library)], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
-def test_a_library_that_is_no_plugin_is_told(toolchain: Toolchain, tmp_path: Path) -> None:
+def test_a_library_without_the_entry_function_is_an_error(toolchain: Toolchain, tmp_path: Path) -> None:
     source = tmp_path / "other.c"
     source.write_text("extern int other;\nint other = 1;\n")
     library = tmp_path / "other.so"
@@ -89,8 +87,8 @@ HAMI_PLUGIN("plain", "0.1")
 """
 
 
-def test_plugins_built_without_hidden_symbols_keep_apart(toolchain: Toolchain, tmp_path: Path) -> None:
-    """Also two versions of one plugin, whose classes are of the same name."""
+def test_plugins_built_without_hidden_symbols_do_not_interfere(toolchain: Toolchain, tmp_path: Path) -> None:
+    """Nor do two versions of one plugin whose classes have the same name."""
     source = tmp_path / "plain.cpp"
     source.write_text(PLAIN)
     names = [f"{toolchain.prefix}{name}" for name in ("First", "Second", "First")]
@@ -104,7 +102,7 @@ def test_plugins_built_without_hidden_symbols_keep_apart(toolchain: Toolchain, t
 
 
 def install(site: Path, name: str, library: Path, *backends: str, defaults: str = "None") -> None:
-    """Lay a native plugin's distribution out as pip would."""
+    """Install the distribution of a native plugin like pip."""
     module = name.replace("-", "_")
     (site / module).mkdir(parents=True)
     (site / module / "__init__.py").touch()
@@ -132,7 +130,7 @@ def run_hami(*arguments: str, path: Path | None = None, **environment: str) -> s
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
-def test_a_wheel_gives_defaults_that_it_finds_where_it_runs(build: Build, tmp_path: Path) -> None:
+def test_a_wheel_may_set_defaults_at_runtime(build: Build, tmp_path: Path) -> None:
     plain = build(TOOLCHAINS[0], GOLDEN / "plain.c", include=GOLDEN / "include")
     install(tmp_path, "acme-golden", plain, "GccAdd", defaults="{'step': 20 + 20}")
     install(tmp_path, "acme-typo", plain, "GccSub", defaults="{'stp': 1}")
@@ -145,7 +143,7 @@ def test_a_wheel_gives_defaults_that_it_finds_where_it_runs(build: Build, tmp_pa
     assert f'no backend of "{library}" declares a parameter "stp"' in done.stderr
 
 
-def test_wheels_hand_their_library_to_the_core(build: Build, tmp_path: Path) -> None:
+def test_native_plugins_in_wheels_are_found_and_loaded(build: Build, tmp_path: Path) -> None:
     gcc = TOOLCHAINS[0]
     install(tmp_path, "acme-golden", build(gcc, GOLDEN / "plain.c", include=GOLDEN / "include"), "GccAdd")
     install(tmp_path, "acme-later", versions(gcc, build, 1, 4, 4), "HasLater")
@@ -166,7 +164,7 @@ def test_wheels_hand_their_library_to_the_core(build: Build, tmp_path: Path) -> 
     )
 
 
-def test_a_library_is_found_whatever_bytes_its_path_has(build: Build, tmp_path: Path) -> None:
+def test_a_library_is_found_if_its_path_is_not_utf8(build: Build, tmp_path: Path) -> None:
     library = build(TOOLCHAINS[0], GOLDEN / "plain.c", include=GOLDEN / "include")
     folder = tmp_path / os.fsdecode(b"odd\xff")
     folder.mkdir()
@@ -176,12 +174,12 @@ def test_a_library_is_found_whatever_bytes_its_path_has(build: Build, tmp_path: 
     chosen = {"HAMI_PLUGIN_PATH": f"{folder}:{absent}"}
     assert run_hami("run", "GccAdd", "--data", "4", **chosen).stdout == "5\n"
     done = run_hami("doctor", "--json", **chosen)
-    told = json.loads(done.stdout)
-    assert told["facts"][f"{tmp_path}/odd\\xff/lib\\xfe.so 1.0"] == "ok, native contract 1.0"
-    assert f"HAMI_PLUGIN_PATH names {tmp_path}/none\\xff, which is no folder" in told["problems"]
+    report = json.loads(done.stdout)
+    assert report["facts"][f"{tmp_path}/odd\\xff/lib\\xfe.so 1.0"] == "ok, plugin ABI 1.0"
+    assert f"HAMI_PLUGIN_PATH names {tmp_path}/none\\xff, which is no folder" in report["problems"]
 
 
-def test_a_path_that_cannot_be_loaded_is_named_whatever_bytes_it_has(tmp_path: Path) -> None:
+def test_the_error_for_a_path_that_is_not_utf8_shows_it_escaped(tmp_path: Path) -> None:
     with pytest.raises(hami.PluginError) as caught:
         hami.register_plugin(tmp_path / os.fsdecode(b"absent\xff.so"))
     reason = "cannot open shared object file: No such file or directory"
@@ -193,7 +191,7 @@ def test_a_path_that_cannot_be_loaded_is_named_whatever_bytes_it_has(tmp_path: P
     )
 
 
-def test_plugin_path_serves_bare_libraries(build: Build, tmp_path: Path) -> None:
+def test_libraries_in_hami_plugin_path_are_found_and_loaded(build: Build, tmp_path: Path) -> None:
     folder = tmp_path / "libraries"
     folder.mkdir()
     library = build(TOOLCHAINS[0], GOLDEN / "plain.c", include=GOLDEN / "include")

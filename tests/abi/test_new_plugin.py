@@ -1,4 +1,4 @@
-"""A native project as `hami new-plugin --cpp` writes it builds, and its tests pass."""
+"""A native project of `hami new-plugin --cpp` builds, and its tests pass."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def run(*command: str, cwd: Path, **environment: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["install", "all", "clean", "help", "edit-cache", "rebuild-cache", "package"])
-def test_a_project_may_have_the_name_of_a_target_of_cmake_itself(tmp_path: Path, name: str) -> None:
+def test_a_project_may_have_the_name_of_a_cmake_target(tmp_path: Path, name: str) -> None:
     if not shutil.which("cmake") or TOOLCHAINS[0].missing:
         pytest.skip("cmake and g++ are needed (Debian, Ubuntu: apt install cmake g++)")
     if not INSTALLED:
         pytest.skip("hami is not installed from a wheel here")
     project, module = tmp_path / name, name.replace("-", "_")
     write_project(name, "cpp", project)
-    (project / "src" / "backend.cpp").write_text("")  # what it holds takes seconds to compile
+    (project / "src" / "backend.cpp").write_text("")  # the real source takes seconds to compile
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     options = [f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_CXX_COMPILER=g++", "-DCMAKE_INSTALL_PREFIX=."]
     run("cmake", "-S", ".", "-B", "build", *generator, *options, cwd=project)
@@ -56,5 +56,5 @@ def test_the_tests_of_a_native_project_pass(tmp_path: Path) -> None:
     (info / "METADATA").write_text(METADATA)
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     path = os.pathsep.join([str(site), *sys.path])
-    told = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=project, PYTHONPATH=path)
-    assert "4 passed" in told
+    output = run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=project, PYTHONPATH=path)
+    assert "4 passed" in output

@@ -1,4 +1,4 @@
-"""What native plugins share with each other and with Python: events, queues, the store, counters, names, the log."""
+"""Services of the core for native plugins: events, queues, the store, counters, instances by name, the log."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def plugin(build: Callable[..., Path], toolchain: Toolchain) -> str:
     return toolchain.prefix
 
 
-def test_a_plugin_brings_an_event_of_python_to_its_outcome(plugin: str) -> None:
+def test_a_plugin_completes_an_event_of_python(plugin: str) -> None:
     good, bad = hami.Event(), hami.Event()
     with hami.pipe(f"{plugin}Notify") as pipe:
         out = pipe({"data": good})
         assert (out["result"], out["again"], out["done"]) == (True, False, True)
-        assert (good.value(), good.exception()) == ("told", None)
+        assert (good.value(), good.exception()) == ("done", None)
         assert pipe({"data": bad, "why": "it is gone"})["result"] is True
         assert (type(bad.exception()), str(bad.exception()).splitlines()[0]) == (hami.NotFound, "it is gone")
         with pytest.raises(hami.DataTypeError, match=r"\Aexpected Event, got int"):
             pipe({"data": 3})
 
 
-def test_a_plugin_waits_for_an_event_and_is_called_back(plugin: str) -> None:
+def test_a_plugin_waits_for_an_event_and_gets_its_callback(plugin: str) -> None:
     with hami.pipe(f"{plugin}Await") as pipe:
         out = pipe({"data": [1, "two"]})
-    assert (out["result"], out["heard"], out["late"]) == ([1, "two"], [1, "two"], DEADLINE_EXCEEDED)
+    assert (out["result"], out["called"], out["late"]) == ([1, "two"], [1, "two"], DEADLINE_EXCEEDED)
 
 
 def test_a_plugin_uses_a_queue_of_the_pipe(plugin: str) -> None:
@@ -65,7 +65,7 @@ def test_a_plugin_keeps_values_in_the_store_of_the_pipe(plugin: str) -> None:
             keep("fifth", request=0.5)
 
 
-def test_a_plugin_knows_its_instance_and_counts(plugin: str) -> None:
+def test_a_plugin_knows_its_instance_and_keeps_counters(plugin: str) -> None:
     name = f"{plugin}Which"
     assert hami.backends()[name].range == "1 to 6"
     assert hami.backends()[f"{plugin}Fours"].range == "4 or more"
@@ -76,12 +76,12 @@ def test_a_plugin_knows_its_instance_and_counts(plugin: str) -> None:
             out = pipe({"data": i})
             assert out["result"] in (0, 1)
             assert out["calls"] in (1, 2, 3)
-        assert pipe.stats()["det"]["counters"] == {"calls": 3, "sum": 3}
+        assert pipe.stats()["det"].counters == {"calls": 3, "sum": 3}
     with hami.pipe({"backend": f"{plugin}Fours", "max": 4}) as pipe:
         assert {item["result"] for item in pipe([{"data": i} for i in range(4)])} == {4}
 
 
-def test_a_plugin_finds_an_instance_that_is_made_later(plugin: str) -> None:
+def test_a_plugin_finds_an_instance_that_is_built_later(plugin: str) -> None:
     nodes = {"first": {"backend": f"{plugin}Find(node.second)"}, "second": {"backend": f"{plugin}Which"}}
     with hami.pipe({**nodes, "entrypoint": "Forward[node.first]"}) as pipe:
         assert pipe({"data": 1})["result"] == 0
@@ -120,20 +120,20 @@ def test_a_plugin_injects_a_child_into_another(plugin: str) -> None:
         (101, "RequestError"),
     ],
 )
-def test_each_code_is_an_exception_of_its_class(plugin: str, code: int, raised: str) -> None:
+def test_each_error_code_becomes_its_exception_class(plugin: str, code: int, raised: str) -> None:
     with hami.pipe(f"{plugin}Fail(code={code})") as pipe:
-        with pytest.raises((Exception, CancelledError), match=r"\Aas told") as caught:
+        with pytest.raises((Exception, CancelledError), match=r"\Aas requested") as caught:
             pipe({"data": 0})
         assert type(caught.value).__name__ == raised
 
 
-def test_a_number_that_does_not_fit_is_refused_instead_of_cut(plugin: str) -> None:
+def test_a_parameter_that_does_not_fit_its_type_is_rejected(plugin: str) -> None:
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe(f"{plugin}Fail(code={2**32 + 2})")
     assert "parameter `code` takes -2147483648 to 2147483647, got 4294967298" in str(error.value)
 
 
-def test_a_plugin_sees_the_exception_that_python_raised(plugin: str) -> None:
+def test_a_plugin_gets_the_exception_of_a_python_child(plugin: str) -> None:
     reason = KeyError("mine")
 
     @hami.register
@@ -147,7 +147,7 @@ def test_a_plugin_sees_the_exception_that_python_raised(plugin: str) -> None:
         assert pipe({"data": 0})["result"] is None
 
 
-def test_python_code_runs_with_the_global_lock_where_a_class_says_so(plugin: str) -> None:
+def test_a_class_that_declares_it_runs_with_the_gil(plugin: str) -> None:
     with hami.pipe(f"{plugin}Free") as pipe:
         assert pipe({"data": 0})["result"] is False
     with hami.pipe(f"{plugin}Locked") as pipe:
@@ -171,7 +171,9 @@ print(hami.pipe(sys.argv[2])({"data": 0})["result"])
         ("error", ["broken"]),
     ],
 )
-def test_the_log_has_levels(toolchain: Toolchain, build: Callable[..., Path], level: str, lines: list[str]) -> None:
+def test_hami_log_selects_the_levels_of_the_log(
+    toolchain: Toolchain, build: Callable[..., Path], level: str, lines: list[str]
+) -> None:
     library = build(toolchain, HERE / "plugins" / "surroundings.cpp")
     command = [sys.executable, "-c", LOG, str(library), f"{toolchain.prefix}Log"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "HAMI_LOG": level})

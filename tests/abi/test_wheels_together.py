@@ -1,4 +1,4 @@
-"""Native plugins of several wheels in one process: a container around another's backends, values that they hand on."""
+"""Native plugins of several wheels in one process: containers with backends of another plugin, and exchanged values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OF_THE_SECOND = ("ReadTag", "Scale", "Pairs", "OwnThread")
 
 
 @pytest.mark.parametrize("first", TOOLCHAINS, ids=lambda made: f"from-{made.name}")
-def test_wheels_of_two_compilers_work_together(first: Toolchain, build: Callable[..., Path], tmp_path: Path) -> None:
+def test_plugins_of_two_compilers_work_together(first: Toolchain, build: Callable[..., Path], tmp_path: Path) -> None:
     (second,) = (other for other in TOOLCHAINS if other is not first)
     names = {}
     for package, toolchain, own in (("acme-one", first, OF_THE_FIRST), ("acme-two", second, OF_THE_SECOND)):

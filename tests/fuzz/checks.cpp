@@ -1,4 +1,4 @@
-// What must hold for any input whatever.
+// Properties that hold for every input.
 #include "checks.hpp"
 
 #include <cstdlib>
@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "value/visible.hpp"
 #include "lang/parse.hpp"
 #include "pipe/pipe_state.hpp"
 #include "pipe/planner.hpp"
+#include "value/visible.hpp"
 
 namespace hami::fuzz {
 namespace {
@@ -32,7 +32,7 @@ void require_message(const std::string& message) {
   require(is_utf8(message), "a message is UTF-8");
 }
 
-// Some keys have a value, one of them with what no name may hold.
+// Some keys have a value; one value contains characters that no name may contain.
 const std::string* lookup(const std::string& key) {
   static const std::string kPlain = "node.a-1";
   static const std::string kOdd = "{a} ,]'";
@@ -132,7 +132,7 @@ void check_expression(std::string_view text) {
   require(print(again) == printed, "the print is canonical");
   try {
     const Expr filled = substitute(tree, lookup);
-    require(same_tree(parse(print(filled)), filled), "what was substituted prints and parses to the same tree");
+    require(same_tree(parse(print(filled)), filled), "the tree after substitution prints and parses to the same tree");
   } catch (const SyntaxError& error) {
     require(error.span.end <= text.size() && error.span.begin <= error.span.end, "an error is within the text");
     require_message(message_with_caret(error.what(), text, error.span, "", error.hint));
@@ -140,7 +140,7 @@ void check_expression(std::string_view text) {
 }
 
 void check_configuration(std::string_view text) {
-  if (!is_utf8(text)) return;  // whoever makes a PipeConfig has read files or str: both are UTF-8
+  if (!is_utf8(text)) return;  // a PipeConfig always comes from files or str, which are UTF-8
   register_core();
   const PipeConfig config = read_configuration(text);
   const auto [plan, problems] = plan_pipe(config);

@@ -1,4 +1,4 @@
-// libFuzzer target: any bytes as a configuration, planned with the core's backends.
+// libFuzzer target: plans any bytes as a configuration, with the backends of the core.
 #include <cstddef>
 #include <cstdint>
 

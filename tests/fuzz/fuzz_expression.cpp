@@ -1,4 +1,4 @@
-// libFuzzer target: any bytes as an expression.
+// libFuzzer target: parses any bytes as an expression.
 #include <cstddef>
 #include <cstdint>
 

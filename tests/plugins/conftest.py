@@ -1,4 +1,4 @@
-"""Wheels of the hami-core that is installed here, and of all plugins beside this file, built by pip."""
+"""Wheels of the installed hami-core, and of the plugins in this folder, built by pip."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hami
 import pytest
-from throw_away import ThrowAway, repack
+from temporary_environment import TemporaryEnvironment, repack
 
 HERE = Path(__file__).parent
 VERSIONS = HERE.parent / "abi" / "plugins" / "versions.c"
@@ -19,12 +19,12 @@ INCLUDE = Path(hami.get_include())
 def compiler() -> list[str]:
     if zig := os.environ.get("HAMI_ZIG"):
         return [zig, "cc"]
-    return ["cc"] if shutil.which("cc") else pytest.skip("there is no cc (Debian, Ubuntu: apt install gcc)")
+    return ["cc"] if shutil.which("cc") else pytest.skip("cc is not installed (Debian, Ubuntu: apt install gcc)")
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheels of hami-core, of pytest and of what they require: nothing of them is downloaded."""
+    """Return a folder with wheels of hami-core, pytest and their requirements, without downloads."""
     if not INCLUDE.is_dir():
         pytest.skip("hami is not installed from a wheel here")
     folder = tmp_path_factory.mktemp("wheels")
@@ -35,7 +35,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sources of the plugins with a native library, which is built into them."""
+    """Return the folder of the plugins that have a native library, with the library built."""
     folder = tmp_path_factory.mktemp("native")
     for name, major, minor in (("acme-major", 2, 0), ("acme-minor", 1, 4)):
         project = folder / name
@@ -48,16 +48,16 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def builder(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> ThrowAway:
-    """An environment with the build backend of the plugins here, from the package index."""
+def builder(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> TemporaryEnvironment:
+    """Return an environment with the build backend of the plugins, from the package index."""
     folder = tmp_path_factory.mktemp("builder")
-    environment = ThrowAway(folder / "env", wheels, folder)
+    environment = TemporaryEnvironment(folder / "env", wheels, folder)
     environment.pip("install", "hatchling")
     return environment
 
 
 @pytest.fixture
-def throw_away(tmp_path: Path, wheels: Path) -> ThrowAway:
-    environment = ThrowAway(tmp_path / "env", wheels, tmp_path)
+def environment(tmp_path: Path, wheels: Path) -> TemporaryEnvironment:
+    environment = TemporaryEnvironment(tmp_path / "env", wheels, tmp_path)
     environment.pip("install", "--no-index", "hami-core")
     return environment

@@ -1,4 +1,4 @@
-"""Lays distributions out in a folder as pip would, without pip: for tests that want many, fast, and strange ones."""
+"""Writes installed distributions into a folder without pip: fast, and also in forms that pip does not write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EntryPoints = Mapping[str, Mapping[str, str]]
 
 
 def install(project: str, target: Path) -> None:
-    """Install one of the projects beside this file."""
+    """Install one of the projects in this folder."""
     folder = PROJECTS / project
     data = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
     for entry in folder.iterdir():
@@ -43,7 +43,7 @@ def write_metadata(target: Path, name: str, version: str, entry_points: EntryPoi
 
 
 def write_plugin(target: Path, name: str, version: str, *backends: str) -> Path:
-    """Write a whole plugin of which every backend gives back its data; return its dist-info folder."""
+    """Write a plugin whose backends return their data, and return its dist-info folder."""
     module = name.replace("-", "_") + "_plugin"
     entry_points = {"hami.backends": dict.fromkeys(backends, module), "hami": {name.partition("-")[2]: module}}
     info = write_metadata(target, name, version, entry_points)
@@ -63,7 +63,7 @@ def write_plugin(target: Path, name: str, version: str, *backends: str) -> Path:
 
 
 def write_record(target: Path, info: Path, *files: str) -> None:
-    """Write the RECORD of a distribution that came with `files`, as pip does."""
+    """Write the RECORD of a distribution with `files`, like pip."""
     lines = []
     for name in files:
         digest = hashlib.sha256((target / name).read_bytes()).digest()

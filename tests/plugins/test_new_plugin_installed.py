@@ -1,4 +1,4 @@
-"""A project that `hami new-plugin` wrote: pip builds it, it is found once it is installed, and its own tests pass."""
+"""A project of `hami new-plugin`: pip builds it, hami finds it after installation, and its own tests pass."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ import shutil
 from pathlib import Path
 
 import pytest
-from throw_away import ThrowAway, run
+from temporary_environment import TemporaryEnvironment, run
 
 
 @pytest.mark.parametrize("kind", ["python", "cpp"])
-def test_a_new_project_is_built_installed_and_found(throw_away: ThrowAway, tmp_path: Path, kind: str) -> None:
+def test_a_new_project_can_be_built_installed_and_found(
+    environment: TemporaryEnvironment, tmp_path: Path, kind: str
+) -> None:
     if kind == "cpp" and not shutil.which("c++"):
-        pytest.skip("there is no c++ (Debian, Ubuntu: apt install g++)")
-    done = throw_away.hami("new-plugin", "acme-fresh", f"--{kind}")
+        pytest.skip("c++ is not installed (Debian, Ubuntu: apt install g++)")
+    done = environment.hami("new-plugin", "acme-fresh", f"--{kind}")
     assert (done.returncode, done.stderr) == (0, "")
     project = tmp_path / "acme-fresh"
-    before = throw_away.hami("run", "AcmeFresh(step=2)", "--data", "40")
+    before = environment.hami("run", "AcmeFresh(step=2)", "--data", "40")
     assert before.returncode == 1
     assert before.stderr.startswith('error: backend "AcmeFresh" not found')
 
-    throw_away.pip("wheel", "--no-deps", "--wheel-dir", str(tmp_path / "built"), str(project))
+    environment.pip("wheel", "--no-deps", "--wheel-dir", str(tmp_path / "built"), str(project))
     (wheel,) = (tmp_path / "built").iterdir()
     if kind == "python":
         assert wheel.name == "acme_fresh-0.1.0-py3-none-any.whl"
     else:
         assert wheel.name.startswith("acme_fresh-0.1.0-py3-none-linux_")
-    throw_away.pip("install", "--no-index", f"{wheel}[test]")
+    environment.pip("install", "--no-index", f"{wheel}[test]")
 
-    assert throw_away.hami("run", "AcmeFresh(step=2)", "--data", "40").stdout == "42\n"
-    done = throw_away.hami("plugins", "--load", "--json")
+    assert environment.hami("run", "AcmeFresh(step=2)", "--data", "40").stdout == "42\n"
+    done = environment.hami("plugins", "--load", "--json")
     (record,) = json.loads(done.stdout)
     assert (done.returncode, record["plugin"], record["state"], record["error"]) == (0, "fresh", "ok", None)
     assert (record["abi"], record["backends"]) == ("1.0" if kind == "cpp" else None, ["AcmeFresh"])
 
-    command = [str(throw_away.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project / "tests")]
+    command = [str(environment.python), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(project / "tests")]
     done = run(command, project, {})
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "4 passed" in done.stdout

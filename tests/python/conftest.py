@@ -1,4 +1,4 @@
-"""What the tests of the Python side share: throw-away installations of plugins, the command line as a user calls it."""
+"""Shared by the Python tests: temporary installations of plugins, and the command line as a user calls it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 from fake_site import install
 from hami._plugins.manager import PluginManager
 
-# A shell's background job starts with Ctrl-C ignored, and so would all that it starts.
+# A background job of a shell ignores SIGINT, and its child processes inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Site:
-    """A folder that plugins are installed into, and discovery that sees these alone."""
+    """A folder that plugins are installed into, and a discovery that finds only these plugins."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,7 +52,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def hami_command(tmp_path: Path) -> Run:
-    """Call the command line in a process of its own, with a folder of plugins on its path if one is given."""
+    """Run the command line in a separate process, with the folder of plugins `site` on its path."""
 
     def run(
         *arguments: str, site: Path | None = None, given: str = "", **environment: str

@@ -1,4 +1,4 @@
-"""An independent reading of the grammar of expressions, slow and plain, that the parser of the core must agree with.
+"""An independent parser of expressions, slow and simple, that the parser of the core must agree with.
 
 Written from the grammar and the rules of hami-core/docs/reference/expressions.md. Returns the same data as
 `hami._core.parse_tree`; raises Refused if the text is not an expression.

@@ -1,4 +1,4 @@
-"""Helpers of the test_language_rows tests: call a pipe once, expect an error, record what happens to backends."""
+"""Helpers of tests that call a pipe once: expect a result or an error, record the calls of backends."""
 
 from __future__ import annotations
 
@@ -6,47 +6,47 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE
+from running import TIMEOUT
 
 INSTANCES = "InstancesRegister[Reflect[backend]]"
 
 
 def answer(config: Any, data: Any = 0, **keys: Any) -> Any:
-    """Build a pipe, ask it once, close it; return `result`."""
+    """Build a pipe, call it once, close it and return `result`."""
     with hami.pipe(config) as pipe:
-        return pipe({"data": data, **keys}, timeout=PATIENCE)["result"]
+        return pipe({"data": data, **keys}, timeout=TIMEOUT)["result"]
 
 
 def answers(config: Any, *data: Any) -> list[Any]:
-    """Build a pipe, ask it with one list of requests, close it."""
+    """Build a pipe, call it with one list of requests, close it and return the results."""
     with hami.pipe(config) as pipe:
-        return [request["result"] for request in pipe([{"data": one} for one in data], timeout=PATIENCE)]
+        return [request["result"] for request in pipe([{"data": one} for one in data], timeout=TIMEOUT)]
 
 
 def refused(config: Any, expected: type[hami.Error] = hami.ConfigError) -> str:
-    """Return the text of the error that this configuration is."""
+    """Return the text of the error that `hami.pipe` raises for this configuration."""
     with pytest.raises(expected) as caught:
         hami.pipe(config)
     return str(caught.value)
 
 
 def failure(config: Any, expected: type[Exception], data: Any = 0, **keys: Any) -> str:
-    """Ask a pipe once; return the first line of the error that it raises. The request has no `result` then."""
+    """Call a pipe once, check that the request has no `result`, and return the first line of the error."""
     with hami.pipe(config) as pipe:
         request = {"data": data, "result": "stale", **keys}
         with pytest.raises(expected) as caught:
-            pipe(request, timeout=PATIENCE)
+            pipe(request, timeout=TIMEOUT)
         assert "result" not in request
     return str(caught.value).splitlines()[0]
 
 
 def in_register(expression: str) -> str:
-    """Return an init expression with this in Register, after the instances."""
+    """Return an init expression that registers the instances, then this expression."""
     return f"List[{INSTANCES}, Register[{expression}]]"
 
 
 def noting(*names: str, **attributes: Any) -> list[tuple[str, str]]:
-    """Register backends that append their name to `data`, and return the journal of their inits, runs and ends."""
+    """Register backends that append their name to `data`, and return a journal of their init, run and close calls."""
     journal: list[tuple[str, str]] = []
 
     def body(name: str) -> dict[str, Any]:
@@ -68,13 +68,13 @@ def noting(*names: str, **attributes: Any) -> list[tuple[str, str]]:
     return journal
 
 
-def happened(journal: list[tuple[str, str]], what: str) -> list[str]:
-    """Return the names of the backends to which this happened, in order."""
-    return [name for kind, name in journal if kind == what]
+def happened(journal: list[tuple[str, str]], kind: str) -> list[str]:
+    """Return the names of the backends with this kind of entry, in order."""
+    return [name for entry, name in journal if entry == kind]
 
 
 def counting(name: str = "Count") -> None:
-    """Register a backend that appends to `data` how often this instance has run."""
+    """Register a backend that appends to `data` the number of requests that this instance has run."""
 
     class Counts(hami.Backend):
         def init(self, options: Any) -> None:
@@ -89,7 +89,7 @@ def counting(name: str = "Count") -> None:
 
 
 def sizing(name: str = "Sizes", **attributes: Any) -> list[int]:
-    """Register a backend that answers `data`, and return the sizes of the batches that it saw."""
+    """Register a backend that returns `data`, and return the list of its batch sizes."""
     sizes: list[int] = []
 
     def forward(self: Any, batch: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of running pipes share: doors that backends wait at, and backends that note what they saw."""
+"""Helpers of tests that run pipes: gates at which backends wait, and backends that record their batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import hami
 
-PATIENCE = 60.0  # far more than any step of a test takes; a test that would hang fails then
+TIMEOUT = 60.0  # seconds; far longer than any step of a test, so that a test that hangs fails
 
 
 def threads_of_process() -> int:
@@ -22,15 +22,15 @@ def threads_of_process() -> int:
 
 
 def threads_end(most: int) -> bool:
-    """Tell whether no more than so many threads are left; one that is about to end may take its time for it."""
-    patience = time.monotonic() + PATIENCE
-    while threads_of_process() > most and time.monotonic() < patience:
+    """Return whether the process gets down to `most` threads; a thread that is ending needs a moment."""
+    deadline = time.monotonic() + TIMEOUT
+    while threads_of_process() > most and time.monotonic() < deadline:
         os.sched_yield()
     return threads_of_process() <= most
 
 
 class Gate:
-    """Backends come in and wait; the test sees who is inside and opens."""
+    """Backends arrive at the gate and wait; the test waits for arrivals and opens the gate."""
 
     def __init__(self) -> None:
         self._arrived = threading.Semaphore(0)
@@ -38,10 +38,10 @@ class Gate:
 
     def enter(self) -> None:
         self._arrived.release()
-        assert self._opened.wait(PATIENCE), "nobody opened the gate"
+        assert self._opened.wait(TIMEOUT), "the gate was not opened in time"
 
     def wait_for_arrival(self) -> None:
-        assert self._arrived.acquire(timeout=PATIENCE), "nobody came to the gate"
+        assert self._arrived.acquire(timeout=TIMEOUT), "no backend arrived at the gate in time"
 
     def open(self) -> None:
         self._opened.set()
@@ -55,19 +55,19 @@ def _pass_gate(self: Any, batch: list[Any]) -> None:
 
 
 def gated(name: str = "TestGated", **attributes: Any) -> Any:
-    """Register a backend that notes its batch, waits at the gate of its class, then answers data + 100."""
+    """Register a backend that records its batch, waits at the gate of its class, and returns data + 100."""
     body = {"gate": Gate(), "seen": [], "forward": _pass_gate, **attributes}
     return hami.register(name)(type(name, (hami.Backend,), body))
 
 
 def backend(function: Callable[[list[Any]], None], name: str, **attributes: Any) -> Any:
-    """Register a backend whose forward is this function of the batch."""
+    """Register a backend whose `forward` is this function of the batch."""
     body = {"forward": lambda self, batch: function(batch), **attributes}
     return hami.register(name)(type(name, (hami.Backend,), body))
 
 
 def each(function: Callable[[Any], Any], name: str, **attributes: Any) -> Any:
-    """Register a backend that answers each request with a function of its data."""
+    """Register a backend whose result is a function of `data`, for each request."""
 
     def forward(batch: list[Any]) -> None:
         for item in batch:
@@ -76,14 +76,15 @@ def each(function: Callable[[Any], Any], name: str, **attributes: Any) -> Any:
     return backend(forward, name, **attributes)
 
 
-def run_script(script: str, *arguments: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-    """Run a Python program in a process of its own."""
+def run_script(script: str, *arguments: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
+    """Run a Python program in a separate process."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), *arguments], capture_output=True, text=True, timeout=timeout
     )
 
 
-# Programs with a backend that takes its time and tells when it is closed.
+# The start of a program with a backend that takes SECONDS and prints when it is closed. It does not wait
+# in one call but returns to the interpreter all the time, like a backend that computes in Python.
 SLOW = """
     import signal, sys, threading, time
     import hami

@@ -11,7 +11,7 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, each, gated
+from running import TIMEOUT, each, gated
 
 
 def test_a_task_gets_its_dict_back() -> None:
@@ -24,7 +24,7 @@ def test_a_task_gets_its_dict_back() -> None:
     asyncio.run(main())
 
 
-def test_a_request_of_no_loop_is_refused() -> None:
+def test_acall_without_a_running_loop_is_an_error() -> None:
     with hami.pipe("Identity") as pipe, pytest.raises(RuntimeError, match="acall is for tasks of an asyncio loop"):
         pipe.acall({"data": 1}).send(None)
 
@@ -41,7 +41,7 @@ def test_many_tasks_wait_for_one_pipe(thread: str) -> None:
     asyncio.run(main())
 
 
-def test_errors_are_raised_in_the_task_and_the_next_one_is_served() -> None:
+def test_an_error_is_raised_in_its_task_and_the_next_request_succeeds() -> None:
     def fail(number: int) -> int:
         if number < 0:
             raise ValueError("below zero")
@@ -80,7 +80,7 @@ FIRST = "List[InstancesRegister[Reflect[backend]], Register[S[TestGated,DI[Batch
 
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize("entry", [HOOKED, FIRST])
-def test_the_loop_runs_on_while_something_before_the_queue_takes_its_time(entry: str, graph: bool) -> None:
+def test_the_loop_stays_responsive_while_a_backend_before_the_queue_is_busy(entry: str, graph: bool) -> None:
     cls = gated()
     nodes: dict[str, Any] = {"first": {"backend": "Identity", "node_entrypoint": entry}}
     if graph:
@@ -97,8 +97,8 @@ def test_the_loop_runs_on_while_something_before_the_queue_takes_its_time(entry:
     asyncio.run(main())
 
 
-def test_the_loop_runs_on_while_a_queue_is_full_and_cancelling_the_task_cancels_the_request() -> None:
-    """`acall` awaits room, it never blocks the loop."""
+def test_a_full_queue_does_not_block_the_loop_and_cancelling_the_task_cancels_the_request() -> None:
+    """`acall` awaits capacity."""
     cls = gated()
 
     async def main() -> None:
@@ -117,7 +117,7 @@ def test_the_loop_runs_on_while_a_queue_is_full_and_cancelling_the_task_cancels_
 
 
 def test_a_node_without_a_queue_does_not_block_the_loop() -> None:
-    """Its backend runs on whatever thread posts the request; that is not the loop's."""
+    """Its backend runs on the thread that submits the request, which is not the thread of the loop."""
     cls = gated(thread="serialized")
 
     async def main() -> None:
@@ -132,7 +132,7 @@ def test_a_node_without_a_queue_does_not_block_the_loop() -> None:
     asyncio.run(main())
 
 
-def test_a_full_queue_that_rejects_does_so_in_the_task() -> None:
+def test_queue_full_is_raised_in_the_task() -> None:
     cls = gated()
 
     async def main() -> None:
@@ -150,7 +150,7 @@ def test_a_full_queue_that_rejects_does_so_in_the_task() -> None:
     asyncio.run(main())
 
 
-def test_a_time_limit_ends_the_wait_while_the_backend_goes_on() -> None:
+def test_a_timeout_ends_the_wait_while_the_backend_continues() -> None:
     cls = gated()
 
     async def main() -> None:
@@ -163,7 +163,7 @@ def test_a_time_limit_ends_the_wait_while_the_backend_goes_on() -> None:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Counts how often another thread woke it for outcomes."""
+    """An event loop that counts how often another thread wakes it for completed requests."""
 
     woken = 0
 
@@ -173,7 +173,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 def test_a_batch_wakes_its_loop_once() -> None:
-    """Each time is a system call that lets Python's lock go, and the loop would run for one outcome of many."""
+    """Each wake-up is a system call that releases the GIL, and the loop would run for one result of many."""
     cls = gated()
 
     async def main() -> None:
@@ -193,10 +193,10 @@ def test_a_batch_wakes_its_loop_once() -> None:
     assert loop.woken <= 2
 
 
-def test_a_callback_may_wait_for_a_task_that_was_answered_before_it() -> None:
+def test_a_callback_may_wait_for_a_task_that_completed_before_it() -> None:
     cls = gated()
     pipe = hami.pipe({"backend": "TestGated", "max": 3})
-    answered, seen = threading.Event(), []
+    completed, seen = threading.Event(), []
 
     async def main() -> None:
         first = asyncio.create_task(pipe.acall({"data": 0}))
@@ -205,10 +205,10 @@ def test_a_callback_may_wait_for_a_task_that_was_answered_before_it() -> None:
         task = asyncio.create_task(pipe.acall({"data": 1}))
         await asyncio.sleep(0)
         future = pipe.submit({"data": 2})
-        future.add_done_callback(lambda _: seen.append(answered.wait(PATIENCE)))
+        future.add_done_callback(lambda _: seen.append(completed.wait(TIMEOUT)))
         cls.gate.open()
         await task
-        answered.set()
+        completed.set()
         await first
 
     with pipe:
@@ -217,27 +217,27 @@ def test_a_callback_may_wait_for_a_task_that_was_answered_before_it() -> None:
     assert seen == [True]
 
 
-def test_outcomes_for_a_loop_that_is_gone_bother_nobody() -> None:
+def test_results_for_a_closed_loop_are_discarded() -> None:
     cls = gated()
     with hami.pipe("TestGated") as pipe:
 
-        async def leave() -> None:
+        async def abandon() -> None:
             asyncio.create_task(pipe.acall({"data": 1}))  # noqa: RUF006
             await asyncio.sleep(0)
             await asyncio.get_running_loop().run_in_executor(None, cls.gate.wait_for_arrival)
 
-        asyncio.run(leave())
+        asyncio.run(abandon())
         cls.gate.open()
-        assert pipe({"data": 2}, timeout=PATIENCE)["result"] == 102
+        assert pipe({"data": 2}, timeout=TIMEOUT)["result"] == 102
 
 
-def test_a_coroutine_that_is_closed_leaves_no_error_that_nobody_retrieved() -> None:
+def test_closing_a_coroutine_leaves_no_unretrieved_error() -> None:
     cls = gated()
-    told: list[dict[str, Any]] = []
+    contexts: list[dict[str, Any]] = []
     with hami.pipe("TestGated") as pipe:
 
         async def close_one() -> None:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+            asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
             coroutine = pipe.acall({"data": 1})
             coroutine.send(None)
             coroutine.close()
@@ -245,10 +245,10 @@ def test_a_coroutine_that_is_closed_leaves_no_error_that_nobody_retrieved() -> N
         asyncio.run(close_one())
         cls.gate.open()
     gc.collect()
-    assert told == []
+    assert contexts == []
 
 
-def test_map_keeps_the_order_and_takes_no_more_than_it_has_room_for() -> None:
+def test_map_keeps_the_order_and_reads_only_as_far_ahead_as_its_concurrency() -> None:
     each(lambda number: number + 1, "TestAddOne")
     taken: list[int] = []
 
@@ -271,7 +271,7 @@ def test_map_keeps_the_order_and_takes_no_more_than_it_has_room_for() -> None:
                 pipe.map([], concurrency=wrong)  # type: ignore[arg-type]
 
 
-def test_map_refuses_a_dict_that_runs_already() -> None:
+def test_map_rejects_a_dict_that_is_still_in_flight() -> None:
     with hami.pipe("Identity") as pipe:
         with pytest.raises(hami.DataTypeError) as raised:
             list(pipe.map([{"data": 1}] * 3))
@@ -279,7 +279,7 @@ def test_map_refuses_a_dict_that_runs_already() -> None:
         assert len(list(pipe.map([{"data": 1}] * 3, concurrency=1))) == 3
 
 
-def test_map_raises_the_first_error_and_cancels_what_comes_after() -> None:
+def test_map_raises_the_first_error_and_cancels_later_requests() -> None:
     gate = threading.Event()
     ran: list[int] = []
 
@@ -287,7 +287,7 @@ def test_map_raises_the_first_error_and_cancels_what_comes_after() -> None:
         ran.append(number)
         if number == 0:
             raise ValueError("zero")
-        assert gate.wait(PATIENCE)
+        assert gate.wait(TIMEOUT)
         return number
 
     each(work, "TestWork")

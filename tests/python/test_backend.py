@@ -1,4 +1,4 @@
-"""What a Python backend class declares, and what is said of one that is not sound."""
+"""Declarations of Python backend classes, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUPPORTED = (
 )
 
 
-class Sound(hami.Backend):
+class Valid(hami.Backend):
     def forward(self, batch: list[Any]) -> None:
         for item in batch:
             item["result"] = item["data"]
@@ -34,7 +34,7 @@ def param(kind: str, **given: Any) -> dict[str, Any]:
 
 
 def test_annotations_become_parameters() -> None:
-    class Every(Sound):
+    class Every(Valid):
         model: Path
         flag: bool = False
         number: int = 3
@@ -60,8 +60,8 @@ def test_annotations_become_parameters() -> None:
     }
 
 
-def test_none_is_a_default_where_the_type_says_so() -> None:
-    class Optionals(Sound):
+def test_none_is_a_valid_default_of_an_optional_parameter() -> None:
+    class Optionals(Valid):
         a: str | None
         b: Optional[int] = None  # noqa: UP045
         c: typing.Union[Path, None] = pathlib.Path("/x")  # noqa: UP007
@@ -76,25 +76,25 @@ def test_none_is_a_default_where_the_type_says_so() -> None:
 
 
 def test_annotated_text_is_the_help() -> None:
-    class Helped(Sound):
+    class Helped(Valid):
         size: Annotated[int, "edge length in pixels"] = 224
         post: Annotated[str | None, 7, "what follows"] = None
-        wait: Annotated[hami.Duration, "for company"] | None = None
+        wait: Annotated[hami.Duration, "for more requests"] | None = None
 
     assert params_of(Helped) == {
         "size": param("int", default=224, help="edge length in pixels"),
         "post": param("str", default=None, help="what follows"),
-        "wait": param("duration", default=None, help="for company"),
+        "wait": param("duration", default=None, help="for more requests"),
     }
 
 
 def test_annotations_without_strings_work_too() -> None:
-    evaluated = type("Evaluated", (Sound,), {"__annotations__": {"names": list[str], "x": int}, "x": 1})
+    evaluated = type("Evaluated", (Valid,), {"__annotations__": {"names": list[str], "x": int}, "x": 1})
     assert params_of(evaluated) == {"names": param("list"), "x": param("int", default=1)}
 
 
-def test_what_is_no_parameter() -> None:
-    class Quiet(Sound):
+def test_reserved_private_and_unannotated_attributes_are_not_parameters() -> None:
+    class Quiet(Valid):
         max: int = 8
         min: int = 2
         thread: str = "serialized"
@@ -108,7 +108,7 @@ def test_what_is_no_parameter() -> None:
 
 
 def test_parameters_are_inherited_and_may_be_redeclared() -> None:
-    class Base(Sound):
+    class Base(Valid):
         size: int = 1
         mode: str = "a"
 
@@ -124,8 +124,8 @@ def test_parameters_are_inherited_and_may_be_redeclared() -> None:
     assert params_of(Defaulted)["size"] == param("int", default=7)
 
 
-def test_the_rest_of_the_description() -> None:
-    class Container(Sound):
+def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
+    class Container(Valid):
         """Runs its child.
 
         Twice:
@@ -149,7 +149,7 @@ def test_the_rest_of_the_description() -> None:
         "idempotent": False,
         "child_count": (1, None),
     }
-    described = describe_class(Sound)
+    described = describe_class(Valid)
     assert described == {
         "doc": "",
         "range": "",
@@ -163,7 +163,7 @@ def test_the_rest_of_the_description() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "told"),
+    ("attributes", "text"),
     [
         ({"max": 4}, "1 to 4"),
         ({"min": 2, "max": 4}, "2 to 4"),
@@ -172,11 +172,11 @@ def test_the_rest_of_the_description() -> None:
         ({}, ""),
     ],
 )
-def test_the_range_is_told_in_words(attributes: dict[str, Any], told: str) -> None:
-    assert describe_class(type("Ranged", (Sound,), attributes))["range"] == told
+def test_the_range_is_described_in_words(attributes: dict[str, Any], text: str) -> None:
+    assert describe_class(type("Ranged", (Valid,), attributes))["range"] == text
 
 
-def test_a_class_with_only_forward_with_dep_is_sound() -> None:
+def test_a_class_with_only_forward_with_dep_is_valid() -> None:
     class WithDep(hami.Backend):
         def forward_with_dep(self, batch: list[Any], dep: Any) -> None:
             dep.forward(batch)
@@ -185,17 +185,17 @@ def test_a_class_with_only_forward_with_dep_is_sound() -> None:
 
 
 async def coroutine(self: Any, batch: list[Any]) -> None:
-    """A forward that nobody awaits."""
+    """A `forward` that is never awaited."""
 
 
 def generator(self: Any, batch: list[Any]) -> Any:
-    """A forward that nobody asks for the next."""
+    """A `forward` that is never iterated."""
     yield from batch
 
 
 def bad(**members: Any) -> type:
     annotations = members.pop("annotations", {})
-    return type("Bad", (Sound,), {**members, "__annotations__": annotations})
+    return type("Bad", (Valid,), {**members, "__annotations__": annotations})
 
 
 @pytest.mark.parametrize(
@@ -260,63 +260,63 @@ def bad(**members: Any) -> type:
         ),
     ],
 )
-def test_unsound_classes_are_refused(cls: Any, message: str) -> None:
+def test_invalid_classes_are_rejected(cls: Any, message: str) -> None:
     with pytest.raises(hami.PluginError) as caught:
         describe_class(cls)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("name", ["", "1st", "a-b", "a b", "ä", "S[A]"])
-def test_a_name_that_no_expression_could_hold_is_refused(name: str) -> None:
+def test_a_name_that_is_not_an_identifier_is_rejected(name: str) -> None:
     with pytest.raises(hami.PluginError) as caught:
-        make_class(Sound, name, owner="")
+        make_class(Valid, name, owner="")
     expected = f"{name!r} is no name for a backend: letters, digits and _, not starting with a digit"
     assert str(caught.value) == expected
 
 
 def test_register_returns_the_class_and_lists_it() -> None:
-    class TestRegistered(Sound):
-        """Says nothing."""
+    class TestRegistered(Valid):
+        """Does nothing."""
 
         step: int = 4
 
     assert hami.register(TestRegistered) is TestRegistered
     info = hami.backends()["TestRegistered"]
-    assert (info.name, info.owner, info.doc, info.thread) == ("TestRegistered", "", "Says nothing.", "dedicated")
+    assert (info.name, info.owner, info.doc, info.thread) == ("TestRegistered", "", "Does nothing.", "dedicated")
     assert info.params is not None
     assert [(param["name"], param["type"], param["default"]) for param in info.params] == [("step", "int", 4)]
 
 
-def test_register_says_that_it_takes_classes() -> None:
-    with pytest.raises(hami.PluginError, match=r"^a backend is a subclass of hami.Backend, got <.*Sound object at"):
-        hami.register(Sound())  # type: ignore[call-overload]
+def test_register_accepts_only_classes() -> None:
+    with pytest.raises(hami.PluginError, match=r"^a backend is a subclass of hami.Backend, got <.*Valid object at"):
+        hami.register(Valid())  # type: ignore[call-overload]
     with pytest.raises(hami.PluginError) as caught:
 
         @hami.register()  # type: ignore[call-overload]
-        class Called(Sound):
+        class Called(Valid):
             pass
 
     expected = 'a backend is a subclass of hami.Backend, got none; write @hami.register or @hami.register("Name")'
     assert str(caught.value) == expected
 
 
-def test_register_takes_another_name_and_replaces_one() -> None:
+def test_register_accepts_another_name_and_replaces_an_existing_one() -> None:
     @hami.register("TestRenamed")
-    class First(Sound):
+    class First(Valid):
         """First."""
 
     assert hami.backends()["TestRenamed"].doc == "First."
 
     @hami.register("TestRenamed")
-    class Second(Sound):
+    class Second(Valid):
         """Second."""
 
     assert (First.__name__, Second.__name__) == ("First", "Second")
     assert hami.backends()["TestRenamed"].doc == "Second."
 
 
-def test_a_default_of_the_wrong_type_is_refused_when_registering() -> None:
-    class BadDefault(Sound):
+def test_a_default_of_the_wrong_type_is_rejected_at_registration() -> None:
+    class BadDefault(Valid):
         step: int = "four"  # type: ignore[assignment]
 
     with pytest.raises(hami.PluginError, match="BadDefault") as caught:
@@ -324,7 +324,7 @@ def test_a_default_of_the_wrong_type_is_refused_when_registering() -> None:
     assert 'parameter "step"' in str(caught.value)
 
 
-def test_the_base_class_says_what_is_missing() -> None:
+def test_forward_of_the_base_class_names_the_missing_method() -> None:
     class OnlyDep(hami.Backend):
         def forward_with_dep(self, batch: list[Any], dep: Any) -> None: ...
 

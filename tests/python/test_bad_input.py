@@ -1,4 +1,4 @@
-"""Bad requests and bad backends: a typed error for that request by every way of calling, nothing for its neighbours."""
+"""A bad request or backend causes a typed error for that request, in every way of calling, and for no other request."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, Gate, backend, each
+from running import TIMEOUT, Gate, backend, each
 
 GOOD = 1
 WAYS = ("list", "call", "submit", "acall")
 
 
-def together(pipe: hami.Pipe, bad: dict[str, Any], way: str) -> tuple[BaseException | None, list[Any]]:
+def ask_between_good_requests(pipe: hami.Pipe, bad: dict[str, Any], way: str) -> tuple[BaseException | None, list[Any]]:
     """Send a bad request between good ones; return its error and the results of the others."""
     requests = [{"data": GOOD}, bad, {"data": GOOD}]
     errors: list[BaseException | None] = [None, None, None]
     if way == "list":
         with pytest.raises(hami.BatchError) as raised:
-            pipe(requests, timeout=PATIENCE)
+            pipe(requests, timeout=TIMEOUT)
         for index, error in raised.value.errors:
             errors[index] = error
     elif way == "acall":
 
         async def main() -> list[Any]:
-            return await asyncio.gather(*(pipe.acall(one, PATIENCE) for one in requests), return_exceptions=True)
+            return await asyncio.gather(*(pipe.acall(one, TIMEOUT) for one in requests), return_exceptions=True)
 
         errors = [one if isinstance(one, BaseException) else None for one in asyncio.run(main())]
     else:
 
-        def ask(index: int) -> None:
+        def call(index: int) -> None:
             try:
-                pipe(requests[index], timeout=PATIENCE) if way == "call" else futures[index].result(PATIENCE)
+                pipe(requests[index], timeout=TIMEOUT) if way == "call" else futures[index].result(TIMEOUT)
             except BaseException as error:
                 errors[index] = error
 
         futures = [submitted(pipe, one) for one in requests] if way == "submit" else []
-        threads = [threading.Thread(target=ask, args=(index,)) for index in range(3)]
+        threads = [threading.Thread(target=call, args=(index,)) for index in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
     assert "result" not in bad
     assert errors[0] is errors[2] is None
     return errors[1], [requests[0]["result"], requests[2]["result"]]
 
 
 @pytest.mark.parametrize("key", [1, "\ud800"])
-def test_a_request_that_is_refused_keeps_no_stale_result(key: Any) -> None:
+def test_a_rejected_request_keeps_no_stale_result(key: Any) -> None:
     request = {"data": 1, "result": "stale", key: 2}
     with hami.pipe("Identity") as pipe, pytest.raises(hami.DataTypeError, match=r"^the keys of a request must be str"):
         pipe(request)
@@ -59,9 +59,9 @@ def test_a_request_that_is_refused_keeps_no_stale_result(key: Any) -> None:
 
 
 def submitted(pipe: hami.Pipe, request: dict[str, Any]) -> Future[Any]:
-    """Submit; what submit itself refuses is told like what the future says."""
+    """Submit a request; an error of `submit` itself becomes the exception of the future."""
     try:
-        return pipe.submit(request, timeout=PATIENCE)
+        return pipe.submit(request, timeout=TIMEOUT)
     except hami.Error as error:
         refused: Future[Any] = Future()
         refused.set_exception(error)
@@ -92,16 +92,16 @@ def first_line(error: BaseException | None) -> str:
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, dict) else "",
 )
-def test_a_bad_request(keys: dict[Any, Any], expected: type[Exception], message: str, way: str) -> None:
+def test_a_bad_request_fails_alone(keys: dict[Any, Any], expected: type[Exception], message: str, way: str) -> None:
     each(lambda data: data + 1, "TestAddOne", max=4)
     with hami.pipe("TestAddOne") as pipe:
-        error, others = together(pipe, {"data": GOOD, **keys}, way)
+        error, others = ask_between_good_requests(pipe, {"data": GOOD, **keys}, way)
         assert (type(error), first_line(error)) == (expected, message)
         assert others == [GOOD + 1, GOOD + 1]
 
 
 def misbehaving(bad: Callable[[Any], Any], **attributes: Any) -> None:
-    """Register a backend that does this with an item whose data is "bad", and adds one to the others."""
+    """Register a backend that calls `bad` for an item whose data is "bad", and adds one to the data of the others."""
 
     def forward(batch: list[Any]) -> None:
         for item in batch:
@@ -117,7 +117,7 @@ def raise_no_exception(_: Any) -> None:
     raise 5  # type: ignore[misc]  # noqa: B016
 
 
-def leave(_: Any) -> None:
+def exit_process(_: Any) -> None:
     raise SystemExit(3)
 
 
@@ -133,7 +133,7 @@ def write_wrong_key(item: Any) -> None:
         (lambda item: None, hami.NoResult, "the pipeline left no `result`"),
         (lambda item: item.pop("data"), hami.NoResult, "the pipeline left no `result`"),
         (raise_no_exception, TypeError, "exceptions must derive from BaseException"),
-        (leave, hami.RequestError, "the backend raised SystemExit(3)"),
+        (exit_process, hami.RequestError, "the backend raised SystemExit(3)"),
         (write_wrong_key, hami.DataTypeError, "the keys of a request must be str, got 5"),
         (
             lambda item: item.update({"\ud800": 1}),
@@ -144,23 +144,25 @@ def write_wrong_key(item: Any) -> None:
     ],
     ids=[
         "sets no result",
-        "takes the data away",
+        "removes the data",
         "raises a number",
         "exits",
         "writes a wrong key",
-        "writes a key that is no text",
+        "writes a key that is not text",
         "fails with a number",
     ],
 )
-def test_a_bad_backend(bad: Any, expected: type[Exception], message: str, thread: str, way: str) -> None:
+def test_a_backend_that_mishandles_one_request_fails_only_that_request(
+    bad: Any, expected: type[Exception], message: str, thread: str, way: str
+) -> None:
     misbehaving(bad, thread=thread)
     with hami.pipe("TestMisbehaves") as pipe:
-        error, others = together(pipe, {"data": "bad"}, way)
+        error, others = ask_between_good_requests(pipe, {"data": "bad"}, way)
         assert (type(error), first_line(error)) == (expected, message)
         assert others == [GOOD + 1, GOOD + 1]
 
 
-def test_a_backend_that_returns_its_results_is_told_to_set_them() -> None:
+def test_the_error_of_a_backend_that_returns_its_results_explains_how_to_set_them() -> None:
     backend(lambda batch: [item["data"] for item in batch], "TestReturns", max=4)
     with hami.pipe("TestReturns") as pipe:
         with pytest.raises(hami.BatchError) as raised:
@@ -173,7 +175,7 @@ def test_a_backend_that_returns_its_results_is_told_to_set_them() -> None:
             )
 
 
-def test_what_a_backend_returns_beside_its_results_is_nobodys_business() -> None:
+def test_the_return_value_of_forward_is_ignored_if_results_are_set() -> None:
     def forward(batch: list[Any]) -> list[Any]:
         for item in batch:
             item["result"] = item["data"]
@@ -185,7 +187,7 @@ def test_what_a_backend_returns_beside_its_results_is_nobodys_business() -> None
         assert pipe({"data": 1})["result"] == 1
 
 
-def test_a_backend_that_answers_too_few() -> None:
+def test_a_request_that_the_backend_skips_fails_with_no_result() -> None:
     def forward(batch: list[Any]) -> None:
         for item in batch[:-1]:
             item["result"] = item["data"]
@@ -200,37 +202,37 @@ def test_a_backend_that_answers_too_few() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_backend_that_calls_a_closed_pipe(way: str) -> None:
+def test_a_backend_that_calls_a_closed_pipe_fails_only_that_request(way: str) -> None:
     with hami.pipe("Identity") as closed:
         pass
     misbehaving(lambda item: closed({"data": 1}))
     with hami.pipe("TestMisbehaves") as pipe:
-        error, others = together(pipe, {"data": "bad"}, way)
+        error, others = ask_between_good_requests(pipe, {"data": "bad"}, way)
         assert (type(error), first_line(error)) == (hami.PipeClosed, "the pipe is closed")
         assert others == [GOOD + 1, GOOD + 1]
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("thread", ["dedicated", "serialized"])
-def test_a_backend_that_calls_its_own_node(thread: str, way: str) -> None:
+def test_a_backend_that_calls_its_own_node_fails_only_that_request(thread: str, way: str) -> None:
     pipes: list[hami.Pipe] = []
     misbehaving(lambda item: pipes[0]({"data": 1}), thread=thread)
     with hami.pipe("TestMisbehaves") as pipe:
         pipes.append(pipe)
-        error, others = together(pipe, {"data": "bad"}, way)
+        error, others = ask_between_good_requests(pipe, {"data": "bad"}, way)
         assert type(error) is hami.ReentrantCall
         assert others == [GOOD + 1, GOOD + 1]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_call_a_closed_pipe(way: str) -> None:
+def test_every_way_to_call_a_closed_pipe_raises_pipe_closed(way: str) -> None:
     with hami.pipe("Identity") as pipe:
         pass
     request = {"data": 1, "result": "stale"}
     calls: dict[str, Callable[[], Any]] = {
         "call": lambda: pipe(request),
         "list": lambda: pipe([request]),
-        "submit": lambda: pipe.submit(request).result(PATIENCE),
+        "submit": lambda: pipe.submit(request).result(TIMEOUT),
         "acall": lambda: asyncio.run(pipe.acall(request)),
     }
     with pytest.raises(hami.PipeClosed):
@@ -238,11 +240,11 @@ def test_every_way_to_call_a_closed_pipe(way: str) -> None:
     assert request == {"data": 1}
 
 
-def test_a_backend_that_blocks_for_ever_where_a_timeout_is_set() -> None:
+def test_requests_expire_while_a_backend_blocks_indefinitely() -> None:
     gate, entered = Gate(), threading.Event()
     misbehaving(lambda item: (entered.set(), gate.enter()))
     with hami.pipe({"backend": "TestMisbehaves", "timeout": "20ms"}) as pipe:
-        while not entered.is_set():  # the time of those before was up first
+        while not entered.is_set():  # earlier requests expired before they started
             with pytest.raises(hami.DeadlineExceeded):
                 pipe({"data": "bad"})
         waiting = {"data": GOOD}
@@ -252,35 +254,37 @@ def test_a_backend_that_blocks_for_ever_where_a_timeout_is_set() -> None:
         gate.open()
 
 
-def test_a_backend_that_blocks_for_ever_holds_up_its_instance_alone() -> None:
+def test_a_backend_that_blocks_occupies_only_its_own_instance() -> None:
     gate = Gate()
     misbehaving(lambda item: gate.enter())
     with hami.pipe({"backend": "TestMisbehaves", "instance_num": 2, "max": 1}) as pipe:
         stuck = pipe.submit({"data": "bad"})
         gate.wait_for_arrival()
-        assert pipe({"data": GOOD}, timeout=PATIENCE)["result"] == GOOD + 1
+        assert pipe({"data": GOOD}, timeout=TIMEOUT)["result"] == GOOD + 1
         gate.open()
         with pytest.raises(hami.NoResult):
-            stuck.result(PATIENCE)
+            stuck.result(TIMEOUT)
 
 
 @pytest.mark.parametrize("way", ["call", "submit", "acall"])
-def test_fewer_than_min_at_the_timeout(way: str) -> None:
+def test_a_request_below_min_fails_after_batching_timeout(way: str) -> None:
     each(lambda data: data + 1, "TestPairs", min=2, max=2)
     with hami.pipe({"backend": "TestPairs", "batching_timeout": 1}) as pipe:
         calls: dict[str, Callable[[], Any]] = {
             "call": lambda: pipe({"data": 1}),
-            "submit": lambda: pipe.submit({"data": 1}).result(PATIENCE),
+            "submit": lambda: pipe.submit({"data": 1}).result(TIMEOUT),
             "acall": lambda: asyncio.run(pipe.acall({"data": 1})),
         }
         with pytest.raises(hami.RequestError) as raised:
             calls[way]()
-        assert first_line(raised.value) == 'node "default" takes at least 2 items; only 1 arrived within batching_timeout'
+        assert (
+            first_line(raised.value) == 'node "default" takes at least 2 items; only 1 arrived within batching_timeout'
+        )
         assert [one["result"] for one in pipe([{"data": 1}, {"data": 2}])] == [2, 3]
 
 
 @pytest.mark.parametrize("thread", ["dedicated", "serialized", "concurrent"])
-def test_one_dict_passed_by_many_threads_at_once(thread: str) -> None:
+def test_many_threads_may_pass_the_same_dict(thread: str) -> None:
     each(lambda data: data + 1, "TestAddOne", thread=thread, max=4)
     failures: list[BaseException] = []
     shared: dict[str, Any] = {"data": GOOD}
@@ -289,7 +293,7 @@ def test_one_dict_passed_by_many_threads_at_once(thread: str) -> None:
         try:
             for number in range(100):
                 if (number + turn) % 3 == 0:
-                    pipe.submit(shared).result(PATIENCE)
+                    pipe.submit(shared).result(TIMEOUT)
                 elif (number + turn) % 3 == 1:
                     pipe([shared, {"data": number}])
                 else:
@@ -303,6 +307,6 @@ def test_one_dict_passed_by_many_threads_at_once(thread: str) -> None:
         for one in threads:
             one.start()
         for one in threads:
-            one.join(PATIENCE)
+            one.join(TIMEOUT)
         assert failures == []
         assert pipe(shared) == {"data": GOOD, "result": GOOD + 1}

@@ -1,4 +1,4 @@
-"""`request.cancelled`: a backend that runs for long can see that nobody waits for its answer any more."""
+"""`request.cancelled`: a long-running backend can see that its result is no longer needed."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, Gate, backend
+from running import TIMEOUT, Gate, backend
 
 
 class Watch:
-    """A backend that notes `cancelled` of its batch when it starts and when the test lets it go on."""
+    """A backend that records `cancelled` of its batch when it starts and when the test releases it."""
 
     def __init__(self, name: str = "TestWatches", **attributes: Any) -> None:
         self._gate = Gate()
         self._started = threading.Event()
         self._ended = threading.Event()
-        self.noted: list[tuple[list[bool], list[bool]]] = []  # complete when the pipe is closed
+        self.recorded: list[tuple[list[bool], list[bool]]] = []  # complete when the pipe is closed
         self.wait_for_start = self._gate.wait_for_arrival
         self.has_started = self._started.is_set
-        self.let_go = self._gate.open
+        self.release = self._gate.open
         backend(self._forward, name, **attributes)
 
     def wait_for_end(self) -> None:
-        assert self._ended.wait(PATIENCE)
+        assert self._ended.wait(TIMEOUT)
 
     def _forward(self, batch: list[Any]) -> None:
         before = [item.cancelled for item in batch]
         self._started.set()
         self._gate.enter()
-        self.noted.append((before, [item.cancelled for item in batch]))
+        self.recorded.append((before, [item.cancelled for item in batch]))
         self._ended.set()
         for item in batch:
             item["result"] = item["data"]
@@ -52,14 +52,14 @@ class Watch:
         "IoC[TestWatches;S[Identity,TestWatches]]",
     ],
 )
-def test_a_cancelled_future_is_seen_through_containers(expression: str) -> None:
+def test_containers_pass_on_the_cancellation_of_a_future(expression: str) -> None:
     watch = Watch()
     with hami.pipe(expression) as pipe:
         future = pipe.submit({"data": ["one"]})
         watch.wait_for_start()
         assert future.cancel()
-        watch.let_go()
-    assert watch.noted == [([False], [True])]
+        watch.release()
+    assert watch.recorded == [([False], [True])]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_cancelled_future_is_seen_through_containers(expression: str) -> None:
     ],
     ids=["hop", "join", "fan-out to a node"],
 )
-def test_a_cancelled_future_is_seen_through_a_graph(config: dict[str, Any]) -> None:
+def test_graphs_pass_on_the_cancellation_of_a_future(config: dict[str, Any]) -> None:
     watch = Watch()
     if "FanOut" in config["a"]["backend"]:
         config = {**config, "entrypoint": "Forward[node.a]", "dag_entrypoint": "Forward[node.a]"}
@@ -84,21 +84,21 @@ def test_a_cancelled_future_is_seen_through_a_graph(config: dict[str, Any]) -> N
         future = pipe.submit({"data": ["one"]})
         watch.wait_for_start()
         assert future.cancel()
-        watch.let_go()
-    assert watch.noted == [([False], [True])]
+        watch.release()
+    assert watch.recorded == [([False], [True])]
 
 
 @pytest.mark.parametrize("how", ["call", "timeout", "deadline"])
-def test_a_request_that_runs_into_its_deadline_is_cancelled(how: str) -> None:
+def test_a_request_whose_deadline_passes_is_cancelled(how: str) -> None:
     watch = Watch()
     with hami.pipe("TestWatches") as pipe:
-        while not watch.has_started():  # the deadline of those before came first
+        while not watch.has_started():  # earlier requests expired before they started
             limits: dict[str, Any] = {"timeout": {"timeout": 0.02}, "deadline": {"deadline": time.monotonic() + 0.02}}
             future = pipe.submit({"data": 1, **limits.get(how, {})}, timeout=0.02 if how == "call" else None)
             with pytest.raises(hami.DeadlineExceeded):
-                future.result(PATIENCE)
-        watch.let_go()
-    assert watch.noted[0][1] == [True]
+                future.result(TIMEOUT)
+        watch.release()
+    assert watch.recorded[0][1] == [True]
 
 
 def test_a_cancelled_task_cancels_its_request() -> None:
@@ -113,26 +113,26 @@ def test_a_cancelled_task_cancels_its_request() -> None:
 
     with hami.pipe("TestWatches") as pipe:
         asyncio.run(main(pipe))
-        watch.let_go()
-    assert watch.noted == [([False], [True])]
+        watch.release()
+    assert watch.recorded == [([False], [True])]
 
 
-def test_neighbours_of_a_cancelled_request_are_not() -> None:
+def test_co_batched_requests_of_a_cancelled_request_are_not_cancelled() -> None:
     watch = Watch(max=4)
     with hami.pipe("TestWatches") as pipe:
         futures = [pipe.submit({"data": 0})]
         watch.wait_for_start()
         futures += [pipe.submit({"data": number}) for number in (1, 2)]
         assert futures[0].cancel()
-        watch.let_go()
-        assert [future.result(PATIENCE)["result"] for future in futures[1:]] == [1, 2]
-    assert watch.noted == [([False], [True]), ([False, False], [False, False])]
+        watch.release()
+        assert [future.result(TIMEOUT)["result"] for future in futures[1:]] == [1, 2]
+    assert watch.recorded == [([False], [True]), ([False, False], [False, False])]
 
 
 @pytest.mark.filterwarnings("ignore:these backends did not come back")
-def test_a_pipe_that_waits_no_longer_for_its_close_cancels() -> None:
+def test_a_close_that_gives_up_cancels_running_requests() -> None:
     watch = Watch()
-    # Nobody waits for what is reposted; the second request tells when the pipe gives up.
+    # No caller waits for the reposted request; the second request shows when the close gives up.
     with hami.pipe({"a": {"backend": "Repost[node.b,reply]"}, "b": {"backend": "TestWatches"}}) as pipe:
         assert pipe({"data": 1, "node_name": "a"})["result"] == 1
         watch.wait_for_start()
@@ -140,14 +140,14 @@ def test_a_pipe_that_waits_no_longer_for_its_close_cancels() -> None:
         closer = threading.Thread(target=pipe.close, args=(0,))
         closer.start()
         with pytest.raises(hami.PipeClosed):
-            waiting.result(PATIENCE)
-        watch.let_go()
+            waiting.result(TIMEOUT)
+        watch.release()
         watch.wait_for_end()
-        closer.join(PATIENCE)
-    assert watch.noted == [([False], [True])]
+        closer.join(TIMEOUT)
+    assert watch.recorded == [([False], [True])]
 
 
-def test_the_view_knows_it_only_until_forward_returns() -> None:
+def test_cancelled_can_only_be_read_until_forward_returns() -> None:
     kept: list[Any] = []
 
     def forward(batch: list[Any]) -> None:

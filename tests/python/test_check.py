@@ -1,4 +1,4 @@
-"""hami check tells all that is wrong with a file in one run: each with a caret, the node, the file and the line."""
+"""hami check reports all problems of a file in one run, each with a caret, the node, the file and the line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ colour = "red"
 backend = "Log('${nme}')"
 """
 
-TOLD = """\
+REPORT = """\
 unknown top-level key "speed"
   in  speed = 1   (ten.toml:2)
       ^^^^^
@@ -72,8 +72,8 @@ parameter "message" of Log is missing
 nothing uses the key "colour"
   in  colour = "red"   (node "other", ten.toml:20)
       ^^^^^^
-  the keys here are backend, batching, batching_timeout, filter, instance_num, map, max, max_queue_size, message, min, next, \
-node_entrypoint, on_batch_error, on_full, or, timeout
+  the keys here are backend, batching, batching_timeout, filter, instance_num, map, max, max_queue_size, message, min, \
+next, node_entrypoint, on_batch_error, on_full, or, timeout
 
 node "detekt" does not exist; did you mean detect?
   in  next = "detekt"   (node "resize", ten.toml:10)
@@ -88,13 +88,13 @@ node "join" has 2 predecessors and no map
 """
 
 
-def test_all_mistakes_of_a_file_are_told_in_one_run(hami_command: Run, tmp_path: Path) -> None:
+def test_one_run_reports_all_mistakes_of_a_file(hami_command: Run, tmp_path: Path) -> None:
     (tmp_path / "ten.toml").write_text(TEN)
     done = hami_command("check", "ten.toml", HAMI_PLUGINS="")
-    assert (done.returncode, done.stdout, done.stderr) == (1, TOLD, "")
+    assert (done.returncode, done.stdout, done.stderr) == (1, REPORT, "")
 
 
-def test_the_same_file_without_mistakes_is_fine(hami_command: Run, tmp_path: Path) -> None:
+def test_the_same_file_without_mistakes_has_no_problems(hami_command: Run, tmp_path: Path) -> None:
     text = TEN.replace('"acme-none>=1"', '"hami-core"').replace("speed = 1\n", "").replace("(hello]", "(hello)]")
     text = text.replace("Loog", "Log").replace("detekt", "detect").replace("tme=", "time=").replace('"four"', "4")
     text = text.replace('colour = "red"', 'message = "red"').replace("nme", "node_name")
@@ -103,7 +103,7 @@ def test_the_same_file_without_mistakes_is_fine(hami_command: Run, tmp_path: Pat
     assert (done.returncode, done.stdout, done.stderr) == (0, "fixed.toml: no problems, 5 nodes\n", "")
 
 
-def test_what_only_several_nodes_together_can_tell(hami_command: Run, tmp_path: Path) -> None:
+def test_problems_between_nodes_are_reported(hami_command: Run, tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(
         '[a]\nbackend = "S[Forward[node.c],StateFul[b.2]]"\nnext = "b"\n'
         'instance_num = 2\n[b]\nbackend = "Identity"\ninstance_num = 2\n'
@@ -128,15 +128,15 @@ instance "b.2" not found; did you mean b.0 or b.1?
 """)
 
 
-def test_keys_of_a_node_with_an_unknown_backend_are_not_judged(hami_command: Run, tmp_path: Path) -> None:
-    """They may be that backend's."""
+def test_keys_of_a_node_with_an_unknown_backend_are_not_checked(hami_command: Run, tmp_path: Path) -> None:
+    """They may be parameters of that backend."""
     (tmp_path / "one.toml").write_text('[global]\nroot = "x"\n[a]\nbackend = "S[Loog,Log(x)]"\ncolour = 1\n')
     done = hami_command("check", "one.toml", HAMI_PLUGINS="")
     assert done.stdout.startswith('backend "Loog" not found')
     assert done.stdout.endswith("\n\n1 problem in one.toml\n")
 
 
-def test_what_model_loader_leaves_out_does_not_hide_what_is_wrong_elsewhere(hami_command: Run, site: Site) -> None:
+def test_a_branch_that_model_loader_skips_does_not_hide_problems_elsewhere(hami_command: Run, site: Site) -> None:
     site.install("acme-broken")
     text = "S[ModelLoader[(.onnx)Identity,(.trt)AcmeEngine],AcmeEngine]"
     settings = {"site": site.folder, "HAMI_PLUGINS": "broken"}
@@ -151,7 +151,7 @@ def test_what_model_loader_leaves_out_does_not_hide_what_is_wrong_elsewhere(hami
 
 @pytest.mark.parametrize("key", ["max", "min"])
 @pytest.mark.parametrize("given", [0, -3])
-def test_limits_below_one_are_told_with_their_place(hami_command: Run, key: str, given: int) -> None:
+def test_limits_below_one_are_reported_with_their_position(hami_command: Run, key: str, given: int) -> None:
     done = hami_command("check", "Identity", "--set", f"{key}={given}", HAMI_PLUGINS="")
     assert done.returncode == 1
     assert done.stdout.startswith(

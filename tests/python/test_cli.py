@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it returns, and that it starts fast and light."""
+"""The command line: its output, its exit status, and that it starts without heavy imports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest
 
 @hami.register("TestUpper")
 class Upper(hami.Backend):
-    """Writes bytes or text in capitals, refuses nothing at all."""
+    """Converts bytes or text to capitals; empty data is an error."""
 
     sign: str = ""
 
@@ -67,7 +67,7 @@ def test_version(call: Any) -> None:
     assert call("version", "--json") == (0, f'{{"hami-core": "{hami.__version__}"}}\n', "")
 
 
-def test_an_unknown_command_or_option_is_refused(call: Any) -> None:
+def test_an_unknown_command_or_option_is_an_error(call: Any) -> None:
     status, out, err = call("rnu", "x")
     assert (status, out) == (2, "")
     assert "invalid choice: 'rnu'" in err
@@ -84,11 +84,11 @@ def test_run_on_text(call: Any) -> None:
 def test_run_on_json(call: Any) -> None:
     assert call("run", "Identity", "--data", '[{"text": "a", "score": 0.5}]') == (0, "score  text\n0.500  a\n", "")
     status, out, err = call("run", "Identity", "--data", "[1", "--json")
-    told = "--data takes JSON, --text any text: Expecting ',' delimiter: line 1 column 3 (char 2)"
-    assert (status, json.loads(out), err) == (1, {"error": told, "type": "ConfigError"}, f"error: {told}\n")
+    message = "--data takes JSON, --text any text: Expecting ',' delimiter: line 1 column 3 (char 2)"
+    assert (status, json.loads(out), err) == (1, {"error": message, "type": "ConfigError"}, f"error: {message}\n")
 
 
-def test_run_on_files_and_folders_goes_on_after_a_failure(call: Any, tmp_path: Path) -> None:
+def test_run_continues_with_the_next_file_after_a_failure(call: Any, tmp_path: Path) -> None:
     folder = tmp_path / "pages"
     folder.mkdir()
     for name, content in [("b.txt", "two"), ("a.txt", "one"), (".hidden", "x"), ("empty.txt", "")]:
@@ -116,7 +116,7 @@ def test_run_prints_one_json_document_a_line(call: Any, tmp_path: Path) -> None:
 
 @hami.register("TestStrange")
 class Strange(hami.Backend):
-    """Answers with what cannot be shown, or not without care; ends with an exception that is no Exception."""
+    """Returns results that are hard or impossible to show, or raises an error that is not an Exception."""
 
     def forward(self, batch: list[Any]) -> None:
         around: list[Any] = []
@@ -131,14 +131,17 @@ class Strange(hami.Backend):
 STRANGE = [word for name in ("around", "nan", "exit", "tuple", "half", "plain") for word in ("--text", name)]
 
 
-def test_a_result_that_cannot_be_shown_ends_nothing_else(call: Any) -> None:
+def test_a_result_that_cannot_be_shown_does_not_stop_the_others(call: Any) -> None:
     status, out, err = call("run", "TestStrange", "--json", *STRANGE)
     around, nan, ended, *rest = (json.loads(line) for line in out.splitlines())
     assert status == 1
     assert around["type"] == "RequestError"
     assert around["error"].startswith("its result cannot be shown: RecursionError: ")
     assert nan == {"input": "--text", "result": None}
-    assert (ended["error"].splitlines()[0], ended["type"]) == ("enough", "GeneratorExit")  # notes follow before 3.11
+    assert (ended["error"].splitlines()[0], ended["type"]) == (
+        "enough",
+        "GeneratorExit",
+    )  # before Python 3.11, notes follow
     assert [one["result"] for one in rest] == [{"(1, 2)": 3}, "\ud800", 1]
     assert "Traceback" not in err
     status, out, err = call("run", "TestStrange", "--text", "around", "--text", "plain")
@@ -146,20 +149,20 @@ def test_a_result_that_cannot_be_shown_ends_nothing_else(call: Any) -> None:
     assert err.startswith("error: --text: its result cannot be shown: RecursionError: ")
 
 
-def test_an_error_of_a_whole_command_is_json_too(call: Any) -> None:
+def test_an_error_of_the_whole_command_is_also_json(call: Any) -> None:
     status, out, err = call("run", "Idntity", "--json", "--text", "a")
-    told = json.loads(out)
-    assert (status, told["type"], err) == (1, "BackendNotFound", f"error: {told['error']}\n")
+    report = json.loads(out)
+    assert (status, report["type"], err) == (1, "BackendNotFound", f"error: {report['error']}\n")
     assert call("run", "Identity", "--text", "a", "--text", "b")[1] == "--text:\n  a\n--text:\n  b\n"
 
 
-def test_output_that_cannot_take_a_character_gets_it_escaped(hami_command: Run) -> None:
+def test_characters_that_the_output_cannot_encode_are_escaped(hami_command: Run) -> None:
     done = hami_command("run", "Identity", "--data", '"\\u00e9\\ud800"', PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stdout, done.stderr) == (0, "\\xe9\\ud800\n", "")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "message"),
     [
         ("version >&-", 0, ""),
         ("backends >&-", 0, ""),
@@ -167,9 +170,9 @@ def test_output_that_cannot_take_a_character_gets_it_escaped(hami_command: Run) 
         ("run Identity - <&-", 1, "error: standard input, which - stands for, is closed\n"),
     ],
 )
-def test_closed_streams_are_no_reason_to_fail(arguments: str, status: int, told: str) -> None:
+def test_closed_streams_do_not_crash_the_command(arguments: str, status: int, message: str) -> None:
     done = subprocess.run(f"{sys.executable} -m hami {arguments}", shell=True, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (status, "", told)
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", message)
 
 
 def test_run_prints_the_counters_of_each_node(call: Any) -> None:
@@ -183,12 +186,12 @@ def test_run_prints_the_counters_of_each_node(call: Any) -> None:
     assert json.loads(out.splitlines()[1])["stats"]["default"]["completed"] == 1
 
 
-def test_run_without_a_source_asks_for_nothing_else(call: Any) -> None:
+def test_run_without_a_source_reports_only_the_missing_source(call: Any) -> None:
     status, _, err = call("run")
     assert (status, err.splitlines()[-1]) == (2, "hami run: error: the following arguments are required: SOURCE")
 
 
-def test_run_without_input_says_what_to_give(call: Any, tmp_path: Path) -> None:
+def test_run_without_input_lists_the_possible_inputs(call: Any, tmp_path: Path) -> None:
     message = "error: nothing to run on: give a file, a folder, - for standard input, --text or --data\n"
     assert call("run", "Identity") == (1, "", message)
     (tmp_path / "empty").mkdir()
@@ -215,9 +218,9 @@ def test_run_shows_configuration_errors_without_a_traceback(call: Any) -> None:
         ("providers.TestUpper", "write it into a file"),
     ],
 )
-def test_what_is_no_key_of_a_node_cannot_be_set(call: Any, key: str, instead: str) -> None:
-    told = f'--set takes keys of nodes, got "{key}"; {instead}'
-    assert call("run", "TestUpper", "--text", "a", "--set", f"{key}=x") == (1, "", f"error: {told}\n")
+def test_only_keys_of_nodes_can_be_set(call: Any, key: str, instead: str) -> None:
+    message = f'--set takes keys of nodes, got "{key}"; {instead}'
+    assert call("run", "TestUpper", "--text", "a", "--set", f"{key}=x") == (1, "", f"error: {message}\n")
 
 
 def test_run_shows_a_traceback_on_request(call: Any) -> None:
@@ -228,7 +231,7 @@ def test_run_shows_a_traceback_on_request(call: Any) -> None:
     assert "Traceback (most recent call last)" in err
 
 
-def test_settings_go_to_a_node_or_to_all(call: Any, tmp_path: Path) -> None:
+def test_settings_apply_to_one_node_or_to_all(call: Any, tmp_path: Path) -> None:
     (tmp_path / "two.toml").write_text(
         '[first]\nbackend = "TestUpper"\nnext = "second"\n[second]\nbackend = "TestUpper"\nmap = "first[result:data]"\n'
     )
@@ -240,7 +243,7 @@ def test_settings_go_to_a_node_or_to_all(call: Any, tmp_path: Path) -> None:
     assert [row.split()[0] for row in rows[2:]] == ["node", "first", "second"]  # in the order of the file
 
 
-def test_run_imports_a_file_of_the_users_first(hami_command: Run, tmp_path: Path) -> None:
+def test_run_first_imports_the_file_that_the_user_gives(hami_command: Run, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import hami\nimport helper\n"
         "@hami.register\nclass Mine(hami.Backend):\n"
@@ -271,14 +274,14 @@ def test_run_imports_a_file_of_the_users_first(hami_command: Run, tmp_path: Path
         ("", "ValueError: Empty module name"),
     ],
 )
-def test_what_cannot_be_imported_is_told(call: Any, tmp_path: Path, name: str, reason: str) -> None:
+def test_a_failed_import_is_reported_with_its_reason(call: Any, tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "exits.py").write_text("import sys\nsys.exit(3)\n")
     (tmp_path / "fails.py").write_text("raise ValueError('no anvil')\n")
-    told = f"--import {name}: {reason}"
-    assert call("run", "Identity", "--text", "a", "--import", name) == (1, "", f"error: {told}\n")
+    message = f"--import {name}: {reason}"
+    assert call("run", "Identity", "--text", "a", "--import", name) == (1, "", f"error: {message}\n")
     status, out, err = call("check", "Identity", "--json", "--import", name)
     assert (status, err) == (1, "")
-    assert json.loads(out)["problems"] == [{"type": "ConfigError", "message": told}]
+    assert json.loads(out)["problems"] == [{"type": "ConfigError", "message": message}]
     with pytest.raises(hami.ConfigError):
         call("check", "Identity", "--traceback", "--import", name)
 
@@ -294,7 +297,7 @@ def test_run_of_a_packaged_pipeline(hami_command: Run, site: Site) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "42\n", "")
 
 
-def test_a_reader_that_leaves_early_is_no_error(site: Site) -> None:
+def test_a_closed_pipe_on_standard_output_is_not_an_error(site: Site) -> None:
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {sys.executable} -m hami backends | true"], capture_output=True, text=True
     )
@@ -337,7 +340,7 @@ def test_importing_hami_imports_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
-def test_help_looks_at_no_plugin(site: Site, hami_command: Run) -> None:
+def test_help_does_not_load_plugins(site: Site, hami_command: Run) -> None:
     site.install("acme-exits")
     code = (
         "import sys\nfrom hami._cli.main import main\n"

@@ -1,4 +1,4 @@
-"""hami backends, plugins and doctor: what is there, what it says of itself, and what is wrong with it."""
+"""hami backends, plugins and doctor: lists, descriptions and problems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_backends_lists_names_and_owners(hami_command: Run, site: Site) -> None:
     } in listed
 
 
-def test_backends_tells_all_that_a_class_says(hami_command: Run) -> None:
+def test_backends_describes_brackets_traits_doc_and_parameters(hami_command: Run) -> None:
     assert hami_command("backends", "HasKey").stdout == (
         "HasKey[backend, backend?]"
         "  (hami-core, thread concurrent, non-blocking, range as the item with the smallest declared `max` above 1)\n"
@@ -36,17 +36,17 @@ def test_backends_tells_all_that_a_class_says(hami_command: Run) -> None:
         "  key: str  the key that decides\n"
     )
     assert hami_command("backends", "DI").stdout == (
-        "DI[backend, …]  (hami-core, thread concurrent, range that of its first item, also Aspect and Block)\n"
+        "DI[backend, …]  (hami-core, thread concurrent, range as its first item, also Aspect and Block)\n"
         "  Injects each item into the one before it and runs the first.\n"
     )
 
 
-def test_backends_knows_aliases(hami_command: Run) -> None:
+def test_backends_accepts_aliases(hami_command: Run) -> None:
     for alias, name in {"S": "Sequential", "Aspect": "DI", "ModelLoadder": "ModelLoader"}.items():
         assert [info["name"] for info in json.loads(hami_command("backends", alias, "--json").stdout)] == [name]
 
 
-def test_backends_describes_what_matches(hami_command: Run, site: Site) -> None:
+def test_backends_accepts_names_and_patterns(hami_command: Run, site: Site) -> None:
     site.install("acme-good")
     done = hami_command("backends", "AcmeAdd", site=site.folder)
     assert (done.returncode, done.stderr) == (0, "")
@@ -58,7 +58,7 @@ def test_backends_describes_what_matches(hami_command: Run, site: Site) -> None:
     assert done.stderr.startswith('error: backend "AcmeEcko" not found; did you mean AcmeEcho')
 
 
-def test_plugins_lists_states_and_fails_if_one_is_broken(hami_command: Run, site: Site) -> None:
+def test_plugins_lists_states_and_fails_if_a_plugin_failed_to_load(hami_command: Run, site: Site) -> None:
     site.install("acme-good", "acme-broken", "acme-native")
     done = hami_command("plugins", site=site.folder, HAMI_PLUGINS="good,broken,native")
     assert (done.returncode, done.stderr) == (0, "")
@@ -79,7 +79,7 @@ def test_plugins_lists_states_and_fails_if_one_is_broken(hami_command: Run, site
     assert rows["native"].endswith("/libacme_native.so: cannot open shared object file: No such file or directory")
 
 
-def test_plugins_tells_of_a_name_that_the_core_has(hami_command: Run, site: Site) -> None:
+def test_plugins_reports_a_name_that_the_core_has(hami_command: Run, site: Site) -> None:
     write_plugin(site.folder, "acme-same", "1.0", "Identity", "AcmeSame")
     done = hami_command("plugins", site=site.folder, HAMI_PLUGINS="same")
     assert done.returncode == 0
@@ -89,13 +89,13 @@ def test_plugins_tells_of_a_name_that_the_core_has(hami_command: Run, site: Site
 def test_damaged_metadata_is_a_problem(hami_command: Run, site: Site) -> None:
     info = write_plugin(site.folder, "acme-torn", "1.0", "AcmeTorn")
     (info / "METADATA").unlink()
-    told = f"its metadata in {info} is damaged: it has no METADATA with a name; remove it, or install acme_torn again"
+    reason = f"its metadata in {info} is damaged: it has no METADATA with a name; remove it, or install acme_torn again"
     done = hami_command("plugins", site=site.folder)
     assert done.returncode == 1
-    assert told in done.stdout
+    assert reason in done.stdout
     done = hami_command("doctor", site=site.folder)
     assert done.returncode == 1
-    assert f"problem: acme_torn (unknown version) failed to load: {told}\n" in done.stdout
+    assert f"problem: acme_torn (unknown version) failed to load: {reason}\n" in done.stdout
 
 
 def test_plugins_may_add_commands(hami_command: Run, site: Site) -> None:
@@ -104,27 +104,27 @@ def test_plugins_may_add_commands(hami_command: Run, site: Site) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "hello world\n", "")
 
 
-def test_a_hook_that_exits_fails_like_any_other(hami_command: Run, site: Site) -> None:
+def test_a_hook_that_exits_is_reported_like_any_other_failure(hami_command: Run, site: Site) -> None:
     write_plugin(site.folder, "acme-hook", "1.0", "AcmeHook")
     with (site.folder / "acme_hook_plugin.py").open("a") as file:
         for hook in ("hami_report()", "hami_commands(subparsers)"):
             file.write(f"@pluggy.HookimplMarker('hami')\ndef {hook}:\n    raise SystemExit(3)\n")
-    told = json.loads(hami_command("doctor", "--json", site=site.folder).stdout)
-    assert "hami_report of acme-hook 1.0: it called sys.exit(3)" in told["problems"]
+    report = json.loads(hami_command("doctor", "--json", site=site.folder).stdout)
+    assert "hami_report of acme-hook 1.0: it called sys.exit(3)" in report["problems"]
     done = hami_command("acme", site=site.folder)
     assert done.returncode == 2
     assert done.stderr.startswith("error: commands of acme-hook 1.0: it called sys.exit(3)\nusage: ")
 
 
-def test_doctor_tells_facts_and_problems(hami_command: Run, site: Site) -> None:
+def test_doctor_reports_facts_and_problems(hami_command: Run, site: Site) -> None:
     site.install("acme-good")
     done = hami_command("doctor", "--json", site=site.folder, HAMI_PLUGINS="good")
-    told = json.loads(done.stdout)
-    # A checkout that was copied over an installation is not whole, and that is no matter here.
-    problems = [problem for problem in told["problems"] if " is not whole: " not in problem]
+    report = json.loads(done.stdout)
+    # A checkout copied over an installation is incomplete, which does not matter here.
+    problems = [problem for problem in report["problems"] if " is not whole: " not in problem]
     assert (problems, done.stderr) == ([], "")
-    assert done.returncode == (1 if told["problems"] else 0)
-    facts = told["facts"]
+    assert done.returncode == (1 if report["problems"] else 0)
+    facts = report["facts"]
     assert facts["hami-core"].startswith(f"{hami.__version__}, ")
     assert facts["acme-good 1.2.0"] == "ok"
     assert facts["acme-good: anvils"] == "17"
@@ -132,7 +132,7 @@ def test_doctor_tells_facts_and_problems(hami_command: Run, site: Site) -> None:
     assert {"python", "system", "libc", "CPUs"} < set(facts)
 
 
-def test_doctor_tells_what_a_plugin_needs_and_what_is_there(hami_command: Run, site: Site) -> None:
+def test_doctor_lists_requirements_of_plugins_and_installed_versions(hami_command: Run, site: Site) -> None:
     site.install("acme-good")
     (info,) = site.folder.glob("acme_good-*.dist-info")
     needs = ("hami-core>=0.1", "acme-engine[fast] >=2,<3", "pytest>=8; extra == 'test'")
@@ -142,7 +142,7 @@ def test_doctor_tells_what_a_plugin_needs_and_what_is_there(hami_command: Run, s
     assert facts["acme-good: needs"] == f"hami-core>=0.1 ({hami.__version__}), acme-engine>=2,<3 (not installed)"
 
 
-def test_doctor_finds_what_is_wrong(hami_command: Run, site: Site) -> None:
+def test_doctor_reports_broken_plugins_and_wrong_settings(hami_command: Run, site: Site) -> None:
     site.install("acme-good", "acme-broken")
     settings = {"HAMI_PLUGINS": "good,broken,goood", "HAMI_PLUGIN_PATH": "/opt/plugins"}
     done = hami_command("doctor", "--json", site=site.folder, **settings)

@@ -1,4 +1,4 @@
-"""What hami.pipe() accepts, and what the core gets of it."""
+"""The sources that hami.pipe() accepts, and the configuration that the core gets."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_file_is_read_with_the_place_of_every_key(tmp_path: Path, monkeypatch:
     )
 
 
-def test_a_path_object_and_a_flat_file_work(tmp_path: Path) -> None:
+def test_a_flat_file_given_as_a_path_is_one_node(tmp_path: Path) -> None:
     path = write(tmp_path, 'backend = "Identity"\r\nmax = 2\r\n', "any.conf")
     assert load(path) == config(
         {"default": {"backend": "Identity", "max": 2}},
@@ -99,7 +99,7 @@ def test_a_path_object_and_a_flat_file_work(tmp_path: Path) -> None:
     )
 
 
-def test_a_dict_of_dicts_is_nodes() -> None:
+def test_a_dict_of_dicts_defines_nodes() -> None:
     given = {"a": {"backend": "X", "Y": {"z": 1, "deep": {"er": 2}}}, "b": {"backend": "Z"}}
     assert load(given) == config({"a": {"backend": "X", "Y.z": 1, "Y.deep.er": 2}, "b": {"backend": "Z"}})
 
@@ -110,7 +110,7 @@ def test_a_flat_dict_is_one_node() -> None:
     assert load(given) == config({"default": flat})
 
 
-def test_reserved_names_are_no_node_keys() -> None:
+def test_reserved_names_are_not_node_keys() -> None:
     given = {
         "backend": "X",
         "entrypoint": "E",
@@ -140,7 +140,7 @@ def test_text_is_an_expression(text: str) -> None:
 
 
 def test_text_is_a_packaged_pipeline_if_no_backend_has_that_name(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another string is an expression if its head is a known backend, else the name of a packaged pipeline."""
+    """Other text is an expression if its head is a known backend, and the name of a packaged pipeline otherwise."""
     site.install("acme-good")
     monkeypatch.setattr(manager, "installed", site.plugins())
     twice = config(
@@ -151,7 +151,7 @@ def test_text_is_a_packaged_pipeline_if_no_backend_has_that_name(site: Site, mon
     assert load("acme-twice") == twice
     assert load("acme-good::acme-twice") == twice
     assert load("acme-twice", known_backend=lambda name: True) == config({"default": {"backend": "acme-twice"}})
-    assert load("AcmeExtra") == config({"default": {"backend": "AcmeExtra"}})  # only the plugin's hook knows it
+    assert load("AcmeExtra") == config({"default": {"backend": "AcmeExtra"}})  # only the hook of the plugin defines it
     assert load("acme-good::AcmeAdd") == config({"default": {"backend": "acme-good::AcmeAdd"}})
 
 
@@ -165,12 +165,12 @@ def test_reading_a_packaged_pipeline_imports_nothing(site: Site, monkeypatch: py
     assert "acme_good" not in sys.modules
 
 
-def test_what_was_loaded_can_be_loaded_again() -> None:
+def test_a_loaded_configuration_can_be_loaded_again() -> None:
     loaded = load({"backend": "X"})
     assert load(loaded) is loaded
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numbers_of_numpy_become_python_numbers() -> None:
     numpy = pytest.importorskip("numpy")
     given = {"a": numpy.int64(3), "b": numpy.float64(0.5), "c": numpy.array(2.5), "d": numpy.array(2), "e": numpy.True_}
     loaded = load({"backend": "X", **given})
@@ -179,7 +179,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 class Several:
-    """As an array of several numbers, which has an __index__ and neither is a number nor has a truth value."""
+    """Like an array of several numbers: it has an `__index__`, but is not a number and has no truth value."""
 
     shape = (2,)
 
@@ -197,7 +197,7 @@ class Several:
 
 
 @pytest.mark.parametrize(("value", "shown"), [(Several(), "Several several"), (int, "type <class 'int'>")])
-def test_what_only_looks_like_a_number_is_refused(value: object, shown: str) -> None:
+def test_a_value_that_only_resembles_a_number_is_rejected(value: object, shown: str) -> None:
     with pytest.raises(hami.ConfigError) as caught:
         load({"backend": "X", "a": value, "requires": value})
     first, second = (str(problem).partition("\n")[0] for problem in caught.value.problems)
@@ -205,7 +205,7 @@ def test_what_only_looks_like_a_number_is_refused(value: object, shown: str) -> 
     assert second == f'"a" of node "default" takes text, numbers, booleans or lists of them, got {shown}'
 
 
-def test_a_name_known_to_the_core_needs_no_look_at_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_the_core_is_resolved_without_reading_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = manager.PluginManager({})
     monkeypatch.setattr(manager, "installed", fresh)
     _config.load("Identity")

@@ -1,4 +1,4 @@
-"""What is said of a configuration that is wrong."""
+"""Errors of invalid configurations."""
 
 from __future__ import annotations
 
@@ -170,14 +170,14 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
         ({"backend": "Identity", "\udc80": 1}, 'a key is not text: "\\udc80"'),
     ],
 )
-def test_what_is_wrong_with_a_dict(source: Any, message: str) -> None:
+def test_an_invalid_dict_is_rejected_with_a_message(source: Any, message: str) -> None:
     with pytest.raises(hami.ConfigError) as caught:
         load(source)
     assert str(caught.value) == message
     assert caught.value.problems == [caught.value]
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = 'speed = 1\nrequires = ["acme-none"]\n[a]\nk = 07:32:00\n["b c"]\n[d]\ninit = "I"\nnode_entrypoint = "N"\n'
     write(tmp_path, text)
     monkeypatch.chdir(tmp_path)
@@ -225,7 +225,9 @@ def test_all_problems_are_told_at_once(tmp_path: Path, monkeypatch: pytest.Monke
         ("[a]\n" + ".".join("k" * 101) + " = 1\n", "pipeline.toml:2: a key has 100 dots or more"),
     ],
 )
-def test_what_is_no_toml(text: str | bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_toml_is_reported_with_its_position(
+    text: str | bytes, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, text)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(hami.ConfigError) as caught:
@@ -233,7 +235,7 @@ def test_what_is_no_toml(text: str | bytes, message: str, tmp_path: Path, monkey
     assert str(caught.value).rstrip() == message
 
 
-def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "", "pipeline.toml")
     (tmp_path / "folder.toml").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -252,7 +254,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert str(caught.value) == message
 
 
-def test_a_file_that_is_no_toml_by_name_is_no_expression(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_name_without_the_suffix_toml_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "{}", "pipeline.json")
     (tmp_path / "conf").mkdir()
     write(tmp_path / "conf", "{}", "p.yaml")

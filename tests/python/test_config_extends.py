@@ -1,4 +1,4 @@
-"""A configuration laid over others: what is merged, what replaces, which files are found, and what goes wrong."""
+"""Configurations that extend others: merging, replacement, file look-up and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hami._plugins import manager
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Write files into the folder that is the current one."""
+    """Write files into the current folder."""
     monkeypatch.chdir(tmp_path)
 
     def write(**files: str) -> None:
@@ -96,7 +96,7 @@ def test_tables_are_merged_key_by_key_and_anything_else_is_replaced(write: Any) 
     assert list(loaded.nodes) == ["det", "rec"]
 
 
-def test_every_key_keeps_the_file_and_line_that_it_came_from(write: Any) -> None:
+def test_every_key_keeps_the_file_and_line_of_its_origin(write: Any) -> None:
     write(base=BASE, own=OWN)
     loaded = load("own.toml")
     assert loaded.files == ("base.toml", "own.toml")
@@ -141,7 +141,7 @@ def test_a_flat_file_extends_a_flat_file(write: Any) -> None:
     assert load("own.toml").nodes == {"default": {"backend": "Identity", "max": 4}}
 
 
-def test_paths_are_relative_to_the_file_that_says_them(write: Any, tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_file_that_contains_them(write: Any, tmp_path: Path) -> None:
     write(
         conf__own='extends = "parts/base.toml"\n[a]\nz = 3\n',
         conf__parts__base='extends = "../root.toml"\n[a]\ny = 2\n',
@@ -155,18 +155,18 @@ def test_paths_are_relative_to_the_file_that_says_them(write: Any, tmp_path: Pat
     assert load("absolute.toml").nodes == {"a": {"backend": "X", "x": 1}}
 
 
-def test_of_several_bases_the_later_one_wins(write: Any) -> None:
+def test_the_last_of_several_bases_has_precedence(write: Any) -> None:
     write(a="[n]\nx = 1\ny = 1\nz = 1\n", b="[n]\ny = 2\nz = 2\n", own='extends = ["a.toml", "b.toml"]\n[n]\nz = 3\n')
     assert load("own.toml").nodes == {"n": {"x": 1, "y": 2, "z": 3}}
 
 
-def test_two_files_may_extend_the_same_one(write: Any) -> None:
+def test_two_files_may_extend_the_same_file(write: Any) -> None:
     write(root="[n]\nx = 1\ny = 1\n", own='extends = ["a.toml", "b.toml"]\n')
     write(a='extends = "root.toml"\n[n]\ny = 2\n', b='extends = "root.toml"\n[n]\nz = 3\n')
-    assert load("own.toml").nodes == {"n": {"x": 1, "y": 1, "z": 3}}  # b.toml, whole, over a.toml
+    assert load("own.toml").nodes == {"n": {"x": 1, "y": 1, "z": 3}}  # all of b.toml overrides a.toml
 
 
-def test_bases_that_multiply_are_read_once(write: Any) -> None:
+def test_a_base_that_is_reachable_in_many_ways_is_read_once(write: Any) -> None:
     write(
         **{f"f{i}": f'extends = ["f{i + 1}.toml", "f{i + 1}.toml"]\n[n]\nk{i} = 1\n' for i in range(40)},
         f40="[n]\nx = 1\n",
@@ -174,7 +174,7 @@ def test_bases_that_multiply_are_read_once(write: Any) -> None:
     assert len(load("f0.toml").nodes["n"]) == 41
 
 
-def test_what_was_a_table_can_become_a_value_and_the_other_way_round(write: Any) -> None:
+def test_a_value_may_replace_a_table_and_a_table_a_value(write: Any) -> None:
     write(
         base='providers = 3\n[global]\nx = 1\n[a]\nbackend = "X"\n',
         own='extends = "base.toml"\nglobal = 3\n[providers]\nX = "d"\n',
@@ -285,9 +285,9 @@ def test_the_environment_chooses_a_base(write: Any, monkeypatch: pytest.MonkeyPa
         ),
         ({"own": 'extends = "base.toml"', "base": "[a"}, "base.toml:1: Expected ']' at the end of a table declaration"),
     ],
-    ids=["itself", "circle", "missing", "no suffix", "not installed", "no text", "key", "nul", "syntax"],
+    ids=["itself", "cycle", "missing", "no suffix", "not installed", "not text", "key", "nul", "syntax"],
 )
-def test_bases_that_cannot_be_read(
+def test_a_base_that_cannot_be_read_is_an_error(
     files: dict[str, str], expected: str, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manager, "installed", manager.PluginManager({"HAMI_PLUGINS": ""}))
@@ -296,12 +296,12 @@ def test_bases_that_cannot_be_read(
     assert message("own.toml") == expected
 
 
-def test_all_bases_that_cannot_be_read_are_told_at_once(write: Any) -> None:
+def test_all_bases_that_cannot_be_read_are_reported_at_once(write: Any) -> None:
     write(own='extends = ["a.toml", "b.toml", 3]\n[x]\ninit = "I"\nnode_entrypoint = "I"\n')
     assert message("own.toml").startswith("4 problems in the configuration\n\n")
 
 
-def test_a_long_chain_of_files_ends_in_an_error(write: Any) -> None:
+def test_a_chain_of_too_many_files_is_an_error(write: Any) -> None:
     write(**{f"f{i}": f'extends = "f{i + 1}.toml"\n' for i in range(200)}, f200="[a]\n")
     assert message("f0.toml") == (
         'more than 50 files extend one another\n  in  extends = "f50.toml"   (f49.toml:1)\n                ^^^^^^^^^^'
@@ -309,7 +309,7 @@ def test_a_long_chain_of_files_ends_in_an_error(write: Any) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links to files")
-def test_a_circle_through_a_link_is_found(write: Any, tmp_path: Path) -> None:
+def test_a_cycle_through_a_symbolic_link_is_detected(write: Any, tmp_path: Path) -> None:
     write(own='extends = "other.toml"\n')
     (tmp_path / "other.toml").symlink_to("own.toml")
     assert message("own.toml").startswith('"own.toml" extends itself: own.toml -> other.toml\n')

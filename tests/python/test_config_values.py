@@ -1,4 +1,4 @@
-"""What ${…} in a value stands for, and what is said where it stands for nothing."""
+"""References (`${…}`) in values, and the errors for invalid references."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NODE = {"x": 4, "yes": True, "half": 0.5, "items": ["a", 1], "name": "n", "S.dee
         ("${env:HAMI_TEST_NONE:-a:-b}", "a:-b"),
         ("${env:HAMI_TEST_NONE:-{node_name}.onnx}", "{node_name}.onnx"),
         ("${env:HAMI_TEST_A:-other}", "alpha"),
-        ("${env:HAMI_TEST_REF}", "${x}"),  # what the environment holds is text, whatever it looks like
+        ("${env:HAMI_TEST_REF}", "${x}"),  # the value of an environment variable is plain text
         ("${x}", 4),
         ("${yes}", True),
         ("${half}", 0.5),
@@ -62,7 +62,7 @@ def test_references_are_replaced(text: Any, expected: Any) -> None:
     assert type(loaded.nodes["det"]["key"]) is type(expected)
 
 
-def test_global_and_top_level_values_see_global_keys_only() -> None:
+def test_global_and_top_level_values_can_only_refer_to_global_keys() -> None:
     given = {
         "global": {"root": "/m", "path": "${root}/a", "way": "node.a"},
         "entrypoint": "Forward[${way}]",
@@ -76,7 +76,7 @@ def test_global_and_top_level_values_see_global_keys_only() -> None:
     assert loaded.providers == {"X": "alpha"}
 
 
-def test_a_key_that_stands_in_another_value_is_used() -> None:
+def test_a_key_that_another_value_refers_to_counts_as_used() -> None:
     given = {"global": {"root": "x"}, "a": {"backend": "Log(${what})", "what": "${root}y"}}
     with hami.pipe(given) as pipe:
         assert pipe({"data": 1})["result"] == 1
@@ -84,11 +84,12 @@ def test_a_key_that_stands_in_another_value_is_used() -> None:
         hami.pipe({"backend": "Identity", "what": "x"})
 
 
-def test_braces_of_the_expression_stay_its_own() -> None:
+def test_templates_of_expressions_are_not_replaced() -> None:
+    """The core replaces `{key}` when it builds the expression."""
     assert load({"backend": "Log({what})", "what": "hello"}).nodes["default"]["backend"] == "Log({what})"
 
 
-def test_settings_of_the_command_line_take_part() -> None:
+def test_settings_of_the_command_line_may_contain_references() -> None:
     from hami._cli.source import read_source
 
     config, problems = read_source("Log(${what})", ["what=${env:HAMI_TEST_A}"], [])
@@ -177,14 +178,14 @@ def test_settings_of_the_command_line_take_part() -> None:
         ),
     ],
 )
-def test_references_that_lead_nowhere(given: dict[str, Any], message: str) -> None:
+def test_an_invalid_reference_is_an_error(given: dict[str, Any], message: str) -> None:
     with pytest.raises(hami.ConfigError) as caught:
         load(given)
     assert str(caught.value) == message
 
 
-def test_a_value_that_cannot_be_made_out_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What wants the key says nothing more: not that it is missing, not that its keys are unused."""
+def test_a_value_that_cannot_be_resolved_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are no further errors: neither that a key is missing nor that a key is unused."""
     (tmp_path / "p.toml").write_text(
         '[a]\nbackend = "${nne}"\ncolour = 1\n[b]\nbackend = "Log"\nmessage = "${nne}"\nnext = "c"\n'
         '[c]\nbackend="Identity"\nnext = "${x}"\n'
@@ -201,7 +202,7 @@ def test_a_value_that_cannot_be_made_out_is_told_once(tmp_path: Path, monkeypatc
     assert _core.check(config) == []
 
 
-def test_an_environment_that_is_no_text_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_variable_that_is_not_text_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HAMI_TEST_A", "\udcff")
     with pytest.raises(
         hami.ConfigError, match="the environment variable HAMI_TEST_A holds bytes that are no UTF-8 text"
@@ -209,7 +210,7 @@ def test_an_environment_that_is_no_text_is_an_error(monkeypatch: pytest.MonkeyPa
         load({"backend": "${env:HAMI_TEST_A}"})
 
 
-def test_long_chains_and_growth_end_in_an_error() -> None:
+def test_long_chains_and_excessive_growth_are_errors() -> None:
     chain: dict[str, Any] = {f"k{i}": f"${{k{i + 1}}}" for i in range(10_000)}
     _, problems = read({"a": {**chain, "k10000": 1}})
     assert str(problems[0]).startswith('"k99" of node "a" stands at the end of more than 100 references\n')

@@ -1,4 +1,4 @@
-"""The documents of hami-core: code blocks run, links lead to files, every public name is in the reference."""
+"""The documents of hami-core: code blocks run, links point to files, every public name is in the reference."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 
 
 def documented(*pages: str) -> set[str]:
-    """Return the code in headings and in the first cells of tables of these reference pages: what they define."""
+    """Return the names that these reference pages define: the code in headings and in first cells of tables."""
     text = "\n".join((DOCS / "reference" / page).read_text("utf-8") for page in pages)
     cells = re.findall(r"^(?:#+ (.*)|\| (.*?) \|.*)$", text, re.MULTILINE)
     return {code for heading, cell in cells for code in re.findall(r"`([^`]+)`", heading or cell)}
 
 
 def names(codes: Iterable[str]) -> set[str]:
-    """Return the names without prefix and arguments: `hami.scatter(batch, parts)` is scatter."""
+    """Return the names without prefix and arguments: `scatter` for `hami.scatter(batch, parts)`."""
     return {found[1] for code in codes if (found := re.match(r"(?:await )?(?:(?:hami|pipe)\.)?(\w+)", code))}
 
 
@@ -55,12 +55,12 @@ def test_block_of_document(block: Block, document: Callable[[Path], Document]) -
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_links_lead_to_files_and_headings(page: Path) -> None:
+def test_links_point_to_existing_files_and_headings(page: Path) -> None:
     assert broken_links(page) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_is_of_one_kind(page: Path) -> None:
+def test_each_page_is_in_a_known_folder(page: Path) -> None:
     assert page == START or page.parent.name in FOLDERS
 
 

@@ -1,4 +1,4 @@
-"""The interpreter ends while pipes are open, threads wait and backends work: without a word, a hang or an abort."""
+"""The interpreter exits while pipes are open, threads wait and backends run: no output, no hang, no abort."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from running import PATIENCE, check_clean, run_script, slow
+from running import TIMEOUT, check_clean, run_script, slow
 
 
-def test_the_interpreter_ends_with_requests_in_flight_and_their_pipe_open() -> None:
-    """The same at interpreter exit, before finalization."""
+def test_requests_in_flight_complete_when_the_interpreter_exits() -> None:
     script = """
         pipe = hami.pipe("Slow")
         future = pipe.submit({"data": 1})
@@ -21,7 +20,7 @@ def test_the_interpreter_ends_with_requests_in_flight_and_their_pipe_open() -> N
     check_clean(run_script(slow(0.2, script)), "done", "closed")
 
 
-def test_the_interpreter_ends_although_a_backend_does_not() -> None:
+def test_the_interpreter_exits_even_if_a_backend_does_not_return() -> None:
     script = """
         import atexit
         pipe = hami.pipe("Slow")
@@ -35,7 +34,7 @@ def test_the_interpreter_ends_although_a_backend_does_not() -> None:
     assert done.stdout == ""
 
 
-def test_ctrl_c_while_the_interpreter_ends_closes_all_pipes_at_once() -> None:
+def test_ctrl_c_during_exit_closes_all_pipes_immediately() -> None:
     script = """
         pipes = [hami.pipe("Slow"), hami.pipe("Slow")]
         for pipe in pipes:
@@ -57,7 +56,7 @@ def test_ctrl_c_while_the_interpreter_ends_closes_all_pipes_at_once() -> None:
     assert "KeyboardInterrupt" not in done.stderr
 
 
-def test_the_interpreter_ends_while_daemon_threads_wait_for_their_requests() -> None:
+def test_the_interpreter_exits_while_daemon_threads_wait_for_requests() -> None:
     script = """
         pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
         def call():
@@ -74,7 +73,7 @@ def test_the_interpreter_ends_while_daemon_threads_wait_for_their_requests() -> 
         check_clean(run_script(slow(0.001, script)), "closed", "closed")
 
 
-def test_a_daemon_thread_that_catches_nothing_neither_prints_nor_aborts_at_the_end() -> None:
+def test_daemon_threads_that_catch_nothing_neither_print_nor_abort_at_exit() -> None:
     script = """
         import asyncio
         pipe = hami.pipe({"backend": "Slow", "instance_num": 2})
@@ -98,8 +97,8 @@ def test_a_daemon_thread_that_catches_nothing_neither_prints_nor_aborts_at_the_e
 
 
 @pytest.mark.parametrize("thread", ["dedicated", "serialized"])
-def test_a_backend_comes_back_while_the_interpreter_ends(thread: str) -> None:
-    """CPython before 3.14 then ends its thread; the rest of the process must not notice."""
+def test_a_backend_may_return_while_the_interpreter_finalizes(thread: str) -> None:
+    """CPython before 3.14 then ends the thread of the backend; the rest of the process must not be affected."""
     script = f"""
         import atexit
         class Back(hami.Backend):
@@ -131,7 +130,7 @@ def test_a_backend_comes_back_while_the_interpreter_ends(thread: str) -> None:
     assert "terminate" not in done.stderr
 
 
-def test_a_backend_that_calls_a_pipe_that_is_closed_already_does_not_hold_up_the_end() -> None:
+def test_a_backend_that_calls_a_closed_pipe_does_not_delay_exit() -> None:
     script = """
         class Calls(hami.Backend):
             def forward(self, batch):
@@ -155,7 +154,7 @@ def test_a_backend_that_calls_a_pipe_that_is_closed_already_does_not_hold_up_the
     check_clean(run_script(slow(0, script)), *["other is closed"] * 3)
 
 
-def test_the_interpreter_ends_with_a_pipe_in_a_cycle() -> None:
+def test_the_interpreter_exits_with_a_pipe_in_a_reference_cycle() -> None:
     script = """
         class Holder: pass
         holder = Holder()
@@ -166,7 +165,7 @@ def test_the_interpreter_ends_with_a_pipe_in_a_cycle() -> None:
     check_clean(run_script(slow(0, script)), "done", "closed")
 
 
-def test_close_at_exit_goes_on_where_warnings_are_errors() -> None:
+def test_close_at_exit_continues_where_warnings_are_errors() -> None:
     script = """
         stuck = hami.pipe("Slow")
         stuck.submit({"data": 1})
@@ -177,7 +176,7 @@ def test_close_at_exit_goes_on_where_warnings_are_errors() -> None:
         hami.Pipe.close = lambda self, timeout: close(self, 0)
     """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", slow(3600, script)], capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-W", "error", "-c", slow(3600, script)], capture_output=True, text=True, timeout=TIMEOUT
     )
     assert done.returncode == 0
     assert done.stdout == "closed\n"

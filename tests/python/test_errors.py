@@ -1,4 +1,4 @@
-"""The exception tree: who descends from whom, what the text is, what survives pickling."""
+"""The exception tree: base classes, texts and pickling."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make(name: str, text: str) -> errors.Error:
 
 
 @pytest.mark.parametrize("name", errors.__all__)
-def test_text_is_shown_as_it_is(name: str) -> None:
+def test_the_text_of_an_error_is_unchanged(name: str) -> None:
     text = 'no "x"\n  here'
     assert str(make(name, text)) == text
     assert str(getattr(errors, name)()) == ""
@@ -65,7 +65,7 @@ def test_notes_survive_pickling() -> None:
     assert pickle.loads(pickle.dumps(error)).__notes__ == ['node "det"']
 
 
-def test_hint_is_the_second_line_until_the_core_has_shown_both_in_its_own_way() -> None:
+def test_the_hint_is_the_second_line_unless_the_core_formats_the_error() -> None:
     error = errors.BackendNotFound('backend "X" not found', "pip install x")
     assert (error.headline, error.hint) == ('backend "X" not found', "pip install x")
     assert str(error) == 'backend "X" not found\n  pip install x'
@@ -80,7 +80,7 @@ def test_a_config_error_is_its_own_only_problem() -> None:
     assert again.problems == [again]
 
 
-def test_several_problems_become_one_error_that_tells_all() -> None:
+def test_several_problems_become_one_error_that_lists_all() -> None:
     first, second = errors.ConfigError("first"), errors.BackendNotFound("second", "hint")
     assert errors.ConfigError.of([first]) is first
     error = errors.ConfigError.of([first, second])

@@ -1,4 +1,4 @@
-"""hami.Event: one outcome, for threads, callbacks and asyncio loops."""
+"""hami.Event: one outcome for threads, callbacks and asyncio loops."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_fail_takes_an_exception_class_too() -> None:
     assert str(caught.value) == "fail() takes an exception, got 'page 3'"
 
 
-def test_the_first_outcome_stands() -> None:
+def test_only_the_first_outcome_counts() -> None:
     event = hami.Event()
     assert event.notify("first") is True
     assert event.notify("second") is False
@@ -60,7 +60,7 @@ def test_the_first_outcome_stands() -> None:
     assert event.exception() is None
 
 
-def test_a_waiting_thread_wakes_up_for_another_threads_outcome() -> None:
+def test_a_waiting_thread_wakes_up_when_another_thread_completes_the_event() -> None:
     event, waiting, woken = hami.Event(), threading.Event(), []
 
     def wait() -> None:
@@ -77,7 +77,7 @@ def test_a_waiting_thread_wakes_up_for_another_threads_outcome() -> None:
     assert woken == [True] * 3
 
 
-def test_a_wait_that_is_over_time_says_so() -> None:
+def test_a_wait_that_times_out_returns_false() -> None:
     assert hami.Event().wait(timeout=0.001) is False
     assert hami.Event().wait(timeout=-1) is False
 
@@ -97,25 +97,25 @@ def test_ctrl_c_ends_a_wait() -> None:
     thread.join()
 
 
-def test_callbacks_run_once_each_in_their_order_with_the_event() -> None:
-    event, told = hami.Event(), []
-    event.add_done_callback(lambda done: told.append(("first", done)))
-    event.add_done_callback(lambda done: told.append(("second", done)))
-    assert told == []
+def test_callbacks_run_once_in_order_and_get_the_event() -> None:
+    event, called = hami.Event(), []
+    event.add_done_callback(lambda done: called.append(("first", done)))
+    event.add_done_callback(lambda done: called.append(("second", done)))
+    assert called == []
     event.notify()
     event.notify()
-    assert told == [("first", event), ("second", event)]
-    assert all(done is event for _, done in told)
+    assert called == [("first", event), ("second", event)]
+    assert all(done is event for _, done in called)
 
 
 def test_a_callback_on_an_event_that_is_done_runs_at_once() -> None:
-    event, told = hami.Event(), []
+    event, called = hami.Event(), []
     event.fail(Bad())
-    event.add_done_callback(told.append)
-    assert told == [event]
+    event.add_done_callback(called.append)
+    assert called == [event]
 
 
-def test_a_callback_runs_on_the_thread_that_brings_the_outcome() -> None:
+def test_a_callback_runs_on_the_thread_that_completes_the_event() -> None:
     event, threads = hami.Event(), []
     event.add_done_callback(lambda _: threads.append(threading.current_thread()))
     thread = threading.Thread(target=event.notify)
@@ -125,8 +125,8 @@ def test_a_callback_runs_on_the_thread_that_brings_the_outcome() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_callback_that_raises_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    event, told, raised = hami.Event(), [], []
+def test_a_callback_that_raises_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    event, called, raised = hami.Event(), [], []
     monkeypatch.setattr("sys.unraisablehook", lambda unraisable: raised.append(unraisable.exc_value))
     error = Bad()
 
@@ -134,13 +134,13 @@ def test_a_callback_that_raises_stops_no_other(monkeypatch: pytest.MonkeyPatch) 
         raise error
 
     event.add_done_callback(fail)
-    event.add_done_callback(told.append)
+    event.add_done_callback(called.append)
     assert event.notify() is True
-    assert told == [event]
+    assert called == [event]
     assert raised == [error]
 
 
-def test_a_callback_is_let_go_once_it_has_run() -> None:
+def test_a_callback_is_released_after_it_has_run() -> None:
     class Callback:
         def __call__(self, event: hami.Event) -> None:
             pass
@@ -155,13 +155,13 @@ def test_a_callback_is_let_go_once_it_has_run() -> None:
     assert gone() is None
 
 
-def test_a_callback_is_a_function() -> None:
+def test_a_callback_must_be_callable() -> None:
     with pytest.raises(hami.DataTypeError) as caught:
         hami.Event().add_done_callback(3)  # type: ignore[arg-type]
     assert str(caught.value) == "a callback must be a function of one argument, got 3"
 
 
-def test_await_gives_the_value() -> None:
+def test_await_returns_the_value() -> None:
     async def main() -> Any:
         event = hami.Event()
         asyncio.get_running_loop().call_soon(event.notify, "page")
@@ -190,7 +190,7 @@ def test_await_on_an_event_that_is_done_returns_at_once() -> None:
     assert asyncio.run(main()) == 7
 
 
-def test_await_hears_of_other_threads_in_several_loops_at_once() -> None:
+def test_several_loops_may_await_an_event_of_another_thread() -> None:
     event, ready, values = hami.Event(), threading.Semaphore(0), []
 
     async def wait() -> Any:
@@ -208,7 +208,7 @@ def test_await_hears_of_other_threads_in_several_loops_at_once() -> None:
     assert values == ["page", "page"]
 
 
-def test_a_cancelled_await_leaves_nothing_behind_in_the_event() -> None:
+def test_a_cancelled_await_leaves_no_callback_in_the_event() -> None:
     event = hami.Event()
 
     async def main() -> weakref.ref[Any]:
@@ -221,7 +221,7 @@ def test_a_cancelled_await_leaves_nothing_behind_in_the_event() -> None:
 
     loop = asyncio.run(main())
     gc.collect()
-    assert loop() is None  # the event holds no callback that knows the loop
+    assert loop() is None  # the event holds no callback that refers to the loop
     assert event.notify() is True
 
 
@@ -229,7 +229,7 @@ async def _outcome(event: hami.Event) -> Any:
     return await event
 
 
-def test_an_outcome_for_a_closed_loop_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completing_an_event_whose_loop_is_closed_is_not_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     raised: list[Any] = []
     monkeypatch.setattr("sys.unraisablehook", raised.append)
     event, loop = hami.Event(), asyncio.new_event_loop()
@@ -243,7 +243,7 @@ def test_an_outcome_for_a_closed_loop_is_no_error(monkeypatch: pytest.MonkeyPatc
     task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-def test_an_event_goes_with_the_error_in_whose_traceback_it_stands() -> None:
+def test_an_event_is_freed_together_with_the_error_whose_traceback_refers_to_it() -> None:
     class Mistake(Exception):
         pass
 
@@ -260,7 +260,7 @@ def test_an_event_goes_with_the_error_in_whose_traceback_it_stands() -> None:
     assert gone() is None
 
 
-def test_the_outcome_of_an_event_that_somebody_holds_stays() -> None:
+def test_the_outcome_lives_as_long_as_its_event() -> None:
     def held() -> weakref.ref[Any]:
         event, value = hami.Event(), type("Value", (), {})()
         value.event = event
@@ -279,7 +279,7 @@ def test_the_outcome_of_an_event_that_somebody_holds_stays() -> None:
     assert value() is None
 
 
-def test_repr_says_how_it_stands() -> None:
+def test_repr_shows_the_state() -> None:
     waiting, done, failed = hami.Event(), hami.Event(), hami.Event()
     done.notify()
     failed.fail(Bad("page 3"))
@@ -288,7 +288,7 @@ def test_repr_says_how_it_stands() -> None:
     assert repr(failed) == "<hami.Event: failed, Bad('page 3')>"
 
 
-def test_an_event_passes_a_pipe_as_the_same_object() -> None:
+def test_an_event_passes_through_a_pipe_as_the_same_object() -> None:
     event = hami.Event()
     with hami.pipe("Identity") as pipe:
         assert pipe({"data": event})["result"] is event

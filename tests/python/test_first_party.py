@@ -1,4 +1,4 @@
-"""The table of first-party names is what the plugins' own projects say."""
+"""The table of first-party names matches the projects of the plugins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_table_is_not_stale() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_every_package_of_the_design_is_known() -> None:
+def test_every_first_party_package_is_known() -> None:
     assert {
         "hami-image",
         "hami-ocr",

@@ -1,4 +1,4 @@
-"""Processes that fork: pipes of the parent in the child, and children that a backend forks."""
+"""Processes that fork: pipes of the parent in the child, and child processes that a backend forks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from running import check_clean, run_script, slow
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def test_a_pipe_of_before_a_fork_is_refused_in_the_child_and_a_new_one_works() -> None:
-    """After `fork` a call in the child is a clear error."""
+def test_a_pipe_made_before_a_fork_raises_in_the_child_and_a_new_pipe_works() -> None:
     script = """
         import os, warnings
         warnings.simplefilter("ignore")
@@ -33,7 +32,7 @@ def test_a_pipe_of_before_a_fork_is_refused_in_the_child_and_a_new_one_works() -
 
 
 @pytest.mark.parametrize(
-    ("child", "status", "told"),
+    ("child", "status", "message"),
     [
         ("print('child', flush=True)", 0, ""),
         ("sys.exit(5)", 5, ""),
@@ -43,7 +42,9 @@ def test_a_pipe_of_before_a_fork_is_refused_in_the_child_and_a_new_one_works() -
         ("pipe({'data': 1})", 1, "this pipe was made before the process forked; make a new one in the child\n"),
     ],
 )
-def test_a_child_that_a_backend_forks_ends_with_its_forward(child: str, status: int, told: str) -> None:
+def test_a_child_process_that_a_backend_forks_ends_when_its_forward_returns(
+    child: str, status: int, message: str
+) -> None:
     script = f"""
         import os, sys, warnings
         import hami
@@ -67,11 +68,11 @@ def test_a_child_that_a_backend_forks_ends_with_its_forward(child: str, status: 
     done = run_script(script)
     assert done.returncode == 0
     assert sorted(done.stdout.split()) == sorted([str(status), "done", *(["child"] if "child" in child else [])])
-    assert done.stderr.endswith(told)
-    assert bool(done.stderr) == bool(told)
+    assert done.stderr.endswith(message)
+    assert bool(done.stderr) == bool(message)
 
 
-def test_a_pipe_that_a_thread_of_the_core_drops_is_closed_in_a_fork_too() -> None:
+def test_a_pipe_dropped_by_a_thread_of_the_core_is_also_closed_in_a_forked_child() -> None:
     script = """
         import os, warnings
         warnings.simplefilter("ignore")
@@ -101,8 +102,8 @@ def test_a_pipe_that_a_thread_of_the_core_drops_is_closed_in_a_fork_too() -> Non
     check_clean(run_script(slow(0, script)), "True", "True")
 
 
-def test_a_process_that_forks_while_threads_build_pipes_builds_them_in_the_child_too() -> None:
-    """Whoever held a lock of the core, or of what looks for plugins, is not in the child."""
+def test_a_child_forked_while_threads_build_pipes_can_build_pipes() -> None:
+    """A thread that holds a lock of the core or of plugin discovery does not exist in the child."""
     script = """
         import os, signal, threading, warnings
         import hami
@@ -110,13 +111,13 @@ def test_a_process_that_forks_while_threads_build_pipes_builds_them_in_the_child
         def build():
             hami.pipe("S[Identity,Identity]").close()
         def look():
-            try: hami.pipe("Nobody")
+            try: hami.pipe("Unknown")
             except hami.BackendNotFound: pass
-        def go_on(step):
+        def repeat(step):
             while not enough.is_set(): step()
         enough = threading.Event()
-        look()  # imports what it needs
-        threads = [threading.Thread(target=go_on, args=[step]) for step in (build, build, build, look)]
+        look()  # does the imports
+        threads = [threading.Thread(target=repeat, args=[step]) for step in (build, build, build, look)]
         for thread in threads: thread.start()
         statuses = set()
         for _ in range(100):

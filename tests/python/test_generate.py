@@ -1,4 +1,4 @@
-"""Generated backends: LANGUAGE "Generated backends (the Z notation)"."""
+"""Generated backends: reference/expressions.md, "Generated backends"."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 class Trace(hami.Backend):
-    """Appends its step to `data`, before its children do."""
+    """Appends its step to `data`, then runs its children."""
 
     thread = "serialized"
     child_count = (0, None)
@@ -41,12 +41,12 @@ def answer(expression: str, **keys: object) -> Any:
     [("A", "AQ"), ("A[B,C]", "ABCQ"), ("A[B,C[D]]", "ABCDQ")],
 )
 def test_a_dependency_goes_to_the_last_item_of_the_last_phase_of_the_last_bracket(body: str, order: str) -> None:
-    """Following the last item of the last phase of the last bracket: `Z=A` → A, `Z=A[B,C]` → C, `Z=A[B,C[D]]` → D."""
+    """For `Z=A` that is A, for `Z=A[B,C]` it is C, for `Z=A[B,C[D]]` it is D."""
     hami.generate("Z", body)
     assert answer("Z[Q]") == [name + "-" for name in order]
 
 
-def test_without_a_dependency_the_name_is_its_expression() -> None:
+def test_without_a_dependency_a_generated_backend_equals_its_body() -> None:
     hami.generate("Z", "A[B]")
     assert answer("S[Z]") == ["A-", "B-"]
 
@@ -56,7 +56,7 @@ def test_a_parameter_reaches_every_backend_of_the_body_that_declares_it() -> Non
     assert answer("Z(step=1)[Q]") == ["A1", "Bown", "Q-"]
 
 
-def test_defaults_give_way_to_the_node_and_to_the_use() -> None:
+def test_the_node_and_the_use_override_the_defaults() -> None:
     hami.generate("Z", "A[B]", step="d")
     assert answer("Z") == ["Ad", "Bd"]
     assert answer("Z", step="n") == ["An", "Bn"]
@@ -90,8 +90,8 @@ def test_a_reflect_of_the_body_sees_the_expression_of_the_use() -> None:
     assert answer("S[Z(post=C),Z]") == ["A-", "C-", "A-", "B-"]
 
 
-def test_an_expression_given_to_a_generated_backend_is_one_of_the_place_where_it_is_given() -> None:
-    """Its body and its parameters are not seen there, so it may be used in itself, and refer to the key of its node."""
+def test_an_expression_given_to_a_generated_backend_is_resolved_where_it_is_given() -> None:
+    """The names and parameters of the body are not visible there, so a generated backend may be given to itself."""
     hami.generate("Z", "S[A,Reflect[post,Identity]]")
     assert answer("Z(post='Z(post=B)')") == ["A-", "A-", "B-"]
     assert answer("Z(post='Reflect[post]')", post="C") == ["A-", "C-"]
@@ -99,7 +99,7 @@ def test_an_expression_given_to_a_generated_backend_is_one_of_the_place_where_it
     assert answer("Y(last=D)") == ["A-", "D-"]
 
 
-def test_a_mistake_in_an_expression_given_to_a_generated_backend_is_shown() -> None:
+def test_an_error_in_an_expression_given_to_a_generated_backend_shows_that_expression() -> None:
     hami.generate("Z", "S[A,Reflect[post]]")
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe("Z(post='B(stp=1)')")
@@ -116,7 +116,7 @@ def test_a_body_may_use_another_generated_backend() -> None:
     assert answer("Z(step=1)[Q]") == ["A1", "B1", "C1", "Q-"]
 
 
-def test_the_dependency_sees_the_names_around_it_the_body_does_not() -> None:
+def test_the_dependency_sees_names_of_its_surroundings_and_the_body_does_not() -> None:
     hami.generate("Z", "A")
     assert answer("IoC[q:=Q;Z[q]]") == ["A-", "Q-"]
     hami.generate("Z", "A[q]")
@@ -136,8 +136,8 @@ def test_a_generated_backend_that_contains_itself_is_an_error() -> None:
     )
 
 
-def test_a_last_class_that_takes_no_item_is_an_error() -> None:
-    """That class must accept one more item."""
+def test_a_dependency_for_a_class_without_brackets_is_an_error() -> None:
+    """The last class of the body must accept one more item."""
     hami.generate("Z", "A[Identity]")
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe("Z[Q]")
@@ -146,7 +146,7 @@ def test_a_last_class_that_takes_no_item_is_an_error() -> None:
     )
 
 
-def test_a_parameter_that_nobody_declares_is_an_error() -> None:
+def test_a_parameter_that_no_backend_declares_is_an_error() -> None:
     hami.generate("Z", "A[B]")
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe("Z(stp=1)")
@@ -158,7 +158,7 @@ def test_a_parameter_that_nobody_declares_is_an_error() -> None:
     )
 
 
-def test_a_default_that_nobody_declares_is_an_error() -> None:
+def test_a_default_that_no_backend_declares_is_an_error() -> None:
     hami.generate("Z", "S[A,Reflect[post]]", step="d", post="B", colour="red")
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe({"backend": "Z(step=u)", "post": "C"})
@@ -171,16 +171,16 @@ def test_a_default_that_nobody_declares_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("expression", [5, None, b"A", ["A"], Trace])
-def test_a_body_is_text(expression: Any) -> None:
+def test_a_body_must_be_text(expression: Any) -> None:
     with pytest.raises(hami.ConfigError, match='"Z" is generated from an expression in quotes, as "S\\[A,B\\]", got '):
         hami.generate("Z", expression)
 
 
-def test_a_body_that_is_no_expression_is_refused_at_once() -> None:
+def test_an_invalid_body_is_rejected_at_once() -> None:
     with pytest.raises(hami.ConfigError, match='"\\[" is never closed'):
         hami.generate("Z", "A[B")
 
 
-def test_a_name_of_the_core_cannot_be_taken() -> None:
+def test_a_name_of_the_core_cannot_be_used() -> None:
     with pytest.raises(hami.AlreadyExists, match='"Identity" is a backend of the core; choose another name'):
         hami.generate("Identity", "A")

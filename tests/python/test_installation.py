@@ -1,4 +1,4 @@
-"""`hami doctor` on files and metadata as pip leaves them after some installs: what is wrong, and what to do."""
+"""`hami doctor` on files and metadata that pip leaves after some installs: the problem and its fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fake_site import write_metadata, write_plugin, write_record
 
 @pytest.fixture
 def problems(hami_command: Run, site: Site) -> Callable[..., list[str]]:
-    """problems("acme-a", …) -> the lines of hami doctor that begin with one of these names."""
+    """Return a function that gives the problems of hami doctor that begin with one of these names."""
 
     def problems(*names: str, path: str = "") -> list[str]:
         done = hami_command("doctor", "--json", site=Path(f"{site.folder}{path}"))
@@ -24,7 +24,7 @@ def problems(hami_command: Run, site: Site) -> Callable[..., list[str]]:
 
 
 def plugin(folder: Path, name: str, version: str = "1.0", requires: str = "") -> Path:
-    """Install a plugin with its RECORD; returns its dist-info folder."""
+    """Install a plugin with its RECORD and return its dist-info folder."""
     info = write_plugin(folder, name, version, name.title().replace("-", ""))
     if requires:
         with (info / "METADATA").open("a") as metadata:
@@ -33,12 +33,12 @@ def plugin(folder: Path, name: str, version: str = "1.0", requires: str = "") ->
     return info
 
 
-def test_whole_plugin_is_no_problem(problems: Callable[..., list[str]], site: Site) -> None:
+def test_a_complete_plugin_is_not_reported(problems: Callable[..., list[str]], site: Site) -> None:
     plugin(site.folder, "acme-a", requires="hami-core>=0.1")
     assert problems("acme-a") == []
 
 
-def test_script_that_is_not_where_its_metadata_say_is_no_problem(
+def test_a_script_in_another_place_than_its_metadata_say_is_not_reported(
     problems: Callable[..., list[str]], site: Site
 ) -> None:
     info = plugin(site.folder, "acme-a")
@@ -47,7 +47,7 @@ def test_script_that_is_not_where_its_metadata_say_is_no_problem(
     assert problems("acme-a") == []
 
 
-def test_metadata_of_the_version_before_is_named(problems: Callable[..., list[str]], site: Site) -> None:
+def test_metadata_of_the_previous_version_are_reported(problems: Callable[..., list[str]], site: Site) -> None:
     stale = plugin(site.folder, "acme-a", "0.9")
     info = plugin(site.folder, "acme-a", "1.0")
     with (site.folder / "acme_a_plugin.py").open("a") as module:
@@ -58,7 +58,7 @@ def test_metadata_of_the_version_before_is_named(problems: Callable[..., list[st
     ]
 
 
-def test_metadata_over_files_of_neither_version_are_told(problems: Callable[..., list[str]], site: Site) -> None:
+def test_metadata_that_match_no_installed_files_are_reported(problems: Callable[..., list[str]], site: Site) -> None:
     infos = [plugin(site.folder, "acme-a", "0.9"), plugin(site.folder, "acme-a", "1.0")]
     (site.folder / "acme_a_plugin.py").unlink()
     assert problems("acme-a has") == [
@@ -67,7 +67,7 @@ def test_metadata_over_files_of_neither_version_are_told(problems: Callable[...,
     ]
 
 
-def test_metadata_without_a_list_of_files_are_named_all(problems: Callable[..., list[str]], site: Site) -> None:
+def test_all_metadata_without_a_list_of_files_are_reported(problems: Callable[..., list[str]], site: Site) -> None:
     for version in ("0.9", "1.0"):
         write_plugin(site.folder, "acme-a", version, "AcmeA")
     infos = f"{site.folder}/acme_a-0.9.dist-info {site.folder}/acme_a-1.0.dist-info"
@@ -77,7 +77,9 @@ def test_metadata_without_a_list_of_files_are_named_all(problems: Callable[..., 
     ]
 
 
-def test_second_folder_is_named(problems: Callable[..., list[str]], site: Site, tmp_path: Path) -> None:
+def test_a_second_folder_with_the_same_plugin_is_reported(
+    problems: Callable[..., list[str]], site: Site, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     plugin(site.folder, "acme-a", "1.0")
     plugin(other, "acme-a", "0.9")
@@ -86,7 +88,7 @@ def test_second_folder_is_named(problems: Callable[..., list[str]], site: Site, 
     ]
 
 
-def test_file_that_is_missing_or_changed_is_named(problems: Callable[..., list[str]], site: Site) -> None:
+def test_a_missing_or_changed_file_is_reported(problems: Callable[..., list[str]], site: Site) -> None:
     plugin(site.folder, "acme-a")
     (site.folder / "acme_a_plugin.py").write_text("changed = True\n")
     assert problems("acme-a 1.0 in") == [
@@ -95,7 +97,7 @@ def test_file_that_is_missing_or_changed_is_named(problems: Callable[..., list[s
     ]
 
 
-def test_file_of_two_plugins_is_named_once(problems: Callable[..., list[str]], site: Site) -> None:
+def test_a_file_of_two_plugins_is_reported_once(problems: Callable[..., list[str]], site: Site) -> None:
     for name in ("acme-a", "acme-b"):
         info = plugin(site.folder, name)
         (site.folder / "acme").mkdir(exist_ok=True)
@@ -108,20 +110,20 @@ def test_file_of_two_plugins_is_named_once(problems: Callable[..., list[str]], s
     ]
 
 
-def test_plugin_that_needs_a_newer_core_is_told(problems: Callable[..., list[str]], site: Site) -> None:
+def test_a_plugin_that_needs_a_newer_core_is_reported(problems: Callable[..., list[str]], site: Site) -> None:
     plugin(site.folder, "acme-a", requires="hami-core>=99")
     assert problems("acme-a") == [
         f"acme-a 1.0 needs hami-core>=99, and {hami.__version__} is installed: pip install --upgrade 'hami-core>=99'"
     ]
 
 
-def test_plugin_that_needs_a_newer_plugin_is_told(problems: Callable[..., list[str]], site: Site) -> None:
+def test_a_plugin_that_needs_a_newer_plugin_is_reported(problems: Callable[..., list[str]], site: Site) -> None:
     plugin(site.folder, "acme-a", "1.0")
     plugin(site.folder, "acme-b", requires="acme-a>=2")
     assert problems("acme-b") == ["acme-b 1.0 needs acme-a>=2, and 1.0 is installed: pip install --upgrade 'acme-a>=2'"]
 
 
-def test_metadata_of_another_core_are_told(problems: Callable[..., list[str]], site: Site) -> None:
+def test_metadata_of_another_core_are_reported(problems: Callable[..., list[str]], site: Site) -> None:
     write_metadata(site.folder, "hami-core", "0.0.1")
     assert problems("hami-core is there")[0].startswith(
         f"hami-core is there 2 times: 0.0.1 in {site.folder} hides {hami.__version__} in "

@@ -1,4 +1,4 @@
-"""The end of pipes: closed, forgotten or interrupted; test_end_of_program.py has the end of the interpreter."""
+"""The end of pipes: closed, dropped or interrupted. test_end_of_program.py covers the exit of the interpreter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import hami
 import pytest
 from running import (
-    PATIENCE,
+    TIMEOUT,
     Gate,
     backend,
     check_clean,
@@ -39,13 +39,13 @@ def test_close_finishes_what_was_submitted() -> None:
     closer = threading.Thread(target=pipe.close)
     closer.start()
     cls.gate.open()
-    closer.join(PATIENCE)
+    closer.join(TIMEOUT)
     assert [one.result(0)["result"] for one in futures] == [100, 101, 102, 103, 104]
     assert pipe.closed
     pipe.close()
 
 
-def test_a_backend_that_does_not_come_back_is_abandoned_with_a_warning_that_names_it() -> None:
+def test_a_backend_that_does_not_return_is_abandoned_with_a_warning_that_names_it() -> None:
     cls = gated()
     pipe = hami.pipe("TestGated")
     running = pipe.submit({"data": 1})
@@ -64,16 +64,16 @@ def test_a_backend_that_does_not_come_back_is_abandoned_with_a_warning_that_name
     assert cls.seen == [[1]]
 
 
-def test_a_pipe_that_cannot_be_made_does_not_wait_for_ever_for_what_was_made_of_it() -> None:
+def test_a_failed_build_does_not_wait_indefinitely_for_the_close_of_built_nodes() -> None:
     before = threads_of_process()
-    go_on = threading.Event()
+    may_continue = threading.Event()
     closed: list[bool] = []
 
     class HeldUp(hami.Backend):
         def forward(self, batch: list[Any]) -> None: ...
 
         def close(self) -> None:
-            closed.append(go_on.wait(PATIENCE))
+            closed.append(may_continue.wait(TIMEOUT))
 
     class Fails(hami.Backend):
         def init(self, options: Any) -> None:
@@ -87,21 +87,21 @@ def test_a_pipe_that_cannot_be_made_does_not_wait_for_ever_for_what_was_made_of_
         hami.pipe({"first": {"backend": "TestHeldUp"}, "second": {"backend": "TestFails"}})
     if sys.version_info >= (3, 11):
         assert raised.value.__notes__ == [
-            'in init of TestFails, node "second", close of TestHeldUp of node "first", which did not return in time and was '
-            "abandoned"
+            'in init of TestFails, node "second", close of TestHeldUp of node "first", '
+            "which did not return in time and was abandoned"
         ]
     assert closed == []
-    go_on.set()
+    may_continue.set()
     assert threads_end(before)
     assert closed == [True]
 
 
-def test_pipes_that_were_closed_or_forgotten_leave_no_thread() -> None:
+def test_closed_and_dropped_pipes_leave_no_threads() -> None:
     each(lambda number: number + 1, "TestAddOne")
-    each(lambda number: number + 1, "TestAny", thread="serialized")
+    each(lambda number: number + 1, "TestSerialized", thread="serialized")
     before = threads_of_process()
     for number in range(1000):
-        pipe = hami.pipe({"backend": "TestAddOne" if number % 2 else "TestAny"})
+        pipe = hami.pipe({"backend": "TestAddOne" if number % 2 else "TestSerialized"})
         request = {"data": number}
         assert (pipe(request) if number % 3 else pipe.submit(request).result())["result"] == number + 1
         if number % 4:
@@ -111,7 +111,7 @@ def test_pipes_that_were_closed_or_forgotten_leave_no_thread() -> None:
     assert threads_end(before)
 
 
-def test_a_sub_interpreter_is_told_that_it_cannot_have_the_core() -> None:
+def test_importing_the_core_in_a_sub_interpreter_is_an_error() -> None:
     made = run_script(
         """
         import sys
@@ -130,8 +130,8 @@ def test_a_sub_interpreter_is_told_that_it_cannot_have_the_core() -> None:
     assert "module hami._core does not support loading in subinterpreters" in made.stdout, made.stderr
 
 
-def test_a_program_that_made_a_sub_interpreter_runs_pipes() -> None:
-    """From then on CPython's PyGILState_Check says of every thread that it has the global lock."""
+def test_pipes_work_after_the_program_created_a_sub_interpreter() -> None:
+    """From then on, PyGILState_Check of CPython returns true for every thread."""
     script = """
         try:
             import _interpreters as interpreters
@@ -149,7 +149,7 @@ async def wait_in_a_task(pipe: hami.Pipe) -> None:
 
 
 def wait_for_a_future(pipe: hami.Pipe) -> None:
-    future = pipe.submit({"data": 1})  # stands in the traceback of what it raises
+    future = pipe.submit({"data": 1})  # the traceback of the exception refers to this variable
     future.result()
 
 
@@ -157,7 +157,7 @@ def wait_for_a_future(pipe: hami.Pipe) -> None:
     "wait", [lambda pipe: asyncio.run(wait_in_a_task(pipe)), wait_for_a_future], ids=["acall", "submit"]
 )
 @pytest.mark.parametrize("thread", ["dedicated", "serialized"])
-def test_an_error_goes_with_those_who_caught_it(wait: Callable[[hami.Pipe], None], thread: str) -> None:
+def test_an_error_is_freed_when_its_catcher_drops_it(wait: Callable[[hami.Pipe], None], thread: str) -> None:
     class Mistake(Exception):
         pass
 
@@ -173,19 +173,19 @@ def test_an_error_goes_with_those_who_caught_it(wait: Callable[[hami.Pipe], None
             mistakes.append(weakref.ref(caught.value))
             del caught
     with hami.pipe("Identity") as other:
-        other({"data": 1})  # takes with it what threads without the global lock could not let go
+        other({"data": 1})  # frees objects that threads without the GIL could not release
     gc.collect()
     assert [mistake() for mistake in mistakes] == [None] * 3
 
 
-def test_two_pipes_do_not_know_each_others_names() -> None:
+def test_names_of_two_pipes_are_independent() -> None:
     with hami.pipe("Identity") as first, hami.pipe("Identity") as second:
         assert first({"data": 1}) == second({"data": 1})
     with hami.pipe("Identity") as again:
         assert again({"data": 1})["result"] == 1
 
 
-def test_forgetting_a_pipe_closes_it() -> None:
+def test_dropping_the_last_reference_closes_a_pipe() -> None:
     closed = threading.Event()
 
     class Closes(hami.Backend):
@@ -226,10 +226,10 @@ def test_a_close_that_raises_does_not_stop_the_others() -> None:
     assert [str(one.exc_value) for one in seen] == ["in close", "in close"]
 
 
-def test_what_the_handler_of_a_signal_raises_comes_out_of_the_call_that_waits() -> None:
-    """A server that ends on SIGTERM does it by sys.exit in a handler."""
+def test_an_exception_of_a_signal_handler_is_raised_by_the_waiting_call() -> None:
+    """A server may handle SIGTERM by calling sys.exit in a signal handler."""
 
-    def tell(batch: list[Any]) -> None:
+    def raise_signal(batch: list[Any]) -> None:
         os.kill(os.getpid(), signal.SIGUSR1)
         gate.enter()
         batch[0]["result"] = 1
@@ -238,10 +238,10 @@ def test_what_the_handler_of_a_signal_raises_comes_out_of_the_call_that_waits() 
         sys.exit(7)
 
     gate = Gate()
-    backend(tell, "TestTells")
+    backend(raise_signal, "TestSignals")
     before = signal.signal(signal.SIGUSR1, handler)
     try:
-        with hami.pipe("TestTells") as pipe:
+        with hami.pipe("TestSignals") as pipe:
             with pytest.raises(SystemExit) as raised:
                 pipe({"data": 1})
             gate.open()
@@ -250,19 +250,19 @@ def test_what_the_handler_of_a_signal_raises_comes_out_of_the_call_that_waits() 
     assert raised.value.code == 7
 
 
-def test_a_value_that_runs_code_when_it_goes_may_use_the_pipe() -> None:
+def test_a_destructor_of_a_value_may_call_a_pipe() -> None:
     each(lambda thing: None, "TestNone")
     ran: list[Any] = []
-    with hami.pipe("TestNone") as pipe, hami.pipe("Identity") as quick:
+    with hami.pipe("TestNone") as pipe, hami.pipe("Identity") as other:
 
         class Calls:
             def __del__(self) -> None:
-                ran.append(quick({"data": 1})["result"])
+                ran.append(other({"data": 1})["result"])
 
         for _ in range(50):
             pipe({"data": Calls()})
-            quick({"data": Calls()})
-            pipe.submit({"data": Calls()}, timeout=3600).result(PATIENCE)
+            other({"data": Calls()})
+            pipe.submit({"data": Calls()}, timeout=3600).result(TIMEOUT)
         pipe({"data": 1})
         gc.collect()
     assert ran == [1] * 150
@@ -287,7 +287,7 @@ def test_many_threads_call_submit_cancel_and_close() -> None:
                     future = pipe.submit({"data": number}, timeout=None if number % 2 else 60)
                     if number % 4 == 0:
                         future.cancel()
-                    assert future.result(PATIENCE)["result"] == number + 1
+                    assert future.result(TIMEOUT)["result"] == number + 1
                 outcomes.append("good")
             except (ValueError, hami.PipeClosed, Exception) as error:
                 outcomes.append(type(error).__name__)
@@ -295,16 +295,16 @@ def test_many_threads_call_submit_cancel_and_close() -> None:
     threads = [threading.Thread(target=call, args=(seed,)) for seed in range(6)]
     for thread in threads:
         thread.start()
-    threads[0].join(PATIENCE)
+    threads[0].join(TIMEOUT)
     pipe.close()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT)
     assert len(outcomes) == 1200
     assert set(outcomes) <= {"good", "ValueError", "CancelledError", "PipeClosed"}
 
 
 def test_many_threads_build_and_close_pipes() -> None:
-    """In a process of its own: without the global lock CPython 3.13 crashed where two register for its end at once."""
+    """In a separate process: free-threaded CPython 3.13 crashed if two threads registered exit functions at once."""
     script = """
         import threading, hami
         def build():
@@ -321,30 +321,29 @@ def test_many_threads_build_and_close_pipes() -> None:
 def test_os_threads_have_names() -> None:
     each(lambda number: number + 1, "TestAddOne", thread="dedicated")
     with hami.pipe("TestAddOne") as pipe:
-        pipe({"data": 1})  # a thread names itself when it begins
+        pipe({"data": 1})  # a thread sets its name when it starts
         names = []
         for task in Path("/proc/self/task").iterdir():
-            with contextlib.suppress(OSError):  # one of an earlier test has just ended
+            with contextlib.suppress(OSError):  # a thread of an earlier test has just ended
                 names.append((task / "comm").read_text().strip())
     assert "TestAddOne" in names
 
 
-def test_a_deadline_is_a_moment_of_the_monotonic_clock() -> None:
-    """`deadline`: absolute, `time.monotonic()` seconds."""
+def test_a_deadline_is_an_absolute_time_of_the_monotonic_clock() -> None:
     cls = gated()
     with hami.pipe("TestGated") as pipe:
         with pytest.raises(hami.DeadlineExceeded):
             pipe({"data": 1, "deadline": time.monotonic() + 0.01})
         future = pipe.submit({"data": 2, "deadline": time.monotonic() + 3600})
         cls.gate.open()
-        assert future.result(PATIENCE)["result"] == 102
+        assert future.result(TIMEOUT)["result"] == 102
 
 
 @pytest.mark.parametrize(
     "config", [{"backend": "TestRefusing"}, {"backend": "S[TestRefusing,Identity]", "instance_num": 2}]
 )
-def test_what_failed_to_start_is_freed(config: dict[str, Any]) -> None:
-    """Its error holds the frame of init, that the options, and those must not lead back to the error."""
+def test_a_backend_that_failed_to_start_is_freed(config: dict[str, Any]) -> None:
+    """The error refers to the frame of init and the frame to the options, which must not refer back to the error."""
     made: list[weakref.ref[hami.Backend]] = []
 
     class Refusing(hami.Backend):
@@ -365,7 +364,7 @@ def test_what_failed_to_start_is_freed(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("thread", ["dedicated", "serialized", "concurrent"])
-def test_a_backend_may_close_its_own_pipe_when_it_is_closed(thread: str) -> None:
+def test_close_of_a_backend_may_close_its_own_pipe(thread: str) -> None:
     closed = threading.Event()
 
     class Closes(hami.Backend):
@@ -383,6 +382,6 @@ def test_a_backend_may_close_its_own_pipe_when_it_is_closed(thread: str) -> None
     assert pipe({"data": 1})["result"] == 1
     closer = threading.Thread(target=pipe.close, args=(None,), daemon=True)
     closer.start()
-    closer.join(PATIENCE)
+    closer.join(TIMEOUT)
     assert not closer.is_alive()
     assert closed.is_set()

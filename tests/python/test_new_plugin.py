@@ -1,4 +1,4 @@
-"""`hami new-plugin`: what it writes is a project whose tests pass as it is written."""
+"""`hami new-plugin` writes a project whose tests pass unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMMON = {"pyproject.toml", "README.md", "CHANGELOG.md", ".github/workflows/whee
         ("cpp", {"python/acme_add/__init__.py", "python/acme_add/plugin.py", "CMakeLists.txt", "src/backend.cpp"}),
     ],
 )
-def test_it_writes_a_whole_project(hami_command: Run, tmp_path: Path, kind: str, own: set[str]) -> None:
+def test_it_writes_a_complete_project(hami_command: Run, tmp_path: Path, kind: str, own: set[str]) -> None:
     done = hami_command("new-plugin", "acme-add", f"--{kind}", "--backend", "AcmeAdds", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     folder = tmp_path / "acme-add"
@@ -85,14 +85,16 @@ def test_the_tests_of_a_python_project_pass(tmp_path: Path) -> None:
         (["acme-add", "--folder", "there"], "there exists already; choose another place with --folder"),
     ],
 )
-def test_what_it_does_not_write_is_told(hami_command: Run, tmp_path: Path, arguments: list[str], text: str) -> None:
+def test_an_invalid_name_or_folder_is_an_error(
+    hami_command: Run, tmp_path: Path, arguments: list[str], text: str
+) -> None:
     (tmp_path / "there").mkdir()
     done = hami_command("new-plugin", *arguments)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"error: {text}\n")
     assert files_of(tmp_path) == set()
 
 
-def test_it_says_what_to_do_next(hami_command: Run) -> None:
+def test_it_prints_the_next_step(hami_command: Run) -> None:
     done = hami_command("new-plugin", "acme-next")
     assert done.stdout.splitlines()[-2:] == [
         "",
@@ -103,8 +105,8 @@ def test_it_says_what_to_do_next(hami_command: Run) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cpp", "python"])
-def test_the_example_projects_are_what_it_writes(tmp_path: Path, kind: str) -> None:
-    """Where it writes something else: hami new-plugin hami-example-cpp --cpp --folder examples/hami-example-cpp."""
+def test_the_example_projects_equal_its_output(tmp_path: Path, kind: str) -> None:
+    """To update one: hami new-plugin hami-example-cpp --cpp --folder examples/hami-example-cpp."""
     example, fresh = EXAMPLES / f"hami-example-{kind}", tmp_path / "fresh"
     write_project(f"hami-example-{kind}", kind, fresh)
     assert files_of(example) == files_of(fresh)

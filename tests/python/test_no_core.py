@@ -1,4 +1,4 @@
-"""Importing hami where its binary does not fit says what this Python is and what it needs."""
+"""Importing hami without a suitable binary names this Python and the binary that it needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """The package without its binary."""
+    """Copy the package without its binary."""
     return Path(shutil.copytree(PACKAGE, tmp_path / "hami", ignore=shutil.ignore_patterns("_core.*.so", "__pycache__")))
 
 
@@ -30,7 +30,7 @@ def error_of(package: Path, before: str = "") -> str:
     return done.stderr.splitlines()[-1]
 
 
-def test_binary_for_another_python_is_told(package: Path) -> None:
+def test_a_binary_for_another_python_is_reported(package: Path) -> None:
     (package / "_core.cpython-39-x86_64-linux-gnu.so").touch()
     assert error_of(package) == (
         f"ImportError: hami-core in {package} has _core.cpython-39-x86_64-linux-gnu.so, and this Python "
@@ -39,14 +39,14 @@ def test_binary_for_another_python_is_told(package: Path) -> None:
     )
 
 
-def test_missing_binary_is_told(package: Path) -> None:
+def test_a_missing_binary_is_reported(package: Path) -> None:
     assert f"ImportError: hami-core in {package} has no binary, and this Python (CPython" in error_of(package)
 
 
-def test_binary_that_does_not_load_is_told(package: Path) -> None:
+def test_a_binary_that_does_not_load_is_reported(package: Path) -> None:
     (package / f"_core{SUFFIX}").write_bytes(b"\x7fELF and no more")
-    told = f"ImportError: the binary of hami-core in {package} cannot be loaded: {package}/_core{SUFFIX}: "
-    assert error_of(package).startswith(told)
+    message = f"ImportError: the binary of hami-core in {package} cannot be loaded: {package}/_core{SUFFIX}: "
+    assert error_of(package).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_binary_that_does_not_load_is_told(package: Path) -> None:
         ("import struct; struct.calcsize = lambda kind: 4", "CPython {version}, 32 bits"),
     ],
 )
-def test_python_that_is_not_supported_is_told(package: Path, before: str, running: str) -> None:
+def test_an_unsupported_python_is_reported(package: Path, before: str, running: str) -> None:
     assert error_of(package, before) == (
         "ImportError: hami-core needs CPython 3.10 or newer, 64 bits; "
         f"this is {running.format(version=platform.python_version())}: {sys.executable}"

@@ -1,4 +1,4 @@
-"""The package's surface: what it exports, that its stub of the core is right, that every module is one of ours."""
+"""The public names of the package, and the stub of the core."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_every_exception_is_exported() -> None:
     assert set(_errors.__all__) <= set(hami.__all__)
 
 
-def test_the_stub_of_the_core_names_what_the_core_has() -> None:
+def test_the_stub_of_the_core_matches_the_core() -> None:
     stub = Path(hami.__file__).with_name("_core.pyi")
     declared: dict[str, set[str]] = {}
     functions = set()

@@ -1,4 +1,4 @@
-"""The parser of the core agrees with the small reference parser on any text: what is refused, and the trees."""
+"""The parser of the core agrees with the reference parser on any text: both reject it, or both return the same tree."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUOTABLE = st.text(alphabet="ab {}[](),;='\"\\\n\té😀", max_size=6)
 
 
 def quoted(text: str, quote: str, all_escapes: bool) -> str:
-    """Both ways to write a text that has both kinds of quotes and line breaks."""
+    """Return a text with both kinds of quotes and line breaks in quoted form, in one of two ways."""
     text = text.replace("\\", "\\\\").replace(quote, "\\" + quote)
     if all_escapes:
         text = text.replace("\n", "\\n").replace("\t", "\\t")
@@ -44,7 +44,7 @@ SPACES = st.sampled_from(["", "", "", " ", "\n", "\t \r\n"])
 
 @st.composite
 def tokens(draw: st.DrawFn, depth: int = 3) -> list[str]:
-    """An expression as its tokens: white space is allowed between any two."""
+    """Draw an expression as a list of tokens; white space is allowed between any two."""
 
     def arguments() -> list[str]:
         found = ["("]
@@ -79,7 +79,7 @@ def expressions(draw: st.DrawFn) -> str:
     return "".join(draw(SPACES) + token for token in draw(tokens())) + draw(SPACES)
 
 
-# Pieces of text for places where no valid expression has them.
+# Pieces of text that are inserted where a valid expression does not have them.
 ODDITIES = [
     *"()[]{},;=:'\"\\. \n\t-_0a",
     "::",
@@ -99,7 +99,7 @@ ODDITIES = [
 
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
-    """A valid text with a few places changed."""
+    """Draw a valid text with a few changes."""
     text = draw(expressions())
     for _ in range(draw(st.integers(1, 3))):
         begin = draw(st.integers(0, len(text)))
@@ -125,8 +125,8 @@ def in_reference(text: str) -> Tree | None:
         return None
 
 
-def agreed(text: str) -> Tree | None:
-    """The tree that both make of it, None if both refuse it; printing is checked on the way."""
+def tree_of_both(text: str) -> Tree | None:
+    """Return the tree of both parsers, or None if both reject the text; also check that printing round-trips."""
     tree = in_core(text)
     assert tree == in_reference(text)
     if tree is not None:
@@ -139,33 +139,33 @@ def agreed(text: str) -> Tree | None:
 @given(expressions())
 @settings(max_examples=800)
 def test_valid_text_gives_the_same_tree(text: str) -> None:
-    assert agreed(text) is not None
+    assert tree_of_both(text) is not None
 
 
 @given(mutated())
 @settings(max_examples=1200)
-def test_mutated_text_is_judged_alike(text: str) -> None:
-    agreed(text)
+def test_both_parsers_agree_on_mutated_text(text: str) -> None:
+    tree_of_both(text)
 
 
 @given(SOUP)
 @settings(max_examples=1500)
-def test_any_row_of_tokens_is_judged_alike(text: str) -> None:
-    agreed(text)
+def test_both_parsers_agree_on_any_sequence_of_tokens(text: str) -> None:
+    tree_of_both(text)
 
 
-def test_short_texts_are_judged_alike_one_by_one() -> None:
-    """Random rows of few marks, from a generator that costs nothing: nearly every short text there is."""
+def test_both_parsers_agree_on_short_texts() -> None:
+    """Random sequences of few characters, from a cheap generator, cover nearly every short text."""
     chance = random.Random(0)
     marks = ["A", "a", "=", ":=", "::", ",", ";", "(", ")", "[", "]", "'", "{a}", "1"]
-    outcomes = [agreed("".join(chance.choices(marks, k=k))) for k in range(1, 8) for _ in range(4000)]
+    outcomes = [tree_of_both("".join(chance.choices(marks, k=k))) for k in range(1, 8) for _ in range(4000)]
     accepted = sum(outcome is not None for outcome in outcomes)
     assert 1000 < accepted < len(outcomes) - 1000
 
 
-def test_the_corpus_of_the_fuzz_target_is_judged_alike() -> None:
+def test_both_parsers_agree_on_the_corpus_of_the_fuzz_target() -> None:
     texts = [path.read_bytes() for path in sorted(CORPUS.iterdir())]
-    trees = [agreed(text.decode()) for text in texts if is_utf8(text)]
+    trees = [tree_of_both(text.decode()) for text in texts if is_utf8(text)]
     assert sum(tree is not None for tree in trees) >= 20
 
 
@@ -198,10 +198,10 @@ def is_utf8(text: bytes) -> bool:
     ids=lambda value: str(value)[:20].replace("\0", "NUL"),
 )
 def test_limits_are_the_same(text: str, accepted: bool) -> None:
-    assert (agreed(text) is not None) == accepted
+    assert (tree_of_both(text) is not None) == accepted
 
 
-def test_what_is_no_utf8_is_refused_as_such() -> None:
+def test_text_that_is_not_utf8_is_rejected_as_such() -> None:
     with pytest.raises(TypeError):
         _core.parse_tree("A('\ud800')")
 
@@ -233,5 +233,5 @@ def test_a_tree_has_the_parts_of_the_text() -> None:
             ],
         ],
     )
-    assert agreed(text) == tree
+    assert tree_of_both(text) == tree
     assert _core.print_expression(text) == "IoC[x:=d-1::A(1,k='a b'),mode='{k}';(or)node.{k}[B;C]]"

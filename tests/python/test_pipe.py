@@ -1,4 +1,4 @@
-"""Calling a pipe: what goes in, what comes out, and what is left behind when a request fails."""
+"""Calls of a pipe: requests, results, errors, and the lifetime of their objects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 
 import hami
 import pytest
-from running import backend, each
+from running import TIMEOUT, backend, each, gated
 
 
-class Named(hami.Backend):
-    """Is given where its name should be."""
+class PassedDirectly(hami.Backend):
+    """A backend that is passed to hami.pipe directly instead of by name."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_a_call_returns_the_same_dict_with_result(identity: hami.Pipe) -> None:
      {"a": 1}, {1}, object(), memoryview(b"x")],
     ids=lambda value: repr(value).partition(" at 0x")[0],
 )  # fmt: skip
-def test_values_come_back_as_what_they_were(identity: hami.Pipe, value: Any) -> None:
+def test_values_keep_type_and_value(identity: hami.Pipe, value: Any) -> None:
     result = identity({"data": value})["result"]
     assert type(result) is type(value)
     assert result == value
@@ -70,7 +70,7 @@ def test_a_failed_call_raises_the_backends_own_exception_and_leaves_no_result() 
         assert text.endswith('in backend TestFails, node "default"')
 
 
-def test_an_exception_raised_again_and_again_has_its_note_once() -> None:
+def test_an_exception_that_is_raised_repeatedly_has_one_note() -> None:
     error = ValueError("always this one")
 
     def fail(_: Any) -> Any:
@@ -92,9 +92,11 @@ def test_a_backend_that_leaves_no_result_has_failed() -> None:
             pipe(request)
         assert str(raised.value).splitlines()[0] == "the pipeline left no `result`"
         assert request == {"data": 1}
+    with hami.pipe("S[TestSilent,Identity]") as pipe, pytest.raises(hami.NoResult, match=r"^TestSilent left no"):
+        pipe({"data": 1})
 
 
-def test_what_a_backend_writes_comes_back_and_data_does_not_change() -> None:
+def test_keys_that_a_backend_writes_are_returned_and_data_is_unchanged() -> None:
     def forward(batch: list[Any]) -> None:
         for item in batch:
             item["result"], item["extra"], item["data"] = 1, 2, "changed"
@@ -113,7 +115,9 @@ def test_a_list_of_requests_succeeds_and_fails_one_by_one() -> None:
 
     each(odd, "TestOdd", max=8)
     with hami.pipe("TestOdd") as pipe:
-        assert [one["result"] for one in pipe([{"data": 1}, {"data": 3}])] == [10, 30]
+        good = [{"data": 1}, {"data": 3}]
+        assert pipe(good) is good
+        assert [one["result"] for one in good] == [10, 30]
         assert pipe([]) == []
         requests = [{"data": number} for number in range(4)]
         with pytest.raises(hami.BatchError) as raised:
@@ -122,7 +126,7 @@ def test_a_list_of_requests_succeeds_and_fails_one_by_one() -> None:
         assert requests == [{"data": 0}, {"data": 1, "result": 10}, {"data": 2}, {"data": 3, "result": 30}]
 
 
-def test_a_request_that_cannot_enter_does_not_hold_up_the_others(identity: hami.Pipe) -> None:
+def test_an_invalid_request_of_a_list_does_not_affect_the_others(identity: hami.Pipe) -> None:
     requests: list[Any] = [{"data": 1}, {2: 3}, {"data": 4}]
     with pytest.raises(hami.BatchError) as raised:
         identity(requests)
@@ -130,7 +134,7 @@ def test_a_request_that_cannot_enter_does_not_hold_up_the_others(identity: hami.
     assert requests == [{"data": 1, "result": 1}, {2: 3}, {"data": 4, "result": 4}]
 
 
-def test_what_is_no_request_is_refused(identity: hami.Pipe) -> None:
+def test_only_dicts_and_lists_of_dicts_are_requests(identity: hami.Pipe) -> None:
     for wrong, message in [
         (5, 'a pipe takes a dict, as {"data": …}, or a list of dicts, got int'),
         ([{}, 5, "a"], 'a pipe takes a dict, as {"data": …}, or a list of dicts, got a list of int, str'),
@@ -167,7 +171,7 @@ def test_a_timeout_is_a_number(timeout: Any) -> None:
         assert pipe({"data": 1}, timeout=60)["result"] == 1
 
 
-def test_one_dict_passed_by_many_threads_at_once_is_no_danger(identity: hami.Pipe) -> None:
+def test_many_threads_may_pass_the_same_large_dict(identity: hami.Pipe) -> None:
     shared: dict[str, Any] = {"data": "x" * 1000}
     failures: list[BaseException] = []
 
@@ -193,7 +197,7 @@ class Thing:
 
 
 @pytest.mark.parametrize("how", ["call", "list", "submit", "timeout", "fails"])
-def test_nothing_of_a_request_is_kept(how: str) -> None:
+def test_a_pipe_keeps_no_reference_to_a_completed_request(how: str) -> None:
     def forward(item: Any) -> Any:
         if how == "fails":
             raise ValueError("no")
@@ -214,24 +218,17 @@ def test_nothing_of_a_request_is_kept(how: str) -> None:
             pipe.submit({"data": thing}, timeout=3600 if how == "timeout" else None).result()
         del thing
         with contextlib.suppress(ValueError):
-            pipe({"data": 1})  # whoever brought the first outcome has then let go of its request
+            pipe({"data": 1})  # by then, the thread that completed the first request has released it
         gc.collect()
         assert gone() is None
 
 
-def test_an_entrypoint_may_wait_itself() -> None:
+def test_an_entrypoint_that_waits_works_with_every_kind_of_call() -> None:
     each(lambda number: number + 1, "TestAddOne")
     with hami.pipe({"default": {"backend": "TestAddOne"}, "entrypoint": "S[Forward[node.default],Identity]"}) as pipe:
         assert pipe({"data": 1})["result"] == 2
         assert pipe({"data": 1}, timeout=60)["result"] == 2
         assert pipe.submit({"data": 1}).result()["result"] == 2
-
-
-def test_the_callers_config_is_not_changed() -> None:
-    config = {"a": {"backend": "Identity", "next": "b"}, "b": {"backend": "Identity"}}
-    copy = {name: dict(keys) for name, keys in config.items()}
-    hami.pipe(config).close()
-    assert config == copy
 
 
 @pytest.mark.parametrize("make", [pickle.dumps, copy.copy, copy.deepcopy])
@@ -249,13 +246,13 @@ def test_a_pipe_shows_its_nodes_and_whether_it_is_closed() -> None:
     assert repr(pipe) == '<hami.Pipe "a", "b", closed>'
 
 
-@pytest.mark.parametrize("source", [Named, Named()], ids=["class", "instance"])
-def test_a_class_is_no_source_its_name_is_one(source: Any) -> None:
+@pytest.mark.parametrize("source", [PassedDirectly, PassedDirectly()], ids=["class", "instance"])
+def test_hami_pipe_takes_the_name_of_a_class_but_not_the_class(source: Any) -> None:
     with pytest.raises(hami.ConfigError) as raised:
         hami.pipe(source)
     assert str(raised.value) == (
         "hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, "
-        f'got {type(source).__name__}; a backend stands in an expression by its name: "Named"'
+        f'got {type(source).__name__}; a backend stands in an expression by its name: "PassedDirectly"'
     )
 
 
@@ -266,3 +263,15 @@ def test_stats_count_by_node() -> None:
             pipe({})
         stats = pipe.stats()["default"]
         assert (stats.submitted, stats.completed, stats.failed) == (3, 2, 1)
+
+
+def test_results_are_written_to_the_dict_once_when_the_request_is_complete() -> None:
+    cls = gated()
+    with hami.pipe("S[TestGated,TestGated]") as pipe:
+        request = {"data": 1}
+        future = pipe.submit(request)
+        cls.gate.wait_for_arrival()
+        assert request == {"data": 1}
+        cls.gate.open()
+        assert future.result(TIMEOUT) is request
+        assert request == {"data": 1, "result": 201}

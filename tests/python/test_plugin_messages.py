@@ -1,4 +1,4 @@
-"""Every message about a backend's name, whole. The core shows them with the expression; here they stand alone."""
+"""The complete error messages about names of backends. The core adds the expression; here it is absent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hami import _core
 from hami._plugins import messages
 
 
-def test_a_first_party_name_says_what_to_install(site: Site) -> None:
+def test_the_error_for_a_first_party_name_names_its_package(site: Site) -> None:
     with pytest.raises(hami.BackendNotFound) as caught:
         site.plugins().find("TensorrtTensor")
     assert caught.value.headline == 'backend "TensorrtTensor" not found'
@@ -24,14 +24,14 @@ def test_near_names_are_suggested(site: Site) -> None:
     write_plugin(site.folder, "hami-image", "0.1.0", "ResizeMat")
     with pytest.raises(hami.BackendNotFound) as caught:
         site.plugins().find("ResizeMt")
-    # Which names count as near is the core's to decide; the best one comes first.
+    # The core decides which names are similar; the best match comes first.
     assert re.fullmatch(
         r'backend "ResizeMt" not found; did you mean ResizeMat(, \w+)*( or \w+)?\?  \(list all: hami backends\)',
         str(caught.value),
     )
 
 
-def test_nothing_near_says_how_to_list(site: Site) -> None:
+def test_without_a_similar_name_the_error_explains_how_to_list_backends(site: Site) -> None:
     with pytest.raises(hami.BackendNotFound) as caught:
         site.plugins().find("Qwertyuiop")
     assert str(caught.value) == (
@@ -44,13 +44,13 @@ def test_nothing_near_says_how_to_list(site: Site) -> None:
     ("name", "meant"),
     [("letterboxmat", "LetterBoxMat (hami-image)"), ("identity", "Identity (hami-core)"), ("s", "S (hami-core)")],
 )
-def test_case_matters(site: Site, name: str, meant: str) -> None:
+def test_names_are_case_sensitive(site: Site, name: str, meant: str) -> None:
     with pytest.raises(hami.BackendNotFound) as caught:
         site.plugins().find(name)
     assert str(caught.value) == f'backend "{name}" not found; names are case-sensitive: {meant}'
 
 
-def test_a_plugin_that_failed_to_load(site: Site) -> None:
+def test_the_error_for_a_backend_of_a_failed_plugin_contains_the_reason(site: Site) -> None:
     write_plugin(site.folder, "hami-trt", "0.3.1", "TensorrtTensor")
     (site.folder / "hami_trt_plugin.py").write_text("import tensorrt_of_tests")
     with pytest.raises(hami.PluginError) as caught:
@@ -62,8 +62,8 @@ def test_a_plugin_that_failed_to_load(site: Site) -> None:
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
-def test_a_plugin_that_failed_to_load_is_told_once(site: Site, hami_command: Any) -> None:
-    """However many of its backends are named, in the body of a generated one for example."""
+def test_a_failed_plugin_is_reported_once(site: Site, hami_command: Any) -> None:
+    """The number of its backends in the expression does not matter."""
     for name, backends in {"acme-one": ("One", "Uno"), "acme-two": ("Two", "Dos")}.items():
         write_plugin(site.folder, name, "1.0", *backends)
         (site.folder / f"{name.replace('-', '_')}_plugin.py").write_text("import engine_of_tests")
@@ -74,7 +74,7 @@ def test_a_plugin_that_failed_to_load_is_told_once(site: Site, hami_command: Any
     ]
 
 
-def test_a_backend_that_failed_to_load(site: Site) -> None:
+def test_the_error_for_a_backend_that_failed_to_load_contains_the_reason(site: Site) -> None:
     site.install("acme-late")
     with pytest.raises(hami.PluginError) as caught:
         site.plugins().find("AcmeLate")
@@ -85,7 +85,7 @@ def test_a_backend_that_failed_to_load(site: Site) -> None:
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
-def test_a_broken_promise_makes_the_whole_plugin_unusable(site: Site) -> None:
+def test_a_declared_backend_that_is_not_registered_makes_the_plugin_unusable(site: Site) -> None:
     site.install("acme-promise")
     for name in ("AcmeKept", "AcmeNever"):
         with pytest.raises(hami.PluginError) as caught:
@@ -96,7 +96,7 @@ def test_a_broken_promise_makes_the_whole_plugin_unusable(site: Site) -> None:
         )
 
 
-def test_a_native_plugin_that_needs_a_newer_core_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_native_plugin_that_needs_a_newer_core_is_incompatible(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     reason = f"needs hami ABI 1.4; hami-core {hami.__version__} serves 1.0: pip install -U hami-core"
 
     def load_library(path: bytes, owner: str) -> None:
@@ -109,7 +109,7 @@ def test_a_native_plugin_that_needs_a_newer_core_is_refused(site: Site, monkeypa
     assert str(caught.value) == f'backend "AcmeNative" is provided by acme-native 0.9.0, which {reason}'
 
 
-def test_a_native_plugin_without_its_library(site: Site) -> None:
+def test_the_error_for_a_native_plugin_without_its_library_names_the_file(site: Site) -> None:
     site.install("acme-native")
     with pytest.raises(hami.PluginError) as caught:
         site.plugins().find("AcmeNative")
@@ -119,7 +119,7 @@ def test_a_native_plugin_without_its_library(site: Site) -> None:
     )
 
 
-def test_two_owners(site: Site) -> None:
+def test_a_name_of_two_plugins_must_be_qualified(site: Site) -> None:
     write_plugin(site.folder, "acme-cv", "2.0.0", "ResizeMat")
     write_plugin(site.folder, "hami-image", "0.1.0", "ResizeMat")
     with pytest.raises(hami.PluginError) as caught:
@@ -130,7 +130,7 @@ def test_two_owners(site: Site) -> None:
     )
 
 
-def test_a_blocked_owner(site: Site) -> None:
+def test_the_error_for_a_backend_of_a_disabled_plugin_names_the_setting(site: Site) -> None:
     write_plugin(site.folder, "hami-trt", "0.3.1", "TensorrtTensor")
     with pytest.raises(hami.PluginError) as caught:
         site.plugins("no:trt").find("TensorrtTensor")
@@ -139,7 +139,7 @@ def test_a_blocked_owner(site: Site) -> None:
     )
 
 
-def test_a_plugin_may_say_what_to_do(site: Site) -> None:
+def test_a_plugin_may_give_a_hint_for_a_missing_backend(site: Site) -> None:
     site.install("acme-good", "acme-broken")
     with pytest.raises(hami.BackendNotFound) as caught:
         site.plugins().find("AcmeGold")
@@ -147,7 +147,7 @@ def test_a_plugin_may_say_what_to_do(site: Site) -> None:
     assert caught.value.hint == "it is part of acme-gold, ask sales@acme.example"
 
 
-def test_a_name_that_its_distribution_has_not(site: Site) -> None:
+def test_the_error_for_a_qualified_name_lists_the_backends_of_that_package(site: Site) -> None:
     site.install("acme-good")
     plugins = site.plugins()
     with pytest.raises(hami.BackendNotFound) as caught:
@@ -156,7 +156,7 @@ def test_a_name_that_its_distribution_has_not(site: Site) -> None:
     assert caught.value.hint == "it has: AcmeAdd, AcmeEcho, AcmeExtra"
 
 
-def test_a_distribution_that_is_not_there(site: Site) -> None:
+def test_the_error_for_an_unknown_package_suggests_what_to_install(site: Site) -> None:
     site.install("acme-good")
     plugins = site.plugins()
     for distribution, headline, hint in [
@@ -177,7 +177,7 @@ def test_a_distribution_that_is_not_there(site: Site) -> None:
 
 
 @pytest.mark.parametrize("end", ["sys.exit(3)", "raise GeneratorExit"])
-def test_a_hook_that_fails_hides_no_name(site: Site, end: str) -> None:
+def test_a_failing_hook_does_not_hide_the_missing_name(site: Site, end: str) -> None:
     write_plugin(site.folder, "acme-hook", "1.0", "AcmeHook")
     with (site.folder / "acme_hook_plugin.py").open("a") as file:
         file.write(f"import sys\n@pluggy.HookimplMarker('hami')\ndef hami_missing_backend(name):\n    {end}\n")
@@ -196,11 +196,11 @@ def test_a_hook_that_fails_hides_no_name(site: Site, end: str) -> None:
         (RuntimeError("x" * 1_000_000), "RuntimeError: " + "x" * 300),
     ],
 )
-def test_exceptions_of_plugins_are_one_line(error: BaseException, text: str) -> None:
+def test_exceptions_of_plugins_are_described_in_one_line(error: BaseException, text: str) -> None:
     assert messages.describe_exception(error) == text
 
 
-def test_pipelines_have_messages_of_their_own(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_for_packaged_pipelines(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     from hami import _config
     from hami._plugins import manager
 

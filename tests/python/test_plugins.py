@@ -1,4 +1,4 @@
-"""How a name finds its plugin: what is loaded, what is not, and what the records say."""
+"""Plugin look-up by name: which plugins are loaded, and the records of their states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_listing_imports_nothing(site: Site) -> None:
     site.install("acme-good", "acme-broken", "acme-exits")
     plugins = site.plugins()
     info = plugins.backends()["AcmeAdd"]
-    assert info == BackendInfo("AcmeAdd", "acme-good")  # and nothing that its class says
+    assert info == BackendInfo("AcmeAdd", "acme-good")  # nothing that only the class defines
     assert [(record.plugin, record.state, record.seconds) for record in plugins.records()] == [
         ("broken", "not loaded", None),
         ("exits", "not loaded", None),
@@ -29,7 +29,7 @@ def test_listing_imports_nothing(site: Site) -> None:
     assert not {"acme_good", "acme_broken", "acme_exits"} & set(sys.modules)
 
 
-def test_looking_up_a_name_loads_its_owner_alone(site: Site) -> None:
+def test_looking_up_a_name_loads_only_its_plugin(site: Site) -> None:
     site.install("acme-good", "acme-broken", "acme-late")
     plugins = site.plugins()
     found = plugins.find("AcmeEcho")
@@ -47,7 +47,7 @@ def test_a_lazy_class_is_imported_when_it_is_used(site: Site) -> None:
     assert plugins.backends()["AcmeAdd"].doc == "Adds `step` to a number."
 
 
-def test_a_plugin_registers_a_name_that_stands_for_an_expression(
+def test_a_plugin_may_register_a_generated_backend(
     site: Site, hami_command: Callable[..., CompletedProcess[str]]
 ) -> None:
     site.install("acme-good")
@@ -73,7 +73,7 @@ def test_a_name_absent_from_metadata_is_found_through_the_hook(site: Site) -> No
     assert {record.distribution: record.state for record in plugins.records()} == {"acme-good": "ok", "acme-late": "ok"}
 
 
-def test_a_promise_goes_before_a_registration_whichever_is_loaded_first(site: Site) -> None:
+def test_a_name_declared_in_metadata_has_precedence_over_a_registered_one(site: Site) -> None:
     site.install("acme-good")
     write_plugin(site.folder, "acme-owner", "1.0", "AcmeExtra")
     plugins = site.plugins()
@@ -82,7 +82,7 @@ def test_a_promise_goes_before_a_registration_whichever_is_loaded_first(site: Si
     assert plugins.backends()["AcmeExtra"].owner == "acme-owner"
 
 
-def test_a_distribution_can_be_asked_for(site: Site) -> None:
+def test_a_name_can_be_qualified_with_its_package(site: Site) -> None:
     site.install("acme-good", "acme-cv")
     plugins = site.plugins()
     assert plugins.find("AcmeAdd", "acme-cv").doc == "Adds a hundred."
@@ -93,7 +93,7 @@ def test_a_distribution_can_be_asked_for(site: Site) -> None:
     assert plugins.find("S", "hami-core").name == "Sequential"
 
 
-def test_one_broken_plugin_hides_no_other(site: Site) -> None:
+def test_a_broken_plugin_does_not_hide_others(site: Site) -> None:
     site.install(
         "acme-broken", "acme-exits", "acme-raises", "acme-promise", "acme-unmarked", "acme-native", "acme-good"
     )
@@ -115,7 +115,7 @@ def test_one_broken_plugin_hides_no_other(site: Site) -> None:
     assert plugins.find("AcmeEcho").owner == "acme-good"
 
 
-def test_records_tell_name_version_backends_and_time(site: Site) -> None:
+def test_records_contain_name_version_backends_and_load_time(site: Site) -> None:
     site.install("acme-good")
     (record,) = site.plugins().records(load=True)
     assert record.seconds is not None
@@ -144,7 +144,7 @@ def test_a_backend_that_fails_to_import_leaves_its_plugin_usable(site: Site) -> 
     assert (record.state, record.error) == ("failed", "AcmeLate: No module named 'acme_engine_runtime'")
 
 
-def test_a_reason_that_several_backends_fail_for_is_told_once(site: Site) -> None:
+def test_a_reason_shared_by_several_failed_backends_is_reported_once(site: Site) -> None:
     write_plugin(site.folder, "acme-gone", "1.0", "One", "Two", "Three")
     plugins = site.plugins()
     (owner,) = plugins.index().plugins
@@ -152,7 +152,7 @@ def test_a_reason_that_several_backends_fail_for_is_told_once(site: Site) -> Non
     assert owner.error == "One, Two: no engine; Three: OSError: no disk"
 
 
-def test_a_backend_is_tried_again_once_its_import_may_work(site: Site) -> None:
+def test_loading_a_failed_backend_is_retried(site: Site) -> None:
     site.install("acme-late")
     plugins = site.plugins()
     with pytest.raises(hami.PluginError):
@@ -168,7 +168,7 @@ def test_a_backend_is_tried_again_once_its_import_may_work(site: Site) -> None:
     assert [(record.state, record.error) for record in plugins.records()] == [("ok", None)]
 
 
-def test_what_is_installed_later_is_found(site: Site) -> None:
+def test_a_plugin_installed_later_is_found(site: Site) -> None:
     site.install("acme-late")
     plugins = site.plugins()
     early = plugins.find("AcmeEarly")
@@ -179,29 +179,29 @@ def test_what_is_installed_later_is_found(site: Site) -> None:
     assert plugins.find("AcmeEarly") is early
 
 
-def test_the_first_of_two_distributions_of_one_name_counts(site: Site) -> None:
+def test_the_first_of_two_packages_with_one_name_is_used(site: Site) -> None:
     newer = site.folder.parent / "newer"
     newer.mkdir()
     write_plugin(newer, "acme-twin", "2.0", "AcmeNew")
     write_plugin(site.folder, "acme_twin", "1.0", "AcmeOld")
-    sys.path.insert(0, str(newer))  # the fixture's own list
+    sys.path.insert(0, str(newer))  # the list that the fixture replaced
     plugins = site.plugins()
     assert [record.version for record in plugins.records()] == ["2.0"]
     assert "AcmeOld" not in plugins.backends()
     assert plugins.find("AcmeNew").owner == "acme-twin"
 
 
-def test_a_distribution_without_plugins_hides_an_older_one_with_them(site: Site) -> None:
+def test_a_package_without_plugins_hides_an_older_version_with_plugins(site: Site) -> None:
     newer = site.folder.parent / "newer"
     write_metadata(newer, "acme-twin", "2.0")
     write_plugin(site.folder, "acme-twin", "1.0", "AcmeOld")
-    sys.path.insert(0, str(newer))  # the fixture's own list
+    sys.path.insert(0, str(newer))  # the list that the fixture replaced
     assert site.plugins().records() == []
 
 
 @pytest.mark.parametrize("version", ["0.9", "1.1"])
-def test_metadata_without_plugins_in_the_same_folder_hide_nothing(site: Site, version: str) -> None:
-    """As `pip install --target --upgrade` leaves those of the version before."""
+def test_metadata_of_another_version_in_the_same_folder_do_not_hide_a_plugin(site: Site, version: str) -> None:
+    """`pip install --target --upgrade` leaves the metadata of the previous version."""
     write_plugin(site.folder, "acme-doubled", "1.0", "AcmeDoubled")
     write_metadata(site.folder, "acme-doubled", version)
     plugins = site.plugins()
@@ -209,20 +209,20 @@ def test_metadata_without_plugins_in_the_same_folder_hide_nothing(site: Site, ve
     assert plugins.find("AcmeDoubled").owner == "acme-doubled"
 
 
-def test_metadata_whose_files_are_gone_hide_nothing(site: Site) -> None:
+def test_metadata_whose_files_are_gone_do_not_hide_a_plugin(site: Site) -> None:
     gone = site.folder.parent / "gone"
     info = write_metadata(gone, "acme-moved", "2.0")
     (gone / "acme_moved.py").touch()
     write_record(gone, info, "acme_moved.py")
     (gone / "acme_moved.py").unlink()
     write_plugin(site.folder, "acme-moved", "1.0", "AcmeMoved")
-    sys.path.insert(0, str(gone))  # the fixture's own list
+    sys.path.insert(0, str(gone))  # the list that the fixture replaced
     plugins = site.plugins()
     assert [record.version for record in plugins.records()] == ["1.0"]
     assert plugins.find("AcmeMoved").owner == "acme-moved"
 
 
-def test_damaged_metadata_is_told_and_breaks_nothing_else(site: Site) -> None:
+def test_damaged_metadata_are_reported_and_do_not_affect_other_plugins(site: Site) -> None:
     site.install("acme-good")
     (site.folder / "empty-1.0.dist-info").mkdir()
     bare = site.folder / "bare-1.0.dist-info"
@@ -238,8 +238,8 @@ def test_damaged_metadata_is_told_and_breaks_nothing_else(site: Site) -> None:
     plugins = site.plugins()
     records = plugins.records()
     assert [record.distribution for record in records if record.state == "not loaded"] == ["acme-gone", "acme-good"]
-    told = {record.distribution: record.error for record in records if record.state == "failed"}
-    assert told == {
+    errors = {record.distribution: record.error for record in records if record.state == "failed"}
+    assert errors == {
         name: f"its metadata in {folder} is damaged: {reason}; remove it, or install {name} again"
         for name, folder, reason in (
             ("bare", bare, "it has no METADATA with a name"),
@@ -273,7 +273,7 @@ def test_metadata_without_the_pluggy_group_uses_the_distribution_as_plugin_name(
 
 
 @pytest.mark.parametrize(
-    ("setting", "blocked"),
+    ("setting", "disabled"),
     [
         (None, set()),
         ("good,late", {"cv"}),
@@ -286,22 +286,22 @@ def test_metadata_without_the_pluggy_group_uses_the_distribution_as_plugin_name(
         ("good,late,no:late", {"late", "cv"}),
     ],
 )
-def test_the_setting_allows_or_blocks(site: Site, setting: str | None, blocked: set[str]) -> None:
+def test_the_setting_enables_or_disables_plugins(site: Site, setting: str | None, disabled: set[str]) -> None:
     site.install("acme-good", "acme-late", "acme-cv")
     records = site.plugins(setting).records(load=True)
-    assert {record.plugin for record in records if record.state == "disabled"} == blocked
-    assert not {f"acme_{name}" for name in blocked} & set(sys.modules)
+    assert {record.plugin for record in records if record.state == "disabled"} == disabled
+    assert not {f"acme_{name}" for name in disabled} & set(sys.modules)
     assert {record.error for record in records if record.state == "disabled"} <= {f"blocked by HAMI_PLUGINS={setting}"}
 
 
-def test_a_blocked_owner_is_no_conflict(site: Site) -> None:
+def test_a_disabled_plugin_does_not_make_a_name_ambiguous(site: Site) -> None:
     site.install("acme-good", "acme-cv")
     assert site.plugins("no:cv").find("AcmeAdd").owner == "acme-good"
     assert site.plugins("no:cv").backends()["AcmeAdd"].owner == "acme-good"
 
 
-def test_what_registers_a_name_stands_in_for_a_blocked_owner(site: Site) -> None:
-    """As a library of HAMI_PLUGIN_PATH, which promises nothing."""
+def test_a_plugin_that_registers_a_name_replaces_a_disabled_owner(site: Site) -> None:
+    """For example a library of HAMI_PLUGIN_PATH, which has no metadata."""
     site.install("acme-good")
     write_plugin(site.folder, "acme-owner", "1.0", "AcmeExtra")
     plugins = site.plugins("no:owner")
@@ -352,7 +352,7 @@ def test_many_threads_load_a_plugin_once(site: Site) -> None:
     assert len({id(handle) for handle in found}) == 1
 
 
-def test_a_registry_refuses_what_makes_no_sense() -> None:
+def test_a_registry_rejects_invalid_registrations() -> None:
     from hami._plugins.loading import Registry
 
     registry = Registry("acme-good")
@@ -374,6 +374,6 @@ def test_a_registry_refuses_what_makes_no_sense() -> None:
         assert str(caught.value) == message
 
 
-def test_the_functions_of_the_package_see_this_process() -> None:
+def test_hami_backends_and_hami_plugins_describe_this_process() -> None:
     assert hami.backends()["Identity"].owner == "hami-core"
     assert all(plugin.state in ("ok", "not loaded", "disabled", "failed", "incompatible") for plugin in hami.plugins())

@@ -1,4 +1,4 @@
-"""The key `priority` of a request: it is there wherever the request goes, and a wrong one is an error of its own."""
+"""The key `priority` of a request: every backend can read it, and an invalid value fails only that request."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, backend, each
+from running import TIMEOUT, backend, each
 
 
 @pytest.fixture(autouse=True)
 def _backends() -> None:
-    def tell(batch: list[Any]) -> None:
+    def read(batch: list[Any]) -> None:
         for item in batch:
             item["result"] = item.get("priority", "none")
 
-    backend(tell, "TestTells", max=8)
+    backend(read, "TestReads", max=8)
     each(lambda data: data, "TestSame", max=8)
 
 
@@ -23,40 +23,40 @@ JOIN = {
     "a": {"backend": "TestSame", "next": "b,c"},
     "b": {"backend": "TestSame", "next": "d"},
     "c": {"backend": "TestSame", "next": "d"},
-    "d": {"backend": "TestTells", "map": "b[result:data],c[result:other]"},
+    "d": {"backend": "TestReads", "map": "b[result:data],c[result:other]"},
 }
 
 
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ("TestTells", 7),
-        ("S[TestSame,TestTells]", 7),
-        ("FanOut[TestTells]", [7, 7]),
-        ("CatSplit[TestSame,TestTells,TestSame]", 7),
+        ("TestReads", 7),
+        ("S[TestSame,TestReads]", 7),
+        ("FanOut[TestReads]", [7, 7]),
+        ("CatSplit[TestSame,TestReads,TestSame]", 7),
         (JOIN, 7),
     ],
-    ids=["backend", "sequence", "fan-out", "gathered", "join"],
+    ids=["backend", "sequence", "fan-out", "concatenated", "join"],
 )
-def test_a_backend_finds_the_key(config: Any, expected: Any) -> None:
+def test_a_backend_can_read_the_priority(config: Any, expected: Any) -> None:
     with hami.pipe(config) as pipe:
         request = pipe({"data": [1, 2], "priority": 7})
         assert request["result"] == expected
         assert request["priority"] == 7
 
 
-def test_a_request_without_the_key_is_left_without_it() -> None:
+def test_a_request_without_a_priority_stays_without_one() -> None:
     with hami.pipe(JOIN) as pipe:
         request = pipe({"data": 1})
         assert request["result"] == "none"
         assert "priority" not in request
 
 
-def test_a_reposted_copy_has_the_key() -> None:
-    nodes = {"a": {"backend": "Repost[node.z,reply]"}, "z": {"backend": "TestTells"}}
+def test_a_reposted_copy_has_the_priority() -> None:
+    nodes = {"a": {"backend": "Repost[node.z,reply]"}, "z": {"backend": "TestReads"}}
     with hami.pipe(nodes) as pipe:
         request = pipe({"data": 1, "priority": 7, "node_name": "a"})
-        assert request["reply"].wait(PATIENCE)
+        assert request["reply"].wait(TIMEOUT)
         assert request["reply"].value() == 7
 
 
@@ -70,8 +70,8 @@ def test_a_reposted_copy_has_the_key() -> None:
         (True, hami.DataTypeError, "priority must be an int of 0 to 255, got bool"),
     ],
 )
-def test_a_wrong_priority_fails_its_request_alone(priority: Any, error: type[Exception], message: str) -> None:
-    with hami.pipe("TestTells") as pipe:
+def test_an_invalid_priority_fails_only_its_request(priority: Any, error: type[Exception], message: str) -> None:
+    with hami.pipe("TestReads") as pipe:
         requests = [{"data": 1, "priority": 1}, {"data": 2, "priority": priority}, {"data": 3}]
         with pytest.raises(hami.BatchError) as raised:
             pipe(requests)

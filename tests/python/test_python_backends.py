@@ -1,4 +1,4 @@
-"""A backend written in Python: what its methods get, when they are called, and what their exceptions become."""
+"""Backends written in Python: arguments, order and threads of their methods, and their exceptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 import hami
 import pytest
-from running import PATIENCE, backend, each, threads_end, threads_of_process
+from rows import answers, noting, refused, sizing
+from running import TIMEOUT, backend, each, threads_end, threads_of_process
 
 
 def test_parameters_arrive_typed_before_init() -> None:
@@ -57,7 +58,7 @@ class Keyed(hami.Backend):
     ],
     ids=["node", "backend", "expression", "table"],
 )
-def test_a_parameter_may_have_a_name_that_an_attribute_cannot_have(config: dict[str, Any]) -> None:
+def test_a_parameter_may_have_a_name_that_is_not_an_attribute_name(config: dict[str, Any]) -> None:
     hami.register("TestKeyed")(Keyed)
     with hami.pipe(config) as pipe:
         assert pipe({"data": 1})["result"] == (4, Path("a.trt"))
@@ -69,7 +70,7 @@ def test_a_parameter_may_have_a_name_that_an_attribute_cannot_have(config: dict[
         hami.pipe({"backend": "TestKeyed", "TestKeyed.max": "four"})
 
 
-def test_a_class_with_inject_dependency_stands_first_in_di() -> None:
+def test_a_class_with_inject_dependency_may_be_the_first_item_of_di() -> None:
     class Outer(hami.Backend):
         def inject_dependency(self, dependency: Any) -> None:
             self._inner = dependency
@@ -89,7 +90,7 @@ def test_a_class_with_inject_dependency_stands_first_in_di() -> None:
         hami.pipe("DI[TestAddOne,TestOuter]")
 
 
-def test_init_forward_and_close_run_on_one_thread_of_their_own() -> None:
+def test_init_forward_and_close_of_a_dedicated_backend_run_on_one_thread() -> None:
     threads: list[int] = []
 
     class Own(hami.Backend):
@@ -113,7 +114,7 @@ def test_init_forward_and_close_run_on_one_thread_of_their_own() -> None:
     assert threads[0] != threading.get_ident()
 
 
-def test_what_python_keeps_for_a_thread_lasts_as_long_as_the_thread() -> None:
+def test_thread_local_data_of_a_dedicated_backend_persists() -> None:
     local = threading.local()
 
     class Local(hami.Backend):
@@ -130,33 +131,7 @@ def test_what_python_keeps_for_a_thread_lasts_as_long_as_the_thread() -> None:
         assert [pipe({"data": 0})["result"] for _ in range(3)] == [11, 12, 13]
 
 
-def test_options_are_shared_by_the_backends_of_an_instance_and_may_be_kept() -> None:
-    class Keeps(hami.Backend):
-        def init(self, options: Any) -> None:
-            self.options = options
-            options["count"] = options.get("count", 0) + 1
-
-        def forward(self, batch: list[Any]) -> None:
-            for item in batch:
-                item["result"] = [*item["data"], self.options["count"]]
-
-    kept: list[Any] = []
-
-    class Steals(Keeps):
-        def init(self, options: Any) -> None:
-            super().init(options)
-            kept.append(options)
-
-    hami.register("TestKeeps")(Keeps)
-    hami.register("TestSteals")(Steals)
-    with hami.pipe({"backend": "S[TestKeeps,TestSteals]", "instance_num": 2}) as pipe:
-        assert pipe({"data": []})["result"] == [2, 2]
-    assert [options["count"] for options in kept] == [2, 2]
-    with hami.pipe({"default": {"backend": "Identity"}, "entrypoint": "TestKeeps"}) as pipe:
-        assert pipe({"data": []})["result"] == [1]
-
-
-def test_an_error_in_init_is_raised_by_hami_pipe_and_nothing_stays_behind() -> None:
+def test_an_error_in_init_is_raised_by_hami_pipe_and_leaves_no_threads() -> None:
     calls: list[str] = []
 
     class Fails(hami.Backend):
@@ -167,7 +142,7 @@ def test_an_error_in_init_is_raised_by_hami_pipe_and_nothing_stays_behind() -> N
         def forward(self, batch: list[Any]) -> None: ...
 
         def close(self) -> None:
-            calls.append("close")  # there is nothing to free
+            calls.append("close")  # not called: init has failed
 
     hami.register("TestFailsInit")(Fails)
     before = threads_of_process()
@@ -242,7 +217,9 @@ def test_one_request_can_be_failed_alone() -> None:
         (GeneratorExit("odd"), GeneratorExit, "odd"),
     ],
 )
-def test_exceptions_that_are_no_errors(given: BaseException, raised_type: type[BaseException], text: str) -> None:
+def test_exceptions_that_do_not_derive_from_exception(
+    given: BaseException, raised_type: type[BaseException], text: str
+) -> None:
     def fail(_: Any) -> Any:
         raise given
 
@@ -252,10 +229,10 @@ def test_exceptions_that_are_no_errors(given: BaseException, raised_type: type[B
             pipe({"data": 1})
         assert str(raised.value).splitlines()[0] == text
         with pytest.raises(raised_type):
-            pipe.submit({"data": 1}).result(PATIENCE)
+            pipe.submit({"data": 1}).result(TIMEOUT)
 
 
-def test_an_exception_that_cannot_be_shown_is_still_raised() -> None:
+def test_an_exception_whose_str_fails_is_still_raised() -> None:
     class Unshowable(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")
@@ -268,7 +245,7 @@ def test_an_exception_that_cannot_be_shown_is_still_raised() -> None:
         pipe({"data": 1})
 
 
-def test_children_are_made_first_and_run_through_forward() -> None:
+def test_children_are_initialised_first_and_run_by_forward() -> None:
     order: list[str] = []
 
     class Outer(hami.Backend):
@@ -297,6 +274,8 @@ def test_children_are_made_first_and_run_through_forward() -> None:
     with hami.pipe("TestOuter[TestInner]") as pipe:
         assert pipe({"data": 1})["result"] == 4
     assert order == ["inner", "outer of 1, max 4"]
+    assert "TestOuter" in refused("TestOuter")
+    assert "TestOuter" in refused("TestOuter[TestInner,TestInner,TestInner]")
 
 
 def test_registering_a_name_again_replaces_it_for_new_pipes() -> None:
@@ -309,9 +288,9 @@ def test_registering_a_name_again_replaces_it_for_new_pipes() -> None:
 
 @pytest.mark.skipif(
     sys.version_info < (3, 14) and not getattr(sys, "_is_gil_enabled", lambda: True)(),
-    reason="free-threaded CPython 3.13 keeps every class for ever once a second thread was started",
+    reason="free-threaded CPython 3.13 never frees classes after a second thread has started",
 )
-def test_a_class_can_register_others_while_it_goes_away() -> None:
+def test_a_class_may_register_another_while_it_is_destroyed() -> None:
     class Meta(type):
         pass
 
@@ -329,7 +308,7 @@ def test_a_class_can_register_others_while_it_goes_away() -> None:
         assert pipe({"data": 1})["result"] == 1
 
 
-def test_a_backend_and_what_it_holds_are_freed_with_the_pipe() -> None:
+def test_a_backend_and_its_objects_are_freed_with_the_pipe() -> None:
     class Thing:
         pass
 
@@ -349,12 +328,12 @@ def test_a_backend_and_what_it_holds_are_freed_with_the_pipe() -> None:
     pipe({"data": 1})
     pipe.close()
     with hami.pipe("Identity") as other:
-        other({"data": 1})  # takes with it what threads without the global lock could not let go
+        other({"data": 1})  # frees objects that threads without the GIL could not release
     gc.collect()
     assert [thing() for thing in things] == [None, None]
 
 
-def test_a_wrong_range_is_a_config_error() -> None:
+def test_an_invalid_range_is_a_config_error() -> None:
     for attributes, message in [
         ({"max": lambda self: 0}, "TestRange.max must be an int of at least 1, got 0"),
         ({"max": lambda self: -(10**30)}, f"TestRange.max must be an int of at least 1, got {-(10**30)}"),
@@ -370,7 +349,7 @@ def test_a_wrong_range_is_a_config_error() -> None:
         assert pipe({"data": 1})["result"] == 1
 
 
-def test_callers_of_a_batch_that_fails_with_one_exception_find_one_note() -> None:
+def test_an_exception_shared_by_several_callers_has_one_note() -> None:
     class Fails(hami.Backend):
         max = 8
         idempotent = False
@@ -390,6 +369,19 @@ def test_callers_of_a_batch_that_fails_with_one_exception_find_one_note() -> Non
     config = {"backend": "TestFailsForAll", "batching": "greedy", "batching_timeout": "2ms"}
     with hami.pipe(config) as pipe, ThreadPoolExecutor(8) as callers:
         for done in [callers.submit(call) for _ in range(8)]:
-            done.result(PATIENCE)
+            done.result(TIMEOUT)
     assert len(found) == 1
     assert next(iter(found))[-1].count("in backend TestFailsForAll") == 1
+
+
+def test_init_and_close_run_once_per_instance_and_forward_once_per_batch() -> None:
+    journal = noting("A", max=8)
+    assert answers({"backend": "A", "instance_num": 2}, [], []) == [["A"], ["A"]]
+    assert sorted(journal) == [("close", "A")] * 2 + [("init", "A")] * 2 + [("run", "A")]
+
+
+@pytest.mark.parametrize("most", [3, lambda self: 3])
+def test_max_is_an_int_or_a_method(most: Any) -> None:
+    sizes = sizing(max=most)
+    assert answers("Sizes", *range(6)) == list(range(6))
+    assert sizes == [3, 3]

@@ -1,4 +1,4 @@
-"""hami.Queue: bounded, ordered, with an end that everyone hears of."""
+"""hami.Queue: bounded, ordered, and closed with a notification for every waiting thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(*functions: Callable[[], Any]) -> list[threading.Thread]:
     return threads
 
 
-def test_items_come_out_in_their_order_as_the_same_objects() -> None:
+def test_items_are_returned_in_order_as_the_same_objects() -> None:
     queue = hami.Queue(max=4)
     items = [object(), [1], "text", None]
     for item in items:
@@ -28,20 +28,20 @@ def test_items_come_out_in_their_order_as_the_same_objects() -> None:
     assert len(queue) == 0
 
 
-def test_a_queue_has_room_for_1024_items_unless_said_otherwise() -> None:
+def test_a_queue_holds_1024_items_by_default() -> None:
     assert hami.Queue().max == 1024
     assert hami.Queue(3).max == 3
     assert hami.Queue(name="frames").name == "frames"
 
 
 @pytest.mark.parametrize("given", [0, -1])
-def test_a_queue_without_room_is_refused(given: int) -> None:
+def test_a_capacity_below_one_is_an_error(given: int) -> None:
     with pytest.raises(hami.ConfigError) as caught:
         hami.Queue(max=given, name="frames")
     assert str(caught.value) == f'max of queue "frames" is {given}; it must be at least 1'
 
 
-def test_a_full_queue_says_so() -> None:
+def test_putting_into_a_full_queue_fails_or_times_out() -> None:
     queue = hami.Queue(max=1)
     assert queue.try_put(1) is True
     assert queue.try_put(2) is False
@@ -54,7 +54,7 @@ def test_a_full_queue_says_so() -> None:
     assert len(queue) == 1
 
 
-def test_an_empty_queue_says_so() -> None:
+def test_getting_from_an_empty_queue_returns_the_default_or_times_out() -> None:
     queue = hami.Queue(name="frames")
     assert queue.try_get() is None
     assert queue.try_get(default="nothing") == "nothing"
@@ -64,7 +64,7 @@ def test_an_empty_queue_says_so() -> None:
         assert str(late.value) == 'queue "frames" stayed empty until the deadline'
 
 
-def test_a_look_takes_nothing() -> None:
+def test_peek_does_not_remove_the_item() -> None:
     queue = hami.Queue()
     assert queue.peek() is None
     assert queue.peek(default="nothing") == "nothing"
@@ -73,7 +73,7 @@ def test_a_look_takes_nothing() -> None:
     assert (queue.peek(), queue.peek(), len(queue)) == ("first", "first", 2)
 
 
-def test_put_waits_for_room_and_get_for_an_item() -> None:
+def test_put_waits_for_capacity_and_get_for_an_item() -> None:
     queue, got = hami.Queue(max=1), []
     queue.put(0)
     threads = run(lambda: [queue.put(i, timeout=60) for i in range(1, 50)])
@@ -82,7 +82,7 @@ def test_put_waits_for_room_and_get_for_an_item() -> None:
     assert got == list(range(50))
 
 
-def test_a_closed_queue_gives_what_is_in_it_then_says_so() -> None:
+def test_a_closed_queue_returns_its_items_and_then_raises() -> None:
     queue = hami.Queue(name="frames")
     queue.put(1)
     queue.put(2)
@@ -101,16 +101,16 @@ def test_a_closed_queue_gives_what_is_in_it_then_says_so() -> None:
             get()
 
 
-def test_who_waits_hears_of_the_end() -> None:
+def test_close_wakes_waiting_threads() -> None:
     full, empty = hami.Queue(max=1), hami.Queue()
     full.put(0)
-    told, waiting = [], threading.Barrier(3)
+    woken, waiting = [], threading.Barrier(3)
 
     def wait(action: Callable[[], Any]) -> None:
         waiting.wait()
         with pytest.raises(hami.PipeClosed):
             action()
-        told.append(True)
+        woken.append(True)
 
     threads = run(lambda: wait(lambda: full.put(1)), lambda: wait(empty.get))
     waiting.wait()
@@ -118,7 +118,7 @@ def test_who_waits_hears_of_the_end() -> None:
     empty.close()
     for thread in threads:
         thread.join()
-    assert told == [True, True]
+    assert woken == [True, True]
 
 
 def test_iteration_ends_when_the_queue_is_closed_and_empty() -> None:
@@ -170,7 +170,7 @@ def test_ctrl_c_ends_a_wait(action: str) -> None:
     threads[0].join()
 
 
-def test_a_queue_passes_a_pipe_as_the_same_object() -> None:
+def test_a_queue_passes_through_a_pipe_as_the_same_object() -> None:
     queue = hami.Queue()
     with hami.pipe("Identity") as pipe:
         assert pipe({"data": queue})["result"] is queue
@@ -182,7 +182,7 @@ def test_a_queue_in_a_queue_stays_the_same_object() -> None:
     assert outer.get() is inner
 
 
-def test_repr_says_how_full_it_is() -> None:
+def test_repr_shows_the_fill_level() -> None:
     queue = hami.Queue(max=4, name="frames")
     queue.put(1)
     assert repr(queue) == '<hami.Queue "frames": 1 of 4>'

@@ -17,7 +17,7 @@ PACKAGE_ROW = re.compile(r"^\| (?:`([\w-]+)`|\[`([\w-]+)`\]\(hami-plugins/\2/REA
 
 
 def without_colour_profile(png: bytes) -> bytes:
-    """Remove the iCCP chunk; libpng prints a warning about the one of scikit-image's page."""
+    """Remove the iCCP chunk; libpng prints a warning about the chunk in the image of scikit-image."""
     begin = png.find(b"iCCP") - 4  # a chunk is its length, its type, its data and a checksum
     return png if begin < 0 else png[:begin] + png[begin + 12 + int.from_bytes(png[begin : begin + 4], "big") :]
 
@@ -26,7 +26,7 @@ def without_colour_profile(png: bytes) -> bytes:
 def readme(tmp_path_factory: pytest.TempPathFactory) -> Document:
     folder = tmp_path_factory.mktemp("readme")
     pictures = importlib.util.find_spec("skimage")
-    if pictures and pictures.origin:  # the page that the examples read
+    if pictures and pictures.origin:  # the image that the examples read
         page = Path(pictures.origin).parent / "data" / "page.png"
         (folder / "page.png").write_bytes(without_colour_profile(page.read_bytes()))
     return Document(README, folder)
@@ -54,5 +54,5 @@ def test_the_table_of_packages_is_complete() -> None:
     assert sorted(core or plugin for core, plugin in rows) == sorted({"hami-core", *plugins})
 
 
-def test_links_lead_to_files() -> None:
+def test_links_point_to_existing_files() -> None:
     assert broken_links(README) == []

@@ -1,4 +1,4 @@
-"""A hami.Event in a request makes the call asynchronous (LANGUAGE: Requests)."""
+"""A hami.Event in a request makes the call asynchronous: reference/requests.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Bad(Exception):
 
 
 class Gate(hami.Backend):
-    """Answers when the test lets it; `data` is the answer, or the exception to raise."""
+    """Waits until the test opens it, then returns `data`, or raises `data` if that is an exception."""
 
     open = threading.Event()
 
@@ -38,30 +38,30 @@ def gate() -> Iterator[threading.Event]:
     Gate.open.set()
 
 
-def test_the_call_returns_at_once_and_the_result_comes_before_the_event_is_done(gate: threading.Event) -> None:
+def test_the_call_returns_at_once_and_the_result_is_set_before_the_event_completes(gate: threading.Event) -> None:
     with hami.pipe("Gate") as pipe:
         event = hami.Event()
         request = {"data": "page", "event": event, "result": "stale"}
         at_completion: list[Any] = []
-        told = threading.Event()
+        completed = threading.Event()
 
-        def tell(_: hami.Event) -> None:
+        def note(_: hami.Event) -> None:
             at_completion.append(request["result"])
-            told.set()
+            completed.set()
 
-        event.add_done_callback(tell)
+        event.add_done_callback(note)
         assert pipe(request) is request
         assert not event.done()
         assert "result" not in request
         gate.set()
         assert event.wait(timeout=60)
-        told.wait()
+        completed.wait()
         assert at_completion == ["page"]
         assert event.value() == "page"
         assert event.exception() is None
 
 
-def test_the_event_comes_back_from_the_backend_as_the_same_object(gate: threading.Event) -> None:
+def test_the_backend_gets_the_event_as_the_same_object(gate: threading.Event) -> None:
     gate.set()
     with hami.pipe("Gate") as pipe:
         event = hami.Event()
@@ -72,7 +72,7 @@ def test_the_event_comes_back_from_the_backend_as_the_same_object(gate: threadin
         assert request["event"] is event
 
 
-def test_a_failure_is_the_events_exception_and_the_request_has_no_result(gate: threading.Event) -> None:
+def test_a_failure_becomes_the_exception_of_the_event(gate: threading.Event) -> None:
     gate.set()
     with hami.pipe("Gate") as pipe:
         event, error = hami.Event(), Bad("page 3")
@@ -99,7 +99,7 @@ def test_a_coroutine_awaits_the_event(gate: threading.Event) -> None:
     ("given", "shown"),
     [("yes", "'yes'"), (None, "None"), (True, "True"), (object, "<class 'object'>")],
 )
-def test_anything_else_under_event_is_an_error_of_that_request(given: object, shown: str) -> None:
+def test_the_key_event_takes_only_events(given: object, shown: str) -> None:
     with hami.pipe("Identity") as pipe:
         request: dict[str, Any] = {"data": 1, "event": given, "result": "stale"}
         with pytest.raises(hami.DataTypeError) as caught:
@@ -113,7 +113,7 @@ def test_anything_else_under_event_is_an_error_of_that_request(given: object, sh
         assert good["result"] == 2
 
 
-def test_each_request_takes_an_event_of_its_own() -> None:
+def test_each_request_needs_its_own_event() -> None:
     text = "the hami.Event of the request is done or belongs to another request; use a new one for each request"
     with hami.pipe("Identity") as pipe:
         event = hami.Event()
@@ -130,7 +130,7 @@ def test_each_request_takes_an_event_of_its_own() -> None:
         assert shared.value() == 1
 
 
-def test_in_a_list_requests_with_an_event_are_asynchronous_and_the_others_are_not(gate: threading.Event) -> None:
+def test_only_requests_of_a_list_that_have_an_event_are_asynchronous(gate: threading.Event) -> None:
     nodes = {"slow": {"backend": "Gate"}, "fast": {"backend": "Identity"}}
     with hami.pipe(nodes) as pipe:
         event = hami.Event()
@@ -146,7 +146,7 @@ def test_in_a_list_requests_with_an_event_are_asynchronous_and_the_others_are_no
         assert later["result"] == 1
 
 
-def test_a_list_of_requests_with_events_only_waits_for_nothing(gate: threading.Event) -> None:
+def test_a_list_in_which_all_requests_have_events_returns_at_once(gate: threading.Event) -> None:
     with hami.pipe("Gate") as pipe:
         requests: list[dict[str, Any]] = [{"data": i, "event": hami.Event()} for i in range(3)]
         pipe(requests)
@@ -165,7 +165,7 @@ def test_a_request_with_an_event_expires_in_time_while_its_backend_is_busy(gate:
         assert event.wait(timeout=60)
         assert type(event.exception()) is hami.DeadlineExceeded
         gate.set()
-    assert "result" not in request  # written too late: discarded
+    assert "result" not in request  # a late result is discarded
 
 
 def test_the_event_of_a_request_for_a_closed_pipe_fails() -> None:
@@ -177,7 +177,7 @@ def test_the_event_of_a_request_for_a_closed_pipe_fails() -> None:
     assert type(event.exception()) is hami.PipeClosed
 
 
-def test_submit_tells_its_future_and_the_event(gate: threading.Event) -> None:
+def test_submit_completes_both_its_future_and_the_event(gate: threading.Event) -> None:
     with hami.pipe("Gate") as pipe:
         event = hami.Event()
         future = pipe.submit({"data": 1, "event": event})
@@ -196,7 +196,7 @@ def test_a_cancelled_future_cancels_its_event(gate: threading.Event) -> None:
         gate.set()
 
 
-def test_a_dict_that_takes_no_result_fails_its_request() -> None:
+def test_a_dict_that_rejects_the_result_fails_its_request() -> None:
     class Fixed(dict[str, Any]):
         def __setitem__(self, key: str, value: Any) -> None:
             raise Bad(key)

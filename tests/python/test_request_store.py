@@ -1,4 +1,4 @@
-"""hami.RequestStore: values by request and key (the C++ class has its own tests, under ThreadSanitizer)."""
+"""hami.RequestStore: values by request and key. tests/cpp tests the C++ class, also under ThreadSanitizer."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ import pytest
 
 @pytest.fixture
 def store() -> hami.RequestStore:
-    """A store with one request, r1, that has no values."""
+    """Return a store with one request, r1, that has no values."""
     made = hami.RequestStore()
     made.create("r1")
     return made
 
 
-def test_create_begins_a_request_once(store: hami.RequestStore) -> None:
+def test_create_rejects_an_existing_request(store: hami.RequestStore) -> None:
     assert store.contains("r1")
     with pytest.raises(hami.AlreadyExists) as caught:
         store.create("r1")
     assert str(caught.value) == 'request "r1" exists already'
 
 
-def test_insert_adds_a_value_and_never_replaces_one(store: hami.RequestStore) -> None:
+def test_insert_never_replaces_a_value(store: hami.RequestStore) -> None:
     store.insert("r1", "boxes", [1])
     with pytest.raises(hami.AlreadyExists) as caught:
         store.insert("r1", "boxes", [2])
@@ -36,18 +36,17 @@ def test_insert_adds_a_value_and_never_replaces_one(store: hami.RequestStore) ->
     assert store.get("r1", "boxes") == [1]
 
 
-def test_insert_or_assign_says_whether_it_added(store: hami.RequestStore) -> None:
+def test_insert_or_assign_returns_whether_it_inserted(store: hami.RequestStore) -> None:
     assert store.insert_or_assign("r1", "boxes", [1]) is True
     assert store.insert_or_assign("r1", "boxes", [2]) is False
     assert store.get("r1", "boxes") == [2]
 
 
 def test_get_is_none_if_only_the_key_is_absent(store: hami.RequestStore) -> None:
-    """`get`: empty, in Python None, if only the key is absent."""
     assert store.get("r1", "boxes") is None
 
 
-def test_at_and_take_want_the_key_to_be_there(store: hami.RequestStore) -> None:
+def test_at_and_take_require_the_key(store: hami.RequestStore) -> None:
     for read in (store.at, store.take):
         with pytest.raises(hami.NotFound) as caught:
             read("r1", "boxes")
@@ -72,14 +71,14 @@ def test_at_and_take_want_the_key_to_be_there(store: hami.RequestStore) -> None:
         ("for_each", (print,)),
     ],
 )
-def test_without_the_request_it_is_not_found(function: str, arguments: tuple[Any, ...]) -> None:
+def test_every_function_raises_not_found_for_an_unknown_request(function: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(hami.NotFound) as caught:
         getattr(hami.RequestStore(), function)("r9", *arguments)
     assert str(caught.value) == 'the store has no request "r9"'
     assert isinstance(caught.value, KeyError)
 
 
-def test_erase_and_remove_say_whether_there_was_something(store: hami.RequestStore) -> None:
+def test_erase_and_remove_return_whether_they_removed_something(store: hami.RequestStore) -> None:
     store.insert("r1", "boxes", 1)
     assert store.erase("r1", "boxes") is True
     assert store.erase("r1", "boxes") is False
@@ -89,8 +88,7 @@ def test_erase_and_remove_say_whether_there_was_something(store: hami.RequestSto
     assert not store.contains("r1", "boxes")
 
 
-def test_size_keys_and_for_each_show_one_request(store: hami.RequestStore) -> None:
-    """`size`, `keys(req_id)`, `for_each(req_id, fn)`."""
+def test_size_keys_and_for_each_describe_the_content(store: hami.RequestStore) -> None:
     store.create("r2")
     store.insert("r1", "a", 1)
     store.insert("r1", 2, "b")
@@ -122,8 +120,7 @@ def test_clear_ends_all_requests(store: hami.RequestStore) -> None:
     store.create("r1")
 
 
-def test_responses_are_kept_by_number(store: hami.RequestStore) -> None:
-    """`req_id → resp_id → value`."""
+def test_ids_and_keys_of_type_int_and_str_are_different(store: hami.RequestStore) -> None:
     store.create(7)
     store.create("7")
     store.insert(7, 0, "number")
@@ -143,7 +140,7 @@ def test_an_id_is_a_str_or_an_int(store: hami.RequestStore, given: Any) -> None:
     assert str(caught.value) == f"key must be a str of valid Unicode or an int of at most 64 bits, got {given!r}"
 
 
-def test_values_are_the_same_objects_and_go_with_their_request(store: hami.RequestStore) -> None:
+def test_values_are_the_same_objects_and_are_freed_with_their_request(store: hami.RequestStore) -> None:
     class Page:
         pass
 
@@ -159,7 +156,7 @@ def test_values_are_the_same_objects_and_go_with_their_request(store: hami.Reque
     assert gone() is None
 
 
-def test_a_value_that_uses_the_store_when_it_goes_hangs_nobody(store: hami.RequestStore) -> None:
+def test_a_destructor_of_a_value_may_use_the_store(store: hami.RequestStore) -> None:
     gone = []
 
     class Page:
@@ -178,11 +175,11 @@ def test_a_value_that_uses_the_store_when_it_goes_hangs_nobody(store: hami.Reque
     assert len(gone) == 4
 
 
-def test_many_threads_use_the_same_few_requests() -> None:
+def test_many_threads_may_use_the_same_requests() -> None:
     store, wrong = hami.RequestStore(), []
 
     def work(seed: int) -> None:
-        dice = random.Random(seed)
+        generator = random.Random(seed)
         actions: list[Any] = [
             lambda r, k: store.create(r),
             lambda r, k: store.insert(r, k, [r]),
@@ -195,7 +192,7 @@ def test_many_threads_use_the_same_few_requests() -> None:
         ]
         for _ in range(1500):
             with contextlib.suppress(hami.NotFound, hami.AlreadyExists):
-                dice.choice(actions)(dice.randrange(3), dice.choice("abc"))
+                generator.choice(actions)(generator.randrange(3), generator.choice("abc"))
 
     def check(request: int, value: Any) -> None:
         if value not in (None, [request]):
@@ -210,7 +207,7 @@ def test_many_threads_use_the_same_few_requests() -> None:
     assert store.size() <= 3
 
 
-def test_repr_and_the_other_name(store: hami.RequestStore) -> None:
+def test_repr_shows_the_number_of_requests_and_kvstorage_is_an_alias(store: hami.RequestStore) -> None:
     assert repr(store) == "<hami.RequestStore: 1 request>"
     assert repr(hami.RequestStore()) == "<hami.RequestStore: 0 requests>"
     assert hami.KVStorage is hami.RequestStore

@@ -1,4 +1,4 @@
-"""hami.scatter and hami.scattered: one value for a whole batch, taken apart for who looks."""
+"""hami.scatter and hami.scattered: one value for a whole batch, split when a request is read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import hami
 import numpy as np
 import pytest
-from running import PATIENCE
+from running import TIMEOUT
 
 
 class Parts(Sequence[Any]):
-    """Notes which parts were taken."""
+    """A sequence that records which parts were taken."""
 
     def __init__(self, values: list[Any]) -> None:
         self.values = values
@@ -39,7 +39,7 @@ def arrays(count: int) -> list[Any]:
 
 @pytest.fixture
 def steps() -> Iterator[Callable[..., hami.Pipe]]:
-    """Make a pipe of an S of functions, each the forward of a backend; batches hold what came together."""
+    """Return a function that makes a pipe of functions, each the `forward` of one backend in S."""
     pipes = []
 
     def make(*forwards: Any, then: str = "") -> hami.Pipe:
@@ -56,7 +56,7 @@ def steps() -> Iterator[Callable[..., hami.Pipe]]:
         pipe.close()
 
 
-def ask(pipe: hami.Pipe, count: int = 3) -> list[dict[str, Any]]:
+def call(pipe: hami.Pipe, count: int = 3) -> list[dict[str, Any]]:
     requests: list[dict[str, Any]] = [{"data": index} for index in range(count)]
     pipe(requests)
     return requests
@@ -69,10 +69,10 @@ def keep_data(batch: list[Any]) -> None:
 
 def test_each_request_has_its_part(steps: Any) -> None:
     pipe = steps(lambda batch: hami.scatter(batch, np.arange(len(batch)) * 10.0))
-    assert [request["result"] for request in ask(pipe)] == [0.0, 10.0, 20.0]
+    assert [request["result"] for request in call(pipe)] == [0.0, 10.0, 20.0]
 
 
-def test_a_part_is_taken_once_and_when_somebody_looks(steps: Any) -> None:
+def test_a_part_is_taken_once_and_only_when_it_is_read(steps: Any) -> None:
     parts = Parts(arrays(3))
     seen = []
 
@@ -81,24 +81,24 @@ def test_a_part_is_taken_once_and_when_somebody_looks(steps: Any) -> None:
         seen.extend([batch[1]["data"], batch[1]["data"], batch[0]["data"]])
         keep_data(batch)
 
-    requests = ask(steps(lambda batch: hami.scatter(batch, parts), look))
+    requests = call(steps(lambda batch: hami.scatter(batch, parts), look))
     assert parts.taken == [1, 0, 2]
     assert seen[0] is seen[1] is requests[1]["result"] is parts.values[1]
 
 
-def test_the_next_backend_gets_the_value_back_with_nothing_taken(steps: Any) -> None:
+def test_the_next_backend_gets_the_whole_value_without_taking_parts(steps: Any) -> None:
     parts, found = Parts(arrays(3)), []
 
     def next_step(batch: list[Any]) -> None:
         found.append(hami.scattered(batch))
         hami.scatter(batch, np.ones(len(batch)))
 
-    ask(steps(lambda batch: hami.scatter(batch, parts), next_step))
+    call(steps(lambda batch: hami.scatter(batch, parts), next_step))
     assert found == [parts]
     assert parts.taken == []
 
 
-def test_any_key_may_be_given(steps: Any) -> None:
+def test_scatter_may_set_any_key(steps: Any) -> None:
     parts, found = Parts(arrays(3)), []
 
     def give(batch: list[Any]) -> None:
@@ -109,7 +109,7 @@ def test_any_key_may_be_given(steps: Any) -> None:
         found.extend([hami.scattered(batch, "boxes"), hami.scattered(batch), hami.scattered(batch, key="none")])
         keep_data(batch)
 
-    requests = ask(steps(give, take))
+    requests = call(steps(give, take))
     assert found == [parts, None, None]
     assert [request["boxes"] is value for request, value in zip(requests, parts.values, strict=True)] == [True] * 3
 
@@ -121,12 +121,12 @@ def test_any_key_may_be_given(steps: Any) -> None:
         lambda batch: batch.pop(),
         lambda batch: batch.append(batch[0]),
         lambda batch: batch.clear(),
-        lambda batch: batch[2]["data"],  # who looks may change it
+        lambda batch: batch[2]["data"],  # a reader may change it
         lambda batch: batch[1].update({"data": np.zeros(2)}),
         lambda batch: hami.scatter(batch[:1], np.zeros((1, 2)), key="data"),
     ],
 )
-def test_anything_else_than_the_whole_is_none(steps: Any, change: Any) -> None:
+def test_scattered_returns_none_if_the_batch_has_changed_or_a_part_was_read(steps: Any, change: Any) -> None:
     found = []
 
     def take(batch: list[Any]) -> None:
@@ -136,7 +136,7 @@ def test_anything_else_than_the_whole_is_none(steps: Any, change: Any) -> None:
         found.append(hami.scattered(batch))
         keep_data(all_of_them)
 
-    ask(steps(lambda batch: hami.scatter(batch, arrays(3)), take))
+    call(steps(lambda batch: hami.scatter(batch, arrays(3)), take))
     assert found == [None]
 
 
@@ -145,8 +145,8 @@ def some_broken(batch: list[Any]) -> None:
     hami.scatter(batch, Parts([broken.get(item["data"], np.ones(2)) for item in batch]))
 
 
-@pytest.mark.parametrize("more", [(), (keep_data,)], ids=["taken by the caller", "taken by the next backend"])
-def test_a_part_that_cannot_be_taken_fails_its_request_alone(steps: Any, more: Any) -> None:
+@pytest.mark.parametrize("more", [(), (keep_data,)], ids=["read by the caller", "read by the next backend"])
+def test_a_part_that_cannot_be_read_fails_only_its_request(steps: Any, more: Any) -> None:
     pipe = steps(some_broken, *more)
     requests: list[dict[str, Any]] = [{"data": 0}, {"data": 1}, {"data": 2}]
     with pytest.raises(hami.BatchError) as raised:
@@ -155,7 +155,7 @@ def test_a_part_that_cannot_be_taken_fails_its_request_alone(steps: Any, more: A
     assert (first, type(missing), second, type(text)) == (1, ValueError, 2, hami.DataTypeError)
     assert str(text).startswith("a part given to hami.scatter must be an array or a tensor, got str")
     assert ["result" in request for request in requests] == [True, False, False]
-    assert list(ask(pipe, 1)[0]["result"]) == [1, 1]
+    assert list(call(pipe, 1)[0]["result"]) == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -166,28 +166,28 @@ def test_a_part_that_cannot_be_taken_fails_its_request_alone(steps: Any, more: A
         ({1, 2, 3}, "scatter() takes a sequence with one part for each of 3 requests, got set"),
     ],
 )
-def test_what_is_no_value_for_the_batch_is_refused(steps: Any, parts: Any, message: str) -> None:
-    told = []
+def test_scatter_needs_a_sequence_with_one_part_per_request(steps: Any, parts: Any, message: str) -> None:
+    messages = []
 
     def give(batch: list[Any]) -> None:
         with pytest.raises(hami.DataTypeError) as raised:
             hami.scatter(batch, parts)
-        told.append(str(raised.value))
+        messages.append(str(raised.value))
         assert "result" not in batch[0]
         keep_data(batch)
 
-    ask(steps(give))
-    assert told == [message]
+    call(steps(give))
+    assert messages == [message]
 
 
-def test_plain_dicts_have_their_parts_at_once() -> None:
+def test_plain_dicts_get_their_parts_at_once() -> None:
     batch: list[Any] = [{}, {}]
     hami.scatter(batch, np.eye(2), key="row")
     assert [list(item["row"]) for item in batch] == [[1, 0], [0, 1]]
     assert hami.scattered(batch, key="row") is None
 
 
-def test_what_is_no_batch_is_refused() -> None:
+def test_scatter_and_scattered_need_requests() -> None:
     with pytest.raises(hami.DataTypeError, match=r"^scatter\(\) takes the requests of a batch, got None$"):
         hami.scatter([None], [1.0])  # type: ignore[list-item]
     with pytest.raises(hami.DataTypeError, match=r"^scattered\(\) takes the requests of a batch, got 1$"):
@@ -196,12 +196,12 @@ def test_what_is_no_batch_is_refused() -> None:
         hami.scatter({}, [])  # type: ignore[arg-type]
 
 
-def test_backends_of_the_core_take_a_part_as_a_tensor(steps: Any) -> None:
+def test_backends_of_the_core_read_a_part_as_a_tensor(steps: Any) -> None:
     pipe = steps(lambda batch: hami.scatter(batch, np.eye(3, dtype=np.float32)), then=",ArgMaxTensor")
-    assert [int(hami.to_numpy(request["result"])) for request in ask(pipe)] == [0, 1, 2]
+    assert [int(hami.to_numpy(request["result"])) for request in call(pipe)] == [0, 1, 2]
 
 
-def test_a_backend_of_the_core_that_takes_no_such_part_names_its_type(steps: Any) -> None:
+def test_a_backend_of_the_core_that_cannot_read_a_part_names_its_type(steps: Any) -> None:
     pipe = steps(lambda batch: hami.scatter(batch, [3 + 4j] * len(batch)), then=",ArgMaxTensor")
     with pytest.raises(hami.DataTypeError, match="`data` is of type complex"):
         pipe({"data": 0})
@@ -211,7 +211,7 @@ def test_a_task_and_an_event_get_their_parts(steps: Any) -> None:
     pipe = steps(lambda batch: hami.scatter(batch, arrays(len(batch))))
     event = hami.Event()
     pipe({"data": 0, "event": event})
-    assert event.wait(PATIENCE)
+    assert event.wait(TIMEOUT)
     assert list(event.value()) == [0, 0]
 
     async def tasks() -> list[dict[str, Any]]:
@@ -220,7 +220,7 @@ def test_a_task_and_an_event_get_their_parts(steps: Any) -> None:
     assert [request["result"].shape for request in asyncio.run(tasks())] == [(2,)] * 5
 
 
-def test_a_list_may_hold_anything(steps: Any) -> None:
+def test_a_list_may_contain_any_objects(steps: Any) -> None:
     found = []
 
     def take(batch: list[Any]) -> None:
@@ -229,14 +229,14 @@ def test_a_list_may_hold_anything(steps: Any) -> None:
 
     labels = ["cat", 7, None]
     pipe = steps(lambda batch: hami.scatter(batch, labels if len(batch) == 3 else ("dog",)), take)
-    assert [request["result"] for request in ask(pipe)] == labels
+    assert [request["result"] for request in call(pipe)] == labels
     assert found == [None]
     assert [
-        request["result"] for request in ask(steps(lambda batch: hami.scatter(batch, ("dog",)), then=",Identity"), 1)
+        request["result"] for request in call(steps(lambda batch: hami.scatter(batch, ("dog",)), then=",Identity"), 1)
     ] == ["dog"]
 
 
-def test_what_was_scattered_dies_with_the_last_part(steps: Any) -> None:
+def test_the_scattered_value_is_freed_with_its_last_part(steps: Any) -> None:
     gone: list[weakref.ref[Parts]] = []
 
     def give(batch: list[Any]) -> None:
@@ -245,25 +245,25 @@ def test_what_was_scattered_dies_with_the_last_part(steps: Any) -> None:
         hami.scatter(batch, parts)
 
     pipe = steps(give)
-    requests = ask(pipe)
+    requests = call(pipe)
     pipe.close()
     del requests
     gc.collect()
     assert gone[0]() is None
 
 
-def test_two_that_look_at_once_see_one_object() -> None:
+def test_two_concurrent_readers_get_the_same_part() -> None:
     both_take, seen = threading.Barrier(2), []
 
-    class MadeAnew(Parts):
+    class NewObjects(Parts):
         def __getitem__(self, index: Any) -> Any:
-            both_take.wait(PATIENCE)
+            both_take.wait(TIMEOUT)
             return np.zeros(2)
 
     @hami.register
     class ScatterStart(hami.Backend):
         def forward(self, batch: list[Any]) -> None:
-            hami.scatter(batch, MadeAnew([0]))
+            hami.scatter(batch, NewObjects([0]))
 
     @hami.register
     class ScatterBranch(hami.Backend):
@@ -277,5 +277,5 @@ def test_two_that_look_at_once_see_one_object() -> None:
         "second": {"backend": "ScatterBranch"},
     }
     with hami.pipe(nodes) as pipe:
-        pipe({"data": 0}, timeout=PATIENCE)
+        pipe({"data": 0}, timeout=TIMEOUT)
     assert seen[0] is seen[1]

@@ -1,18 +1,18 @@
-"""A node's schedule as its keys and its init expression say: change the text and the behaviour changes."""
+"""Init expressions: Register, InstancesRegister, InstanceDispatcher, Batching, and the batches that they form."""
 
 from __future__ import annotations
 
-import threading
 from concurrent import futures
 from pathlib import Path
 from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, backend, each, gated
+from conftest import Run
+from rows import answer, answers, happened, in_register, noting, refused, sizing
+from running import TIMEOUT, each, gated
 
 DEFAULT = "List[InstancesRegister[Reflect[backend]], Register[DI[Batching, InstanceDispatcher]]]"
-NO_BATCHING = "List[InstancesRegister[Reflect[backend]], Register[InstanceDispatcher]]"
 
 
 def batches_of(config: Any, cls: Any) -> list[list[int]]:
@@ -21,23 +21,19 @@ def batches_of(config: Any, cls: Any) -> list[list[int]]:
         cls.gate.wait_for_arrival()
         futures += [pipe.submit({"data": number}) for number in (1, 2, 3)]
         cls.gate.open()
-        assert [one.result(PATIENCE)["result"] for one in futures] == [100, 101, 102, 103]
+        assert [one.result(TIMEOUT)["result"] for one in futures] == [100, 101, 102, 103]
     return cls.seen
 
 
-def test_the_default_init_expression_is_what_runs() -> None:
+def test_the_documented_default_is_the_init_expression_that_runs() -> None:
     assert batches_of({"backend": "TestGated"}, gated(max=8)) == [[0], [1, 2, 3]]
     assert batches_of({"backend": "TestGated", "node_entrypoint": DEFAULT}, gated(max=8)) == [[0], [1, 2, 3]]
 
 
-def test_without_batching_nothing_is_gathered() -> None:
-    keys = {"backend": "TestGated", "node_entrypoint": NO_BATCHING}
-    assert batches_of(keys, gated(max=8)) == [[0], [1], [2], [3]]
-
-
-def test_the_init_expression_of_a_file_changes_what_its_node_does(tmp_path: Path) -> None:
+def test_a_file_may_change_the_init_expression(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.toml"
-    file.write_text(f'[read]\nbackend = "TestGated"\ninit = "{NO_BATCHING}"\n')
+    without_batching = in_register("InstanceDispatcher")
+    file.write_text(f'[read]\nbackend = "TestGated"\ninit = "{without_batching}"\n')
     assert batches_of(file, gated(max=8)) == [[0], [1], [2], [3]]
     file.write_text('[read]\nbackend = "TestGated"\nmax = 2\n')
     assert batches_of(str(file), gated()) == [[0], [1, 2], [3]]
@@ -55,139 +51,110 @@ def test_the_init_expression_of_a_file_changes_what_its_node_does(tmp_path: Path
         "Register[IoC[InstanceDispatcher,Aspect[Batching, InstanceDispatcher];Aspect]]]",
     ],
 )
-def test_every_way_of_writing_the_init_expression_gathers(expression: str) -> None:
+def test_every_form_of_the_init_expression_forms_batches(expression: str) -> None:
     assert batches_of({"backend": "TestGated", "node_entrypoint": expression}, gated(max=8)) == [[0], [1, 2, 3]]
 
 
-@pytest.mark.parametrize("expression", ["Reflect[key_to_cls_name, default=backend]", "S[TestAddOne,TestAddOne]"])
-def test_backend_expressions_of_the_language_run(expression: str) -> None:
-    each(lambda number: number + 1, "TestAddOne")
-    keys = {"backend": "Identity", "key_to_cls_name": "S[TestAddOne,TestAddOne]"}
-    if expression.startswith("Reflect"):
-        config = {**keys, "node_entrypoint": DEFAULT.replace("Reflect[backend]", expression)}
-        with hami.pipe({key: value for key, value in config.items() if key != "backend"}) as pipe:
-            assert pipe({"data": 1})["result"] == 3
-    else:
-        with hami.pipe({"backend": expression}) as pipe:
-            assert pipe({"data": 1})["result"] == 3
-
-
-def test_instances_run_at_the_same_time() -> None:
-    cls = gated()
-    with hami.pipe({"backend": "TestGated", "instance_num": 3}) as pipe:
-        futures = [pipe.submit({"data": number}) for number in range(3)]
-        for _ in range(3):
-            cls.gate.wait_for_arrival()
-        cls.gate.open()
-        assert [one.result(PATIENCE)["result"] for one in futures] == [100, 101, 102]
-
-
-def test_a_free_instance_leaves_too_few_requests_to_the_one_that_waits_for_company() -> None:
+def test_an_instance_that_becomes_free_leaves_requests_below_min_to_the_forming_instance() -> None:
     cls = gated(min=2, max=2)
     with hami.pipe({"backend": "TestGated", "instance_num": 2, "batching_timeout": "1h"}) as pipe:
         first = [pipe.submit({"data": number}) for number in (1, 2)]
         cls.gate.wait_for_arrival()
-        third = pipe.submit({"data": 3})  # the second instance waits for company
+        third = pipe.submit({"data": 3})  # the second instance is forming a batch
         cls.gate.open()
-        assert [future.result(PATIENCE)["result"] for future in first] == [101, 102]
-        with pytest.raises(futures.TimeoutError):  # the first instance is free and looks at the queue
+        assert [future.result(TIMEOUT)["result"] for future in first] == [101, 102]
+        with pytest.raises(futures.TimeoutError):  # the first instance is free and checks the queue
             third.result(0.05)
         fourth = pipe.submit({"data": 4})
-        assert [future.result(PATIENCE)["result"] for future in (third, fourth)] == [103, 104]
+        assert [future.result(TIMEOUT)["result"] for future in (third, fourth)] == [103, 104]
 
 
-def test_a_full_queue_rejects_with_queue_full() -> None:
-    cls = gated()
-    with hami.pipe({"backend": "TestGated", "max_queue_size": 1, "on_full": "reject"}) as pipe:
-        running = pipe.submit({"data": 1})
-        cls.gate.wait_for_arrival()
-        waiting = pipe.submit({"data": 2})
-        with pytest.raises(hami.QueueFull) as raised:
-            pipe({"data": 3})
-        assert str(raised.value).splitlines()[0] == 'node "default" has 1 requests queued (max_queue_size = 1)'
-        cls.gate.open()
-        assert [one.result(PATIENCE)["result"] for one in (running, waiting)] == [101, 102]
+def test_register_and_instances_register_give_names() -> None:
+    """`Register` gives the name `node.<node_name>`, `InstancesRegister` the names `<node_name>.<i>`."""
+    journal = noting("A")
+    nodes = {"one": {"backend": "A", "instance_num": 3}, "two": {"backend": "Identity"}}
+    entry = "S[Forward[node.one],Forward[one.2],Forward[node.two]]"
+    assert answer({**nodes, "dag_entrypoint": entry}, []) == ["A", "A"]
+    assert happened(journal, "init") == ["A", "A", "A"]
+    assert "one.3" in refused({**nodes, "dag_entrypoint": "Forward[one.3]"}, hami.NotFound)
 
 
-def test_one_bad_request_of_a_batch_fails_alone() -> None:
-    seen: list[list[int]] = []
-
-    def forward(batch: list[Any]) -> None:
-        seen.append([item["data"] for item in batch])
-        for item in batch:
-            item["result"] = 100 // item["data"]
-
-    backend(forward, "TestDivides", max=8)
-    with hami.pipe("TestDivides") as pipe:
-        requests = [{"data": 1}, {"data": 0}, {"data": 5}]
-        with pytest.raises(hami.BatchError) as raised:
-            pipe(requests)
-        assert [(index, type(error)) for index, error in raised.value.errors] == [(1, ZeroDivisionError)]
-        assert [one.get("result") for one in requests] == [100, None, 20]
-        assert seen == [[1, 0, 5], [1], [0], [5]]
+def test_registered_names_belong_to_their_pipe() -> None:
+    config = {"same": {"backend": "Identity", "instance_num": 2}}
+    with hami.pipe(config) as first, hami.pipe(config) as second:
+        assert (first({"data": 1})["result"], second({"data": 2})["result"]) == (1, 2)
+    assert answer(config, 3) == 3
 
 
-@pytest.mark.parametrize("how", ["node", "class", "memory"])
-def test_a_batch_fails_whole_where_a_second_try_is_not_wanted(how: str) -> None:
-    calls: list[int] = []
-
-    def forward(batch: list[Any]) -> None:
-        calls.append(len(batch))
-        raise MemoryError("full") if how == "memory" else ValueError("bad")
-
-    backend(forward, "TestFails", max=8, idempotent=how != "class")
-    keys = {"on_batch_error": "fail"} if how == "node" else {}
-    with hami.pipe({"backend": "TestFails", **keys}) as pipe:
-        with pytest.raises(hami.BatchError) as raised:
-            pipe([{"data": 1}, {"data": 2}])
-        assert [index for index, _ in raised.value.errors] == [0, 1]
-    assert calls == [2]
+def test_the_first_hook_runs_before_batching_and_the_second_on_the_batch() -> None:
+    before, gathered, sizes = (sizing(name, max=8) for name in ("PreCat", "CatedHandle", "Sizes"))
+    made = in_register("DI[Batching, InstanceDispatcher[PreCat, CatedHandle]]")
+    assert answers({"backend": "Sizes", "node_entrypoint": made}, 1, 2, 3) == [1, 2, 3]
+    assert (before, gathered, sizes) == ([1, 1, 1], [3], [3])
 
 
-def test_a_backend_that_calls_its_own_node_gets_an_error() -> None:
-    pipes: list[hami.Pipe] = []
-
-    def call_again(number: int) -> int:
-        return pipes[0]({"data": number})["result"]
-
-    each(call_again, "TestCallsItself")
-    with hami.pipe("TestCallsItself") as pipe:
-        pipes.append(pipe)
-        with pytest.raises(hami.ReentrantCall):
-            pipe({"data": 1})
+def test_the_result_of_a_hook_is_the_data_of_the_next_step() -> None:
+    noting("P", "C", "A", max=8)
+    made = in_register("DI[Batching, InstanceDispatcher[P,C]]")
+    assert answer({"backend": "A", "node_entrypoint": made}, []) == ["P", "C", "A"]
 
 
-def test_threads_of_a_class_decide_where_it_runs() -> None:
-    here = threading.get_ident()
-    for thread, non_blocking, called_here, submitted_here in [
-        ("dedicated", False, False, False),
-        ("serialized", False, True, False),
-        ("concurrent", False, True, False),
-        ("concurrent", True, True, True),
-    ]:
-        each(lambda _: threading.get_ident(), "TestWhere", thread=thread, non_blocking=non_blocking)
-        with hami.pipe("TestWhere") as pipe:
-            assert (pipe({"data": 1})["result"] == here) is called_here
-            assert (pipe.submit({"data": 1}).result(PATIENCE)["result"] == here) is submitted_here
-            assert pipe({"data": 1}, timeout=60)["result"] != here or non_blocking
+def test_without_batching_a_batch_holds_the_requests_of_one_call() -> None:
+    made = in_register("InstanceDispatcher")
+    assert batches_of({"backend": "TestGated", "node_entrypoint": made}, gated(max=8)) == [[0], [1], [2], [3]]
+    sizes = sizing(max=8)
+    assert answers({"backend": "Sizes", "node_entrypoint": made}, 1, 2, 3) == [1, 2, 3]
+    assert sizes == [3]
 
 
-def test_batching_says_who_runs_together() -> None:
-    assert batches_of({"backend": "TestGated", "batching": "greedy"}, gated(max=8)) == [[0], [1, 2, 3]]
-    assert batches_of({"backend": "TestGated", "batching": "off"}, gated(max=8)) == [[0], [1], [2], [3]]
-    with hami.pipe({"backend": "Identity", "max": 8, "batching": "off"}) as pipe:
-        pipe([{"data": number} for number in range(4)])
-        assert pipe.stats()["default"].batches == 1  # a list of one caller stays together
+def test_batching_forms_batches_of_at_most_max() -> None:
+    made = in_register("DI[Batching, InstanceDispatcher]")
+    assert batches_of({"backend": "TestGated", "node_entrypoint": made}, gated(max=8)) == [[0], [1, 2, 3]]
+    assert batches_of({"backend": "TestGated", "node_entrypoint": made, "max": 2}, gated(max=8)) == [
+        [0],
+        [1, 2],
+        [3],
+    ]
+    assert "Batching takes an InstanceDispatcher, got Identity" in refused(
+        {"backend": "Identity", "node_entrypoint": in_register("DI[Batching,Identity]")}
+    )
 
 
-def test_batching_takes_no_other_word() -> None:
-    with pytest.raises(
-        hami.ConfigError, match='"batching" of Batching takes "adaptive", "greedy" or "off", got "always"'
-    ):
-        hami.pipe({"backend": "Identity", "batching": "always"})
+def test_the_entrypoint_is_independent_of_the_init_expression() -> None:
+    journal = noting("A", "B")
+    own = "List[Reflect[extra], InstancesRegister[Reflect[backend]], Register[DI[Batching, InstanceDispatcher]]]"
+    node = {"backend": "A", "extra": "B", "init": own, "entrypoint": "S[Forward[node.{node_name}],Identity]"}
+    assert answer(node, []) == ["A"]
+    assert happened(journal, "init") == ["B", "A"]
 
 
-def test_stats_show_what_a_batch_costs_once_two_sizes_were_run() -> None:
+@pytest.mark.parametrize("text", ["Interpreter", "S[Identity,Interpreter]"])
+def test_interpreter_is_not_valid_in_an_expression(text: str) -> None:
+    assert "Interpreter is the pipe itself and is not allowed in an expression" in refused(text)
+    assert "Interpreter is the pipe itself and is not allowed in an expression" in refused(
+        {"backend": "Identity", "entrypoint": text}
+    )
+
+
+def test_dag_dispatcher_runs_a_graph_of_nodes() -> None:
+    noting("A", "B")
+    nodes: dict[str, Any] = {"a": {"backend": "A", "next": "b"}, "b": {"backend": "B"}}
+    assert answer(nodes, []) == ["A", "B"]
+    assert answer({**nodes, "dag_entrypoint": "DagDispatcher"}, []) == ["A", "B"]
+    assert answer({**nodes, "dag_entrypoint": "S[DagDispatcher,DagDispatcher]"}, []) == ["A", "B", "A", "B"]
+
+
+def test_the_defaults_are_shown_by_show_config_and_can_be_replaced(hami_command: Run) -> None:
+    shown = hami_command("show-config", "Identity").stdout
+    made = "List[InstancesRegister[Reflect[backend]], Register[DI[Batching, InstanceDispatcher]]]"
+    assert f'node_entrypoint = "{made}"  default' in shown
+    assert 'entrypoint = "Forward[node.{node_name}]"  default' in shown
+    each(lambda number: number + 1, "AddOne")
+    assert answer({"backend": "AddOne", "node_entrypoint": made, "entrypoint": "Forward[node.{node_name}]"}, 1) == 2
+    assert answer({"backend": "AddOne", "entrypoint": "S[Forward[node.{node_name}],Identity]"}, 1) == 2
+
+
+def test_the_learned_cost_of_a_batch_is_known_after_batches_of_two_sizes() -> None:
     with hami.pipe({"backend": "Identity", "max": 8}) as pipe:
         pipe({"data": 0})
         assert pipe.stats()["default"].target_batch_size is None
@@ -201,14 +168,14 @@ def test_stats_show_what_a_batch_costs_once_two_sizes_were_run() -> None:
         assert stats.batch_overhead_ms + stats.per_item_ms > 0
 
 
-def test_stats_show_why_batches_held_no_more() -> None:
+def test_statistics_count_why_each_batch_started() -> None:
     def counts(cls: Any, **keys: Any) -> list[float]:
         with hami.pipe({"backend": "TestGated", **keys}) as pipe:
             pending = [pipe.submit({"data": 0})]
             cls.gate.wait_for_arrival()
             pending += [pipe.submit({"data": number}) for number in (1, 2, 3)]
             cls.gate.open()
-            futures.wait(pending, PATIENCE)
+            futures.wait(pending, TIMEOUT)
         return [
             getattr(pipe.stats()["default"], f"closed_{why}")
             for why in ("full", "target_size", "timeout", "queue_empty")

@@ -1,4 +1,4 @@
-"""hami schema: a JSON schema that takes the configurations that the core takes and refuses what it refuses."""
+"""hami schema: a JSON schema that accepts the same configurations as the core."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema, which i
 
 
 def infos() -> list[BackendInfo]:
-    """Return the core's own backends; other tests register some, too."""
+    """Return the backends of the core without those that other tests register."""
     return [
         BackendInfo(one.name, one.owner, one.doc, one.params, one.brackets, one.thread)
         for one in _core.defined()
@@ -28,7 +28,7 @@ def infos() -> list[BackendInfo]:
 
 @pytest.fixture(scope="module")
 def check() -> Any:
-    """Say whether a configuration is right by the schema."""
+    """Return a function that checks a configuration with the schema."""
     schema = schema_of(infos())
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
@@ -63,7 +63,7 @@ def check() -> Any:
         {"extends": ["base.toml", "ocr"], "a": {"max": 1}},
     ],
 )
-def test_what_the_schema_takes(given: dict[str, Any], check: Any) -> None:
+def test_the_schema_accepts_valid_configurations(given: dict[str, Any], check: Any) -> None:
     assert check(given)
 
 
@@ -77,7 +77,7 @@ def test_what_the_schema_takes(given: dict[str, Any], check: Any) -> None:
         {"a": {"batching_timeout": "5 parsecs"}},
         {"a": {"batching_timeout": -1}},
         {"a": {"on_full": "explode"}},
-        {"a": {"or": "perhaps"}},
+        {"a": {"or": "maybe"}},
         {"a": {"next": 3}},
         {"a": {"backend": 3}},
         {"a": {"InstanceDispatcher": {"mx": 4}}},
@@ -94,7 +94,7 @@ def test_what_the_schema_takes(given: dict[str, Any], check: Any) -> None:
         {"max": "x"},
     ],
 )
-def test_what_the_schema_refuses(given: dict[str, Any], check: Any) -> None:
+def test_the_schema_rejects_invalid_configurations(given: dict[str, Any], check: Any) -> None:
     assert not check(given)
 
 
@@ -144,13 +144,13 @@ def test_every_parameter_of_every_backend_is_described() -> None:
     node = schema["$defs"]["node"]["properties"]
     for info in infos():
         for param in info.params or []:
-            told = f"{info.name}({param['text']})" + (f": {param['help']}" if param["help"] else "")
-            assert told in node[param["name"]]["description"].splitlines()
+            line = f"{info.name}({param['text']})" + (f": {param['help']}" if param["help"] else "")
+            assert line in node[param["name"]]["description"].splitlines()
             assert f"{info.name}.{param['name']}" in node
             assert param["name"] in schema["$defs"][f"{info.name}()"]["properties"]
 
 
-def test_a_key_says_its_default_choices_and_range() -> None:
+def test_the_schema_of_a_key_contains_its_default_and_range() -> None:
     param = {"name": "k", "default": 3, "help": "how many", "text": "k: int = 3 {1..9}", "required": False}
     one = BackendInfo(
         "X",
@@ -205,7 +205,7 @@ def test_the_command_prints_or_writes_the_schema_with_plugins(hami_command: Run,
     assert json.loads((tmp_path / "hami.schema.json").read_text("utf-8")) == schema
 
 
-def test_backends_that_cannot_be_loaded_are_left_open(hami_command: Run, site: Site) -> None:
+def test_the_schema_accepts_any_keys_of_backends_that_cannot_be_loaded(hami_command: Run, site: Site) -> None:
     site.install("acme-broken")
     done = hami_command("schema", site=site.folder, HAMI_PLUGINS="broken")
     assert done.returncode == 1

@@ -13,7 +13,7 @@ from hami._config import load
 
 @hami.register("TestScopes")
 class Scopes(hami.Backend):
-    """Tells its parameter."""
+    """Returns its parameter."""
 
     thread = "serialized"
     key: str = "the default"
@@ -33,7 +33,7 @@ backend = "TestScopes(key='X(key=v)')"
 key = "key in the node"
 """
 
-# One more scope is left out in each.
+# Each configuration leaves out one more scope.
 FIRST_MATCH_WINS = [
     (EVERY_SCOPE, "X(key=v)"),
     (EVERY_SCOPE.replace("(key='X(key=v)')", ""), "X.key"),
@@ -50,8 +50,7 @@ def test_the_first_scope_that_has_a_value_wins(text: str, winner: str, tmp_path:
         assert pipe({"data": 0})["result"] == winner
 
 
-def test_a_sub_table_is_the_same_as_a_key_with_a_dot(tmp_path: Path) -> None:
-    """In TOML also a sub-table, [node.X]."""
+def test_a_sub_table_equals_a_key_with_a_dot(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(
         '[node]\nbackend = "TestScopes"\nkey = "k"\n[node.TestScopes]\nkey = "sub-table"\n'
     )
@@ -68,17 +67,17 @@ def test_a_global_key_must_be_used_by_at_least_one_node() -> None:
     ]
 
 
-def test_a_key_of_one_backend_is_read_from_the_node_only() -> None:
+def test_a_key_of_one_backend_is_not_valid_in_global() -> None:
     problems = _core.check(load({"global": {"TestScopes.key": "x"}, "node": {"backend": "TestScopes"}}))
     assert [str(problem).splitlines()[0] for problem in problems] == ['nothing uses the key "TestScopes.key"']
 
 
-def test_a_key_of_another_backend_of_the_node_is_not_used() -> None:
+def test_a_key_for_a_backend_that_the_node_does_not_use_is_an_error() -> None:
     problems = _core.check(load({"backend": "TestScopes", "Log.key": "x"}))
     assert [str(problem).splitlines()[0] for problem in problems] == ['nothing uses the key "Log.key"']
 
 
-def test_keys_that_the_expression_overrides_are_no_mistakes() -> None:
+def test_keys_that_the_expression_overrides_are_valid() -> None:
     given = {"backend": "TestScopes(key=a)", "TestScopes.key": "b", "key": "c"}
     with hami.pipe(given) as pipe:
         assert pipe({"data": 0})["result"] == "a"
@@ -91,23 +90,23 @@ def test_keys_that_the_expression_overrides_are_no_mistakes() -> None:
         *((word, False) for word in (0, False, "0", "false", "no", "off", "FALSE", "No", "oFF")),
     ],
 )
-def test_booleans(value: Any, meaning: bool) -> None:
+def test_the_words_for_booleans_are_case_insensitive(value: Any, meaning: bool) -> None:
     @hami.register("TestFlag")
     class Flag(hami.Backend):
         flag: bool
 
         def forward(self, batch: list[Any]) -> None: ...
 
-    assert explained({"backend": "TestFlag", "flag": value})["flag"] is meaning
-    assert explained({"backend": f"TestFlag({value})"})["flag"] is meaning
+    assert values_of({"backend": "TestFlag", "flag": value})["flag"] is meaning
+    assert values_of({"backend": f"TestFlag({value})"})["flag"] is meaning
 
 
 @pytest.mark.parametrize(("value", "milliseconds"), [(5, 5.0), ("5", 5.0), ("5ms", 5.0), ("2s", 2000.0), (0.5, 0.5)])
 def test_a_bare_batching_timeout_is_milliseconds(value: Any, milliseconds: float) -> None:
-    assert explained({"backend": "Identity", "batching_timeout": value})["batching_timeout"] == milliseconds
+    assert values_of({"backend": "Identity", "batching_timeout": value})["batching_timeout"] == milliseconds
 
 
-def explained(node: dict[str, Any]) -> dict[str, Any]:
+def values_of(node: dict[str, Any]) -> dict[str, Any]:
     """Return the value of every parameter in one node."""
     backends = _core.explain(load(node))["nodes"]["default"]["backends"]
     return {param["name"]: param["value"] for backend in backends for param in backend["params"]}

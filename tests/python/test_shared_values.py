@@ -1,12 +1,12 @@
-"""Values that several threads look into at once."""
+"""Values that several threads read concurrently."""
 
 from __future__ import annotations
 
 from running import check_clean, run_script
 
 
-def test_code_of_users_that_runs_while_one_thread_looks_into_a_dict_does_not_stop_another() -> None:
-    """Whoever runs Python code lets the global lock go now and then, so nobody may wait with it for who runs some."""
+def test_user_code_that_runs_while_one_thread_reads_a_dict_does_not_block_another() -> None:
+    """Running Python code may release the GIL, so a thread that holds the GIL must not wait for such a thread."""
     script = """
         import os, threading
         import hami

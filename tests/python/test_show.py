@@ -1,4 +1,4 @@
-"""How results look on a terminal and as JSON."""
+"""Results on a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hami._cli.show import aligned, json_of, lines_of
 
 
 class FakeArray:
-    """Shape, type and list of an array; numpy is no dependency of ours."""
+    """Shape, type and list of an array; hami does not depend on numpy."""
 
     def __init__(self, values: list[Any], shape: tuple[int, ...]) -> None:
         self._values, self.shape, self.dtype = values, shape, "float32"
@@ -63,7 +63,7 @@ def test_columns_are_aligned() -> None:
     assert aligned([]) == []
 
 
-def test_json_holds_arrays_bytes_and_the_rest() -> None:
+def test_json_contains_arrays_bytes_and_other_objects() -> None:
     value = {"a": FakeArray([1.0], (1,)), "b": b"\x00\xff", "c": {2, 1}, "d": 1j}
     assert json.loads(json_of(value)) == {
         "a": [1.0],
@@ -73,7 +73,7 @@ def test_json_holds_arrays_bytes_and_the_rest() -> None:
     }
 
 
-def test_json_has_neither_nan_nor_keys_that_are_no_text() -> None:
+def test_json_contains_neither_nan_nor_keys_that_are_not_text() -> None:
     values = {(1, 2): float("nan"), 3: [float("inf"), 0.5], None: ("a", {float("nan"): True}), b"k": {1j: b""}}
     assert json.loads(json_of(values)) == {
         "(1, 2)": None,

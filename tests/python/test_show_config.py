@@ -89,7 +89,7 @@ entrypoint = "Forward[node.{{node_name}}]"  default
     )
 
 
-def test_json_has_the_same(files: None, hami_command: Run) -> None:
+def test_json_contains_the_same_values(files: None, hami_command: Run) -> None:
     done = hami_command("show-config", "own.toml", "--json", "--set", "max=8")
     assert (done.returncode, done.stderr) == (0, "")
     shown: dict[str, Any] = json.loads(done.stdout)
@@ -123,7 +123,7 @@ def test_json_has_the_same(files: None, hami_command: Run) -> None:
     }
 
 
-def test_several_nodes_and_an_entrypoint_of_its_own(tmp_path: Path, hami_command: Run) -> None:
+def test_several_nodes_and_a_custom_entrypoint_are_shown(tmp_path: Path, hami_command: Run) -> None:
     (tmp_path / "two.toml").write_text(
         'dag_entrypoint = "S[Log(in),DagDispatcher]"\nrequires = ["hami-core"]\n'
         '[providers]\nA = "b"\n'
@@ -153,13 +153,13 @@ def test_several_nodes_and_an_entrypoint_of_its_own(tmp_path: Path, hami_command
     )
 
 
-def test_an_expression_comes_from_the_command_line(hami_command: Run) -> None:
+def test_the_source_of_an_expression_is_the_command_line(hami_command: Run) -> None:
     done = hami_command("show-config", "Log(hello)")
     assert done.stdout.startswith("# command line\n")
     assert '\n  backend = "Log(hello)"  command line\n' in done.stdout
 
 
-def test_what_is_wrong_is_told_and_what_is_understood_is_shown(tmp_path: Path, hami_command: Run) -> None:
+def test_valid_parts_of_a_wrong_configuration_are_shown_with_the_errors(tmp_path: Path, hami_command: Run) -> None:
     (tmp_path / "bad.toml").write_text('[a]\nbackend = "S[Loog,Log(x)]"\ninstance_num = "two"\n')
     done = hami_command("show-config", "bad.toml")
     assert done.returncode == 1
@@ -170,6 +170,6 @@ def test_what_is_wrong_is_told_and_what_is_understood_is_shown(tmp_path: Path, h
     assert 'error: backend "Loog" not found' in done.stderr
 
 
-def test_a_value_of_the_environment_is_shown_with_what_was_written(hami_command: Run) -> None:
+def test_a_value_with_a_reference_is_shown_with_its_original_text(hami_command: Run) -> None:
     done = hami_command("show-config", "Log(${env:HAMI_TEST_WORD})", HAMI_TEST_WORD="hush")
     assert '  backend = "Log(hush)"  command line, written "Log(${env:HAMI_TEST_WORD})"\n' in done.stdout

@@ -1,4 +1,4 @@
-"""Futures: outcomes, cancelling, deadlines."""
+"""Futures of `submit`: results, errors, cancellation, deadlines."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, each, gated
+from running import TIMEOUT, each, gated
 
 
-def test_a_future_gives_the_same_dict() -> None:
+def test_a_future_returns_the_same_dict() -> None:
     each(lambda number: number + 1, "TestAddOne")
     with hami.pipe("TestAddOne") as pipe:
         request = {"data": 1}
         future = pipe.submit(request)
         assert isinstance(future, concurrent.futures.Future)
-        assert future.result(PATIENCE) is request
+        assert future.result(TIMEOUT) is request
         assert request["result"] == 2
         assert future.done()
         assert not future.cancelled()
 
 
-def test_a_future_raises_what_the_backend_raised() -> None:
+def test_a_future_raises_the_exception_of_the_backend() -> None:
     def fail(_: Any) -> Any:
         raise ZeroDivisionError("by hand")
 
@@ -36,7 +36,7 @@ def test_a_future_raises_what_the_backend_raised() -> None:
     with hami.pipe("TestFails") as pipe:
         request = {"data": 1, "result": 0}
         with pytest.raises(ZeroDivisionError, match="by hand"):
-            pipe.submit(request).result(PATIENCE)
+            pipe.submit(request).result(TIMEOUT)
         assert "result" not in request
 
 
@@ -44,7 +44,7 @@ def test_wait_and_as_completed_work_on_the_futures() -> None:
     each(lambda number: number + 1, "TestAddOne")
     with hami.pipe({"backend": "TestAddOne", "max": 8}) as pipe:
         futures = [pipe.submit({"data": number}) for number in range(50)]
-        done, pending = concurrent.futures.wait(futures, timeout=PATIENCE)
+        done, pending = concurrent.futures.wait(futures, timeout=TIMEOUT)
         assert (len(done), len(pending)) == (50, 0)
         assert sorted(one.result()["result"] for one in concurrent.futures.as_completed(futures)) == [*range(1, 51)]
 
@@ -59,21 +59,21 @@ def test_cancelling_reaches_waiting_and_running_requests() -> None:
             assert future.cancel()
             assert future.cancelled()
             with pytest.raises(concurrent.futures.CancelledError):
-                future.result(PATIENCE)
-        concurrent.futures.wait([running, waiting], timeout=PATIENCE)
+                future.result(TIMEOUT)
+        concurrent.futures.wait([running, waiting], timeout=TIMEOUT)
         last = pipe.submit({"data": 3})
         cls.gate.open()
-        assert last.result(PATIENCE)["result"] == 103
+        assert last.result(TIMEOUT)["result"] == 103
         assert not last.cancel()
         assert cls.seen == [[1], [3]]
 
 
-def test_a_timeout_comes_in_time_while_the_backend_is_busy() -> None:
+def test_a_timeout_expires_in_time_while_the_backend_is_busy() -> None:
     cls = gated()
     with hami.pipe("TestGated") as pipe:
         for one in (pipe.submit({"data": 1}, timeout=0.01), pipe.submit({"data": 2, "timeout": "10ms"})):
             with pytest.raises(hami.DeadlineExceeded):
-                one.result(PATIENCE)
+                one.result(TIMEOUT)
         request: dict[str, Any] = {"data": 3, "result": "stale"}
         with pytest.raises(TimeoutError):
             pipe(request, timeout=0.01)
@@ -95,7 +95,7 @@ def test_callbacks_run_once_and_may_submit_again() -> None:
                 done.set()
 
         pipe.submit({"data": 0}).add_done_callback(again)
-        assert done.wait(PATIENCE)
+        assert done.wait(TIMEOUT)
     assert seen == [1, 2, 3, 4, 5]
 
 
@@ -109,7 +109,7 @@ def test_a_pipe_may_be_closed_by_a_callback() -> None:
         closed.set()
 
     pipe.submit({"data": 0}).add_done_callback(close)
-    assert closed.wait(5)  # at once: it does not wait for its own thread
+    assert closed.wait(5)  # it does not wait for its own thread
     pipe.close()
 
 
@@ -127,7 +127,7 @@ def test_a_pipe_may_be_closed_by_a_backend_while_it_runs(how: str, thread: str) 
     each(close, "TestCloses", thread=thread)
     with hami.pipe(how) as pipe:
         pipes.append(pipe)
-        assert pipe.submit({"data": 1}).result(PATIENCE)["result"] == 1  # the close finishes what is open
+        assert pipe.submit({"data": 1}).result(TIMEOUT)["result"] == 1  # the close finishes what is open
 
 
 def test_a_future_and_its_request_are_freed_together() -> None:
@@ -138,7 +138,7 @@ def test_a_future_and_its_request_are_freed_together() -> None:
     with hami.pipe("TestNone") as pipe:
         thing = Thing()
         future = pipe.submit({"data": thing}, timeout=3600)
-        future.result(PATIENCE)
+        future.result(TIMEOUT)
         pipe({"data": 1})
         gone = [weakref.ref(thing), weakref.ref(future)]
         del thing, future
@@ -146,7 +146,7 @@ def test_a_future_and_its_request_are_freed_together() -> None:
         assert [one() for one in gone] == [None, None]
 
 
-def test_what_is_no_dict_is_refused() -> None:
+def test_submit_takes_only_one_dict() -> None:
     with (
         hami.pipe("Identity") as pipe,
         pytest.raises(hami.DataTypeError, match=r"^submit takes one dict, .* got list$"),
@@ -154,7 +154,7 @@ def test_what_is_no_dict_is_refused() -> None:
         pipe.submit([])  # type: ignore[arg-type]
 
 
-def test_submit_after_close_says_so() -> None:
+def test_submit_after_close_raises_pipe_closed() -> None:
     pipe = hami.pipe("Identity")
     pipe.close()
     with pytest.raises(hami.PipeClosed, match=r"^the pipe is closed$"):
@@ -173,7 +173,7 @@ class TakesNoNote(Exception):
 
 
 @pytest.mark.parametrize("error", [Frozen(7), TakesNoNote("no")])
-def test_an_exception_that_takes_no_note_is_told_without_it(error: Exception) -> None:
+def test_an_exception_that_accepts_no_notes_is_raised_without_one(error: Exception) -> None:
     def fail(number: int) -> int:
         if number == 0:
             raise error
@@ -181,9 +181,9 @@ def test_an_exception_that_takes_no_note_is_told_without_it(error: Exception) ->
 
     each(fail, "TestFails", max=4)
     with hami.pipe("TestFails") as pipe:
-        assert pipe.submit({"data": 0}).exception(PATIENCE) is error
+        assert pipe.submit({"data": 0}).exception(TIMEOUT) is error
         with pytest.raises(type(error)):
-            asyncio.run(asyncio.wait_for(pipe.acall({"data": 0}), PATIENCE))
+            asyncio.run(asyncio.wait_for(pipe.acall({"data": 0}), TIMEOUT))
         requests = [{"data": number} for number in (1, 0, 2)]
         with pytest.raises(hami.BatchError) as raised:
             pipe(requests)
@@ -192,15 +192,15 @@ def test_an_exception_that_takes_no_note_is_told_without_it(error: Exception) ->
 
 
 class Interrupted(Exception):
-    """A signal comes while a note is added, as it may at any moment: its handler raises in the middle of telling."""
+    """Raises a signal while a note is added, so that its handler raises in the middle of the completion."""
 
     def add_note(self, note: str) -> None:
-        if not hasattr(self, "came"):
-            self.came = True
+        if not hasattr(self, "raised"):
+            self.raised = True
             signal.raise_signal(signal.SIGINT)
 
 
-def test_a_signal_while_an_outcome_is_told_loses_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_during_completion_loses_neither_the_signal_nor_the_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     import hami._runtime.future
 
     made: list[concurrent.futures.Future[Any]] = []
@@ -220,5 +220,20 @@ def test_a_signal_while_an_outcome_is_told_loses_neither(monkeypatch: pytest.Mon
     with hami.pipe("TestFails") as pipe:
         with pytest.raises(KeyboardInterrupt):
             pipe.submit({"data": 0})
-        assert isinstance(made[0].exception(PATIENCE), Interrupted)
-        assert pipe.submit({"data": 1}).result(PATIENCE)["result"] == 1
+        assert isinstance(made[0].exception(TIMEOUT), Interrupted)
+        assert pipe.submit({"data": 1}).result(TIMEOUT)["result"] == 1
+
+
+def test_a_result_that_comes_after_cancellation_or_timeout_is_discarded() -> None:
+    cls = gated()
+    with hami.pipe("TestGated") as pipe:
+        cancelled, late = {"data": 1}, {"data": 2}
+        future = pipe.submit(cancelled)
+        cls.gate.wait_for_arrival()
+        assert future.cancel()
+        with pytest.raises(concurrent.futures.CancelledError):
+            future.result(TIMEOUT)
+        with pytest.raises(hami.DeadlineExceeded):
+            pipe(late, timeout=0.01)
+        cls.gate.open()
+    assert (cancelled, late) == ({"data": 1}, {"data": 2})

@@ -1,4 +1,4 @@
-"""What a task sees of a request that it awaits: its context, cancellations, errors, other tasks that end the loop."""
+"""Tasks that await requests: context, cancellation, errors, and tasks that end the loop."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def _run_in_debug_mode(main: Coroutine[Any, Any, None]) -> None:
 
 
 def _run_with_tasks_in_python(main: Coroutine[Any, Any, None]) -> None:
-    """Without what CPython has in C: its tasks, and those of other loops, do what the protocol of futures says."""
+    """Use the Python implementation of tasks instead of the C one; other loops do the same."""
 
     def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **how: Any) -> Any:
         return asyncio.tasks._PyTask(coroutine, loop=loop, **how)  # type: ignore[attr-defined]
 
     loop = asyncio.new_event_loop()
-    # From 3.14 on what is in C does not see the task in Python that runs.
+    # From Python 3.14 on, the C implementation does not know the running Python task.
     current_task = getattr(asyncio.tasks, "_py_current_task", asyncio.current_task)
     with contextlib.closing(loop), pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio.tasks, "current_task", current_task)
@@ -60,27 +60,27 @@ async def _waiting(pipe: hami.Pipe, count: int) -> list[asyncio.Task[dict[str, A
     return tasks
 
 
-def test_a_task_goes_on_in_its_own_context(run: Run) -> None:
+def test_a_task_continues_in_its_own_context(run: Run) -> None:
     cls = gated()
-    who = contextvars.ContextVar[int]("who")
+    number_of_task = contextvars.ContextVar[int]("number_of_task")
 
     async def ask(pipe: hami.Pipe, number: int) -> None:
-        who.set(number)
+        number_of_task.set(number)
         await pipe.acall({"data": number})
-        assert who.get() == number
-        who.set(-number)
+        assert number_of_task.get() == number
+        number_of_task.set(-number)
         await pipe.acall({"data": number})
-        assert who.get() == -number
+        assert number_of_task.get() == -number
 
     async def main() -> None:
-        who.set(1000)
+        number_of_task.set(1000)
         with hami.pipe({"backend": "TestGated", "max": 8}) as pipe:
             tasks = [asyncio.create_task(ask(pipe, number)) for number in range(1, 9)]
             await asyncio.sleep(0)
             await _arrived(cls)
             cls.gate.open()
             await asyncio.gather(*tasks)
-        assert who.get() == 1000
+        assert number_of_task.get() == 1000
 
     run(main())
 
@@ -134,7 +134,7 @@ def test_time_limits_of_asyncio_and_shields(run: Run) -> None:
 
 
 @pytest.mark.parametrize("ends", [SystemExit, KeyboardInterrupt])
-def test_a_task_that_ends_the_loop_takes_no_outcome_from_others(ends: type[BaseException]) -> None:
+def test_a_task_that_ends_the_loop_does_not_affect_the_results_of_others(ends: type[BaseException]) -> None:
     cls = gated()
     tasks: list[asyncio.Task[Any]] = []
 
@@ -165,8 +165,8 @@ def test_a_task_that_ends_the_loop_takes_no_outcome_from_others(ends: type[BaseE
 
 @pytest.mark.usefixtures("no_gc")
 @pytest.mark.parametrize("waits", [False, True])
-def test_what_an_error_holds_goes_with_it(waits: bool) -> None:
-    """Without the help of the garbage collector, which may come late: an error holds frames, they hold requests."""
+def test_objects_in_the_frames_of_an_error_are_freed_with_it(waits: bool) -> None:
+    """The garbage collector must not be needed: an error refers to frames, and these refer to requests."""
 
     class Large:
         pass
@@ -187,13 +187,13 @@ def test_what_an_error_holds_goes_with_it(waits: bool) -> None:
         with hami.pipe("TestFails") as pipe:
             await asyncio.gather(*(ask(pipe) for _ in range(4)))
             await ask(pipe)
-        await asyncio.sleep(0)  # until then asyncio itself holds what it last threw into the task
+        await asyncio.sleep(0)  # until then, asyncio itself refers to the last exception of the task
         assert [each() for each in held] == [None] * 5
 
     asyncio.run(main())
 
 
-def test_a_request_is_awaited_once() -> None:
+def test_a_request_can_be_awaited_once() -> None:
     cls = gated()
 
     async def main() -> None:
@@ -217,11 +217,11 @@ def test_a_request_is_awaited_once() -> None:
     asyncio.run(main())
 
 
-def test_a_task_that_comes_after_the_outcome_is_called(run: Run) -> None:
-    """Who begins a coroutine at once, and makes a task only of one that waits, may be that late."""
+def test_a_task_created_after_the_request_completed_is_resumed(run: Run) -> None:
+    """Eager execution starts a coroutine at once and creates a task only if it waits."""
     each(lambda number: number + 100, "TestAdds", thread="dedicated")
 
-    class Rest:
+    class Remainder:
         def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any) -> None:
             self._coroutine = coroutine
             self._awaited = awaited
@@ -235,15 +235,15 @@ def test_a_task_that_comes_after_the_outcome_is_called(run: Run) -> None:
 
     async def main() -> None:
         with hami.pipe("TestAdds") as pipe:
-            begun = pipe.acall({"data": 1})
-            awaited = begun.send(None)
-            assert (await pipe.acall({"data": 2}))["result"] == 102  # told after the first
-            assert (await Rest(begun, awaited))["result"] == 101
+            started = pipe.acall({"data": 1})
+            awaited = started.send(None)
+            assert (await pipe.acall({"data": 2}))["result"] == 102  # completes after the first request
+            assert (await Remainder(started, awaited))["result"] == 101
 
     run(main())
 
 
-def test_a_task_whose_coroutine_is_closed_by_another_is_called(run: Run) -> None:
+def test_a_task_whose_coroutine_is_closed_elsewhere_is_resumed(run: Run) -> None:
     cls = gated()
 
     async def main() -> None:
@@ -260,8 +260,8 @@ def test_a_task_whose_coroutine_is_closed_by_another_is_called(run: Run) -> None
     run(main())
 
 
-def test_a_task_may_run_its_loop_until_an_outcome_behind_its_own_is_there() -> None:
-    """As nest_asyncio lets it, in notebooks."""
+def test_a_task_may_run_its_loop_until_a_later_outcome_arrives() -> None:
+    """nest_asyncio does this in notebooks."""
 
     class Nested:
         _nest_patched = True
@@ -272,22 +272,22 @@ def test_a_task_may_run_its_loop_until_an_outcome_behind_its_own_is_there() -> N
         def call_soon_threadsafe(self, callback: Callable[[], None]) -> None:
             self.ready.append(callback)
 
-    class Told:
+    class Completed:
         def __init__(self, call_task: Callable[[], None]) -> None:
             self.settle = call_task
 
     def run_inside() -> None:
-        while not told:
+        while not done:
             loop.ready.pop(0)()
 
-    told: list[str] = []
+    done: list[str] = []
     loop: Any = Nested()
     outcomes = _Outcomes(loop)
-    outcomes.put(Told(run_inside))  # type: ignore[arg-type]
-    outcomes.put(Told(lambda: told.append("behind")))  # type: ignore[arg-type]
+    outcomes.put(Completed(run_inside))  # type: ignore[arg-type]
+    outcomes.put(Completed(lambda: done.append("behind")))  # type: ignore[arg-type]
     outcomes.wake()
     loop.ready.pop(0)()
-    assert told == ["behind"]
+    assert done == ["behind"]
 
 
 async def _await(answer: Any) -> None:

@@ -1,4 +1,4 @@
-"""How long tensors live: as long as any view, and no longer, whatever thread lets the last one go."""
+"""Tensors live exactly as long as their last view, on any thread."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def through(backend: str, data: Any) -> Any:
 
 
 class Tracked(np.ndarray):  # type: ignore[type-arg, misc]
-    """An array that can be watched."""
+    """An array that supports weak references."""
 
 
 def gone(*watched: weakref.ref[Any]) -> bool:
-    through("Identity", None)  # what threads of the core let go is freed by the next call
+    through("Identity", None)  # the next call frees objects that threads of the core released
     gc.collect()
     return all(one() is None for one in watched)
 
@@ -46,7 +46,7 @@ def test_the_producer_lives_as_long_as_any_view() -> None:
     assert gone(watched)
 
 
-def test_tensors_that_no_consumer_took_are_freed() -> None:
+def test_tensors_that_no_consumer_imported_are_freed() -> None:
     array = np.arange(4.0).view(Tracked)
     watched = weakref.ref(array)
     result = through("ContiguousTensor", array)
@@ -57,7 +57,7 @@ def test_tensors_that_no_consumer_took_are_freed() -> None:
     assert gone(watched)
 
 
-def test_tensors_die_on_any_thread() -> None:
+def test_tensors_may_be_freed_on_any_thread() -> None:
     watched = []
     node = {"backend": "S[BackgroundThread[ContiguousTensor],SoftmaxTensor]", "instance_num": 2}
     with hami.pipe(node) as pipe:

@@ -1,4 +1,4 @@
-"""Tensors between Python and the core: nothing is copied on the way in or out, what cannot be taken says why."""
+"""Tensors between Python and the core: no copies in either direction, and errors for unsuitable objects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def address(array: Any) -> int:
 
 
 class Exporter:
-    """Shows an array by DLPack, as libraries do that know nothing of the arguments, or of all of them."""
+    """Exports an array through DLPack like a library that does not support the newer arguments."""
 
     def __init__(self, array: Any, device: tuple[int, int] = (1, 0)) -> None:
         self.array = array
@@ -45,7 +45,7 @@ class Exporter:
         return self.device
 
 
-# In and out without a copy
+# Import and export without a copy
 
 
 def test_a_numpy_array_goes_in_and_out_without_a_copy() -> None:
@@ -68,7 +68,7 @@ def test_a_torch_tensor_goes_in_and_out_without_a_copy() -> None:
     assert torch.from_dlpack(through("ContiguousTensor", given.to(torch.bfloat16))).dtype == torch.bfloat16
 
 
-def test_strides_are_seen_not_copied() -> None:
+def test_strided_arrays_are_not_copied() -> None:
     array = np.arange(12, dtype=np.int16).reshape(3, 4)[::-1, ::2]
     passed = hami.to_numpy(through("FixTensor(shape='3,2')", array))
     assert address(passed) == address(array)
@@ -79,13 +79,13 @@ def test_strides_are_seen_not_copied() -> None:
     assert np.array_equal(copied, array)
 
 
-def test_exporters_without_arguments_are_taken() -> None:
+def test_exporters_without_arguments_are_accepted() -> None:
     array = np.arange(3.0)
     assert address(hami.to_numpy(through("ContiguousTensor", Exporter(array)))) == address(array)
 
 
 @pytest.mark.skipif(not VERSIONED, reason="numpy before 2.1 exports no read-only arrays")
-def test_a_read_only_array_is_taken_and_stays_read_only() -> None:
+def test_a_read_only_array_is_accepted_and_stays_read_only() -> None:
     array = np.arange(3.0)
     array.flags.writeable = False
     result = through("ContiguousTensor", array)
@@ -106,17 +106,17 @@ def test_unaligned_elements_are_read() -> None:
     assert hami.to_numpy(through("ArgMaxTensor", array)) == 1
 
 
-def test_what_goes_through_untouched_keeps_its_type() -> None:
+def test_data_that_no_backend_converts_keeps_its_type() -> None:
     array = np.zeros(2)
     assert through("Identity", array) is array
     tensor = through("SoftmaxTensor", array)
     assert through("Identity", tensor) is tensor
 
 
-# What a caller may ask for
+# Conversions
 
 
-def test_to_numpy_and_to_like_give_back_what_is_right_already() -> None:
+def test_to_numpy_and_to_like_return_suitable_objects_unchanged() -> None:
     array = np.zeros(2)
     tensor = through("ContiguousTensor", array)
     assert hami.to_numpy(array) is array
@@ -124,14 +124,14 @@ def test_to_numpy_and_to_like_give_back_what_is_right_already() -> None:
     assert hami.to_like(tensor, tensor) is tensor
 
 
-def test_to_like_gives_the_type_of_the_example() -> None:
+def test_to_like_returns_the_type_of_the_example() -> None:
     array = np.zeros(2)
     back = hami.to_like(through("ContiguousTensor", array), array)
     assert type(back) is np.ndarray
     assert address(back) == address(array)
 
 
-def test_conversions_that_cannot_be_say_why() -> None:
+def test_the_error_of_an_impossible_conversion_contains_the_reason() -> None:
     with pytest.raises(hami.DataTypeError) as raised:
         hami.to_numpy("text")  # type: ignore[arg-type]
     assert str(raised.value) == "to_numpy takes a hami.Tensor or anything else with __dlpack__, got str"
@@ -144,7 +144,7 @@ def test_conversions_that_cannot_be_say_why() -> None:
     assert str(raised.value).startswith("to_numpy: numpy cannot take <hami.Tensor bfloat16 [1]>: ")
 
 
-def test_importing_hami_imports_no_numpy() -> None:
+def test_importing_hami_does_not_import_numpy() -> None:
     code = "import sys, hami; hami.pipe('SoftmaxTensor').close(); sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
@@ -157,7 +157,7 @@ def tensor() -> hami.Tensor:
     return through("FixTensor(dtype=float64)", np.array([[1, 2, 3], [4, 5, 6]], np.float32))  # type: ignore[no-any-return]
 
 
-def test_a_tensor_shows_what_it_is(tensor: hami.Tensor) -> None:
+def test_a_tensor_has_shape_dtype_and_device(tensor: hami.Tensor) -> None:
     assert tensor.shape == (2, 3)
     assert tensor.dtype == "float64"
     assert tensor.nbytes == 48
@@ -177,7 +177,7 @@ def test_a_tensor_is_a_buffer(tensor: hami.Tensor) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["?", "b", "h", "i", "q", "B", "H", "I", "Q", "e", "f", "d", "F", "D"])
-def test_every_dtype_of_numpy_comes_back_as_it_was(dtype: str) -> None:
+def test_every_dtype_of_numpy_is_preserved(dtype: str) -> None:
     array = np.array([0, 1], dtype)
     result = through("ContiguousTensor", array)
     for back in (hami.to_numpy(result), np.asarray(result)):
@@ -186,13 +186,13 @@ def test_every_dtype_of_numpy_comes_back_as_it_was(dtype: str) -> None:
     assert result.dtype == array.dtype.name
 
 
-def test_a_dtype_without_a_letter_is_no_buffer() -> None:
+def test_a_dtype_without_a_format_letter_has_no_buffer() -> None:
     half = through("FixTensor(dtype=bfloat16)", np.zeros(1, np.uint8))
     with pytest.raises(BufferError):
         memoryview(half)
 
 
-def test_the_arguments_of_dlpack_do_what_the_protocol_says(tensor: hami.Tensor) -> None:
+def test_the_arguments_of_dlpack_follow_the_protocol(tensor: hami.Tensor) -> None:
     def name(capsule: object) -> str:
         return repr(capsule).split('"')[1]
 
@@ -219,13 +219,13 @@ def test_a_copy_is_made_when_asked_for(tensor: hami.Tensor) -> None:
     assert np.array_equal(copied, hami.to_numpy(tensor))
 
 
-# What cannot be taken
+# Unsuitable objects
 
 
 EXPECTED = "takes a tensor (anything with __dlpack__), or a list or dict of them; `data`"
 
 
-def test_objects_that_are_no_tensors_are_named() -> None:
+def test_the_error_for_an_object_that_is_not_a_tensor_names_its_type() -> None:
     assert refusal("SoftmaxTensor", {1, 2}) == f"SoftmaxTensor {EXPECTED} is of type set"
     assert refusal("SoftmaxTensor", Exporter) == (
         f"SoftmaxTensor {EXPECTED}: the type cannot be imported as a tensor: "
@@ -235,14 +235,14 @@ def test_objects_that_are_no_tensors_are_named() -> None:
     assert refusal("SoftmaxTensor", {1: 2}) == "the keys of a dict that the core reads must be str, got 1"
 
 
-def test_memory_of_another_device_is_refused_by_name() -> None:
+def test_the_error_for_memory_of_another_device_names_the_device() -> None:
     exporter = Exporter(np.zeros(1), device=(2, 3))
     assert refusal("CatTensor", exporter) == (
         f"CatTensor {EXPECTED}: the {__name__}.Exporter is on cuda:3; the core reads tensors in CPU memory only"
     )
 
 
-def test_a_tensor_without_memory_is_refused() -> None:
+def test_a_tensor_without_memory_is_rejected() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     message = refusal("CatTensor", torch.zeros(1, device="meta"))
     assert message.startswith(f"CatTensor {EXPECTED}: the torch.Tensor cannot be imported as a tensor: ")
@@ -258,7 +258,7 @@ def exporter_of(result: Callable[[], Any]) -> Any:
     return Odd()
 
 
-def test_strange_exports_are_errors() -> None:
+def test_invalid_exports_are_errors() -> None:
     def broken() -> Any:
         raise BufferError("no export today")
 
@@ -269,17 +269,17 @@ def test_strange_exports_are_errors() -> None:
     assert refusal("CatTensor", exporter_of(lambda: 5)) == (
         f"CatTensor {EXPECTED}: the {__name__}.{owner} did not return a DLPack capsule from __dlpack__: 5"
     )
+    refused = f"CatTensor {EXPECTED}: the {__name__}.{owner}"
     used = np.zeros(1).__dlpack__()
     new_name = b"used_dltensor"
     ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(used), new_name)
     assert refusal("CatTensor", exporter_of(lambda: used)).startswith(
-        f"CatTensor {EXPECTED}: the {__name__}.{owner} "
-        "did not return a DLPack capsule from __dlpack__: <capsule object "
+        f"{refused} did not return a DLPack capsule from __dlpack__: <capsule object "
     )
 
 
 @pytest.mark.skipif(not VERSIONED, reason="numpy before 2.1 exports no versioned tensors")
-def test_another_major_version_of_dlpack_is_refused() -> None:
+def test_another_major_version_of_dlpack_is_rejected() -> None:
     capsule = np.zeros(1).__dlpack__(max_version=(1, 0))
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -290,12 +290,12 @@ def test_another_major_version_of_dlpack_is_refused() -> None:
     )
 
 
-def test_elements_that_are_no_numbers_are_refused() -> None:
+def test_elements_that_are_not_numbers_are_rejected() -> None:
     assert "cannot be imported as a tensor" in refusal("ArgMaxTensor", np.array(["text"]))
     assert refusal("ArgMaxTensor", np.zeros(2, complex)) == "ArgMaxTensor takes real numbers, got complex128 [2]"
 
 
-# Results against numpy
+# Comparison with numpy
 
 
 def shapes() -> Iterator[tuple[Any, int]]:
@@ -342,6 +342,6 @@ def test_python_backends_gather_and_scatter_with_the_core() -> None:
         assert np.array_equal(hami.to_numpy(sums), np.full(rows, 2 * rows))
 
 
-def test_a_tuple_is_taken_like_a_list() -> None:
+def test_a_tuple_is_treated_like_a_list() -> None:
     results = through("ArgMaxTensor", (np.array([1, 2]), np.array([2, 1])))
     assert [int(hami.to_numpy(result)) for result in results] == [1, 0]

@@ -1,4 +1,4 @@
-"""Progress bars and tables: on a terminal they may be prettier, in a pipe they are plain lines."""
+"""Progress bars and tables: formatted on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hami.testing.check_backend: a backend that keeps the rules passes, each broken rule is found."""
+"""hami.testing.check_backend: a correct backend passes, and each broken rule is found."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Add(hami.Backend):
             item["result"] = item["data"] + self.step
 
 
-def test_a_good_backend_passes_and_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_correct_backend_passes_and_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     hami.register("CheckedAdd")(Add)
     hami.testing.check_backend("CheckedAdd", {"step": 3}, {"data": 1})
     assert capsys.readouterr().out == "CheckedAdd:\n" + "".join(f"  ok      {rule}\n" for rule in RULES)
@@ -47,7 +47,7 @@ def test_core_backends_and_containers_pass() -> None:
     hami.testing.check_backend("Sequential[Identity,FanOut[Identity]]", {}, {"data": [1, 2]})
 
 
-def test_a_backend_that_is_not_there_fails_everything() -> None:
+def test_an_unknown_backend_fails_every_rule() -> None:
     found = failures("CheckedNowhere")
     assert len(found) == len(RULES)
     assert found[0].startswith(f'FAILED  {RULES[0]}: backend "CheckedNowhere" not found')
@@ -62,9 +62,9 @@ def test_a_missing_docstring_is_found() -> None:
     assert failures("CheckedNoDoc", {}, {"data": 1}) == [f"FAILED  {RULES[0]}: it has no docstring"]
 
 
-def test_a_second_making_that_fails_is_found() -> None:
+def test_a_second_construction_that_fails_is_found() -> None:
     class Once(Add):
-        """Can be made once."""
+        """Can be initialised once."""
 
         made = 0
 
@@ -80,7 +80,7 @@ def test_a_second_making_that_fails_is_found() -> None:
 def test_changed_data_is_found() -> None:
     @hami.register
     class CheckedChanges(hami.Backend):
-        """Writes into what it is given."""
+        """Changes its data."""
 
         def forward(self, batch: list[Any]) -> None:
             for item in batch:
@@ -95,7 +95,7 @@ def test_changed_data_is_found() -> None:
 def test_a_lost_request_of_a_batch_is_found() -> None:
     @hami.register
     class CheckedLoses(hami.Backend):
-        """Answers the first request alone."""
+        """Sets only the first result."""
 
         max = 64
 
@@ -109,7 +109,7 @@ def test_a_lost_request_of_a_batch_is_found() -> None:
 def test_an_error_without_text_is_found() -> None:
     @hami.register
     class CheckedMute(hami.Backend):
-        """Says nothing of what is wrong."""
+        """Raises an error without text."""
 
         def forward(self, batch: list[Any]) -> None:
             for item in batch:
@@ -121,10 +121,10 @@ def test_an_error_without_text_is_found() -> None:
     assert failures("CheckedMute", {}, {"data": 1}) == [f"FAILED  {RULES[6]}: its ValueError has no text"]
 
 
-def test_what_breaks_for_good_is_found() -> None:
+def test_a_backend_that_does_not_recover_is_found() -> None:
     @hami.register
     class CheckedBreaks(hami.Backend):
-        """Never comes back from a bad request."""
+        """Does not recover from a bad request."""
 
         broken = False
 

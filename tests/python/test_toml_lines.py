@@ -1,4 +1,4 @@
-"""Every key of a TOML text gets the line it stands on."""
+"""Line numbers of the keys of a TOML text."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ CASES = {
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES.keys())
-def test_lines_of_keys(text: str, expected: dict[tuple[str, ...], int]) -> None:
+def test_each_key_has_the_right_line(text: str, expected: dict[tuple[str, ...], int]) -> None:
     assert key_lines(text) == expected
 
 
-def test_a_byte_order_mark_as_some_editors_write_it_is_no_part_of_the_text(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "marked.toml"
     path.write_text('backend = "Identity"\ncolour = 1\n', encoding="utf-8-sig")
     with pytest.raises(hami.ConfigError) as caught:
@@ -42,7 +42,7 @@ def test_a_byte_order_mark_as_some_editors_write_it_is_no_part_of_the_text(tmp_p
     assert f'nothing uses the key "colour"\n  in  colour = 1   (node "default", {path}:2)' in str(caught.value)
 
 
-def test_another_format_is_told_what_is_read(tmp_path: Path) -> None:
+def test_the_error_for_another_format_names_toml(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     path.write_text("backend: Identity\n")
     with pytest.raises(hami.ConfigError) as caught:
@@ -67,4 +67,4 @@ def test_every_key_that_tomllib_reads_has_a_line() -> None:
         for number, value in enumerate(values):
             text = table + "".join(f"{key}.n{number} = {value}\n" for key in keys)
             missing = paths(tomllib.loads(text)) - set(key_lines(text))
-            assert missing <= {("t t",)}, text  # a table that only another's header implies
+            assert missing <= {("t t",)}, text  # a table that only the header of another table implies

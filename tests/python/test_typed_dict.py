@@ -44,7 +44,7 @@ def test_defaults_are_not_shared() -> None:
     assert second["boxes"] == []
 
 
-def test_missing_keys_are_told_together() -> None:
+def test_missing_keys_are_reported_together() -> None:
     class Two(hami.TypedDict):
         data: bytes
         names: list[str]
@@ -75,7 +75,7 @@ def test_every_way_of_writing_is_checked(key: str, value: Any, text: str) -> Non
     assert refused(lambda: request.update(score=1.0, **{key: value}) if key != "score" else request.update(score=value))
     assert refused(lambda: request.__ior__({key: value})) == text
     assert refused(lambda: Detect({"data": b"", key: value})) == text
-    assert request == before  # nothing of a refused write is written
+    assert request == before  # a rejected write changes nothing
 
 
 def test_setdefault_is_checked() -> None:
@@ -85,16 +85,16 @@ def test_setdefault_is_checked() -> None:
     assert loose.setdefault("width", 4) == 3
 
 
-def test_what_fits_is_taken() -> None:
+def test_values_of_the_declared_types_are_accepted() -> None:
     request = Detect(data=b"")
-    request["score"] = 1  # a whole number is a float too
+    request["score"] = 1  # an int is also a valid float
     request["boxes"] = [1, 2]
     request["mode"] = "good"
     request |= {"owner": "me"}
     assert request == {"data": b"", "boxes": [1, 2], "score": 1, "mode": "good", "owner": "me"}
 
 
-def test_an_undeclared_key_is_refused_with_what_is_near() -> None:
+def test_an_undeclared_key_is_rejected_with_a_suggestion() -> None:
     request = Detect(data=b"")
     assert (
         refused(lambda: request.__setitem__("boxs", []))
@@ -104,13 +104,13 @@ def test_an_undeclared_key_is_refused_with_what_is_near() -> None:
     assert refused(lambda: request.update({3: 1})) == "the keys of Detect are str, got 3"  # type: ignore[dict-item]
 
 
-def test_extra_items_are_taken_if_they_are_declared() -> None:
+def test_extra_items_are_accepted_if_they_are_declared() -> None:
     class Numbers(hami.TypedDict, extra_items=int):
         data: bytes
 
     request = Numbers(data=b"", width=3)
     assert refused(lambda: request.__setitem__("width", "3")) == 'key "width" takes int, got str'
-    request["result"] = "anything"  # a reserved key is none of the extra ones
+    request["result"] = "anything"  # a reserved key is not an extra item
 
     class Anything(hami.TypedDict, extra_items=Any):
         pass
@@ -118,7 +118,7 @@ def test_extra_items_are_taken_if_they_are_declared() -> None:
     assert Anything(a=1, b="x") == {"a": 1, "b": "x"}
 
 
-def test_required_keys_stay() -> None:
+def test_required_keys_cannot_be_removed() -> None:
     request = Detect(data=b"")
     text = 'key "data" of Detect is required; it cannot be removed'
     for action in (lambda: request.pop("data"), lambda: request.__delitem__("data"), request.clear):
@@ -182,14 +182,16 @@ def test_a_subclass_has_the_keys_of_its_bases() -> None:
         (Detect, Detect(data=b""), {"data": b""}, "Detect, got dict"),
     ],
 )
-def test_what_an_annotation_takes(annotation: Any, good: Any, bad: Any, got: str | None) -> None:
+def test_each_annotation_accepts_its_values_and_rejects_others(
+    annotation: Any, good: Any, bad: Any, got: str | None
+) -> None:
     cls = type("One", (hami.TypedDict,), {"__annotations__": {"key": annotation}})
     assert cls(key=good)["key"] is good
     if got:
         assert refused(lambda: cls(key=bad)) == f'key "key" takes {got}'
 
 
-def test_a_wrong_declaration_is_refused() -> None:
+def test_an_invalid_declaration_is_rejected() -> None:
     def declare(annotation: Any, **members: Any) -> Callable[[], Any]:
         return lambda: type("One", (hami.TypedDict,), {"__annotations__": {"key": annotation}, **members})
 
@@ -208,7 +210,7 @@ def test_a_key_may_be_named_like_a_method() -> None:
     assert list(Order(items=["a"]).items()) == [("items", ["a"])]
 
 
-def test_the_base_class_is_declared_by_a_subclass() -> None:
+def test_the_base_class_cannot_be_used_directly() -> None:
     assert (
         refused(lambda: hami.TypedDict(data=1))
         == "hami.TypedDict is declared by a subclass: class Detect(hami.TypedDict): data: bytes"
@@ -259,7 +261,7 @@ def test_a_result_of_another_type_fails_its_request() -> None:
         assert [(index, str(error)) for index, error in caught.value.errors] == [(0, 'key "result" takes int, got str')]
 
 
-def test_a_typed_dict_under_data_travels_as_the_same_object() -> None:
+def test_a_typed_dict_in_data_stays_the_same_object() -> None:
     with hami.pipe("Identity") as pipe:
         inner = Detect(data=b"")
         assert pipe({"data": inner})["result"] is inner

@@ -1,4 +1,4 @@
-"""The reference's table of values is true: each type has the kind it says, and comes back from a pipe as it went in."""
+"""The table of types in the reference: each type has its documented kind, and a pipe returns it unchanged."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ CASES = [(python, value) for python, values in EXAMPLES.items() for value in val
 
 
 def kind_of(value: Any) -> str:
-    """Return the kind that the core takes a value for: FanOut takes a list, and says what it got instead."""
+    """Return the kind of a value in the core: FanOut takes a list, and its error names any other kind."""
     try:
         answer("FanOut[Identity]", value)
     except hami.DataTypeError as error:
-        told = str(error).splitlines()[0].removeprefix("FanOut takes a list in `data`, got ")
-        return {"None": "none", "Event": "event", "object": "opaque"}.get(told, told)
+        got = str(error).splitlines()[0].removeprefix("FanOut takes a list in `data`, got ")
+        return {"None": "none", "Event": "event", "object": "opaque"}.get(got, got)
     return "list"
 
 
-def test_the_kinds_are_those_of_the_header_for_plugins() -> None:
+def test_the_kinds_match_the_header_of_the_plugin_abi() -> None:
     kinds = HEADER.read_text("utf-8").partition("enum hami_kind {")[2].partition("};")[0]
     declared = re.findall(r"^  HAMI_(\w+) = (\d+)", kinds, re.MULTILINE)
     assert [(kind, number) for _, number, kind in ROWS] == declared
@@ -81,7 +81,7 @@ def test_every_row_has_examples() -> None:
     CASES,
     ids=[f"{python}-{value!r}".partition(" at 0x")[0][:40] for python, value in CASES],
 )
-def test_a_value_is_of_its_kind_and_comes_back_as_it_was(python: str, value: Any) -> None:
+def test_a_value_has_its_documented_kind_and_is_returned_unchanged(python: str, value: Any) -> None:
     if value is tensor:
         value = tensor()
     assert kind_of(value) == KINDS[python]

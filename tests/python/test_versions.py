@@ -1,4 +1,4 @@
-"""Version bounds mean what they mean to pip."""
+"""Version bounds have the same meaning as in pip."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ MISSED = [
 
 
 @pytest.mark.parametrize(("version", "requirement"), MET)
-def test_bound_is_met(version: str, requirement: str) -> None:
+def test_a_bound_is_met(version: str, requirement: str) -> None:
     assert satisfies(version, parse_requirement(requirement)[1])
 
 
 @pytest.mark.parametrize(("version", "requirement"), MISSED)
-def test_bound_is_missed(version: str, requirement: str) -> None:
+def test_a_bound_is_not_met(version: str, requirement: str) -> None:
     assert not satisfies(version, parse_requirement(requirement)[1])
 
 
@@ -56,6 +56,6 @@ def test_packaging_agrees(version: str, requirement: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ">=1", "x>=", "x>=1;python", "x[a]>=1", "x 1", "x~=1", "x>=1.*", "x>=1,", "x=1"])
-def test_what_is_no_requirement_is_refused(text: str) -> None:
+def test_an_invalid_requirement_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (its text is not shown)
         parse_requirement(text)

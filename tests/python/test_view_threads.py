@@ -1,4 +1,4 @@
-"""Requests and options that backends keep past forward or use from threads; code of users that runs meanwhile."""
+"""Requests and options that backends use from several threads or after `forward` has returned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from running import backend, check_clean, run_script
 
 
-def test_threads_of_a_backend_may_use_one_request_and_the_options_at_once() -> None:
+def test_threads_of_a_backend_may_use_a_request_and_the_options_concurrently() -> None:
     script = """
         from concurrent.futures import ThreadPoolExecutor
         import hami
@@ -73,7 +73,7 @@ def test_each_backend_of_an_instance_may_use_the_options_from_threads() -> None:
     check_clean(run_script(script), "done")
 
 
-def test_a_request_is_updated_from_a_dict_that_other_threads_change() -> None:
+def test_a_request_may_be_updated_from_a_dict_that_other_threads_change() -> None:
     script = """
         import threading
         import hami
@@ -108,13 +108,13 @@ def test_a_request_is_updated_from_a_dict_that_other_threads_change() -> None:
     check_clean(run_script(script), "done")
 
 
-def test_threads_that_keep_a_request_past_forward_are_told_so() -> None:
+def test_threads_that_use_a_request_after_forward_get_an_error() -> None:
     script = """
         import sys, threading
         import hami
 
-        sys.setswitchinterval(1e-4)  # seconds; else each call waits for threads that never stop
-        kept, ended, told = [], threading.Event(), set()
+        sys.setswitchinterval(1e-4)  # seconds; with the default, each call waits for threads that never stop
+        kept, ended, messages = [], threading.Event(), set()
 
         def look():
             while not ended.is_set():
@@ -122,7 +122,7 @@ def test_threads_that_keep_a_request_past_forward_are_told_so() -> None:
                     try:
                         item["late"] = [item["data"], len(item), item.cancelled]
                     except hami.RequestError as error:
-                        told.add(str(error))
+                        messages.add(str(error))
 
         @hami.register
         class Keeps(hami.Backend):
@@ -139,13 +139,13 @@ def test_threads_that_keep_a_request_past_forward_are_told_so() -> None:
         ended.set()
         for thread in threads:
             thread.join()
-        assert told <= {"this request is no longer valid: the backend's forward has returned"}
+        assert messages <= {"this request is no longer valid: the backend's forward has returned"}
         print("done")
     """
     check_clean(run_script(script), "done")
 
 
-def test_what_runs_when_a_value_dies_finds_the_request_without_it() -> None:
+def test_the_destructor_of_a_value_sees_the_request_without_it() -> None:
     seen: list[list[str]] = []
 
     class Dies:

@@ -22,29 +22,32 @@ sys.path.insert(0, str(Path(__file__).parent))
 import tiny_wheels
 from _lib import environments, index, index_server, interpreters, plugin_wheels, wheel_env, wheelhouse
 from _lib.interpreters import Interpreter
-from _lib.paths import DIST
+from _lib.paths import DIST, ROOT, pyproject
 from machine import Machine, write_prefix
 
-OLDER, NEWER = "0.0.9", "9.0.0"  # than the core in dist/
+OLDER, NEWER = "0.0.9", "9.0.0"  # versions of the core other than that in dist/
+CURRENT = pyproject(ROOT)["project"]["version"]
 FOUND, PASSED_OVER = interpreters.find()
 PLUGINS = [folder.name for folder in plugin_wheels.folders()]
 
 
 def core_wheel(interpreter: Interpreter, machine: str = platform.machine()) -> Path | None:
-    """The wheel of the core for `interpreter`, if dist/ has it."""
+    """Return the wheel of the core for `interpreter`, or None."""
     return next(iter(sorted(DIST.glob(f"hami_core-*-{interpreter.tag}-*_{machine}.whl"))), None)
 
 
 def plugin_wheel(name: str, machine: str = platform.machine()) -> Path:
-    """The wheel of a plugin that such a machine can use."""
+    """Return the wheel of a plugin for this kind of machine."""
     wheels = sorted(DIST.glob(f"{name.replace('-', '_')}-*.whl"))
     return next(wheel for wheel in wheels if wheel.stem.endswith(("any", machine)))
 
 
 def with_needed(plugin: str) -> list[str]:
-    """`plugin` with the plugins of ours that it needs."""
-    asked = wheel_env.requirements_of(plugin_wheel(plugin))
-    needed = [other for other in PLUGINS if re.search(rf"^Requires-Dist: {other}\b(?!.*extra ==)", asked, re.MULTILINE)]
+    """Return `plugin` and the first-party plugins that it needs."""
+    requirements = wheel_env.requirements_of(plugin_wheel(plugin))
+    needed = [
+        other for other in PLUGINS if re.search(rf"^Requires-Dist: {other}\b(?!.*extra ==)", requirements, re.MULTILINE)
+    ]
     return [plugin, *(name for other in needed for name in with_needed(other))]
 
 
@@ -70,7 +73,7 @@ def interpreter() -> Interpreter:
 
 @pytest.fixture(scope="session")
 def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """serve(name, wheels) -> the address of an index of these wheels."""
+    """Return a function that serves an index of wheels and returns its address."""
     folder = tmp_path_factory.mktemp("indexes")
     with ExitStack() as running:
 
@@ -83,7 +86,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
 
 @pytest.fixture(scope="session")
 def current(serve: Serve) -> Callable[..., str]:
-    """current(interpreter, plugin) -> the address of an index of ours as users have it, with what this plugin needs."""
+    """Return a function that gives the address of an index with our wheels and the requirements of a plugin."""
     made: dict[str, str] = {}
 
     def address(interpreter: Interpreter, plugin: str) -> str:
@@ -101,7 +104,7 @@ def current(serve: Serve) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def history(serve: Serve, interpreter: Interpreter, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of an index with an older and a newer core too, and with small plugins of several versions."""
+    """Return the address of an index with three versions of the core, and with small plugins of several versions."""
     folder, core = tmp_path_factory.mktemp("history"), core_wheel(interpreter)
     assert core
     cores = [core, *(tiny_wheels.revised(core, version, folder) for version in (OLDER, NEWER))]
@@ -118,13 +121,13 @@ def history(serve: Serve, interpreter: Interpreter, tmp_path_factory: pytest.Tem
 
 @pytest.fixture(scope="session")
 def installers() -> str:
-    """The folder with the newest pip, uv and pipx."""
+    """Return the folder with the newest pip, uv and pipx."""
     return str(environments.ensure("installers").parent)
 
 
 @pytest.fixture(scope="session")
 def prefixes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Interpreter], Path]:
-    """A prefix for each interpreter, from which those of machines are copied."""
+    """Return a function that gives the prefix of an interpreter, from which prefixes of machines are copied."""
     made: dict[str, Path] = {}
 
     def prefix(interpreter: Interpreter) -> Path:
@@ -139,7 +142,7 @@ def prefixes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Interpreter]
 
 @pytest.fixture
 def make_machine(prefixes: Callable[[Interpreter], Path], interpreter: Interpreter, tmp_path: Path) -> MakeMachine:
-    """make_machine(address) -> a system that has nothing of ours and installs from there; interpreter=… for another."""
+    """Return a function that makes a system without our packages, which installs from this index."""
 
     def make(address: str, interpreter: Interpreter = interpreter) -> Machine:
         prefix = Path(shutil.copytree(prefixes(interpreter), tmp_path / "usr", symlinks=True))
@@ -152,5 +155,5 @@ def make_machine(prefixes: Callable[[Interpreter], Path], interpreter: Interpret
 
 @pytest.fixture
 def machine(make_machine: MakeMachine, history: str) -> Machine:
-    """A system with our index of several versions."""
+    """Return a system that installs from the index of several versions."""
     return make_machine(history)

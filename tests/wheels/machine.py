@@ -1,4 +1,4 @@
-"""A throw-away system to install into: a Python prefix and a home folder of its own, and our index alone."""
+"""A temporary system to install into: its own Python prefix and home folder, and only our index."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 
 from _lib.interpreters import Interpreter
 
-# Scripts begin with the path of the Python that they were made for, which a copied prefix has left.
+# Scripts begin with the path of their Python, which is wrong in a copied prefix.
 PIP = '#!/bin/sh\nexec "$(dirname "$0")/python3" -m pip "$@"\n'
 
 
 class Machine:
-    """Commands are run as a user of this system would type them."""
+    """A system that runs commands as its user would type them."""
 
     def __init__(self, prefix: Path, home: Path, address: str, enter: Sequence[str | Path] = ()) -> None:
-        """`enter`: the start of a command that runs on a system where these folders are."""
+        """`enter` is a command prefix that enters the system with these folders."""
         self.prefix = prefix
         self.home = home
         self._enter = enter
-        # Nothing is inherited: neither the settings of pip and uv here, nor another Python's.
+        # Inherits no settings of pip, uv or another Python.
         self.environment = {
             "PATH": f"{prefix}/bin:/usr/bin:/bin",
             "HOME": str(home),
             "LC_ALL": "C.UTF-8",
             "PIP_CONFIG_FILE": "/dev/null",
-            "PIP_DEFAULT_TIMEOUT": "180",  # of a machine that is busy with other things
+            "PIP_DEFAULT_TIMEOUT": "180",  # seconds; the machine may be busy
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "PIP_INDEX_URL": address,
             "PIP_NO_CACHE_DIR": "1",
@@ -52,26 +52,26 @@ class Machine:
         )
 
     def run(self, command: str, **environment: str) -> str:
-        """Return what `command` prints; it must succeed."""
+        """Return the output of `command`, which must succeed."""
         done = self._start(command, environment)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         return done.stdout
 
     def fails(self, command: str, **environment: str) -> str:
-        """Return what `command` prints; it must fail."""
+        """Return the output of `command`, which must fail."""
         done = self._start(command, environment)
         assert done.returncode != 0, f"$ {command}\n{done.stdout}"
         return done.stdout
 
     def healthy(self, hami: str = "python3 -m hami", **environment: str) -> None:
-        """hami runs here, and `hami doctor` finds nothing wrong."""
+        """Check that hami runs and `hami doctor` finds no problems."""
         assert self.run(f"{hami} run Identity --text hello", **environment) == "hello\n"
         assert self.run(f"{hami} doctor", **environment).endswith("\nno problems found\n")
 
     def problems(self, hami: str = "python3 -m hami", **environment: str) -> list[str]:
-        """Return what `hami doctor` finds wrong."""
-        told = self.fails(f"{hami} doctor", **environment).splitlines()
-        return [line.removeprefix("problem: ") for line in told if line.startswith("problem: ")]
+        """Return the problems that `hami doctor` finds."""
+        output = self.fails(f"{hami} doctor", **environment).splitlines()
+        return [line.removeprefix("problem: ") for line in output if line.startswith("problem: ")]
 
     def site(self, which: str) -> Path:
         """Return the site-packages of the prefix ("system") or of the home folder ("user")."""
@@ -85,23 +85,23 @@ class Machine:
 
 
 def write_prefix(folder: Path, interpreter: Interpreter) -> None:
-    """Make `folder` a Python prefix like that of `interpreter`, with the pip that came with it and nothing else.
+    """Make `folder` a Python prefix like that of `interpreter`, with its pip and nothing else.
 
-    The standard library is linked to; nothing that is installed here reaches the original.
+    The standard library consists of links; installations do not change the original.
     """
     name = "python{}.{}".format(*interpreter.version)
     library = folder / "lib" / name
     library.mkdir(parents=True)
-    original = Path(answer(interpreter.executable, "import os; print(os.path.dirname(os.__file__))"))
+    original = Path(output_of(interpreter.executable, "import os; print(os.path.dirname(os.__file__))"))
     for entry in original.iterdir():
         if entry.name not in ("site-packages", "dist-packages", "EXTERNALLY-MANAGED"):
             (library / entry.name).symlink_to(entry)
     binaries = folder / "bin"
     binaries.mkdir()
-    shutil.copy2(interpreter.executable, binaries / name)  # a link would lead back to the original prefix
+    shutil.copy2(interpreter.executable, binaries / name)  # with a link, Python would use the original prefix
     for link in ("python3", "python"):
         (binaries / link).symlink_to(name)
-    site = Path(answer(binaries / name, "import sysconfig; print(sysconfig.get_path('purelib'))"))
+    site = Path(output_of(binaries / name, "import sysconfig; print(sysconfig.get_path('purelib'))"))
     copy_pip(interpreter, folder / "env", site)
     for script in ("pip", "pip3"):
         (binaries / script).write_text(PIP)
@@ -109,13 +109,13 @@ def write_prefix(folder: Path, interpreter: Interpreter) -> None:
 
 
 def copy_pip(interpreter: Interpreter, work: Path, site: Path) -> None:
-    """Put the pip that came with an interpreter into the folder `site`: Debian's gives it to environments alone."""
+    """Copy the pip of an interpreter into `site`; the Python of Debian has pip only in virtual environments."""
     subprocess.run([interpreter.executable, "-m", "venv", work], env={"HOME": "/"}, check=True)
     for part in work.glob("lib/python*/site-packages/pip*"):
         shutil.copytree(part, site / part.name)
     shutil.rmtree(work)
 
 
-def answer(python: Path, code: str) -> str:
-    """Return what `code` prints where nothing is installed."""
+def output_of(python: Path, code: str) -> str:
+    """Return the output of `code`, run without site-packages."""
     return subprocess.run([python, "-IS", "-c", code], capture_output=True, text=True, check=True).stdout.strip()

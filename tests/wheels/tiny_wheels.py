@@ -1,4 +1,4 @@
-"""Small wheels for tests: plugins of any version and tag, and a wheel of ours as if it were another version."""
+"""Small wheels for tests: plugins with any version and tag, and copies of our wheels with another version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import hami
 
 
 class {backend}(hami.Backend):
-    """Answers with the version of its plugin."""
+    """Returns the name and version of its plugin."""
 
     def forward(self, batch):
         for item in batch:
@@ -29,7 +29,7 @@ def hami_register(registry):
 
 
 def write(folder: Path, name: str, version: str, tag: str, files: Mapping[str, bytes]) -> Path:
-    """Write a wheel; `files` has all but the RECORD."""
+    """Write a wheel from `files`, which contain everything except the RECORD."""
     folder.mkdir(parents=True, exist_ok=True)
     record = f"{name}-{version}.dist-info/RECORD"
     lines = [f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in files.items()]
@@ -55,7 +55,7 @@ def plugin(
     package: str = "",
     script: bool = False,
 ) -> Path:
-    """A plugin with one backend, named after it, whose answer is its name and version."""
+    """Write a plugin with one backend that returns name and version of the plugin."""
     package, backend = package or name.replace("-", "_"), name.title().replace("-", "")
     info = f"{name.replace('-', '_')}-{version}.dist-info"
     entry_points = f"[hami.backends]\n{backend} = {package}.plugin\n[hami]\n{name} = {package}.plugin\n"
@@ -73,7 +73,7 @@ def plugin(
 
 
 def empty(folder: Path, name: str, version: str) -> Path:
-    """A wheel with nothing in it, in the place of a large one."""
+    """Write an empty wheel that replaces a large one."""
     package = name.replace("-", "_")
     info = f"{package}-{version}.dist-info"
     files = {
@@ -84,7 +84,7 @@ def empty(folder: Path, name: str, version: str) -> Path:
 
 
 def revised(wheel: Path, version: str, folder: Path) -> Path:
-    """The wheel as if it were another version, also to the binary in it: the two must be equally long."""
+    """Write a copy of a wheel with another version, also in its binary; both versions must have the same length."""
     name, old, tag = wheel.stem.split("-", 2)
     assert len(old) == len(version)
     with zipfile.ZipFile(wheel) as archive:

@@ -1,4 +1,4 @@
-// A plugin that does what a plugin should not. Each backend's name begins with PREFIX.
+// A plugin that misbehaves. The names of its backends begin with PREFIX.
 #include <hami/backend.hpp>
 
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ class Odd : public hami::Backend {
   void init_(const hami::Params& params) override { what_ = params.get<std::string>("what"); }
   void forward_(hami::Batch batch) override {
     for (hami::Dict& item : batch) {
-      const hami_value later{9, 0, {5}};  // of a kind that came with a later minor
+      const hami_value later{9, 0, {5}};  // of a kind that a later minor version adds
       if (what_ == "kind") item["result"] = hami::Value::adopt(later);
       if (what_ == "inside") item["result"] = hami::Value::list({1, hami::Value::adopt(later)});
       if (what_ == "key") item["\xff"] = 1;
@@ -54,9 +54,9 @@ class Odd : public hami::Backend {
   }
   std::string what_;
 };
-HAMI_REGISTER(Odd, NAME(PREFIX, "Odd"), "what: str", "Gives what Python has not.");
+HAMI_REGISTER(Odd, NAME(PREFIX, "Odd"), "what: str", "Returns values that Python cannot represent.");
 
-// Copies what it is given, or puts it into lists or dicts, as deep as it is asked to.
+// Copies `data` and nests the copy `times` levels deep in lists or dicts.
 class Deep : public hami::Backend {
   void init_(const hami::Params& params) override {
     times_ = params.get<std::int64_t>("times");
@@ -88,7 +88,7 @@ class Deep : public hami::Backend {
 };
 HAMI_REGISTER(Deep, NAME(PREFIX, "Deep"), "times: int = 0; dicts: bool = false", "Nests values.");
 
-// Answers, fails or is made with an exception of Python left set.
+// Leaves a Python exception set in `init`, and in `forward` with and without an error.
 class LeavesException : public hami::Backend {
  public:
   static constexpr std::uint32_t kFlags = HAMI_THREAD_SERIALIZED | HAMI_NEEDS_GIL;
@@ -105,10 +105,10 @@ class LeavesException : public hami::Backend {
     for (hami::Dict& item : batch) item["result"] = item["data"];
   }
 };
-HAMI_REGISTER(LeavesException, NAME(PREFIX, "LeavesException"), "", "Does not clear an exception.");
+HAMI_REGISTER(LeavesException, NAME(PREFIX, "LeavesException"), "", "Leaves a Python exception set.");
 
-// Fails a batch of several, as if one request spoilt it.
-class Spoilt : public hami::Backend {
+// Fails the whole batch because of one bad request.
+class FailsTogether : public hami::Backend {
   void forward_(hami::Batch batch) override {
     for (hami::Dict& item : batch) {
       if (item["data"].as_int() < 0) throw hami::Error("a negative number");
@@ -117,9 +117,9 @@ class Spoilt : public hami::Backend {
   }
   hami::Range range_() const override { return {1, 8}; }
 };
-HAMI_REGISTER(Spoilt, NAME(PREFIX, "Spoilt"), "", "Fails as a whole for one bad request.");
+HAMI_REGISTER(FailsTogether, NAME(PREFIX, "FailsTogether"), "", "Fails as a whole for one bad request.");
 
-// Lets go of what it was given on a thread of its own, which ends with it.
+// Releases its values on another thread, in the destructor.
 class Keeps : public hami::Backend {
  public:
   ~Keeps() override {
@@ -135,9 +135,9 @@ class Keeps : public hami::Backend {
   }
   std::vector<hami::Value> held_;
 };
-HAMI_REGISTER(Keeps, NAME(PREFIX, "Keeps"), "", "Releases on a foreign thread.");
+HAMI_REGISTER(Keeps, NAME(PREFIX, "Keeps"), "", "Releases values on another thread.");
 
-// Calls its child from a thread of its own.
+// Calls its child on another thread.
 class Elsewhere : public hami::Backend {
  public:
   static constexpr std::uint32_t kMinChildren = 1;
@@ -152,27 +152,27 @@ class Elsewhere : public hami::Backend {
 };
 HAMI_REGISTER(Elsewhere, NAME(PREFIX, "Elsewhere"), "", "Calls its child on another thread.");
 
-// Never comes back: from `where`.
+// Never returns from the function that `where` names.
 class Stuck : public hami::Backend {
  public:
   ~Stuck() override {
-    if (where_ == "close") wait_for_ever();
+    if (where_ == "close") block_forever();
   }
 
  private:
-  static void wait_for_ever() {
+  static void block_forever() {
     for (;;) pause();
   }
   void init_(const hami::Params& params) override { where_ = params.get<std::string>("where"); }
   void forward_(hami::Batch batch) override {
-    if (where_ == "forward") wait_for_ever();
+    if (where_ == "forward") block_forever();
     for (hami::Dict& item : batch) item["result"] = where_;
   }
   std::string where_;
 };
-HAMI_REGISTER(Stuck, NAME(PREFIX, "Stuck"), "where: str = 'close' {close,forward}", "Never comes back.");
+HAMI_REGISTER(Stuck, NAME(PREFIX, "Stuck"), "where: str = 'close' {close,forward}", "Never returns.");
 
-// Starts a thread that nobody ends, which goes on using the core.
+// Starts a detached thread that keeps using the core.
 class LeavesThreads : public hami::Backend {
   void forward_(hami::Batch batch) override {
     for (hami::Dict& item : batch) {
@@ -186,7 +186,7 @@ class LeavesThreads : public hami::Backend {
     }
   }
 };
-HAMI_REGISTER(LeavesThreads, NAME(PREFIX, "LeavesThreads"), "", "Leaves a thread.");
+HAMI_REGISTER(LeavesThreads, NAME(PREFIX, "LeavesThreads"), "", "Leaves a running thread.");
 
 }  // namespace
 

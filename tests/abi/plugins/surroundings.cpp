@@ -1,4 +1,4 @@
-// A plugin that uses what outlives a request: events, queues, the store, counters, instances, the log, the global lock.
+// A plugin that uses the services of the core: events, queues, the store, counters, instances, the log, the GIL.
 #include <hami/backend.hpp>
 
 #include <dlfcn.h>
@@ -11,25 +11,24 @@
 
 namespace {
 
-// Each backend here is one of these: a function of one request.
+// Base class of backends that handle one request at a time.
 class PerItem : public hami::Backend {
-  virtual void answer(hami::Dict& item) = 0;
+  virtual void handle(hami::Dict& item) = 0;
   void forward_(hami::Batch batch) override {
-    for (hami::Dict& item : batch) answer(item);
+    for (hami::Dict& item : batch) handle(item);
   }
 };
 
 // Notifies the event in `data` on another thread, or fails it with the text in `why`.
 class Notify : public PerItem {
-  void answer(hami::Dict& item) override {
+  void handle(hami::Dict& item) override {
     const hami::Event event(item["data"].value());
     const std::optional<hami::Value> why = item.find("why");
     bool first = false;
     hami_error* wrong = nullptr;
     std::thread([&] {
-      wrong = hami::guard([&] {
-        first = why ? event.fail(hami::Error(HAMI_NOT_FOUND, why->as_text())) : event.notify("told");
-      });
+      wrong = hami::guard(
+          [&] { first = why ? event.fail(hami::Error(HAMI_NOT_FOUND, why->as_text())) : event.notify("done"); });
     }).join();
     hami::check(wrong);
     item["result"] = first;
@@ -37,19 +36,19 @@ class Notify : public PerItem {
     item["done"] = event.is_done();
   }
 };
-HAMI_REGISTER(Notify, NAME(PREFIX, "Notify"), "", "Brings an event to its outcome.");
+HAMI_REGISTER(Notify, NAME(PREFIX, "Notify"), "", "Completes an event.");
 
-// Waits for an event that its own thread notifies, and is called back.
+// Waits for an event that another thread notifies, and registers callbacks.
 class Await : public PerItem {
-  void answer(hami::Dict& item) override {
+  void handle(hami::Dict& item) override {
     const hami::Event event;
-    hami::Value heard;
-    event.on_done([&](const hami::Event& done) { heard = done.wait(0); });
+    hami::Value called;
+    event.on_done([&](const hami::Event& done) { called = done.wait(0); });
     event.on_done([](const hami::Event&) { throw std::runtime_error("lost"); });
     std::thread notifier([&, data = item["data"].value()] { event.notify(data); });
     item["result"] = event.wait();
     notifier.join();
-    item["heard"] = heard;
+    item["called"] = called;
     try {
       hami::Event().wait(host_now());
     } catch (const hami::Error& error) {
@@ -60,10 +59,10 @@ class Await : public PerItem {
 };
 HAMI_REGISTER(Await, NAME(PREFIX, "Await"), "", "Waits for an event.");
 
-// `data` goes through a queue of the pipe.
+// Passes `data` through a queue of the pipe.
 class Through : public PerItem {
   void init_(const hami::Params& params) override { queue_.emplace(queue(params.get<std::string>("name"))); }
-  void answer(hami::Dict& item) override {
+  void handle(hami::Dict& item) override {
     queue_->push(item["data"], 0);
     item["result"] = queue_->pop(0);
     item["queue"] = *queue_;
@@ -75,11 +74,11 @@ class Through : public PerItem {
   }
   std::optional<hami::Queue> queue_;
 };
-HAMI_REGISTER(Through, NAME(PREFIX, "Through"), "name: str = 'frames'", "Sends data through a queue.");
+HAMI_REGISTER(Through, NAME(PREFIX, "Through"), "name: str = 'frames'", "Passes data through a queue.");
 
-// Keeps `data` under `key` of request `request`, and answers with what was there before.
+// Stores `data` under `key` of `request`, and returns the previous value.
 class Keep : public PerItem {
-  void answer(hami::Dict& item) override {
+  void handle(hami::Dict& item) override {
     const hami::Value request = item["request"], key = item["key"];
     try {
       store().create(request);
@@ -97,16 +96,16 @@ class Keep : public PerItem {
     item["kept"] = store().get(request, key);
   }
 };
-HAMI_REGISTER(Keep, NAME(PREFIX, "Keep"), "", "Keeps a value in the pipe's store.");
+HAMI_REGISTER(Keep, NAME(PREFIX, "Keep"), "", "Stores a value in the store of the pipe.");
 
-// Says which instance it is, counts, and leaves a mark in the options.
+// Returns its instance number and counts calls, in counters and in the options.
 class Which : public PerItem {
  public:
   static constexpr hami::Range kRange{1, 6};
 
  private:
   void init_(const hami::Params&) override { options()["calls"] = 0; }
-  void answer(hami::Dict& item) override {
+  void handle(hami::Dict& item) override {
     options()["calls"] = options()["calls"].as_int() + 1;
     count("calls");
     count("sum", item["data"].as_int());
@@ -114,17 +113,17 @@ class Which : public PerItem {
     item["calls"] = options()["calls"];
   }
 };
-HAMI_REGISTER(Which, NAME(PREFIX, "Which"), "", "Says which instance it is.");
+HAMI_REGISTER(Which, NAME(PREFIX, "Which"), "", "Returns its instance number.");
 
-// Passes on to an instance that it names.
+// Passes requests on to a named instance.
 class Elsewhere : public hami::Backend {
   void init_(const hami::Params& params) override { children_.push_back(find(params.get<std::string>("name"))); }
   void forward_(hami::Batch batch) override { children_[0].forward(batch); }
   std::vector<hami::Child> children_;
 };
-HAMI_REGISTER(Elsewhere, NAME(PREFIX, "Find"), "name: str", "Passes on to an instance by its name.");
+HAMI_REGISTER(Elsewhere, NAME(PREFIX, "Find"), "name: str", "Passes requests on to a named instance.");
 
-// Takes four requests or more at a time.
+// Takes at least four requests per batch.
 class Fours : public hami::Backend {
  public:
   static constexpr hami::Range kRange{4, 0};
@@ -134,7 +133,7 @@ class Fours : public hami::Backend {
     for (hami::Dict& item : batch) item["result"] = batch.size();
   }
 };
-HAMI_REGISTER(Fours, NAME(PREFIX, "Fours"), "", "Gives the size of its batch.");
+HAMI_REGISTER(Fours, NAME(PREFIX, "Fours"), "", "Returns the size of its batch.");
 
 // Injects its second child into its first.
 class Inject : public hami::Backend {
@@ -146,11 +145,11 @@ class Inject : public hami::Backend {
   void init_(const hami::Params&) override { children()[0].inject(children()[1]); }
   void forward_(hami::Batch batch) override { children()[0].forward(batch); }
 };
-HAMI_REGISTER(Inject, NAME(PREFIX, "Inject"), "", "Runs a child that has the other.");
+HAMI_REGISTER(Inject, NAME(PREFIX, "Inject"), "", "Runs its first child, which uses the second.");
 
 // Writes to the log at every level.
 class Log : public PerItem {
-  void answer(hami::Dict& item) override {
+  void handle(hami::Dict& item) override {
     log("a detail", HAMI_LOG_DEBUG);
     log("news", HAMI_LOG_INFO);
     log("beware");
@@ -160,29 +159,29 @@ class Log : public PerItem {
 };
 HAMI_REGISTER(Log, NAME(PREFIX, "Log"), "", "Writes to the log.");
 
-// Whether the thread holds Python's global lock.
-bool holds_lock() {
+// Whether the thread holds the GIL.
+bool holds_gil() {
   const auto check = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
   return check && check() == 1;
 }
 
 class Free : public PerItem {
-  void answer(hami::Dict& item) override { item["result"] = holds_lock(); }
+  void handle(hami::Dict& item) override { item["result"] = holds_gil(); }
 };
-HAMI_REGISTER(Free, NAME(PREFIX, "Free"), "", "Says whether it holds the global lock.");
+HAMI_REGISTER(Free, NAME(PREFIX, "Free"), "", "Returns whether it holds the GIL.");
 
 class Locked : public PerItem {
  public:
   static constexpr std::uint32_t kFlags = HAMI_THREAD_SERIALIZED | HAMI_NEEDS_GIL;
 
  private:
-  void init_(const hami::Params&) override { made_with_lock_ = holds_lock(); }
-  void answer(hami::Dict& item) override { item["result"] = made_with_lock_ && holds_lock(); }
-  bool made_with_lock_ = false;
+  void init_(const hami::Params&) override { made_with_gil_ = holds_gil(); }
+  void handle(hami::Dict& item) override { item["result"] = made_with_gil_ && holds_gil(); }
+  bool made_with_gil_ = false;
 };
-HAMI_REGISTER(Locked, NAME(PREFIX, "Locked"), "", "The same, and asks for it.");
+HAMI_REGISTER(Locked, NAME(PREFIX, "Locked"), "", "Requests the GIL, and returns whether it holds it.");
 
-// Fails with a code; or answers with the exception that a child raises.
+// Fails with a code, or returns the exception that its child raises.
 class Fail : public hami::Backend {
  public:
   static constexpr std::uint32_t kMaxChildren = 1;
@@ -190,7 +189,7 @@ class Fail : public hami::Backend {
  private:
   void init_(const hami::Params& params) override { code_ = params.get<std::int32_t>("code"); }
   void forward_(hami::Batch batch) override {
-    if (children().empty()) throw hami::Error(code_, "as told");
+    if (children().empty()) throw hami::Error(code_, "as requested");
     try {
       children()[0].forward(batch);
     } catch (const hami::Error& error) {

@@ -1,5 +1,5 @@
-/* A plugin that was built with another version: MAJOR, MINOR and NEEDS say which. It answers whether a function that
- * came later is there. */
+/* A plugin built with another version of the ABI, given by MAJOR, MINOR and NEEDS. Its backend returns whether a function
+ * of a later minor version is available. */
 #include <stddef.h>
 
 #include "hami/abi.h"
@@ -18,19 +18,19 @@ static hami_error* create(hami_context* context, const hami_dict* params, hami_d
 static void destroy(void* self) { (void)self; }
 
 static hami_error* forward(void* self, hami_context* context, hami_dict* const* items, size_t n) {
-  hami_value answer = {HAMI_BOOL, 0, {0}};
+  hami_value result = {HAMI_BOOL, 0, {0}};
   size_t i;
   (void)self, (void)context;
-  answer.as.i = table.later != NULL;
-  for (i = 0; i < n; ++i) table.host.dict_set(items[i], "result", 6, &answer);
+  result.as.i = table.later != NULL;
+  for (i = 0; i < n; ++i) table.host.dict_set(items[i], "result", 6, &result);
   return NULL;
 }
 
 static const struct {
   hami_backend_class known;
   void (*later)(void);
-} later_class = {{sizeof(hami_backend_class) + sizeof(void (*)(void)), HAMI_THREAD_CONCURRENT, "HasLater", NULL, NULL, 0, 0, 0,
-                  0, create, destroy, forward, NULL, NULL, NULL},
+} later_class = {{sizeof(hami_backend_class) + sizeof(void (*)(void)), HAMI_THREAD_CONCURRENT, "HasLater", NULL, NULL,
+                  0, 0, 0, 0, create, destroy, forward, NULL, NULL, NULL},
                  NULL};
 
 static const hami_backend_class* const classes[] = {&later_class.known};

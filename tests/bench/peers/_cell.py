@@ -1,4 +1,4 @@
-"""Measure one contender at one work in this process: print a JSON line for each number of callers.
+"""Measure one contender with one work in this process, and print a JSON line for each number of callers.
 
 python _cell.py DATA WORK CONTENDER CALLERS,CALLERS,… SECONDS
 """

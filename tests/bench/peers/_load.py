@@ -44,7 +44,7 @@ AsyncCall = Callable[[Any], Awaitable[Any]]
 
 
 def by_tasks(call: AsyncCall, payloads: list[Any], callers: int, seconds: float) -> dict[str, float]:
-    """Each caller is a task of one event loop. It reads the clock itself: a call that is done at once never yields."""
+    """Each caller is a task of one event loop and checks the time: a call that completes at once never yields."""
     clock = time.perf_counter_ns
 
     async def run(mine: list[int], turn: int, end: int) -> None:

@@ -1,3 +1,3 @@
-"""A plugin whose entry module needs what is not there."""
+"""A plugin whose entry module needs a missing module."""
 
 import acme_engine_runtime  # noqa: F401

@@ -1,4 +1,4 @@
-"""A plugin that promises a name in its metadata and does not register it."""
+"""A plugin that declares a name in its metadata and does not register it."""
 
 import hami
 import pluggy

@@ -1,4 +1,4 @@
-"""A plugin whose import takes long, by the clock: no test waits for it."""
+"""A plugin whose import takes long according to the clock, which it advances, so that no test waits."""
 
 import time
 

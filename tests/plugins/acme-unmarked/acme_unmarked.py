@@ -1,4 +1,4 @@
-"""A plugin that forgot to mark its hook."""
+"""A plugin whose hook lacks the pluggy mark."""
 
 
 def hami_register(registry):

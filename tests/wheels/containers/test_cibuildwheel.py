@@ -1,4 +1,4 @@
-"""The second road to wheels, run for real: cibuildwheel with podman, in images made of what this machine can reach."""
+"""The alternative way to build wheels: cibuildwheel with podman, in images that are made locally."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ NATIVE = [folder for folder in plugin_wheels.folders() if plugin_wheels.is_nativ
 
 pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON),
-    pytest.mark.skipif(not CARRIED, reason="there is no CPython here that an image can carry (pyenv's and uv's can)"),
+    pytest.mark.skipif(
+        not CARRIED, reason="no CPython that can be copied into an image is installed (those of pyenv and uv can)"
+    ),
 ]
 
 
@@ -28,8 +30,8 @@ def run(*command: object) -> str:
     return done.stdout
 
 
-def test_core_is_built_repaired_and_tested() -> None:
-    """Its tests run inside, by `test-command`."""
+def test_the_core_is_built_repaired_and_tested() -> None:
+    """`test-command` runs its tests inside the container."""
     wheels = local_image.cibuildwheel(ROOT, CARRIED)
     assert sorted(wheel.name.split("-")[2] for wheel in wheels) == sorted(found.tag for found in CARRIED)
     for wheel in wheels:
@@ -37,15 +39,15 @@ def test_core_is_built_repaired_and_tested() -> None:
 
 
 @pytest.mark.parametrize("plugin", NATIVE, ids=lambda folder: folder.name)
-def test_native_plugin_is_built_repaired_and_tested(plugin: Path) -> None:
-    """Its tests run inside, by `test-command`, with the core of dist/."""
+def test_each_native_plugin_is_built_repaired_and_tested(plugin: Path) -> None:
+    """`test-command` runs its tests inside the container, with the core of dist/."""
     (wheel,) = local_image.cibuildwheel(plugin, CARRIED[:1])
     assert wheel.name.split("-")[2:4] == ["py3", "none"]
     require_finished(wheel, plugin.name.replace("-", "_"), plugin / "CHANGELOG.md")
 
 
 def require_finished(wheel: Path, package: str, changelog: Path) -> None:
-    """It passes what the audit asks of every wheel; its platform is Debian's, which is not that of published ones."""
+    """Check a wheel with the audit, except for the platform tag: here it is that of Debian."""
     files = wheel_file.read(wheel)
     found = [
         audit_archive.file_name(wheel, files),
@@ -58,8 +60,8 @@ def require_finished(wheel: Path, package: str, changelog: Path) -> None:
     assert "manylinux_2_" in wheel.name
 
 
-def test_written_project_is_built_in_an_empty_folder_against_the_wheel_of_the_core(tmp_path: Path) -> None:
-    """With its own configuration and no file of ours; its tests run inside as well."""
+def test_a_new_project_builds_against_the_wheel_of_the_core(tmp_path: Path) -> None:
+    """It uses its own configuration and no file of the checkout; its tests run inside the container."""
     python = tmp_path / "env" / "bin" / "python"
     run(CARRIED[0].executable, "-m", "venv", tmp_path / "env")
     run(python, "-m", "pip", "install", "--quiet", "--find-links", DIST, "hami-core")
@@ -72,24 +74,24 @@ def test_written_project_is_built_in_an_empty_folder_against_the_wheel_of_the_co
 
 
 @pytest.mark.skipif("cp312" not in {found.tag for found in CARRIED}, reason="the image has no CPython 3.12")
-def test_image_to_build_in_has_what_our_builds_need(tmp_path: Path) -> None:
-    """docker/manylinux on the image made here: a wheel of the core needs no network in it, nor another cmake."""
+def test_the_build_image_contains_all_build_requirements(tmp_path: Path) -> None:
+    """In docker/manylinux, based on the local image, building the core needs neither a network nor another cmake."""
     shutil.copytree(ROOT / "ci" / "requirements", tmp_path / "ci" / "requirements")
     build_image("manylinux", tmp_path, CARRIED)
     script = (
         "cmake --version && ninja --version && pip download --no-index --no-deps -d /tmp scikit-build-core pybind11"
     )
     python = f"/opt/python/{CARRIED[-1].tag}-{CARRIED[-1].tag}/bin"
-    told = run_image("manylinux", "sh", "-c", f"PATH={python}:$PATH; {script}")
+    output = run_image("manylinux", "sh", "-c", f"PATH={python}:$PATH; {script}")
     pinned = dict(
         line.split("==") for line in (ROOT / "ci/requirements/tools.txt").read_text().split() if line.count("==") == 1
     )
-    assert f"cmake version {pinned['cmake']}" in told
-    assert "Successfully downloaded scikit-build-core pybind11" in told
+    assert f"cmake version {pinned['cmake']}" in output
+    assert "Successfully downloaded scikit-build-core pybind11" in output
 
 
-def test_image_to_run_has_the_plugins_and_finds_nothing_wrong(tmp_path: Path) -> None:
-    """docker/cpu on the image made here, whose Python is the newest that it carries."""
+def test_the_runtime_image_contains_the_plugins_and_doctor_finds_no_problems(tmp_path: Path) -> None:
+    """docker/cpu, based on the local image, uses the newest Python of that image."""
     shutil.copytree(DIST, tmp_path / "dist", ignore=shutil.ignore_patterns("*.tar.gz"))
     build_image("cpu", tmp_path, CARRIED[-1:])
     assert run_image("cpu", "doctor").rstrip().endswith("no problems found")
@@ -103,6 +105,6 @@ def build_image(name: str, context: Path, pythons: list[Interpreter]) -> None:
 
 
 def run_image(name: str, *command: str) -> str:
-    """What `command` prints in that image."""
+    """Return the output of `command` in that image."""
     options = ["--rm", *local_image.CREATE_ARGUMENTS]
     return local_image.podman("run", *options, f"localhost/hami-test-{name}", *command, log=f"{name}-run")

@@ -1,4 +1,4 @@
-"""Every command of the installation guides runs, literally, on a system without our packages."""
+"""Every command of the installation guides runs literally on a system without our packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THIRD_PARTIES = ["hatchling", "pip", "pytest>=8", "twine"]  # other packages tha
 
 
 def sessions(page: Path) -> Iterator[list[Block]]:
-    """The console blocks of each fresh system, in their order."""
+    """Yield the console blocks of each fresh system, in order."""
     session: list[Block] = []
     for block in (block for block in blocks_of(page) if block.language == "console"):
         if "machine" in block.directives and session:
@@ -33,7 +33,7 @@ def sessions(page: Path) -> Iterator[list[Block]]:
 
 
 def commands(block: Block) -> Iterator[tuple[str, str]]:
-    """Return each command with the last line that it prints; "" if the guide does not show it."""
+    """Yield each command with its output; "" if the guide does not show it."""
     for part in f"\n{block.text}".split("\n$ ")[1:]:
         command, *output = part.rstrip("\n").split("\n")
         yield command, "".join(f"{line}\n" for line in output)
@@ -44,7 +44,7 @@ SESSIONS = [session for page in PAGES for session in sessions(HOWTO / page)]
 
 @pytest.fixture(scope="session")
 def shelf(serve: Serve, interpreter: Interpreter) -> str:
-    """The address of an index with all that the guides install."""
+    """Return the address of an index with all packages that the guides install."""
     core = core_wheel(interpreter)
     assert core
     needed = wheelhouse.requirements([core, plugin_wheel("hami-onnx")])
@@ -59,8 +59,8 @@ def test_commands_of_the_guide(make_machine: MakeMachine, shelf: str, installers
     (machine.home / "ci").symlink_to(ROOT / "ci")
     for block in session:
         for command, output in commands(block):
-            told = machine.run(command)
-            # Installers may say before it what they do.
-            assert f"\n{told}".endswith(f"\n{output}"), f"{block.place}: $ {command}"
+            output_of_command = machine.run(command)
+            # Installers may print progress before this output.
+            assert f"\n{output_of_command}".endswith(f"\n{output}"), f"{block.place}: $ {command}"
             if command.endswith("hami doctor"):
-                assert told.endswith("\nno problems found\n"), block.place
+                assert output_of_command.endswith("\nno problems found\n"), block.place

@@ -1,4 +1,4 @@
-"""The source distribution of the core, compiled by pip on a system that has a compiler and nothing of the checkout."""
+"""pip compiles the source distribution of the core on a system with a compiler and without the checkout."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from _lib.interpreters import Interpreter
 from _lib.paths import ROOT, pyproject
 from conftest import MakeMachine, Serve, core_wheel
 
-# Machines have the compilers of this system. cmake and ninja come from the index, as on a system without them.
+# Machines use the compilers of this system. cmake and ninja come from the index, as on a system without them.
 NO_COMPILER = shutil.which("c++", path="/usr/bin:/bin") is None
-# Not optimised it takes two minutes of processor time.
-QUICK = "--config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"
+# Without optimization, the build takes two minutes of processor time.
+WITHOUT_OPTIMIZATION = "--config-settings=cmake.define.CMAKE_CXX_FLAGS_RELEASE=-O0"
 
 
-@pytest.mark.skipif(NO_COMPILER, reason="there is no /usr/bin/c++ here (Debian, Ubuntu: apt install g++)")
-def test_core_is_compiled_from_its_source_alone(
+@pytest.mark.skipif(NO_COMPILER, reason="/usr/bin/c++ is not installed (Debian, Ubuntu: apt install g++)")
+def test_the_core_compiles_from_its_source_distribution(
     make_machine: MakeMachine, serve: Serve, interpreter: Interpreter
 ) -> None:
     core = core_wheel(interpreter)
@@ -27,8 +27,8 @@ def test_core_is_compiled_from_its_source_alone(
     machine = make_machine(serve("source", [sdists.build(ROOT), *needed]))
     include = machine.prefix / "include" / "python{}.{}".format(*interpreter.version)
     include.parent.mkdir()
-    include.symlink_to(headers.include_folder(interpreter))  # as on a system where python3-dev is installed
+    include.symlink_to(headers.include_folder(interpreter))  # as on a system with python3-dev
     machine.run("python3 -m venv env")
-    told = machine.run(f"env/bin/pip install {QUICK} hami-core")
-    assert "Building wheel for hami-core" in told
+    output = machine.run(f"env/bin/pip install {WITHOUT_OPTIMIZATION} hami-core")
+    assert "Building wheel for hami-core" in output
     machine.healthy("env/bin/hami")

@@ -1,4 +1,4 @@
-"""Upgrades and downgrades, by each way of installing: harmless, or `hami doctor` tells what is wrong and what to do."""
+"""Upgrades and downgrades in each way of installing work, or `hami doctor` names the problem and its fix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from conftest import NEWER, OLDER
 from machine import Machine
 
-# As the guide has it.
+# The command of the guide.
 TARGET = '--platform manylinux2014_x86_64 --only-binary=:all: --target $(python3 -c "import site; print(site.{})")'
 TO_USER = TARGET.format("getusersitepackages()")
 TO_SITE = {"user": TO_USER, "system": TARGET.format("getsitepackages()[0]")}
@@ -17,7 +17,7 @@ def version(machine: Machine) -> str:
 
 
 @pytest.mark.parametrize("scheme", ["", "--user"], ids=["system", "user"])
-def test_pip_changes_versions_of_both_packages(machine: Machine, scheme: str) -> None:
+def test_pip_upgrades_and_downgrades_both_packages(machine: Machine, scheme: str) -> None:
     machine.run(f"pip3 install {scheme} hami-core=={OLDER} acme-one==1.0.0")
     for core, plugin in ((NEWER, "2.0.0"), (OLDER, "1.0.0")):
         machine.run(f"pip3 install {scheme} --upgrade hami-core=={core} acme-one=={plugin}")
@@ -29,17 +29,17 @@ def test_pip_changes_versions_of_both_packages(machine: Machine, scheme: str) ->
 
 @pytest.mark.parametrize("where", TO_SITE)
 @pytest.mark.parametrize(("before", "after"), [(OLDER, NEWER), (NEWER, OLDER)], ids=["upgrade", "downgrade"])
-def test_target_with_upgrade_leaves_old_metadata_that_doctor_names(
+def test_doctor_names_old_metadata_that_target_with_upgrade_leaves(
     machine: Machine, before: str, after: str, where: str
 ) -> None:
-    """First the core, then a plugin the same way, then another version of each."""
+    """Installs the core, then a plugin in the same way, then another version of each."""
     old, plugin = ("1.0.0", "2.0.0") if after == NEWER else ("2.0.0", "1.0.0")
     machine.run(f"pip3 install hami-core=={before} {TO_SITE[where]}")
     machine.run(f"pip3 install --no-deps acme-one=={old} {TO_SITE[where]}")
     machine.healthy()
     machine.run(f"pip3 install --upgrade hami-core=={after} {TO_SITE[where]}")
     machine.run(f"pip3 install --no-deps --upgrade acme-one=={plugin} {TO_SITE[where]}")
-    assert version(machine) == after  # the code is the new one
+    assert version(machine) == after  # the installed code is the new version
     assert machine.run("python3 -m hami run AcmeOne --text x") == f"acme-one {plugin}\n"
     site, problems = machine.site(where), machine.problems()
     first, second = sorted([before, after])
@@ -54,10 +54,10 @@ def test_target_with_upgrade_leaves_old_metadata_that_doctor_names(
     assert f"hami-core {after}" in " ".join(machine.run("pip3 list").split())
 
 
-def test_target_without_upgrade_changes_nothing_and_doctor_says_so(machine: Machine) -> None:
+def test_doctor_reports_a_target_install_without_upgrade_that_changed_nothing(machine: Machine) -> None:
     machine.run(f"pip3 install hami-core=={OLDER} {TO_USER}")
-    told = machine.run(f"pip3 install hami-core=={NEWER} {TO_USER}")
-    assert "already exists. Specify --upgrade to force replacement." in told
+    output = machine.run(f"pip3 install hami-core=={NEWER} {TO_USER}")
+    assert "already exists. Specify --upgrade to force replacement." in output
     assert version(machine) == OLDER
     site, (problem,) = machine.site("user"), machine.problems()
     assert problem == (
@@ -68,7 +68,7 @@ def test_target_without_upgrade_changes_nothing_and_doctor_says_so(machine: Mach
     machine.healthy()
 
 
-def test_second_plugin_in_a_target_leaves_the_first_but_not_its_script(machine: Machine) -> None:
+def test_a_second_plugin_in_a_target_keeps_the_first_but_not_its_script(machine: Machine) -> None:
     machine.run(f"pip3 install hami-core=={OLDER} acme-one {TO_USER}")
     scripts = machine.site("user") / "bin"
     assert sorted(path.name for path in scripts.iterdir()) == ["acme-one", "hami", "hami-core"]
@@ -79,7 +79,7 @@ def test_second_plugin_in_a_target_leaves_the_first_but_not_its_script(machine: 
     assert [path.name for path in scripts.iterdir()] == ["acme-two"]
 
 
-def test_core_of_the_user_hides_that_of_the_system_and_doctor_says_so(machine: Machine) -> None:
+def test_doctor_reports_a_core_of_the_user_that_hides_that_of_the_system(machine: Machine) -> None:
     machine.run(f"pip3 install hami-core=={OLDER}")
     machine.run(f"pip3 install hami-core=={NEWER} {TO_USER}")
     assert version(machine) == NEWER
@@ -92,7 +92,7 @@ def test_core_of_the_user_hides_that_of_the_system_and_doctor_says_so(machine: M
     assert version(machine) == OLDER
 
 
-def test_plugin_that_needs_a_newer_core_is_refused_by_pip_and_named_by_doctor(machine: Machine) -> None:
+def test_pip_rejects_and_doctor_names_a_plugin_that_needs_a_newer_core(machine: Machine) -> None:
     machine.run(f"pip3 install hami-core=={OLDER}")
     assert "No matching distribution found for hami-core>=99" in machine.fails("pip3 install acme-future")
     machine.healthy()

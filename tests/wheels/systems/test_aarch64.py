@@ -20,7 +20,9 @@ TAG = f"cp{old_systems.PYTHON.replace('.', '')}"
 def core() -> Path:
     for wheel in DIST.glob(f"hami_core-*-{TAG}-*_aarch64.whl"):
         return wheel
-    pytest.skip(f"dist/ has no wheel of hami-core for it: ci/wheels --platform aarch64 --python {old_systems.PYTHON}")
+    pytest.skip(
+        f"dist/ has no wheel of hami-core for aarch64: ci/wheels --platform aarch64 --python {old_systems.PYTHON}"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +35,7 @@ def python() -> list[str | Path]:
 
 @pytest.fixture
 def run(core: Path, python: list[str | Path], serve: Serve, tmp_path: Path) -> Callable[..., str]:
-    """run("-m", "hami", …) with the core and a plugin installed as for that machine."""
+    """Return a function that runs Python for aarch64, with the core and a plugin installed."""
     plugin = tiny_wheels.plugin(tmp_path, "acme-one", requires="hami-core>=0.1")
     address = serve("aarch64", [core, plugin, *wheelhouse.fetch(INTERPRETERS[0], wheelhouse.requirements([core]))])
     target = tmp_path / "site"

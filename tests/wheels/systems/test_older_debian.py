@@ -29,7 +29,7 @@ def root() -> Path:
 
 @pytest.fixture(scope="session")
 def newer() -> Interpreter:
-    """A Python of this machine of the version that the older Debian got."""
+    """Return a Python of this machine with the same version as the newer Python in the older Debian."""
     for found in FOUND:
         if "{}.{}".format(*found.version) == old_systems.PYTHON and core_wheel(found):
             return found
@@ -38,7 +38,7 @@ def newer() -> Interpreter:
 
 @pytest.fixture
 def enter(root: Path, current: Callable[..., str], newer: Interpreter, tmp_path: Path) -> Callable[[str], Machine]:
-    """enter(prefix) -> the system with `prefix` first on its PATH; installed packages are removed after the test."""
+    """Return a function that gives the system with `prefix` first on its PATH, without packages of earlier tests."""
     home, site = tmp_path / "home", tmp_path / "site"
     home.mkdir()
     shutil.copytree(root / SITE[1:], site, symlinks=True)
@@ -50,17 +50,17 @@ def enter(root: Path, current: Callable[..., str], newer: Interpreter, tmp_path:
     return enter
 
 
-def test_it_is_what_it_should_be(enter: Callable[[str], Machine]) -> None:
+def test_the_system_has_the_expected_libc_and_python(enter: Callable[[str], Machine]) -> None:
     machine = enter(old_systems.PYTHON_PREFIX)
-    told = machine.run("python3 -c 'import platform; print(platform.libc_ver()[1], platform.python_version())'")
-    assert told.startswith("2.31 3.11.")
+    output = machine.run("python3 -c 'import platform; print(platform.libc_ver()[1], platform.python_version())'")
+    assert output.startswith("2.31 3.11.")
 
 
 @pytest.mark.parametrize("options", ["", "--platform manylinux2014_x86_64 --only-binary=:all: --target there"])
-def test_python_3_9_is_refused(enter: Callable[[str], Machine], options: str) -> None:
+def test_pip_of_python_3_9_finds_no_distribution(enter: Callable[[str], Machine], options: str) -> None:
     machine = enter("/usr")
-    told = machine.fails(f"pip3 install hami-core {options}")
-    assert "ERROR: No matching distribution found for hami-core" in told
+    output = machine.fails(f"pip3 install hami-core {options}")
+    assert "ERROR: No matching distribution found for hami-core" in output
 
 
 @pytest.mark.parametrize("which", ["getusersitepackages()", "getsitepackages()[0]"])

@@ -1,1 +1,1 @@
-"""A plugin that uses everything a Python plugin can."""
+"""A plugin that uses every feature of Python plugins."""

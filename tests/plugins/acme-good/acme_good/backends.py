@@ -1,4 +1,4 @@
-"""What is imported when it is used."""
+"""A backend that is imported when it is used."""
 
 import hami
 

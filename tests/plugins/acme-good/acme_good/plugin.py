@@ -1,4 +1,4 @@
-"""The entry module: names the backends, imports none that is not used."""
+"""The entry module: names the backends without importing unused ones."""
 
 import hami
 import pluggy
@@ -20,7 +20,7 @@ class AcmeEcho(hami.Backend):
 def hami_register(registry):
     registry.add(AcmeEcho)
     registry.add("AcmeAdd", "acme_good.backends:Add")
-    registry.add("AcmeExtra", "acme_good.backends:Add")  # not promised in the metadata
+    registry.add("AcmeExtra", "acme_good.backends:Add")  # not declared in the metadata
 
 
 @hookimpl

@@ -1,1 +1,1 @@
-"""A plugin that loads, one of whose backends does not."""
+"""A plugin that loads, but one of its backends does not."""

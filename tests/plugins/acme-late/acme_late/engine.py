@@ -1,3 +1,3 @@
-"""A backend that needs what is not there."""
+"""A backend that needs a missing module."""
 
 import acme_engine_runtime  # noqa: F401

@@ -1,1 +1,1 @@
-"""The library that the tests build into this package."""
+"""A package into which the tests build a native library."""

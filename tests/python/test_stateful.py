@@ -1,4 +1,4 @@
-"""StateFul, Queue, Send, Recv, Observer: LANGUAGE §2."""
+"""StateFul: reference/backends.md, "StateFul"."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def sums() -> Any:
         yield lambda data, **keys: pipe({"data": data, **keys})["result"]
 
 
-def test_the_state_lasts_from_call_to_call_for_each_req_id(sums: Any) -> None:
+def test_each_req_id_has_a_state_that_lasts_from_call_to_call(sums: Any) -> None:
     assert [sums(1, req_id="a"), sums(5, req_id="a"), sums(5, req_id="b"), sums(5, req_id=7)] == [1, 6, 5, 5]
 
 
-def test_requests_of_one_req_id_take_turns_even_in_one_call() -> None:
+def test_requests_with_one_req_id_run_one_after_another_even_in_one_call() -> None:
     with hami.pipe({"backend": "AddToState", "node_entrypoint": STATEFUL, "instance_num": 2, "max": 4}) as pipe:
         answers = pipe([{"data": 1, "req_id": "a"} for _ in range(20)])
     assert [answer["result"] for answer in answers] == list(range(1, 21))
 
 
-def test_as_many_requests_of_one_req_id_as_come_take_turns() -> None:
+def test_any_number_of_requests_with_one_req_id_run_one_after_another() -> None:
     config = {"backend": "Identity", "node_entrypoint": STATEFUL}
     with hami.pipe(config) as pipe:
         answers = pipe([{"data": number, "req_id": "a"} for number in range(50_000)])
@@ -47,27 +47,27 @@ def test_as_many_requests_of_one_req_id_as_come_take_turns() -> None:
 
 
 @pytest.mark.parametrize("expression", ["StateFul[AddToState]", "S[StateFul[AddToState],Identity]"])
-def test_a_stateful_backend_has_one_instance(expression: str) -> None:
-    """Several would run requests of one req_id at the same time, and lose what the other left."""
+def test_a_stateful_backend_must_have_one_instance(expression: str) -> None:
+    """Several instances would run requests with one req_id concurrently and lose state."""
     with hami.pipe({"backend": expression, "instance_num": 1}) as pipe:
         answers = pipe([{"data": 1, "req_id": "a"} for _ in range(20)])
     assert [answer["result"] for answer in answers] == list(range(1, 21))
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe({"backend": expression, "instance_num": 2})
-    told = str(caught.value)
-    assert told.startswith('StateFul is part of the backend of node "default", which has several instances\n')
-    assert told.endswith(f'node_entrypoint = "{STATEFUL}"; or set instance_num = 1')
+    message = str(caught.value)
+    assert message.startswith('StateFul is part of the backend of node "default", which has several instances\n')
+    assert message.endswith(f'node_entrypoint = "{STATEFUL}"; or set instance_num = 1')
 
 
-def test_stateful_backends_of_one_node_keep_states_of_their_own() -> None:
+def test_each_stateful_backend_of_a_node_has_its_own_state() -> None:
     with hami.pipe("S[StateFul[AddToState],StateFul[AddToState]]") as pipe:
         answers = pipe([{"data": 1, "req_id": "a"} for _ in range(4)])
     assert [answer["result"] for answer in answers] == [1, 3, 6, 10]  # sums of 1, 2, 3 and 4
 
 
-def test_nodes_keep_states_of_one_req_id_side_by_side() -> None:
+def test_nodes_keep_separate_states_for_one_req_id() -> None:
     @hami.register
-    class NowAndThen(hami.Backend):
+    class EndsSometimes(hami.Backend):
         thread = "concurrent"
 
         def forward(self, batch: list[Any]) -> None:
@@ -75,7 +75,7 @@ def test_nodes_keep_states_of_one_req_id_side_by_side() -> None:
                 item["result"] = item["state"] or 0
                 item["state"] = item["data"] if item["data"] % 3 else None
 
-    node = {"backend": "NowAndThen", "node_entrypoint": STATEFUL, "map": "start[result:data]"}
+    node = {"backend": "EndsSometimes", "node_entrypoint": STATEFUL, "map": "start[result:data]"}
     config = {"start": {"backend": "Identity", "next": "left,right"}, "left": dict(node), "right": dict(node)}
     with hami.pipe(config) as pipe:
 
@@ -96,14 +96,14 @@ def test_finish_ends_the_state(sums: Any) -> None:
     assert [sums(1, req_id="a"), sums(1, req_id="a", finish=True), sums(1, req_id="a")] == [1, 2, 1]
 
 
-def test_a_failed_request_leaves_the_state_and_the_turns_as_they_were(sums: Any) -> None:
+def test_a_failed_request_does_not_change_the_state(sums: Any) -> None:
     sums(3, req_id="a")
     with pytest.raises(ValueError, match="negative"):
         sums(-1, req_id="a")
     assert sums(1, req_id="a") == 4
 
 
-def test_the_state_is_not_shown_to_the_caller(sums: Any) -> None:
+def test_the_caller_does_not_see_the_state() -> None:
     with hami.pipe({"backend": "AddToState", "node_entrypoint": STATEFUL}) as pipe:
         assert pipe({"data": 1, "req_id": "a"}) == {"data": 1, "req_id": "a", "result": 1}
 
@@ -115,67 +115,15 @@ def test_the_state_is_not_shown_to_the_caller(sums: Any) -> None:
         ({"req_id": 1.5}, hami.DataTypeError, "req_id must be a str or an int, got float"),
     ],
 )
-def test_a_request_without_a_good_req_id_fails(sums: Any, keys: Any, error: type[Exception], message: str) -> None:
+def test_a_request_without_a_valid_req_id_fails(sums: Any, keys: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         sums(1, **keys)
     assert str(caught.value) == message
 
 
-def test_what_is_sent_is_seen_and_then_received() -> None:
-    received: list[Any] = []
-    arrived = threading.Event()
-    all_there = threading.Event()
-    may_receive = threading.Event()
-
-    @hami.register
-    class Receive(hami.Backend):
-        def forward(self, batch: list[Any]) -> None:
-            arrived.set()
-            may_receive.wait()
-            for item in batch:
-                received.append(item["data"])
-                item["result"] = None
-            if len(received) == 4:
-                all_there.set()
-
-    config = {
-        "backend": "S[Send(q),Observer(q)]",
-        "node_entrypoint": "List[InstancesRegister[Reflect[backend]],"
-        "Register[DI[Batching, InstanceDispatcher]], Recv(q)[Receive]]",
-    }
+@pytest.mark.parametrize(("ttl", "second"), [("1h", 3), ("0", 2)])
+def test_the_state_ends_after_its_ttl(ttl: str, second: int) -> None:
+    config = {"backend": "AddToState", "node_entrypoint": STATEFUL.replace("StateFul", f"StateFul(ttl={ttl})")}
     with hami.pipe(config) as pipe:
-        pipe({"data": 0})
-        assert arrived.wait(60)  # the receiver has taken this one, and waits
-        seen = [pipe({"data": number})["result"] for number in (1, 2, 3)]
-        assert seen == [1, 1, 1]  # the first is looked at, and stays
-        may_receive.set()
-        assert all_there.wait(60)
-    assert received == [0, 1, 2, 3]
-
-
-def test_a_full_queue_holds_a_request_for_as_long_as_it_may_wait() -> None:
-    with hami.pipe({"backend": "Queue(q,max=1)"}) as pipe:
-        assert pipe({"data": 1})["result"] == 1
-        with pytest.raises(hami.DeadlineExceeded):
-            pipe({"data": 2}, timeout=0.05)
-
-
-def test_an_observed_queue_that_is_empty_gives_none() -> None:
-    with hami.pipe("Observer(q)") as pipe:
-        assert pipe({"data": 1})["result"] is None
-
-
-def test_the_room_of_a_queue_may_be_said_where_it_is_used_already() -> None:
-    """S initialises its items from right to left."""
-    with hami.pipe("S[Queue(q,max=1),Observer(q)]") as pipe:
-        assert pipe({"data": 1})["result"] == 1
-        with pytest.raises(hami.DeadlineExceeded):
-            pipe({"data": 2}, timeout=0.05)
-
-
-def test_a_queue_declared_twice_with_different_room_is_an_error() -> None:
-    with pytest.raises(hami.ConfigError) as caught:
-        hami.pipe("S[Queue(q,max=1),Queue(q,max=2)]")
-    # Before Python 3.11 the notes are part of the text.
-    told = str(caught.value).splitlines()[0]
-    assert told == 'queue "q" is declared with capacity 2 and with 1; declare it once'
+        assert pipe({"data": 1, "req_id": "a"})["result"] == 1
+        assert pipe({"data": 2, "req_id": "a"})["result"] == second

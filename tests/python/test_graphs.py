@@ -1,4 +1,4 @@
-"""Rules of graphs: reference/configuration.md, "Graphs"."""
+"""Graphs of nodes: reference/configuration.md, "Graphs"."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import hami
 import pytest
 from rows import answer, answers, failure, noting, refused, sizing
-from running import PATIENCE, Gate, backend, each
+from running import TIMEOUT, Gate, backend, each
 
 
 def graph(**nodes: Any) -> dict[str, Any]:
-    """Nodes that append their name to `data`; a str is their `next`."""
+    """Return nodes that append their name to `data`; a str is the value of their `next`."""
     noting(*(name.upper() for name in nodes), max=8)
     return {
         name: {"backend": name.upper(), **({"next": keys} if isinstance(keys, str) else keys)}
@@ -19,14 +19,13 @@ def graph(**nodes: Any) -> dict[str, Any]:
     }
 
 
-def test_graph_next_gives_each_branch_a_shallow_copy_and_several_sinks_a_dict() -> None:
-    """`next = "b,c"`; each branch gets a shallow copy. One sink: its `result`; several: a dict by node name."""
+def test_next_gives_each_branch_a_shallow_copy_and_several_sinks_give_a_dict() -> None:
+    """One sink: the result is that of the sink. Several sinks: the result is a dict by node name."""
     assert answer(graph(a="b", b={}), []) == ["A", "B"]
     assert answer(graph(a="b,c", b={}, c={}), []) == {"b": ["A", "B"], "c": ["A", "C"]}
 
 
-def test_graph_map_starts_a_fresh_dict() -> None:
-    """`map` starts a fresh dict from the named keys (plus the reserved ones)."""
+def test_map_starts_a_new_dict_with_the_mapped_and_the_reserved_keys() -> None:
     config = graph(a="b,c", b="d", c="d", d={"map": "b[result:data],c[result:boxes]"})
     seen: list[Any] = []
 
@@ -40,8 +39,7 @@ def test_graph_map_starts_a_fresh_dict() -> None:
     assert seen == [["boxes", "data", "req_id"]]
 
 
-def test_graph_or_runs_on_requests_left_without_result_and_error() -> None:
-    """`or = true` runs the node only on requests its predecessor left without result and without error."""
+def test_or_runs_a_node_only_on_requests_that_have_neither_result_nor_error() -> None:
     config = graph(a="b", b={"or": True})
 
     def odd(batch: list[Any]) -> None:
@@ -58,8 +56,7 @@ def test_graph_or_runs_on_requests_left_without_result_and_error() -> None:
     assert "or" in refused(graph(a="b", b={"or": True, "map": "a[result:data]"}))
 
 
-def test_graph_filter_of_a_node() -> None:
-    """`filter = "F"` as `Filter[F, …]`."""
+def test_the_key_filter_works_like_the_backend_filter() -> None:
     each(lambda number: number > 2, "Large", max=8)
     each(lambda number: number * 10, "TimesTen", max=8)
     assert answers({"backend": "TimesTen", "filter": "Large"}, 1, 2, 3, 4) == [1, 2, 30, 40]
@@ -70,8 +67,7 @@ def test_graph_filter_of_a_node() -> None:
     )
 
 
-def test_graph_priority_is_carried_through_every_node_copy_and_retry() -> None:
-    """`priority`: request key, carried through every node, copy and retry."""
+def test_priority_is_carried_through_every_node_copy_and_retry() -> None:
     config = graph(a="b,c", b="d", c="d", d={"map": "b[result:data],c[result:more]"})
     config["global"] = {"batching": "greedy"}
     seen: dict[str, list[int]] = {}
@@ -94,20 +90,18 @@ def test_graph_priority_is_carried_through_every_node_copy_and_retry() -> None:
     assert set(seen["D"]) == {7, 9}
 
 
-def test_graph_batches_stay_batches_between_nodes() -> None:
-    """Batches stay batches between nodes."""
+def test_a_batch_stays_a_batch_between_nodes() -> None:
     first, second = sizing("First", max=8), sizing("Second", max=8)
     nodes: dict[str, Any] = {"a": {"backend": "First", "next": "b"}, "b": {"backend": "Second"}}
     assert answers(nodes, 1, 2, 3) == [1, 2, 3]
     assert (first, second) == ([3], [3])
 
 
-def test_graph_later_errors_are_attached_as_notes() -> None:
-    """First error wins, later ones are attached as notes."""
+def test_later_errors_of_other_branches_are_attached_as_notes() -> None:
     config = graph(start="left,right", left="join", right="join", join={"map": "left[result:data],right[result:more]"})
     journal = noting("JOIN")
     gate = Gate()
-    config["left"]["backend"] = "Raise('from the left')"  # quick: over before the right is begun
+    config["left"]["backend"] = "Raise('from the left')"  # non-blocking: ends before the right branch starts
 
     def late(_: Any) -> Any:
         gate.enter()
@@ -119,15 +113,14 @@ def test_graph_later_errors_are_attached_as_notes() -> None:
         gate.wait_for_arrival()
         gate.open()
         with pytest.raises(hami.RequestError) as raised:
-            future.result(PATIENCE)
-    told = [str(raised.value), *getattr(raised.value, "__notes__", [])]
-    assert told[0].splitlines()[0] == "from the left"
-    assert "also failed: LookupError: from the right" in "\n".join(told)
+            future.result(TIMEOUT)
+    message = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+    assert message.splitlines()[0] == "from the left"
+    assert "also failed: LookupError: from the right" in message
     assert ("run", "JOIN") not in journal
 
 
-def test_graph_the_first_error_wins_and_nothing_further_is_started() -> None:
-    """First error wins …; nothing further is started."""
+def test_after_an_error_no_further_node_starts() -> None:
     config = graph(a="b", b="c", c={})
     journal = noting("A", "C")
     each(lambda data: data[5], "B")
@@ -137,31 +130,65 @@ def test_graph_the_first_error_wins_and_nothing_further_is_started() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "told"),
+    ("nodes", "message"),
     [
         ({"a": "b", "b": "a"}, 'node "a" is its own successor'),
         ({"a": "a"}, 'node "a" is its own successor'),
         ({"a": "b", "b": {}, "c": "d", "d": "c"}, 'node "c" is its own successor'),
-        ({"a": "nobody"}, 'node "nobody" does not exist'),
+        ({"a": "missing"}, 'node "missing" does not exist'),
         ({"a": "b,c", "b": "d", "c": "d", "d": {}}, 'node "d" has 2 predecessors and no map'),
-        ({"a": "b", "b": {"map": "nobody[result:data]"}}, 'node "nobody" does not exist'),
+        ({"a": "b", "b": {"map": "missing[result:data]"}}, 'node "missing" does not exist'),
         ({"a": "b", "b": {"map": "c[result:data]"}, "c": {}}, 'node "c" has not run when "b" starts'),
     ],
 )
-def test_graph_is_checked_at_build(nodes: dict[str, Any], told: str) -> None:
-    """Checked at build, also for a single node: cycles, unknown or unreachable nodes, two predecessors without map."""
-    assert refused(graph(**nodes)).splitlines()[0] == told
+def test_a_graph_is_checked_when_the_pipe_is_built(nodes: dict[str, Any], message: str) -> None:
+    """The checks find cycles, unknown or unreachable nodes and two predecessors without a map, also for one node."""
+    assert refused(graph(**nodes)).splitlines()[0] == message
 
 
-def test_graph_with_several_roots_each_request_names_its_start() -> None:
-    """Several roots (then each request must name its start)."""
+def test_with_several_roots_each_request_must_name_its_start() -> None:
     config = graph(a="c", b={}, c={})
     assert answer(config, [], node_name="a") == ["A", "C"]
     assert "node_name" in failure(config, hami.RequestError, [])
 
 
-def test_graph_a_start_from_which_a_later_node_lacks_a_source() -> None:
-    """Checked per request: a start node from which some later node lacks a source; its own `map` is ignored."""
+def test_a_start_node_from_which_a_later_node_lacks_a_source_fails_the_request() -> None:
+    """The `map` of the start node itself is ignored."""
     config = graph(a="b,c", b="d", c="d", d={"map": "b[result:data],c[result:boxes]"})
     assert '"d"' in failure(config, hami.RequestError, [], node_name="b")
     assert answer(config, [], node_name="d") == ["D"]
+
+
+def test_a_request_may_name_its_start_node_and_keeps_its_other_keys() -> None:
+    each(lambda number: number + 1, "AddOne")
+    each(lambda number: number * 10, "TimesTen")
+    config = {"a": {"backend": "AddOne", "next": "b"}, "b": {"backend": "TimesTen"}}
+    with hami.pipe(config) as pipe:
+        assert pipe({"data": 1, "kept": True}) == {"data": 1, "kept": True, "result": 20}
+        assert pipe({"data": 1, "node_name": "b"})["result"] == 10
+        assert [one["result"] for one in pipe([{"data": 1}, {"data": 2}])] == [20, 30]
+
+
+def test_an_error_names_its_node() -> None:
+    def fail(_: Any) -> Any:
+        raise LookupError("lost")
+
+    each(fail, "Fails")
+    config = {"a": {"backend": "Fails", "next": "b"}, "b": {"backend": "Identity"}}
+    with hami.pipe(config) as pipe:
+        request = {"data": 1}
+        with pytest.raises(LookupError, match="lost") as raised:
+            pipe(request)
+    assert "".join(getattr(raised.value, "__notes__", [str(raised.value)])).endswith('node "a"')
+    assert request == {"data": 1}
+
+
+def test_a_list_fans_out_to_another_node() -> None:
+    each(lambda number: [number, number + 1], "Pair")
+    each(lambda number: number * 10, "TimesTen")
+    config = {
+        "pages": {"backend": "S[Pair,FanOut[Forward[node.lines]]]", "next": []},
+        "lines": {"backend": "TimesTen", "max": 8},
+    }
+    with hami.pipe({**config, "entrypoint": "Forward[node.pages]", "dag_entrypoint": "Forward[node.pages]"}) as pipe:
+        assert pipe({"data": 1})["result"] == [10, 20]

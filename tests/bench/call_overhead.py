@@ -1,6 +1,6 @@
-"""How long does a call of a pipe take, against a Python function and against a hand-off by queue.Queue and Event?
+"""Measure the overhead of a call, compared with a Python function and with a hand-off by queue.Queue and Event.
 
-    python tests/bench/how_long_does_a_call_take.py [ROUNDS] [CALLS]
+    python tests/bench/call_overhead.py [ROUNDS] [CALLS]
 
 One Python thread calls, on an otherwise idle machine. Each call is timed separately. The contender "nothing" measures
 reading the clock.
@@ -24,7 +24,7 @@ class Echo(hami.Backend):
             item["result"] = item["data"]
 
 
-class EchoHere(Echo):
+class EchoInline(Echo):
     thread = "serialized"
 
 
@@ -35,37 +35,37 @@ def echo(request: dict[str, Any]) -> dict[str, Any]:
 
 def start_hand_off() -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Start a thread that runs `echo` for each request of a queue."""
-    asked: queue.Queue[tuple[dict[str, Any], threading.Event]] = queue.Queue()
+    requests: queue.Queue[tuple[dict[str, Any], threading.Event]] = queue.Queue()
 
     def work() -> None:
         while True:
-            request, done = asked.get()
+            request, done = requests.get()
             echo(request)
             done.set()
 
-    def ask(request: dict[str, Any]) -> dict[str, Any]:
+    def call(request: dict[str, Any]) -> dict[str, Any]:
         done = threading.Event()
-        asked.put((request, done))
+        requests.put((request, done))
         done.wait()
         return request
 
     threading.Thread(target=work, daemon=True).start()
-    return ask
+    return call
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     calls = int(sys.argv[2]) if len(sys.argv) > 2 else 5000
     hami.register(Echo)
-    hami.register(EchoHere)
+    hami.register(EchoInline)
     hand_off = start_hand_off()
-    with hami.pipe("Identity") as identity, hami.pipe("EchoHere") as here, hami.pipe("Echo") as worker:
+    with hami.pipe("Identity") as identity, hami.pipe("EchoInline") as inline, hami.pipe("Echo") as worker:
         contenders: dict[str, Callable[[], object]] = {
             "nothing": lambda: {"data": 1},
             "a Python function": lambda: echo({"data": 1}),
             "Identity": lambda: identity({"data": 1}),
             "Identity, submit and result": lambda: identity.submit({"data": 1}).result(),
-            "Python backend, caller's thread": lambda: here({"data": 1}),
+            "Python backend, caller's thread": lambda: inline({"data": 1}),
             "Python backend, dedicated thread": lambda: worker({"data": 1}),
             "queue.Queue and Event": lambda: hand_off({"data": 1}),
         }

@@ -1,6 +1,6 @@
-"""How does HAMi compare with calling directly, a thread pool, a hand-written batcher and omniback, on the same work?
+"""Compare HAMi with direct calls, a thread pool, a hand-written batcher and omniback, on the same work.
 
-    python tests/bench/peers/how_does_hami_compare.py DATA [--json FILE] [--rounds 5] [--seconds 1.2] [--minutes 12]
+    python tests/bench/peers/compare.py DATA [--json FILE] [--rounds 5] [--seconds 1.2] [--minutes 12]
                                                            [--only WORK,…] [--contenders NAME,…]
 
 Contenders alternate over several rounds, each in a process of its own, so that other work on the machine affects all of
@@ -96,8 +96,8 @@ def main() -> None:
     longest = 0.0
     lines: list[dict[str, Any]] = []
     for number in range(options.rounds):
-        began = time.monotonic()
-        if began - start + longest > options.minutes * 60:
+        round_start = time.monotonic()
+        if round_start - start + longest > options.minutes * 60:
             break
         for cell in chosen:
             for line in measure(options.data, cell, options.seconds):
@@ -106,7 +106,7 @@ def main() -> None:
                 if options.json:
                     with options.json.open("a", encoding="utf-8") as file:
                         file.write(json.dumps(lines[-1]) + "\n")
-        longest = max(longest, time.monotonic() - began)
+        longest = max(longest, time.monotonic() - round_start)
     rounds = 1 + max((line["round"] for line in lines), default=-1)
     minutes = (time.monotonic() - start) / 60
     how_often = f"{rounds} rounds, {options.seconds} s for each measurement, {minutes:.1f} minutes"

@@ -1,7 +1,7 @@
-// What does a call through the plugin ABI cost, compared with the same work in the core: one request, one get, one set?
+// Measures a call through the plugin ABI, compared with the same work in the core: one request, one get, one set.
 //
-//   what_does_crossing_the_table_cost PLUGIN.so NAME            prints times; core and plugin alternate
-//   what_does_crossing_the_table_cost PLUGIN.so NAME CALLS core|native    for an instruction counter: only the calls
+//   native_call_overhead PLUGIN.so NAME            prints times; core and plugin alternate
+//   native_call_overhead PLUGIN.so NAME CALLS core|native    for an instruction counter: only calls
 //
 // NAME is a backend that adds `step` to `data`; the same backend of the core is compiled into this program. Both are
 // called through Backend::forward, as a node does, with a batch of one request that already has a `result`.
@@ -11,9 +11,9 @@
 #include <cstring>
 #include <vector>
 
+#include "backend/init.hpp"
 #include "pipe/pipe_state.hpp"
 #include "plugin/library.hpp"
-#include "backend/init.hpp"
 
 using namespace hami;
 
@@ -57,8 +57,8 @@ struct Contender {
   double nanoseconds(int calls) {
     const auto start = std::chrono::steady_clock::now();
     run(calls);
-    const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
-    return took.count() / calls;
+    const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - start;
+    return elapsed.count() / calls;
   }
 };
 

@@ -1,4 +1,4 @@
-"""One bad request fails alone: wherever requests of several callers are together, not only in a node's own batch."""
+"""A bad request does not fail its batch: batches of nodes, and batches inside containers and entrypoints."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, backend, gated
+from running import TIMEOUT, backend, gated
 
 INSTANCES = "List[InstancesRegister[Reflect[backend]], Register[{}]]"
 ALONE = [[1, 0, 5], [1], [0], [5]]
 
 
-def picky(**attributes: Any) -> list[list[int]]:
-    """Register a backend that spoils its requests before it fails on a 0; return the batches that it saw."""
+def mutating_divider(**attributes: Any) -> list[list[int]]:
+    """Register a backend that changes its requests before it fails on a 0, and return the batches that it saw."""
     seen: list[list[int]] = []
 
     def forward(batch: list[Any]) -> None:
-        assert not any("spoilt" in item for item in batch)
+        assert not any("changed" in item for item in batch)
         seen.append([item["data"] for item in batch])
         for item in batch:
-            item["spoilt"] = True
+            item["changed"] = True
         for item in batch:
             item["data"], item["result"] = "changed", 100 // item["data"]
 
@@ -28,8 +28,8 @@ def picky(**attributes: Any) -> list[list[int]]:
     return seen
 
 
-def ask(config: Any, data: list[Any]) -> list[Any]:
-    """Ask once with a list; give each request's result or the type of its error."""
+def outcomes(config: Any, data: list[Any]) -> list[Any]:
+    """Call the pipe once with a list and return the result of each request or the type of its error."""
     with hami.pipe(config) as pipe:
         requests = [{"data": one, "req_id": number} for number, one in enumerate(data)]
         with pytest.raises(hami.BatchError) as raised:
@@ -54,14 +54,14 @@ def node(backend_text: str, **keys: Any) -> dict[str, Any]:
         node("Picky", entrypoint="S[Forward[default.0],Identity]"),
         node("Picky", entrypoint="StateFul[Forward[default.0]]"),
         {"backend": "Identity", "entrypoint": "Picky"},
-        # In front of a dispatcher, which does it: once is enough.
+        # In front of a dispatcher, which retries: one retry is enough.
         node("Picky", node_entrypoint=INSTANCES.format("StateFul[Batching, InstanceDispatcher]")),
     ],
 )
 @pytest.mark.parametrize("thread", ["dedicated", "serialized", "concurrent"])
-def test_a_batch_that_is_posted_is_tried_again_one_by_one(config: Any, thread: str) -> None:
-    seen = picky(thread=thread)
-    assert ask(config, [1, 0, 5]) == [100, ZeroDivisionError, 20]
+def test_requests_of_a_failed_batch_are_retried_one_by_one(config: Any, thread: str) -> None:
+    seen = mutating_divider(thread=thread)
+    assert outcomes(config, [1, 0, 5]) == [100, ZeroDivisionError, 20]
     assert seen == ALONE
 
 
@@ -75,13 +75,13 @@ def test_a_batch_that_is_posted_is_tried_again_one_by_one(config: Any, thread: s
         node("Picky", node_entrypoint=INSTANCES.format("FanOut[DI[Batching, InstanceDispatcher]]")),
     ],
 )
-def test_an_element_of_a_list_fails_no_other_list(config: Any) -> None:
-    seen = picky()
-    assert ask(config, [[1], [0], [5]]) == [[100], ZeroDivisionError, [20]]
+def test_a_failing_element_of_a_list_does_not_fail_other_lists(config: Any) -> None:
+    seen = mutating_divider()
+    assert outcomes(config, [[1], [0], [5]]) == [[100], ZeroDivisionError, [20]]
     assert seen == ALONE
 
 
-def test_callers_who_meet_in_a_batch_of_a_stateful_node_do_not_fail_each_other() -> None:
+def test_co_batched_callers_of_a_stateful_node_do_not_fail_each_other() -> None:
     def forward(self: Any, batch: list[Any]) -> None:
         self.gate.enter()
         for item in batch:
@@ -93,13 +93,13 @@ def test_callers_who_meet_in_a_batch_of_a_stateful_node_do_not_fail_each_other()
         gate.wait_for_arrival()
         callers += [pipe.submit({"data": data, "req_id": data}) for data in (1, 0, 5)]
         gate.open()
-        errors = [one.exception(PATIENCE) for one in callers]
+        errors = [one.exception(TIMEOUT) for one in callers]
         assert [type(error) for error in errors] == [type(None), type(None), ZeroDivisionError, type(None)]
         assert [one.result()["result"] for one in callers if not one.exception()] == [100, 100, 20]
-        assert pipe({"data": 5, "req_id": 5})["result"] == 40  # the batch that failed left no trace
+        assert pipe({"data": 5, "req_id": 5})["result"] == 40  # the failed batch did not change the state
 
 
-def test_a_state_is_the_same_at_the_second_try() -> None:
+def test_a_retry_starts_from_the_same_state() -> None:
     @hami.register
     class Counts(hami.Backend):
         max = 8
@@ -120,11 +120,11 @@ def test_a_state_is_the_same_at_the_second_try() -> None:
 
 
 @pytest.mark.parametrize("container", ["StateFul[{}]", "FanOut[{}]", "S[StateFul[{}],Identity]"])
-def test_a_posted_batch_fails_whole_where_the_node_or_the_class_says_so(container: str) -> None:
+def test_a_batch_fails_as_a_whole_where_the_node_or_the_class_disables_retries(container: str) -> None:
     data: list[Any] = [[1], [5], [0]] if "FanOut" in container else [1, 5, 0]
     for keys, attributes in [({"on_batch_error": "fail"}, {}), ({}, {"idempotent": False})]:
-        seen = picky(**attributes)
-        assert ask(node(container.format("Picky"), **keys), data) == [ZeroDivisionError] * 3
+        seen = mutating_divider(**attributes)
+        assert outcomes(node(container.format("Picky"), **keys), data) == [ZeroDivisionError] * 3
         assert seen == [[1, 5, 0]]
 
 
@@ -142,8 +142,8 @@ def test_a_posted_batch_fails_whole_where_the_node_or_the_class_says_so(containe
         },
     ],
 )
-def test_what_an_instance_must_not_do_twice_it_does_not_for_who_calls_it(config: Any) -> None:
-    picky()
+def test_a_caller_of_a_non_idempotent_instance_is_not_retried(config: Any) -> None:
+    mutating_divider()
     once: list[Any] = []
 
     def forward(batch: list[Any]) -> None:
@@ -152,11 +152,11 @@ def test_what_an_instance_must_not_do_twice_it_does_not_for_who_calls_it(config:
             item["result"] = item["data"]
 
     backend(forward, "Once", max=8, idempotent=False)
-    assert ask(config, [1, 0, 5]) == [ZeroDivisionError] * 3
+    assert outcomes(config, [1, 0, 5]) == [ZeroDivisionError] * 3
     assert once == [1, 0, 5]
 
 
-def test_a_posted_batch_is_not_tried_again_after_an_error_that_is_final() -> None:
+def test_a_batch_is_not_retried_after_a_memory_error() -> None:
     sizes: list[int] = []
 
     def forward(batch: list[Any]) -> None:
@@ -164,30 +164,30 @@ def test_a_posted_batch_is_not_tried_again_after_an_error_that_is_final() -> Non
         raise MemoryError("full")
 
     backend(forward, "Full", max=8)
-    assert ask(node("StateFul[Full]"), [1, 2]) == [MemoryError, MemoryError]
+    assert outcomes(node("StateFul[Full]"), [1, 2]) == [MemoryError, MemoryError]
     assert sizes == [2]
 
 
 @pytest.mark.parametrize(("outer", "inner"), [("fail", "isolate"), ("isolate", "fail")])
-def test_what_a_node_says_of_failed_batches_ends_with_it(outer: str, inner: str) -> None:
-    """The requests are in two nodes at a time; in each of them its own word counts."""
+def test_on_batch_error_of_a_node_applies_only_to_its_own_backend(outer: str, inner: str) -> None:
+    """A request runs in two nodes at once; the key of each node applies to its own backend."""
     isolated = ([100, ZeroDivisionError, 20], ALONE)
     failed = ([ZeroDivisionError] * 3, ALONE[:1])
 
     def run(outer_backend: str, inner_backend: str) -> tuple[list[Any], list[Any]]:
-        seen = picky()
+        seen = mutating_divider()
         config = {
             "out": node(outer_backend, on_batch_error=outer),
             "in": node(inner_backend, on_batch_error=inner),
             "dag_entrypoint": "Forward[node.out]",
         }
-        return ask(config, [1, 0, 5]), seen
+        return outcomes(config, [1, 0, 5]), seen
 
     assert run("StateFul[Forward[node.in]]", "StateFul[Picky]") == (isolated if inner == "isolate" else failed)
     assert run("S[Forward[node.in],StateFul[Picky]]", "Identity") == (isolated if outer == "isolate" else failed)
 
 
-def test_fan_out_says_which_element_failed() -> None:
+def test_fan_out_names_the_element_that_failed() -> None:
     def forward(batch: list[Any]) -> None:
         for item in batch:
             if item["data"] == "fail":
@@ -199,11 +199,11 @@ def test_fan_out_says_which_element_failed() -> None:
 
     backend(forward, "Mixed", max=8)
     with hami.pipe(node("FanOut[Mixed]")) as pipe:
-        for data, error, told in [
+        for data, error, note in [
             ([1, "fail", "raise"], ValueError, "element 1 of 3"),
             ([1, "raise", "fail"], KeyError, "element 1 of 3"),
             ([1, 2, "raise"], KeyError, "element 2 of 3"),
         ]:
             with pytest.raises(error) as raised:
                 pipe({"data": data})
-            assert told in "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+            assert note in "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])

@@ -1,6 +1,6 @@
-"""How long do parsing a long expression, building a large pipe and a long sequence take?
+"""Measure parsing of a long expression, building of a large pipe, and calls of a long sequence.
 
-    python tests/bench/how_long_do_parsing_and_building_take.py
+    python tests/bench/parse_and_build_time.py
 
 Operations alternate in rounds and each is timed separately. The cost of a child of a sequence is the difference between
 S of 100 and S of 1, divided by 99.

@@ -1,6 +1,6 @@
 """Compares the throughput of OpenvinoTensor, called from eight threads, with that of OpenVINO's AsyncInferQueue.
 
-    python bench/is_it_as_fast_as_the_async_infer_queue.py [ROUNDS] [SECONDS]
+    python bench/pipe_vs_async_infer_queue.py [ROUNDS] [SECONDS]
 
 Both use the same model, the same settings (hint throughput, as many infer requests) and the same arrays, and both copy
 their results. As usual for AsyncInferQueue, one thread feeds it, and it does not copy its inputs. Each round measures

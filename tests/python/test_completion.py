@@ -1,4 +1,4 @@
-"""Outcomes are told to callbacks, tasks and events on threads of the core: what those may do there."""
+"""Threads of the core complete callbacks, tasks and events; what user code may do on these threads."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, backend, check_clean, gated, run_script
+from running import TIMEOUT, backend, check_clean, gated, run_script
 
 
 def test_a_callback_may_run_another_pipe_while_the_next_batch_waits() -> None:
-    """The thread has taken Python's lock for that batch already, and no other may take it over."""
+    """The thread has already acquired the GIL for that batch, and no other batch may consume it."""
     script = """
         import threading
         import hami
@@ -30,14 +30,14 @@ def test_a_callback_may_run_another_pipe_while_the_next_batch_waits() -> None:
                     item["result"] = item["data"]
 
         @hami.register
-        class Any(hami.Backend):
+        class Triples(hami.Backend):
             thread = "serialized"
             def forward(self, batch):
                 for item in batch:
                     item["result"] = [item["data"]] * 3
 
         seen = []
-        with hami.pipe({"backend": "Gated", "max": 1, "batching": "off"}) as pipe, hami.pipe("Any") as other:
+        with hami.pipe({"backend": "Gated", "max": 1, "batching": "off"}) as pipe, hami.pipe("Triples") as other:
             for number in range(9):
                 future = pipe.submit({"data": number})
                 future.add_done_callback(lambda one: seen.append(other({"data": one.result()["result"]})["result"]))
@@ -49,15 +49,15 @@ def test_a_callback_may_run_another_pipe_while_the_next_batch_waits() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:these backends did not come back")
-def test_a_callback_may_wait_for_a_task_that_it_caused_to_be_told() -> None:
-    """The task is of a loop that is woken at once, not when the batch that the callback is of has been told."""
+def test_a_callback_may_wait_for_a_task_whose_request_it_completes() -> None:
+    """Its loop is woken at once, not after the batch of the callback is complete."""
     cls, other_cls = gated(), gated("TestOther")
     pipe, other = hami.pipe({"backend": "TestGated", "max": 2}), hami.pipe("TestOther")
-    answered, seen = threading.Event(), []
+    completed, seen = threading.Event(), []
 
     def close_other(_: Any) -> None:
         other.close(0)
-        seen.append(answered.wait(PATIENCE))
+        seen.append(completed.wait(TIMEOUT))
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -72,7 +72,7 @@ def test_a_callback_may_wait_for_a_task_that_it_caused_to_be_told() -> None:
         with pytest.raises(hami.PipeClosed):
             await task
         other_cls.gate.open()
-        answered.set()
+        completed.set()
         for future in futures:
             await asyncio.wrap_future(future)
 
@@ -83,8 +83,8 @@ def test_a_callback_may_wait_for_a_task_that_it_caused_to_be_told() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:these backends did not come back")
-def test_a_loop_may_go_on_in_another_thread() -> None:
-    """The thread that started a request then is any thread; here it is the one that brings the outcome."""
+def test_a_loop_may_continue_in_another_thread() -> None:
+    """Then the loop no longer runs on the thread that started the request."""
     cls = gated()
     pipe = hami.pipe("TestGated")
     loop = asyncio.new_event_loop()
@@ -101,18 +101,18 @@ def test_a_loop_may_go_on_in_another_thread() -> None:
     loop.call_soon(entered.set)
     thread = threading.Thread(target=loop.run_until_complete, args=(task,), daemon=True)
     thread.start()
-    assert entered.wait(PATIENCE)
+    assert entered.wait(TIMEOUT)
     pipe.close(0)
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert not thread.is_alive()
     loop.close()
 
 
-def test_a_loop_that_was_closed_before_it_took_its_outcomes_is_freed() -> None:
+def test_a_loop_that_was_closed_before_its_results_arrived_is_freed() -> None:
     cls = gated()
     loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
 
-    def leave_behind(number: int) -> None:
+    def abandon(number: int) -> None:
         loop = asyncio.new_event_loop()
         loops.append(weakref.ref(loop))
         task = loop.create_task(pipe.acall({"data": number}))
@@ -125,15 +125,15 @@ def test_a_loop_that_was_closed_before_it_took_its_outcomes_is_freed() -> None:
 
     with hami.pipe("TestGated") as pipe:
         for number in range(9):
-            leave_behind(number)
+            abandon(number)
         cls.gate.open()
-        asyncio.run(call())  # looks for loops that are gone
+        asyncio.run(call())  # removes closed loops
         gc.collect()
         assert [loop() for loop in loops] == [None] * 9
 
 
-def test_a_request_that_is_read_where_the_stack_ends_raises_what_python_raises() -> None:
-    """The exception of the core has an __init__ of Python, for which there is no room any more."""
+def test_reading_a_request_at_the_recursion_limit_raises_recursion_error() -> None:
+    """The exception class of the core has an `__init__` in Python, for which no stack is left."""
     raised = set()
 
     def dive(item: Any) -> None:
@@ -155,8 +155,8 @@ def test_a_request_that_is_read_where_the_stack_ends_raises_what_python_raises()
     assert raised == {hami.DataTypeError, RecursionError}
 
 
-def test_the_interpreter_ends_while_a_loop_is_woken() -> None:
-    """CPython before 3.14 then ends the thread of the core that wakes it; the rest of the process must not notice."""
+def test_the_interpreter_may_exit_while_a_thread_of_the_core_wakes_a_loop() -> None:
+    """CPython before 3.14 then ends the thread of the core; the rest of the process must not be affected."""
     script = """
         import asyncio, atexit, os, select, sys, threading
         import hami

@@ -1,6 +1,6 @@
-"""How large are the wheels in dist/, packed and unpacked, and what is the largest file in each?
+"""Print the packed and unpacked sizes of the wheels in dist/, and the largest file in each.
 
-python tests/bench/how_large_are_the_wheels.py [FOLDER]
+python tests/bench/wheel_sizes.py [FOLDER]
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules of the keys that schedule a node, in the order of reference/configuration.md, "Keys of a node"."""
+"""The keys that schedule a node, in the order of reference/configuration.md, "Keys of a node"."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ from typing import Any
 import hami
 import pytest
 from rows import answer, answers, failure, refused, sizing
-from running import PATIENCE, backend, each, gated
+from running import TIMEOUT, backend, each, gated
 
 
 def with_a_busy_instance(config: dict[str, Any], cls: Any, *batches: list[int]) -> list[list[int]]:
-    """Give the only instance request 0; submit the others meanwhile; return the batches that it saw."""
+    """Occupy the only instance with request 0, submit the others, and return the batches that the instance saw."""
     with hami.pipe(config) as pipe:
         futures = [pipe.submit({"data": 0})]
         cls.gate.wait_for_arrival()
         futures += [pipe.submit({"data": number}) for batch in batches for number in batch]
         cls.gate.open()
         for future in futures:
-            future.result(PATIENCE)
+            future.result(TIMEOUT)
     return cls.seen
 
 
-def test_backend_is_required_and_an_expression() -> None:
-    """`backend`, required, expression."""
+def test_backend_is_required_and_takes_an_expression() -> None:
     assert "the node has no backend" in refused({"node": {"max": 1}})
     assert answer({"backend": "S[Identity,Identity]"}, 3) == 3
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_instance_num_copies_run_in_parallel(number: int) -> None:
-    """`instance_num`, 1: copies that run in parallel."""
+def test_as_many_batches_run_in_parallel_as_instance_num(number: int) -> None:
     cls = gated()
     config = {"backend": "TestGated", **({"instance_num": number} if number > 1 else {})}
     with hami.pipe(config) as pipe:
@@ -41,11 +39,11 @@ def test_instance_num_copies_run_in_parallel(number: int) -> None:
             cls.gate.wait_for_arrival()
         assert len(cls.seen) == number
         cls.gate.open()
-        assert [future.result(PATIENCE)["result"] for future in futures] == [100, 101, 102, 103]
+        assert [future.result(TIMEOUT)["result"] for future in futures] == [100, 101, 102, 103]
 
 
-def test_max_is_from_the_backend_and_counts_items() -> None:
-    """Batch range in items (`request_size` of a request, 1 if absent), from the backend."""
+def test_max_counts_items_and_its_default_is_that_of_the_backend() -> None:
+    """A request has `request_size` items, 1 by default."""
     sizes = sizing(max=4)
     assert answers("Sizes", *range(8)) == list(range(8))
     assert sizes == [4, 4]
@@ -55,14 +53,13 @@ def test_max_is_from_the_backend_and_counts_items() -> None:
     assert sizes == [2, 2]
 
 
-def test_max_of_a_class_that_declares_no_range_is_the_nodes() -> None:
-    """A class that declares no range takes 1 … ∞ and the node then gathers at most `max`, default 1."""
+def test_max_of_a_node_limits_a_backend_that_declares_no_range() -> None:
+    """Without a declared range, `max` of the node is 1 by default."""
     assert with_a_busy_instance({"backend": "TestGated"}, gated(), [1, 2, 3]) == [[0], [1], [2], [3]]
     assert with_a_busy_instance({"backend": "TestGated", "max": 2}, gated(), [1, 2, 3]) == [[0], [1, 2], [3]]
 
 
-def test_max_above_a_declared_range_is_an_error() -> None:
-    """`max` above a declared range is a ConfigError."""
+def test_max_above_the_range_of_the_backend_is_an_error() -> None:
     sizes = sizing(max=4)
     assert 'max is 5; the backend of node "default" takes at most 4' in refused({"backend": "Sizes", "max": 5})
     assert answers({"backend": "Sizes", "max": 2}, 1, 2, 3, 4) == [1, 2, 3, 4]
@@ -70,26 +67,23 @@ def test_max_above_a_declared_range_is_an_error() -> None:
 
 
 def test_max_of_a_container_is_that_of_its_narrowest_child() -> None:
-    """That of its child with the smallest declared `max` > 1; children of `max` 1 are called item by item."""
+    """Children with `max` 1 do not count: the container calls them item by item."""
     wide, narrow, single = (sizing(name, max=most) for name, most in (("Wide", 8), ("Narrow", 4), ("Single", 1)))
     assert answers("S[Wide,Single,Narrow]", *range(8)) == list(range(8))
     assert (wide, narrow, single) == ([4, 4], [4, 4], [1] * 8)
 
 
-def test_batching_timeout_0_still_merges_what_waits() -> None:
-    """With 0, requests that wait when an instance becomes idle form one batch."""
+def test_with_batching_timeout_0_waiting_requests_still_form_one_batch() -> None:
     assert with_a_busy_instance({"backend": "TestGated"}, gated(max=8), [1, 2, 3]) == [[0], [1, 2, 3]]
 
 
-def test_batching_timeout_a_lone_request_never_waits_while_an_instance_is_idle() -> None:
-    """A lone request never waits while an instance is idle, once `min` is met."""
+def test_a_single_request_never_waits_for_batching_timeout_while_an_instance_is_idle() -> None:
     sizes = sizing(max=4)
     assert answer({"backend": "Sizes", "batching_timeout": "1h"}, 5) == 5
     assert sizes == [1]
 
 
-def test_batching_timeout_is_how_long_several_wait_for_more() -> None:
-    """The maximum time that a queued request is held so that others can join its batch."""
+def test_batching_timeout_limits_how_long_requests_are_held_so_that_others_can_join() -> None:
     sizes = sizing(max=4)
     begin = time.monotonic()
     assert answers({"backend": "Sizes", "batching_timeout": "20ms"}, 1, 2, 3) == [1, 2, 3]
@@ -98,28 +92,25 @@ def test_batching_timeout_is_how_long_several_wait_for_more() -> None:
     assert sizes == [3, 4]
 
 
-def test_batching_timeout_below_min_a_request_waits_for_company() -> None:
-    """Below `min` a request waits for `batching_timeout`; others that arrive complete the batch."""
+def test_below_min_requests_that_arrive_complete_the_batch() -> None:
     sizes = sizing(max=2)
     config = {"backend": "Sizes", "min": 2, "batching_timeout": "1h"}
     with hami.pipe(config) as pipe:
         first, second = pipe.submit({"data": 1}), pipe.submit({"data": 2})
-        assert [first.result(PATIENCE)["result"], second.result(PATIENCE)["result"]] == [1, 2]
+        assert [first.result(TIMEOUT)["result"], second.result(TIMEOUT)["result"]] == [1, 2]
     assert sizes == [2]
 
 
-def test_batching_timeout_below_min_a_request_then_fails() -> None:
-    """Below `min` it waits `batching_timeout`, then fails."""
+def test_below_min_a_request_fails_after_batching_timeout() -> None:
     sizes = sizing(max=4)
     begin = time.monotonic()
-    told = failure({"backend": "Sizes", "min": 2, "batching_timeout": 20}, hami.RequestError, 1)
+    message = failure({"backend": "Sizes", "min": 2, "batching_timeout": 20}, hami.RequestError, 1)
     assert time.monotonic() - begin >= 0.02
-    assert told == 'node "default" takes at least 2 items; only 1 arrived within batching_timeout'
+    assert message == 'node "default" takes at least 2 items; only 1 arrived within batching_timeout'
     assert sizes == []
 
 
-def test_queue_max_blocks_the_caller() -> None:
-    """Bounded; `block` the caller."""
+def test_a_full_queue_blocks_the_caller_by_default() -> None:
     cls = gated()
     with hami.pipe({"backend": "TestGated", "max_queue_size": 1}) as pipe, ThreadPoolExecutor() as threads:
         running = pipe.submit({"data": 1})
@@ -130,25 +121,25 @@ def test_queue_max_blocks_the_caller() -> None:
         blocked = threads.submit(pipe, {"data": 4})
         assert not blocked.done()
         cls.gate.open()
-        assert [one.result(PATIENCE)["result"] for one in (running, waiting, blocked)] == [101, 102, 104]
+        assert [one.result(TIMEOUT)["result"] for one in (running, waiting, blocked)] == [101, 102, 104]
 
 
-def test_on_full_rejects() -> None:
-    """Or `reject` with `QueueFull`."""
+def test_a_full_queue_rejects_requests_where_on_full_is_reject() -> None:
     cls = gated()
     with hami.pipe({"backend": "TestGated", "max_queue_size": 2, "on_full": "reject"}) as pipe:
         futures = [pipe.submit({"data": 0})]
         cls.gate.wait_for_arrival()
         futures += [pipe.submit({"data": number}) for number in (1, 2)]
-        with pytest.raises(hami.QueueFull):
+        with pytest.raises(hami.QueueFull) as raised:
             pipe({"data": 3})
+        assert str(raised.value).splitlines()[0] == 'node "default" has 2 requests queued (max_queue_size = 2)'
         cls.gate.open()
-        assert [future.result(PATIENCE)["result"] for future in futures] == [100, 101, 102]
+        assert [future.result(TIMEOUT)["result"] for future in futures] == [100, 101, 102]
     assert "on_full" in refused({"backend": "Identity", "on_full": "wait"})
 
 
 def dividing(**attributes: Any) -> list[list[Any]]:
-    """Register a backend that changes its request before it may fail, and return the batches that it saw."""
+    """Register a backend that changes its requests before it may fail, and return the batches that it saw."""
     seen: list[list[Any]] = []
 
     def forward(batch: list[Any]) -> None:
@@ -163,7 +154,7 @@ def dividing(**attributes: Any) -> list[list[Any]]:
 
 
 def outcomes(config: Any, *data: Any) -> list[Any]:
-    """Ask once with a list; give each request's result or the type of its error."""
+    """Call the pipe once with a list and return the result of each request or the type of its error."""
     with hami.pipe(config) as pipe:
         requests = [{"data": one} for one in data]
         with pytest.raises(hami.BatchError) as raised:
@@ -172,29 +163,25 @@ def outcomes(config: Any, *data: Any) -> list[Any]:
     return [request["result"] if "result" in request else errors[index] for index, request in enumerate(requests)]
 
 
-def test_on_batch_error_isolates_what_was_restored() -> None:
-    """Every request without an outcome is restored to what it was when it entered and tried once more alone."""
+def test_after_a_failed_batch_each_request_is_restored_and_runs_once_more_alone() -> None:
     seen = dividing()
     assert outcomes("Divides", 1, 0, 5) == [100, ZeroDivisionError, 20]
     assert seen == [[(1, None), (0, None), (5, None)], [(1, None)], [(0, None)], [(5, None)]]
 
 
-def test_on_batch_error_of_a_single_request_is_its_own() -> None:
-    """A backend threw on a batch of n > 1: one request alone is not tried again."""
+def test_a_single_request_that_fails_is_not_retried() -> None:
     seen = dividing()
     assert "zero" in failure("Divides", ZeroDivisionError, 0)
     assert seen == [[(0, None)]]
 
 
-def test_on_batch_error_where_the_class_is_not_retry_safe_the_batch_fails() -> None:
-    """Not where the class says `idempotent = False`: then the batch fails."""
+def test_a_batch_of_a_class_that_is_not_idempotent_fails_as_a_whole() -> None:
     seen = dividing(idempotent=False)
     assert outcomes("Divides", 0, 5) == [ZeroDivisionError, ZeroDivisionError]
     assert len(seen) == 1
 
 
-def test_on_batch_error_out_of_memory_is_final() -> None:
-    """Or the error is marked final (out of memory, for example)."""
+def test_a_batch_is_not_retried_after_a_memory_error() -> None:
     sizes: list[int] = []
 
     def forward(batch: list[Any]) -> None:
@@ -206,15 +193,13 @@ def test_on_batch_error_out_of_memory_is_final() -> None:
     assert sizes == [2]
 
 
-def test_on_batch_error_fail() -> None:
-    """`fail`: always fails."""
+def test_a_batch_fails_as_a_whole_where_on_batch_error_is_fail() -> None:
     seen = dividing()
     assert outcomes({"backend": "Divides", "on_batch_error": "fail"}, 0, 5) == [ZeroDivisionError] * 2
     assert len(seen) == 1
 
 
-def test_on_batch_error_keyboard_interrupt_propagates() -> None:
-    """KeyboardInterrupt always propagates."""
+def test_a_keyboard_interrupt_in_a_backend_propagates() -> None:
 
     def interrupt(_: Any) -> Any:
         raise KeyboardInterrupt("stop")
@@ -226,7 +211,7 @@ def test_on_batch_error_keyboard_interrupt_propagates() -> None:
 
 @pytest.mark.parametrize("where", ["node", "request", "call"])
 def test_timeout_expires_running_and_waiting_requests(where: str) -> None:
-    """Per request, from submit, as node key or request key; `pipe(d, timeout=seconds)`. Waiting ones expire too."""
+    """It may be set for the node, in the request or in the call, and counts from submission."""
     cls = gated()
     node = {"timeout": "300ms"} if where == "node" else {}
     keys = {"timeout": 0.3} if where == "request" else {}
@@ -236,21 +221,42 @@ def test_timeout_expires_running_and_waiting_requests(where: str) -> None:
         futures = [pipe.submit(running, timeout=seconds)]
         cls.gate.wait_for_arrival()
         futures.append(pipe.submit(waiting, timeout=seconds))
-        for future in futures:  # the instance is busy all the while
+        for future in futures:  # the instance stays busy
             with pytest.raises(hami.DeadlineExceeded):
-                future.result(PATIENCE)
+                future.result(TIMEOUT)
         cls.gate.open()
     assert cls.seen == [[1]]
     assert "result" not in running
     assert "result" not in waiting
 
 
-def test_timeout_none_waits() -> None:
-    """`timeout`, none."""
+def test_a_request_has_no_timeout_by_default() -> None:
     cls = gated()
     with hami.pipe("TestGated") as pipe:
         future = pipe.submit({"data": 1})
         cls.gate.wait_for_arrival()
         assert not future.done()
         cls.gate.open()
-        assert future.result(PATIENCE)["result"] == 101
+        assert future.result(TIMEOUT)["result"] == 101
+
+
+@pytest.mark.parametrize(
+    ("batching", "batches"),
+    [("greedy", [[0], [1, 2, 3]]), ("adaptive", [[0], [1, 2, 3]]), ("off", [[0], [1], [2], [3]])],
+)
+def test_batching_selects_which_waiting_requests_run_together(batching: str, batches: list[list[int]]) -> None:
+    config = {"backend": "TestGated", "batching": batching}
+    assert with_a_busy_instance(config, gated(max=8), [1, 2, 3]) == batches
+
+
+def test_a_list_of_one_caller_stays_together_where_batching_is_off() -> None:
+    with hami.pipe({"backend": "Identity", "max": 8, "batching": "off"}) as pipe:
+        pipe([{"data": number} for number in range(4)])
+        assert pipe.stats()["default"].batches == 1
+
+
+def test_batching_takes_no_other_value() -> None:
+    with pytest.raises(
+        hami.ConfigError, match='"batching" of Batching takes "adaptive", "greedy" or "off", got "always"'
+    ):
+        hami.pipe({"backend": "Identity", "batching": "always"})

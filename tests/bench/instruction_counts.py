@@ -1,6 +1,6 @@
-"""How many instructions do parsing, building and calling take?
+"""Count the instructions of parsing, building and calling.
 
-    python tests/bench/how_many_instructions_do_parsing_building_and_calling_take.py
+    python tests/bench/instruction_counts.py
 
 Needs valgrind. Two processes run under callgrind: one repeats the operation LESS times, the other MORE times. The cost
 of one operation is the difference of the instructions, divided by the difference of the repetitions. It includes the
@@ -42,7 +42,7 @@ sequence.close()
 OPERATIONS = {
     "an empty statement": "pass",
     "parse and print S[DecodeMat,ResizeMat(224,224)]": "_core.print_expression('S[DecodeMat,ResizeMat(224,224)]')",
-    "parse and print the language's longest": "_core.print_expression(longest)",
+    "parse and print the longest expression": "_core.print_expression(longest)",
     "parse and print S of 100 items": "_core.print_expression(wide)",
     "parse and print S in S, 100 deep": "_core.print_expression(deep)",
     "check a node with S[Identity,Identity]": "_core.check(node)",

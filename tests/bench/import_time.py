@@ -1,6 +1,6 @@
-"""What does `import hami` cost on top of the bare interpreter, in time and memory, and which modules take longest?
+"""Measure `import hami` on top of the bare interpreter, in time and memory, and list the slowest modules.
 
-    python tests/bench/what_does_importing_hami_cost.py [ROUNDS]
+    python tests/bench/import_time.py [ROUNDS]
 
 Every figure comes from new processes; the contenders alternate. Wall time and CPU time are measured inside the process,
 around the import; other programs affect CPU time less. Memory is the resident set after the import, minus that of a

@@ -1,6 +1,6 @@
-"""What do finding and loading plugins cost: the index among 300 installed distributions, and a native library?
+"""Measure discovery and loading of plugins: the index among 300 installed distributions, and a native library.
 
-    python tests/bench/what_does_finding_plugins_cost.py
+    python tests/bench/plugin_discovery.py
 
 Every figure comes from new processes; the contenders alternate. The native library is compiled by c++; without a
 compiler it is not measured.
@@ -40,7 +40,7 @@ def site(folder: Path, others: int) -> Path:
     """Write distributions without plugins, with the usual description and scripts, and a few with plugins."""
     for number in range(others):
         info = write_metadata(folder, f"other-{number}", "1.0", {"console_scripts": {f"other{number}": "other:main"}})
-        (info / "METADATA").write_text((info / "METADATA").read_text() + "\n" + "What it is for.\n" * 200)
+        (info / "METADATA").write_text((info / "METADATA").read_text() + "\n" + "A line of the description.\n" * 200)
     for number in range(OURS):
         write_plugin(folder, f"acme-p{number}", "0.1", f"Acme{number}")
     return folder
@@ -83,7 +83,7 @@ def main() -> int:
         }
         if made := library(Path(work)):
             contenders["load a native plugin"] = (
-                ("import hami; from hami import _native_loading", "hami.register_plugin(sys.argv[1])"),
+                ("import hami; from hami._plugins import native_loading", "hami.register_plugin(sys.argv[1])"),
                 None,
                 (str(made),),
             )

@@ -1,4 +1,4 @@
-"""`thread = "serialized"`: one call at a time, from wherever an instance is reached."""
+"""`thread = "serialized"`: an instance runs one call at a time, on every path that leads to it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 
 import hami
 import pytest
-from running import PATIENCE, Gate, backend
+from running import TIMEOUT, Gate, backend
 
 
-class Inside:
+class ConcurrencyProbe:
     """A backend that counts how many threads are in one of its instances, and waits at a gate."""
 
-    def __init__(self, name: str = "TestAny", **attributes: Any) -> None:
+    def __init__(self, name: str = "TestProbe", **attributes: Any) -> None:
         self.gate = Gate()
         self.most = 0
-        self._now = 0
+        self._running = 0
         self._lock = threading.Lock()
         backend(self._forward, name, **{"thread": "serialized", **attributes})
 
     def _forward(self, batch: list[Any]) -> None:
         with self._lock:
-            self._now += 1
-            self.most = max(self.most, self._now)
+            self._running += 1
+            self.most = max(self.most, self._running)
         self.gate.enter()
         with self._lock:
-            self._now -= 1
+            self._running -= 1
         for item in batch:
             item["result"] = item["data"]
 
@@ -39,32 +39,32 @@ HOOKED = NODE.replace("InstanceDispatcher", "InstanceDispatcher[{}]")
 @pytest.mark.parametrize(
     "config",
     [
-        {"n": {"backend": "TestAny"}, "a": {"backend": "Forward[n.0]"}},
-        {"n": {"backend": "S[Identity,TestAny]"}, "a": {"backend": "Forward[n.0]"}},
-        {"n": {"backend": "Identity"}, "entrypoint": "S[TestAny,Forward[node.n]]"},
-        {"n": {"backend": "Identity", "node_entrypoint": HOOKED.format("TestAny"), "instance_num": 2}},
-        {"n": {"backend": "Identity", "node_entrypoint": HOOKED.format("Identity,TestAny"), "instance_num": 2}},
+        {"n": {"backend": "TestProbe"}, "a": {"backend": "Forward[n.0]"}},
+        {"n": {"backend": "S[Identity,TestProbe]"}, "a": {"backend": "Forward[n.0]"}},
+        {"n": {"backend": "Identity"}, "entrypoint": "S[TestProbe,Forward[node.n]]"},
+        {"n": {"backend": "Identity", "node_entrypoint": HOOKED.format("TestProbe"), "instance_num": 2}},
+        {"n": {"backend": "Identity", "node_entrypoint": HOOKED.format("Identity,TestProbe"), "instance_num": 2}},
     ],
-    ids=["straight to an instance", "to a sequence", "entrypoint", "before gathering", "before the instance"],
+    ids=["direct to an instance", "to a sequence", "entrypoint", "first hook", "second hook"],
 )
 def test_one_call_at_a_time(config: dict[str, Any]) -> None:
-    cls = Inside()
+    cls = ConcurrencyProbe()
     starts = [{"node_name": name} for name in ("n", "a")] if "a" in config else [{}, {}]
     with hami.pipe(config) as pipe, futures.ThreadPoolExecutor(2) as threads:
         first = threads.submit(pipe, {"data": 1, **starts[0]})
         cls.gate.wait_for_arrival()
         second = threads.submit(pipe, {"data": 2, **starts[1]})
         try:
-            with pytest.raises(futures.TimeoutError):  # it is on its way, or waits for its turn
+            with pytest.raises(futures.TimeoutError):  # it has not arrived yet, or waits for the first call
                 second.result(0.05)
             assert cls.most == 1
         finally:
             cls.gate.open()
-        assert [one.result(PATIENCE)["result"] for one in (first, second)] == [1, 2]
+        assert [one.result(TIMEOUT)["result"] for one in (first, second)] == [1, 2]
     assert cls.most == 1
 
 
-def test_a_call_of_itself_past_its_node_is_an_error() -> None:
+def test_a_backend_that_calls_itself_directly_gets_an_error() -> None:
     class Again(hami.Backend):
         thread = "serialized"
         child_count = (1, 1)
@@ -79,14 +79,14 @@ def test_a_call_of_itself_past_its_node_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("non_blocking", [False, True])
-def test_threads_that_keep_the_global_lock_take_turns_too(non_blocking: bool) -> None:
-    cls = Inside(non_blocking=non_blocking)
+def test_calls_are_also_serialized_for_threads_that_keep_the_gil(non_blocking: bool) -> None:
+    cls = ConcurrencyProbe(non_blocking=non_blocking)
     cls.gate.open()
-    config = {"n": {"backend": "TestAny"}, "a": {"backend": "Forward[n.0]"}}
+    config = {"n": {"backend": "TestProbe"}, "a": {"backend": "Forward[n.0]"}}
     with hami.pipe(config) as pipe, futures.ThreadPoolExecutor(4) as threads:
 
         def ask(name: str) -> int:
             return sum(pipe({"data": 1, "node_name": name})["result"] for _ in range(200))
 
-        assert list(threads.map(ask, "anan", timeout=PATIENCE)) == [200] * 4
+        assert list(threads.map(ask, "anan", timeout=TIMEOUT)) == [200] * 4
     assert cls.most == 1

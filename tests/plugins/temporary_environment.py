@@ -1,4 +1,4 @@
-"""Environments that a test makes, installs into with pip, and throws away."""
+"""Temporary virtual environments, into which a test installs with pip."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-# What pip wrote while it installed, and is no part of a wheel.
+# Files that pip writes during installation; they are not part of a wheel.
 OF_THE_INSTALLER = {"INSTALLER", "REQUESTED", "direct_url.json"}
 
 
-class ThrowAway:
-    """A virtual environment without anything, and a folder of wheels that it is installed from before any index."""
+class TemporaryEnvironment:
+    """An empty virtual environment, and a folder of wheels that pip prefers over any index."""
 
     def __init__(self, folder: Path, wheels: Path, cwd: Path) -> None:
         self.python = folder / "bin" / "python"
@@ -28,7 +28,7 @@ class ThrowAway:
         command = [self.python, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
         environment = self._environment()
         if "--no-build-isolation" in arguments:
-            del environment["PIP_BUILD_CONSTRAINT"]  # pip 26.2 refuses one that it has no use for
+            del environment["PIP_BUILD_CONSTRAINT"]  # pip 26.2 rejects an unused one
         done = run(list(map(str, command)), self._cwd, environment)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -37,7 +37,7 @@ class ThrowAway:
         return run(command, self._cwd, {**self._environment(), **environment})
 
     def _environment(self) -> dict[str, str]:
-        """Nothing of ours leads in, and what pip builds for is our hami-core, whatever an index has."""
+        """Inherit no Python or hami settings, and make pip build against the installed hami-core."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HAMI_"))}
         constraints = self._wheels / "constraints.txt"
         constraints.write_text(f"hami-core=={metadata.version('hami-core')}\n")
@@ -55,7 +55,7 @@ def run(command: list[str], cwd: Path, environment: dict[str, str]) -> subproces
 
 
 def repack(name: str, folder: Path) -> None:
-    """Write the wheel of an installed distribution, and of what it requires, as their files are here."""
+    """Write the wheels of an installed distribution and of its requirements, from the installed files."""
     found = metadata.distribution(name)
     tag = next(line for line in (found.read_text("WHEEL") or "").splitlines() if line.startswith("Tag:"))
     stem = f"{found.metadata['Name'].replace('-', '_')}-{found.version}"

@@ -1,6 +1,6 @@
 """Is the pipeline `ocr` faster than the rapidocr package, for one page and for eight pages from eight threads?
 
-    python bench/is_ocr_faster_than_rapidocr.py [IMAGE] [ROUNDS]
+    python bench/ocr_vs_rapidocr.py [IMAGE] [ROUNDS]
 
 Each round measures all contenders one after the other, so that other load of the machine affects them equally. The
 output shows medians, and the median ratio to `ocr` within a round (above 1: `ocr` is faster). rapidocr is measured in

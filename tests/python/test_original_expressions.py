@@ -1,7 +1,7 @@
-"""Expressions of the language's specification that must work exactly as they are written there.
+"""Expressions of the original design, which must work exactly as written.
 
-Those that name backends of GPU plugins run on stand-ins for the CPU, registered here: same brackets, same ways of
-handing things on, arithmetic instead of models. The last tests do without: then the message says whose name is missing.
+Expressions with backends of GPU plugins run on substitutes for the CPU: same brackets, same data flow, arithmetic
+instead of models. The last test runs without substitutes and checks that the errors name the missing plugins.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ PRINTED = {
 }
 
 
-LOADED: list[tuple[str, str]] = []  # by which loader, which model
-MADE: list[str] = []  # in the order of init
+LOADED: list[tuple[str, str]] = []  # pairs of loader and model
+MADE: list[str] = []  # in the order of init calls
 
 
 class Loads(hami.Backend):
@@ -83,7 +83,7 @@ class TensorrtInferTensor(hami.Backend):
 
 
 class Notes(hami.Backend):
-    """Appends its name to what came."""
+    """Appends its name to `data`."""
 
     def init(self, options: dict[str, Any]) -> None:
         MADE.append(type(self).__name__)
@@ -95,7 +95,7 @@ class Notes(hami.Backend):
 
 
 class SyncTensor(Notes):
-    """Runs the backend in its brackets, if there is one, and then waits, as for a stream."""
+    """Runs its child, if there is one, and then synchronizes, like a stream."""
 
     child_count = (0, 1)
 
@@ -116,8 +116,8 @@ class ResizeMat(hami.Backend):
 
 
 @pytest.fixture
-def stand_ins() -> None:
-    """What hami-trt, hami-torch and hami-image provide, on the CPU."""
+def substitutes() -> None:
+    """Register CPU substitutes for backends of hami-trt, hami-torch and hami-image."""
     LOADED.clear()
     MADE.clear()
     for name in ("Onnx2Tensorrt", "LoadTensorrtEngine"):
@@ -136,7 +136,7 @@ def _helpers() -> None:
 
     @hami.register
     class TestRows(hami.Backend):
-        """Tells with how many others a request came."""
+        """Returns `data` and the size of the batch."""
 
         def forward(self, batch: list[Any]) -> None:
             for item in batch:
@@ -144,14 +144,14 @@ def _helpers() -> None:
 
 
 @pytest.mark.parametrize("text", EVERY)
-def test_it_parses_and_prints_back(text: str) -> None:
+def test_it_parses_and_prints_unchanged(text: str) -> None:
     printed = _core.print_expression(text)
     assert printed == PRINTED.get(text, text.replace(", ", ",").replace("; ", ";"))
     assert _core.parse_tree(printed) == _core.parse_tree(text)
 
 
 @pytest.mark.parametrize("text", NODE_ENTRYPOINTS)
-def test_as_a_node_entrypoint_it_makes_the_instances_and_gathers_batches(text: str) -> None:
+def test_as_a_node_entrypoint_it_creates_the_instances_and_forms_batches(text: str) -> None:
     with hami.pipe({"backend": "TestRows", "node_entrypoint": text, "instance_num": 2, "max": 4}) as pipe:
         requests = pipe([{"data": number} for number in range(8)])
         assert [request["result"] for request in requests] == [(number, 4) for number in range(8)]
@@ -159,8 +159,8 @@ def test_as_a_node_entrypoint_it_makes_the_instances_and_gathers_batches(text: s
 
 
 @pytest.mark.parametrize("text", IN_REGISTER)
-def test_inside_register_after_the_instances_it_gathers_batches(text: str) -> None:
-    """Bare `Aspect` is the instance of phase 1."""
+def test_inside_register_after_the_instances_it_forms_batches(text: str) -> None:
+    """`Aspect` without brackets refers to the item of that name before the semicolon."""
     config = {"backend": "TestRows", "node_entrypoint": AFTER_INSTANCES.format(text), "max": 4}
     with hami.pipe(config) as pipe:
         requests = pipe([{"data": number, "req_id": number} for number in range(8)])
@@ -170,40 +170,40 @@ def test_inside_register_after_the_instances_it_gathers_batches(text: str) -> No
 
 @pytest.mark.parametrize("text", [TENSORRT, TENSORRT_ON_GPU])
 @pytest.mark.parametrize(("model", "loaded_by"), [("m.onnx", "Onnx2Tensorrt"), ("m.trt", "LoadTensorrtEngine")])
-def test_an_engine_is_loaded_by_the_models_suffix_and_runs_gathered_batches(
-    text: str, model: str, loaded_by: str, stand_ins: None
+def test_an_engine_is_loaded_by_the_suffix_of_the_model_and_runs_batches(
+    text: str, model: str, loaded_by: str, substitutes: None
 ) -> None:
-    """The builder leaves its engine in the options; the inferer, bound to its name, takes it from there."""
+    """The builder stores its engine in the options, and the inferer takes it from there."""
     numpy = pytest.importorskip("numpy", reason="the tensors of this test come from numpy")
     with hami.pipe({"backend": text, "model": model, "post_processor": "TestNegate"}) as pipe:
         given = [numpy.full((1, 2), number, numpy.float32) for number in range(4)]
         requests = pipe([{"data": data} for data in given])
-    # The engine adds the number of rows that it saw at once.
+    # The engine adds the number of rows of its batch.
     assert [hami.to_numpy(request["result"]).tolist() for request in requests] == [[[-n - 4, -n - 4]] for n in range(4)]
     assert [(loaded_by, model)] == LOADED
 
 
-def test_without_a_post_processor_the_engine_has_the_last_word(stand_ins: None) -> None:
+def test_without_a_post_processor_the_result_is_that_of_the_engine(substitutes: None) -> None:
     numpy = pytest.importorskip("numpy", reason="the tensors of this test come from numpy")
     with hami.pipe({"backend": TENSORRT, "model": "m.trt"}) as pipe:
         result = pipe({"data": numpy.ones((1, 2), numpy.float32)})["result"]
     assert hami.to_numpy(result).tolist() == [[2, 2]]
 
 
-def test_a_sync_around_an_inferer_waits_for_it(stand_ins: None) -> None:
+def test_a_sync_around_an_inferer_runs_after_it(substitutes: None) -> None:
     with hami.pipe("SyncTensor[TensorrtTensor]") as pipe:
         assert pipe({"data": 1})["result"] == ["TensorrtTensor", "sync"]
 
 
-def test_a_sync_at_the_end_is_made_first_and_waits_for_all_before_it(stand_ins: None) -> None:
+def test_a_sync_at_the_end_is_initialised_first_and_runs_last(substitutes: None) -> None:
     MADE.clear()
     with hami.pipe("Sequential[DecodeTensor,ResizeTensor,CvtColorTensor,SyncTensor]") as pipe:
         assert pipe({"data": 1})["result"] == ["DecodeTensor", "ResizeTensor", "CvtColorTensor", "sync"]
     assert MADE == ["SyncTensor", "CvtColorTensor", "ResizeTensor", "DecodeTensor"]
 
 
-def test_images_are_decoded_and_resized(stand_ins: None) -> None:
-    """hami-image needs no GPU; with the plugin itself the expression runs in that plugin's tests."""
+def test_images_are_decoded_and_resized(substitutes: None) -> None:
+    """The tests of hami-image run this expression with the plugin itself."""
     with hami.pipe({"backend": "S[DecodeMat,ResizeMat]", "width": 3, "height": 2}) as pipe:
         assert pipe({"data": b"jpeg"})["result"] == ("jpeg", 3, 2)
 
@@ -212,24 +212,24 @@ def test_images_are_decoded_and_resized(stand_ins: None) -> None:
     ("keys", "result"),
     [
         ({"key_to_cls_name": "TestNegate"}, -5),
-        ({}, 5),  # `backend` is a key of the node: its value, here Identity
+        ({}, 5),  # `backend` is a key of the node, with the value Identity
     ],
 )
-def test_a_key_holds_the_name_of_a_class_or_the_default_does(keys: dict[str, str], result: int) -> None:
+def test_a_key_or_the_default_contains_the_name_of_a_class(keys: dict[str, str], result: int) -> None:
     text = "Reflect[key_to_cls_name, default=backend]"
     entrypoint = f"List[InstancesRegister[{text}], Register[DI[Batching, InstanceDispatcher]]]"
     with hami.pipe({"backend": "Identity", "node_entrypoint": entrypoint, **keys}) as pipe:
         assert pipe({"data": 5})["result"] == result
 
 
-def test_a_key_that_is_the_backend_may_not_fall_back_to_itself() -> None:
+def test_the_key_backend_may_not_be_its_own_default() -> None:
     with pytest.raises(hami.ConfigError, match='the expression under "backend" refers to itself'):
         hami.pipe({"backend": "Reflect[key_to_cls_name, default=backend]"})
     with hami.pipe({"backend": "Reflect[key_to_cls_name, default=backend]", "key_to_cls_name": "TestNegate"}) as pipe:
         assert pipe({"data": 5})["result"] == -5
 
 
-def test_a_copy_goes_to_z_and_the_reply_comes_in_an_event() -> None:
+def test_repost_sends_a_copy_to_z_and_the_reply_completes_an_event() -> None:
     nodes = {"a": {"backend": "Repost[Z, reply]"}, "Z": {"backend": "TestNegate"}}
     with hami.pipe(nodes) as pipe:
         request = pipe({"data": 5, "node_name": "a"})
@@ -241,7 +241,7 @@ def test_a_copy_goes_to_z_and_the_reply_comes_in_an_event() -> None:
 NEEDED = {
     TENSORRT: {"hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"]},
     TENSORRT_ON_GPU: {"hami-trt": ["Onnx2Tensorrt", "TensorrtInferTensor"], "hami-torch": ["GpuTensor"]},
-    BACKENDS[2]: {"hami-torch": ["SyncTensor"]},  # what its brackets hold is not known without it
+    BACKENDS[2]: {"hami-torch": ["SyncTensor"]},  # the content of its brackets is unknown without it
     BACKENDS[3]: {"hami-torch": ["DecodeTensor", "ResizeTensor", "CvtColorTensor", "SyncTensor"]},
     BACKENDS[4]: {"hami-image": ["DecodeMat", "ResizeMat"]},
 }
@@ -258,13 +258,13 @@ print(json.dumps([[str(problem) for problem in found] for found in problems]))
 """
 
 
-def test_without_the_plugins_the_messages_say_which_ones_are_missing() -> None:
-    """Each missing name once. What ModelLoader does not build for this model is not missed."""
+def test_without_the_plugins_the_errors_name_the_missing_plugins() -> None:
+    """Each missing name is reported once, and only for the branch of ModelLoader that is built."""
     done = run_script(ALONE, json.dumps(list(NEEDED)))
     assert done.returncode == 0, done.stderr
     for needed, problems in zip(NEEDED.values(), json.loads(done.stdout), strict=True):
-        told = [(problem.splitlines()[0], problem.splitlines()[-1].strip()) for problem in problems]
-        assert sorted(told) == sorted(
+        messages = [(problem.splitlines()[0], problem.splitlines()[-1].strip()) for problem in problems]
+        assert sorted(messages) == sorted(
             (f'backend "{name}" not found', f"it is provided by {plugin}, which is not installed: pip install {plugin}")
             for plugin, names in needed.items()
             for name in names
