@@ -105,7 +105,7 @@ TensorObject::TensorObject(DLManagedTensorVersioned* managed) : Object(Kind::kTe
   if (!is_cpu_memory(tensor.device))
     refuse("the tensor is on " + show_device(tensor.device) + "; the core reads tensors in CPU memory only");
   if (tensor.dtype.bits % 8 != 0 || tensor.dtype.bits == 0 || tensor.dtype.lanes == 0)
-    refuse("a tensor of " + dtype_name(tensor.dtype) + ": only elements of whole bytes are taken");
+    refuse("a tensor of " + dtype_name(tensor.dtype) + ": elements must be whole bytes");
   shape_.assign(tensor.shape, tensor.shape + tensor.ndim);
   count_ = count_of(shape_, item_size(tensor.dtype));
   strides_ = tensor.strides ? Shape(tensor.strides, tensor.strides + tensor.ndim) : contiguous_strides(shape_);

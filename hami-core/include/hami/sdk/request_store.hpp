@@ -199,7 +199,7 @@ class RequestStore {
 
   std::shared_ptr<Request> existing(const Id& req_id) const {
     std::shared_ptr<Request> request = find(req_id);
-    if (!request) throw NotFound("there is no request " + req_id.show());
+    if (!request) throw NotFound("the store has no request " + req_id.show());
     return request;
   }
 
