@@ -139,7 +139,8 @@ def _child_count(cls: type) -> tuple[int, int | None]:
         if _is_count(least) and (most is None or (_is_count(most) and most >= least)):
             return least, most
     raise PluginError(
-        f"{_show(cls)}: child_count is (least, most) bracket items, as (1, 1), or (0, None) for any number, got {value!r}"
+        f"{_show(cls)}: child_count is (least, most) bracket items, as (1, 1), or (0, None) for any number,"
+        f" got {value!r}"
     )
 
 

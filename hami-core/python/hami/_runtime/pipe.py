@@ -114,7 +114,8 @@ class Pipe:
         """Run requests, `concurrency` at a time, and give each back with its `result`, in their order.
 
         Takes the next request only when fewer than `concurrency` run, so `requests` may be an infinite generator.
-        The first failure raises its error; requests that started after it are cancelled, also when the caller stops early.
+        The first failure raises its error; requests that started after it are cancelled, also when the caller stops
+        early.
         """
         if not isinstance(concurrency, int) or concurrency < 1:
             raise ValueError(f"concurrency must be an int of at least 1, got {concurrency!r}")
