@@ -22,7 +22,7 @@ class Totals:
     failed: list[str] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)  # test or tier, and the reason
     durations: list[tuple[float, str]] = field(default_factory=list)  # of tests, in seconds
-    tiers: dict[str, float] = field(default_factory=dict)  # seconds of each tier
+    tiers: dict[str, tuple[float, float]] = field(default_factory=dict)  # seconds and CPU seconds of each tier
     started: float = field(default_factory=time.monotonic)
 
     def check(self, passed: bool, what: str) -> None:
@@ -64,8 +64,8 @@ class Totals:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Totals:
-        pairs = {"skipped": [tuple(each) for each in data["skipped"]]}
-        return cls(**{**data, **pairs, "durations": [tuple(each) for each in data["durations"]]})
+        lists = {key: [tuple(each) for each in data[key]] for key in ("skipped", "durations")}
+        return cls(**{**data, **lists, "tiers": {name: tuple(took) for name, took in data["tiers"].items()}})
 
     def closing(self) -> str:
         """The times, the skips by reason, each failure, and last the totals in the form of pytest's closing line."""
@@ -79,8 +79,8 @@ class Totals:
 
     def slowest(self) -> list[str]:
         """The tiers and the slowest tests, longest first."""
-        tiers = sorted(self.tiers.items(), key=lambda tier: -tier[1])
-        lines = [f"{seconds:7.0f} s  {name}" for name, seconds in tiers]
+        tiers = sorted(self.tiers.items(), key=lambda tier: -tier[1][0])
+        lines = [f"{seconds:7.0f} s  {cpu:5.0f} s of CPU time  {name}" for name, (seconds, cpu) in tiers]
         tests = [f"{took:7.1f} s  {name}" for took, name in sorted(self.durations, reverse=True)[:SLOWEST]]
         return [*(["tiers:", *lines] if len(tiers) > 1 else []), *(["slowest tests:", *tests] if tests else [])]
 

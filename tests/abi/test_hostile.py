@@ -236,7 +236,7 @@ def test_a_stuck_backend_is_named_and_abandoned(toolchain: Toolchain, build: Cal
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         *(["close"] if where == "close" else []),
-        f'these backends did not come back within 0.01 s and were abandoned: {prefix}Stuck of node "default"',
+        f'these backends did not return within 0.01 s and were abandoned: {prefix}Stuck of node "default"',
         "1",
         "other plugins and the core continue",
     ]

@@ -101,5 +101,5 @@ def test_every_tier_has_a_place_in_the_order() -> None:
 
 
 def test_totals_survive_a_file() -> None:
-    totals = Totals(passed=1, failed=["x"], skipped=[("a: b", "why")], durations=[(0.5, "t")], tiers={"a": 2.0})
+    totals = Totals(passed=1, failed=["x"], skipped=[("a: b", "why")], durations=[(0.5, "t")], tiers={"a": (2.0, 1.0)})
     assert Totals.from_dict(totals.as_dict()) == totals

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "pipe/pipe_state.hpp"
 #include "backend/init.hpp"
+#include "pipe/pipe_state.hpp"
 #include "registry/registry.hpp"
 
 namespace hami::testing {
@@ -216,7 +216,8 @@ class TestPipe {
   };
   Pending submit_many(std::vector<Dict> dicts, Nanoseconds timeout = kNever) {
     Pending pending;
-    pending.call = state_->start(std::move(dicts), timeout, InlinePolicy::kNonBlocking, [done = pending.done](Call&) { done->add(); });
+    pending.call = state_->start(std::move(dicts), timeout, InlinePolicy::kNonBlocking,
+                                 [done = pending.done](Call&) { done->add(); });
     return pending;
   }
   Pending submit(Dict dict, Nanoseconds timeout = kNever) {

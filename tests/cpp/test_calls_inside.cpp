@@ -30,9 +30,10 @@ TEST_CASE("a backend that calls its own busy node gets an error, not a deadlock"
   };
   const Outcome single = call({});
   CHECK(single.code == ErrorCode::kReentrantCall);
-  CHECK_EQ(single.message,
-           "nested calls would deadlock: n -> n; every instance of these nodes waits for the next one; give a node more "
-           "instances (instance_num), give the calls a timeout, or call in another order");
+  CHECK_EQ(
+      single.message,
+      "nested calls would deadlock: n -> n; every instance of these nodes waits for the next one; give a node more "
+      "instances (instance_num), give the calls a timeout, or call in another order");
   CHECK(call({{"instance_num", 3}}).code == ErrorCode::kReentrantCall);
   CHECK(call({{"instance_num", 4}}).good);
   // The same where the entrypoint waits itself.
@@ -86,7 +87,8 @@ TEST_CASE("calls of several requests may be made inside each other as deep as a 
   define("TestCallsNext", [&](Batch batch, const Params&) {
     const std::int64_t next = number(batch[0]) + 1;
     std::vector<Dict> dicts = requests_of(std::vector<std::int64_t>(8, next));
-    for (Dict& dict : dicts) dict.enter("node_name", Value(next < kDeep ? "n" + std::to_string(next) : std::string("last")));
+    for (Dict& dict : dicts)
+      dict.enter("node_name", Value(next < kDeep ? "n" + std::to_string(next) : std::string("last")));
     const Ref<Call> inner = state->start(std::move(dicts), kNever, InlinePolicy::kAllow);
     if (next == kDeep) queued.add();
     inner->wait();

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "value/visible.hpp"
 #include "lang/parse.hpp"
+#include "value/visible.hpp"
 
 using namespace hami;
 

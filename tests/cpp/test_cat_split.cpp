@@ -1,6 +1,6 @@
 // CatSplit, With and Repost: requests that share one run, borrow a backend, or send a copy elsewhere.
-#include "sync/event.hpp"
 #include "pipes.hpp"
+#include "sync/event.hpp"
 
 using namespace hami;
 using namespace hami::testing;
@@ -70,7 +70,8 @@ struct Trio {
     }, {2, 4});
     define_noted("TestScatter", journal, [](Batch batch) {
       for (Request* request : batch) {
-        const Value part = request->dict.find(kData)->as_list().at(static_cast<std::size_t>(request->dict.find("place")->as_int()));
+        const Value part =
+            request->dict.find(kData)->as_list().at(static_cast<std::size_t>(request->dict.find("place")->as_int()));
         if (part.as_int() == 14) request->fail(Error(ErrorCode::kRequest, "no half of 14"));
         answer(*request, part);
       }

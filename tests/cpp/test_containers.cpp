@@ -239,9 +239,10 @@ TEST_CASE("what cannot be run or injected says so") {
   TestPipe list({{"backend", "List[TestAddOne]"}});
   CHECK_EQ(list.call(Value(1)).message, "List has no forward; it only initialises its items");
   CHECK_THROWS_WITH_AS(TestPipe({{"backend", "DI[TestAddOne,TestAddOne]"}}), "TestAddOne takes no dependency", Error);
-  CHECK_THROWS_WITH_AS(TestPipe({{"backend", "TestAddOne"},
-                                 {"node_entrypoint", "List[InstancesRegister[Reflect[backend]],Register[DI[Batching,Identity]]]"}}),
-                       "Batching takes an InstanceDispatcher, got Identity", Error);
+  CHECK_THROWS_WITH_AS(
+      TestPipe({{"backend", "TestAddOne"},
+                {"node_entrypoint", "List[InstancesRegister[Reflect[backend]],Register[DI[Batching,Identity]]]"}}),
+      "Batching takes an InstanceDispatcher, got Identity", Error);
   CHECK_THROWS_WITH_AS(TestPipe({{"node_entrypoint", "List[Register[InstanceDispatcher]]"}}),
                        "InstanceDispatcher found no instance of node \"n\"; put InstancesRegister[…] before it", Error);
 }
@@ -258,7 +259,8 @@ TEST_CASE("instances can be called by name, and a name that is missing is found 
   CHECK_THROWS_AS(TestPipe{config}, PlanProblems);
   CHECK_THROWS_WITH_AS(
       TestPipe({{"backend", "TestAddOne"},
-                {"node_entrypoint", "List[InstancesRegister[TestAddOne],InstancesRegister[Reflect[backend]],Register[Identity]]"}}),
+                {"node_entrypoint",
+                 "List[InstancesRegister[TestAddOne],InstancesRegister[Reflect[backend]],Register[Identity]]"}}),
       "instance \"n.0\" exists already", Error);
 }
 
@@ -302,7 +304,8 @@ TEST_CASE("a backend on a thread of its own is freed there, after its last forwa
   cls.traits = own_thread();
   cls.create = [&] { return std::make_shared<OnThread>(made, ran, freed); };
   Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
-  for (const char* backend : {"TestOnThread", "BackgroundThread[TestOnThread]", "S[TestOnThread,Identity]", "S[Identity,BackgroundThread[TestOnThread]]"}) {
+  for (const char* backend : {"TestOnThread", "BackgroundThread[TestOnThread]", "S[TestOnThread,Identity]",
+                              "S[Identity,BackgroundThread[TestOnThread]]"}) {
     TestPipe pipe({{"backend", backend}});
     CHECK_EQ(pipe.call(Value(1)).number(), 2);
     CHECK(pipe.close().empty());

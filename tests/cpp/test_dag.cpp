@@ -17,8 +17,7 @@ void define_steps() {
     for (Request* request : batch) answer(*request, Value(number(*request) * 10));
   });
   define("TestSum", [](Batch batch, const Params&) {
-    for (Request* request : batch)
-      answer(*request, Value(number(*request) + request->dict.find("other")->as_int()));
+    for (Request* request : batch) answer(*request, Value(number(*request) + request->dict.find("other")->as_int()));
   });
 }
 
@@ -251,13 +250,15 @@ TEST_CASE("everything that is wrong with a graph is found at once") {
 TEST_CASE("what cannot be a graph is refused when the pipe is built, each mistake at its node and key") {
   const auto problems = [](GraphSpec spec) {
     std::string text;
-    for (const GraphProblem& problem : check_graph(spec)) text += problem.node + "." + problem.key + ": " + problem.headline + "\n";
+    for (const GraphProblem& problem : check_graph(spec))
+      text += problem.node + "." + problem.key + ": " + problem.headline + "\n";
     return text;
   };
-  const auto node = [](const char* name, std::vector<std::string> next, std::vector<MapEntry> map = {}, bool is_or = false) {
-    return GraphNode{name, std::move(next), std::move(map), is_or};
-  };
-  CHECK_EQ(problems({node("a", {"b", "c"}), node("b", {"d"}), node("c", {"d"}), node("d", {}, {{"b", "result", "data"}})}), "");
+  const auto node = [](const char* name, std::vector<std::string> next, std::vector<MapEntry> map = {},
+                       bool is_or = false) { return GraphNode{name, std::move(next), std::move(map), is_or}; };
+  CHECK_EQ(
+      problems({node("a", {"b", "c"}), node("b", {"d"}), node("c", {"d"}), node("d", {}, {{"b", "result", "data"}})}),
+      "");
   CHECK_EQ(problems({node("alone", {})}), "");
   CHECK_EQ(problems({node("alone", {"alone"})}), "alone.next: node \"alone\" is its own successor\n");
   CHECK_EQ(problems({node("alone", {}, {{"alone", "result", "data"}})}),
@@ -266,9 +267,11 @@ TEST_CASE("what cannot be a graph is refused when the pipe is built, each mistak
            "detect.next: node \"recogniz\" does not exist; did you mean recognize?\n"
            "recognize.map: node \"detekt\" does not exist; did you mean detect?\n");
   CHECK_EQ(problems({node("a", {"b", "b"}), node("b", {})}), "a.next: node \"b\" is listed twice in `next`\n");
-  CHECK_EQ(problems({node("a", {"c"}), node("b", {"c"}), node("c", {})}), "c.map: node \"c\" has 2 predecessors and no map\n");
+  CHECK_EQ(problems({node("a", {"c"}), node("b", {"c"}), node("c", {})}),
+           "c.map: node \"c\" has 2 predecessors and no map\n");
   // c and d are in a circle that nothing leads into: no request could ever reach them.
-  CHECK_EQ(problems({node("a", {"b"}), node("b", {}), node("c", {"d"}), node("d", {"c"})}), "c.next: node \"c\" is its own successor\n");
+  CHECK_EQ(problems({node("a", {"b"}), node("b", {}), node("c", {"d"}), node("d", {"c"})}),
+           "c.next: node \"c\" is its own successor\n");
   // e is behind the circle, not in it: it is not the one that is named.
   CHECK_EQ(problems({node("e", {}), node("a", {"b"}), node("b", {"c"}), node("c", {"a", "e"})}),
            "a.next: node \"a\" is its own successor\n");
@@ -280,7 +283,9 @@ TEST_CASE("what cannot be a graph is refused when the pipe is built, each mistak
            "b.map: node \"after\" has not run when \"b\" starts\n"
            "b.map: node \"b\" has not run when \"b\" starts\n");
   // But any node before it may be named, not only the last.
-  CHECK_EQ(problems({node("a", {"b"}), node("b", {"c"}), node("c", {}, {{"a", "data", "page"}, {"b", "result", "data"}})}), "");
+  CHECK_EQ(
+      problems({node("a", {"b"}), node("b", {"c"}), node("c", {}, {{"a", "data", "page"}, {"b", "result", "data"}})}),
+      "");
   CHECK_EQ(problems({node("a", {"b"}), node("b", {}, {{"a", "result", "data"}}, true), node("c", {}, {}, true)}),
            "b.or: node \"b\" has both or and map\n"
            "c.or: node \"c\" has or = true and no predecessor\n");
@@ -298,8 +303,10 @@ TEST_CASE("a join of several first nodes can be started from none of them, and f
     dict.enter("other", Value(2));
     return pipe.call(std::move(dict));
   };
-  CHECK_EQ(from("a").message, "a request that starts at node \"a\" never reaches node \"b\", which node \"join\" needs");
-  CHECK_EQ(from("b").message, "a request that starts at node \"b\" never reaches node \"a\", which node \"join\" needs");
+  CHECK_EQ(from("a").message,
+           "a request that starts at node \"a\" never reaches node \"b\", which node \"join\" needs");
+  CHECK_EQ(from("b").message,
+           "a request that starts at node \"b\" never reaches node \"a\", which node \"join\" needs");
   CHECK_EQ(from("join").number(), 3);
 }
 

@@ -4,7 +4,8 @@
 using namespace hami;
 using namespace hami::testing;
 
-TEST_CASE("of two requests that hold each other's nodes the one that closes the circle gets an error, the other goes on") {
+TEST_CASE(
+    "of two requests that hold each other's nodes the one that closes the circle gets an error, the other goes on") {
   for (const Traits& traits : {own_thread(), any_thread()}) {
     Nodes nodes(traits);
     Latch held, waits;

@@ -52,8 +52,9 @@ std::size_t play(unsigned seed, Play how) {
   define("TestRandomAny", act, {any_thread(), {1, 4}, "node_name: str"});
   PipeConfig config;
   for (std::int64_t node = 0; node < kNodes; ++node) {
-    config.nodes.push_back({name(node), {{"backend", random() % 2 ? "TestRandomOwn" : "TestRandomAny"},
-                                         {"instance_num", static_cast<std::int64_t>(1 + random() % 3)}}});
+    config.nodes.push_back({name(node),
+                            {{"backend", random() % 2 ? "TestRandomOwn" : "TestRandomAny"},
+                             {"instance_num", static_cast<std::int64_t>(1 + random() % 3)}}});
     if (random() % 3 == 0 && node + 1 < kNodes) config.nodes.back().keys.emplace_back("next", Value(name(node + 1)));
   }
   TestPipe pipe(config);

@@ -48,9 +48,7 @@ std::string most_of(const char* backend) {
   }
 }
 
-std::string most(int count) {
-  return "max is 1000; the backend of node \"n\" takes at most " + std::to_string(count);
-}
+std::string most(int count) { return "max is 1000; the backend of node \"n\" takes at most " + std::to_string(count); }
 
 }  // namespace
 
@@ -113,7 +111,8 @@ TEST_CASE("a filter decides on copies; what fails there fails the request, and n
   const auto seen = define_adding("TestWith", 100);
   TestPipe pipe({{"backend", "Filter[TestSmall,TestWith]"}, {"max", 8}});
   const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 7, 6, 8, 9, 2}));
-  CHECK_EQ(told(outcomes), "101, no 7, 6, TestSmall left no `result`, Filter takes a bool from TestSmall, got int, 102");
+  CHECK_EQ(told(outcomes),
+           "101, no 7, 6, TestSmall left no `result`, Filter takes a bool from TestSmall, got int, 102");
   CHECK(outcomes[3].code == ErrorCode::kNoResult);
   CHECK(outcomes[4].code == ErrorCode::kDataType);
   CHECK_FALSE(outcomes[0].dict.contains("seen"));
@@ -162,8 +161,9 @@ TEST_CASE("until=instance goes on while all instances are at work") {
     rounds.add();
     add(batch, 1);
   });
-  TestPipe pipe({{"backend", "HasKey(hold)[TestGated,LoopCondition(until=instance,count=1000000000,time=1h)[TestRounds]]"},
-                 {"instance_num", 2}});
+  TestPipe pipe(
+      {{"backend", "HasKey(hold)[TestGated,LoopCondition(until=instance,count=1000000000,time=1h)[TestRounds]]"},
+       {"instance_num", 2}});
   Dict holding = request_of(Value(0));
   holding.enter("hold", Value(true));
   TestPipe::Pending held = pipe.submit(std::move(holding));

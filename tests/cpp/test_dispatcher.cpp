@@ -2,8 +2,8 @@
 #include <atomic>
 #include <thread>
 
-#include "sync/blocking.hpp"
 #include "pipes.hpp"
+#include "sync/blocking.hpp"
 
 using namespace hami;
 using namespace hami::testing;
@@ -36,7 +36,8 @@ thread_local int away = 0;
 
 }  // namespace
 
-TEST_CASE("the lock of a language is taken before callers are woken, if another batch waits, and let go before resting") {
+TEST_CASE(
+    "the lock of a language is taken before callers are woken, if another batch waits, and let go before resting") {
   BlockingHooks hooks;
   hooks.preacquire = []() noexcept { ++taken; };
   hooks.release_preacquired = []() noexcept { ++let_go; };
@@ -108,7 +109,8 @@ TEST_CASE("the lock of a language is let go for who does work of his own when he
   hooks.end_completion_batch = [](void*) noexcept { ++told; };
   const BlockingHooks usual = set_blocking_hooks(hooks);
   telling = told = 0;
-  const Ref<Told> sinks[] = {make_counted<Told>(true), make_counted<Told>(true), make_counted<Told>(false), make_counted<Told>(true)};
+  const Ref<Told> sinks[] = {make_counted<Told>(true), make_counted<Told>(true), make_counted<Told>(false),
+                             make_counted<Told>(true)};
   std::vector<Ref<Request>> requests;
   std::vector<Request*> batch;
   for (const Ref<Told>& sink : sinks) {
@@ -370,8 +372,9 @@ TEST_CASE("a hook runs without the lock of a language that its caller holds") {
   const Gated gated("TestGated");
   gated.gate->open();
   {
-    TestPipe pipe({{"backend", "TestGated"},
-                   {"node_entrypoint", "List[InstancesRegister[Reflect[backend]], Register[InstanceDispatcher[TestHook]]]"}});
+    TestPipe pipe(
+        {{"backend", "TestGated"},
+         {"node_entrypoint", "List[InstancesRegister[Reflect[backend]], Register[InstanceDispatcher[TestHook]]]"}});
     CHECK(pipe.submit(Value(1)).wait().good);
   }
   CHECK((*seen == std::vector<int>{1}));

@@ -6,9 +6,9 @@
 #include <limits>
 #include <thread>
 
-#include "sync/blocking.hpp"
-#include "pipes.hpp"
 #include "backend/dedicated_thread.hpp"
+#include "pipes.hpp"
+#include "sync/blocking.hpp"
 
 using namespace hami;
 using namespace hami::testing;
@@ -69,8 +69,8 @@ TEST_CASE("time limits of the call, the node and the request: the earliest count
   TestPipe pipe({{"backend", "TestGated"}, {"timeout", "1ms"}});
   CHECK(pipe.submit(Value(1)).wait().code == ErrorCode::kDeadlineExceeded);
   TestPipe patient({{"backend", "TestGated"}, {"timeout", "1h"}});
-  for (const auto& [key, value] : Keys{{"timeout", Value("1ms")}, {"timeout", Value(0)}, {"deadline", Value(0.001)},
-                                       {"deadline", Value(-1e300)}}) {
+  for (const auto& [key, value] : Keys{
+           {"timeout", Value("1ms")}, {"timeout", Value(0)}, {"deadline", Value(0.001)}, {"deadline", Value(-1e300)}}) {
     Dict dict = request_of(Value(1));
     dict.enter(key, value);
     CHECK(patient.submit(std::move(dict)).wait().code == ErrorCode::kDeadlineExceeded);
@@ -209,7 +209,8 @@ TEST_CASE("closing without patience abandons nobody who has nothing left to do")
 }
 
 TEST_CASE("a pipe may be closed by the callback of its own request") {
-  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {Traits{ThreadMode::kConcurrent, true, true}, {}, ""});
+  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); },
+         {Traits{ThreadMode::kConcurrent, true, true}, {}, ""});
   TestPipe pipe({{"backend", "TestAddOne"}});
   Latch done;
   const auto submit = [&] {
@@ -249,7 +250,7 @@ TEST_CASE("a request and its call are freed when both are done, whatever its dea
     Ref<Call> call = pipe->start(std::move(dicts), timeout, InlinePolicy::kNonBlocking,
                                  [done, alive = Alive(callbacks)](Call&) { done->add(); });
     done->wait_for(1);
-    pipe.call(Value(1));  // the instance is through with the one before
+    pipe.call(Value(1));            // the instance is through with the one before
     CHECK_EQ(callbacks.load(), 0);  // the call is still there, its callback is not
     CHECK(outcome(*call).good);
   }
@@ -294,7 +295,8 @@ TEST_CASE("a caller who is interrupted while a full queue holds him up leaves wi
     for (std::size_t i = 0; i < 3; ++i) CHECK_EQ(outcome(call, i).message, "interrupted");
     ++told;
   };
-  CHECK_THROWS_WITH_AS(pipe->start(requests_of({3, 4, 5}), kNever, InlinePolicy::kAllow, tell), "interrupted", Interrupted);
+  CHECK_THROWS_WITH_AS(pipe->start(requests_of({3, 4, 5}), kNever, InlinePolicy::kAllow, tell), "interrupted",
+                       Interrupted);
   CHECK_EQ(told, 1);
   gated.gate->open();
   CHECK(running.wait().good);

@@ -21,7 +21,9 @@ std::string repeat(const std::string& text, std::size_t times) {
   return all;
 }
 
-std::string nested(const std::string& inner, std::size_t depth) { return repeat("S[", depth) + inner + repeat("]", depth); }
+std::string nested(const std::string& inner, std::size_t depth) {
+  return repeat("S[", depth) + inner + repeat("]", depth);
+}
 
 std::vector<std::string> problems_of(const PipeConfig& config) {
   register_core();
@@ -56,11 +58,12 @@ TEST_CASE("ten thousand items run") {
 }
 
 TEST_CASE("what is wrong among ten thousand items is found and shown with its place") {
-  CHECK_EQ(only(problems_of({{"backend", Value("S[" + repeat("Identity,", 9999) + "Identity[Pass]]")}})),
-           "Identity takes no brackets\n"
-           "  in  …ity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity[Pass]]"
-           "   (node \"n\")\n"
-           "                                                                                            ^^^^^^^^^^^^^^");
+  CHECK_EQ(
+      only(problems_of({{"backend", Value("S[" + repeat("Identity,", 9999) + "Identity[Pass]]")}})),
+      "Identity takes no brackets\n"
+      "  in  …ity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity,Identity[Pass]]"
+      "   (node \"n\")\n"
+      "                                                                                            ^^^^^^^^^^^^^^");
 }
 
 TEST_CASE("200 brackets around a backend run") {
@@ -80,12 +83,13 @@ TEST_CASE("keys that refer to each other nest up to 1000 deep") {
     TestPipe pipe(chain(5));
     CHECK_EQ(pipe.call(Value(7)).number(), 7);
   }
-  CHECK_EQ(only(problems_of(chain(6))),
-           "the pipeline is nested deeper than 1000\n"
-           "  in  …S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[…"
-           "   (node \"n\")\n"
-           "                                                         ^\n"
-           "  every use of a key or of a generated backend counts");
+  CHECK_EQ(
+      only(problems_of(chain(6))),
+      "the pipeline is nested deeper than 1000\n"
+      "  in  …S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[S[…"
+      "   (node \"n\")\n"
+      "                                                         ^\n"
+      "  every use of a key or of a generated backend counts");
 }
 
 TEST_CASE("keys that multiply are stopped, and said once") {

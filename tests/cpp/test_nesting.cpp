@@ -1,10 +1,10 @@
 // How deep values nest: lists and dicts up to a limit, so that who recurses over them has the stack; events and queues without.
 #include <string>
 
-#include "sync/event.hpp"
-#include "sync/queue.hpp"
 #include "pipes.hpp"
 #include "plugin_errors.hpp"
+#include "sync/event.hpp"
+#include "sync/queue.hpp"
 
 using namespace hami;
 using namespace hami::testing;

@@ -111,8 +111,8 @@ class Course {
     for (std::size_t hands = scheduler_.instances_for(items); hands > 0; --hands)
       if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
     // Who is alone never waits while an instance is idle, once `min` is met, unless several have just been released.
-    if (alone && now_ >= returns_until_ && pushed == 1 && !started_[last->index] && last->items >= policy_.min && fits_somewhere(last->items) &&
-        last->deadline > now_)
+    if (alone && now_ >= returns_until_ && pushed == 1 && !started_[last->index] && last->items >= policy_.min &&
+        fits_somewhere(last->items) && last->deadline > now_)
       problem("a lone request waits for company");
   }
 
@@ -188,7 +188,8 @@ class Course {
       for (const Ref<Request>& request : batch)
         if (calls_of_.count(request->index)) ++outcomes_[request->index];
       scheduler_.record_batch(instance, items, took);
-      if (batch.size() > 1 && policy_.mode == BatchingMode::kGreedy) returns_until_ = now_ + std::min(policy_.batching_timeout, took);
+      if (batch.size() > 1 && policy_.mode == BatchingMode::kGreedy)
+        returns_until_ = now_ + std::min(policy_.batching_timeout, took);
       afterwards();
     });
   }
@@ -310,7 +311,8 @@ struct Asked {
   Ref<Request> request;
 };
 
-std::vector<const WaitToken*> blocked(const NodeScheduler& scheduler, const std::vector<Index>& unavailable, Nanoseconds moment = kNever) {
+std::vector<const WaitToken*> blocked(const NodeScheduler& scheduler, const std::vector<Index>& unavailable,
+                                      Nanoseconds moment = kNever) {
   std::vector<const WaitToken*> asks;
   scheduler.add_blocked(unavailable, moment, asks);
   return asks;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "value/error.hpp"
 #include "lang/params.hpp"
 #include "lang/units.hpp"
+#include "value/error.hpp"
 
 using namespace hami;
 
@@ -188,8 +188,9 @@ TEST_CASE("a duration has a unit; milliseconds may be a bare number") {
   CHECK_EQ(read("1.5 min"), 90000.0);
   CHECK_EQ(read("1h"), 3600000.0);
   CHECK_EQ(read("250us"), 0.25);
-  CHECK_EQ(refusal("x: duration", "soon"),
-           "parameter \"x\" of Owner takes a duration with a unit, as \"5ms\", \"2s\", \"1min\" or \"1h\", got \"soon\"");
+  CHECK_EQ(
+      refusal("x: duration", "soon"),
+      "parameter \"x\" of Owner takes a duration with a unit, as \"5ms\", \"2s\", \"1min\" or \"1h\", got \"soon\"");
   CHECK_EQ(refusal("x: milliseconds", "soon"),
            "parameter \"x\" of Owner takes a duration, as 5 (milliseconds), \"5ms\" or \"2s\", got \"soon\"");
   for (const Value& bad : {Value(-1), Value(kInfinity), Value("-1s"), Value("1m"), Value("inf"), Value("s"),

@@ -96,15 +96,18 @@ TEST_CASE("a key that nothing uses is a mistake, in the node and in [global]") {
   CHECK_EQ(problem_of({{"backend", "TestNeeds(a)"}, {"TestNeeds.szie", 1}}),
            "nothing uses the key \"TestNeeds.szie\"; did you mean \"TestNeeds.size\" or \"TestNeeds.model\"?\n"
            "  in  TestNeeds.szie = 1   (node \"n\")\n      ^^^^^^^^^^^^^^");
-  CHECK_EQ(problem_of({{"backend", "Identity"}, {"completely", 1}}),
-           "nothing uses the key \"completely\"\n  in  completely = 1   (node \"n\")\n      ^^^^^^^^^^\n"
-           "  the keys here are backend, batching, batching_timeout, filter, instance_num, map, max, max_queue_size, min, next, "
-           "node_entrypoint, on_batch_error, on_full, or, timeout");
-  CHECK_EQ(problem_of({{"backend", "Identity"}}, {{"instance_nun", 2}}),
-           "nothing uses the key \"instance_nun\"; did you mean \"instance_num\"?\n  in  instance_nun = 2   ([global])\n"
-           "      ^^^^^^^^^^^^");
+  CHECK_EQ(
+      problem_of({{"backend", "Identity"}, {"completely", 1}}),
+      "nothing uses the key \"completely\"\n  in  completely = 1   (node \"n\")\n      ^^^^^^^^^^\n"
+      "  the keys here are backend, batching, batching_timeout, filter, instance_num, map, max, max_queue_size, min, next, "
+      "node_entrypoint, on_batch_error, on_full, or, timeout");
+  CHECK_EQ(
+      problem_of({{"backend", "Identity"}}, {{"instance_nun", 2}}),
+      "nothing uses the key \"instance_nun\"; did you mean \"instance_num\"?\n  in  instance_nun = 2   ([global])\n"
+      "      ^^^^^^^^^^^^");
   // A {key} and a Reflect[key] are uses.
-  CHECK_EQ(problem_of({{"backend", "S[Reflect[post],TestShows(x={word})]"}, {"post", "Identity"}, {"word", "w"}}), "none");
+  CHECK_EQ(problem_of({{"backend", "S[Reflect[post],TestShows(x={word})]"}, {"post", "Identity"}, {"word", "w"}}),
+           "none");
 }
 
 TEST_CASE("{key} is replaced from the node's parameters; one that is missing is named") {
@@ -128,13 +131,15 @@ TEST_CASE("Reflect builds what a key holds, else the default, else Identity") {
   CHECK_EQ(result("Reflect[post, TestShows(x=written)]", {}), "written,0");
   CHECK_EQ(result("Reflect[post, default=other]", {{"other", "TestShows(x=other)"}}), "other,0");
   CHECK_EQ(result("Reflect[post, default='S[Identity,TestShows(x=text)]']", {}), "text,0");
-  CHECK_EQ(result("ProxyFromParam[post]", {{"post", "S[Reflect[inner],TestShows(n=3)]"}, {"inner", "Identity"}}), "default,3");
+  CHECK_EQ(result("ProxyFromParam[post]", {{"post", "S[Reflect[inner],TestShows(n=3)]"}, {"inner", "Identity"}}),
+           "default,3");
   CHECK_EQ(problem_of({{"backend", "Reflect[post, fallback=X]"}}),
            "Reflect takes a key and a default, got the setting \"fallback\"\n"
            "  in  Reflect[post, fallback=X]   (node \"n\")\n                    ^^^^^^^^^^\n"
            "  write Reflect[key, X] or Reflect[key, default=X]");
-  CHECK_EQ(problem_of({{"backend", 5}}),
-           "\"backend\" must be a pipeline expression in quotes, got int\n  in  backend = 5   (node \"n\")\n      ^^^^^^^");
+  CHECK_EQ(
+      problem_of({{"backend", 5}}),
+      "\"backend\" must be a pipeline expression in quotes, got int\n  in  backend = 5   (node \"n\")\n      ^^^^^^^");
 }
 
 TEST_CASE("an expression that refers to itself is found out") {
@@ -194,7 +199,8 @@ TEST_CASE("brackets are checked by what the class declares") {
 TEST_CASE("an instance that nobody registers is found before anything is made") {
   const auto missing = [](const char* backend) {
     const std::string text = problem_of({{"backend", backend}, {"instance_num", 3}});
-    return text.substr(text.find("instance \""), text.find("\n  in  ", text.find("instance \"")) - text.find("instance \""));
+    return text.substr(text.find("instance \""),
+                       text.find("\n  in  ", text.find("instance \"")) - text.find("instance \""));
   };
   CHECK_EQ(problem_of({{"backend", "S[Identity,node.m]"}}),
            "instance \"node.m\" not found; did you mean node.n?\n  in  S[Identity,node.m]   (node \"n\")\n"
@@ -207,9 +213,10 @@ TEST_CASE("an instance that nobody registers is found before anything is made") 
            "instance \"somebody\" not found\n  in  InstanceFromParam[next_one]   (node \"n\")\n"
            "                        ^^^^^^^^");
   // Not what is not built, nor what is known only when it is.
-  for (const char* good : {"S[n.0,n.2,node.n,Forward[n]]", "ModelLoader[(.onnx)Identity,(.trt)node.m]", "S[Recv(n.queue)[Identity],n.7]",
-                           "S[Send(n.queue.1),Forward[n.queue.1]]"})
-    CHECK_EQ(problem_of({{"backend", good}, {"instance_num", 3}, {"model", "a.onnx"}}).find("instance \""), std::string::npos);
+  for (const char* good : {"S[n.0,n.2,node.n,Forward[n]]", "ModelLoader[(.onnx)Identity,(.trt)node.m]",
+                           "S[Recv(n.queue)[Identity],n.7]", "S[Send(n.queue.1),Forward[n.queue.1]]"})
+    CHECK_EQ(problem_of({{"backend", good}, {"instance_num", 3}, {"model", "a.onnx"}}).find("instance \""),
+             std::string::npos);
   PipeConfig config;
   config.nodes = {{"a", {{"backend", "Identity"}, {"next", "b"}}}, {"b", {{"node_entrypoint", "List[Identity]"}}}};
   CHECK(problems_of(config) == std::vector<std::string>{"instance \"node.b\" not found; did you mean node.a?\n"
@@ -224,8 +231,11 @@ TEST_CASE("StateFul is refused in a backend of which copies are made") {
            "StateFul is part of the backend of node \"n\", which has several instances\n"
            "  in  S[StateFul[Identity],Identity]   (node \"n\")\n        ^^^^^^^^");
   CHECK_EQ(problem_of({{"backend", "StateFul[Identity]"}}), "none");
-  CHECK_EQ(problem_of({{"backend", "Identity"}, {"instance_num", 2}, {"node_entrypoint",
-           "List[InstancesRegister[Reflect[backend]],Register[StateFul[Batching,InstanceDispatcher]]]"}}), "none");
+  CHECK_EQ(problem_of({{"backend", "Identity"},
+                       {"instance_num", 2},
+                       {"node_entrypoint",
+                        "List[InstancesRegister[Reflect[backend]],Register[StateFul[Batching,InstanceDispatcher]]]"}}),
+           "none");
 }
 
 TEST_CASE("what next and map take, and where keys belong") {
@@ -233,7 +243,8 @@ TEST_CASE("what next and map take, and where keys belong") {
     const std::string text = problem_of(std::move(keys), std::move(global));
     return text.substr(0, text.find('\n'));
   };
-  CHECK_EQ(headline({{"backend", "Identity"}, {"next", 5}}), "next takes names of nodes, as \"b,c\" or [\"b\", \"c\"], got 5");
+  CHECK_EQ(headline({{"backend", "Identity"}, {"next", 5}}),
+           "next takes names of nodes, as \"b,c\" or [\"b\", \"c\"], got 5");
   CHECK_EQ(headline({{"backend", "Identity"}, {"next", make_list({Value(5)})}}),
            "next takes names of nodes, as \"b,c\" or [\"b\", \"c\"], got 5");
   CHECK_EQ(headline({{"backend", "Identity"}, {"map", make_list({Value("a[b:c]")})}}),
@@ -250,9 +261,9 @@ TEST_CASE("what next and map take, and where keys belong") {
 TEST_CASE("scheduling names stand in init expressions only") {
   for (const char* name : {"Batching", "InstanceDispatcher", "Register[Identity]", "InstancesRegister[Identity]"}) {
     const std::string bare = std::string(name).substr(0, std::string(name).find('['));
-    CHECK_EQ(problem_of({{"backend", name}}), bare + " schedules a node and is only allowed in a node's init expression\n  in  " +
-                                                  name + "   (node \"n\")\n      " + std::string(bare.size(), '^') +
-                                                  "\n  put it under `node_entrypoint`");
+    CHECK_EQ(problem_of({{"backend", name}}),
+             bare + " schedules a node and is only allowed in a node's init expression\n  in  " + name +
+                 "   (node \"n\")\n      " + std::string(bare.size(), '^') + "\n  put it under `node_entrypoint`");
   }
 }
 
@@ -306,8 +317,10 @@ TEST_CASE("what the user knows of already is not told again") {
 TEST_CASE("a right configuration is planned: classes, parameters and graph") {
   define_shows();
   PipeConfig config;
-  config.nodes = {{"a", {{"backend", "ModelLoader[(.onnx)Identity,(.trt)TestShows]"}, {"model", "a.trt"}, {"x", "y"}, {"next", "b"}}},
-                  {"b", {{"backend", "S[Identity,(or)Identity]"}, {"or", "yes"}}}};
+  config.nodes = {
+      {"a",
+       {{"backend", "ModelLoader[(.onnx)Identity,(.trt)TestShows]"}, {"model", "a.trt"}, {"x", "y"}, {"next", "b"}}},
+      {"b", {{"backend", "S[Identity,(or)Identity]"}, {"or", "yes"}}}};
   const auto planned = plan_pipe(config);
   const PipePlan& plan = planned.first;
   REQUIRE(planned.second.empty());
@@ -362,10 +375,12 @@ TEST_CASE("all that is wrong is found in one run, and nothing is made") {
 TEST_CASE("a configuration without a node, without a backend, or with an init that is no text") {
   CHECK(problems_of(PipeConfig{}) == std::vector<std::string>{"the configuration has no node"});
   CHECK_EQ(problem_of({}), "the node has no backend\n  in  [n]   (node \"n\")\n      ^^^\n  add  backend = \"…\"");
-  CHECK_EQ(problem_of({{"mark", "?"}}), "the node has no backend\n  in  [n]   (node \"n\")\n      ^^^\n  add  backend = \"…\"");
-  CHECK_EQ(problem_of({{"backend", "Identity"}, {"node_entrypoint", 3}}),
-           "node_entrypoint must be a pipeline expression in quotes, got int\n  in  node_entrypoint = 3   (node \"n\")\n"
-           "      ^^^^^^^^^^^^^^^");
+  CHECK_EQ(problem_of({{"mark", "?"}}),
+           "the node has no backend\n  in  [n]   (node \"n\")\n      ^^^\n  add  backend = \"…\"");
+  CHECK_EQ(
+      problem_of({{"backend", "Identity"}, {"node_entrypoint", 3}}),
+      "node_entrypoint must be a pipeline expression in quotes, got int\n  in  node_entrypoint = 3   (node \"n\")\n"
+      "      ^^^^^^^^^^^^^^^");
 }
 
 TEST_CASE("a thread of its own is for the whole container, except where the container provides threads") {

@@ -264,12 +264,12 @@ TEST_CASE("forged tables are refused with what is wrong with them") {
   CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" has no create, destroy or forward");
   cls = echo_class();
   cls.flags = 3;
-  CHECK(refusal(cls) ==
-        "class \"NativeEcho\" of plugin \"forged\" declares an unknown thread mode: its flags are 3");
+  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" declares an unknown thread mode: its flags are 3");
   cls.flags = HAMI_NON_BLOCKING;
-  CHECK(refusal(cls) ==
-        "class \"NativeEcho\" of plugin \"forged\" is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is "
-        "HAMI_THREAD_DEDICATED");
+  CHECK(
+      refusal(cls) ==
+      "class \"NativeEcho\" of plugin \"forged\" is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is "
+      "HAMI_THREAD_DEDICATED");
   cls = echo_class();
   cls.params = "step int";
   CHECK(

@@ -51,11 +51,11 @@ TEST_CASE("native classes of every thread mode serve many threads") {
 TEST_CASE("a native container and its native children make requests of their own on many threads") {
   load(HAMI_GOLDEN);
   TestPipe pipe({{"backend", text("BuiltEach[BuiltRebuild]")}, {"instance_num", Value(3)}});
-  call_from_many_threads(
-      pipe, [](int number) { return request_of(make_list({Value(number), text("two"), Value(0.5)})); },
-      [](const Outcome& out, int number) {
-        return out.good && out.result().as_list().size() == 3 && out.result().as_list().at(0).as_int() == number;
-      });
+  call_from_many_threads(pipe, [](int number) {
+    return request_of(make_list({Value(number), text("two"), Value(0.5)}));
+  }, [](const Outcome& out, int number) {
+    return out.good && out.result().as_list().size() == 3 && out.result().as_list().at(0).as_int() == number;
+  });
 }
 
 TEST_CASE("events, counters and the store are shared by native backends on many threads") {
@@ -65,15 +65,12 @@ TEST_CASE("events, counters and the store are shared by native backends on many 
                          [](const Outcome& out, int number) { return out.number() == number; });
 
   TestPipe keeping({{"backend", text("BuiltKeep")}, {"instance_num", Value(4)}});
-  call_from_many_threads(
-      keeping,
-      [](int number) {
-        Dict request = request_of(Value(number));
-        request.enter("request", Value(number % 3));
-        request.enter("key", Value(number));
-        return request;
-      },
-      [](const Outcome& out, int) { return out.good && out.result().is_none(); });
+  call_from_many_threads(keeping, [](int number) {
+    Dict request = request_of(Value(number));
+    request.enter("request", Value(number % 3));
+    request.enter("key", Value(number));
+    return request;
+  }, [](const Outcome& out, int) { return out.good && out.result().is_none(); });
 
   TestPipe counting({{"backend", text("BuiltWhich")}, {"instance_num", Value(4)}});
   call_from_many_threads(counting, number_request, [](const Outcome& out, int) { return out.number() < 4; });

@@ -128,6 +128,7 @@ TEST_CASE("what a callback of an event needs is let go once: after the call, wit
   CHECK(heard.released == 2);
 
   CHECK(text_of_error(core.event_on_done(&none, call, &heard, release)) == "expected Event, got None");
-  CHECK(text_of_error(core.event_fail(&none, core.error_new(HAMI_INTERNAL, "a", 1), nullptr)) == "expected Event, got None");
+  CHECK(text_of_error(core.event_fail(&none, core.error_new(HAMI_INTERNAL, "a", 1), nullptr)) ==
+        "expected Event, got None");
   CHECK(heard.released == 3);
 }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/counted.hpp"
-#include "value/error.hpp"
 #include "sync/queue.hpp"
+#include "value/error.hpp"
 
 using namespace hami;
 

@@ -67,7 +67,8 @@ class Two {
 
 }  // namespace
 
-TEST_CASE("the first of those who were released together waits for the others, for as long as their batch took at most") {
+TEST_CASE(
+    "the first of those who were released together waits for the others, for as long as their batch took at most") {
   Two node;
   CHECK_EQ(node.come(2, 0), "0 runs 1; 1 runs 1; ");
   CHECK_EQ(node.come(4, 10), "");
@@ -82,7 +83,8 @@ TEST_CASE("the first of those who were released together waits for the others, f
   CHECK_EQ(node.come(1, 321), "0 runs 1; ");  // and who was alone is not made to wait again
 }
 
-TEST_CASE("those who were just released are waited for also where the first has waited longer than that, if they come") {
+TEST_CASE(
+    "those who were just released are waited for also where the first has waited longer than that, if they come") {
   Two node;
   CHECK_EQ(node.come(2, 0), "0 runs 1; 1 runs 1; ");
   CHECK_EQ(node.come(8, 10), "");
@@ -114,7 +116,8 @@ TEST_CASE("an instance that becomes free leaves what waits to the one that waits
   CHECK_EQ(node.come(1, 63), "1 runs 1; ");
 }
 
-TEST_CASE("full batches of callers who come back begin apart, by eight times what those need for that, evenly at most") {
+TEST_CASE(
+    "full batches of callers who come back begin apart, by eight times what those need for that, evenly at most") {
   Two node;
   node.both_run_4();
   CHECK_EQ(node.ends(0, 200, 4), "0 rests; ");
@@ -137,7 +140,8 @@ TEST_CASE("evenly is a part of the mean time from one batch to the next, without
     node.ends(0, moment, 4);
     node.ends(1, moment, 4);
     CHECK_EQ(node.come_together(4, moment + 6), "1 runs 4; ");
-    CHECK_EQ(node.come_together(4, moment + 6), "0 waits till " + std::to_string(moment + 6 + 33) + "; ");  // half of 60 and 6
+    CHECK_EQ(node.come_together(4, moment + 6),
+             "0 waits till " + std::to_string(moment + 6 + 33) + "; ");  // half of 60 and 6
     node.ask(0, moment + 6 + 33);
     moment += 200;
   }
@@ -147,7 +151,8 @@ TEST_CASE("evenly is a part of the mean time from one batch to the next, without
   CHECK_EQ(node.come_together(4, moment + 50), "0 waits till " + std::to_string(moment + 50 + 34) + "; ");
 }
 
-TEST_CASE("where more waits than is run full batches wait for a sixteenth of their time at most, and after a pause not at all") {
+TEST_CASE(
+    "where more waits than is run full batches wait for a sixteenth of their time at most, and after a pause not at all") {
   Two node;
   node.both_run_4();
   CHECK_EQ(node.come_together(8, 100), "");

@@ -38,7 +38,8 @@ TEST_CASE("this process comes before the finder, and a name defined again is the
 TEST_CASE("a name of the core cannot be taken, an alias neither names a second class") {
   Registry registry;
   registry.add_core(class_named("Core", "", {"C"}));
-  CHECK_THROWS_WITH_AS(registry.define(class_named("Core")), "\"Core\" is a backend of the core; choose another name", Error);
+  CHECK_THROWS_WITH_AS(registry.define(class_named("Core")), "\"Core\" is a backend of the core; choose another name",
+                       Error);
   CHECK_THROWS_WITH_AS(registry.define(class_named("C")), "\"C\" is a backend of the core; choose another name", Error);
   registry.define(class_named("Mine"));
   std::string names;

@@ -32,7 +32,9 @@ class UsesStoreWhenItGoes {
   int& gone_;
 };
 
-std::any used_when_it_goes(RequestStore& store, int& gone) { return std::make_shared<UsesStoreWhenItGoes>(store, gone); }
+std::any used_when_it_goes(RequestStore& store, int& gone) {
+  return std::make_shared<UsesStoreWhenItGoes>(store, gone);
+}
 
 }  // namespace
 
@@ -111,7 +113,8 @@ TEST_CASE("keys, size and for_each show one request") {
   CHECK_EQ(store.size("r1"), 2u);
   CHECK_EQ(store.keys("r2").size(), 0u);
   std::map<std::string, std::string> seen;
-  store.for_each("r1", [&](const RequestStore::Key& key, const std::any& value) { seen[*key.text()] = text_of(value); });
+  store.for_each("r1",
+                 [&](const RequestStore::Key& key, const std::any& value) { seen[*key.text()] = text_of(value); });
   CHECK(seen == std::map<std::string, std::string>{{"a", "1"}, {"b", "2"}});
   CHECK_THROWS_AS(store.keys("r3"), RequestStore::NotFound);
   CHECK_THROWS_AS(store.size("r3"), RequestStore::NotFound);

@@ -18,7 +18,8 @@ constexpr double kMs = 1'000'000;
 Nanoseconds milliseconds(double count) { return static_cast<Nanoseconds>(count * kMs); }
 bool is_about(double value, double wanted) { return std::abs(value - wanted) <= 0.01 * wanted; }
 
-ServiceTimeModel taught(std::initializer_list<std::size_t> sizes, const std::function<double(std::size_t)>& time, int times = 3) {
+ServiceTimeModel taught(std::initializer_list<std::size_t> sizes, const std::function<double(std::size_t)>& time,
+                        int times = 3) {
   ServiceTimeModel model;
   for (int i = 0; i < times; ++i)
     for (std::size_t size : sizes) model.add(size, milliseconds(time(size)));
@@ -36,7 +37,8 @@ TEST_CASE("nothing is known until batches of two sizes were run three times") {
 }
 
 TEST_CASE("a line is found again") {
-  const ServiceTimeModel model = taught({1, 2, 5, 8, 16}, [](std::size_t items) { return 4 + 0.2 * static_cast<double>(items); });
+  const ServiceTimeModel model =
+      taught({1, 2, 5, 8, 16}, [](std::size_t items) { return 4 + 0.2 * static_cast<double>(items); });
   REQUIRE(model.line().has_value());
   CHECK(is_about(model.line()->overhead / kMs, 4));
   CHECK(is_about(model.line()->per_item / kMs, 0.2));
@@ -95,7 +97,9 @@ TEST_CASE("what a size takes is told from the nearest that was seen") {
   const ServiceTimeModel one = taught({4}, [](std::size_t) { return 8.0; });
   CHECK(is_about(*one.of(1) / kMs, 2));  // of one size alone nobody knows what is fixed
   // Padded to the next power of four: no line.
-  const ServiceTimeModel steps = taught({1, 4, 16}, [](std::size_t items) { return items > 4 ? 9.0 : items > 1 ? 5.0 : 4.0; });
+  const ServiceTimeModel steps = taught({1, 4, 16}, [](std::size_t items) {
+    return items > 4 ? 9.0 : items > 1 ? 5.0 : 4.0;
+  });
   CHECK(is_about(*steps.of(4) / kMs, 5));
   CHECK(is_about(*steps.of(16) / kMs, 9));
   CHECK_GT(*steps.of(32), *steps.of(16));
@@ -123,7 +127,8 @@ TEST_CASE("batches grow for as long as that pays") {
   CHECK((grown(32, line(0, 3)) == Sizes{1, 2, 1}));
   CHECK((grown(32, line(0.2, 3)) == Sizes{1, 2, 1}));
   // Dearer by the item from some size on: one step too far, and back.
-  CHECK((grown(32, [](std::size_t items) { return items > 4 ? 5.0 * static_cast<double>(items) : 4.0; }) == Sizes{1, 2, 4, 8, 4}));
+  CHECK((grown(32, [](std::size_t items) { return items > 4 ? 5.0 * static_cast<double>(items) : 4.0; }) ==
+         Sizes{1, 2, 4, 8, 4}));
 }
 
 TEST_CASE("batches that began large shrink where that costs nothing") {
@@ -147,8 +152,12 @@ TEST_CASE("among the sizes that were seen the smallest is taken whose items cost
   const ServiceTimeModel overhead = taught({1, 2, 4, 8}, [](std::size_t) { return 5.0; });
   CHECK_EQ(overhead.target_batch_size(1, 8).items, 8u);
   CHECK_EQ(overhead.target_batch_size(1, 4).items, 4u);  // what an instance takes at most
-  CHECK_EQ(taught({1, 2, 4, 8}, [](std::size_t items) { return 10.0 * static_cast<double>(items) + 1; }).target_batch_size(1, 8).items, 1u);
+  CHECK_EQ(taught({1, 2, 4, 8}, [](std::size_t items) { return 10.0 * static_cast<double>(items) + 1; })
+               .target_batch_size(1, 8)
+               .items,
+           1u);
   CHECK_EQ(taught({1, 2, 4, 8}, [](std::size_t items) { return 4.0 * std::max<double>(2, static_cast<double>(items)); })
                .target_batch_size(1, 8)
-               .items, 2u);
+               .items,
+           2u);
 }

@@ -22,7 +22,8 @@ using Action = NodeScheduler::Action;
 // works before the device does, and callers come back one by one.
 class SharedDevice {
  public:
-  SharedDevice(std::size_t instances, std::size_t max_items, const BatchingConfig& policy, bool shared = true) : contended_(shared) {
+  SharedDevice(std::size_t instances, std::size_t max_items, const BatchingConfig& policy, bool shared = true)
+      : contended_(shared) {
     for (std::size_t i = 0; i < instances; ++i) scheduler_.add_instance({1, max_items}, false);
     scheduler_.set_policy(policy);
   }
@@ -76,7 +77,8 @@ class SharedDevice {
     const double all = std::min(items / alone(items), kMostRate);
     std::vector<double> found;
     for (const Batch& batch : running_)
-      found.push_back(!contended_ ? 1.0 : std::min(1.0, all * weight(batch) / weights * alone(batch.items) / batch.items));
+      found.push_back(!contended_ ? 1.0
+                                  : std::min(1.0, all * weight(batch) / weights * alone(batch.items) / batch.items));
     return found;
   }
 
@@ -84,7 +86,9 @@ class SharedDevice {
     const std::vector<double> speed = speeds();
     double next = events_.empty() ? kEnd : std::min(kEnd, events_.top().at);
     std::size_t ends = running_.size();  // which batch comes to an end, or to the end of its early part
-    const auto to_do = [](const Batch& batch) { return batch.early ? batch.left - alone(batch.items) / 2 : batch.left; };
+    const auto to_do = [](const Batch& batch) {
+      return batch.early ? batch.left - alone(batch.items) / 2 : batch.left;
+    };
     for (std::size_t i = 0; i < running_.size(); ++i)
       if (const double at = now_ + std::max(0.0, to_do(running_[i])) / speed[i]; at < next) {
         next = at;
@@ -193,8 +197,9 @@ TEST_CASE("so it has where more callers wait than are run, and where the sizes o
     std::size_t callers, instances, max_items;
     double min_items;  // of what the device can do
   };
-  for (const Course& course : {Course{BatchingMode::kGreedy, 128, 2, 32, 0.95}, Course{BatchingMode::kAdaptive, 64, 2, 32, 0.92},
-                               Course{BatchingMode::kAdaptive, 64, 4, 16, 0.95}, Course{BatchingMode::kAdaptive, 32, 2, 32, 0.76}}) {
+  for (const Course& course :
+       {Course{BatchingMode::kGreedy, 128, 2, 32, 0.95}, Course{BatchingMode::kAdaptive, 64, 2, 32, 0.92},
+        Course{BatchingMode::kAdaptive, 64, 4, 16, 0.95}, Course{BatchingMode::kAdaptive, 32, 2, 32, 0.76}}) {
     CAPTURE(course.callers);
     CAPTURE(course.max_items);
     const Nanoseconds company = course.mode == BatchingMode::kGreedy ? 3'000'000 : 0;

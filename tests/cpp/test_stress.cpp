@@ -92,7 +92,8 @@ void run(const PipeConfig& config, const Load& load) {
             call->wait();
             for (std::size_t k = 0; k < data.size(); ++k) tally.count(*call, k, data[k]);
           } else {
-            const Ref<Call> call = pipe->start(requests_of(data), timeout, InlinePolicy::kNonBlocking, [&tally, data](Call& done) {
+            const Ref<Call> call =
+                pipe->start(requests_of(data), timeout, InlinePolicy::kNonBlocking, [&tally, data](Call& done) {
               for (std::size_t k = 0; k < data.size(); ++k) tally.count(done, k, data[k]);
               ++tally.callbacks;
             });
@@ -128,8 +129,10 @@ TEST_CASE("stress: each request of many threads has one outcome") {
   for (const ThreadMode thread : {ThreadMode::kDedicated, ThreadMode::kSerialized, ThreadMode::kConcurrent}) {
     define_faulty({thread, thread == ThreadMode::kConcurrent, true}, {1, 4});
     for (const char* on_full : {"block", "reject"}) {
-      run(one_node({{"backend", "TestFaulty"}, {"instance_num", 1 + static_cast<int>(random() % 3)},
-                    {"max_queue_size", 1 + static_cast<int>(random() % 16)}, {"on_full", on_full},
+      run(one_node({{"backend", "TestFaulty"},
+                    {"instance_num", 1 + static_cast<int>(random() % 3)},
+                    {"max_queue_size", 1 + static_cast<int>(random() % 16)},
+                    {"on_full", on_full},
                     {"batching_timeout", random() % 2 ? "0" : "0.1ms"}}),
           {});
     }
@@ -148,10 +151,11 @@ PipeConfig branches_and_join() {
     }
   }, {Traits{ThreadMode::kConcurrent, true, true}, {1, 8}, ""});
   PipeConfig config;
-  config.nodes = {{"start", {{"backend", "TestKeep"}, {"next", "left,right"}, {"instance_num", 2}, {"max_queue_size", 3}}},
-                  {"left", {{"backend", "TestFaulty"}, {"next", "join"}, {"max_queue_size", 2}}},
-                  {"right", {{"backend", "TestKeep"}, {"next", "join"}}},
-                  {"join", {{"backend", "TestFirst"}, {"map", "left[result:data],right[result:other]"}}}};
+  config.nodes = {
+      {"start", {{"backend", "TestKeep"}, {"next", "left,right"}, {"instance_num", 2}, {"max_queue_size", 3}}},
+      {"left", {{"backend", "TestFaulty"}, {"next", "join"}, {"max_queue_size", 2}}},
+      {"right", {{"backend", "TestKeep"}, {"next", "join"}}},
+      {"join", {{"backend", "TestFirst"}, {"map", "left[result:data],right[result:other]"}}}};
   return config;
 }
 

@@ -102,7 +102,7 @@ TEST_CASE("a request that is wrong by itself fails alone") {
   CHECK(numbers_of(result_of(outcomes[0])) == Numbers{1, 2});
   CHECK(outcomes[1].message ==
         "CatTensor: `data` is float32 [2, 2], 2 rows along axis 0, and request_size is 1; they must be equal, or use "
-                               "stack=true for tensors without a batch axis");
+        "stack=true for tensors without a batch axis");
   CHECK(outcomes[1].code == ErrorCode::kRequest);
   CHECK(outcomes[1].notes[0] == "backend CatTensor");
   CHECK(outcomes[2].message ==
@@ -116,7 +116,7 @@ TEST_CASE("a request that is wrong by itself fails alone") {
         "CatTensor: `data` is float32 [], which has no axis to concatenate along; stack=true adds one");
   CHECK(outcomes[6].message ==
         "CatTensor: \"a\" of `data` is float32 [2, 2], 2 rows along axis 0, and request_size is 3; they must be equal, "
-                               "or use stack=true for tensors without a batch axis");
+        "or use stack=true for tensors without a batch axis");
 }
 
 TEST_CASE("requests that do not fit together are run one by one") {

@@ -60,9 +60,9 @@ TEST_CASE("what it is made of is checked") {
 
 TEST_CASE("an undeclared key is refused with what is near; the reserved keys of a request are not") {
   TypedDict dict = detect();
-  CHECK_THROWS_WITH_AS(dict.set("boxs", 1),
-                       "Detect has no key \"boxs\"; did you mean \"boxes\"?  (its keys: data, boxes, score, extra, result)",
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      dict.set("boxs", 1),
+      "Detect has no key \"boxs\"; did you mean \"boxes\"?  (its keys: data, boxes, score, extra, result)", Error);
   CHECK_THROWS_WITH(TypedDict(DictType("Empty", {})).set("a", 1), "Empty has no key \"a\"  (its keys: none)");
   dict.set("priority", 7);
   dict.set("req_id", "r1");

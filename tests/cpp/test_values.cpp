@@ -5,9 +5,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "request/request.hpp"
 #include "value/dict.hpp"
 #include "value/error.hpp"
-#include "request/request.hpp"
 
 using namespace hami;
 

@@ -4,10 +4,10 @@
 #include <atomic>
 #include <thread>
 
-#include "value/error.hpp"
+#include "pipes.hpp"
 #include "sync/worker.hpp"
 #include "sync/worker_pool.hpp"
-#include "pipes.hpp"
+#include "value/error.hpp"
 
 using namespace hami;
 using hami::testing::Gate;

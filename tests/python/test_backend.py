@@ -244,15 +244,15 @@ def bad(**members: Any) -> type:
         ),
         (
             bad(annotations={"x": Annotated[int, hami.Key("a b")]}),
-            'Bad: "a b" is no name for a parameter: letters, digits and _, parts by ::',
+            'Bad: "a b" is not a valid parameter name: use letters, digits and _, parts by ::',
         ),
         (bad(annotations={"x": int, "y": Annotated[int, hami.Key("x")]}), 'Bad: parameter "x" is declared twice'),
-        (bad(annotations={"x": list[int]}), f'Bad: list[int] is no type for parameter "x"; {SUPPORTED}'),
-        (bad(annotations={"x": dict}), f'Bad: dict is no type for parameter "x"; {SUPPORTED}'),
-        (bad(annotations={"x": int | str}), f'Bad: int | str is no type for parameter "x"; {SUPPORTED}'),
+        (bad(annotations={"x": list[int]}), f'Bad: list[int] is not a valid type for parameter "x"; {SUPPORTED}'),
+        (bad(annotations={"x": dict}), f'Bad: dict is not a valid type for parameter "x"; {SUPPORTED}'),
+        (bad(annotations={"x": int | str}), f'Bad: int | str is not a valid type for parameter "x"; {SUPPORTED}'),
         (
             bad(annotations={"x": Literal["a", 1]}),
-            f"Bad: typing.Literal['a', 1] is no type for parameter \"x\"; {SUPPORTED}",
+            f"Bad: typing.Literal['a', 1] is not a valid type for parameter \"x\"; {SUPPORTED}",
         ),
         (
             bad(annotations={"x": "NotThere"}),
@@ -270,7 +270,7 @@ def test_invalid_classes_are_rejected(cls: Any, message: str) -> None:
 def test_a_name_that_is_not_an_identifier_is_rejected(name: str) -> None:
     with pytest.raises(hami.PluginError) as caught:
         make_class(Valid, name, owner="")
-    expected = f"{name!r} is no name for a backend: letters, digits and _, not starting with a digit"
+    expected = f"{name!r} is not a valid backend name: use letters, digits and _, not starting with a digit"
     assert str(caught.value) == expected
 
 

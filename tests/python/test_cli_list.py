@@ -150,10 +150,10 @@ def test_doctor_reports_broken_plugins_and_wrong_settings(hami_command: Run, sit
     problems = json.loads(done.stdout)["problems"]
     assert [problem for problem in problems if not problem.startswith(("acme-good", "hami-core"))] == [
         "acme-broken 0.3.1 failed to load: No module named 'acme_engine_runtime'",
-        "HAMI_PLUGINS=good,broken,goood names goood, which is no plugin here; did you mean good?",
-        "HAMI_PLUGIN_PATH names /opt/plugins, which is no folder",
+        "HAMI_PLUGINS=good,broken,goood names goood, which is not installed here; did you mean good?",
+        "HAMI_PLUGIN_PATH names /opt/plugins, which is not a folder",
     ]
     done = hami_command("doctor", site=site.folder, HAMI_PLUGINS="good,broken,goood")
-    assert done.stdout.endswith("which is no plugin here; did you mean good?\n")
+    assert done.stdout.endswith("which is not installed here; did you mean good?\n")
     done = hami_command("doctor", site=site.folder, HAMI_PLUGINS=os.fsdecode(b"other\xff"))
-    assert done.stdout.endswith("HAMI_PLUGINS=other\\xff names other\\xff, which is no plugin here\n")
+    assert done.stdout.endswith("HAMI_PLUGINS=other\\xff names other\\xff, which is not installed here\n")

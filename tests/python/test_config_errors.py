@@ -29,25 +29,25 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
         ({"global": {}}, 'a configuration needs at least one node, as [node] with backend = "…"'),
         (
             {"a b": {}},
-            """"a b" is no node name: letters, digits, _ and - only
+            """"a b" is not a valid node name: use letters, digits, _ and - only
   in  [a b]
       ^^^^^""",
         ),
         (
             {"a.b": {}},
-            """"a.b" is no node name: letters, digits, _ and - only
+            """"a.b" is not a valid node name: use letters, digits, _ and - only
   in  [a.b]
       ^^^^^""",
         ),
         (
             {"": {}},
-            """"" is no node name: letters, digits, _ and - only
+            """"" is not a valid node name: use letters, digits, _ and - only
   in  [""]
       ^^^^""",
         ),
         (
             {3: {}},
-            """3 is no node name: letters, digits, _ and - only
+            """3 is not a valid node name: use letters, digits, _ and - only
   in  [3]
       ^^^""",
         ),
@@ -161,7 +161,7 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
         ),
         (
             {"global": {"k": "\ud800"}, "a": {}},
-            """"k" of [global] holds half a surrogate pair, which is no text
+            """"k" of [global] contains half a surrogate pair, which is not valid text
   in  k = "\\ud800"   ([global])
       ^""",
         ),
@@ -186,7 +186,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.M
   in  init = "I"   (node "d", pipeline.toml:7)
       ^^^^
   remove one of them""",
-        """"b c" is no node name: letters, digits, _ and - only
+        """"b c" is not a valid node name: use letters, digits, _ and - only
   in  [b c]   (pipeline.toml:5)
       ^^^^^""",
         """unknown top-level key "speed"
@@ -262,4 +262,4 @@ def test_a_file_name_without_the_suffix_toml_is_rejected(tmp_path: Path, monkeyp
     for name in ("pipeline.json", "conf/p.yaml"):
         with pytest.raises(hami.ConfigError) as caught:
             load(name)
-        assert str(caught.value) == f'"{name}" is no expression; a configuration file ends in .toml'
+        assert str(caught.value) == f'"{name}" is not an expression; a configuration file ends in .toml'

@@ -133,34 +133,34 @@ def test_settings_of_the_command_line_may_contain_references() -> None:
         ),
         (
             {"det": {"path": "${__import__('os')}"}},
-            """${__import__('os')} is no reference
+            """${__import__('os')} is not a valid reference
   in  path = "${__import__('os')}"   (node "det")
               ^^^^^^^^^^^^^^^^^^^
   write ${key}, ${env:NAME} or ${env:NAME:-default}, and $${ for a plain ${""",
         ),
         (
             {"det": {"path": "${}"}},
-            """${} is no reference
+            """${} is not a valid reference
   in  path = "${}"   (node "det")
               ^^^
   write ${key}, ${env:NAME} or ${env:NAME:-default}, and $${ for a plain ${""",
         ),
         (
             {"det": {"path": "${env:A:-${env:B}}"}},
-            """${env:A:-${env:B}} is no reference
+            """${env:A:-${env:B}} is not a valid reference
   in  path = "${env:A:-${env:B}}"   (node "det")
               ^^^^^^^^^^^^^^^^^^
   a default is plain text""",
         ),
         (
             {"det": {"path": ["a", "b ${x}"], "x": ["c"]}},
-            """${x} is a list, which cannot stand inside text
+            """${x} is a list, which cannot be inserted into text
   in  path = ["a", "b ${x}"]   (node "det")
                       ^^^^""",
         ),
         (
             {"det": {"path": "b ${x}", "x": None}},
-            """${x} is None, which cannot stand inside text
+            """${x} is None, which cannot be inserted into text
   in  path = "b ${x}"   (node "det")
                 ^^^^""",
         ),
@@ -205,7 +205,7 @@ def test_a_value_that_cannot_be_resolved_is_reported_once(tmp_path: Path, monkey
 def test_an_environment_variable_that_is_not_text_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HAMI_TEST_A", "\udcff")
     with pytest.raises(
-        hami.ConfigError, match="the environment variable HAMI_TEST_A holds bytes that are no UTF-8 text"
+        hami.ConfigError, match="the environment variable HAMI_TEST_A contains bytes that are not UTF-8"
     ):
         load({"backend": "${env:HAMI_TEST_A}"})
 
@@ -213,7 +213,7 @@ def test_an_environment_variable_that_is_not_text_is_an_error(monkeypatch: pytes
 def test_long_chains_and_excessive_growth_are_errors() -> None:
     chain: dict[str, Any] = {f"k{i}": f"${{k{i + 1}}}" for i in range(10_000)}
     _, problems = read({"a": {**chain, "k10000": 1}})
-    assert str(problems[0]).startswith('"k99" of node "a" stands at the end of more than 100 references\n')
+    assert str(problems[0]).startswith('"k99" of node "a" needs more than 100 nested references\n')
     laughs: dict[str, Any] = {f"k{i}": f"${{k{i + 1}}}${{k{i + 1}}}" for i in range(60)}
     _, problems = read({"a": {**laughs, "k60": "ha"}})
     assert [str(problem).splitlines()[0] for problem in problems] == [

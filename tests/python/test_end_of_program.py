@@ -30,7 +30,7 @@ def test_the_interpreter_exits_even_if_a_backend_does_not_return() -> None:
     """
     done = run_script(slow(3600, script))
     assert done.returncode == 0
-    assert "RuntimeWarning: these backends did not come back within 0 s and were abandoned: Slow of node" in done.stderr
+    assert "RuntimeWarning: these backends did not return within 0 s and were abandoned: Slow of node" in done.stderr
     assert done.stdout == ""
 
 

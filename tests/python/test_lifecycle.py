@@ -54,7 +54,7 @@ def test_a_backend_that_does_not_return_is_abandoned_with_a_warning_that_names_i
     with pytest.warns(RuntimeWarning) as caught:
         pipe.close(timeout=0.01)
     assert [str(one.message) for one in caught] == [
-        'these backends did not come back within 0.01 s and were abandoned: TestGated of node "default"'
+        'these backends did not return within 0.01 s and were abandoned: TestGated of node "default"'
     ]
     assert caught[0].filename == __file__
     for future in (running, waiting):

@@ -69,9 +69,12 @@ def test_the_tests_of_a_python_project_pass(tmp_path: Path) -> None:
     [
         (
             ["Acme_Add"],
-            '"Acme_Add" is no name for a plugin: small letters, digits and single -, as in acme-resize',
+            '"Acme_Add" is not a valid plugin name: use small letters, digits and single -, as in acme-resize',
         ),
-        (["acme", "--backend=1"], "'1' is no name for a backend: letters, digits and _, not starting with a digit"),
+        (
+            ["acme", "--backend=1"],
+            "'1' is not a valid backend name: use letters, digits and _, not starting with a digit",
+        ),
         (["identity"], '"Identity" is a backend of the core; choose another name with --backend'),
         (["hami"], '"hami" is a package of HAMi itself; choose another name, as in acme-resize'),
         (["hami-core"], '"hami-core" is a package of HAMi itself; choose another name, as in acme-resize'),

@@ -146,7 +146,7 @@ def test_only_dicts_and_lists_of_dicts_are_requests(identity: hami.Pipe) -> None
     same: dict[str, Any] = {"data": 1}
     with pytest.raises(hami.DataTypeError) as raised:
         identity([same, same])
-    assert str(raised.value) == "one dict stands twice in the list; each request needs a dict of its own"
+    assert str(raised.value) == "one dict is listed twice; each request needs a dict of its own"
     with pytest.raises(hami.DataTypeError, match=r"^the keys of a request must be str, got 1$"):
         identity({1: 2})  # type: ignore[dict-item]
 
@@ -252,7 +252,7 @@ def test_hami_pipe_takes_the_name_of_a_class_but_not_the_class(source: Any) -> N
         hami.pipe(source)
     assert str(raised.value) == (
         "hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, "
-        f'got {type(source).__name__}; a backend stands in an expression by its name: "PassedDirectly"'
+        f'got {type(source).__name__}; use the name of the backend in an expression: "PassedDirectly"'
     )
 
 

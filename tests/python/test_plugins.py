@@ -243,8 +243,8 @@ def test_damaged_metadata_are_reported_and_do_not_affect_other_plugins(site: Sit
         name: f"its metadata in {folder} is damaged: {reason}; remove it, or install {name} again"
         for name, folder, reason in (
             ("bare", bare, "it has no METADATA with a name"),
-            ("acme-torn", torn, "its entry_points.txt is no UTF-8 text"),
-            ("acme-half", half, "its entry_points.txt is no list of entry points"),
+            ("acme-torn", torn, "its entry_points.txt is not UTF-8 text"),
+            ("acme-half", half, "its entry_points.txt is not a list of entry points"),
         )
     }
     assert plugins.find("AcmeEcho").owner == "acme-good"
@@ -365,7 +365,7 @@ def test_a_registry_rejects_invalid_registrations() -> None:
         ),
         (
             ("acme-two", "acme:Two"),
-            "'acme-two' is no name for a backend: letters, digits and _, not starting with a digit",
+            "'acme-two' is not a valid backend name: use letters, digits and _, not starting with a digit",
         ),
         ((dict,), "a backend is a subclass of hami.Backend, got dict"),
     ]:

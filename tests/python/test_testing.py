@@ -11,7 +11,7 @@ import pytest
 RULES = (
     "says in one sentence what it does",
     "answers the sample",
-    "answers again when it is closed and made anew",
+    "works again after it was closed and created again",
     "leaves the caller's data as it was",
     "answers every request of a batch",
     "answers many threads",
@@ -147,4 +147,7 @@ def test_a_close_that_raises_is_found() -> None:
             raise OSError("stuck")
 
     hami.register("CheckedCloses")(Closes)
-    assert failures("CheckedCloses", {}, {"data": 1})[0] == f"FAILED  {RULES[1]}: nobody was told of OSError: stuck"
+    assert (
+        failures("CheckedCloses", {}, {"data": 1})[0]
+        == f"FAILED  {RULES[1]}: this error was not reported: OSError: stuck"
+    )

@@ -200,7 +200,7 @@ def test_an_invalid_declaration_is_rejected() -> None:
     assert refused(declare(list["Missing"])).startswith('One: key "key" cannot take ')  # type: ignore[name-defined] # noqa: F821
     assert refused(declare(int, key="three")) == 'One: key "key" takes int, its default is str'
     unresolved = "One: cannot resolve the types of its keys: name 'Missing' is not defined"
-    assert refused(declare("Missing")) == f"{unresolved}; use names of the module it stands in"
+    assert refused(declare("Missing")) == f"{unresolved}; use names that its module defines"
 
 
 def test_a_key_may_be_named_like_a_method() -> None:

@@ -71,19 +71,19 @@ typedef struct hami_text {
 
 /* The codes of absl and gRPC, and our own from 100. The comments name the Python exceptions. */
 enum hami_code {
-  HAMI_CANCELLED = 1,         /* concurrent.futures.CancelledError */
-  HAMI_UNKNOWN = 2,           /* hami.Error, as for every code that is not listed here */
-  HAMI_INVALID_ARGUMENT = 3,  /* ValueError */
-  HAMI_DEADLINE_EXCEEDED = 4, /* hami.DeadlineExceeded */
-  HAMI_NOT_FOUND = 5,         /* hami.NotFound */
-  HAMI_ALREADY_EXISTS = 6,    /* hami.AlreadyExists */
-  HAMI_RESOURCE_EXHAUSTED = 8, /* MemoryError; final */
+  HAMI_CANCELLED = 1,           /* concurrent.futures.CancelledError */
+  HAMI_UNKNOWN = 2,             /* hami.Error, as for every code that is not listed here */
+  HAMI_INVALID_ARGUMENT = 3,    /* ValueError */
+  HAMI_DEADLINE_EXCEEDED = 4,   /* hami.DeadlineExceeded */
+  HAMI_NOT_FOUND = 5,           /* hami.NotFound */
+  HAMI_ALREADY_EXISTS = 6,      /* hami.AlreadyExists */
+  HAMI_RESOURCE_EXHAUSTED = 8,  /* MemoryError; final */
   HAMI_FAILED_PRECONDITION = 9, /* hami.ConfigError: it cannot work as configured */
   HAMI_UNIMPLEMENTED = 12,
   HAMI_INTERNAL = 13,
-  HAMI_UNAVAILABLE = 14,      /* hami.PluginError: an external requirement is missing */
-  HAMI_DATA_TYPE = 100,       /* hami.DataTypeError */
-  HAMI_REQUEST = 101          /* hami.RequestError */
+  HAMI_UNAVAILABLE = 14, /* hami.PluginError: an external requirement is missing */
+  HAMI_DATA_TYPE = 100,  /* hami.DataTypeError */
+  HAMI_REQUEST = 101     /* hami.RequestError */
 };
 
 typedef struct hami_error hami_error;
@@ -95,11 +95,11 @@ typedef struct hami_backend hami_backend; /* a child; valid as long as its paren
 typedef struct hami_dict hami_dict;       /* the keys of one request, of `params` or of `options`; valid for the call */
 
 /* How the core may call a backend. */
-#define HAMI_THREAD_DEDICATED 0u /* create, forward and destroy on one dedicated thread */
+#define HAMI_THREAD_DEDICATED 0u  /* create, forward and destroy on one dedicated thread */
 #define HAMI_THREAD_SERIALIZED 1u /* one call at a time, on any thread */
 #define HAMI_THREAD_CONCURRENT 2u /* concurrent calls of forward */
 #define HAMI_THREAD_MASK 3u
-#define HAMI_NON_BLOCKING 4u          /* forward takes microseconds and never blocks: it may run on any caller's thread */
+#define HAMI_NON_BLOCKING 4u   /* forward takes microseconds and never blocks: it may run on any caller's thread */
 #define HAMI_NOT_IDEMPOTENT 8u /* after a failed batch the requests must not run again one by one */
 #define HAMI_NEEDS_GIL 16u     /* every call holds Python's GIL; a process without Python cannot create it */
 /* 32 is reserved for classes whose results are still being computed on a device when forward returns. A core ignores unknown
@@ -167,7 +167,8 @@ typedef struct hami_host {
   void (*object_release)(hami_object* object);
   hami_error* (*str_new)(const char* text, size_t size, hami_value* out); /* UTF-8, or HAMI_INVALID_ARGUMENT */
   hami_error* (*bytes_new)(const void* bytes, size_t size, hami_value* out);
-  hami_error* (*text_view)(const hami_value* value, hami_text* out); /* of str or bytes; valid as long as the value exists */
+  hami_error* (*text_view)(const hami_value* value,
+                           hami_text* out); /* of str or bytes; valid as long as the value exists */
   hami_error* (*list_new)(const hami_value* items, size_t n, hami_value* out);
   hami_error* (*list_size)(const hami_value* value, size_t* out);
   hami_error* (*list_at)(const hami_value* value, size_t index, hami_value* out);
@@ -201,14 +202,14 @@ typedef struct hami_host {
   int32_t (*dict_at)(const hami_dict* dict, size_t index, hami_text* key, hami_value* out);
 
   /* -- since 1.0: the items of a batch: dicts with an outcome. */
-  void (*item_fail)(hami_dict* item, hami_error* error);      /* takes ownership of the error; the first error counts */
-  hami_error* (*item_error)(const hami_dict* item);           /* NULL: it has not failed */
-  uint64_t (*item_size)(const hami_dict* item);               /* its request_size */
-  int32_t (*item_cancelled)(const hami_dict* item);           /* its result is not needed any more */
-  int64_t (*item_deadline)(const hami_dict* item);            /* on the clock of clock_now; INT64_MAX: none */
-  int32_t (*item_priority)(const hami_dict* item);            /* 0 to 255 */
+  void (*item_fail)(hami_dict* item, hami_error* error); /* takes ownership of the error; the first error counts */
+  hami_error* (*item_error)(const hami_dict* item);      /* NULL: it has not failed */
+  uint64_t (*item_size)(const hami_dict* item);          /* its request_size */
+  int32_t (*item_cancelled)(const hami_dict* item);      /* its result is not needed any more */
+  int64_t (*item_deadline)(const hami_dict* item);       /* on the clock of clock_now; INT64_MAX: none */
+  int32_t (*item_priority)(const hami_dict* item);       /* 0 to 255 */
   hami_error* (*item_new)(const hami_dict* of, hami_dict** out); /* an item without keys, a child of `of` */
-  void (*item_free)(hami_dict* item);                         /* of item_new */
+  void (*item_free)(hami_dict* item);                            /* of item_new */
 
   /* -- since 1.0: children. They may be called during create and forward, on the thread of that call. */
   /* Runs the items that have not failed, none twice; blocks. Each then has `result`, or an error, or neither. */
@@ -216,7 +217,7 @@ typedef struct hami_host {
   hami_error* (*backend_forward_with_dep)(hami_backend* backend, hami_dict* const* items, size_t n_items,
                                           hami_backend* dependency);
   void (*backend_range)(const hami_backend* backend, uint64_t* min, uint64_t* max); /* max 0: no limit */
-  hami_text (*backend_label)(const hami_backend* backend); /* its name as written */
+  hami_text (*backend_label)(const hami_backend* backend);                          /* its name as written */
   /* During create: injects a dependency into `backend`, as DI does. */
   hami_error* (*backend_inject)(hami_backend* backend, hami_backend* dependency);
   /* During create: an instance of the pipe by name, "node.detect" or "detect.0", which may be registered later than this one.
@@ -227,15 +228,16 @@ typedef struct hami_host {
   hami_error* (*event_new)(hami_value* out);
   /* *first, if not NULL: 0 if the event was complete already; then the call has no effect. */
   hami_error* (*event_notify)(const hami_value* event, const hami_value* value, int32_t* first);
-  hami_error* (*event_fail)(const hami_value* event, hami_error* error, int32_t* first); /* takes ownership of the error */
+  hami_error* (*event_fail)(const hami_value* event, hami_error* error,
+                            int32_t* first); /* takes ownership of the error */
   int32_t (*event_is_done)(const hami_value* event);
   /* Blocks until the event completes, or until a moment of clock_now (INT64_MAX: no limit), then HAMI_DEADLINE_EXCEEDED.
    * *out: its value; its error is returned. */
   hami_error* (*event_wait)(const hami_value* event, int64_t until, hami_value* out);
   /* Calls back once, on the thread that completes the event; here and now if it is complete. `release`, which may be NULL,
    * runs once when `data` is not needed any more: after the call, if the event is destroyed incomplete, or if this fails. */
-  hami_error* (*event_on_done)(const hami_value* event, void (*callback)(void* data, const hami_value* event), void* data,
-                               void (*release)(void* data));
+  hami_error* (*event_on_done)(const hami_value* event, void (*callback)(void* data, const hami_value* event),
+                               void* data, void (*release)(void* data));
 
   /* -- since 1.0: queues of the pipe, opaque values "hami.queue". Push and pop block until a moment of clock_now. */
   /* By name, created on first use; not the queues of nodes, "<node>.queue", which a `Send` child reaches. */
@@ -255,7 +257,8 @@ typedef struct hami_host {
   /* -- since 1.0: surroundings. */
   hami_text (*context_node)(const hami_context* context);
   hami_text (*context_label)(const hami_context* context);
-  int64_t (*context_instance)(const hami_context* context); /* its number among the instances of the node; -1: outside of InstancesRegister */
+  int64_t (*context_instance)(
+      const hami_context* context); /* its number among the instances of the node; -1: outside of InstancesRegister */
   /* The `options` of create, valid as long as the backend exists. Backends that share it must synchronise their access. */
   hami_dict* (*context_options)(const hami_context* context);
   int32_t (*log_enabled)(int32_t level);

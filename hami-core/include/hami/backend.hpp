@@ -127,8 +127,8 @@ template <class Class>
 struct Thunks {
   static Backend& object(void* self) noexcept { return *static_cast<Backend*>(self); }
 
-  static hami_error* create(hami_context* context, const hami_dict* params, hami_dict*,
-                            hami_backend* const* children, std::size_t n_children, void** self) {
+  static hami_error* create(hami_context* context, const hami_dict* params, hami_dict*, hami_backend* const* children,
+                            std::size_t n_children, void** self) {
     return guard([&] {
       std::unique_ptr<Backend> made = std::make_unique<Class>();
       made->context_ = context;
@@ -176,27 +176,17 @@ template <class Class>
 HAMI_SDK_OWN_ bool register_class(const char* name, const char* params, const char* doc) {
   using Thunk = Thunks<Class>;
   static std::deque<hami_backend_class> tables;  // a class may have several names
-  tables.push_back({sizeof(hami_backend_class),
-                    Class::kFlags,
-                    name,
-                    doc,
-                    params,
-                    Class::kMinChildren,
-                    Class::kMaxChildren,
-                    Class::kRange.min,
-                    Class::kRange.max,
-                    Thunk::create,
-                    Thunk::destroy,
-                    Thunk::forward,
-                    overrides_range<Class>::value ? Thunk::range : nullptr,
-                    Thunk::forward_with_dep,
+  tables.push_back({sizeof(hami_backend_class), Class::kFlags, name, doc, params, Class::kMinChildren,
+                    Class::kMaxChildren, Class::kRange.min, Class::kRange.max, Thunk::create, Thunk::destroy,
+                    Thunk::forward, overrides_range<Class>::value ? Thunk::range : nullptr, Thunk::forward_with_dep,
                     Thunk::inject_dependency});
   registered_classes().push_back(&tables.back());
   return true;
 }
 
 // What hami_plugin_v1 does.
-HAMI_SDK_OWN_ inline const hami_plugin* enter(hami_fill fill, hami_error** error, const char* name, const char* version) {
+HAMI_SDK_OWN_ inline const hami_plugin* enter(hami_fill fill, hami_error** error, const char* name,
+                                              const char* version) {
   hami_host table{};
   table.slot_count = HAMI_HOST_SLOTS;
   table.abi_major = HAMI_ABI_MAJOR;

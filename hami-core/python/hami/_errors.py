@@ -10,7 +10,7 @@ Error
 │  ├─ QueueFull             the node's queue is full and `on_full = "reject"`
 │  ├─ DeadlineExceeded      its timeout or deadline passed                            (also a TimeoutError)
 │  ├─ PipeClosed            the pipe was closed before it was done
-│  └─ ReentrantCall         a call inside a backend would have closed a circle of nodes that wait for each other
+│  └─ ReentrantCall         a nested call would have completed a deadlock cycle of nodes
 ├─ BatchError               some requests of pipe([…]) failed: `errors` has (index, exception)
 ├─ NotFound                 no such request or name                                   (also a KeyError)
 └─ AlreadyExists            such a request or key is there already                    (also a KeyError)

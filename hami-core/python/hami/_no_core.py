@@ -1,4 +1,4 @@
-"""Why the binary cannot be imported: said by whatever Python it is, so nothing here is newer than Python 3.6."""
+"""Explains why the binary cannot be imported. Any Python may run it, so it uses nothing newer than Python 3.6."""
 
 import glob
 import os

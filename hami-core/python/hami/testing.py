@@ -60,7 +60,7 @@ class _Suite:
         return [
             ("says in one sentence what it does", self.has_doc),
             ("answers the sample", self.answers),
-            ("answers again when it is closed and made anew", self.answers),
+            ("works again after it was closed and created again", self.answers),
             ("leaves the caller's data as it was", self.leaves_data_alone),
             ("answers every request of a batch", self.answers_batch),
             ("answers many threads", self.answers_threads),
@@ -70,7 +70,7 @@ class _Suite:
 
     @contextmanager
     def pipe(self) -> Iterator[hami.Pipe]:
-        """A pipe of the backend; what goes wrong unseen, while it runs and closes, is an error."""
+        """A pipe of the backend; an unreported error while it runs or closes fails the check."""
         unseen: list[str] = []
         hook = sys.unraisablehook
         sys.unraisablehook = lambda raised: unseen.append(f"{type(raised.exc_value).__name__}: {raised.exc_value}")
@@ -84,7 +84,7 @@ class _Suite:
         finally:
             sys.unraisablehook = hook
         if unseen:
-            raise AssertionError(f"nobody was told of {unseen[0]}")
+            raise AssertionError(f"this error was not reported: {unseen[0]}")
 
     def has_doc(self) -> None:
         name = self.name.partition("[")[0].partition("(")[0].rpartition("::")[2]

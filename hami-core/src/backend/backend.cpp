@@ -5,10 +5,10 @@
 #include <tuple>
 #include <utility>
 
-#include "sync/blocking.hpp"
+#include "base/mutex.hpp"
 #include "request/retry_policy.hpp"
 #include "request/wait_graph.hpp"
-#include "base/mutex.hpp"
+#include "sync/blocking.hpp"
 
 namespace hami {
 namespace {
@@ -63,7 +63,8 @@ Range narrowest(const std::vector<Range>& children) {
 
 void Backend::add_backend_note(Batch batch) const {
   for (Request* request : batch)
-    if (!request->alive() && request->error->notes().empty()) *request->error = request->error->with_note("backend " + label_);
+    if (!request->alive() && request->error->notes().empty())
+      *request->error = request->error->with_note("backend " + label_);
 }
 
 // Adds the name of the innermost backend to the error; containers around it add nothing.

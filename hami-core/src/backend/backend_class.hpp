@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "lang/params.hpp"
 #include "backend/backend.hpp"
+#include "lang/params.hpp"
 
 namespace hami {
 
@@ -23,8 +23,8 @@ class NameDeclarations {
   static constexpr std::int64_t kAnyCount = INT64_MAX;  // known only when the pipe is built
 
   virtual ~NameDeclarations() = default;
-  virtual const std::string& node() const = 0;                                    // the node that is being planned
-  virtual void register_node() = 0;                                              // node.<node>
+  virtual const std::string& node() const = 0;                                       // the node that is being planned
+  virtual void register_node() = 0;                                                  // node.<node>
   virtual void register_instances(const std::string& node, std::int64_t count) = 0;  // <node>.<i>
   virtual void call(const std::string& name) = 0;
   virtual void call_all_nodes() = 0;
@@ -66,12 +66,12 @@ struct BackendClass {
   Traits traits = {};
   std::function<BackendPtr()> create = {};
 
-  bool free_args = false;         // accepts any arguments: Add(k=v, …)
-  bool reads_settings = false;    // may have key=value among its bracket items
-  bool schedules = false;         // allowed only in a node's init expression
-  bool owns_threads = false;      // provides the threads of its children
-  bool makes_copies = false;      // builds `instance_num` copies of its item
-  bool binds_names = false;       // the items of its first phase are visible in all later ones
+  bool free_args = false;       // accepts any arguments: Add(k=v, …)
+  bool reads_settings = false;  // may have key=value among its bracket items
+  bool schedules = false;       // allowed only in a node's init expression
+  bool owns_threads = false;    // provides the threads of its children
+  bool makes_copies = false;    // builds `instance_num` copies of its item
+  bool binds_names = false;     // the items of its first phase are visible in all later ones
   // The reason why a backend that is copied must not contain it, and what to do instead; empty: it may.
   std::string refuses_copies = {};
   // The key of a node whose value makes this class wrap the node's backend: Class[value, backend]. Empty: none does.

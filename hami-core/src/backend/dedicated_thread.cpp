@@ -6,9 +6,9 @@
 
 #include "base/assert.hpp"
 #include "base/fork.hpp"
-#include "sync/waiting.hpp"
-#include "request/execution_frame.hpp"
 #include "base/mutex.hpp"
+#include "request/execution_frame.hpp"
+#include "sync/waiting.hpp"
 
 namespace hami {
 namespace {
@@ -52,7 +52,8 @@ DetachedInit::Counter& DetachedInit::counter = *new Counter;
 class InitTask {
  public:
   // `pipe` owns the plan that `build` reads.
-  InitTask(std::shared_ptr<void> pipe, DedicatedThread::Factory build) : pipe_(std::move(pipe)), build_(std::move(build)) {}
+  InitTask(std::shared_ptr<void> pipe, DedicatedThread::Factory build)
+      : pipe_(std::move(pipe)), build_(std::move(build)) {}
 
   void run() {
     std::shared_ptr<void> pipe = std::move(pipe_);  // released last
@@ -118,8 +119,8 @@ void close_on(Worker& worker, BackendPtr backend) {
 
 bool wait_for_detached_inits(Nanoseconds until) { return DetachedInit::wait_for_none(until); }
 
-DedicatedThread::DedicatedThread(const std::string& label, const std::string& node, std::shared_ptr<PipeContext> context,
-                                 Factory build)
+DedicatedThread::DedicatedThread(const std::string& label, const std::string& node,
+                                 std::shared_ptr<PipeContext> context, Factory build)
     : context_(std::move(context)), name_(label + " of node \"" + node + "\""), worker_(label) {
   const auto task = std::make_shared<InitTask>(context_->shutdown.pipe(), std::move(build));
   worker_.post([task] { task->run(); });

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "sync/worker.hpp"
 #include "backend/pipe_context.hpp"
+#include "sync/worker.hpp"
 
 namespace hami {
 
@@ -22,7 +22,8 @@ class DedicatedThread final : public Backend {
   // Starts the thread and builds the backend there; returns when it is initialised. Throws the Error of the init, or of an
   // interrupt: the init then continues, detached, and what it builds is closed when it ends. `label` and `node` are for
   // messages.
-  DedicatedThread(const std::string& label, const std::string& node, std::shared_ptr<PipeContext> context, Factory build);
+  DedicatedThread(const std::string& label, const std::string& node, std::shared_ptr<PipeContext> context,
+                  Factory build);
   ~DedicatedThread() override;
 
   Worker* own_worker() noexcept override { return &worker_; }

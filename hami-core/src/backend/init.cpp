@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "sync/blocking.hpp"
 #include "backend/dedicated_thread.hpp"
 #include "backend/serialized_backend.hpp"
+#include "sync/blocking.hpp"
 
 namespace hami {
 namespace {
@@ -139,9 +139,8 @@ BackendPtr Init::make(const Plan& plan) {
 }
 
 BackendPtr Init::make_on_dedicated_thread(const Plan& plan) const {
-  auto thread = std::make_shared<DedicatedThread>(plan.label, node_, context_, [init = on_own_thread(), &plan]() mutable {
-    return init.make(plan);
-  });
+  auto thread = std::make_shared<DedicatedThread>(
+      plan.label, node_, context_, [init = on_own_thread(), &plan]() mutable { return init.make(plan); });
   thread->describe(plan.label, plan.traits);
   return thread;
 }

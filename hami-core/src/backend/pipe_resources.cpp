@@ -35,7 +35,8 @@ void PipeResources::set_free_instance_probe(const std::string& node, std::functi
 std::optional<Value> PipeResources::first_waiting(const std::string& node) const {
   const auto found = first_waiting_.find(node);
   if (found == first_waiting_.end())
-    throw Error(ErrorCode::kNotFound, "node \"" + node + "\" has no queue; its node_entrypoint has no InstanceDispatcher");
+    throw Error(ErrorCode::kNotFound,
+                "node \"" + node + "\" has no queue; its node_entrypoint has no InstanceDispatcher");
   return found->second();
 }
 

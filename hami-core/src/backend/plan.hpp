@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "lang/tree.hpp"
 #include "backend/backend_class.hpp"
+#include "lang/tree.hpp"
 
 namespace hami {
 
@@ -15,14 +15,14 @@ struct GeneratedBody;
 struct PlanItem;
 
 struct Plan {
-  ClassPtr cls;                              // null: `binding` or `instance` refers to an existing backend
+  ClassPtr cls;  // null: `binding` or `instance` refers to an existing backend
   Params params;
-  std::vector<Arg> args;                     // of a class with free_args
+  std::vector<Arg> args;  // of a class with free_args
   std::vector<std::vector<PlanItem>> phases;
-  std::size_t binding = 0;                   // > 0: the number of a backend that an enclosing IoC binds
-  std::string instance;                      // the name of a registered instance
-  Traits traits;                             // its own combined with those of its children
-  std::string label;                         // the name as written, for messages
+  std::size_t binding = 0;  // > 0: the number of a backend that an enclosing IoC binds
+  std::string instance;     // the name of a registered instance
+  Traits traits;            // its own combined with those of its children
+  std::string label;        // the name as written, for messages
 };
 
 struct PlanItem {

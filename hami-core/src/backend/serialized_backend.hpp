@@ -13,7 +13,9 @@ namespace hami {
 // instance by name, hooks on callers' threads, and an entrypoint, which runs on every thread that calls the pipe.
 class SerializedBackend final : public Backend {
  public:
-  explicit SerializedBackend(BackendPtr inner) : inner_(std::move(inner)) { describe(inner_->label(), inner_->traits()); }
+  explicit SerializedBackend(BackendPtr inner) : inner_(std::move(inner)) {
+    describe(inner_->label(), inner_->traits());
+  }
 
  private:
   class CallScope;

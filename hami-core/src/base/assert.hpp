@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define HAMI_ASSERT(condition)                                                                          \
-  do {                                                                                                  \
-    if (!(condition)) {                                                                                 \
+#define HAMI_ASSERT(condition)                                                                               \
+  do {                                                                                                       \
+    if (!(condition)) {                                                                                      \
       std::fprintf(stderr, "%s:%d: assertion failed in %s: %s\n", __FILE__, __LINE__, __func__, #condition); \
-      std::abort();                                                                                     \
-    }                                                                                                   \
+      std::abort();                                                                                          \
+    }                                                                                                        \
   } while (false)
 #else
 #define HAMI_ASSERT(condition) static_cast<void>(sizeof((condition) ? 1 : 0))

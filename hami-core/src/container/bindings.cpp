@@ -51,7 +51,9 @@ class List final : public Backend {
   void init_(Init& init) override {
     for (const PlanItem& item : init.items()) parts_.push_back(init.make(item));
   }
-  void forward_(Batch) override { throw Error(ErrorCode::kConfig, "List has no forward; it only initialises its items"); }
+  void forward_(Batch) override {
+    throw Error(ErrorCode::kConfig, "List has no forward; it only initialises its items");
+  }
 
   std::vector<BackendPtr> parts_;
 };

@@ -42,7 +42,8 @@ class CatSplit final : public Backend {
     take_urgency(*all, batch);
     Request* one = all.get();
     infer_->forward(Batch(&one, 1));
-    if (!all->error && !all->dict.contains(kResult)) all->fail(Error(ErrorCode::kNoResult, infer_->label() + " left no `result`"));
+    if (!all->error && !all->dict.contains(kResult))
+      all->fail(Error(ErrorCode::kNoResult, infer_->label() + " left no `result`"));
     if (all->error) throw *all->error;
     return *all->dict.find(kResult);
   }

@@ -1,9 +1,9 @@
 // HasKey, NotHasKey and Filter: run an item on some requests only, decided by a key or by a backend.
 #include <memory>
 
+#include "backend/init.hpp"
 #include "container/result.hpp"
 #include "container/sequential.hpp"
-#include "backend/init.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {
@@ -33,9 +33,7 @@ class KeyDecision final : public Backend {
       set_result_to_data(Batch(other));
   }
 
-  Range range_() const override {
-    return other_ ? narrowest({chosen_->range(), other_->range()}) : chosen_->range();
-  }
+  Range range_() const override { return other_ ? narrowest({chosen_->range(), other_->range()}) : chosen_->range(); }
 
   const bool wanted_;
   std::string key_;
@@ -68,8 +66,8 @@ class Filter final : public Backend {
       else if (!verdict)
         batch[i].fail(Error(ErrorCode::kNoResult, decide_->label() + " left no `result`"));
       else if (verdict->kind() != Kind::kBool)
-        batch[i].fail(Error(ErrorCode::kDataType, "Filter takes a bool from " + decide_->label() + ", got " +
-                                                      kind_name(verdict->kind())));
+        batch[i].fail(Error(ErrorCode::kDataType,
+                            "Filter takes a bool from " + decide_->label() + ", got " + kind_name(verdict->kind())));
       else if (verdict->as_bool())
         chosen.push_back(&batch[i]);
       else
@@ -105,7 +103,8 @@ void register_decisions(Registry& registry) {
                    "Without a second item, `result` is `data` for these.",
                    kNarrowest);
   add_key_decision(registry, "NotHasKey", false, 1,
-                   "Runs its item on requests that do not have the key; for the others `result` is `data`.", "as its item");
+                   "Runs its item on requests that do not have the key; for the others `result` is `data`.",
+                   "as its item");
 
   BackendClass filter;
   filter.name = "Filter";

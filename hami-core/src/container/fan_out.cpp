@@ -1,8 +1,8 @@
 // FanOut[X]: each element of a request's list `data` becomes a request of its own; `result` is the list of their results.
 #include <memory>
 
-#include "container/forwarding.hpp"
 #include "base/mutex.hpp"
+#include "container/forwarding.hpp"
 
 namespace hami {
 namespace {

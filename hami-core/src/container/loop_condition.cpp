@@ -27,7 +27,8 @@ class LoopCondition final : public Backend {
     std::vector<Request*> active(batch.begin(), batch.end());
     for (std::int64_t round = 1;; ++round) {
       body_->forward(Batch(active));
-      if (round >= count_ || now() >= end || (until_ == "instance" && context_->resources.has_free_instance(node_))) return;
+      if (round >= count_ || now() >= end || (until_ == "instance" && context_->resources.has_free_instance(node_)))
+        return;
       active.erase(std::remove_if(active.begin(), active.end(), [&](Request* request) { return !goes_on(*request); }),
                    active.end());
       if (active.empty()) return;

@@ -1,9 +1,8 @@
 // Queues of nodes: the consumer's thread, and values that become requests.
 #include "container/node_queues.hpp"
 
-
-#include "observe/log.hpp"
 #include "base/mutex.hpp"
+#include "observe/log.hpp"
 
 namespace hami {
 namespace {

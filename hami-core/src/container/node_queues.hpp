@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "sync/queue.hpp"
-#include "sync/worker.hpp"
 #include "backend/init.hpp"
 #include "backend/node_queue_name.hpp"
+#include "sync/queue.hpp"
+#include "sync/worker.hpp"
 
 namespace hami {
 

@@ -1,9 +1,9 @@
 // Queue, Send, Recv and Observer: values that pass through queues of the pipe.
 #include <memory>
 
-#include "container/result.hpp"
 #include "backend/plan.hpp"
 #include "container/node_queues.hpp"
+#include "container/result.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {
@@ -21,8 +21,10 @@ class Push final : public Backend {
     const auto name = init.params().get<std::string>("name");
     const auto of_node = node_queue_name(name);
     if (declares_ && of_node)
-      throw Error(ErrorCode::kConfig, "the queue \"" + name + "\" belongs to its node, whose `max_queue_size` sets its capacity; "
-                                      "write Send(" + name + ")");
+      throw Error(ErrorCode::kConfig, "the queue \"" + name +
+                                          "\" belongs to its node, whose `max_queue_size` sets its capacity; "
+                                          "write Send(" +
+                                          name + ")");
     if (declares_)
       queue_ = init.context().resources.queue(name, static_cast<std::size_t>(init.params().get<std::int64_t>("max")));
     else if (of_node && of_node->instance.empty())
@@ -111,8 +113,7 @@ void declare_queue(const Plan& plan, NameDeclarations& names, bool serves) {
 void declare_user(const Plan& plan, NameDeclarations& names) { declare_queue(plan, names, false); }
 void declare_server(const Plan& plan, NameDeclarations& names) { declare_queue(plan, names, true); }
 
-constexpr const char* kOfNode =
-    "`<node>.queue` is the queue of a node, `<node>.queue.<i>` that of its instance i.";
+constexpr const char* kOfNode = "`<node>.queue` is the queue of a node, `<node>.queue.<i>` that of its instance i.";
 
 BackendClass named(const char* name, const std::string& doc) {
   BackendClass cls;
@@ -125,28 +126,33 @@ BackendClass named(const char* name, const std::string& doc) {
 }  // namespace
 
 void register_queues(Registry& registry) {
-  BackendClass queue = named("Queue", "Pushes `data` into a queue of the pipe and declares its capacity; waits while it is full. `result` is `data`.");
+  BackendClass queue = named(
+      "Queue",
+      "Pushes `data` into a queue of the pipe and declares its capacity; waits while it is full. `result` is `data`.");
   queue.params = parse_param_specs("name: str = default 'name of the queue'; max: int = 1024 {1..} 'capacity'");
   queue.create = [] { return std::make_shared<Push>(true); };
   registry.add_core(std::make_shared<BackendClass>(std::move(queue)));
 
-  BackendClass send = named("Send", std::string("Pushes `data` into a queue of the pipe; waits while it is full. `result` is `data`.\n") +
-                                        kOfNode + "\nA value that is sent there becomes a request; no caller waits for its result.");
+  BackendClass send = named(
+      "Send", std::string("Pushes `data` into a queue of the pipe; waits while it is full. `result` is `data`.\n") +
+                  kOfNode + "\nA value that is sent there becomes a request; no caller waits for its result.");
   send.declare_names = declare_user;
   send.create = [] { return std::make_shared<Push>(false); };
   registry.add_core(std::make_shared<BackendClass>(std::move(send)));
 
-  BackendClass recv = named("Recv",
-                            "Runs its item on the values of a queue of the pipe, on a dedicated thread; has no forward.\n"
-                            "No caller waits for the results; errors are logged. Values that are queued when the pipe closes still run.\n"
-                            "`Recv(<node>.queue)[B]`, before the node's `Register`, is one more instance that serves the node's queue.");
+  BackendClass recv = named(
+      "Recv",
+      "Runs its item on the values of a queue of the pipe, on a dedicated thread; has no forward.\n"
+      "No caller waits for the results; errors are logged. Values that are queued when the pipe closes still run.\n"
+      "`Recv(<node>.queue)[B]`, before the node's `Register`, is one more instance that serves the node's queue.");
   recv.brackets = {true, {Phase{}}};
   recv.owns_threads = true;
   recv.declare_names = declare_server;
   recv.create = [] { return std::make_shared<Recv>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(recv)));
 
-  BackendClass observer = named("Observer", std::string("`result` is the next value of a queue, or None; it stays in the queue.\n") + kOfNode);
+  BackendClass observer = named(
+      "Observer", std::string("`result` is the next value of a queue, or None; it stays in the queue.\n") + kOfNode);
   observer.declare_names = declare_user;
   observer.create = [] { return std::make_shared<Observer>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(observer)));

@@ -23,7 +23,8 @@ Plan plan_reflect(PlanContext& context, const Expr& expr) {
       if (items[i].is_setting && items[i].setting.key == "default" && i > 0)
         default_setting = &items[i].setting;
       else if (items[i].is_setting)
-        context.problem(items[i].span, "Reflect takes a key and a default, got the setting \"" + items[i].setting.key + "\"",
+        context.problem(items[i].span,
+                        "Reflect takes a key and a default, got the setting \"" + items[i].setting.key + "\"",
                         "write Reflect[key, X] or Reflect[key, default=X]");
       else if (i == 0)
         key = key_in(context, items[i]);

@@ -30,7 +30,9 @@ class InstancesRegister final : public Backend {
     }
   }
 
-  void forward_(Batch) override { throw Error(ErrorCode::kConfig, "InstancesRegister has no forward; call an instance"); }
+  void forward_(Batch) override {
+    throw Error(ErrorCode::kConfig, "InstancesRegister has no forward; call an instance");
+  }
 
   std::vector<BackendPtr> instances_;
 };

@@ -20,7 +20,8 @@ void Sequential::forward_(Batch batch) {
   std::vector<Request*> unanswered;
   steps_.front().backend->forward(batch);
   for (std::size_t i = 1; i < steps_.size(); ++i) {
-    alive.erase(std::remove_if(alive.begin(), alive.end(), [](Request* request) { return !request->alive(); }), alive.end());
+    alive.erase(std::remove_if(alive.begin(), alive.end(), [](Request* request) { return !request->alive(); }),
+                alive.end());
     if (steps_[i].is_or) {
       unanswered.clear();
       for (Request* request : alive)
@@ -29,9 +30,9 @@ void Sequential::forward_(Batch batch) {
       continue;
     }
     const std::string& before = steps_[i - 1].backend->label();
-    alive.erase(std::remove_if(alive.begin(), alive.end(),
-                               [&](Request* request) { return !result_to_data(*request, before); }),
-                alive.end());
+    alive.erase(
+        std::remove_if(alive.begin(), alive.end(), [&](Request* request) { return !result_to_data(*request, before); }),
+        alive.end());
     if (alive.empty()) return;
     steps_[i].backend->forward(Batch(alive));
   }

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "container/forwarding.hpp"
 #include "hami/sdk/request_store.hpp"
-#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -220,8 +220,10 @@ class States final : public CompletionSink {
   const BackendPtr target_;
   const Nanoseconds ttl_;
   Mutex mutex_;
-  std::unordered_map<StoreId, Requests, StoreId::Hash> turns_ HAMI_GUARDED_BY(mutex_);  // waiting requests of each id that has one running
-  std::deque<std::pair<Nanoseconds, StoreId>> touched_ HAMI_GUARDED_BY(mutex_);         // oldest first; some were used again since
+  std::unordered_map<StoreId, Requests, StoreId::Hash> turns_
+      HAMI_GUARDED_BY(mutex_);  // waiting requests of each id that has one running
+  std::deque<std::pair<Nanoseconds, StoreId>> touched_
+      HAMI_GUARDED_BY(mutex_);  // oldest first; some were used again since
 };
 
 thread_local States::Starting* States::Starting::innermost = nullptr;
@@ -252,9 +254,8 @@ class StateFul final : public Forwarding {
   // node are only known at this point.
   static void refuse_further_instances(const Init& init) {
     if (init.instance().value_or(0) == 0) return;
-    throw Error(ErrorCode::kConfig,
-                "StateFul is part of the backend of node \"" + init.node() +
-                    "\", which has several instances; " + kRefusesCopies);
+    throw Error(ErrorCode::kConfig, "StateFul is part of the backend of node \"" + init.node() +
+                                        "\", which has several instances; " + kRefusesCopies);
   }
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
   void post_(Batch batch, InlinePolicy how) override { states_->post(batch, how); }
@@ -275,7 +276,8 @@ void register_stateful(Registry& registry) {
       "after `ttl` without a request, or when the pipe closes. It cannot be part of a backend with several instances; put it\n"
       "before the dispatcher: `Register[StateFul[Batching, InstanceDispatcher]]`.";
   cls.range = "as its first item";
-  cls.params = parse_param_specs("ttl: duration? 'how long a state is kept without a request; None: until the pipe closes'");
+  cls.params =
+      parse_param_specs("ttl: duration? 'how long a state is kept without a request; None: until the pipe closes'");
   cls.brackets = {true, {Phase{1, Phase::kMany}}};
   cls.refuses_copies = kRefusesCopies;
   cls.create = [] { return std::make_shared<StateFul>(); };

@@ -3,9 +3,9 @@
 #include <memory>
 #include <optional>
 
+#include "container/tensors.hpp"
 #include "value/tensor_elements.hpp"
 #include "value/visible.hpp"
-#include "container/tensors.hpp"
 
 namespace hami {
 namespace {

@@ -59,10 +59,10 @@ class CatTensor final : public Gathering {
         throw Error(ErrorCode::kRequest, label() + ": " + items.name(i) + " is " + show_tensor(*tensor) +
                                              ", which has no axis to concatenate along; stack=true adds one");
       } else if (tensor->shape()[0] != size) {
-        throw Error(ErrorCode::kRequest, label() + ": " + items.name(i) + " is " + show_tensor(*tensor) + ", " +
-                                             rows(tensor->shape()[0]) + " along axis 0, and request_size is " +
-                                             std::to_string(size) +
-                                             "; they must be equal, or use stack=true for tensors without a batch axis");
+        throw Error(ErrorCode::kRequest,
+                    label() + ": " + items.name(i) + " is " + show_tensor(*tensor) + ", " + rows(tensor->shape()[0]) +
+                        " along axis 0, and request_size is " + std::to_string(size) +
+                        "; they must be equal, or use stack=true for tensors without a batch axis");
       }
     }
     return items;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <numeric>
 
-#include "value/tensor_elements.hpp"
 #include "container/tensors.hpp"
+#include "value/tensor_elements.hpp"
 
 namespace hami {
 namespace {
@@ -188,10 +188,10 @@ class TopKTensor final : public Scores {
       std::iota(order.begin(), order.end(), 0);
       std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k_), order.end(),
                         [&](std::int64_t a, std::int64_t b) {
-                          const auto left = numbers[static_cast<std::size_t>(a)];
-                          const auto right = numbers[static_cast<std::size_t>(b)];
-                          return is_above(left, right) || (a < b && !is_above(right, left));
-                        });
+        const auto left = numbers[static_cast<std::size_t>(a)];
+        const auto right = numbers[static_cast<std::size_t>(b)];
+        return is_above(left, right) || (a < b && !is_above(right, left));
+      });
       for (std::size_t i = 0; i < k_; ++i) {
         Element::store(to_values.current().at(i), numbers[static_cast<std::size_t>(order[i])]);
         std::memcpy(to_indices.current().at(i), &order[i], sizeof order[i]);
@@ -222,11 +222,10 @@ void register_tensor_scores(Registry& registry) {
       registry, "ArgMaxTensor",
       "The index (int64) of the largest element along `axis`, which is removed; the first of equal elements, NaN first.",
       "axis: int = -1 'negative: from the end'");
-  add<TopKTensor>(
-      registry, "TopKTensor",
-      "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64).\n"
-      "The first of equal elements comes first; NaN counts as the largest.",
-      "k: int {1..} 'number of elements'; axis: int = -1 'negative: from the end'");
+  add<TopKTensor>(registry, "TopKTensor",
+                  "The `k` largest elements along `axis`, largest first: a dict of `values` and `indices` (int64).\n"
+                  "The first of equal elements comes first; NaN counts as the largest.",
+                  "k: int {1..} 'number of elements'; axis: int = -1 'negative: from the end'");
 }
 
 }  // namespace hami

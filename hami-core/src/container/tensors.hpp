@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "value/tensor.hpp"
 #include "backend/init.hpp"
 #include "registry/registry.hpp"
+#include "value/tensor.hpp"
 
 namespace hami {
 

@@ -3,11 +3,11 @@
 #include <memory>
 #include <thread>
 
-#include "value/visible.hpp"
+#include "backend/init.hpp"
 #include "container/result.hpp"
 #include "observe/log.hpp"
-#include "backend/init.hpp"
 #include "registry/registry.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
@@ -77,7 +77,8 @@ class Add final : public Backend {
 class Remove final : public Backend {
   void init_(Init& init) override {
     for (const Arg& arg : init.args()) {
-      if (!arg.key.empty()) throw Error(ErrorCode::kConfig, "Remove takes names of keys, got " + in_quotes(arg.key + "=" + arg.value));
+      if (!arg.key.empty())
+        throw Error(ErrorCode::kConfig, "Remove takes names of keys, got " + in_quotes(arg.key + "=" + arg.value));
       keys_.push_back(arg.value);
     }
   }
@@ -111,10 +112,10 @@ void register_utilities(Registry& registry) {
            "Logs the message for each request, to standard error; `result` is `data`.");
   add<Raise>(registry, "Raise", "message: str 'text of the error'", true, "Fails each request with the message.");
   add<Sleep>(registry, "Sleep", "time: duration 'duration'", false, "Sleeps; `result` is `data`.");
-  add<Add>(registry, "Add", nullptr, true, 
+  add<Add>(registry, "Add", nullptr, true,
            "Sets keys of the request, `Add(k=v, …)`; `result` is `data`.\n"
            "Unquoted numbers, `true` and `false` are converted; quoted values are text.");
-  add<Remove>(registry, "Remove", nullptr, true, 
+  add<Remove>(registry, "Remove", nullptr, true,
               "Removes keys of the request, `Remove(k, …)`; `result` is `data`.\n"
               "Later backends do not see them; the caller's dict keeps them.");
 }

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "value/error.hpp"
 #include "base/near.hpp"
-#include "value/visible.hpp"
 #include "lang/params.hpp"
 #include "lang/units.hpp"
+#include "value/error.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
@@ -125,7 +125,8 @@ bool is_choice(const ParamSpec& spec, const Value& value) {
   }
   const std::string shown = show_value(spec.type, value);
   for (const std::string& choice : spec.choices) {
-    const std::optional<Value> allowed = read_as(is_duration(spec.type) ? ParamType::kMilliseconds : spec.type, Value(choice));
+    const std::optional<Value> allowed =
+        read_as(is_duration(spec.type) ? ParamType::kMilliseconds : spec.type, Value(choice));
     if (allowed && show_value(spec.type, *allowed) == shown) return true;
   }
   return false;

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <iterator>
 
-#include "value/error.hpp"
-#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "lang/params.hpp"
 #include "lang/parse.hpp"
 #include "lang/scanner.hpp"
+#include "value/error.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
@@ -18,9 +18,11 @@ struct TypeName {
 };
 
 constexpr TypeName kTypeNames[] = {
-    {ParamType::kBool, "bool"},         {ParamType::kInt, "int"},           {ParamType::kFloat, "float"},
-    {ParamType::kStr, "str"},           {ParamType::kPath, "path"},         {ParamType::kList, "list"},
-    {ParamType::kDuration, "duration"}, {ParamType::kMilliseconds, "milliseconds"}, {ParamType::kByteSize, "bytesize"},
+    {ParamType::kBool, "bool"},         {ParamType::kInt, "int"},
+    {ParamType::kFloat, "float"},       {ParamType::kStr, "str"},
+    {ParamType::kPath, "path"},         {ParamType::kList, "list"},
+    {ParamType::kDuration, "duration"}, {ParamType::kMilliseconds, "milliseconds"},
+    {ParamType::kByteSize, "bytesize"},
 };
 
 class SpecReader {

@@ -1,8 +1,8 @@
 // Params: access to parameter values as C++ types.
 #include "lang/params.hpp"
 
-#include "value/error.hpp"
 #include "lang/units.hpp"
+#include "value/error.hpp"
 
 namespace hami {
 namespace {

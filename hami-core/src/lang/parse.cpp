@@ -3,9 +3,9 @@
 
 #include <unordered_set>
 
-#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "lang/scanner.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {

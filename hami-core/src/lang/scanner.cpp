@@ -1,9 +1,9 @@
 // Scanner: words, quoted texts and punctuation of an expression.
 #include "lang/scanner.hpp"
 
-#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "lang/parse.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
@@ -107,7 +107,8 @@ void Scanner::take_template() {
   }
   const std::string_view key = text_.substr(open + 1, end - open - 1);
   if (!is_ident(key)) {
-    throw SyntaxError(span_of(open, end + 1), in_quotes(text_.substr(open, end + 1 - open)) + " is not a valid template",
+    throw SyntaxError(span_of(open, end + 1),
+                      in_quotes(text_.substr(open, end + 1 - open)) + " is not a valid template",
                       "a key is letters, digits and \"_\" and does not start with a digit");
   }
   at_ = end + 1;

@@ -1,9 +1,9 @@
 // Replaces the {key} templates of a tree by the parameters of a node.
 #include <algorithm>
 
-#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "lang/parse.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {

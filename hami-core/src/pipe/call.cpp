@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <atomic>
 
-#include "sync/spin.hpp"
 #include "pipe/pipe_state.hpp"
 #include "request/execution_frame.hpp"
+#include "sync/spin.hpp"
 
 namespace hami {
 namespace {
@@ -65,7 +65,7 @@ Parker* Call::complete(Request* const* requests, std::size_t count) noexcept {
     MutexLock lock(parker_.mutex);
     for (std::size_t i = 0; i < count; ++i) {
       Slot& slot = slots_[requests[i]->index];
-      requests[i]->sink = {};  // breaks the reference cycle
+      requests[i]->sink = {};      // breaks the reference cycle
       if (slot.settled) continue;  // given up or expired before
       if (requests[i]->alive() && !requests[i]->dict.contains(kResult))
         requests[i]->fail(Error(ErrorCode::kNoResult, "the pipeline left no `result`"));
@@ -126,7 +126,8 @@ void Call::completed(Waking waking) noexcept {
   pipe_->close_call(*this);
   if (!on_complete_) return;
   forget_deadlines();
-  const OnComplete on_complete = std::move(on_complete_);  // its captures are destroyed now, however long this call lives
+  const OnComplete on_complete =
+      std::move(on_complete_);  // its captures are destroyed now, however long this call lives
   on_complete(*this);
 }
 

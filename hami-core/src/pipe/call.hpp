@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "sync/parker.hpp"
 #include "request/wait_graph.hpp"
+#include "sync/parker.hpp"
 
 namespace hami {
 
@@ -64,11 +64,11 @@ class Call final : public CompletionSink {
   OnComplete on_complete_;
   const Ref<WaitToken> token_;
   Nanoseconds next_deadline_ = kNever;  // set before the call starts
-  Parker parker_;  // its mutex guards the outcomes in slots_, and remaining_
+  Parker parker_;                       // its mutex guards the outcomes in slots_, and remaining_
   std::size_t remaining_;
   std::atomic<bool> launched_{false};     // a thread that may block runs it
   std::atomic<bool> has_to_wait_{false};  // it waits for such a thread
-  std::atomic<bool> complete_{false};  // remaining_ == 0, readable without the mutex
+  std::atomic<bool> complete_{false};     // remaining_ == 0, readable without the mutex
 
   Call* previous_ = nullptr;  // in the pipe's list of open calls, guarded by the pipe's mutex
   Call* next_ = nullptr;

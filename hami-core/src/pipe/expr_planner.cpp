@@ -12,8 +12,12 @@ namespace {
 
 // "one backend", "2 to 3 backends", "at least one key".
 std::string count_of(const Phase& phase) {
-  const char* noun = phase.kind == ItemKind::kBackend ? "backend" : phase.kind == ItemKind::kInstance ? "instance name" : "key";
-  const auto many = [&](std::size_t n) { return n == 1 ? std::string("one ") + noun : std::to_string(n) + " " + noun + "s"; };
+  const char* noun = phase.kind == ItemKind::kBackend    ? "backend"
+                     : phase.kind == ItemKind::kInstance ? "instance name"
+                                                         : "key";
+  const auto many = [&](std::size_t n) {
+    return n == 1 ? std::string("one ") + noun : std::to_string(n) + " " + noun + "s";
+  };
   if (phase.min == phase.max) return many(phase.min);
   if (phase.max == Phase::kMany) return "at least " + many(phase.min);
   return std::to_string(phase.min) + " to " + std::to_string(phase.max) + " " + noun + "s";
@@ -36,9 +40,9 @@ bool ExprPlanner::within_limits(Span span) {
                          : planning_.nested > kMaxNested         ? "is nested deeper than 1000"
                                                                  : nullptr;
   if (!too_much) return true;
-  planning_.too_large = Error(ErrorCode::kConfig,
-                              message_with_caret(std::string("the pipeline ") + too_much, source_->text, span, source_->where,
-                                                 "every use of a key or of a generated backend counts"));
+  planning_.too_large = Error(
+      ErrorCode::kConfig, message_with_caret(std::string("the pipeline ") + too_much, source_->text, span,
+                                             source_->where, "every use of a key or of a generated backend counts"));
   return false;
 }
 
@@ -79,10 +83,10 @@ Plan ExprPlanner::plan_value(const std::string& key) {
     node_.give_up();
     Span span;
     const std::string text = show_setting(key, *found.value, span);
-    planning_.problems.emplace_back(
-        ErrorCode::kConfig, message_with_caret("\"" + key + "\" must be a pipeline expression in quotes, got " +
-                                                   kind_name(found.value->kind()),
-                                               text, span, source.where, ""));
+    planning_.problems.emplace_back(ErrorCode::kConfig,
+                                    message_with_caret("\"" + key + "\" must be a pipeline expression in quotes, got " +
+                                                           kind_name(found.value->kind()),
+                                                       text, span, source.where, ""));
     return {};
   }
   source.text = std::string(found.value->as_text());
@@ -158,7 +162,8 @@ Plan ExprPlanner::plan_existing(const Expr& expr) {
   Plan plan;
   plan.label = expr.name;
   if (bare) {
-    const auto bound = std::find_if(scope_.rbegin(), scope_.rend(), [&](const Bound& b) { return b.name == expr.name; });
+    const auto bound =
+        std::find_if(scope_.rbegin(), scope_.rend(), [&](const Bound& b) { return b.name == expr.name; });
     if (bound != scope_.rend()) {
       plan.binding = bound->binding;
       plan.traits = bound->traits;
@@ -212,7 +217,8 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
   plan.traits = cls.traits;
   read_params(expr, cls, plan);
   if (!cls.refuses_copies.empty() && planning_.copies > 1)
-    problem(expr.name_span, expr.name + " is part of the backend of node \"" + node_.name() + "\", which has several instances",
+    problem(expr.name_span,
+            expr.name + " is part of the backend of node \"" + node_.name() + "\", which has several instances",
             cls.refuses_copies);
   planning_.instances.note(plan, node_, {expr.name_span, source_});
   plan_items(expr, cls, plan);
@@ -224,7 +230,8 @@ bool ExprPlanner::check_brackets(const Expr& expr, const BackendClass& cls) {
   const std::string takes = expr.name + " takes " + (brackets.phases.empty() ? "no brackets" : show_brackets(brackets));
   if (expr.phases.empty()) {
     if (brackets.required)
-      problem(expr.name_span, expr.name + " needs brackets", takes + (expr.args.empty() ? "" : "; parentheses are for parameters"));
+      problem(expr.name_span, expr.name + " needs brackets",
+              takes + (expr.args.empty() ? "" : "; parentheses are for parameters"));
     return !brackets.required;
   }
   if (brackets.phases.empty()) {
@@ -254,9 +261,12 @@ bool ExprPlanner::check_brackets(const Expr& expr, const BackendClass& cls) {
         problem(item.span, expr.name + " takes no settings in its brackets, got \"" + item.setting.key + "\"",
                 "write parameters as " + expr.name + "(" + item.setting.key + "=…)[…]");
         good = false;
-      } else if (phase.kind != ItemKind::kBackend && !cls.reads_settings && (!item.expr->phases.empty() || !item.expr->args.empty())) {
-        problem(item.span, expr.name + " takes the name of " + (phase.kind == ItemKind::kKey ? "a key" : "an instance") +
-                               " here, not an expression", "");
+      } else if (phase.kind != ItemKind::kBackend && !cls.reads_settings &&
+                 (!item.expr->phases.empty() || !item.expr->args.empty())) {
+        problem(item.span,
+                expr.name + " takes the name of " + (phase.kind == ItemKind::kKey ? "a key" : "an instance") +
+                    " here, not an expression",
+                "");
         good = false;
       }
     }
@@ -267,7 +277,8 @@ bool ExprPlanner::check_brackets(const Expr& expr, const BackendClass& cls) {
 void ExprPlanner::check_when(const Item& item, const Phase& phase, const BackendClass& cls) {
   if (item.is_setting || phase.when == std::vector<std::string>{Phase::kAnyWord}) return;
   for (const Arg& arg : item.expr->when) {
-    const bool known = arg.key.empty() && std::find(phase.when.begin(), phase.when.end(), arg.value) != phase.when.end();
+    const bool known =
+        arg.key.empty() && std::find(phase.when.begin(), phase.when.end(), arg.value) != phase.when.end();
     if (known) continue;
     std::string words;
     for (const std::string& word : phase.when) words += (words.empty() ? "(" : ", (") + word + ")";
@@ -279,7 +290,8 @@ void ExprPlanner::check_when(const Item& item, const Phase& phase, const Backend
 void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& plan) {
   const std::size_t outer_scope = scope_.size();
   const std::int64_t copies = planning_.copies;
-  if (const Value* count = cls.makes_copies ? plan.params.find("instance_num") : nullptr) planning_.copies = count->as_int();
+  if (const Value* count = cls.makes_copies ? plan.params.find("instance_num") : nullptr)
+    planning_.copies = count->as_int();
   for (std::size_t i = 0; i < expr.phases.size(); ++i) {
     const Phase& phase = cls.brackets.phases[i];
     plan.phases.emplace_back();
@@ -296,7 +308,8 @@ void ExprPlanner::plan_items(const Expr& expr, const BackendClass& cls, Plan& pl
         if (phase.kind == ItemKind::kInstance && plan.phases.back().empty()) call_instance(item.span, planned.text);
       }
       if (!item.alias.empty() && !(cls.binds_names && i == 0))
-        problem(item.alias_span, "an alias means nothing to " + cls.name, "aliases name the items of IoC before its `;`");
+        problem(item.alias_span, "an alias means nothing to " + cls.name,
+                "aliases name the items of IoC before its `;`");
       if (cls.binds_names && i == 0) {
         planned.binding = ++planning_.last_binding;
         scope_.push_back({item.alias.empty() ? item.expr->name : item.alias, planned.binding, planned.plan->traits});

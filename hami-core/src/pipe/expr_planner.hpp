@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "value/error.hpp"
+#include "backend/plan.hpp"
 #include "pipe/explanation.hpp"
 #include "pipe/instance_names.hpp"
 #include "pipe/node_scope.hpp"
 #include "registry/generated.hpp"
-#include "backend/plan.hpp"
+#include "value/error.hpp"
 
 namespace hami {
 
@@ -27,16 +27,16 @@ inline constexpr std::size_t kMaxNested = 1000;
 // The state that all expressions of a pipe share while it is planned.
 struct Planning {
   std::vector<Error> problems;
-  std::set<std::string> causes;    // causes of missing names that were reported
+  std::set<std::string> causes;  // causes of missing names that were reported
   InstanceNames instances;
-  std::int64_t copies = 1;         // of the expression that is being planned
+  std::int64_t copies = 1;  // of the expression that is being planned
   std::size_t last_binding = 0;
-  std::size_t backends = 0;        // planned so far
-  std::size_t text_bytes = 0;      // read so far
-  std::size_t nested = 0;          // expressions in each other
-  std::optional<Error> too_large;  // the exceeded limit; planning has stopped
-  std::size_t depth = 0;                // of nested brackets
-  Explanation* explanation = nullptr;   // null: not requested
+  std::size_t backends = 0;            // planned so far
+  std::size_t text_bytes = 0;          // read so far
+  std::size_t nested = 0;              // expressions in each other
+  std::optional<Error> too_large;      // the exceeded limit; planning has stopped
+  std::size_t depth = 0;               // of nested brackets
+  Explanation* explanation = nullptr;  // null: not requested
 };
 
 class ExprPlanner final : public PlanContext {
@@ -96,7 +96,8 @@ class ExprPlanner final : public PlanContext {
   void check_when(const Item& item, const Phase& phase, const BackendClass& cls);
   void plan_items(const Expr& expr, const BackendClass& cls, Plan& plan);
   void read_params(const Expr& expr, const BackendClass& cls, Plan& plan);
-  void read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg, bool args_good, Plan& plan);
+  void read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg, bool args_good,
+                  Plan& plan);
   void explain(const ParamSpec& spec, const Value& value, ExplainedParam::From from, const std::string& key = "");
   bool read_args(const Expr& expr, const BackendClass& cls, std::vector<const Arg*>& by_spec);
   void add(ErrorCode code, Span span, const std::string& headline, const std::string& hint);

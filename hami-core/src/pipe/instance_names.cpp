@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "backend/node_queue_name.hpp"
 #include "base/near.hpp"
 #include "lang/parse.hpp"
-#include "backend/node_queue_name.hpp"
 
 namespace hami {
 namespace {
@@ -51,7 +51,8 @@ void InstanceNames::note(const Plan& plan, const NodeScope& node, const SourcePl
 bool InstanceNames::is_registered(const std::string& name) const {
   constexpr std::string_view kNode = "node.";
   const bool has_prefix = name.rfind(kNode, 0) == 0;
-  if (nodes_.count(name) || (has_prefix && nodes_.count(name.substr(kNode.size()))) || node_queue_name(name)) return true;
+  if (nodes_.count(name) || (has_prefix && nodes_.count(name.substr(kNode.size()))) || node_queue_name(name))
+    return true;
   const std::size_t dot = name.rfind('.');
   if (dot == std::string::npos) return false;
   const auto found = counts_.find(name.substr(0, dot));
@@ -78,7 +79,8 @@ std::vector<Error> InstanceNames::missing() const {
     const std::string headline =
         "instance \"" + call.name + "\" not found" + did_you_mean(near_names(call.name, names));
     const Source& source = *call.place.source;
-    errors.emplace_back(ErrorCode::kNotFound, message_with_caret(headline, source.text, call.place.span, source.where, ""));
+    errors.emplace_back(ErrorCode::kNotFound,
+                        message_with_caret(headline, source.text, call.place.span, source.where, ""));
   }
   return errors;
 }

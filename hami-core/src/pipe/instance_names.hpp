@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "value/error.hpp"
-#include "pipe/node_scope.hpp"
 #include "backend/plan.hpp"
+#include "pipe/node_scope.hpp"
+#include "value/error.hpp"
 
 namespace hami {
 

@@ -1,8 +1,8 @@
 // Interpreter: from plan to backends.
 #include "pipe/interpreter.hpp"
 
-#include "sync/event.hpp"
 #include "registry/registry.hpp"
+#include "sync/event.hpp"
 
 namespace hami {
 namespace {
@@ -46,8 +46,9 @@ void register_interpreter(Registry& registry) {
       "Each node has its own parameters. It is not allowed in an expression.";
   cls.range = "as the entrypoint";
   cls.expand = [](PlanContext& context, const Expr& expr) {
-    context.problem(expr.name_span, "Interpreter is the pipe itself and is not allowed in an expression",
-                    "set `node_entrypoint` of a node to choose what it builds, and `entrypoint` to choose what it runs");
+    context.problem(
+        expr.name_span, "Interpreter is the pipe itself and is not allowed in an expression",
+        "set `node_entrypoint` of a node to choose what it builds, and `entrypoint` to choose what it runs");
     return Plan{};
   };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "pipe/planner.hpp"
 #include "backend/init.hpp"
+#include "pipe/planner.hpp"
 
 namespace hami {
 

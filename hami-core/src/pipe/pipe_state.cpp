@@ -3,14 +3,14 @@
 
 #include <cmath>
 
-#include "sync/blocking.hpp"
 #include "base/fork.hpp"
-#include "sync/waiting.hpp"
+#include "base/mutex.hpp"
 #include "container/containers.hpp"
 #include "lang/params.hpp"
 #include "request/execution_frame.hpp"
 #include "schedule/scheduling.hpp"
-#include "base/mutex.hpp"
+#include "sync/blocking.hpp"
+#include "sync/waiting.hpp"
 
 namespace hami {
 namespace {
@@ -137,7 +137,8 @@ void PipeState::left_start() noexcept {
 // makes this call. Fails the request and returns false if a value is invalid.
 bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const {
   const auto limit = [&](Nanoseconds duration) {
-    if (duration < kNever - moment) request.deadline = std::min(request.deadline, moment + std::max<Nanoseconds>(0, duration));
+    if (duration < kNever - moment)
+      request.deadline = std::min(request.deadline, moment + std::max<Nanoseconds>(0, duration));
   };
   limit(timeout);
   limit(context_->resources.timeout());
@@ -171,8 +172,10 @@ Ref<Call> PipeState::run(std::vector<Dict> dicts, Nanoseconds timeout) {
   return call;
 }
 
-Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete) {
-  Ref<WaitToken> token = ExecutionFrame::on_this_thread() ? make_counted<WaitToken>(WaitToken::Release::kEarly) : Ref<WaitToken>();
+Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how,
+                           Call::OnComplete on_complete) {
+  Ref<WaitToken> token =
+      ExecutionFrame::on_this_thread() ? make_counted<WaitToken>(WaitToken::Release::kEarly) : Ref<WaitToken>();
   return begin(std::move(dicts), timeout, how, std::move(on_complete), std::move(token));
 }
 
@@ -204,7 +207,8 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
   if (!good.empty()) {
     try {
       if (!waits) call->watch_deadlines();
-      launch(call, good, how == InlinePolicy::kAllow && call->next_deadline_ != kNever ? InlinePolicy::kNonBlocking : how);
+      launch(call, good,
+             how == InlinePolicy::kAllow && call->next_deadline_ != kNever ? InlinePolicy::kNonBlocking : how);
     } catch (...) {  // no thread, no memory
       const Error error = current_error();
       for (Request* request : good) request->fail(error);
@@ -224,8 +228,10 @@ void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& reque
   // A caller with a deadline, or one that may be interrupted, must be able to leave, so blocking work runs on the pool. Two
   // exceptions stay on their thread: a backend that calls its own pipe (the node detects the recursion there), and a callback
   // on a pool thread (there may be no other thread).
-  const bool may_wait_here = entry_->traits().non_blocking || ExecutionFrame::on_this_thread() || WorkerPool::on_some_pool();
-  if (entry_->is_asynchronous() || (how == InlinePolicy::kAllow && may_wait_here)) return entry_->post(Batch(requests), how);
+  const bool may_wait_here =
+      entry_->traits().non_blocking || ExecutionFrame::on_this_thread() || WorkerPool::on_some_pool();
+  if (entry_->is_asynchronous() || (how == InlinePolicy::kAllow && may_wait_here))
+    return entry_->post(Batch(requests), how);
   if (!pool_.post([call] { call->pipe_->run_launched(*call); })) call->has_to_wait_ = true;
 }
 

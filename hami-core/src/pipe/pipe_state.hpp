@@ -7,13 +7,13 @@
 #include <thread>
 #include <vector>
 
-#include "sync/worker_pool.hpp"
+#include "backend/pipe_context.hpp"
+#include "base/mutex.hpp"
 #include "pipe/call.hpp"
 #include "pipe/interpreter.hpp"
 #include "pipe/pipe_config.hpp"
 #include "pipe/timer.hpp"
-#include "backend/pipe_context.hpp"
-#include "base/mutex.hpp"
+#include "sync/worker_pool.hpp"
 
 namespace hami {
 
@@ -61,7 +61,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   void destroy() noexcept;
   std::vector<std::string> end(Nanoseconds timeout);
   bool owns_this_thread() noexcept;
-  Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete, Ref<WaitToken> token);
+  Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete,
+                  Ref<WaitToken> token);
   void launch(const Ref<Call>& call, const std::vector<Request*>& requests, InlinePolicy how);
   void run_launched(Call& call) noexcept;  // unless another thread runs or has run it
   void help(Call& call);                   // work helping: runs it here if it waits for a thread of the pool
@@ -84,8 +85,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   WorkerPool pool_{"hami-submit", 64};  // for entrypoints that block
 
   std::atomic<bool> closing_{false};
-  std::atomic<bool> destroying_{false};  // backends are being closed
-  std::thread::id ended_by_;             // the thread that closes them; written before destroying_
+  std::atomic<bool> destroying_{false};   // backends are being closed
+  std::thread::id ended_by_;              // the thread that closes them; written before destroying_
   std::atomic<std::size_t> starting_{0};  // callers inside start()
   Mutex mutex_;
   CondVar drained_;

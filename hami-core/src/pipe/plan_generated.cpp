@@ -1,8 +1,8 @@
 // ExprPlanner: replaces a generated backend by its body.
 #include "base/near.hpp"
-#include "value/visible.hpp"
 #include "lang/parse.hpp"
 #include "pipe/expr_planner.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
@@ -10,7 +10,8 @@ namespace {
 // Inserts the bracket item of a generated backend into its body (see generated.hpp); returns the inserted copy.
 const Expr* attach(Expr& body, const Item& dependency) {
   Expr* target = &body;
-  while (!target->phases.empty() && !target->phases.back().back().is_setting) target = target->phases.back().back().expr.get();
+  while (!target->phases.empty() && !target->phases.back().back().is_setting)
+    target = target->phases.back().back().expr.get();
   if (target->phases.empty()) target->phases.emplace_back();
   std::vector<Item>& phase = target->phases.back();
   phase.push_back(dependency);
@@ -28,7 +29,8 @@ Plan ExprPlanner::plan_generated(const GeneratedBody& body, const Expr& use) {
   }
   Generation generation{&body, use.args, {}, nullptr, nullptr};
   for (const Arg& arg : use.args)
-    if (arg.key.empty()) problem(arg.value_span, "a generated backend takes named parameters, got " + in_quotes(arg.value), "");
+    if (arg.key.empty())
+      problem(arg.value_span, "a generated backend takes named parameters, got " + in_quotes(arg.value), "");
   Source source{body.text, "generated backend " + body.name + (source_->where.empty() ? "" : ", " + source_->where)};
   ExprPlanner planner(planning_, node_, std::move(source), is_init_, this);
   planner.generation_ = &generation;
@@ -37,8 +39,9 @@ Plan ExprPlanner::plan_generated(const GeneratedBody& body, const Expr& use) {
   const auto report = [&](Span span, const std::string& key, const std::string& where) {
     if (generation.asked.count(key)) return;
     const std::string near = did_you_mean(near_names(key, asked), true);
-    problem(span, "unknown parameter \"" + key + "\" " + where + body.name +
-                      (near.empty() ? "; no backend of its body declares it" : near),
+    problem(span,
+            "unknown parameter \"" + key + "\" " + where + body.name +
+                (near.empty() ? "; no backend of its body declares it" : near),
             "its body is  " + body.text);
   };
   for (const Arg& arg : use.args)

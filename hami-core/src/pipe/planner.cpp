@@ -42,8 +42,8 @@ class PipePlanner {
   }
 
  private:
-  void report(const std::string& headline, const std::string& key, const Value& value,
-              const std::string& hint, const std::string& where) {
+  void report(const std::string& headline, const std::string& key, const Value& value, const std::string& hint,
+              const std::string& where) {
     Span span;
     const std::string text = show_setting(key, value, span);
     planning_.problems.emplace_back(ErrorCode::kConfig, message_with_caret(headline, text, span, where, hint));
@@ -52,7 +52,8 @@ class PipePlanner {
   void plan_node(const PipeConfig::Section& section, NodeScope& scope) {
     const NodeScope::Found own = scope.find("node_entrypoint");
     Source source{kDefaultNodeEntrypoint, scope.where(section.name, "backend")};
-    if (own.value && own.value->kind() == Kind::kStr) source = {std::string(own.value->as_text()), scope.where(own.section, own.key)};
+    if (own.value && own.value->kind() == Kind::kStr)
+      source = {std::string(own.value->as_text()), scope.where(own.section, own.key)};
     if (planning_.explanation) {
       planning_.explanation->nodes.push_back({source.text, own.key, {}});
       planning_.explanation->part = &planning_.explanation->nodes.back();
@@ -65,8 +66,9 @@ class PipePlanner {
     } else {
       scope.give_up();
       if (!own.unknown)
-        report(std::string("node_entrypoint must be a pipeline expression in quotes, got ") + kind_name(own.value->kind()),
-               own.key, *own.value, "", scope.where(own.section, own.key));
+        report(
+            std::string("node_entrypoint must be a pipeline expression in quotes, got ") + kind_name(own.value->kind()),
+            own.key, *own.value, "", scope.where(own.section, own.key));
     }
 
     GraphNode node;
@@ -185,7 +187,8 @@ class PipePlanner {
       for (const std::string& name : candidates)
         if (name != "node_name") all += (all.empty() ? "the keys here are " : ", ") + name;
     for (const auto& [name, value] : section.keys)
-      if (name == key) report("nothing uses the key \"" + key + "\"" + did_you_mean(near, true), key, value, all, where);
+      if (name == key)
+        report("nothing uses the key \"" + key + "\"" + did_you_mean(near, true), key, value, all, where);
   }
 
   void report_graph(const GraphProblem& problem) {
@@ -200,10 +203,12 @@ class PipePlanner {
     }
   }
 
-  void report_table(const std::string& headline, const std::string& node, const std::string& hint, const NodeScope& scope) {
+  void report_table(const std::string& headline, const std::string& node, const std::string& hint,
+                    const NodeScope& scope) {
     const std::string table = "[" + node + "]";
     const Span whole{0, static_cast<std::uint32_t>(table.size())};
-    planning_.problems.emplace_back(ErrorCode::kConfig, message_with_caret(headline, table, whole, scope.where(node, ""), hint));
+    planning_.problems.emplace_back(ErrorCode::kConfig,
+                                    message_with_caret(headline, table, whole, scope.where(node, ""), hint));
   }
 
   const PipeConfig& config_;
@@ -215,7 +220,8 @@ class PipePlanner {
 }  // namespace
 
 std::pair<PipePlan, std::vector<Error>> plan_pipe(const PipeConfig& config, Explanation* explanation) {
-  if (config.nodes.empty()) return {PipePlan{}, std::vector<Error>{Error(ErrorCode::kConfig, "the configuration has no node")}};
+  if (config.nodes.empty())
+    return {PipePlan{}, std::vector<Error>{Error(ErrorCode::kConfig, "the configuration has no node")}};
   return PipePlanner(config, explanation).plan();
 }
 

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "value/error.hpp"
-#include "pipe/explanation.hpp"
-#include "pipe/pipe_config.hpp"
 #include "backend/graph_spec.hpp"
 #include "backend/plan.hpp"
+#include "pipe/explanation.hpp"
+#include "pipe/pipe_config.hpp"
+#include "value/error.hpp"
 
 namespace hami {
 

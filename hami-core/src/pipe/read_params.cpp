@@ -31,8 +31,9 @@ bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vect
     if (arg.key.empty()) {
       index = position++;
       if (index >= cls.params.size()) {
-        problem(arg.value_span, expr.name + " takes " + std::to_string(cls.params.size()) +
-                                    (cls.params.size() == 1 ? " parameter" : " parameters") + ", got one more",
+        problem(arg.value_span,
+                expr.name + " takes " + std::to_string(cls.params.size()) +
+                    (cls.params.size() == 1 ? " parameter" : " parameters") + ", got one more",
                 show_accepted(cls));
         good = false;
         continue;
@@ -40,15 +41,19 @@ bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vect
     } else {
       while (index < cls.params.size() && cls.params[index].name != arg.key) ++index;
       if (index == cls.params.size()) {
-        problem(arg.key_span, "unknown parameter \"" + arg.key + "\" for " + expr.name +
-                                  did_you_mean(near_names(arg.key, names_of(cls)), true) + "  " + show_accepted(cls), "");
+        problem(arg.key_span,
+                "unknown parameter \"" + arg.key + "\" for " + expr.name +
+                    did_you_mean(near_names(arg.key, names_of(cls)), true) + "  " + show_accepted(cls),
+                "");
         good = false;
         continue;
       }
     }
     if (by_spec[index]) {
       problem(arg.value_span, "parameter \"" + cls.params[index].name + "\" of " + expr.name + " is given twice",
-              cls.params[index].type == ParamType::kList ? "write a list in quotes: " + cls.params[index].name + "='…, …'" : "");
+              cls.params[index].type == ParamType::kList
+                  ? "write a list in quotes: " + cls.params[index].name + "='…, …'"
+                  : "");
       good = false;
     }
     by_spec[index] = &arg;
@@ -56,7 +61,8 @@ bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vect
   return good;
 }
 
-void ExprPlanner::explain(const ParamSpec& spec, const Value& value, ExplainedParam::From from, const std::string& key) {
+void ExprPlanner::explain(const ParamSpec& spec, const Value& value, ExplainedParam::From from,
+                          const std::string& key) {
   if (!planning_.explanation) return;
   planning_.explanation->part->backends.back().params.push_back(
       {spec.name, value, value.is_none() ? "None" : show_value(spec.type, value), from, key});
@@ -80,8 +86,8 @@ void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& p
 }
 
 // `arg`: the argument in the expression, or null.
-void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg, bool args_good,
-                             Plan& plan) {
+void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg,
+                             bool args_good, Plan& plan) {
   using From = ExplainedParam::From;
   const auto set = [&](Value value, From from, const std::string& key = "") {
     explain(spec, value, from, key);
@@ -104,12 +110,14 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
   if (found.unknown) return;
   if (found.value) {
     try {
-      set(coerce_param(spec, *found.value, expr.name), found.section == "global" ? From::kGlobal : From::kNode, found.key);
+      set(coerce_param(spec, *found.value, expr.name), found.section == "global" ? From::kGlobal : From::kNode,
+          found.key);
     } catch (const Error& error) {
       Span span;
       const std::string text = show_setting(found.key, *found.value, span);
       planning_.problems.emplace_back(
-          ErrorCode::kConfig, message_with_caret(error.message(), text, span, node_.where(found.section, found.key), ""));
+          ErrorCode::kConfig,
+          message_with_caret(error.message(), text, span, node_.where(found.section, found.key), ""));
     }
   } else if (const Value* fallback = generated_default(spec.name)) {
     try {
@@ -121,7 +129,8 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
     set(spec.fallback, From::kDefault);
   } else if (args_good) {  // otherwise it may be the misspelt argument
     problem(expr.name_span, "parameter \"" + spec.name + "\" of " + expr.name + " is missing",
-            "give  " + spec.name + " = …  in the node, or write " + expr.name + "(" + spec.name + "=…)  " + show_accepted(cls));
+            "give  " + spec.name + " = …  in the node, or write " + expr.name + "(" + spec.name + "=…)  " +
+                show_accepted(cls));
   }
 }
 

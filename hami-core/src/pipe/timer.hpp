@@ -5,9 +5,9 @@
 #include <set>
 #include <utility>
 
-#include "sync/worker.hpp"
-#include "pipe/call.hpp"
 #include "base/mutex.hpp"
+#include "pipe/call.hpp"
+#include "sync/worker.hpp"
 
 namespace hami {
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "value/error.hpp"
-#include "hami/abi.h"
 #include "backend/init.hpp"
+#include "hami/abi.h"
+#include "value/error.hpp"
 
 struct hami_error {
   hami::Error error;
@@ -29,7 +29,8 @@ struct hami_backend {
 
   explicit hami_backend(hami::BackendPtr shown)
       : backend(std::move(shown)),
-        thread(backend->traits().thread == hami::ThreadMode::kDedicated ? std::this_thread::get_id() : std::thread::id()) {}
+        thread(backend->traits().thread == hami::ThreadMode::kDedicated ? std::this_thread::get_id()
+                                                                        : std::thread::id()) {}
 };
 
 // `init` is null once the backend is created.

@@ -25,7 +25,8 @@ Backend& callable(const hami_backend& child) {
 
 Init& init_of(const hami_context& context) {
   if (!context.init)
-    throw Error(ErrorCode::kInvalidArgument, context.label + " is made already: instances are looked up during its create");
+    throw Error(ErrorCode::kInvalidArgument,
+                context.label + " is made already: instances are looked up during its create");
   return *context.init;
 }
 
@@ -36,8 +37,8 @@ void add_children(hami_host& host) {
       if (!requests.empty()) callable(*backend).forward(Batch(requests));
     });
   });
-  HAMI_HOST_ENTRY(host, backend_forward_with_dep, [](hami_backend* backend, hami_dict* const* items, std::size_t n,
-                                     hami_backend* dependency) {
+  HAMI_HOST_ENTRY(host, backend_forward_with_dep,
+                  [](hami_backend* backend, hami_dict* const* items, std::size_t n, hami_backend* dependency) {
     return guarded([&] {
       const std::vector<Request*> requests = alive(items, n);
       if (!requests.empty()) callable(*backend).forward_with_dep(Batch(requests), callable(*dependency));
@@ -52,7 +53,8 @@ void add_children(hami_host& host) {
   HAMI_HOST_ENTRY(host, backend_inject, [](hami_backend* backend, hami_backend* dependency) {
     return guarded([&] { callable(*backend).inject_dependency(dependency->backend); });
   });
-  HAMI_HOST_ENTRY(host, backend_find, [](hami_context* context, const char* name, std::size_t size, hami_backend** out) {
+  HAMI_HOST_ENTRY(host, backend_find,
+                  [](hami_context* context, const char* name, std::size_t size, hami_backend** out) {
     return guarded([&] {
       Plan plan;
       check_utf8("the name of an instance", text_of(name, size));

@@ -43,13 +43,13 @@ struct HostEntry<Name, kBody> {
 };
 
 // HAMI_HOST_ENTRY(host, name, body): `body` is a lambda without captures.
-#define HAMI_HOST_ENTRY(host, entry, ...)                               \
-  do {                                                                  \
-    struct EntryName {                                                  \
-      static const char* value() noexcept { return #entry; }            \
-    };                                                                  \
-    constexpr decltype(hami_host::entry) entry_body = __VA_ARGS__;      \
-    (host).entry = &::hami::HostEntry<EntryName, entry_body>::call;     \
+#define HAMI_HOST_ENTRY(host, entry, ...)                           \
+  do {                                                              \
+    struct EntryName {                                              \
+      static const char* value() noexcept { return #entry; }        \
+    };                                                              \
+    constexpr decltype(hami_host::entry) entry_body = __VA_ARGS__;  \
+    (host).entry = &::hami::HostEntry<EntryName, entry_body>::call; \
   } while (false)
 
 }  // namespace hami

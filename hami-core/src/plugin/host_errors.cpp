@@ -1,8 +1,8 @@
 // Errors that cross the ABI: codes, texts, and the handle of an Error of the core.
-#include "value/visible.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
@@ -80,7 +80,8 @@ void add_errors(hami_host& host) {
   HAMI_HOST_ENTRY(host, error_new, new_error);
   HAMI_HOST_ENTRY(host, error_code, [](const hami_error* error) { return code_of(error->error.code()); });
   HAMI_HOST_ENTRY(host, error_text, [](const hami_error* error) { return text_of(error->error.message()); });
-  HAMI_HOST_ENTRY(host, error_payload, [](const hami_error* error, hami_value* out) { *out = release_to_abi(error->error.payload()); });
+  HAMI_HOST_ENTRY(host, error_payload,
+                  [](const hami_error* error, hami_value* out) { *out = release_to_abi(error->error.payload()); });
   HAMI_HOST_ENTRY(host, error_copy, [](const hami_error* error) { return guarded([&] { throw error->error; }); });
   HAMI_HOST_ENTRY(host, error_set_final, [](hami_error* error) {
     if (error == &out_of_memory()) return;
@@ -88,7 +89,8 @@ void add_errors(hami_host& host) {
     hami_error* ignored = guarded([&] { error->error = error->error.as_final(); });
     host_table().error_free(ignored);
   });
-  HAMI_HOST_ENTRY(host, error_is_final, [](const hami_error* error) -> std::int32_t { return error->error.is_final(); });
+  HAMI_HOST_ENTRY(host, error_is_final,
+                  [](const hami_error* error) -> std::int32_t { return error->error.is_final(); });
   HAMI_HOST_ENTRY(host, error_free, [](hami_error* error) {
     if (error != &out_of_memory()) delete error;
   });

@@ -1,10 +1,10 @@
 // The pipe's queues for plugins.
 #include "sync/queue.hpp"
 
+#include "backend/node_queue_name.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
-#include "backend/node_queue_name.hpp"
 
 namespace hami {
 namespace {
@@ -12,7 +12,8 @@ namespace {
 // A value that is pushed to a node's queue becomes a request, which this function does not create.
 void check_no_nodes(const std::string& name) {
   if (node_queue_name(name))
-    throw Error(ErrorCode::kInvalidArgument, "the queue \"" + name + "\" belongs to a node; take Send(" + name + ") as a child");
+    throw Error(ErrorCode::kInvalidArgument,
+                "the queue \"" + name + "\" belongs to a node; take Send(" + name + ") as a child");
 }
 
 Ref<Queue> queue_in(const hami_value& raw) { return Ref<Queue>(&as_queue(borrow(raw))); }

@@ -28,7 +28,8 @@ void add_dicts(hami_host& host) {
   HAMI_HOST_ENTRY(host, dict_get, [](const hami_dict* dict, const char* key, std::size_t size, hami_value* out) {
     return copy_entry(dict->keys->find(text_of(key, size)), out);
   });
-  HAMI_HOST_ENTRY(host, dict_take, [](hami_dict* dict, const char* key, std::size_t size, hami_value* out) -> std::int32_t {
+  HAMI_HOST_ENTRY(host, dict_take,
+                  [](hami_dict* dict, const char* key, std::size_t size, hami_value* out) -> std::int32_t {
     const std::int32_t found = copy_entry(dict->keys->find(text_of(key, size)), out);
     if (found) dict->keys->erase(text_of(key, size));
     return found;
@@ -44,7 +45,8 @@ void add_dicts(hami_host& host) {
     return dict->keys->erase(text_of(key, size));
   });
   HAMI_HOST_ENTRY(host, dict_size, [](const hami_dict* dict) { return dict->keys->size(); });
-  HAMI_HOST_ENTRY(host, dict_at, [](const hami_dict* dict, std::size_t index, hami_text* key, hami_value* out) -> std::int32_t {
+  HAMI_HOST_ENTRY(host, dict_at,
+                  [](const hami_dict* dict, std::size_t index, hami_text* key, hami_value* out) -> std::int32_t {
     if (index >= dict->keys->size()) return 0;
     const Dict::Entry& entry = *(dict->keys->begin() + static_cast<std::ptrdiff_t>(index));
     *key = text_of(entry.key);
@@ -63,14 +65,14 @@ void add_items(hami_host& host) {
     if (!item->request || item->request->alive()) return nullptr;
     return guarded([&] { throw *item->request->error; });
   });
-  HAMI_HOST_ENTRY(host, item_size, [](const hami_dict* item) -> std::uint64_t { return item->request ? item->request->items : 1; });
-  HAMI_HOST_ENTRY(host, item_cancelled, [](const hami_dict* item) -> std::int32_t {
-    return item->request && item->request->cancelled();
-  });
-  HAMI_HOST_ENTRY(host, item_deadline, [](const hami_dict* item) { return item->request ? item->request->deadline : kNever; });
-  HAMI_HOST_ENTRY(host, item_priority, [](const hami_dict* item) -> std::int32_t {
-    return item->request ? item->request->priority : 0;
-  });
+  HAMI_HOST_ENTRY(host, item_size,
+                  [](const hami_dict* item) -> std::uint64_t { return item->request ? item->request->items : 1; });
+  HAMI_HOST_ENTRY(host, item_cancelled,
+                  [](const hami_dict* item) -> std::int32_t { return item->request && item->request->cancelled(); });
+  HAMI_HOST_ENTRY(host, item_deadline,
+                  [](const hami_dict* item) { return item->request ? item->request->deadline : kNever; });
+  HAMI_HOST_ENTRY(host, item_priority,
+                  [](const hami_dict* item) -> std::int32_t { return item->request ? item->request->priority : 0; });
   HAMI_HOST_ENTRY(host, item_new, [](const hami_dict* of, hami_dict** out) {
     return guarded([&] {
       Request& parent = request_of(*of);
@@ -78,7 +80,8 @@ void add_items(hami_host& host) {
       item->held = parent.branch({}, 0);
       item->held->dict = Dict();
       item->held->items = 1;
-      item->held->wait_token = Ref<Counted>(make_counted<WaitToken>(WaitToken::Release::kCompleted).get());  // the parent may wait for it
+      item->held->wait_token =
+          Ref<Counted>(make_counted<WaitToken>(WaitToken::Release::kCompleted).get());  // the parent may wait for it
       item->keys = &item->held->dict;
       item->request = item->held.get();
       *out = item.release();

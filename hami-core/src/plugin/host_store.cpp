@@ -40,16 +40,16 @@ void add_store(hami_host& host) {
   HAMI_HOST_ENTRY(host, store_create, [](hami_context* context, const hami_value* request) {
     return stored(context, [&](RequestStore& store) { store.create(id_in(*request)); });
   });
-  HAMI_HOST_ENTRY(host, store_insert, [](hami_context* context, const hami_value* request, const hami_value* key,
-                         const hami_value* value) {
-    return stored(context, [&](RequestStore& store) {
-      store.insert(id_in(*request), id_in(*key), borrow(*value));
-    });
+  HAMI_HOST_ENTRY(host, store_insert,
+                  [](hami_context* context, const hami_value* request, const hami_value* key, const hami_value* value) {
+    return stored(context, [&](RequestStore& store) { store.insert(id_in(*request), id_in(*key), borrow(*value)); });
   });
-  HAMI_HOST_ENTRY(host, store_get, [](hami_context* context, const hami_value* request, const hami_value* key, hami_value* out) {
+  HAMI_HOST_ENTRY(host, store_get,
+                  [](hami_context* context, const hami_value* request, const hami_value* key, hami_value* out) {
     return stored(context, [&](RequestStore& store) { *out = value_of(store.at(id_in(*request), id_in(*key))); });
   });
-  HAMI_HOST_ENTRY(host, store_take, [](hami_context* context, const hami_value* request, const hami_value* key, hami_value* out) {
+  HAMI_HOST_ENTRY(host, store_take,
+                  [](hami_context* context, const hami_value* request, const hami_value* key, hami_value* out) {
     return stored(context, [&](RequestStore& store) { *out = value_of(store.take(id_in(*request), id_in(*key))); });
   });
   HAMI_HOST_ENTRY(host, store_remove, [](hami_context* context, const hami_value* request) {

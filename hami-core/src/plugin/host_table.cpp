@@ -44,8 +44,8 @@ std::string served_abi() { return version(HAMI_ABI_MAJOR, kAbiMinor); }
 void serve(const hami_host& own, hami_host& asked) {
   const auto refuse = [&](const char* remedy) {
     throw Error(ErrorCode::kPlugin, "needs hami ABI " + version(asked.abi_major, asked.min_minor) +
-                                        "; hami-core " HAMI_VERSION " serves " +
-                                        version(own.abi_major, own.abi_minor) + remedy);
+                                        "; hami-core " HAMI_VERSION " serves " + version(own.abi_major, own.abi_minor) +
+                                        remedy);
   };
   if (asked.abi_major < own.abi_major) refuse("; install a newer version of the plugin");
   if (asked.abi_major > own.abi_major || asked.min_minor > own.abi_minor) refuse(": pip install -U hami-core");
@@ -72,7 +72,8 @@ void add_surroundings(hami_host& host) {
     hami_error* ignored = guarded([&] { log(context->node, std::string(text_of(text, size)), level); });
     host_table().error_free(ignored);
   });
-  HAMI_HOST_ENTRY(host, counter_add, [](const hami_context* context, const char* name, std::size_t size, std::int64_t by) {
+  HAMI_HOST_ENTRY(host, counter_add,
+                  [](const hami_context* context, const char* name, std::size_t size, std::int64_t by) {
     hami_error* ignored = guarded([&] { context->counters->add(readable(text_of(name, size)), by); });
     host_table().error_free(ignored);
   });

@@ -1,8 +1,8 @@
 // Tensors that cross the ABI: DLPack in both directions, never a copy.
-#include "value/tensor.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
+#include "value/tensor.hpp"
 
 namespace hami {
 namespace {
@@ -12,13 +12,13 @@ Tensor tensor_in(const hami_value& raw) { return borrow(raw).as_tensor(); }
 }  // namespace
 
 void add_tensors(hami_host& host) {
-  HAMI_HOST_ENTRY(host, tensor_new, [](DLDataType type, const std::int64_t* shape, std::int32_t n_axes, hami_value* out) {
+  HAMI_HOST_ENTRY(host, tensor_new,
+                  [](DLDataType type, const std::int64_t* shape, std::int32_t n_axes, hami_value* out) {
     return guarded([&] {
       if (n_axes < 0)
         throw Error(ErrorCode::kInvalidArgument, "a tensor has 0 axes or more, got " + std::to_string(n_axes));
       if (type.bits == 0 || type.bits % 8 != 0 || type.lanes == 0)
-        throw Error(ErrorCode::kDataType,
-                    "a tensor of " + dtype_name(type) + ": elements must be whole bytes");
+        throw Error(ErrorCode::kDataType, "a tensor of " + dtype_name(type) + ": elements must be whole bytes");
       *out = release_to_abi(to_value(make_tensor(Shape(shape, shape + n_axes), type)));
     });
   });

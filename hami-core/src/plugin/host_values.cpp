@@ -1,8 +1,8 @@
 // Values that cross the ABI: texts, lists, dicts and opaque pointers.
-#include "value/visible.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
@@ -33,7 +33,8 @@ std::string utf8(const char* data, std::size_t size) {
 // A longer text is a negative or uninitialised length.
 void check_length(std::size_t length) {
   if (length > PTRDIFF_MAX / sizeof(hami_value))
-    throw Error(ErrorCode::kInvalidArgument, "a length of " + std::to_string(length) + " is larger than the address space");
+    throw Error(ErrorCode::kInvalidArgument,
+                "a length of " + std::to_string(length) + " is larger than the address space");
 }
 
 std::vector<Value> values_of(const hami_value* items, std::size_t n) {

@@ -3,9 +3,9 @@
 
 #include <dlfcn.h>
 
-#include "value/visible.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {

@@ -3,10 +3,10 @@
 #include <memory>
 #include <optional>
 
-#include "sync/blocking.hpp"
+#include "backend/init.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/native_class.hpp"
-#include "backend/init.hpp"
+#include "sync/blocking.hpp"
 
 namespace hami {
 namespace {

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <set>
 
-#include "value/error.hpp"
-#include "value/visible.hpp"
 #include "lang/chars.hpp"
 #include "plugin/handles.hpp"
+#include "value/error.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
@@ -80,7 +80,9 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
   cls.traits.thread = threads_in(native.flags, what);
   cls.traits.non_blocking = (native.flags & HAMI_NON_BLOCKING) != 0;
   if (cls.traits.non_blocking && cls.traits.thread == ThreadMode::kDedicated)
-    refuse(what + " is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
+    refuse(
+        what +
+        " is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
   cls.traits.idempotent = (native.flags & HAMI_NOT_IDEMPOTENT) == 0;
   cls.create = [native] { return make_native_backend(native); };
   return std::make_shared<BackendClass>(std::move(cls));

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "hami/abi.h"
 #include "backend/backend_class.hpp"
+#include "hami/abi.h"
 
 namespace hami {
 

@@ -1,8 +1,8 @@
 // Generated backends: the class and its definition from text.
 #include "registry/generated.hpp"
 
-#include "lang/parse.hpp"
 #include "backend/plan.hpp"
+#include "lang/parse.hpp"
 #include "registry/registry.hpp"
 
 namespace hami {
@@ -15,7 +15,9 @@ ClassPtr generated_class(GeneratedBody body, std::string owner) {
   cls.doc = "Stands for " + body.text + ".";
   cls.free_args = true;
   cls.brackets = {false, {Phase{}}};
-  cls.expand = [body = std::move(body)](PlanContext& context, const Expr& expr) { return context.plan_generated(body, expr); };
+  cls.expand = [body = std::move(body)](PlanContext& context, const Expr& expr) {
+    return context.plan_generated(body, expr);
+  };
   return std::make_shared<BackendClass>(std::move(cls));
 }
 
@@ -29,8 +31,8 @@ bool generate_backend(const std::string& name, const std::string& text, const st
     }
     Registry::instance().define(generated_class(std::move(body)));
   } catch (const SyntaxError& error) {
-    throw Error(ErrorCode::kConfig, "backend \"" + name + "\" cannot be generated from \"" + text + "\" with \"" + defaults +
-                                        "\": " + error.what());
+    throw Error(ErrorCode::kConfig, "backend \"" + name + "\" cannot be generated from \"" + text + "\" with \"" +
+                                        defaults + "\": " + error.what());
   }
   return true;
 }

@@ -5,15 +5,15 @@
 #include <utility>
 #include <vector>
 
-#include "lang/tree.hpp"
 #include "backend/backend_class.hpp"
+#include "lang/tree.hpp"
 
 namespace hami {
 
 struct GeneratedBody {
   std::string name;
-  std::string text;                                      // the expression
-  std::vector<std::pair<std::string, Value>> defaults;   // of parameters that the backends in the body declare
+  std::string text;                                     // the expression
+  std::vector<std::pair<std::string, Value>> defaults;  // of parameters that the backends in the body declare
 };
 
 // A class that expands to its body when a pipe is planned. The items in its brackets go to the backend that is found by

@@ -27,12 +27,15 @@ std::string show_brackets(const Brackets& brackets) {
   std::string text = "[";
   for (const Phase& phase : brackets.phases) {
     if (text.size() > 1) text += "; ";
-    const char* noun = phase.kind == ItemKind::kBackend ? "backend" : phase.kind == ItemKind::kInstance ? "instance" : "key";
+    const char* noun = phase.kind == ItemKind::kBackend    ? "backend"
+                       : phase.kind == ItemKind::kInstance ? "instance"
+                                                           : "key";
     text += noun;
     if (phase.max == Phase::kMany)
       text += ", …";
     else
-      for (std::size_t i = 1; i < phase.max; ++i) text += i < phase.min ? std::string(", ") + noun : std::string(", ") + noun + "?";
+      for (std::size_t i = 1; i < phase.max; ++i)
+        text += i < phase.min ? std::string(", ") + noun : std::string(", ") + noun + "?";
   }
   return text + "]";
 }

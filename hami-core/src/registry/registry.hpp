@@ -28,7 +28,7 @@ class Registry {
   static Registry& instance();
 
   void add_core(ClassPtr cls);  // also under its aliases
-  void define(ClassPtr cls);  // for this process; replaces a class of that name for pipes built later
+  void define(ClassPtr cls);    // for this process; replaces a class of that name for pipes built later
   void set_finder(Finder finder);
 
   // Look-up order (reference/expressions.md): this process, the core, installed plugins. Throws MissingBackend.

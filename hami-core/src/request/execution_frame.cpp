@@ -13,7 +13,8 @@ void ExecutionFrame::record_dependencies() {
     for (const Request* request : here->batch_) {
       Dependency dependency = dependency_of(*request);
       if (!dependency.token) continue;
-      if (std::vector<Dependency>& known = here->dependencies_; known.empty() || known.back().token.get() != dependency.token.get())
+      if (std::vector<Dependency>& known = here->dependencies_;
+          known.empty() || known.back().token.get() != dependency.token.get())
         known.push_back(std::move(dependency));
       else  // requests of one call: the latest deadline counts
         known.back().until = std::max(known.back().until, dependency.until);

@@ -8,9 +8,9 @@
 
 #include "base/clock.hpp"
 #include "base/counted.hpp"
+#include "sync/parker.hpp"
 #include "value/dict.hpp"
 #include "value/error.hpp"
-#include "sync/parker.hpp"
 
 namespace hami {
 
@@ -34,15 +34,16 @@ class Request : public Counted {
   Dict dict;
   std::optional<Error> error;  // set: the request has failed, and no backend runs it any more
   Ref<CompletionSink> sink;
-  Ref<Request> parent;        // the request that this one is a part or a branch of
-  Ref<Counted> wait_token;       // the WaitToken of a wait inside a backend (wait_graph.hpp)
-  Ref<Counted> owner;         // for the sink
-  std::size_t index = 0;      // for the sink
-  std::size_t items = 1;      // request_size
+  Ref<Request> parent;      // the request that this one is a part or a branch of
+  Ref<Counted> wait_token;  // the WaitToken of a wait inside a backend (wait_graph.hpp)
+  Ref<Counted> owner;       // for the sink
+  std::size_t index = 0;    // for the sink
+  std::size_t items = 1;    // request_size
   Nanoseconds deadline = kNever;
   std::uint8_t priority = 0;
-  bool isolates = true;       // its node wants it to run again alone if its batch fails as a whole
-  std::vector<Ref<Request>> merged_from;  // the requests that this one merges, each with a caller of its own; empty: none
+  bool isolates = true;  // its node wants it to run again alone if its batch fails as a whole
+  std::vector<Ref<Request>>
+      merged_from;  // the requests that this one merges, each with a caller of its own; empty: none
 
   bool alive() const noexcept { return !error; }
   void fail(Error reason) {

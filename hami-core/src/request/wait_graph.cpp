@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/fork.hpp"
-#include "request/execution_frame.hpp"
 #include "base/mutex.hpp"
+#include "request/execution_frame.hpp"
 
 namespace hami {
 namespace {
@@ -42,12 +42,14 @@ bool has(const std::vector<const WaitToken*>& sorted, const WaitToken* token) {
 // its request runs in an instance whose thread is in such a wait, or is queued where all instances that could run it are.
 class DeadlockSet {
  public:
-  DeadlockSet(std::vector<const BlockedScope*> blocked_scopes, Nanoseconds moment) : waits_(std::move(blocked_scopes)), moment_(moment) {
+  DeadlockSet(std::vector<const BlockedScope*> blocked_scopes, Nanoseconds moment)
+      : waits_(std::move(blocked_scopes)), moment_(moment) {
     for (std::size_t before = 0; before != waits_.size();) {
       before = waits_.size();
       collect_blocked();
-      waits_.erase(std::remove_if(waits_.begin(), waits_.end(), [&](const BlockedScope* wait) { return !is_blocked(*wait); }),
-                   waits_.end());
+      waits_.erase(
+          std::remove_if(waits_.begin(), waits_.end(), [&](const BlockedScope* wait) { return !is_blocked(*wait); }),
+          waits_.end());
     }
   }
 
@@ -60,7 +62,8 @@ class DeadlockSet {
     std::string path;
     for (const std::string& name : names) path += name + " -> ";
     throw Error(ErrorCode::kReentrantCall,
-                "nested calls would deadlock: " + path + names.front() + "; every instance of these nodes waits for the next one; give a "
+                "nested calls would deadlock: " + path + names.front() +
+                    "; every instance of these nodes waits for the next one; give a "
                     "node more instances (instance_num), give the calls a timeout, or call in another order");
   }
 
@@ -94,9 +97,12 @@ class DeadlockSet {
   const ExecutionFrame* blocking_frame(const BlockedScope& wait, const BlockedScope& other) const {
     const ExecutionFrame* outermost = nullptr;
     const WaitToken* const token = wait.token().get();
-    const auto matches = [&](const Dependency& dependency) { return dependency.token.get() == token && dependency.until >= moment_; };
+    const auto matches = [&](const Dependency& dependency) {
+      return dependency.token.get() == token && dependency.until >= moment_;
+    };
     for (const ExecutionFrame* frame = other.inside(); frame; frame = frame->outer())
-      if (has(by_location_.at(&frame->location()), token) || std::any_of(frame->dependencies().begin(), frame->dependencies().end(), matches))
+      if (has(by_location_.at(&frame->location()), token) ||
+          std::any_of(frame->dependencies().begin(), frame->dependencies().end(), matches))
         outermost = frame;
     return outermost;
   }
@@ -126,7 +132,7 @@ class DeadlockSet {
 
   std::vector<const BlockedScope*> waits_;
   const Nanoseconds moment_;
-  std::vector<const WaitToken*> by_frame_;                          // blocked by a request that runs in a frame of the set
+  std::vector<const WaitToken*> by_frame_;  // blocked by a request that runs in a frame of the set
   std::map<const WaitLocation*, std::vector<const WaitToken*>> by_location_;  // blocked by a request in a queue
 };
 
@@ -149,7 +155,8 @@ BlockedScope::BlockedScope(WaitToken::Release release) : inside_(ExecutionFrame:
   waits().blocked_scopes.push_back(this);
 }
 
-BlockedScope::BlockedScope(Dependency dependency) : token_(std::move(dependency.token)), inside_(token_ ? ExecutionFrame::on_this_thread() : nullptr) {
+BlockedScope::BlockedScope(Dependency dependency)
+    : token_(std::move(dependency.token)), inside_(token_ ? ExecutionFrame::on_this_thread() : nullptr) {
   if (!inside_) return;
   inside_->record_dependencies();
   const MutexLock lock(waits().mutex);
@@ -169,7 +176,8 @@ BlockedScope::~BlockedScope() {
 WaitGraphLock::WaitGraphLock() : lock_(waits().mutex) {}
 
 // The constructor holds the mutex, which the analysis does not follow through a member.
-void WaitGraphLock::check_deadlock(const Request& arrived, const WaitLocation& at) const HAMI_NO_THREAD_SAFETY_ANALYSIS {
+void WaitGraphLock::check_deadlock(const Request& arrived,
+                                   const WaitLocation& at) const HAMI_NO_THREAD_SAFETY_ANALYSIS {
   const std::vector<const BlockedScope*>& scopes = waits().blocked_scopes;
   const auto is_inside = [&](const BlockedScope* scope) { return ExecutionFrame::inside(at, scope->inside()); };
   if (std::none_of(scopes.begin(), scopes.end(), is_inside)) return;

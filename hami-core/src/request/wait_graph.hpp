@@ -65,7 +65,8 @@ class WaitLocation {
   virtual const std::string& location_name() const noexcept = 0;
   // Adds to `blocked` the tokens that depend, at least until `moment`, on requests here that cannot run while the `unavailable`
   // instances do not return.
-  virtual void add_blocked(const std::vector<std::size_t>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) = 0;
+  virtual void add_blocked(const std::vector<std::size_t>& unavailable, Nanoseconds moment,
+                           std::vector<const WaitToken*>& blocked) = 0;
 
  protected:
   ~WaitLocation() = default;

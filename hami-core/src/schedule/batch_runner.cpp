@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "sync/blocking.hpp"
 #include "request/retry_policy.hpp"
+#include "sync/blocking.hpp"
 
 namespace hami {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "observe/node_stats.hpp"
 #include "backend/init.hpp"
+#include "observe/node_stats.hpp"
 
 namespace hami {
 
@@ -18,7 +18,9 @@ class BatchRunner {
   void set_isolate(bool isolate) noexcept { isolate_ = isolate; }
 
   // Whether `admit` takes microseconds and never blocks.
-  bool admits_without_blocking() const noexcept { return !before_gathering_ || before_gathering_->traits().non_blocking; }
+  bool admits_without_blocking() const noexcept {
+    return !before_gathering_ || before_gathering_->traits().non_blocking;
+  }
   // Checks a request before it is queued. False: it has failed.
   bool admit(Request& request, std::size_t max_items) noexcept;
   // Returns the time that it took. Never throws: an exception of the backend becomes the outcome.

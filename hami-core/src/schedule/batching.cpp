@@ -15,7 +15,9 @@ class Batching final : public Backend {
   void init_(Init& init) override {
     batching_timeout_ = from_milliseconds(init.params().get<double>("batching_timeout"));
     const std::string batching = init.params().get<std::string>("batching");
-    mode_ = batching == "adaptive" ? BatchingMode::kAdaptive : batching == "greedy" ? BatchingMode::kGreedy : BatchingMode::kPerCall;
+    mode_ = batching == "adaptive" ? BatchingMode::kAdaptive
+            : batching == "greedy" ? BatchingMode::kGreedy
+                                   : BatchingMode::kPerCall;
   }
 
   void inject_dependency_(const BackendPtr& dependency) override {
@@ -32,7 +34,8 @@ class Batching final : public Backend {
   }
 
   InstanceDispatcher& dispatcher() const {
-    if (!dispatcher_) throw Error(ErrorCode::kConfig, "Batching has no dispatcher; write DI[Batching, InstanceDispatcher]");
+    if (!dispatcher_)
+      throw Error(ErrorCode::kConfig, "Batching has no dispatcher; write DI[Batching, InstanceDispatcher]");
     return *dispatcher_;
   }
   void forward_(Batch batch) override { dispatcher().forward(batch); }

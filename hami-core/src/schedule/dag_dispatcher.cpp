@@ -3,9 +3,9 @@
 #include <memory>
 
 #include "backend/init.hpp"
+#include "base/mutex.hpp"
 #include "schedule/graph.hpp"
 #include "schedule/scheduling.hpp"
-#include "base/mutex.hpp"
 
 namespace hami {
 namespace {
@@ -31,9 +31,10 @@ class Run final : public Counted {
 
   Ref<Request> outer;
   Mutex mutex;
-  std::vector<std::optional<Dict>> outcomes HAMI_GUARDED_BY(mutex);  // of nodes that a `map` names, and of the last nodes
-  std::vector<std::size_t> missing HAMI_GUARDED_BY(mutex);           // predecessors that have not finished
-  std::size_t branches HAMI_GUARDED_BY(mutex) = 0;                       // branches that are at a node now
+  std::vector<std::optional<Dict>> outcomes
+      HAMI_GUARDED_BY(mutex);                               // of nodes that a `map` names, and of the last nodes
+  std::vector<std::size_t> missing HAMI_GUARDED_BY(mutex);  // predecessors that have not finished
+  std::size_t branches HAMI_GUARDED_BY(mutex) = 0;          // branches that are at a node now
 };
 
 // The requests that one batch of results starts, by node.
@@ -107,7 +108,8 @@ class Router final : public CompletionSink {
     const Value* given = dict.find(kNodeName);
     if (!given) {
       if (graph_.roots().size() == 1) return graph_.roots().front();
-      throw Error(ErrorCode::kRequest, "the pipe has several entry nodes; choose one by the key `node_name`: " + names_of_roots());
+      throw Error(ErrorCode::kRequest,
+                  "the pipe has several entry nodes; choose one by the key `node_name`: " + names_of_roots());
     }
     if (given->kind() != Kind::kStr)
       throw Error(ErrorCode::kDataType, std::string("node_name must be a str, got ") + kind_name(given->kind()));
@@ -144,9 +146,8 @@ class Router final : public CompletionSink {
     if (!run.outer->alive()) return;  // another branch has failed: start nothing more
     const Graph::Node& here = graph_.nodes()[node];
     const bool answered = request.dict.contains(kResult);
-    const bool all_or = !here.next.empty() && std::all_of(here.next.begin(), here.next.end(), [&](std::size_t next) {
-      return graph_.nodes()[next].is_or;
-    });
+    const bool all_or = !here.next.empty() && std::all_of(here.next.begin(), here.next.end(),
+                                                          [&](std::size_t next) { return graph_.nodes()[next].is_or; });
     if (!answered && !all_or)
       return fail(run, Error(ErrorCode::kNoResult, "node \"" + here.name + "\" left no `result`"));
     if (here.is_source || here.next.empty()) run.outcomes[node] = request.dict;
@@ -181,8 +182,9 @@ class Router final : public CompletionSink {
     for (const Graph::Node::Source& source : graph_.nodes()[node].map) {
       const Value* value = run.outcomes[source.node]->find(source.from);
       if (!value)
-        return fail(run, Error(ErrorCode::kRequest, "map of node \"" + graph_.nodes()[node].name + "\": node \"" +
-                                                        graph_.nodes()[source.node].name + "\" left no `" + source.from + "`"));
+        return fail(
+            run, Error(ErrorCode::kRequest, "map of node \"" + graph_.nodes()[node].name + "\": node \"" +
+                                                graph_.nodes()[source.node].name + "\" left no `" + source.from + "`"));
       dict.set(source.to, *value);
     }
     enter(run, from, node, std::move(dict), hops);

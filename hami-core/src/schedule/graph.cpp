@@ -5,8 +5,8 @@
 #include <set>
 #include <unordered_map>
 
-#include "value/error.hpp"
 #include "base/near.hpp"
+#include "value/error.hpp"
 
 namespace hami {
 namespace {
@@ -102,7 +102,8 @@ std::vector<std::string> parse_next(const std::string& text) {
 std::vector<MapEntry> parse_map(const std::string& text) {
   std::vector<MapEntry> entries;
   const auto wrong = [&]() -> Error {
-    return Error(ErrorCode::kConfig, "map is \"" + text + "\"; expected node[key:key, …], for example det[result:data]");
+    return Error(ErrorCode::kConfig,
+                 "map is \"" + text + "\"; expected node[key:key, …], for example det[result:data]");
   };
   for (const std::string& part : split(text)) {
     const auto open = part.find('[');
@@ -146,9 +147,10 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
   for (std::size_t i = 0; i < spec.size(); ++i) {
     const GraphNode& node = spec[i];
     if (before[i].size() > 1 && node.map.empty())
-      problems.push_back({node.name, "map", "node \"" + node.name + "\" has " + std::to_string(before[i].size()) +
-                                                " predecessors and no map",
-                          "say where each key comes from: map = \"" + spec[before[i][0]].name + "[result:data], …\""});
+      problems.push_back(
+          {node.name, "map",
+           "node \"" + node.name + "\" has " + std::to_string(before[i].size()) + " predecessors and no map",
+           "say where each key comes from: map = \"" + spec[before[i][0]].name + "[result:data], …\""});
     if (node.is_or && !node.map.empty())
       problems.push_back({node.name, "or", "node \"" + node.name + "\" has both or and map", "keep one of them"});
     if (node.is_or && before[i].empty())
@@ -160,7 +162,8 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
       if (source == Graph::kNone)
         problems.push_back({node.name, "map", unknown_node(spec, entry.source), ""});
       else if (cycle == Graph::kNone && !earlier[source])
-        problems.push_back({node.name, "map", "node \"" + entry.source + "\" has not run when \"" + node.name + "\" starts",
+        problems.push_back({node.name, "map",
+                            "node \"" + entry.source + "\" has not run when \"" + node.name + "\" starts",
                             "map may name only nodes that come before it"});
     }
   }
@@ -205,8 +208,8 @@ std::vector<bool> Graph::reachable(std::size_t start, std::string* problem) cons
   }
   const auto lacks = [&](std::size_t node, std::size_t source) {
     if (seen[source]) return false;
-    *problem = "a request that starts at node \"" + nodes_[start].name + "\" never reaches node \"" + nodes_[source].name +
-               "\", which node \"" + nodes_[node].name + "\" needs";
+    *problem = "a request that starts at node \"" + nodes_[start].name + "\" never reaches node \"" +
+               nodes_[source].name + "\", which node \"" + nodes_[node].name + "\" needs";
     return true;
   };
   for (std::size_t node = 0; node < nodes_.size(); ++node) {

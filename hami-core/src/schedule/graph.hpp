@@ -34,7 +34,7 @@ class Graph {
   struct Node {
     std::string name;
     std::vector<std::size_t> next;
-    std::vector<std::size_t> before;         // direct predecessors
+    std::vector<std::size_t> before;  // direct predecessors
     struct Source {
       std::size_t node;
       std::string from;

@@ -1,9 +1,9 @@
 // InstanceDispatcher: admission: a request runs inline, is queued, or is rejected.
 #include <algorithm>
 
-#include "sync/waiting.hpp"
 #include "request/execution_frame.hpp"
 #include "schedule/instance_dispatcher.hpp"
+#include "sync/waiting.hpp"
 
 namespace hami {
 namespace {
@@ -128,15 +128,15 @@ void InstanceDispatcher::wait_for_capacity(Nanoseconds until, std::vector<Index>
     const std::optional<Index> next = scheduler_->dispatch_idle();  // it will take requests from the queue
     if (!next)
       throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(max_queue_size_) +
-                                             " requests queued (max_queue_size = " + std::to_string(max_queue_size_) + ")");
+                                             " requests queued (max_queue_size = " + std::to_string(max_queue_size_) +
+                                             ")");
     dispatched.push_back(*next);
   }
   while (full()) {
     const Nanoseconds moment = now();
     if (moment >= until) {
       capacity_available_.notify_one();
-      throw Error(ErrorCode::kDeadlineExceeded,
-                  "timed out while node \"" + node_ + "\" had a full queue");
+      throw Error(ErrorCode::kDeadlineExceeded, "timed out while node \"" + node_ + "\" had a full queue");
     }
     // All work must be dispatched before this thread waits for capacity.
     notify_batch_ready();
@@ -148,7 +148,8 @@ void InstanceDispatcher::wait_for_capacity(Nanoseconds until, std::vector<Index>
     {
       BlockingScope blocking;
       MutexLock inner(mutex_);
-      capacity_available_.wait_until(inner, to_time_point(std::min(until, moment + kInterruptPoll)), [&] { return !full(); });
+      capacity_available_.wait_until(inner, to_time_point(std::min(until, moment + kInterruptPoll)),
+                                     [&] { return !full(); });
     }
     try {
       check_interrupt();

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "sync/blocking.hpp"
 #include "request/execution_frame.hpp"
+#include "sync/blocking.hpp"
 
 namespace hami {
 
@@ -57,8 +57,8 @@ void InstanceDispatcher::add_instances(NodeScheduler& scheduler) {
     instances_.push_back(std::move(instance));
   }
   if (instances_.empty())
-    throw Error(ErrorCode::kConfig, "InstanceDispatcher found no instance of node \"" + node_ +
-                                        "\"; put InstancesRegister[…] before it");
+    throw Error(ErrorCode::kConfig,
+                "InstanceDispatcher found no instance of node \"" + node_ + "\"; put InstancesRegister[…] before it");
 }
 
 void InstanceDispatcher::set_limits(const Params& params) {
@@ -72,8 +72,8 @@ void InstanceDispatcher::set_limits(const Params& params) {
   }
   if (const auto min = limit("min")) limits_.min = static_cast<std::size_t>(*min);
   if (limits_.min > limits_.max)
-    throw Error(ErrorCode::kConfig, "min is " + std::to_string(limits_.min) + ", above max, which is " +
-                                        std::to_string(limits_.max));
+    throw Error(ErrorCode::kConfig,
+                "min is " + std::to_string(limits_.min) + ", above max, which is " + std::to_string(limits_.max));
 }
 
 void InstanceDispatcher::set_probes() {
@@ -162,7 +162,8 @@ void InstanceDispatcher::wake(Index index) noexcept {
     instance.worker->post([this, index] { run_instance_loop(index); });
     return;
   } catch (...) {
-    reason = Error(ErrorCode::kInternal, "node \"" + node_ + "\" could not start a thread: " + current_error().message());
+    reason =
+        Error(ErrorCode::kInternal, "node \"" + node_ + "\" could not start a thread: " + current_error().message());
   }
   {
     MutexLock lock(mutex_);
@@ -203,7 +204,8 @@ void InstanceDispatcher::notify_batch_ready() {
   if (scheduler_->batch_ready()) instances_[*scheduler_->forming()]->batch_ready.notify_all();
 }
 
-void InstanceDispatcher::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) {
+void InstanceDispatcher::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
+                                     std::vector<const WaitToken*>& blocked) {
   MutexLock lock(mutex_);
   scheduler_->add_blocked(unavailable, moment, blocked);
 }
@@ -236,7 +238,8 @@ void InstanceDispatcher::run_instance_loop(Index instance) {
   }
 }
 
-bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacquire& gil, Requests& taken, Requests& removed) {
+bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacquire& gil, Requests& taken,
+                                    Requests& removed) {
   std::optional<Index> next;
   bool becomes_idle = false;
   {

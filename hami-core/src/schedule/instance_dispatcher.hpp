@@ -6,11 +6,11 @@
 #include <optional>
 #include <vector>
 
-#include "sync/worker.hpp"
 #include "backend/init.hpp"
+#include "base/mutex.hpp"
 #include "schedule/batch_runner.hpp"
 #include "schedule/node_scheduler.hpp"
-#include "base/mutex.hpp"
+#include "sync/worker.hpp"
 
 namespace hami {
 
@@ -38,12 +38,12 @@ class InstanceDispatcher final : public Backend,
   using Index = NodeScheduler::Index;
   using Requests = NodeScheduler::Requests;
   struct Instance {
-    Backend* backend = nullptr;           // called on the worker if `own`, else on any thread
-    Worker* worker = nullptr;             // the backend's own worker, or `helper`; set under mutex_
-    std::unique_ptr<Worker> helper;       // started on first use
+    Backend* backend = nullptr;      // called on the worker if `own`, else on any thread
+    Worker* worker = nullptr;        // the backend's own worker, or `helper`; set under mutex_
+    std::unique_ptr<Worker> helper;  // started on first use
     bool own = false;
-    bool acquires_gil = false;           // its forward starts by acquiring the GIL
-    CondVar batch_ready;  // notified while the instance forms a batch
+    bool acquires_gil = false;  // its forward starts by acquiring the GIL
+    CondVar batch_ready;        // notified while the instance forms a batch
   };
 
   void init_(Init& init) override;
@@ -56,7 +56,8 @@ class InstanceDispatcher final : public Backend,
   void set_probes();
   std::optional<Index> acquire_inline(std::size_t items, InlinePolicy how);
   const std::string& location_name() const noexcept override { return node_; }
-  void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) override;
+  void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
+                   std::vector<const WaitToken*>& blocked) override;
 
   void enqueue(const std::vector<Request*>& requests, InlinePolicy how);
   void reject_deadlocks(const std::vector<Request*>& requests);
@@ -70,10 +71,10 @@ class InstanceDispatcher final : public Backend,
   void notify_batch_ready() HAMI_REQUIRES(mutex_);
 
   struct LastBatch {
-    std::size_t items = 0;     // of the batch that just ran; recorded once
+    std::size_t items = 0;  // of the batch that just ran; recorded once
     Nanoseconds took = 0;
     std::size_t completed_items = 0;  // items whose callers may return together
-    bool more = false;         // more requests were queued when it started
+    bool more = false;                // more requests were queued when it started
   };
   void run_instance_loop(Index instance);
   // False: the instance is idle, and the dispatcher may be destroyed.

@@ -7,15 +7,16 @@
 namespace hami {
 namespace {
 
-constexpr double kSpreads = 0.95;              // spreading over instances must promise at most this fraction of the time
-constexpr std::size_t kBegins = 4;             // items of a batch while no service time is known
-constexpr std::uint64_t kTriesOther = 128;     // batches between two samples of another size, so that the model stays current
+constexpr double kSpreads = 0.95;   // spreading over instances must promise at most this fraction of the time
+constexpr std::size_t kBegins = 4;  // items of a batch while no service time is known
+constexpr std::uint64_t kTriesOther =
+    128;  // batches between two samples of another size, so that the model stays current
 constexpr std::uint64_t kTriesAtFirst = 8;     // the same at the start
 constexpr Nanoseconds kWorthStaying = 50'000;  // a shorter wait ends before a thread has slept and woken up
 constexpr Nanoseconds kPauses = 8;             // the maximum stagger, in pauses between two batches of an instance
-constexpr Nanoseconds kShort = 16;             // without pauses: the maximum stagger is this part (1/16) of a batch's time
-constexpr Nanoseconds kSmooths = 8;            // periods in the moving mean
-constexpr Nanoseconds kBackWithin = 3;         // callers return within this part (1/3) of a batch's time
+constexpr Nanoseconds kShort = 16;      // without pauses: the maximum stagger is this part (1/16) of a batch's time
+constexpr Nanoseconds kSmooths = 8;     // periods in the moving mean
+constexpr Nanoseconds kBackWithin = 3;  // callers return within this part (1/3) of a batch's time
 constexpr std::size_t kPacedStart = SIZE_MAX;  // never reached: the instance waits for a moment, not for items
 constexpr unsigned kMaxMisses = 6;             // at most 2^6 batches between two attempts to wait for returning callers
 
@@ -50,7 +51,8 @@ void NodeScheduler::end_arrival(const Request& request) noexcept {
 }
 
 // Requests behind a blocked one are blocked too, unless that one leaves the queue: it expires, or its caller gives it up.
-void NodeScheduler::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) const {
+void NodeScheduler::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
+                                std::vector<const WaitToken*>& blocked) const {
   if (!asked_inside_) return;
   std::vector<bool> comes(instances_.size(), true);
   for (Index instance : unavailable) comes[instance] = false;
@@ -60,7 +62,8 @@ void NodeScheduler::add_blocked(const std::vector<Index>& unavailable, Nanosecon
     bool taken = false;
     for (Index i = 0; i < instances_.size(); ++i) taken = taken || (comes[i] && takes(i, request));
     if (taken && !closed) return;
-    if (const Dependency dependency = dependency_of(request); dependency.token && dependency.until >= moment) blocked.push_back(dependency.token.get());
+    if (const Dependency dependency = dependency_of(request); dependency.token && dependency.until >= moment)
+      blocked.push_back(dependency.token.get());
     closed = closed || (request.deadline >= moment && !request.abandoned());
   };
   for (const Task& task : queue_) look_at(*task.request);
@@ -72,8 +75,7 @@ bool NodeScheduler::remove_if_expired(std::size_t index, Nanoseconds moment, Req
   Request& request = *queue_[index].request;
   const bool late = request.deadline <= moment;
   if (!late && !request.abandoned()) return false;
-  request.fail(late ? Error(ErrorCode::kDeadlineExceeded,
-                            "timed out while queued for node \"" + node_ + "\"")
+  request.fail(late ? Error(ErrorCode::kDeadlineExceeded, "timed out while queued for node \"" + node_ + "\"")
                     : Error(ErrorCode::kCancelled, "cancelled by its caller"));
   items_ -= request.items;
   removed.push_back(std::move(queue_[index].request));
@@ -160,10 +162,13 @@ std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() {
 }
 
 // How many of `items` one of `hands` free instances should take.
-std::size_t NodeScheduler::items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept {
+std::size_t NodeScheduler::items_per_instance(std::size_t items, std::size_t hands,
+                                              std::size_t max_items) const noexcept {
   const std::size_t together = std::min(items, max_items), each = quotient(items, hands);
   if (policy_.mode != BatchingMode::kAdaptive || each >= together) return max_items;
-  const auto either = [](const std::optional<double>& one, const std::optional<double>& other) { return one ? one : other; };
+  const auto either = [](const std::optional<double>& one, const std::optional<double>& other) {
+    return one ? one : other;
+  };
   const std::optional<double> spread = either(contended_.of(each), solo_.of(each));
   const std::optional<double> whole = either(solo_.of(together), contended_.of(together));
   return spread && *spread < kSpreads * *whole ? each : max_items;
@@ -186,7 +191,8 @@ std::size_t NodeScheduler::items_of_first_call() const noexcept {
 
 // The target size, given whether other instances run.
 TargetSize NodeScheduler::current_target(std::size_t cap) const noexcept {
-  const TargetSize shared = contended_.target_batch_size(smallest_, cap), alone = solo_.target_batch_size(smallest_, cap);
+  const TargetSize shared = contended_.target_batch_size(smallest_, cap),
+                   alone = solo_.target_batch_size(smallest_, cap);
   return shared.items > 0 && (others_work() || alone.items == 0) ? shared : alone;
 }
 
@@ -211,8 +217,9 @@ std::size_t NodeScheduler::next_batch_size(Index instance) noexcept {
     target_size = items_per_instance(items_, idle_.size() + 1, target_size);
   else if (tries && target_batch_size.settled)
     target_size = tries_more_ ? 2 * target_size : quotient(target_size, 2);
-  if (!target_batch_size.settled && !tries) target_size = std::max(target_size, items_of_first_call());  // requests of one call stay together
-  target_size = quotient(target_size, front) * front;  // whole requests: other sizes never occur
+  if (!target_batch_size.settled && !tries)
+    target_size = std::max(target_size, items_of_first_call());  // requests of one call stay together
+  target_size = quotient(target_size, front) * front;            // whole requests: other sizes never occur
   return std::clamp(target_size, std::min(floor, cap), cap);
 }
 
@@ -225,7 +232,8 @@ Nanoseconds NodeScheduler::return_wait(Index instance, std::size_t completed_ite
   if (!known && batches_ % kTriesAtFirst != 0) return 0;
   const Nanoseconds timeout = known ? static_cast<Nanoseconds>(known->overhead / 2) : last_took_ / 4;
   const std::size_t target = current_target(max_items(instance)).items;
-  ready_items_ = std::min(target > 0 ? std::min(target, max_items(instance)) : max_items(instance), items_ + completed_items);
+  ready_items_ =
+      std::min(target > 0 ? std::min(target, max_items(instance)) : max_items(instance), items_ + completed_items);
   return timeout >= kWorthStaying && items_ < ready_items_ ? timeout : 0;
 }
 
@@ -277,8 +285,8 @@ Nanoseconds NodeScheduler::paced_start(Index instance, Nanoseconds moment) noexc
   return pacing_trial_.use_alternative() ? later : moment;
 }
 
-NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds moment, std::size_t completed_items, Requests& taken,
-                                           Requests& removed) {
+NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds moment, std::size_t completed_items,
+                                                 Requests& taken, Requests& removed) {
   mark_arrived(instance);
   const bool waited = forming_ == instance && items_ < ready_items_;
   const bool had_paced_start = forming_ == instance && ready_items_ == kPacedStart;
@@ -287,7 +295,8 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   else
     instances_[instance].free_since = moment;
   if (completed_items > 0) {
-    pacing_trial_.record_batch(std::min(moment - last_ended_, 2 * last_took_), completed_items);  // a longer pause is not part of its work
+    pacing_trial_.record_batch(std::min(moment - last_ended_, 2 * last_took_),
+                               completed_items);  // a longer pause is not part of its work
     instances_[instance].ended = last_ended_ = moment;
   }
   const std::size_t cap = max_items(instance);
@@ -316,13 +325,17 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   if (batch.count == 1 && enough) timeout = std::min(timeout, returns_until_);
   // Waits for returning callers even if the first request has waited long, while all instances were busy.
   const Nanoseconds until = std::min(returns_until_, instances_[instance].free_since + company);
-  const bool returning = moment >= timeout && moment < until && pending_returns_ > 0 && batches_ >= hold_again_at_batch_;
-  if (!closed && !alone && !stopping_ && (moment < timeout || returning) && (policy_.mode != BatchingMode::kPerCall || !enough)) {
+  const bool returning =
+      moment >= timeout && moment < until && pending_returns_ > 0 && batches_ >= hold_again_at_batch_;
+  if (!closed && !alone && !stopping_ && (moment < timeout || returning) &&
+      (policy_.mode != BatchingMode::kPerCall || !enough)) {
     if (!forming_) {
       holding_for_returns_ = returning;
-      return returning ? wait(instance, std::min(target_size, items_ + pending_returns_), until) : wait(instance, target_size, timeout);
+      return returning ? wait(instance, std::min(target_size, items_ + pending_returns_), until)
+                       : wait(instance, target_size, timeout);
     }
-    if (!enough || !holding_for_returns_ || policy_.mode == BatchingMode::kGreedy) {  // another instance is forming a batch and takes these too
+    if (!enough || !holding_for_returns_ ||
+        policy_.mode == BatchingMode::kGreedy) {  // another instance is forming a batch and takes these too
       mark_idle(instance);
       return {Action::kIdle};
     }
@@ -330,7 +343,8 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   if (!enough) return refuse(batch, min_items(instance), removed);
   if (!had_paced_start && is_paced(batch, cap)) {
     const Nanoseconds begins = paced_start(instance, moment);
-    if (forming_ && (policy_.mode == BatchingMode::kGreedy || pacing_trial_.use_alternative())) {  // the forming instance starts first
+    if (forming_ && (policy_.mode == BatchingMode::kGreedy ||
+                     pacing_trial_.use_alternative())) {  // the forming instance starts first
       mark_idle(instance);
       return {Action::kIdle};
     }
@@ -338,7 +352,10 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   }
   last_began_ = moment;
   const bool left = batch.count < queue_.size() && policy_.mode == BatchingMode::kAdaptive;
-  ++(batch.items >= cap || full() ? closed_.full : left ? closed_.target_size : waited ? closed_.timeout : closed_.queue_empty);
+  ++(batch.items >= cap || full() ? closed_.full
+     : left                       ? closed_.target_size
+     : waited                     ? closed_.timeout
+                                  : closed_.queue_empty);
   return take(instance, batch, taken);
 }
 
@@ -355,9 +372,9 @@ NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, Req
 
 NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, Requests& removed) {
   for (std::size_t i = 0; i < batch.count; ++i) {
-    queue_.front().request->fail(Error(ErrorCode::kRequest, "node \"" + node_ + "\" takes at least " + std::to_string(min_items) +
-                                                                " items; only " + std::to_string(batch.items) +
-                                                                " arrived within batching_timeout"));
+    queue_.front().request->fail(Error(
+        ErrorCode::kRequest, "node \"" + node_ + "\" takes at least " + std::to_string(min_items) + " items; only " +
+                                 std::to_string(batch.items) + " arrived within batching_timeout"));
     removed.push_back(std::move(queue_.front().request));
     queue_.pop_front();
   }

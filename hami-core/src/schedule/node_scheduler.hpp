@@ -31,8 +31,8 @@
 
 #include "backend/backend.hpp"
 #include "request/wait_graph.hpp"
-#include "schedule/service_time_model.hpp"
 #include "schedule/policy_trial.hpp"
+#include "schedule/service_time_model.hpp"
 
 namespace hami {
 
@@ -45,7 +45,7 @@ enum class BatchingMode {
 
 struct BatchingConfig {
   BatchingMode mode = BatchingMode::kPerCall;
-  std::size_t max = 1;       // items of a batch
+  std::size_t max = 1;  // items of a batch
   std::size_t min = 1;
   Nanoseconds batching_timeout = 0;  // maximum queue delay of a request that is held for others
 };
@@ -78,7 +78,8 @@ class NodeScheduler {
   void end_arrival(const Request& request) noexcept;
   // Adds to `blocked` the tokens that depend, at least until `moment`, on a request that cannot run while the `unavailable`
   // instances do not return.
-  void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment, std::vector<const WaitToken*>& blocked) const;
+  void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
+                   std::vector<const WaitToken*>& blocked) const;
   // Removes and fails requests that expired or were abandoned.
   void remove_expired(Nanoseconds moment, Requests& removed);
   Requests take_all();
@@ -107,7 +108,8 @@ class NodeScheduler {
   // What a free instance does next, after it has completed a batch of `completed_items` (0: it was idle). kRun: `taken` is its
   // batch. kWait: it asks again at `until`, or as soon as batch_ready(). kAgain: it asks again after `removed` is completed.
   // kIdle: it is idle now.
-  Action next_action(Index instance, Nanoseconds moment, std::size_t completed_items, Requests& taken, Requests& removed);
+  Action next_action(Index instance, Nanoseconds moment, std::size_t completed_items, Requests& taken,
+                     Requests& removed);
   // The forming instance, if any; and whether its batch can start.
   std::optional<Index> forming() const noexcept { return forming_; }
   bool batch_ready() const noexcept { return forming_ && (items_ >= ready_items_ || full() || stopping_); }
@@ -119,10 +121,10 @@ class NodeScheduler {
   std::size_t target_batch_size() const noexcept;
   // Why batches started.
   struct Closed {
-    std::uint64_t full = 0;      // it had the maximum size
-    std::uint64_t target_size = 0;    // it had the target size
-    std::uint64_t timeout = 0;  // the queue delay was over
-    std::uint64_t queue_empty = 0;   // nothing else was queued
+    std::uint64_t full = 0;         // it had the maximum size
+    std::uint64_t target_size = 0;  // it had the target size
+    std::uint64_t timeout = 0;      // the queue delay was over
+    std::uint64_t queue_empty = 0;  // nothing else was queued
   };
   const Closed& closed() const noexcept { return closed_; }
 
@@ -136,10 +138,10 @@ class NodeScheduler {
     Range range;
     bool any_thread;
     bool dispatched = false;   // its worker was woken and has not asked yet
-    bool contended = false;       // another instance was running when its batch started
+    bool contended = false;    // another instance was running when its batch started
     std::size_t requests = 0;  // of its last batch; 0 once their callers are expected to return
     Nanoseconds free_since = 0;
-    Nanoseconds ended = 0;     // when its last batch ended
+    Nanoseconds ended = 0;  // when its last batch ended
   };
   struct Fill {
     std::size_t count = 0;
@@ -184,19 +186,19 @@ class NodeScheduler {
   Closed closed_;
 
   ServiceTimeModel solo_, contended_;  // without and with other instances running
-  PolicyTrial pacing_trial_;             // baseline: start at once; alternative: staggered start
+  PolicyTrial pacing_trial_;           // baseline: start at once; alternative: staggered start
   std::uint64_t batches_ = 0;
   std::uint64_t try_again_ = 8;  // the batch count at which another size is sampled
   bool tries_more_ = false;
   std::size_t smallest_ = 1;  // smallest possible batch of the current queue
   Nanoseconds last_took_ = 0;
-  Nanoseconds last_ended_ = 0;     // when the last batch of any instance ended
-  Nanoseconds last_began_ = 0;     // when the last batch of any instance started
-  Nanoseconds period_ = 0;         // recent mean time between two staggered batches of an instance
-  Nanoseconds returns_until_ = 0;  // until then the callers of the last batch are expected to return
-  std::size_t pending_returns_ = 0;            // items of theirs that have not returned
-  bool holding_for_returns_ = false;          // the forming instance waits for callers that were just answered
-  unsigned missed_returns_ = 0;           // consecutive waits in which they did not return
+  Nanoseconds last_ended_ = 0;             // when the last batch of any instance ended
+  Nanoseconds last_began_ = 0;             // when the last batch of any instance started
+  Nanoseconds period_ = 0;                 // recent mean time between two staggered batches of an instance
+  Nanoseconds returns_until_ = 0;          // until then the callers of the last batch are expected to return
+  std::size_t pending_returns_ = 0;        // items of theirs that have not returned
+  bool holding_for_returns_ = false;       // the forming instance waits for callers that were just answered
+  unsigned missed_returns_ = 0;            // consecutive waits in which they did not return
   std::uint64_t hold_again_at_batch_ = 0;  // no such wait before this batch count
 };
 

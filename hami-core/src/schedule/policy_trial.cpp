@@ -8,16 +8,16 @@ namespace hami {
 namespace {
 
 // All counts are in batches, rounds or comparisons; gains are natural logarithms of throughput ratios.
-constexpr std::size_t kSettles = 8;   // batches at the start of a round that are still affected by the previous round
-constexpr std::size_t kCounts = 32;   // batches of a round that are measured
-constexpr std::size_t kDiffers = 8;   // batches of a round for which the policies must differ, or the round says nothing
-constexpr std::size_t kCompares = 4;  // comparisons before the policies may be exchanged
-constexpr std::size_t kSmooths = 8;   // comparisons in the moving mean; then they become rare
+constexpr std::size_t kSettles = 8;  // batches at the start of a round that are still affected by the previous round
+constexpr std::size_t kCounts = 32;  // batches of a round that are measured
+constexpr std::size_t kDiffers = 8;  // batches of a round for which the policies must differ, or the round says nothing
+constexpr std::size_t kCompares = 4;    // comparisons before the policies may be exchanged
+constexpr std::size_t kSmooths = 8;     // comparisons in the moving mean; then they become rare
 constexpr std::size_t kMaxPause = 128;  // rounds between two comparisons at most
-constexpr double kGain = 0.03;        // the alternative must win by this margin, because it adds latency
-constexpr double kLoss = 0.01;        // and is dropped when the baseline is better by this margin
-constexpr double kMaxGain = 0.3;     // a larger gain is not caused by the policy
-constexpr double kSure = 3;           // standard errors from zero
+constexpr double kGain = 0.03;          // the alternative must win by this margin, because it adds latency
+constexpr double kLoss = 0.01;          // and is dropped when the baseline is better by this margin
+constexpr double kMaxGain = 0.3;        // a larger gain is not caused by the policy
+constexpr double kSure = 3;             // standard errors from zero
 
 }  // namespace
 

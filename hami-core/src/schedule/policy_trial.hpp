@@ -23,17 +23,17 @@ class PolicyTrial {
   bool better() const noexcept;
 
   bool uses_alternative_;
-  bool trying_ = false;          // the other policy runs for this round
-  std::size_t batches_ = 0;      // of this round
+  bool trying_ = false;      // the other policy runs for this round
+  std::size_t batches_ = 0;  // of this round
   std::size_t differed_ = 0;
-  double took_ = 0;              // by the measured batches, in nanoseconds
+  double took_ = 0;  // by the measured batches, in nanoseconds
   double items_ = 0;
-  double rate_ = 0;              // of the previous round, with the kept policy
-  double gain_ = 0;              // recent mean gain of the other policy, as a logarithm
-  double spread_ = 0;            // recent mean squared deviation of the gain
+  double rate_ = 0;    // of the previous round, with the kept policy
+  double gain_ = 0;    // recent mean gain of the other policy, as a logarithm
+  double spread_ = 0;  // recent mean squared deviation of the gain
   std::size_t comparisons_ = 0;
-  std::size_t pause_ = 1;        // rounds until the other policy is tried again
-  std::size_t rounds_ = 0;        // rounds of the current pause
+  std::size_t pause_ = 1;   // rounds until the other policy is tried again
+  std::size_t rounds_ = 0;  // rounds of the current pause
 };
 
 }  // namespace hami

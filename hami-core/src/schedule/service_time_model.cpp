@@ -7,12 +7,13 @@
 namespace hami {
 namespace {
 
-constexpr double kFaster = 0.25;         // weight of a run that was faster than usual
-constexpr double kSlower = 0.05;         // weight of a slower run: other processes may have delayed it
-constexpr double kOutlier = 2;           // a slower run counts at most as this multiple of the usual time
-constexpr double kForgets = 256;         // after this many runs of other sizes, a size has half its weight in the fit
-constexpr double kNegligible = 0.02;     // a smaller batch may cost this fraction more per item
-constexpr double kPays = 0.2;            // a larger batch must gain this fraction over the smallest one; otherwise it only costs memory and latency
+constexpr double kFaster = 0.25;      // weight of a run that was faster than usual
+constexpr double kSlower = 0.05;      // weight of a slower run: other processes may have delayed it
+constexpr double kOutlier = 2;        // a slower run counts at most as this multiple of the usual time
+constexpr double kForgets = 256;      // after this many runs of other sizes, a size has half its weight in the fit
+constexpr double kNegligible = 0.02;  // a smaller batch may cost this fraction more per item
+constexpr double kPays =
+    0.2;  // a larger batch must gain this fraction over the smallest one; otherwise it only costs memory and latency
 
 std::size_t floor_log2(std::size_t number) noexcept {
   std::size_t log = 0;
@@ -98,7 +99,8 @@ TargetSize ServiceTimeModel::target_batch_size(std::size_t min_items, std::size_
   if (lowest > top) return {};
   if (lowest > bottom) return {items_of(lowest - 1), false};
   std::size_t chosen = lowest;
-  while (!sizes_[chosen].known() || sizes_[chosen].each() > best * (1 + (chosen == bottom ? kPays : kNegligible))) ++chosen;
+  while (!sizes_[chosen].known() || sizes_[chosen].each() > best * (1 + (chosen == bottom ? kPays : kNegligible)))
+    ++chosen;
   const bool grows = chosen == highest && chosen < top;
   return {items_of(grows ? chosen + 1 : chosen), !grows};
 }

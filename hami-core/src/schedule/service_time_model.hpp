@@ -13,7 +13,7 @@ namespace hami {
 
 struct ServiceTime {
   double overhead = 0;  // nanoseconds of each batch
-  double per_item = 0;   // nanoseconds of each item
+  double per_item = 0;  // nanoseconds of each item
 
   double of(double items) const noexcept { return overhead + per_item * items; }
 };

@@ -38,7 +38,8 @@ void GilPreacquire::release() noexcept {
 
 GlobalLock::GlobalLock(const std::string& label, bool needed) : token_(nullptr) {
   if (!needed) return;
-  if (!active_hooks.hold) throw Error(ErrorCode::kPlugin, label + " needs Python's GIL, but this process has no Python interpreter");
+  if (!active_hooks.hold)
+    throw Error(ErrorCode::kPlugin, label + " needs Python's GIL, but this process has no Python interpreter");
   token_ = active_hooks.hold(label);
 }
 GlobalLock::~GlobalLock() {

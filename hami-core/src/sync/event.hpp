@@ -9,9 +9,9 @@
 
 #include "base/clock.hpp"
 #include "base/counted.hpp"
+#include "base/mutex.hpp"
 #include "value/error.hpp"
 #include "value/value.hpp"
-#include "base/mutex.hpp"
 
 namespace hami {
 

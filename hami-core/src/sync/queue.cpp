@@ -8,10 +8,7 @@
 
 namespace hami {
 
-Queue::Queue(std::int64_t max, std::string name)
-    : OpaqueObject(kTypeKey), name_(std::move(name)) {
-  set_max(max);
-}
+Queue::Queue(std::int64_t max, std::string name) : OpaqueObject(kTypeKey), name_(std::move(name)) { set_max(max); }
 
 Queue::~Queue() {
   for (Value& value : values_) deferred_destroy(std::move(value));
@@ -41,7 +38,8 @@ void Queue::push(Value value, Nanoseconds until) {
     return true;
   });
   if (!in_time)
-    throw Error(ErrorCode::kDeadlineExceeded, label() + " stayed full until the deadline; it holds at most " + std::to_string(max_));
+    throw Error(ErrorCode::kDeadlineExceeded,
+                label() + " stayed full until the deadline; it holds at most " + std::to_string(max_));
   if (closed) throw_closed();
 }
 

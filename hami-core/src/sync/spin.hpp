@@ -19,7 +19,8 @@ class Spin {
   bool until(Ready ready) noexcept {
     if (!several_cores_) return false;
     const int usual = checks_.load(std::memory_order_relaxed);
-    const bool probes = usual < kMaxChecks && probes_.fetch_add(1, std::memory_order_relaxed) % kProbeEvery == kProbeEvery - 1;
+    const bool probes =
+        usual < kMaxChecks && probes_.fetch_add(1, std::memory_order_relaxed) % kProbeEvery == kProbeEvery - 1;
     const int limit = probes ? kMaxChecks : usual;
     for (int i = 0; i < limit; ++i) {
       if (ready()) {

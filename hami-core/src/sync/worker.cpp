@@ -9,10 +9,10 @@
 #include <system_error>
 #include <thread>
 
-#include "sync/blocking.hpp"
-#include "value/error.hpp"
-#include "sync/spin.hpp"
 #include "base/mutex.hpp"
+#include "sync/blocking.hpp"
+#include "sync/spin.hpp"
+#include "value/error.hpp"
 
 namespace hami {
 namespace {
@@ -22,7 +22,7 @@ thread_local bool is_worker = false;
 // Shared with the thread, so that an abandoned thread never uses freed memory.
 struct Worker::State {
   Mutex mutex;
-  CondVar work;   // notified for the thread: a job, or closing
+  CondVar work;  // notified for the thread: a job, or closing
   CondVar ended_changed;
   std::deque<std::function<void()>> jobs HAMI_GUARDED_BY(mutex);
   bool closing HAMI_GUARDED_BY(mutex) = false;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "sync/worker.hpp"
 #include "base/mutex.hpp"
+#include "sync/worker.hpp"
 
 namespace hami {
 

@@ -54,7 +54,8 @@ class Dict {
     return {};
   }
   std::optional<Value> take(std::string_view key) {
-    const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
+    const auto found =
+        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
     if (found == entries_.end()) return std::nullopt;
     std::optional<Value> taken(std::move(found->value));
     entries_.erase(found);

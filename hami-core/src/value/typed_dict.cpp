@@ -3,15 +3,15 @@
 
 #include <algorithm>
 
-#include "value/error.hpp"
 #include "base/near.hpp"
+#include "value/error.hpp"
 
 namespace hami {
 namespace {
 
 // Reserved keys: every request may have them, declared or not.
-constexpr std::string_view kRequestKeys[] = {kData,     kResult,   kNodeName, kEvent,     kRequestSize, "req_id",
-                                             "context", "state",   kPriority, "deadline", "timeout"};
+constexpr std::string_view kRequestKeys[] = {kData,     kResult, kNodeName, kEvent,     kRequestSize, "req_id",
+                                             "context", "state", kPriority, "deadline", "timeout"};
 
 bool is_request_key(std::string_view key) noexcept {
   return std::find(std::begin(kRequestKeys), std::end(kRequestKeys), key) != std::end(kRequestKeys);
@@ -48,8 +48,8 @@ void DictType::check(std::string_view key, const Value& value) const {
     names.push_back(declared.name);
     known += (known.empty() ? "" : ", ") + declared.name;
   }
-  refuse(name_ + " has no key " + quoted(key) + did_you_mean(near_names(key, names), true) + "  (its keys: " +
-         (known.empty() ? "none" : known) + ")");
+  refuse(name_ + " has no key " + quoted(key) + did_you_mean(near_names(key, names), true) +
+         "  (its keys: " + (known.empty() ? "none" : known) + ")");
 }
 
 void DictType::check(const Dict& dict) const {

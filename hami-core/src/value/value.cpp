@@ -121,9 +121,10 @@ std::string type_name(const Value& value) {
 
 void check_nesting(std::size_t nesting) {
   if (nesting > kMaxNesting)
-    throw Error(ErrorCode::kDataType,
-                "lists and dicts nest at most " + std::to_string(kMaxNesting) +
-                    " levels deep, got a deeper one or one that contains itself; flatten it, or pass it as text or bytes");
+    throw Error(
+        ErrorCode::kDataType,
+        "lists and dicts nest at most " + std::to_string(kMaxNesting) +
+            " levels deep, got a deeper one or one that contains itself; flatten it, or pass it as text or bytes");
 }
 
 void deferred_destroy(Value value) noexcept {

@@ -108,7 +108,7 @@ class Value {
   // Each throws Error(kDataType), which names both kinds, if the value is of another kind.
   bool as_bool() const;
   std::int64_t as_int() const;
-  double as_float() const;  // also of an int
+  double as_float() const;           // also of an int
   std::string_view as_text() const;  // str or bytes; valid while this value exists
   const ListObject& as_list() const;
   const MapObject& as_dict() const;

@@ -88,12 +88,10 @@ std::shared_ptr<CompiledModel> Model::compile() const {
   }
   auto compiled = std::make_shared<CompiledModel>();
   compiled->handle = Owned<ov_compiled_model_t>(library().api().ov_compiled_model_free);
-  const ov_status_e status = std::apply(
-      [&](auto... all) {
-        return library().api().ov_core_compile_model(library().core(), graph_.handle(), settings_.device.c_str(), count,
-                                                     compiled->handle.out(), all...);
-      },
-      arguments);
+  const ov_status_e status = std::apply([&](auto... all) {
+    return library().api().ov_core_compile_model(library().core(), graph_.handle(), settings_.device.c_str(), count,
+                                                 compiled->handle.out(), all...);
+  }, arguments);
   if (status == 0) return compiled;
   const std::string reason = library().last_error();
   std::string devices;

@@ -18,7 +18,7 @@ std::string show_tensor(const hami::Tensor& tensor) {
   return show_dtype(tensor.dtype()) + " " + show_shape(tensor.shape());
 }
 
-// What was given instead of several values.
+// Describes a value that is not a list or dict of inputs.
 std::string show_single(const hami::Value& data) {
   try {
     return "one tensor, " + show_tensor(data.as_tensor());

@@ -8,7 +8,9 @@
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 // The compiler's library counts the references to an exception where the sanitizer does not see it.
-extern "C" const char* __tsan_default_suppressions() { return "race:std::__exception_ptr::exception_ptr::_M_release\n"; }
+extern "C" const char* __tsan_default_suppressions() {
+  return "race:std::__exception_ptr::exception_ptr::_M_release\n";
+}
 #endif
 #endif
 

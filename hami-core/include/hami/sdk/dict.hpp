@@ -156,10 +156,9 @@ class Params {
       const std::int64_t given = found.as_int();
       const auto number = static_cast<T>(given);
       if (static_cast<std::int64_t>(number) != given || (std::is_unsigned_v<T> && given < 0))
-        throw Error(HAMI_FAILED_PRECONDITION, "parameter `" + std::string(name) + "` takes " +
-                                                  std::to_string(std::numeric_limits<T>::min()) + " to " +
-                                                  std::to_string(std::numeric_limits<T>::max()) + ", got " +
-                                                  std::to_string(given));
+        throw Error(HAMI_FAILED_PRECONDITION,
+                    "parameter `" + std::string(name) + "` takes " + std::to_string(std::numeric_limits<T>::min()) +
+                        " to " + std::to_string(std::numeric_limits<T>::max()) + ", got " + std::to_string(given));
       return number;
     } else if constexpr (std::is_floating_point_v<T>) {
       return static_cast<T>(found.as_float());

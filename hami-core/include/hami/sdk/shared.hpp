@@ -47,7 +47,8 @@ class Event {
   // Runs once, on the thread that completes the event; here and now if it is complete. Its exceptions are dropped.
   void on_done(Callback callback) const {
     auto kept = std::make_unique<Callback>(std::move(callback));
-    check(host().event_on_done(&value_.raw(), run, kept.release(), [](void* data) { delete static_cast<Callback*>(data); }));
+    check(host().event_on_done(&value_.raw(), run, kept.release(),
+                               [](void* data) { delete static_cast<Callback*>(data); }));
   }
 
  private:

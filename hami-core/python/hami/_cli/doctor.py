@@ -43,7 +43,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def facts_of_core() -> dict[str, str]:
-    """Return what somebody who helps would ask first."""
+    """Return the facts that a support request needs."""
     facts = {
         CORE: f"{_core.__version__}, {os.path.dirname(_core.__file__)}",
         "plugin ABI": _core.supported_abi(),
@@ -85,12 +85,12 @@ def problems_of_settings() -> list[str]:
     index = installed.index()
     known = {plugin.plugin for plugin in index.plugins}
     problems = [
-        f"HAMI_PLUGINS={index.filter.setting} names {name}, which is no plugin here"
+        f"HAMI_PLUGINS={index.filter.setting} names {name}, which is not installed here"
         f"{_core.did_you_mean(_core.near_names(name, sorted(known)))}"
         for name in sorted(index.filter.names - known)
     ]
     problems += [
-        f"HAMI_PLUGIN_PATH names {shown(folder)}, which is no folder"
+        f"HAMI_PLUGIN_PATH names {shown(folder)}, which is not a folder"
         for folder in filter(None, os.environ.get("HAMI_PLUGIN_PATH", "").split(os.pathsep))
         if not os.path.isdir(folder)
     ]

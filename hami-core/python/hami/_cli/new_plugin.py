@@ -44,7 +44,9 @@ def new_plugin(arguments: argparse.Namespace) -> int:
 def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list[Path]:
     """Write a project of `kind` ("cpp" or "python") into the new folder; return its files."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-        raise PluginError(f'"{name}" is no name for a plugin: small letters, digits and single -, as in acme-resize')
+        raise PluginError(
+            f'"{name}" is not a valid plugin name: use small letters, digits and single -, as in acme-resize'
+        )
     if name in TAKEN:
         raise PluginError(f'"{name}" is a package of HAMi itself; choose another name, as in acme-resize')
     if name.replace("-", "_") in MODULES:

@@ -100,7 +100,10 @@ def json_of(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON that every reader takes."""
     try:
         return json.dumps(value, default=_for_json, allow_nan=False, indent=indent)
-    except (TypeError, ValueError):  # a key that is no text, or a number that JSON has not: rare, and slow to look for
+    except (
+        TypeError,
+        ValueError,
+    ):  # a key that is not text, or a number that JSON lacks: rare, and slow to check in advance
         return json.dumps(_plain(value), indent=indent)
 
 

@@ -15,7 +15,7 @@ from hami._config.reader import LoadedConfig
 
 WIDEST = 60  # column of the sources
 
-Line = tuple[str, str]  # what is shown, and its source
+Line = tuple[str, str]  # the text and its source
 
 
 def show_config(arguments: argparse.Namespace) -> int:

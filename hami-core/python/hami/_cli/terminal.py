@@ -39,7 +39,7 @@ def _rich(module: str) -> Any:
 
 
 class Progress:
-    """Counts steps of a known total, in a bar on standard error; silent where that is no terminal.
+    """Show progress as a bar on standard error; silent if that is not a terminal.
 
     with Progress(100) as progress:
         progress.advance()

@@ -65,7 +65,7 @@ def _document(source: Any, known_backend: KnownBackend, problems: Problems) -> D
         from hami._config.files import packaged
 
         return _from_file(packaged(pipeline), pipeline, problems)
-    instead = f'; a backend stands in an expression by its name: "{name}"' if (name := _name_of_backend(source)) else ""
+    instead = f'; use the name of the backend in an expression: "{name}"' if (name := _name_of_backend(source)) else ""
     raise ConfigError(
         "hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, "
         f"got {type(source).__name__}{instead}"
@@ -98,7 +98,7 @@ def _pipeline_named(text: str, known_backend: KnownBackend) -> Pipeline | None:
     name = _NAME.fullmatch(text)
     if name is None:
         if os.path.exists(text):
-            raise ConfigError(f'"{text}" is no expression; a configuration file ends in .toml')
+            raise ConfigError(f'"{text}" is not an expression; a configuration file ends in .toml')
         return None
     distribution, bare = name.groups()
     if known_backend(bare) and not distribution:

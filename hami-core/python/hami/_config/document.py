@@ -15,7 +15,7 @@ Path = tuple[Any, ...]
 
 
 class Entry(NamedTuple):
-    """A value, and where it stands: "pipeline.toml:7", or "" if it came from no file."""
+    """A value and its place: "pipeline.toml:7", or "" if it does not come from a file."""
 
     value: Any
     place: str = ""
@@ -38,9 +38,9 @@ class Document:
     """What one file or dict says, or several laid over one another."""
 
     def __init__(self) -> None:
-        self.top: dict[Any, Entry] = {}  # what is no table
+        self.top: dict[Any, Entry] = {}  # values that are not tables
         self.sections: dict[Any, Section] = {}
-        self.files: list[str] = []  # what it was read from, the one that was asked for last
+        self.files: list[str] = []  # the files it was read from, the requested one last
 
     def over(self, base: Document) -> Document:
         """Return both in one: tables are merged key by key, of anything else this one's stays."""
@@ -58,7 +58,7 @@ class Document:
 
     @property
     def nodes(self) -> dict[Any, Section]:
-        """The nodes; keys that stand outside of any table are those of one node called "default"."""
+        """The nodes; keys outside of any table belong to one node called "default"."""
         tables = {name: section for name, section in self.sections.items() if name not in RESERVED}
         flat = {key: entry for key, entry in self.top.items() if key not in RESERVED}
         if tables or not flat:
@@ -72,7 +72,7 @@ class Document:
 def document_of(
     data: Mapping[Any, Any], problems: Problems, label: str = "", lines: Mapping[Path, int] | None = None
 ) -> Document:
-    """Take a dict apart. `lines`: where each key stands in the file that messages call `label`."""
+    """Split a dict into sections. `lines`: the line of each key in the file that messages call `label`."""
     return _Taking(problems, label, lines or {}).document(data)
 
 

@@ -25,7 +25,7 @@ def find_pipeline(name: str, distribution: str = "") -> Pipeline | None:
         return None  # the core shows it with the expression
     except BackendNotFound:
         if os.path.exists(name):
-            raise ConfigError(f'"{name}" is no expression; a configuration file ends in .toml') from None
+            raise ConfigError(f'"{name}" is not an expression; a configuration file ends in .toml') from None
         raise messages.pipeline_not_found(
             name, sorted(manager.installed.pipelines()), list(manager.installed.names())
         ) from None

@@ -1,4 +1,4 @@
-"""Mistakes in a configuration as users read them: what is wrong, the setting it is in, a caret, the file and line."""
+"""Errors of a configuration for users: the error, the setting, a caret, the file and line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOTHING: Any = object()
 
 
 class Problems(list[Exception]):
-    """What is wrong with a configuration, collected so that all of it is told at once."""
+    """The errors of a configuration, collected so that they are reported together."""
 
     def add(
         self,
@@ -62,7 +62,7 @@ def of(section: str) -> str:
 
 
 def show(value: object, depth: int = 0) -> str:
-    """Show a value much as it stands in a file."""
+    """Show a value similar to its notation in a file."""
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, bool):

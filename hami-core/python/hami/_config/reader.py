@@ -1,4 +1,4 @@
-"""Checks a configuration as it is written and brings it into the form that the core takes."""
+"""Checks a configuration and converts it to the form that the core accepts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Keys = frozenset[tuple[str, str]]
 class LoadedConfig(NamedTuple):
     """A configuration in the form that the core takes.
 
-    `where` says of (node name, "global" or "", key) in which file and line it stands; key "" is the table itself.
+    `where` maps (node name, "global" or "", key) to file and line; key "" is the table itself.
     """
 
     nodes: dict[str, dict[str, Any]]
@@ -31,14 +31,14 @@ class LoadedConfig(NamedTuple):
     providers: dict[str, str]
     requires: list[str]
     where: Where
-    referenced: Keys = frozenset()  # keys that stand in values of others as ${key}
-    unknown: Keys = frozenset()  # keys whose value could not be made out; what is wrong is told already
+    referenced: Keys = frozenset()  # keys that other values reference as ${key}
+    unknown: Keys = frozenset()  # keys whose value could not be determined; the error is reported already
     files: tuple[str, ...] = ()  # what it was read from, files that others extend first
     written: Mapping[tuple[str, str], Any] = {}  # values before ${…} was replaced, where there was one
 
 
 def read_document(document: Document, problems: Problems, environment: Mapping[str, str] = os.environ) -> LoadedConfig:
-    """Return the configuration; what is wrong with it is added to `problems`."""
+    """Return the configuration; its errors are added to `problems`."""
     return _Reader(document, problems, environment).read()
 
 
@@ -82,7 +82,7 @@ class _Reader:
     def is_node_name(self, name: object) -> bool:
         if isinstance(name, str) and _SEGMENT.fullmatch(name):
             return True
-        headline = f"{quoted(name)} is no node name: letters, digits, _ and - only"
+        headline = f"{quoted(name)} is not a valid node name: use letters, digits, _ and - only"
         self.problems.add(headline, str(name) or '""', place=self.document.sections[name].begin)
         return False
 

@@ -1,4 +1,4 @@
-"""Finds the line on which each key of a TOML text stands; tomllib, which reads the values, does not tell."""
+"""Finds the line of each key of a TOML text, which tomllib does not report."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class _Scanner:
             self.skip(_SCALAR)
 
     def items(self, end: str, item: Callable[[], None]) -> None:
-        """Read what stands between brackets; commas divide it."""
+        """Read the comma-separated content of brackets."""
         self.at += 1
         while True:
             self.skip(_SPACE)

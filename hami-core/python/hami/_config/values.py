@@ -44,7 +44,7 @@ class Values:
         self._open: list[Key] = []  # what is being made, outermost first
         self._grown = 0
         self.unknown: set[Key] = set()
-        self.used: set[Key] = set()  # keys that stand in the value of another
+        self.used: set[Key] = set()  # keys that other values reference
 
     def value(self, section: str, key: str) -> Any:
         """Return the value of a key, None if it could not be made out."""
@@ -71,7 +71,7 @@ class Values:
     def _checked(self, value: Any, depth: int) -> tuple[Any, int]:
         if isinstance(value, str):
             if not is_text(value):
-                raise self._wrong("holds half a surrogate pair, which is no text")
+                raise self._wrong("contains half a surrogate pair, which is not valid text")
             return self._text(value) if "${" in value else (value, len(value))
         if isinstance(value, (list, tuple)):
             if depth > MAX_LISTS:
@@ -102,7 +102,7 @@ class Values:
             value, _ = self._replacement(found)
             if value is None or isinstance(value, list):
                 kind = "a list" if isinstance(value, list) else "None"
-                raise self._problem(f"{found.group()} is {kind}, which cannot stand inside text", found)
+                raise self._problem(f"{found.group()} is {kind}, which cannot be inserted into text", found)
             parts.append(value if isinstance(value, str) else show(value))
         made = "".join([*parts, text[end:]])
         return made, len(made)
@@ -119,7 +119,7 @@ class Values:
             made, size = self._key(found, name)
         else:
             hint = "a default is plain text" if environment else _FORMS
-            raise self._problem(f"{found.group()} is no reference", found, hint=hint)
+            raise self._problem(f"{found.group()} is not a valid reference", found, hint=hint)
         self._grown += size
         if self._grown > MAX_GROWTH:
             if self._grown - size <= MAX_GROWTH:  # told once
@@ -139,7 +139,7 @@ class Values:
                 hint=f"set it, or write ${{env:{name}:-default}}",
             )
         if not is_text(value):
-            raise self._problem(f"the environment variable {name} holds bytes that are no UTF-8 text", found)
+            raise self._problem(f"the environment variable {name} contains bytes that are not UTF-8", found)
         return value
 
     def _key(self, found: re.Match[str], name: str) -> tuple[Any, int]:
@@ -157,7 +157,7 @@ class Values:
             circle = [key for _, key in self._open[self._open.index((section, name)) :]]
             raise self._wrong(f"refers to itself: {' -> '.join([*circle, name])}", found)
         if len(self._open) >= MAX_CHAIN:
-            raise self._wrong(f"stands at the end of more than {MAX_CHAIN} references", found)
+            raise self._wrong(f"needs more than {MAX_CHAIN} nested references", found)
         self.used.add((section, name))
         return self._make(section, name)
 
@@ -194,5 +194,5 @@ def _plain(value: Any) -> Any:
         return single if isinstance(single, (bool, int, float)) else None
     try:
         return operator.index(value)
-    except TypeError:  # a class, or an array, which have an __index__ all the same
+    except TypeError:  # a class or an array, which have an __index__ too
         return None

@@ -63,7 +63,7 @@ class Plugin:
         self.library: str | None = None  # of HAMI_PLUGIN_PATH, which is the whole plugin
         self.abi: str | None = None  # of native plugins, once loaded
         self.seconds: float | None = None
-        self.object: Any = None  # what was imported
+        self.object: Any = None  # the imported object
         self.classes: dict[str, BackendClass | str] = {}  # name -> "module:Class" until used, then the core's handle
         self.failures: dict[str, BaseException] = {}  # classes whose import failed; the others still work
         self.exception: BaseException | None = None  # why the plugin as a whole cannot be used
@@ -161,13 +161,13 @@ class Index:
         return [plugin for plugin in self.plugins if normalised(plugin.distribution) == wanted]
 
     def keep_loaded(self, earlier: Index) -> None:
-        """Take over what an earlier index has loaded already; what was broken gets another chance."""
+        """Take over what an earlier index has loaded; failed plugins are tried again."""
         loaded = {plugin.identity: plugin for plugin in earlier.plugins if plugin.state == "ok"}
         self.plugins = [loaded.get(plugin.identity, plugin) for plugin in self.plugins]
 
 
 def _place(entry: metadata.EntryPoint) -> str:
-    """Return what an entry point names, without the extras that may stand behind it: "package.module [gpu]"."""
+    """Return the target of an entry point, without extras that may follow it: "package.module [gpu]"."""
     return entry.value.partition("[")[0].strip()
 
 
@@ -194,7 +194,7 @@ def path_state(folders: str = "") -> list[tuple[str, int]]:
 def _distributions(damaged: list[Plugin]) -> Iterator[tuple[str, str, list[metadata.EntryPoint]]]:
     """Yield name, version and entry points of every distribution with any in our groups, sorted by name.
 
-    Those that would have some, but whose metadata nobody can read, are added to `damaged`.
+    Distributions whose metadata cannot be read are added to `damaged`.
     """
     importlib.invalidate_caches()
     names: dict[str, str] = {}
@@ -204,7 +204,7 @@ def _distributions(damaged: list[Plugin]) -> Iterator[tuple[str, str, list[metad
             text = found.read_text("entry_points.txt") or ""
         except UnicodeDecodeError as error:
             if _OURS.search(error.object.decode(errors="replace")):
-                damaged.append(_damaged(found, "its entry_points.txt is no UTF-8 text"))
+                damaged.append(_damaged(found, "its entry_points.txt is not UTF-8 text"))
             continue
         except Exception:
             continue
@@ -223,7 +223,7 @@ def _distributions(damaged: list[Plugin]) -> Iterator[tuple[str, str, list[metad
             entry_points = [entry for entry in used.entry_points if entry.group in GROUPS]
         except Exception:
             if _OURS.search(used.read_text("entry_points.txt") or ""):
-                damaged.append(_damaged(used, "its entry_points.txt is no list of entry points"))
+                damaged.append(_damaged(used, "its entry_points.txt is not a list of entry points"))
             continue
         if entry_points:
             yield name, _version_of(used), entry_points
@@ -240,7 +240,7 @@ def _damaged(found: metadata.Distribution, reason: str) -> Plugin:
 
 
 def _in_use(copies: list[metadata.Distribution]) -> metadata.Distribution:
-    """Return which of the metadata of one name counts: what is first on sys.path, as for an import.
+    """Return which metadata of one name counts: the first on sys.path, as for an import.
 
     `pip install --target --upgrade` leaves the metadata of the version before: in one folder those with plugins count.
     """

@@ -1,4 +1,4 @@
-"""What is wrong with the files of hami-core and of plugins, as pip leaves them after some installs and upgrades."""
+"""Finds damaged installations of hami-core and plugins, as some pip installs and upgrades leave them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _copies() -> dict[str, list[Copy]]:
             continue
         if not name or not version or normalised(name) not in ours:
             continue
-        if (name, version, folder) not in places:  # a folder may stand on sys.path twice
+        if (name, version, folder) not in places:  # sys.path may list a folder twice
             places.add((name, version, folder))
             found.setdefault(normalised(name), []).append(Copy(distribution, name, folder))
     return found
@@ -113,7 +113,7 @@ def _told_stale(name: str, folder: str, copies: list[Copy]) -> str:
 
 
 def _install_again(name: str, folder: str) -> str:
-    """Return the command that writes all files of a distribution anew where they are."""
+    """Return the command that reinstalls all files of a distribution in place."""
     if folder == os.path.realpath(sysconfig.get_path("purelib")):
         return f"pip install --force-reinstall --no-deps {name}"
     return f"pip install --upgrade --no-deps --target {shlex.quote(folder)} {name}"

@@ -30,12 +30,12 @@ class HookSpecs:
 
     @hookspec(firstresult=True)
     def hami_missing_backend(self, name: str) -> str | None:
-        """Say what to do about a backend that nobody has, in one line, or return None."""
+        """Return one line of advice for a missing backend, or None."""
         return None
 
     @hookspec
     def hami_report(self) -> dict[str, str]:
-        """Return lines for `hami doctor`: what is reported, and its value."""
+        """Return lines for `hami doctor`: name and value."""
         return {}
 
     @hookspec
@@ -103,7 +103,7 @@ class Loader:
         self._lock = threading.RLock()
 
     def begin_in_a_fork(self) -> None:
-        """Let go of the lock, whose holder is not in this process."""
+        """Release the lock, whose holder does not exist in this process."""
         self._lock = threading.RLock()
 
     def load(self, plugin: Plugin) -> None:

@@ -19,7 +19,7 @@ SLOW = 1.0  # seconds that loading a plugin may take before it is remarked upon
 
 
 class PluginRecord(NamedTuple):
-    """What is known of one plugin; `state` is ok, unused, blocked, broken or refused."""
+    """The record of one plugin; `state` is ok, not loaded, disabled, failed or incompatible."""
 
     plugin: str
     distribution: str
@@ -57,7 +57,7 @@ class PluginManager:
         self._loader = Loader()
 
     def begin_in_a_fork(self) -> None:
-        """Let go of locks whose holders are not in this process."""
+        """Release locks whose holders do not exist in this process."""
         self._lock = threading.Lock()
         self._loader.begin_in_a_fork()
 
@@ -90,7 +90,7 @@ class PluginManager:
             for plugin in index.plugins:
                 self._loader.load(plugin)
             found = self._of_owners(name, index.owners(name))
-        if found is None:  # who promises it is blocked, and nobody stands in
+        if found is None:  # its provider is disabled, and there is no other
             found = self._of_owners(name, [plugin for plugin in index.plugins if name in plugin.promised])
         if found is None:
             raise self._not_found(name, index)
@@ -168,7 +168,7 @@ class PluginManager:
         return messages.unknown(name, self.names())
 
     def _refresh(self) -> bool:
-        """Build the index anew if packages came or went since; say whether it was."""
+        """Rebuild the index if packages were installed or removed; return whether it was."""
         with self._lock:
             if self._index is None or self._index.path_state == path_state(
                 self._environment.get("HAMI_PLUGIN_PATH", "")
@@ -251,7 +251,7 @@ class PluginManager:
                 continue
             for name in dict.fromkeys((*plugin.promised, *plugin.classes)):
                 if name in defined or (name in infos and name not in plugin.promised):
-                    continue  # the bare name means the core's, then the one that promises it
+                    continue  # the bare name means the core's class, then that of the plugin that declares it
                 handle = plugin.classes.get(name)
                 infos[name] = BackendInfo(name, plugin.distribution)
                 if handle is not None and not isinstance(handle, str):

@@ -70,7 +70,7 @@ def no_such_distribution(
 def conflict(name: str, owners: Sequence[str]) -> PluginError:
     """`owners` in the order shown; the last one is the example."""
     last = owners[-1]
-    written = "" if "/" in last else f"write {last}::{name}, or "  # a library of HAMI_PLUGIN_PATH is no word
+    written = "" if "/" in last else f"write {last}::{name}, or "  # a library of HAMI_PLUGIN_PATH is not an identifier
     return PluginError(
         f'backend "{name}" is provided by {join_and(owners)}; {written}set [providers] {name} = "{last}"'
     )

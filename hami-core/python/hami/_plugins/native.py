@@ -12,7 +12,7 @@ def register_plugin(path: os.PathLike[str] | str, /) -> list[str]:
 
         hami.register_plugin("build/libacme.so")
 
-    A plugin that is installed as a wheel is found without this. Raises PluginError if the library is no plugin, or
+    A plugin that is installed as a wheel is found without this. Raises PluginError if the library is not a plugin, or
     needs another version of hami-core.
     """
     from hami import _core

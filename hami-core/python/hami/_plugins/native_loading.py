@@ -10,7 +10,7 @@ from hami._errors import PluginError
 
 
 class Refused(PluginError):
-    """This hami-core does not serve such plugins; its text stands after "…, which"."""
+    """This hami-core does not serve the plugin; its text follows "…, which" in messages."""
 
 
 class Library(NamedTuple):
@@ -23,7 +23,7 @@ class Library(NamedTuple):
 
 
 def shown(path: os.PathLike[str] | str) -> str:
-    """Return a path as text that any stream takes: a byte that is no UTF-8 as \\xff, as the core shows it."""
+    """Return a path as printable text: a byte that is not UTF-8 becomes \\xff, as in the core."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""What is asked of other packages, against what is installed: `requires = ["hami-trt>=0.3"]`, needs of a plugin."""
+"""Compares required packages with the installed ones: `requires = ["hami-trt>=2.0"]`, needs of a plugin."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _name_of(requirement: str) -> str:
 
 
 def _installed_version(name: str) -> str | None:
-    if normalised(name) == "hami-core":  # what runs, whatever metadata lies about
+    if normalised(name) == "hami-core":  # the running version, regardless of other metadata
         return _core.__version__
     try:
         return metadata.version(name) or None

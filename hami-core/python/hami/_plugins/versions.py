@@ -1,4 +1,4 @@
-"""Compares versions and version bounds as pip does (PEP 440), for `requires`; packaging is no dependency of ours."""
+"""Compares versions and version bounds as pip does (PEP 440), for `requires`; the core does not depend on packaging."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Backend:
 
     Types: bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, and each of
     them `| None`. `Annotated[int, "what it is for"]` adds a help text; hami.Key("max") in it is what users
-    write where an attribute cannot have that name. Names that start with `_` are no parameters.
+    write where an attribute cannot have that name. Names that start with `_` are not parameters.
     """
 
     # How many items one forward takes: numbers, or methods that are asked after init. None: no range declared.
@@ -107,7 +107,7 @@ def generate(name: str, expression: str, /, **defaults: Any) -> None:
         hami.pipe("Thumbnail(width=32)")
 
     A parameter given where the name is used reaches every backend of the expression that declares it; `defaults` hold
-    where nothing else is said. What stands in the name's brackets, Thumbnail[X], goes to the last item of the last
+    unless configured. The item in the name's brackets, Thumbnail[X], goes to the last item of the last
     brackets of the expression. Raises ConfigError if `expression` is none, AlreadyExists for a name of the core.
     """
     from hami import _core

@@ -45,7 +45,7 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def check_name(name: object) -> None:
     """Refuse what an expression could not name."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise PluginError(f"{name!r} is no name for a backend: letters, digits and _, not starting with a digit")
+        raise PluginError(f"{name!r} is not a valid backend name: use letters, digits and _, not starting with a digit")
 
 
 def describe_class(cls: Any) -> dict[str, Any]:
@@ -139,7 +139,8 @@ def _child_count(cls: type) -> tuple[int, int | None]:
         if _is_count(least) and (most is None or (_is_count(most) and most >= least)):
             return least, most
     raise PluginError(
-        f"{_show(cls)}: child_count is (least, most) bracket items, as (1, 1), or (0, None) for any number, got {value!r}"
+        f"{_show(cls)}: child_count is (least, most) bracket items, as (1, 1), or (0, None) for any number,"
+        f" got {value!r}"
     )
 
 
@@ -197,7 +198,9 @@ def _names(cls: type, annotations: list[tuple[str, Any]]) -> dict[str, str]:
         extras = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is typing.Annotated else ()
         name = next((extra for extra in extras if isinstance(extra, Key)), attribute)
         if isinstance(name, Key) and not re.fullmatch(_KEY, name):
-            raise PluginError(f'{_show(cls)}: "{name}" is no name for a parameter: letters, digits and _, parts by ::')
+            raise PluginError(
+                f'{_show(cls)}: "{name}" is not a valid parameter name: use letters, digits and _, parts by ::'
+            )
         if name in names.values():
             raise PluginError(f'{_show(cls)}: parameter "{name}" is declared twice')
         names[attribute] = str(name)
@@ -253,4 +256,4 @@ def _kind_of(cls: type, name: str, inner: Any, declared: Any) -> tuple[str, list
 
 def _unsupported(cls: type, name: str, annotation: object) -> PluginError:
     shown = annotation.__qualname__ if isinstance(annotation, type) and not typing.get_args(annotation) else annotation
-    return PluginError(f'{_show(cls)}: {shown} is no type for parameter "{name}"; use {SUPPORTED}')
+    return PluginError(f'{_show(cls)}: {shown} is not a valid type for parameter "{name}"; use {SUPPORTED}')

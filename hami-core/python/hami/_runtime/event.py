@@ -26,7 +26,7 @@ async def _told(event: Event) -> None:
     future: asyncio.Future[None] = loop.create_future()
 
     def wake() -> None:
-        if not future.done():  # nobody cancelled the wait meanwhile
+        if not future.done():  # the wait was not cancelled meanwhile
             future.set_result(None)
 
     def tell(_: Event) -> None:

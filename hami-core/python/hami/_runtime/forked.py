@@ -21,5 +21,5 @@ def end(error: BaseException | None) -> None:
             print(error.code, file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
-    finally:  # whatever becomes of the streams
+    finally:  # even if flushing the streams failed
         os._exit(status & 0xFF)

@@ -27,7 +27,7 @@ class Pipe:
         with hami.pipe("S[DecodeMat,ResizeMat(224,224)]") as pipe:
             image = pipe({"data": jpeg})["result"]
 
-    Thread-safe. A request is a dict with str keys: `data` goes in, `result` comes out, other keys pass through.
+    Thread-safe. A request is a dict with str keys: `data` is the input, `result` the output, other keys pass through.
     """
 
     def __init__(self, source: Any) -> None:
@@ -50,7 +50,7 @@ class Pipe:
     def __call__(self, requests: Any, timeout: float | None = None) -> Any:
         """Run one request, or a list of them, and return what was given, now with `result`.
 
-        timeout: seconds for each request; it then fails with DeadlineExceeded, whatever its backend does.
+        timeout: seconds for each request; it then fails with DeadlineExceeded, even while its backend runs.
         Raises the backend's own exception, or one of hami's; the request then has no `result`. For a list:
         BatchError with (index, exception) pairs, while the requests that went well have their `result`.
         """
@@ -66,7 +66,7 @@ class Pipe:
         if not isinstance(requests, list) or not all(isinstance(request, dict) for request in requests):
             raise DataTypeError(f'a pipe takes a dict, as {{"data": …}}, or a list of dicts, got {_kind(requests)}')
         if len({id(request) for request in requests}) < len(requests):
-            raise DataTypeError("one dict stands twice in the list; each request needs a dict of its own")
+            raise DataTypeError("one dict is listed twice; each request needs a dict of its own")
         outcomes = self._core.call_many(requests, timeout)
         errors = [(index, outcome) for index, outcome in enumerate(outcomes) if outcome is not None]
         for _, error in errors:
@@ -113,8 +113,9 @@ class Pipe:
     ) -> Iterator[dict[str, Any]]:
         """Run requests, `concurrency` at a time, and give each back with its `result`, in their order.
 
-        Takes the next from `requests` only when there is room for it, so they may come from a generator without end.
-        The first that fails raises its error; what was started after it is cancelled, also when the caller stops early.
+        Takes the next request only when fewer than `concurrency` run, so `requests` may be an infinite generator.
+        The first failure raises its error; requests that started after it are cancelled, also when the caller stops
+        early.
         """
         if not isinstance(concurrency, int) or concurrency < 1:
             raise ValueError(f"concurrency must be an int of at least 1, got {concurrency!r}")
@@ -123,7 +124,7 @@ class Pipe:
     def close(self, timeout: float | None = 10.0) -> None:
         """Take nothing more, finish what is open, end all threads and free the backends.
 
-        What is not finished after `timeout` seconds (None: no limit), or when Ctrl-C comes, fails with PipeClosed. A
+        Requests that are open after `timeout` seconds (None: no limit), or at Ctrl-C, fail with PipeClosed. A
         backend that does not come back is abandoned with a RuntimeWarning that names it.
         """
         abandoned = self._core.close(timeout)
@@ -131,7 +132,7 @@ class Pipe:
             import warnings
 
             warnings.warn(
-                f"these backends did not come back within {timeout} s and were abandoned: {', '.join(abandoned)}",
+                f"these backends did not return within {timeout} s and were abandoned: {', '.join(abandoned)}",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -175,8 +176,8 @@ def pipe(source: Any) -> Pipe:
         hami.pipe("S[DecodeMat,ResizeMat(224,224)]")    # an expression
         hami.pipe("ocr")                                # a pipeline that a plugin packages
 
-    Raises ConfigError, BackendNotFound, PluginError, or NotFound for an instance that nobody registers, with all that
-    is wrong, before anything is loaded; and whatever a backend's init raises.
+    Raises ConfigError, BackendNotFound, PluginError, or NotFound for an instance that is not registered, with all
+    errors, before anything is loaded; and any exception of a backend's init.
     """
     return Pipe(source)
 
@@ -245,7 +246,7 @@ def _kind(value: object) -> str:
 
 
 def _find(name: str, distribution: str, providers: dict[str, str]) -> _core.BackendClass:
-    """Find a name that the core does not know in installed plugins, which nobody looks at before."""
+    """Find a name that the core does not know in installed plugins, which are only searched here."""
     from hami._plugins.manager import installed
 
     return installed.find(name, distribution, providers)
@@ -281,9 +282,9 @@ def _close_all() -> None:
     for pipe in list(_open_pipes):
         try:
             pipe.close(patience)
-        except KeyboardInterrupt:  # somebody has less
+        except KeyboardInterrupt:  # Ctrl-C: do not wait for the others
             patience = 0.0
-        except Exception:  # a warning that is an error here, say: the others are closed all the same
+        except Exception:  # e.g. a warning that is an error here: close the others too
             import traceback
 
             traceback.print_exc()
@@ -297,7 +298,7 @@ def _stay_if_the_program_ends() -> None:
     """Keep a daemon thread whose pipe was closed because the program ends from raising that.
 
     It would print a traceback while the interpreter ends, and CPython aborts if that happens a moment too late. It is
-    ended here instead; or raises after all, in case somebody at exit waits for it. The threads of the core, which look
+    ended here instead, or raises later if some exit handler waits for it. The threads of the core, which look
     like daemons, print nothing, and the pipes that are closed wait for them.
     """
     import threading

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Outcomes:
-    """What other threads have finished for the tasks of one loop: however much that is, one wake-up brings it.
+    """Completed requests for the tasks of one loop: any number of them needs one wake-up.
 
     The core calls `put` with each answer, after it brought its outcome there, and `wake` when it has told all.
     """
@@ -40,16 +40,16 @@ class _Outcomes:
             raise
 
     def _deliver(self) -> None:
-        self._woken = False  # before looking: who comes from now on wakes the loop again
+        self._woken = False  # before reading: later completions wake the loop again
         finished = self._finished
         if len(finished) > 1 and getattr(self.loop(), "_nest_patched", False):
-            # By nest_asyncio a task may run this loop inside, until an outcome behind its own is there: this brings it.
+            # With nest_asyncio a task may run this loop recursively until a later outcome arrives, which this delivers.
             self.wake()
         try:
             for _ in range(len(finished)):  # not while there are any: what a task does now may bring about the next
                 if finished:  # else they were brought inside
                     finished.popleft().settle()
-        except BaseException:  # of a task that ends the loop, which may go on all the same
+        except BaseException:  # a task that stops the loop; the loop may continue
             self.wake()
             raise
 
@@ -69,7 +69,7 @@ def _outcomes_of(loop: asyncio.AbstractEventLoop) -> _Outcomes:
 
 
 def _forget_closed_loops() -> None:
-    """Let go of loops that were closed before they took their outcomes, which hold answers, which hold the loop."""
+    """Drop loops that were closed before they took their outcomes: outcomes and loop keep each other alive."""
     for kept in _outcomes.keyrefs():
         loop = kept()
         if loop is not None and loop.is_closed():

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     class SupportsDLPack(Protocol):
-        """Whatever shows its memory by DLPack."""
+        """An object that exports its memory by DLPack."""
 
         def __dlpack__(self, **options: Any) -> Any: ...
 

@@ -64,7 +64,7 @@ def _own_annotations(cls: type) -> dict[str, Any]:
         return inspect.get_annotations(cls, eval_str=True)
     except Exception as error:
         raise DataTypeError(
-            f"{cls.__name__}: cannot resolve the types of its keys: {error}; use names of the module it stands in"
+            f"{cls.__name__}: cannot resolve the types of its keys: {error}; use names that its module defines"
         ) from error
 
 
@@ -134,13 +134,13 @@ def problem(value: object, annotation: Any) -> str | None:
 
 
 def _is_instance(value: object, cls: type) -> bool:
-    if cls in (int, float) and isinstance(value, bool):  # a flag is no number
+    if cls in (int, float) and isinstance(value, bool):  # a bool is not a number
         return False
     return isinstance(value, (int, float) if cls is float else cls)
 
 
 def _inner_problem(value: Any, origin: Any, arguments: tuple[Any, ...]) -> str | None:
-    """Look into the containers whose elements are declared; others were told by their class alone."""
+    """Check the elements of containers with declared element types; others are checked by class only."""
     if origin in _SEQUENCES or (origin is tuple and arguments[-1] is ...):
         return _first_problem(value, ((place, item, arguments[0]) for place, item in enumerate(value)), "at")
     if origin is tuple:

@@ -77,8 +77,7 @@ def _column(parts: tuple[torch.Tensor, ...]) -> torch.Tensor:
     for tensor in parts:
         if tensor.dtype != first.dtype or tensor.shape[1:] != first.shape[1:]:
             raise hami.RequestError(
-                f"CatTensor cannot concatenate {show(first)} and {show(tensor)} in one batch; "
-                "only axis 0 may differ"
+                f"CatTensor cannot concatenate {show(first)} and {show(tensor)} in one batch; only axis 0 may differ"
             )
     return concatenated(parts)
 

@@ -39,7 +39,7 @@ struct State {
   unsigned assertions = 0;  // of all cases
 
   using Path = std::vector<std::string>;
-  Path path;              // subcases entered now, outermost first
+  Path path;                          // subcases entered now, outermost first
   std::vector<bool> taken = {false};  // by depth: a subcase was entered in this run
   std::set<Path> finished;
   bool again = false;  // a subcase was passed over in this run
@@ -186,7 +186,8 @@ inline int run_all(int count, char** arguments) {
       ++(run_case(test) ? passed : failed);
     }
   }
-  std::printf("[doctest] test cases: %u | %u passed | %u failed | %u skipped\n", passed + failed, passed, failed, skipped);
+  std::printf("[doctest] test cases: %u | %u passed | %u failed | %u skipped\n", passed + failed, passed, failed,
+              skipped);
   std::printf("[doctest] assertions: %u\n", state().assertions);
   return failed == 0 && passed > 0 ? 0 : 1;
 }
@@ -197,15 +198,14 @@ inline int run_all(int count, char** arguments) {
 #define DOCTEST_CAT_(a, b) a##b
 #define DOCTEST_CAT(a, b) DOCTEST_CAT_(a, b)
 
-#define DOCTEST_CASE(id, name)                                                                      \
-  static void id();                                                                                 \
+#define DOCTEST_CASE(id, name)                                                                          \
+  static void id();                                                                                     \
   static const ::doctest::detail::Registrar DOCTEST_CAT(id, _registrar)(name, __FILE__, __LINE__, &id); \
   static void id()
 #define TEST_CASE(name) DOCTEST_CASE(DOCTEST_CAT(doctest_case_, __COUNTER__), name)
-#define SUBCASE(name) \
-  if (const ::doctest::detail::Subcase DOCTEST_CAT(doctest_subcase_, __COUNTER__){name, __LINE__})
+#define SUBCASE(name) if (const ::doctest::detail::Subcase DOCTEST_CAT(doctest_subcase_, __COUNTER__){name, __LINE__})
 
-#define INFO(text)                                                            \
+#define INFO(text)                                                               \
   const ::doctest::detail::Note DOCTEST_CAT(doctest_note_, __COUNTER__) {        \
     (static_cast<const std::ostringstream&>(std::ostringstream() << text)).str() \
   }
@@ -214,14 +214,14 @@ inline int run_all(int count, char** arguments) {
 // Each assertion is a function call, so that it is one expression and evaluates its arguments once.
 #define DOCTEST_TRUTH(wanted, what, ...) \
   ::doctest::detail::report(static_cast<bool>(__VA_ARGS__) == (wanted), __FILE__, __LINE__, what "(" #__VA_ARGS__ ")")
-#define DOCTEST_COMPARE(op, what, a, b)                                                                  \
-  [&](const auto& doctest_a, const auto& doctest_b) {                                                    \
-    return ::doctest::detail::report(doctest_a op doctest_b, __FILE__, __LINE__, what "(" #a ", " #b ")", \
-                                     ::doctest::detail::show(doctest_a) + " " #op " " +                  \
-                                         ::doctest::detail::show(doctest_b));                            \
+#define DOCTEST_COMPARE(op, what, a, b)                                                         \
+  [&](const auto& doctest_a, const auto& doctest_b) {                                           \
+    return ::doctest::detail::report(                                                           \
+        doctest_a op doctest_b, __FILE__, __LINE__, what "(" #a ", " #b ")",                    \
+        ::doctest::detail::show(doctest_a) + " " #op " " + ::doctest::detail::show(doctest_b)); \
   }(a, b)
-#define DOCTEST_REQUIRE(...) \
-  do {                       \
+#define DOCTEST_REQUIRE(...)                                      \
+  do {                                                            \
     if (!(__VA_ARGS__)) throw ::doctest::detail::RequireFailed(); \
   } while (false)
 
@@ -248,44 +248,49 @@ inline int run_all(int count, char** arguments) {
 #define FAIL(text) DOCTEST_REQUIRE(DOCTEST_FAIL(text))
 
 // `handlers` are catch clauses that report; falling through means that nothing was thrown.
-#define DOCTEST_THROWS(expression, what, handlers)                                                  \
-  do {                                                                                              \
-    try {                                                                                           \
-      static_cast<void>(expression);                                                                \
+#define DOCTEST_THROWS(expression, what, handlers)                                                     \
+  do {                                                                                                 \
+    try {                                                                                              \
+      static_cast<void>(expression);                                                                   \
       ::doctest::detail::report(false, __FILE__, __LINE__, what "(" #expression ")", "threw nothing"); \
-    }                                                                                               \
-    handlers                                                                                        \
+    }                                                                                                  \
+    handlers                                                                                           \
   } while (false)
-#define DOCTEST_OTHERWISE(what)                                                              \
-  catch (...) {                                                                              \
-    ::doctest::detail::report(false, __FILE__, __LINE__, what, "threw another type");        \
+#define DOCTEST_OTHERWISE(what)                                                       \
+  catch (...) {                                                                       \
+    ::doctest::detail::report(false, __FILE__, __LINE__, what, "threw another type"); \
   }
-#define DOCTEST_CATCH(type, what) \
-  catch (const type&) { ::doctest::detail::report(true, __FILE__, __LINE__, what); }
-#define DOCTEST_CATCH_TEXT(type, text, what) \
-  catch (const type& error) { ::doctest::detail::report_message(error, text, __FILE__, __LINE__, what); }
+#define DOCTEST_CATCH(type, what)                              \
+  catch (const type&) {                                        \
+    ::doctest::detail::report(true, __FILE__, __LINE__, what); \
+  }
+#define DOCTEST_CATCH_TEXT(type, text, what)                                  \
+  catch (const type& error) {                                                 \
+    ::doctest::detail::report_message(error, text, __FILE__, __LINE__, what); \
+  }
 
 #define CHECK_THROWS(expression) \
   DOCTEST_THROWS(expression, "CHECK_THROWS", catch (...) { ::doctest::detail::report(true, __FILE__, __LINE__, ""); })
-#define CHECK_THROWS_AS(expression, type) \
-  DOCTEST_THROWS(expression, "CHECK_THROWS_AS", \
-                 DOCTEST_CATCH(type, "CHECK_THROWS_AS") DOCTEST_OTHERWISE("CHECK_THROWS_AS(" #expression ", " #type ")"))
-#define CHECK_THROWS_WITH(expression, text) \
-  DOCTEST_THROWS(expression, "CHECK_THROWS_WITH", \
+#define CHECK_THROWS_AS(expression, type)               \
+  DOCTEST_THROWS(expression, "CHECK_THROWS_AS",         \
+                 DOCTEST_CATCH(type, "CHECK_THROWS_AS") \
+                     DOCTEST_OTHERWISE("CHECK_THROWS_AS(" #expression ", " #type ")"))
+#define CHECK_THROWS_WITH(expression, text)                                                     \
+  DOCTEST_THROWS(expression, "CHECK_THROWS_WITH",                                               \
                  DOCTEST_CATCH_TEXT(std::exception, text, "CHECK_THROWS_WITH(" #expression ")") \
-                 DOCTEST_OTHERWISE("CHECK_THROWS_WITH(" #expression ")"))
-#define CHECK_THROWS_WITH_AS(expression, text, type) \
-  DOCTEST_THROWS(expression, "CHECK_THROWS_WITH_AS", \
+                     DOCTEST_OTHERWISE("CHECK_THROWS_WITH(" #expression ")"))
+#define CHECK_THROWS_WITH_AS(expression, text, type)                                                \
+  DOCTEST_THROWS(expression, "CHECK_THROWS_WITH_AS",                                                \
                  DOCTEST_CATCH_TEXT(type, text, "CHECK_THROWS_WITH_AS(" #expression ", " #type ")") \
-                 DOCTEST_OTHERWISE("CHECK_THROWS_WITH_AS(" #expression ", " #type ")"))
-#define CHECK_NOTHROW(expression)                                                               \
-  do {                                                                                          \
-    try {                                                                                       \
-      static_cast<void>(expression);                                                            \
-      ::doctest::detail::report(true, __FILE__, __LINE__, "");                                  \
-    } catch (const std::exception& error) {                                                     \
+                     DOCTEST_OTHERWISE("CHECK_THROWS_WITH_AS(" #expression ", " #type ")"))
+#define CHECK_NOTHROW(expression)                                                                           \
+  do {                                                                                                      \
+    try {                                                                                                   \
+      static_cast<void>(expression);                                                                        \
+      ::doctest::detail::report(true, __FILE__, __LINE__, "");                                              \
+    } catch (const std::exception& error) {                                                                 \
       ::doctest::detail::report(false, __FILE__, __LINE__, "CHECK_NOTHROW(" #expression ")", error.what()); \
-    }                                                                                           \
+    }                                                                                                       \
   } while (false)
 
 #ifdef DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
