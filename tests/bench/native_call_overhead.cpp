@@ -37,8 +37,7 @@ BackendPtr make(BackendClass cls) {
   plan.label = cls.name;
   plan.cls = std::make_shared<BackendClass>(std::move(cls));
   static const auto context = std::make_shared<PipeContext>();
-  static Bindings bindings;
-  return Init(context, "bench", std::make_shared<Dict>(), bindings).make(plan);
+  return Init(context, "bench", std::make_shared<Dict>()).make(plan);
 }
 
 struct Contender {
