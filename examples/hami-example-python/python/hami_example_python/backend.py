@@ -8,7 +8,7 @@ class HamiExamplePython(hami.Backend):
 
     step: int = 1
 
-    def forward(self, batch):
+    def forward(self, batch: list[hami.Request]) -> None:
         for item in batch:
             try:
                 item["result"] = item["data"] + self.step

@@ -48,8 +48,8 @@ class Backend:
     """
 
     # How many items one forward takes: numbers, or methods that are asked after init. None: no range declared.
-    min: int | Callable[[], int | None] | None = None
-    max: int | Callable[[], int | None] | None = None
+    min: int | Callable[..., int | None] | None = None
+    max: int | Callable[..., int | None] | None = None
     # "dedicated": init, forward and close on one thread of its own; "serialized": one call at a time; "concurrent".
     thread: str = "dedicated"
     # True: forward takes a few microseconds and never blocks, so it may run on any caller's thread.

@@ -101,7 +101,8 @@ def _show(thing: object) -> str:
 
 
 def _doc(cls: type) -> str:
-    lines = (cls.__dict__.get("__doc__") or "").strip().splitlines()
+    text: str = cls.__dict__.get("__doc__") or ""
+    lines = text.strip().splitlines()
     return "\n".join([lines[0].strip(), *_dedent(lines[1:])]).rstrip() if lines else ""
 
 

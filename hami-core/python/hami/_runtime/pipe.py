@@ -13,10 +13,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from concurrent.futures import Future
-    from typing import Any, overload
+    from typing import Any, TypeVar, overload
 
     from hami._plugins.manager import BackendInfo, PluginRecord
     from hami.observe.node_stats import NodeStats
+
+    AnyDict = TypeVar("AnyDict", bound="dict[str, Any]")
 
 _open_pipes: weakref.WeakSet[Pipe] = weakref.WeakSet()
 
@@ -46,6 +48,8 @@ class Pipe:
         def __call__(self, requests: dict[str, Any], timeout: float | None = None) -> dict[str, Any]: ...
         @overload
         def __call__(self, requests: list[dict[str, Any]], timeout: float | None = None) -> list[dict[str, Any]]: ...
+        @overload
+        def __call__(self, requests: list[AnyDict], timeout: float | None = None) -> list[AnyDict]: ...
 
     def __call__(self, requests: Any, timeout: float | None = None) -> Any:
         """Run one request, or a list of them, and return what was given, now with `result`.

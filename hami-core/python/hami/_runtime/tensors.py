@@ -52,7 +52,7 @@ def to_like(tensor: SupportsDLPack, like: Like) -> Like:
     return made
 
 
-def _namespace(like: object) -> Any:
+def _namespace(like: Any) -> Any:
     """Return what has `from_dlpack`: the array API's answer, else the package of the type."""
     if hasattr(like, "__array_namespace__"):
         return like.__array_namespace__()

@@ -36,7 +36,8 @@ _PACKAGES = {
 
 def available_providers() -> list[str]:
     """Return the providers of the installed onnxruntime: the short name of each, or its full name if it has none."""
-    return [_SHORT_NAMES.get(name, name) for name in onnxruntime.get_available_providers()]
+    names: list[str] = onnxruntime.get_available_providers()
+    return [_SHORT_NAMES.get(name, name) for name in names]
 
 
 def full_name(provider: str, backend: str) -> str:

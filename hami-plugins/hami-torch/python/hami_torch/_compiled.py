@@ -111,7 +111,7 @@ def reject_own_cuda_graphs(program: object, owner: str) -> None:
         )
 
 
-def _compiled_parts(program: object) -> Iterator[Any]:
+def _compiled_parts(program: Any) -> Iterator[Any]:
     """Yield the parts that torch.compile made, as new modules or in place."""
     for part in program.modules() if isinstance(program, torch.nn.Module) else ():
         compiled = part if hasattr(part, ORIGINAL_MODULE) else getattr(part, "_compiled_call_impl", None)

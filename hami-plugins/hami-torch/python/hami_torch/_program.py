@@ -54,7 +54,8 @@ class Program:
         self.run = CompiledModule(call) if self.compiles else call
         self.rows = rows
         self.max_rows = max_rows
-        held = (*call.parameters(), *call.buffers()) if isinstance(call, torch.nn.Module) else ()
+        module: Any = call if isinstance(call, torch.nn.Module) else None
+        held = () if module is None else (*module.parameters(), *module.buffers())
         self._held_addresses = {_storage_address(tensor) for tensor in held} - {None}  # memory the program keeps
         self._last_storages: list[Any] = []  # weak references to the memory of the last run's outputs
 

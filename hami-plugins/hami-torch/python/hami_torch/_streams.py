@@ -41,10 +41,11 @@ def lease(device: torch.device) -> torch.cuda.Stream:
 
 def _new_stream(device: torch.device, leased: set[int]) -> torch.cuda.Stream:
     """Return a stream outside `leased`; if all of torch's streams are leased, two holders share one."""
-    for _ in range(_TORCH_STREAMS + 1):
-        stream: torch.cuda.Stream = torch_untyped.cuda.Stream(device)
+    stream: torch.cuda.Stream = torch_untyped.cuda.Stream(device)
+    for _ in range(_TORCH_STREAMS):
         if stream.cuda_stream not in leased:
             break
+        stream = torch_untyped.cuda.Stream(device)
     return stream
 
 

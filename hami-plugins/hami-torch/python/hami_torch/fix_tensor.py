@@ -75,7 +75,7 @@ def _casts_safely(source: torch.dtype, target: torch.dtype) -> bool:
 
 
 def _has_fractions(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
+    return bool(dtype.is_floating_point or dtype.is_complex)
 
 
 def _is_signed(dtype: torch.dtype) -> bool:

@@ -162,7 +162,8 @@ class ExecutionContext:
 
     def _run_error(self, inputs: Sequence[torch.Tensor], reason: str) -> Exception:
         if "out of memory" in reason.lower() or "outofmemory" in reason.lower():
-            return torch.cuda.OutOfMemoryError(reason)
+            out_of_memory: Exception = torch.cuda.OutOfMemoryError(reason)
+            return out_of_memory
         shown = ", ".join(map(show, inputs))
         return hami.RequestError(f"{self._owner}: {self.engine.library} failed to run the engine on {shown}: {reason}")
 
