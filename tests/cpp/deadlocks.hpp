@@ -1,4 +1,4 @@
-// What the tests of circles share: nodes that do what a test says, and what becomes of the request that closes a circle.
+// Helpers of the deadlock tests: scripted nodes, and a check of the request that would complete a deadlock cycle.
 #pragma once
 
 #include <map>
@@ -76,7 +76,7 @@ inline void check_deadlock(const Outcome& made, const std::string& path) {
                              "(instance_num), give the calls a timeout, or call in another order");
 }
 
-// Of several requests one has closed a circle, and the others went well.
+// Checks that one of several requests failed with the deadlock error and that the others succeeded.
 inline void check_one_closed(std::vector<TestPipe::Pending>& pending) {
   int closed = 0;
   for (TestPipe::Pending& one : pending) {

@@ -37,7 +37,7 @@ struct Closed {
       double ends, took;
     };
     std::vector<Batch> running;
-    std::map<Index, double> waiting;  // for company
+    std::map<Index, double> waiting;  // queue delays
     std::size_t coming = callers, done = 0;
     double half = 0;
     const auto next_action = [&](Index instance, std::size_t completed_items) {
@@ -61,7 +61,7 @@ struct Closed {
     double rate = 0;
     for (;;) {
       if (rate == 0 && sizes.size() >= batches) rate = static_cast<double>(done) / (now - half);
-      if (rate > 0) coming = 0;  // nobody comes back; what was begun ends
+      if (rate > 0) coming = 0;  // no caller returns; batches that started end
       if (rate > 0 && running.empty() && waiting.empty()) return rate;
       if (coming > 0) {  // one caller after the other, a hundredth of a millisecond apart
         --coming;
@@ -168,7 +168,7 @@ TEST_CASE("callers who do not come back are not waited for again and again") {
       if (step.what == Action::kIdle) break;
       if (step.what == Action::kWait) {
         ++waits;
-        moment = step.until;  // nobody came
+        moment = step.until;  // no request arrived
         continue;
       }
       completed_items = taken.size();

@@ -1,4 +1,4 @@
-// Calls that a backend makes while it runs: circles are refused, depth costs little, and time is handed down.
+// Calls that a backend makes while it runs: deadlock cycles are refused, depth costs little, deadlines are inherited.
 #include <atomic>
 #include <optional>
 
@@ -46,7 +46,7 @@ TEST_CASE("a backend that calls its own busy node gets an error, not a deadlock"
   state = nullptr;
 }
 
-TEST_CASE("two nodes that call each other get an error, not a deadlock, whatever thread the call is made on") {
+TEST_CASE("two nodes that call each other get an error, not a deadlock, on any calling thread") {
   std::shared_ptr<PipeState> state;
   const auto calls = [&](const char* node) {
     return [&state, node](Batch batch, const Params&) {

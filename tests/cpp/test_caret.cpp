@@ -1,4 +1,4 @@
-// The form of messages about expressions: what is shown of the text, and where the caret stands.
+// The form of messages about expressions: the excerpt of the text and the position of the caret.
 #include <doctest/doctest.h>
 
 #include <string>

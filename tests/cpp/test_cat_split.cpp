@@ -36,7 +36,7 @@ void define_noted(const std::string& name, Journal& journal, std::function<void(
   Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
 }
 
-// TestGather gives all the same list, but fails a request of 13; TestDouble runs on the list, and throws over a 99 in it;
+// TestGather makes one list of the batch and fails a request of 13; TestDouble runs on the list and throws if 99 is in it;
 // TestScatter gives each its part, but for 7.
 struct Trio {
   Journal journal;
@@ -111,7 +111,7 @@ TEST_CASE("the range of CatSplit is that of what runs on the gathered batch, in 
   CHECK_EQ(pipe.call(Value(1)).message, "node \"n\" takes at least 2 items; only 1 arrived within batching_timeout");
 }
 
-TEST_CASE("what fails while a batch is gathered or scattered fails alone") {
+TEST_CASE("a request that fails in gather or scatter fails alone") {
   Trio trio;
   TestPipe pipe({{"backend", kTrio}, {"min", 1}});
   CHECK_EQ(told(pipe.call_many(requests_of({1, 13, 7, 3}))), "2, no 13, no half of 14, 6");
@@ -120,7 +120,7 @@ TEST_CASE("what fails while a batch is gathered or scattered fails alone") {
   CHECK(trio.gathered.size() == 1);  // nothing was left to run on
 }
 
-TEST_CASE("what fails on the gathered batch fails all of it, and is tried again with each request alone") {
+TEST_CASE("a failure of the gathered batch fails all of it, and each request is tried again alone") {
   Trio trio;
   TestPipe pipe({{"backend", kTrio}, {"min", 1}});
   CHECK_EQ(told(pipe.call_many(requests_of({1, 99, 3}))), "2, no 99, 6");

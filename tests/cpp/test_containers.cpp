@@ -1,4 +1,4 @@
-// Sequential, FanOut, IoC, DI, List and the names of instances: what runs on what, in which order, and what is freed.
+// Sequential, FanOut, IoC, DI, List and the names of instances: the order of calls, their inputs, and the release.
 #include <thread>
 
 #include "container/sequential.hpp"
@@ -96,7 +96,7 @@ TEST_CASE("between two steps result becomes data, and what has none goes no furt
   CHECK(seen->batches() == Rows{{10, 30}});
 }
 
-TEST_CASE("an (or) step runs only where nobody answered and nobody failed") {
+TEST_CASE("an (or) step runs only for requests without a result or an error") {
   const auto seen = std::make_shared<Seen>();
   define("TestThirds", [](Batch batch, const Params&) {
     for (Request* request : batch) {
@@ -234,7 +234,7 @@ TEST_CASE("DI injects each item into the one before it and runs the first") {
   CHECK_EQ(journal.text(), "TestA TestB TestC TestA<-TestB TestB<-TestC ~TestA ~TestB ~TestC");
 }
 
-TEST_CASE("what cannot be run or injected says so") {
+TEST_CASE("an item that cannot be run or injected raises a clear error") {
   define_add_one();
   TestPipe list({{"backend", "List[TestAddOne]"}});
   CHECK_EQ(list.call(Value(1)).message, "List has no forward; it only initialises its items");

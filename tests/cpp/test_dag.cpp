@@ -119,7 +119,7 @@ TEST_CASE("a map starts from the named keys and the reserved ones") {
   CHECK_EQ(keys, "req_id priority before data ");
 }
 
-TEST_CASE("a key that a map wants and nobody left fails the request") {
+TEST_CASE("a key that a map needs and no node has set fails the request") {
   define_steps();
   TestPipe pipe(graph({{"a", {{"backend", "TestAddOne"}, {"next", "b"}}},
                        {"b", {{"backend", "TestAddOne"}, {"map", "a[boxes:data]"}}}}));
@@ -247,7 +247,7 @@ TEST_CASE("everything that is wrong with a graph is found at once") {
            "  name it in another node's next\n");
 }
 
-TEST_CASE("what cannot be a graph is refused when the pipe is built, each mistake at its node and key") {
+TEST_CASE("an invalid graph is refused when the pipe is built, each mistake with its node and key") {
   const auto problems = [](GraphSpec spec) {
     std::string text;
     for (const GraphProblem& problem : check_graph(spec))
@@ -269,10 +269,10 @@ TEST_CASE("what cannot be a graph is refused when the pipe is built, each mistak
   CHECK_EQ(problems({node("a", {"b", "b"}), node("b", {})}), "a.next: node \"b\" is listed twice in `next`\n");
   CHECK_EQ(problems({node("a", {"c"}), node("b", {"c"}), node("c", {})}),
            "c.map: node \"c\" has 2 predecessors and no map\n");
-  // c and d are in a circle that nothing leads into: no request could ever reach them.
+  // c and d form a cycle that no edge enters: no request could ever reach them.
   CHECK_EQ(problems({node("a", {"b"}), node("b", {}), node("c", {"d"}), node("d", {"c"})}),
            "c.next: node \"c\" is its own successor\n");
-  // e is behind the circle, not in it: it is not the one that is named.
+  // e follows the cycle and is not part of it: the message does not name it.
   CHECK_EQ(problems({node("e", {}), node("a", {"b"}), node("b", {"c"}), node("c", {"a", "e"})}),
            "a.next: node \"a\" is its own successor\n");
   // A node beside the way there, one after it, and itself: none of them has run by then.

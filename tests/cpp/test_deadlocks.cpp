@@ -1,11 +1,10 @@
-// Calls inside calls of several requests: the one that closes a circle gets an error, all others end as they would alone.
+// Nested calls of several requests: the call that would complete a deadlock cycle gets an error, all others end normally.
 #include "deadlocks.hpp"
 
 using namespace hami;
 using namespace hami::testing;
 
-TEST_CASE(
-    "of two requests that hold each other's nodes the one that closes the circle gets an error, the other goes on") {
+TEST_CASE("of two requests that hold each other's nodes, only the last caller gets an error; the other goes on") {
   for (const Traits& traits : {own_thread(), any_thread()}) {
     Nodes nodes(traits);
     Latch held, waits;
@@ -31,7 +30,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a circle of three requests over three nodes ends for one of them") {
+TEST_CASE("a deadlock cycle of three requests over three nodes fails one of them") {
   Nodes nodes;
   Latch held;
   for (const auto& [here, next] : std::map<std::string, std::string>{{"a", "b"}, {"b", "c"}, {"c", "a"}})
@@ -45,7 +44,7 @@ TEST_CASE("a circle of three requests over three nodes ends for one of them") {
   check_one_closed(pending);
 }
 
-TEST_CASE("a node with two instances is in a circle when both are held, and not before") {
+TEST_CASE("a node with two instances is part of a deadlock cycle only when both are held") {
   for (const std::size_t holders : {1, 2}) {
     CAPTURE(holders);
     Nodes nodes;
@@ -92,7 +91,7 @@ TEST_CASE("a call of the own node waits for an instance that is busy with someth
   CHECK_EQ(busy.wait().number(), 1);
 }
 
-TEST_CASE("a circle is seen where there is no room in the queue either") {
+TEST_CASE("a deadlock cycle is detected also when the queue is full") {
   Nodes nodes;
   Latch held, waits;
   nodes.acts["a"] = [&](std::int64_t) {
@@ -116,7 +115,7 @@ TEST_CASE("a circle is seen where there is no room in the queue either") {
   CHECK_EQ(fills_a.wait().number(), 301);
 }
 
-TEST_CASE("who has time for a circle to end by itself is not refused") {
+TEST_CASE("a caller is not refused if an earlier deadline will end the deadlock cycle") {
   Nodes nodes;
   Latch held;
   nodes.acts["a"] = [&](std::int64_t) {
@@ -127,7 +126,7 @@ TEST_CASE("who has time for a circle to end by itself is not refused") {
     try {
       return nodes.ask(Nodes::one(std::move(short_of_time)));
     } catch (const Error& error) {
-      // Who comes last closes the circle; only who has less time than the other is refused at once.
+      // The last caller completes the cycle; it is refused at once only if its deadline is the earlier one.
       CHECK((error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kReentrantCall));
       return std::int64_t{-1};
     }
@@ -144,7 +143,7 @@ TEST_CASE("who has time for a circle to end by itself is not refused") {
   CHECK(first.wait().good);
 }
 
-TEST_CASE("who has time, but nobody else in the circle has less, is refused at once") {
+TEST_CASE("a caller with a deadline is refused at once if no other deadline in the deadlock cycle is earlier") {
   Nodes nodes;
   nodes.acts["a"] = [&](std::int64_t) { return nodes.ask("a", 100); };
   nodes.build({{"a", 1}});
@@ -165,7 +164,7 @@ TEST_CASE("what a backend submits to its own node without waiting for it is run 
   CHECK_EQ(later.wait().number(), 101);
 }
 
-TEST_CASE("who waits inside a backend for what was submitted there, and closes a circle by that, gives it up") {
+TEST_CASE("a backend that waits for a request it submitted and so completes a deadlock cycle gets an error") {
   Nodes nodes;
   nodes.acts["a"] = [&](std::int64_t) {
     const TestPipe::Pending later = nodes.submit("a", 100);
@@ -179,7 +178,7 @@ TEST_CASE("who waits inside a backend for what was submitted there, and closes a
   CHECK_EQ(nodes.submit("a", 1).wait().number(), 101);
 }
 
-TEST_CASE("a wait for a request that runs where somebody waits for the waiting node closes the circle") {
+TEST_CASE("a wait for a request whose backend waits for the waiting node completes a deadlock cycle") {
   Nodes nodes;
   Latch waits;
   nodes.acts["a"] = [&](std::int64_t) {
@@ -198,7 +197,7 @@ TEST_CASE("a wait for a request that runs where somebody waits for the waiting n
   CHECK(nodes.submit("a", 1).wait().good);
 }
 
-TEST_CASE("an instance whose caller has left is in a circle as long as it waits") {
+TEST_CASE("an instance whose caller has left is part of a deadlock cycle while it waits") {
   Nodes nodes;
   Latch held, waits, left;
   nodes.acts["a"] = [&](std::int64_t) {
@@ -226,7 +225,7 @@ TEST_CASE("an instance whose caller has left is in a circle as long as it waits"
   CHECK_EQ(nodes.submit("a", 300).wait().number(), 301);
 }
 
-TEST_CASE("a circle may lead through several pipes") {
+TEST_CASE("a deadlock cycle can span several pipes") {
   Nodes nodes;
   std::shared_ptr<PipeState> other;
   define("TestAsksBack", [&](Batch batch, const Params&) {

@@ -1,4 +1,4 @@
-// Requests that are passed on, by a graph, by a container or by a plugin: whoever closes a circle so gets an error too.
+// Requests that a graph, a container or a plugin forwards: completing a deadlock cycle that way is an error too.
 #include <atomic>
 #include <optional>
 #include <thread>
@@ -18,7 +18,7 @@ void load_plugin(const char* path) {
 
 }  // namespace
 
-TEST_CASE("a circle that is closed by the step from one node to the next ends there") {
+TEST_CASE("a deadlock cycle that the step to the next node completes ends there") {
   Nodes nodes;
   PipeConfig config;
   config.nodes = {{"before", {{"backend", "TestActs"}, {"next", "a"}}}, {"a", {{"backend", "TestActs"}}}};
@@ -28,7 +28,8 @@ TEST_CASE("a circle that is closed by the step from one node to the next ends th
   check_deadlock(nodes.submit("a", 1).wait(), "a -> a");
 }
 
-TEST_CASE("backends that pass their requests on to each other's nodes are seen in a circle, on whatever thread") {
+TEST_CASE(
+    "backends that forward their requests to each other's nodes are detected as a deadlock cycle, on any thread") {
   std::optional<Latch> held;
   define("TestTurn", [](Batch batch, const Params&) { add(batch, 10); });
   define("TestComesFirst", [&](Batch batch, const Params&) {
@@ -73,7 +74,7 @@ TEST_CASE("backends that pass their requests on to each other's nodes are seen i
   }
 }
 
-TEST_CASE("the parts of a list that are passed on are seen in a circle") {
+TEST_CASE("forwarded parts of a list are detected in a deadlock cycle") {
   std::optional<Latch> held;
   define("TestMeets", [&](Batch batch, const Params&) {
     for (Request* request : batch) {

@@ -1,4 +1,4 @@
-// Calls inside calls at random: every request ends, and where no circle can be none is refused.
+// Random nested calls: every request ends, and none is refused where no deadlock cycle is possible.
 #include <atomic>
 #include <random>
 #include <thread>

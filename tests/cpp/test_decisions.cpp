@@ -1,4 +1,4 @@
-// HasKey, NotHasKey, Filter, LoopCondition and ModelLoader: who runs on what, in which order, and whose failure is whose.
+// HasKey, NotHasKey, Filter, LoopCondition and ModelLoader: which item runs on which request, in which order, and which request a failure belongs to.
 #include "pipes.hpp"
 
 using namespace hami;
@@ -59,7 +59,7 @@ TEST_CASE("a key decides for each request of a batch, and the order of a batch i
   CHECK(with->batches() == Rows{{10, 11}});
   CHECK(without->batches() == Rows{{1, 2}});
   CHECK_EQ(told(pipe.call_many(keyed({3}))), "1003");
-  CHECK(with->batches().size() == 1);  // nobody is called with an empty batch
+  CHECK(with->batches().size() == 1);  // no backend is called with an empty batch
 }
 
 TEST_CASE("without a second item, and for NotHasKey, the others pass as they are") {
@@ -96,7 +96,7 @@ TEST_CASE("the range of decisions is that of the item with the smallest max abov
   CHECK_EQ(most_of("HasKey(k)[Identity,Identity]"), "any");
 }
 
-TEST_CASE("a filter decides on copies; what fails there fails the request, and nobody else") {
+TEST_CASE("a filter decides on copies; a failure there fails only its own request") {
   const auto asked = std::make_shared<Seen>();
   define("TestSmall", [=](Batch batch, const Params&) {
     asked->add(batch);
@@ -118,7 +118,7 @@ TEST_CASE("a filter decides on copies; what fails there fails the request, and n
   CHECK_FALSE(outcomes[0].dict.contains("seen"));
   CHECK(asked->batches() == Rows{{1, 7, 6, 8, 9, 2}});
   CHECK(seen->batches() == Rows{{1, 2}});
-  CHECK_EQ(told(pipe.call_many(requests_of({13, 1}))), "13, 101");  // over 5: it never comes to the one who fails it
+  CHECK_EQ(told(pipe.call_many(requests_of({13, 1}))), "13, 101");  // over 5: it never reaches the backend that fails
 }
 
 TEST_CASE("the requests of a batch leave a loop one by one, those that fail with their error") {
@@ -140,7 +140,7 @@ TEST_CASE("the requests of a batch leave a loop one by one, those that fail with
   CHECK(seen->batches() == Rows{{1, 3, 15, 22, 2}, {2, 14, 21, 1}, {1}});
 }
 
-TEST_CASE("a loop that would go on for an hour ends when nobody waits for its requests any more") {
+TEST_CASE("a loop that would run for an hour ends when no caller waits for its requests any more") {
   Latch rounds;
   define("TestRounds", [&](Batch batch, const Params&) {
     rounds.add();

@@ -1,4 +1,4 @@
-// A node's queue: who is run together, when, on which thread, and who is refused.
+// A node's queue: which requests share a batch, when and on which thread they run, and which are refused.
 #include <atomic>
 #include <thread>
 
@@ -37,7 +37,7 @@ thread_local int away = 0;
 }  // namespace
 
 TEST_CASE(
-    "the lock of a language is taken before callers are woken, if another batch waits, and let go before resting") {
+    "a language's lock is taken before callers are woken, if another batch waits, and released before the worker rests") {
   BlockingHooks hooks;
   hooks.preacquire = []() noexcept { ++taken; };
   hooks.release_preacquired = []() noexcept { ++let_go; };
@@ -69,7 +69,7 @@ TEST_CASE(
   set_blocking_hooks(usual);
 }
 
-TEST_CASE("the outcomes of a batch are told together to those who hear of them in a language") {
+TEST_CASE("the outcomes of a batch reach the callbacks of a language together") {
   BlockingHooks hooks;
   hooks.begin_completion_batch = []() noexcept -> void* { return ++telling, nullptr; };
   hooks.end_completion_batch = [](void*) noexcept { ++told; };
@@ -83,7 +83,7 @@ TEST_CASE("the outcomes of a batch are told together to those who hear of them i
     for (int i = 2; i <= 4; ++i) pending.push_back(pipe.submit(Value(i)));
     gated.gate->open();
     for (TestPipe::Pending& one : pending) CHECK(one.wait().good);
-    CHECK_EQ(pipe.call_many(requests_of({5, 6})).size(), 2u);  // who waits on a thread is woken, that is all
+    CHECK_EQ(pipe.call_many(requests_of({5, 6})).size(), 2u);  // a caller that waits on a thread is only woken
     CHECK(gated.seen->batches() == Rows{{1}, {2, 3, 4}, {5, 6}});
   }
   CHECK_EQ(telling, 1);
@@ -91,7 +91,7 @@ TEST_CASE("the outcomes of a batch are told together to those who hear of them i
   set_blocking_hooks(usual);
 }
 
-TEST_CASE("the lock of a language is let go for who does work of his own when he is told") {
+TEST_CASE("a language's lock is released for a completion callback that does work of its own") {
   struct Told final : CompletionSink {
     explicit Told(bool calls) : calls_(calls) {}
     Parker* complete(Request* const*, std::size_t) noexcept override {
@@ -208,14 +208,14 @@ TEST_CASE("a call longer than max is cut, and all idle instances work on it") {
   for (std::size_t i = 0; i < 5; ++i) CHECK_EQ(outcome(*pending.call, i).number(), 101 + static_cast<int>(i));
 }
 
-TEST_CASE("a lone request never waits for company") {
+TEST_CASE("a lone request has no queue delay") {
   define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {1, 8}, ""});
   TestPipe pipe({{"backend", "TestAddOne"}, {"batching_timeout", "3600s"}});
   CHECK_EQ(pipe.call(Value(1)).number(), 2);
   CHECK_EQ(pipe.submit(Value(2)).wait().number(), 3);
 }
 
-TEST_CASE("requests that wait for company go as soon as the batch is full, or when the oldest has waited enough") {
+TEST_CASE("requests in a queue delay start when the batch is full or the oldest has waited long enough") {
   const Gated gated("TestGated", {own_thread(), {1, 3}, ""});
   gated.gate->open();
   {
@@ -283,7 +283,7 @@ TEST_CASE("a full queue blocks the caller until there is room") {
   for (std::size_t i = 0; i < pending.size(); ++i) CHECK_EQ(pending[i].wait().number(), 100 + static_cast<int>(i));
 }
 
-TEST_CASE("a full queue waits for no company") {
+TEST_CASE("a full queue has no queue delay") {
   const Gated gated("TestGated", {own_thread(), {1, 8}, ""});
   gated.gate->open();
   TestPipe pipe({{"backend", "TestGated"}, {"max_queue_size", 2}, {"batching_timeout", "3600s"}});
@@ -297,7 +297,7 @@ TEST_CASE("a full queue waits for no company") {
   caller.join();
 }
 
-TEST_CASE("requests that nobody waits for any more take no room in the queue") {
+TEST_CASE("abandoned requests take no capacity of the queue") {
   const Gated gated("TestGated");
   TestPipe pipe({{"backend", "TestGated"}, {"max_queue_size", 1}, {"on_full", "reject"}});
   TestPipe::Pending running = pipe.submit(Value(1));
@@ -335,7 +335,7 @@ TEST_CASE("the caller's thread runs what its class allows, if nothing waits") {
   };
   constexpr Nanoseconds kHour = 3'600'000'000'000;
   CHECK(runs_here("TestAny", false, kNever));
-  CHECK_FALSE(runs_here("TestAny", false, kHour));  // who has a deadline must be able to leave
+  CHECK_FALSE(runs_here("TestAny", false, kHour));  // a caller with a deadline must be able to leave
   CHECK_FALSE(runs_here("TestAny", true, kNever));
   CHECK(runs_here("TestQuick", false, kNever));
   CHECK(runs_here("TestQuick", true, kNever));

@@ -1,4 +1,4 @@
-// A backend fails: who fails with it, who is tried again, and what a second try gets to see.
+// A backend fails: which requests fail with it, which are tried again, and the state that a second try starts from.
 #include "pipes.hpp"
 
 using namespace hami;
@@ -44,7 +44,7 @@ Run run_three(Keys keys, const Traits& traits, bool final_error = false) {
 
 }  // namespace
 
-TEST_CASE("one bad request does not fail its neighbours, which are tried again as they came in") {
+TEST_CASE("one bad request does not fail the others of its batch, which are tried again with their original values") {
   const Run run = run_three({}, own_thread());
   CHECK(run.batches == Rows{{1, 2, 3}, {1}, {2}, {3}});
   CHECK_EQ(run.outcomes[0].number(), 101);
@@ -95,7 +95,7 @@ TEST_CASE("a request that failed before its batch did keeps its own error") {
   CHECK_EQ(outcomes[1].number(), 3);
 }
 
-TEST_CASE("whatever a backend throws becomes the outcome, and the node goes on") {
+TEST_CASE("anything that a backend throws becomes the outcome, and the node continues") {
   int calls = 0;
   define("TestThrows", [&](Batch batch, const Params&) {
     switch (++calls) {
@@ -115,7 +115,7 @@ TEST_CASE("whatever a backend throws becomes the outcome, and the node goes on")
   CHECK_EQ(pipe->stats().at("n").failed.load(), 2u);
 }
 
-TEST_CASE("a stale result never comes out") {
+TEST_CASE("a stale result is never returned") {
   define("TestFails", [](Batch, const Params&) { throw Error(ErrorCode::kRequest, "no"); });
   TestPipe pipe({{"backend", "TestFails"}});
   Dict dict = request_of(Value(1));

@@ -32,7 +32,7 @@ TEST_CASE("a program without Python loads a plugin and runs a pipe") {
   CHECK(ended.code == 0);
 }
 
-TEST_CASE("what is wrong in a program without Python is an error with the core's text") {
+TEST_CASE("mistakes in a program without Python are errors with the core's text") {
   Ended ended = run(HAMI_ADDONE " AddOn 1");
   CHECK(ended.output.find("error: backend \"AddOn\" not found; did you mean AddOne?\n") == 0);
   CHECK(ended.code == 1);

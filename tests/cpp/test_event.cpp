@@ -36,7 +36,7 @@ TEST_CASE("a failed event is done and keeps its error") {
   CHECK_EQ(event->error()->message(), "bad page");
 }
 
-TEST_CASE("the first outcome stands") {
+TEST_CASE("the first outcome wins") {
   const Ref<Event> notified = make_object<Event>();
   CHECK(notified->notify());
   CHECK_FALSE(notified->fail(bad()));
@@ -99,7 +99,7 @@ TEST_CASE("a callback may use the event, for no lock is held") {
   CHECK_EQ(inner, 1);
 }
 
-TEST_CASE("a forgotten callback does not run and lets go what it holds") {
+TEST_CASE("a forgotten callback does not run and releases its captures") {
   const Ref<Event> event = make_object<Event>();
   const auto held = std::make_shared<int>(0);
   const std::uint64_t number = event->on_done([held](const Event&) { ++*held; });
@@ -111,7 +111,7 @@ TEST_CASE("a forgotten callback does not run and lets go what it holds") {
   CHECK_EQ(*held, 0);
 }
 
-TEST_CASE("a callback that holds the last reference to its event is let go with it") {
+TEST_CASE("a callback that holds the last reference to its event is released with it") {
   Ref<Event> event = make_object<Event>();
   const auto held = std::make_shared<int>(0);
   event->on_done([event, held](const Event&) { ++*held; });

@@ -1,4 +1,4 @@
-// Every input that fuzzing kept is tried again: what must hold for any input holds, and none takes a second.
+// Runs every input of the fuzzing corpus again: the invariants hold for each, and none takes a second.
 #include <doctest/doctest.h>
 
 #include <ctime>

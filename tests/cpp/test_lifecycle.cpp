@@ -61,7 +61,7 @@ TEST_CASE("a deadline comes in time although the instance is busy, and the node 
   TestPipe::Pending last = pipe.submit(request_of(Value(3)), kHour);
   gated.gate->open();
   CHECK_EQ(last.wait().number(), 103);
-  for (const auto& row : gated.seen->batches()) CHECK_NE(row[0], 2);  // nobody waited for it any more
+  for (const auto& row : gated.seen->batches()) CHECK_NE(row[0], 2);  // its caller no longer waited
 }
 
 TEST_CASE("time limits of the call, the node and the request: the earliest counts") {
@@ -199,7 +199,7 @@ TEST_CASE("a backend that does not come back is abandoned by name, and what wait
   CHECK(gated.seen->batches() == Rows{{1}});
 }
 
-TEST_CASE("closing without patience abandons nobody who has nothing left to do") {
+TEST_CASE("closing without a grace period abandons no thread that has finished") {
   define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {}, ""});
   for (int i = 0; i < 200; ++i) {
     TestPipe pipe({{"backend", "TestAddOne"}, {"instance_num", 2}});
@@ -233,7 +233,7 @@ TEST_CASE("a pipe may be closed by the callback of its own request") {
   done.wait_for(3);
 }
 
-TEST_CASE("a request and its call are freed when both are done, whatever its deadline was") {
+TEST_CASE("a request and its call are freed when both are done, with any deadline") {
   std::atomic<int> requests{0}, callbacks{0};
   define("TestPass", [](Batch batch, const Params&) {
     for (Request* request : batch) answer(*request, Value(1));
@@ -327,7 +327,7 @@ class HeldUp final : public Backend {
 
 }  // namespace
 
-TEST_CASE("who is interrupted while a pipe is made leaves; the init goes on, and what it makes is closed") {
+TEST_CASE("an interrupted caller of a pipe's creation leaves; the init goes on, and its instance is closed") {
   std::atomic<int> alive{0};
   Gate gate;
   BackendClass cls;

@@ -57,7 +57,7 @@ TEST_CASE("ten thousand items run") {
   CHECK_EQ(pipe.call(Value(7)).number(), 7);
 }
 
-TEST_CASE("what is wrong among ten thousand items is found and shown with its place") {
+TEST_CASE("a mistake among ten thousand items is found and shown with its position") {
   CHECK_EQ(
       only(problems_of({{"backend", Value("S[" + repeat("Identity,", 9999) + "Identity[Pass]]")}})),
       "Identity takes no brackets\n"
@@ -101,7 +101,7 @@ TEST_CASE("keys that multiply are stopped, and said once") {
            "  every use of a key or of a generated backend counts");
 }
 
-TEST_CASE("a long text that is used often is not read for ever") {
+TEST_CASE("a long text with many uses is not expanded without limit") {
   Keys keys{{"backend", Value("S[" + repeat("Reflect[long],", 99) + "Identity]")},
             {"long", Value("S[Identity," + repeat("\n", 500'000) + "Identity]")}};
   CHECK_EQ(only(problems_of(std::move(keys))),
@@ -143,7 +143,7 @@ TEST_CASE("templates do not multiply a text beyond a megabyte") {
            "          ^");
 }
 
-TEST_CASE("NUL and bytes that are no UTF-8 in an expression are refused by the planner as by the parser") {
+TEST_CASE("the planner and the parser both refuse NUL and invalid UTF-8 in an expression") {
   CHECK_EQ(only(problems_of({{"backend", Value(std::string("Iden\0tity", 9))}})),
            "unexpected control byte 0x00\n"
            "  in  Iden\\x00tity   (node \"n\")\n"

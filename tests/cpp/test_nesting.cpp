@@ -1,4 +1,4 @@
-// How deep values nest: lists and dicts up to a limit, so that who recurses over them has the stack; events and queues without.
+// How deep values nest: lists and dicts up to a limit that fits the stack of recursive code; events and queues without one.
 #include <string>
 
 #include "pipes.hpp"
@@ -35,7 +35,7 @@ TEST_CASE("lists and dicts nest 1000 deep, and no deeper") {
   CHECK_THROWS_WITH_AS(in_dict(deepest), kTooDeep, Error);
 }
 
-TEST_CASE("a plugin that nests without end is told where the limit is") {
+TEST_CASE("a plugin that nests without end gets an error with the limit") {
   const hami_host& core = host_table();
   hami_value value{};
   for (std::size_t i = 0; i < kMaxNesting; ++i) {

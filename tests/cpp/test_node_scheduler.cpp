@@ -110,10 +110,10 @@ class Course {
     }
     for (std::size_t hands = scheduler_.instances_for(items); hands > 0; --hands)
       if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
-    // Who is alone never waits while an instance is idle, once `min` is met, unless several have just been released.
+    // Once `min` is met, a lone request never waits while an instance is idle, unless several have just been released.
     if (alone && now_ >= returns_until_ && pushed == 1 && !started_[last->index] && last->items >= policy_.min &&
         fits_somewhere(last->items) && last->deadline > now_)
-      problem("a lone request waits for company");
+      problem("a lone request has a queue delay");
   }
 
   // A caller who runs his request himself, if he may.
@@ -156,7 +156,7 @@ class Course {
     }
   }
 
-  // What was taken from the queue; returns its items.
+  // Checks the requests that were taken from the queue; returns their items.
   std::size_t check(const NodeScheduler::Requests& taken) {
     if (taken.empty()) problem("an empty batch");
     std::size_t items = 0;
@@ -164,7 +164,7 @@ class Course {
       items += request->items;
       if (request->index <= newest_) problem("out of turn");
       newest_ = request->index;
-      if (request->deadline <= now_ || request->abandoned()) problem("it runs what nobody waits for");
+      if (request->deadline <= now_ || request->abandoned()) problem("it runs an abandoned request");
       if (policy_.mode == BatchingMode::kPerCall && calls_of_[request->index] != calls_of_[taken.front()->index])
         problem("two calls in one batch");
     }
@@ -207,8 +207,8 @@ class Course {
   void check_nobody_is_left_waiting() {
     NodeScheduler copy = scheduler_;
     if (copy.dispatch_idle()) problem("an instance rests while something waits that it could run");
-    if (scheduler_.waiting() > capacity_) problem("more waits than there is room for");
-    if (scheduler_.waiting() > 0 && scheduler_.all_idle()) problem("something waits and nobody works");
+    if (scheduler_.waiting() > capacity_) problem("more requests wait than the capacity allows");
+    if (scheduler_.waiting() > 0 && scheduler_.all_idle()) problem("requests wait while every instance is idle");
   }
 
   std::mt19937 random_;
@@ -230,7 +230,8 @@ class Course {
 
 }  // namespace
 
-TEST_CASE("ten thousand courses of events: each request has one outcome, in turn, and nobody rests while others wait") {
+TEST_CASE(
+    "ten thousand random schedules: each request has one outcome, in order, and no instance idles while requests wait") {
   std::size_t runs = 0, refused = 0;
   for (unsigned seed = 0; seed < 10'000; ++seed) {
     CAPTURE(seed);
@@ -278,7 +279,7 @@ TEST_CASE("a node whose instances differ gives each what it takes") {
   CHECK(scheduler.next_action(single, 0, 0, taken, removed).what == Action::kRun);
 }
 
-TEST_CASE("there is room for what a summoned instance is about to take, until it has come") {
+TEST_CASE("the requests that a summoned instance is about to take keep their capacity until it has come") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 1}, false);
   scheduler.set_capacity(1);
@@ -301,7 +302,7 @@ TEST_CASE("there is room for what a summoned instance is about to take, until it
 
 namespace {
 
-// A request that somebody waits for inside a node, and what that waits for.
+// A request whose caller runs inside a node, and the node that it waits for.
 struct Asked {
   explicit Asked(std::size_t items, Nanoseconds deadline = kNever) : request(request_of(items)) {
     request->wait_token = Ref<Counted>(ask.get());
@@ -322,7 +323,7 @@ using Asks = std::vector<const WaitToken*>;
 
 }  // namespace
 
-TEST_CASE("what waits for a node is stuck when all its instances are away") {
+TEST_CASE("a request that waits for a node is stuck when all its instances are away") {
   NodeScheduler scheduler("n");
   for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 4}, false);
   scheduler.set_policy({BatchingMode::kPerCall, 4, 1, 0});
@@ -331,7 +332,7 @@ TEST_CASE("what waits for a node is stuck when all its instances are away") {
   CHECK(blocked(scheduler, {0, 1}) == Asks{first.ask.get()});
   scheduler.push(first.request, 0, 1);
   scheduler.end_arrival(*first.request);
-  scheduler.push(request_of(1), 0, 2);  // from outside: nobody is stuck with it
+  scheduler.push(request_of(1), 0, 2);  // from outside: no node is stuck with it
   CHECK(scheduler.begin_arrival(*second.request));
   CHECK(blocked(scheduler, {0, 1}) == Asks{first.ask.get(), second.ask.get()});
   CHECK(blocked(scheduler, {0}).empty());
@@ -354,7 +355,7 @@ TEST_CASE("an instance that a request does not fit is as good as away, also for 
   }
   CHECK(blocked(scheduler, {0}).empty());
   CHECK(blocked(scheduler, {1}) == Asks{large.ask.get(), behind.ask.get()});
-  large.request->abandon();  // it may leave the queue, but who has lent it would be stuck with it
+  large.request->abandon();  // it may leave the queue, but the node that lent it would be stuck with it
   CHECK(blocked(scheduler, {1}) == Asks{large.ask.get()});
   scheduler.take_all();
   for (const Asked* one : {&timed, &behind}) {

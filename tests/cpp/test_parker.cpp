@@ -1,4 +1,4 @@
-// ThreadMode that are woken together: each of them wakes, whatever the others do.
+// Threads that are woken together: each of them wakes, no matter what the others do.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -80,14 +80,14 @@ TEST_CASE("all who sleep are woken together, however many") {
   }
 }
 
-TEST_CASE("nobody sleeps where it is done already") {
+TEST_CASE("a thread does not sleep for a call that is done") {
   const Ref<Job> job = make_counted<Job>();
   CHECK_FALSE(job->complete());
   CHECK(job->wait());
   CHECK_FALSE(job->parked());
 }
 
-TEST_CASE("who has left wakes nobody and holds nobody up") {
+TEST_CASE("a thread that has left wakes no other and delays no other") {
   for (std::size_t leaver = 0; leaver < 7; ++leaver) {
     const Jobs all = jobs(7);
     Threads threads;
@@ -96,7 +96,7 @@ TEST_CASE("who has left wakes nobody and holds nobody up") {
     Jobs sleepers = all;
     sleepers.erase(sleepers.begin() + static_cast<std::ptrdiff_t>(leaver));
     sleep_until_all_are_asleep(sleepers);
-    std::vector<Parker::Entry> parked;  // as if the leaver had slept when it was told
+    std::vector<Parker::Entry> parked;  // as if the leaver had slept when it was woken
     for (const Ref<Job>& job : all) {
       job->complete();
       parked.push_back({Ref<Counted>(job.get()), &job->parker});
@@ -105,7 +105,7 @@ TEST_CASE("who has left wakes nobody and holds nobody up") {
   }
 }
 
-TEST_CASE("whoever gives up at that moment wakes those that were left to it") {
+TEST_CASE("a thread that gives up at that moment wakes the threads that it was to wake") {
   constexpr std::size_t kThreads = 8;
   for (int round = 0; round < 300; ++round) {
     const Jobs all = jobs(kThreads);

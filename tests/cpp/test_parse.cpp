@@ -1,4 +1,4 @@
-// Text to tree: what is read, and where it stands.
+// Text to tree: the parsed nodes and their positions.
 #include <doctest/doctest.h>
 
 #include <string>

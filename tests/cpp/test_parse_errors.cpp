@@ -1,4 +1,4 @@
-// Every message about text that is no expression, whole.
+// The complete text of every message about an invalid expression.
 #include <doctest/doctest.h>
 
 #include <random>
@@ -77,7 +77,7 @@ TEST_CASE("empty brackets are refused") {
            "  write a value or key=value between them, or leave them out");
 }
 
-TEST_CASE("what is missing is named") {
+TEST_CASE("a missing part is named") {
   CHECK_EQ(message(" \n "),
            "the expression is empty\n"
            "  in  \n"

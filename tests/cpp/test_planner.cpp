@@ -59,7 +59,7 @@ TEST_CASE("a parameter: in the expression, under X.key, in the node, in [global]
   CHECK_EQ(shown({{"backend", "TestShows"}, {"n", 4.0}}), "default,4");
 }
 
-TEST_CASE("a wrong parameter shows where it stands") {
+TEST_CASE("a wrong parameter is shown with its position") {
   CHECK_EQ(problem_of({{"backend", "TestShows(y=1)"}}),
            "unknown parameter \"y\" for TestShows  (accepts: x: str = \"default\", n: int = 0)\n"
            "  in  TestShows(y=1)   (node \"n\")\n                ^");
@@ -196,7 +196,7 @@ TEST_CASE("brackets are checked by what the class declares") {
            "      ^^^^^^^^^^^^^^^^");
 }
 
-TEST_CASE("an instance that nobody registers is found before anything is made") {
+TEST_CASE("a missing instance name is found before any backend is made") {
   const auto missing = [](const char* backend) {
     const std::string text = problem_of({{"backend", backend}, {"instance_num", 3}});
     return text.substr(text.find("instance \""),
@@ -209,8 +209,8 @@ TEST_CASE("an instance that nobody registers is found before anything is made") 
   CHECK_EQ(missing("Repost[n.03,n.9]"), "instance \"n.03\" not found; did you mean n.0?");
   CHECK_EQ(missing("Observer(m.queue)"), "instance \"node.m\" not found; did you mean node.n?");
   CHECK_EQ(missing("Send(n.queue.3)"), "instance \"n.3\" not found; did you mean n.0 or n.2?");
-  CHECK_EQ(problem_of({{"backend", "InstanceFromParam[next_one]"}, {"next_one", "somebody"}}),
-           "instance \"somebody\" not found\n  in  InstanceFromParam[next_one]   (node \"n\")\n"
+  CHECK_EQ(problem_of({{"backend", "InstanceFromParam[next_one]"}, {"next_one", "absent_x"}}),
+           "instance \"absent_x\" not found\n  in  InstanceFromParam[next_one]   (node \"n\")\n"
            "                        ^^^^^^^^");
   // Not what is not built, nor what is known only when it is.
   for (const char* good : {"S[n.0,n.2,node.n,Forward[n]]", "ModelLoader[(.onnx)Identity,(.trt)node.m]",
@@ -221,7 +221,7 @@ TEST_CASE("an instance that nobody registers is found before anything is made") 
   config.nodes = {{"a", {{"backend", "Identity"}, {"next", "b"}}}, {"b", {{"node_entrypoint", "List[Identity]"}}}};
   CHECK(problems_of(config) == std::vector<std::string>{"instance \"node.b\" not found; did you mean node.a?\n"
                                                         "  in  DagDispatcher\n      ^^^^^^^^^^^^^"});
-  config.nodes[0].keys[0].second = Value("Nobody");  // who may register what he likes
+  config.nodes[0].keys[0].second = Value("Nobody");  // which may register any name
   CHECK_EQ(problems_of(config).size(), 1u);
 }
 
@@ -258,7 +258,7 @@ TEST_CASE("what next and map take, and where keys belong") {
            "  this key belongs at the top of the file, before the first table");
 }
 
-TEST_CASE("scheduling names stand in init expressions only") {
+TEST_CASE("scheduling names are accepted in init expressions only") {
   for (const char* name : {"Batching", "InstanceDispatcher", "Register[Identity]", "InstancesRegister[Identity]"}) {
     const std::string bare = std::string(name).substr(0, std::string(name).find('['));
     CHECK_EQ(problem_of({{"backend", name}}),
@@ -267,7 +267,7 @@ TEST_CASE("scheduling names stand in init expressions only") {
   }
 }
 
-TEST_CASE("a name that nobody has is shown with those near to it") {
+TEST_CASE("an unknown name is shown with similar names") {
   CHECK_EQ(problem_of({{"backend", "S[Identity,Identty]"}}),
            "backend \"Identty\" not found; did you mean Identity?\n  in  S[Identity,Identty]   (node \"n\")\n"
            "                 ^^^^^^^");
@@ -275,7 +275,7 @@ TEST_CASE("a name that nobody has is shown with those near to it") {
 
 TEST_CASE("every problem carries the place of what is wrong") {
   PipeConfig config;
-  config.nodes = {{"a", {{"backend", "S[Identity"}, {"next", "nobody"}}},
+  config.nodes = {{"a", {{"backend", "S[Identity"}, {"next", "absent"}}},
                   {"b", {{"backend", "TestShows"}, {"n", "four"}, {"colour", "red"}}},
                   {"c", {{"backend", "Reflect[post]"}, {"post", "Pass["}, {"map", "b[result:data]"}}},
                   {"d", {{"backend", "TestShows"}, {"or", true}}}};
@@ -300,12 +300,12 @@ TEST_CASE("every problem carries the place of what is wrong") {
            "parameter \"n\" of TestShows takes int, got \"many\"  [global], p.toml:50\n"
            "DagDispatcher takes no brackets  p.toml:60\n"
            "nothing uses the key \"colour\"  node \"b\", p.toml:5\n"
-           "node \"nobody\" does not exist  node \"a\", p.toml:2\n"
+           "node \"absent\" does not exist  node \"a\", p.toml:2\n"
            "node \"b\" has not run when \"c\" starts  node \"c\", p.toml:8\n"
            "node \"d\" has or = true and no predecessor  node \"d\", p.toml:10\n");
 }
 
-TEST_CASE("what the user knows of already is not told again") {
+TEST_CASE("a reported problem is not reported again") {
   PipeConfig config = one_node({{"backend", "S[Identity,TestShows(x={word})]"}, {"n", Value()}, {"word", Value()}});
   config.unknown = {{"n", "n"}, {"n", "word"}};
   CHECK(problems_of(config).empty());
@@ -372,7 +372,7 @@ TEST_CASE("all that is wrong is found in one run, and nothing is made") {
   CHECK_EQ(made, 0);
 }
 
-TEST_CASE("a configuration without a node, without a backend, or with an init that is no text") {
+TEST_CASE("a configuration without a node, without a backend, or with an init that is not a string") {
   CHECK(problems_of(PipeConfig{}) == std::vector<std::string>{"the configuration has no node"});
   CHECK_EQ(problem_of({}), "the node has no backend\n  in  [n]   (node \"n\")\n      ^^^\n  add  backend = \"…\"");
   CHECK_EQ(problem_of({{"mark", "?"}}),

@@ -156,7 +156,7 @@ TEST_CASE("an item that fails has an outcome of its own") {
   CHECK(outcomes[2].number() == 4);
 }
 
-TEST_CASE("a shorter table gets no more functions than it has room for") {
+TEST_CASE("a shorter table gets only the functions that fit") {
   struct {
     hami_host host;
     std::uint64_t guard;
@@ -224,7 +224,7 @@ TEST_CASE("another major, or a minor that this core lacks, is refused") {
   CHECK(refused(needs<0, 3>) == "needs hami ABI 0.3" + serves + "; install a newer version of the plugin");
 }
 
-TEST_CASE("an entry that fails is told") {
+TEST_CASE("a failing entry point is reported") {
   CHECK(failed(gives_nothing) == "its hami_plugin_v1 returned neither a plugin nor an error");
   CHECK(failed(throws) == "its hami_plugin_v1 threw: no luck");
   CHECK(failed(fails_without_a_text) == "an error with code 13 and no text");
@@ -336,7 +336,7 @@ TEST_CASE("instances are looked up during create alone") {
   CHECK(outcome.message == "NativeLate is made already: instances are looked up during its create");
 }
 
-TEST_CASE("a batch in which one request stands twice is refused") {
+TEST_CASE("a batch that contains a request twice is refused") {
   static hami_backend* found;
   hami_backend_class cls = echo_class("NativeDouble");
   cls.create = [](hami_context* context, const hami_dict*, hami_dict*, hami_backend* const*, std::size_t, void**) {
@@ -370,7 +370,7 @@ TEST_CASE("a child with a thread of its own is not called on another") {
   CHECK(text_of_error(error) == "Child runs on one thread only, and was called on another");
 }
 
-TEST_CASE("the parameters of a backend are no item of a batch") {
+TEST_CASE("the parameters of a backend are not accepted as a batch item") {
   Dict keys;
   hami_dict params{&keys, nullptr};
   hami_dict* const items[] = {&params};
@@ -381,7 +381,7 @@ TEST_CASE("the parameters of a backend are no item of a batch") {
         "expected an item of a batch, got the parameters or options of a backend");
 }
 
-TEST_CASE("a file that is no plugin is told") {
+TEST_CASE("a file that is not a plugin is reported") {
   try {
     load_library("/nowhere/libacme.so", "");
     CHECK(false);

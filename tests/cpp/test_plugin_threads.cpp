@@ -1,4 +1,4 @@
-// Native plugins as the loader brings them, under many threads: with a sanitizer they are built with it as well.
+// Native plugins, loaded from files, under many threads. In a sanitizer build they are built with the sanitizer too.
 #include <atomic>
 #include <thread>
 

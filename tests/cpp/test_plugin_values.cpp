@@ -1,4 +1,4 @@
-// Values and callbacks that a native plugin makes by the host table: what is refused, and who lets go what when.
+// Values and callbacks that a native plugin makes through the host table: refused arguments, and the order of releases.
 #include <cstdint>
 #include <string>
 
@@ -26,7 +26,7 @@ TEST_CASE("a value whose kind is not that of its object is refused") {
   host_table().object_release(text.as.o);
 }
 
-TEST_CASE("a text that is no UTF-8 is refused, in an error it is made readable") {
+TEST_CASE("invalid UTF-8 is refused as a value and made readable in an error") {
   hami_value out;
   CHECK(text_of_error(host_table().str_new("ab\xff", 3, &out)) ==
         "a str is UTF-8, got \"ab\\xff\" with another byte at 2; make it bytes");
@@ -81,7 +81,7 @@ TEST_CASE("an error has the code that it was made with; one that the contract do
   for (std::int32_t other : {-77, 0, 7, 10, 1000}) CHECK(code(other) == HAMI_UNKNOWN);
 }
 
-TEST_CASE("an opaque value is let go once, also if it cannot be made") {
+TEST_CASE("an opaque value is released once, also if it cannot be made") {
   int released = 0;
   const auto release = [](void* pointer) { ++*static_cast<int*>(pointer); };
   hami_value out;
@@ -98,7 +98,8 @@ TEST_CASE("an opaque value is let go once, also if it cannot be made") {
   CHECK(released == 2);
 }
 
-TEST_CASE("what a callback of an event needs is let go once: after the call, without one, and if it cannot be kept") {
+TEST_CASE(
+    "the context of an event callback is released once: after the call, without a call, and if it cannot be kept") {
   struct Heard {
     int called = 0;
     int released = 0;

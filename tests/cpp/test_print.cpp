@@ -191,7 +191,7 @@ TEST_CASE("templates are replaced in names and bare values, not in quotes") {
   CHECK_EQ(print(tree), "Forward[node.{node_name}.{i},A({dir}/{node_name}.onnx,'{dir}',k={i}),s={i},(x{i})B]");
 }
 
-TEST_CASE("what a parameter brings is text, not another template") {
+TEST_CASE("the value of a parameter is text, not another template") {
   const Parameters parameters = {{"a", "{b}"}, {"b", "never"}};
   const Expr once = substituted(parse("A({a})"), parameters);
   CHECK_EQ(once.args[0].value, "{b}");

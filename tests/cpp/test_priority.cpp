@@ -1,4 +1,4 @@
-// `priority` and who is `cancelled`: what a request says of its urgency, and how that travels to requests made of it.
+// `priority` and `cancelled`: how a request's urgency and cancellation reach the requests that are made from it.
 #include "pipes.hpp"
 
 using namespace hami;

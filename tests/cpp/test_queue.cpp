@@ -1,4 +1,4 @@
-// Queue: bounded, ordered, with an end that everyone hears of.
+// Queue: bounded, ordered, with an end that reaches every waiting thread.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -65,7 +65,7 @@ TEST_CASE("an empty queue gives nothing") {
   CHECK_THROWS_WITH(Queue(1).pop(now()), "the queue stayed empty until the deadline");
 }
 
-TEST_CASE("a queue without room is refused") {
+TEST_CASE("a queue without capacity is refused") {
   CHECK_THROWS_WITH(Queue(0, "frames"), "max of queue \"frames\" is 0; it must be at least 1");
   CHECK(code_of([] { Queue queue(0); }) == ErrorCode::kConfig);
 }
@@ -87,7 +87,7 @@ TEST_CASE("a closed queue gives what is in it, then says so") {
   CHECK(code_of([&] { queue.try_pop(); }) == ErrorCode::kPipeClosed);
 }
 
-TEST_CASE("who waits hears of the end") {
+TEST_CASE("waiting threads learn of the end") {
   Queue full(1), empty(1);
   full.push(0);
   std::atomic<int> told{0};

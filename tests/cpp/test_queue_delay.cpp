@@ -1,4 +1,4 @@
-// NodeScheduler: how long an instance waits for company, moment by moment.
+// NodeScheduler: the queue delay of an instance, moment by moment.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -13,15 +13,15 @@ namespace {
 using Index = NodeScheduler::Index;
 using Action = NodeScheduler::Action;
 
-// Two instances that take 4, with company for 100 if not said otherwise; requests come and batches end as the test says.
+// Two instances with `max` 4 and a queue delay of 100 by default; requests arrive and batches end as the test says.
 class Two {
  public:
-  explicit Two(Nanoseconds company = 100) {
+  explicit Two(Nanoseconds queue_delay = 100) {
     for (int i = 0; i < 2; ++i) scheduler_.add_instance({1, 4}, false);
-    scheduler_.set_policy({BatchingMode::kGreedy, 4, 1, company});
+    scheduler_.set_policy({BatchingMode::kGreedy, 4, 1, queue_delay});
   }
 
-  // So many requests come, each by itself; who is idle is asked, and says what it does.
+  // `count` requests arrive one by one; each time an idle instance is asked and reports its action.
   std::string come(std::size_t count, Nanoseconds moment) {
     std::string said;
     for (std::size_t i = 0; i < count; ++i) {
@@ -41,7 +41,7 @@ class Two {
     if (step.what == Action::kRun) return who + " runs " + std::to_string(taken.size()) + "; ";
     return who + (step.what == Action::kWait ? " waits till " + std::to_string(step.until) : " rests") + "; ";
   }
-  // So many come by themselves, but nobody is asked before all are there.
+  // `count` requests arrive one by one; no instance is asked before all have arrived.
   std::string come_together(std::size_t count, Nanoseconds moment) {
     for (std::size_t i = 0; i < count; ++i) scheduler_.push(request_of(1), moment, ++calls_);
     return call(moment);
@@ -80,7 +80,7 @@ TEST_CASE(
   CHECK_EQ(node.come(1, 201), "0 waits till 260; ");
   CHECK_EQ(node.ask(0, 260), "0 runs 1; ");  // the others do not come
   CHECK_EQ(node.ends(0, 320, 1), "0 rests; ");
-  CHECK_EQ(node.come(1, 321), "0 runs 1; ");  // and who was alone is not made to wait again
+  CHECK_EQ(node.come(1, 321), "0 runs 1; ");  // and a lone request does not wait again
 }
 
 TEST_CASE(
@@ -97,7 +97,7 @@ TEST_CASE(
   CHECK_EQ(node.come(2, 211), "");
   CHECK_EQ(node.ends(1, 400, 4), "1 waits till 460; ");
   CHECK_EQ(node.ends(0, 450, 4), "0 rests; ");
-  CHECK_EQ(node.ask(1, 460), "1 runs 2; ");  // nobody came: for some batches nobody is waited for like that
+  CHECK_EQ(node.ask(1, 460), "1 runs 2; ");  // no request arrived: the next batches have no such delay
   CHECK_EQ(node.come(2, 461), "0 waits till 510; ");
   CHECK_EQ(node.ask(0, 510), "0 waits till 561; ");
   CHECK_EQ(node.ask(0, 561), "0 runs 2; ");
@@ -105,7 +105,7 @@ TEST_CASE(
   CHECK_EQ(node.ends(1, 700, 2), "1 runs 2; ");
 }
 
-TEST_CASE("an instance that becomes free leaves what waits to the one that waits for company") {
+TEST_CASE("an instance that becomes free leaves the waiting requests to the instance in a queue delay") {
   Two node;
   CHECK_EQ(node.come(1, 0), "0 runs 1; ");
   CHECK_EQ(node.come(1, 1), "1 runs 1; ");
@@ -116,8 +116,7 @@ TEST_CASE("an instance that becomes free leaves what waits to the one that waits
   CHECK_EQ(node.come(1, 63), "1 runs 1; ");
 }
 
-TEST_CASE(
-    "full batches of callers who come back begin apart, by eight times what those need for that, evenly at most") {
+TEST_CASE("full batches of returning callers start staggered, by eight times their return time, evenly at most") {
   Two node;
   node.both_run_4();
   CHECK_EQ(node.ends(0, 200, 4), "0 rests; ");

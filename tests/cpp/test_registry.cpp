@@ -1,4 +1,4 @@
-// Names to classes: who is asked first, what may be replaced, what is said of a name that nobody has.
+// Names to classes: the order of lookup, which classes may be replaced, and the message about an unknown name.
 #include "pipes.hpp"
 
 using namespace hami;
@@ -66,7 +66,7 @@ TEST_CASE("without a finder a missing name shows the names near to it") {
 TEST_CASE("a class that is replaced goes away under no lock") {
   Registry registry;
   bool gone = false;
-  // What runs when the class goes may use the registry.
+  // A destructor that runs when the class is removed may use the registry.
   auto held = std::shared_ptr<int>(new int, [&](int* value) {
     delete value;
     gone = true;

@@ -92,10 +92,10 @@ TEST_CASE("a machine that is busy with other things does not make batches look d
   }
 }
 
-TEST_CASE("what a size takes is told from the nearest that was seen") {
+TEST_CASE("the service time of a size is estimated from the nearest measured size") {
   CHECK_FALSE(ServiceTimeModel().of(1).has_value());
   const ServiceTimeModel one = taught({4}, [](std::size_t) { return 8.0; });
-  CHECK(is_about(*one.of(1) / kMs, 2));  // of one size alone nobody knows what is fixed
+  CHECK(is_about(*one.of(1) / kMs, 2));  // one size alone does not show the fixed part
   // Padded to the next power of four: no line.
   const ServiceTimeModel steps = taught({1, 4, 16}, [](std::size_t items) {
     return items > 4 ? 9.0 : items > 1 ? 5.0 : 4.0;

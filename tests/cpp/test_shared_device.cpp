@@ -17,7 +17,7 @@ namespace {
 using Index = NodeScheduler::Index;
 using Action = NodeScheduler::Action;
 
-// Batches that cost about what those of ResNet-50 did on an H100, in milliseconds. What runs together shares the device; that
+// Batches that cost about what those of ResNet-50 did on an H100, in milliseconds. Concurrent batches share the device; that
 // the younger gets the larger part, since its early layers are large, was seen there, how much larger is assumed. The host
 // works before the device does, and callers come back one by one.
 class SharedDevice {
@@ -209,7 +209,7 @@ TEST_CASE("so it has where more callers wait than are run, and where the sizes o
   }
 }
 
-TEST_CASE("instances with a device each do not wait for their turn") {
+TEST_CASE("instances with a device each do not wait for a start slot") {
   for (const BatchingMode mode : {BatchingMode::kGreedy, BatchingMode::kAdaptive}) {
     SharedDevice devices(2, 32, {mode, 32, 1, 3'000'000}, false);
     devices.run(128);

@@ -11,7 +11,7 @@ using namespace hami::testing;
 
 namespace {
 
-// A tensor of somebody else: counts how often it is let go.
+// A tensor of another library: counts how often it is released.
 struct Foreign {
   std::int64_t shape[2] = {2, 3};
   float numbers[6] = {1, 2, 3, 4, 5, 6};
@@ -103,7 +103,7 @@ TEST_CASE("copies of views have no gaps") {
   CHECK(make_view(whole, {1, 12}, {99, 1})->is_contiguous());
 }
 
-TEST_CASE("a foreign tensor is seen in place and let go once, on whatever thread") {
+TEST_CASE("a foreign tensor is used in place and released once, on any thread") {
   Foreign foreign;
   foreign.managed.flags = DLPACK_FLAG_BITMASK_READ_ONLY;
   foreign.managed.dl_tensor.byte_offset = 4;
@@ -136,7 +136,7 @@ TEST_CASE("an exported tensor lives until its deleter is called") {
   CHECK(foreign.let_go == 1);
 }
 
-TEST_CASE("a struct that cannot be taken is let go, and the error says why") {
+TEST_CASE("a struct that cannot be imported is released, and the error says why") {
   Foreign foreign;
   const auto refused = [&](const char* why) {
     CHECK_THROWS_WITH_AS(TensorObject::adopt(&foreign.managed), why, Error);

@@ -1,4 +1,4 @@
-// CatTensor and SplitTensor: what a batch becomes, what each request gets back, and who fails.
+// CatTensor and SplitTensor: the gathered batch, each request's part, and which requests fail.
 #include "pipes.hpp"
 #include "tensors.hpp"
 

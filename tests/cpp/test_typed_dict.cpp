@@ -30,7 +30,7 @@ TEST_CASE("a typed dict is made of what fits, and result is not required") {
   CHECK(&dict.type() == &kDetect);
 }
 
-TEST_CASE("missing keys are told together") {
+TEST_CASE("missing keys are reported together") {
   CHECK_THROWS_WITH_AS(TypedDict{kDetect}, "Detect lacks the keys \"data\" (bytes), \"boxes\" (list)", Error);
   Dict dict;
   dict.enter("boxes", make_list({}));

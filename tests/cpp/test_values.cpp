@@ -130,7 +130,7 @@ TEST_CASE("request_size is a whole number from 1 on") {
   CHECK_THROWS_WITH(declared_items(dict), "request_size must be an int of at least 1, got str");
 }
 
-TEST_CASE("the first failure of a request stands") {
+TEST_CASE("the first failure of a request wins") {
   const Ref<Request> request = make_counted<Request>();
   request->fail(Error(ErrorCode::kRequest, "first"));
   request->fail(Error(ErrorCode::kRequest, "second"));

@@ -31,7 +31,7 @@ struct Case {
 
 struct RequireFailed {};
 
-// Where the running test stands. Tests run one after the other on the main thread.
+// State of the running test. Tests run one after the other on the main thread.
 struct State {
   std::vector<Case> cases;
   const Case* current = nullptr;
@@ -83,7 +83,7 @@ class Subcase {
   ~Subcase() {
     if (!entered_) return;
     State& s = state();
-    const bool thrown = std::uncaught_exceptions() > 0;  // what comes after it in this run was not seen
+    const bool thrown = std::uncaught_exceptions() > 0;  // the statements after it did not run
     if (!s.again || thrown) s.finished.insert(s.path);
     s.again = s.again || outer_again_ || thrown;
     s.taken.resize(s.path.size());
@@ -158,7 +158,7 @@ inline void run_once(const Case& test) {
   } catch (const std::exception& error) {
     report(false, test.file, test.line, "exception left the test case", error.what());
   } catch (...) {
-    report(false, test.file, test.line, "something that is no std::exception left the test case");
+    report(false, test.file, test.line, "an exception outside std::exception left the test case");
   }
 }
 
