@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from . import steps
 from .steps import Failure
 from .totals import Totals
 
@@ -73,6 +74,7 @@ def start(name: str, work: Work, folder: Path) -> int:
             os.dup2(log.fileno(), 2)
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - until the process ends
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        steps.shows_progress = False
         totals = Totals()
         try:
             run_one(name, work, totals)

@@ -20,6 +20,7 @@ from .paths import CACHE, LOGS
 SHOWN_AFTER_S = 2.0
 REPEATED_AFTER_S = 20.0  # without a terminal, where a line cannot be rewritten
 TAIL_LINES = 40
+shows_progress = True  # False while the output goes to a file that is shown later: then only the end of a step is
 # Messages of the system and of zig for a full disk, in the log of a command.
 DISK_IS_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT), "NoSpaceLeft")
 
@@ -44,6 +45,8 @@ def step(title: str, detail: Callable[[], str] = str) -> Iterator[None]:
         wait = SHOWN_AFTER_S
         while not ended.wait(wait):
             shown.set()
+            if not shows_progress:
+                return
             seconds = time.monotonic() - start
             line = f"{title}{detail()} … {seconds:.0f} s"
             sys.stderr.write(f"\r\033[K{line}" if terminal else f"{line}\n")

@@ -26,30 +26,31 @@ inline hami_error* failed_entry<hami_error*>(const char*, const Error& error) no
 }
 
 // Not noexcept: the exception by which glibc cancels a thread must pass (see current_error).
-template <class Name, auto kBody>
+template <class Entry, class Function>
 struct HostEntry;
-template <class Name, class Result, class... Args, Result (*kBody)(Args...)>
-struct HostEntry<Name, kBody> {
+template <class Entry, class Result, class... Args>
+struct HostEntry<Entry, Result (*)(Args...)> {
   static Result call(Args... args) {
     try {
 #ifdef HAMI_ASSERTIONS
       if (host_entry_hook) host_entry_hook();
 #endif
-      return kBody(args...);
+      return Entry::body()(args...);
     } catch (...) {
-      return failed_entry<Result>(Name::value(), current_error());
+      return failed_entry<Result>(Entry::name(), current_error());
     }
   }
 };
 
-// HAMI_HOST_ENTRY(host, name, body): `body` is a lambda without captures.
-#define HAMI_HOST_ENTRY(host, entry, ...)                           \
-  do {                                                              \
-    struct EntryName {                                              \
-      static const char* value() noexcept { return #entry; }        \
-    };                                                              \
-    constexpr decltype(hami_host::entry) entry_body = __VA_ARGS__;  \
-    (host).entry = &::hami::HostEntry<EntryName, entry_body>::call; \
+// HAMI_HOST_ENTRY(host, name, body): `body` is a lambda without captures. The function that it converts to has no
+// linkage: g++ does not accept it as a template argument in C++17, so a class returns it.
+#define HAMI_HOST_ENTRY(host, entry, ...)                                        \
+  do {                                                                           \
+    struct Entry {                                                               \
+      static const char* name() noexcept { return #entry; }                      \
+      static constexpr decltype(hami_host::entry) body() { return __VA_ARGS__; } \
+    };                                                                           \
+    (host).entry = &::hami::HostEntry<Entry, decltype(hami_host::entry)>::call;  \
   } while (false)
 
 }  // namespace hami
