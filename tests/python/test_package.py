@@ -10,6 +10,7 @@ from hami import _core
 
 
 def test_everything_exported_exists_and_is_sorted() -> None:
+    assert dir(hami) == hami.__all__  # completion shows nothing else
     assert hami.__all__ == sorted(hami.__all__)
     assert [name for name in hami.__all__ if not hasattr(hami, name)] == []
 

@@ -89,3 +89,7 @@ __all__ = [
     "to_like",
     "to_numpy",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
