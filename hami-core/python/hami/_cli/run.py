@@ -15,11 +15,13 @@ import hami
 from hami._cli.main import report
 from hami._cli.show import json_of, lines_of
 from hami._cli.source import read_source
-from hami._cli.terminal import Progress, print_table
+from hami._cli.terminal import print_table
 from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
+from hami.progress import Progress
 
 AHEAD = 4 * (os.cpu_count() or 1)  # requests under way at once: every instance has work, few files lie in memory
+FEW = 3  # up to so many inputs need no progress bar
 
 
 class Input:
@@ -47,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     if problems:
         raise ConfigError.of(problems)
     failed = 0
-    with hami.pipe(config) as pipe, Progress(len(inputs)) as progress:
+    with hami.pipe(config) as pipe, Progress(len(inputs), enabled=len(inputs) > FEW) as progress:
         for entry, outcome in _outcomes(pipe, inputs):
             progress.clear()
             if not isinstance(outcome, BaseException):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hami.batching import group_requests
+
 from hami_ocr._inputs import line_of
 from hami_ocr._model_backend import ModelBackend
 from hami_ocr._rapidocr import Orienter
@@ -23,10 +25,10 @@ class OrientText(ModelBackend):
 
     def forward(self, batch: list[Any]) -> None:
         assert self._orient is not None, "forward after close"
-        lines = [line_of(item, "OrientText") for item in batch]
-        images = self._orient([line["image"] for line in lines])
-        for item, line, image in zip(batch, lines, images, strict=True):
-            item["result"] = {**line, "image": image}
+        for items, lines in group_requests(batch, lambda item: line_of(item, "OrientText")):
+            images = self._orient([line["image"] for line in lines])
+            for item, line, image in zip(items, lines, images, strict=True):
+                item["result"] = {**line, "image": image}
 
     def close(self) -> None:
         self._orient = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import hami
 import numpy as np
+from hami.batching import group_requests
 from numpy.typing import NDArray
 
 from hami_onnx._feed import Feed, read_feed
@@ -17,22 +18,18 @@ _MAX_BYTES_WITH_GIL = 1 << 20  # copying 1 MiB takes about 100 us
 
 def run_batch(batch: list[Any], model: Model, backend: str) -> None:
     """Set the `result` of each request: an array, or a dict by name if the model has several outputs."""
-    groups: dict[tuple[object, ...], list[tuple[Any, Feed]]] = {}
-    accepted = 0
-    for index, item in enumerate(batch):
-        try:
-            feed = read_feed(item, model, backend)
-        except hami.Error as error:
-            item.fail(error)
-            continue
-        key = tuple(array.shape[1:] for array in feed.arrays) if model.has_batch_axis else (index,)
-        groups.setdefault(key, []).append((item, feed))
-        accepted += 1
+    groups = group_requests(
+        batch,
+        lambda item: read_feed(item, model, backend),
+        lambda feed: tuple(array.shape[1:] for array in feed.arrays),
+        max_items=None if model.has_batch_axis else 1,
+    )
+    accepted = sum(len(items) for items, _ in groups)
     # A group is smaller than the batch if a request was rejected or shapes differ. A model with a fixed number of rows
     # can then run only with padding.
     pad = accepted < len(batch) or len(groups) > 1
-    for members in groups.values():
-        _run_group(members, model, backend, pad=pad)
+    for items, feeds in groups:
+        _run_group(list(zip(items, feeds, strict=True)), model, backend, pad=pad)
 
 
 def _run_group(members: list[tuple[Any, Feed]], model: Model, backend: str, *, pad: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import hami
+from hami.batching import fail_request
 
 from hami_torch._program import first_line
 from hami_torch._tensor import (
@@ -20,7 +21,6 @@ from hami_torch._tensor import (
     size_of,
     structure_of,
     tensors_of,
-    without_frames,
 )
 from hami_torch._torch import torch
 from hami_torch._types import Batch, Request
@@ -44,7 +44,6 @@ class BatchInput(NamedTuple):
     structure: Structure
 
 
-Members = list[tuple[Request, RequestInput]]
 Call = Callable[[BatchInput, int], Any]  # the int is the total number of rows
 
 
@@ -60,16 +59,16 @@ def read_request(item: Request, check: Callable[[torch.Tensor], torch.Tensor]) -
     return RequestInput(tensors, size_of(item), structure_of(data))
 
 
-def run_by_shape(members: Members, call: Call, backend: TensorBackend) -> None:
-    """Call the program once for each group of requests with equal structure, shapes and dtypes."""
-    groups: dict[tuple[Any, ...], Members] = {}
-    for item, request in members:
-        key = (request.structure, *((tensor.shape[1:], tensor.dtype) for tensor in request.tensors))
-        groups.setdefault(key, []).append((item, request))
-    for (structure, *_), group in groups.items():
-        columns = [list(parts) for parts in zip(*(request.tensors for _, request in group), strict=True)]
-        items, rows = [item for item, _ in group], [request.rows for _, request in group]
-        run_together(items, BatchInput(columns, structure), rows, call, backend)
+def kind_of(request: RequestInput) -> tuple[Any, ...]:
+    """Return what requests that run in one call have in common: structure, shapes without axis 0, and dtypes."""
+    return request.structure, *((tensor.shape[1:], tensor.dtype) for tensor in request.tensors)
+
+
+def run_group(items: Batch, requests: list[RequestInput], call: Call, backend: TensorBackend) -> None:
+    """Call the program once for requests of one kind."""
+    columns = [list(parts) for parts in zip(*(request.tensors for request in requests), strict=True)]
+    rows = [request.rows for request in requests]
+    run_together(items, BatchInput(columns, requests[0].structure), rows, call, backend)
 
 
 def run_together(items: Batch, inputs: BatchInput, rows: list[int], call: Call, backend: TensorBackend) -> None:
@@ -86,7 +85,7 @@ def run_together(items: Batch, inputs: BatchInput, rows: list[int], call: Call, 
         raise
     except Exception as error:
         if len(items) == 1:
-            items[0].fail(without_frames(_as_request_error(error, samples)))
+            fail_request(items[0], _as_request_error(error, samples))
         elif tensor_versions(samples) == before:
             _run_separately(items, inputs, rows, call, backend)
         else:

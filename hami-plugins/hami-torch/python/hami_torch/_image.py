@@ -7,7 +7,7 @@ from typing import Any
 import hami
 
 from hami_torch._rows import concatenated
-from hami_torch._tensor import TensorBackend, dtype_name, show, without_frames
+from hami_torch._tensor import TensorBackend, dtype_name, show
 from hami_torch._torch import torch
 from hami_torch._types import Batch, Request
 
@@ -38,18 +38,13 @@ class ImageBackend(TensorBackend):
         return True
 
     def _run_by_shape(self, batch: Batch) -> None:
-        groups: dict[tuple[Any, ...], list[tuple[Request, torch.Tensor]]] = {}
-        for item, image in self.read(batch, self.image_of):
-            try:
-                key = (image.shape[-3:], image.dtype, self.variant(item))
-            except hami.Error as error:
-                item.fail(without_frames(error))
-                continue
-            groups.setdefault(key, []).append((item, image))
-        for (_, _, variant), members in groups.items():
-            results = self._apply_to_group([image for _, image in members], variant)
-            for (item, _), result in zip(members, results, strict=True):
+        for items, inputs in self.read_groups(batch, self._input_of, _kind_of):
+            results = self._apply_to_group([image for image, _ in inputs], inputs[0][1])
+            for item, result in zip(items, results, strict=True):
                 self.give(item, result)
+
+    def _input_of(self, item: Request) -> tuple[torch.Tensor, Any]:
+        return self.image_of(item), self.variant(item)
 
     def _apply_to_group(self, images: list[torch.Tensor], variant: Any) -> list[torch.Tensor]:
         rows = [image if image.ndim == 4 else image[None] for image in images]
@@ -81,6 +76,12 @@ class ImageBackend(TensorBackend):
             )
         if image.numel() == 0:
             raise hami.RequestError(f"{owner}: the image is empty, its shape is {list(image.shape)}")
+
+
+def _kind_of(given: tuple[torch.Tensor, Any]) -> tuple[Any, ...]:
+    """Return what images that are processed in one tensor have in common."""
+    image, variant = given
+    return image.shape[-3:], image.dtype, variant
 
 
 def to_compute_dtype(images: torch.Tensor) -> torch.Tensor:

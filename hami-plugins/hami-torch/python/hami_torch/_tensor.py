@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import hami
+from hami.batching import group_requests
 
 from hami_torch._device import as_current, device_of, is_current, out_of_memory
 from hami_torch._rows import Rows, merged, rows_of_batch
@@ -21,6 +22,8 @@ from hami_torch._streams import (
 )
 from hami_torch._torch import torch, torch_untyped
 from hami_torch._types import Batch, Request
+
+V = TypeVar("V")
 
 _MISSING = object()
 _layout_of = attrgetter("shape", "dtype", "device")  # tensors that agree in these can be concatenated as they are
@@ -81,17 +84,20 @@ class TensorBackend(hami.Backend):
     def read(self, batch: Batch, read_one: Callable[[Request], Any] | None = None) -> list[tuple[Request, Any]]:
         """Return each request with what `read_one` returns for it; the default is its `data` as a tensor.
 
-        If `read_one` raises hami.Error for a request, that request fails and is left out.
+        If `read_one` raises an exception for a request, that request fails and is left out.
         """
-        found = []
-        read_one = read_one or self.tensor_of
-        for item in batch:
-            try:
-                found.append((item, read_one(item)))
-            except hami.Error as error:
-                item.fail(without_frames(error))
-        wait_for_inputs([value for _, value in found], self.torch_device)
-        return found
+        return [pair for group in self.read_groups(batch, read_one or self.tensor_of) for pair in zip(*group, strict=True)]
+
+    def read_groups(
+        self,
+        batch: Batch,
+        read_one: Callable[[Request], V],
+        key: Callable[[V], Hashable] | None = None,
+    ) -> list[tuple[list[Request], list[V]]]:
+        """Read a batch as `read` does, and return the requests and values of each group with equal keys."""
+        groups = group_requests(batch, read_one, key)
+        wait_for_inputs([value for _, values in groups for value in values], self.torch_device)
+        return groups
 
     def parts(self, batch: Batch) -> tuple[list[torch.Tensor], list[int]] | None:
         """Return the `data` of a batch as tensors that can be concatenated, and the number of rows of each request.
@@ -159,15 +165,6 @@ class TensorBackend(hami.Backend):
                 if id(tensor) not in own:
                     mark_stream(tensor, handle)
         item["result"] = value
-
-
-def without_frames(error: hami.Error) -> hami.Error:
-    """Remove the tracebacks from an error, so that a caller who keeps it does not keep the tensors of its batch."""
-    each: BaseException | None = error
-    while each is not None:
-        each.__traceback__ = None
-        each = each.__cause__ or each.__context__
-    return error
 
 
 def data_of(item: Request, owner: str) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hami
+from hami.batching import group_requests
 
 from hami_torch._rows import Rows, rows_of_batch
 from hami_torch._streams import current_stream, wait_for_inputs
-from hami_torch._tensor import as_tensor, data_of, map_tensors, tensors_of, without_frames
+from hami_torch._tensor import as_tensor, data_of, map_tensors, tensors_of
 from hami_torch._torch import torch
-from hami_torch._types import Batch
+from hami_torch._types import Batch, Request
 
 
 class CpuTensor(hami.Backend):
@@ -34,14 +37,7 @@ class CpuTensor(hami.Backend):
             current_stream(device).synchronize()
 
     def _copy_each(self, batch: Batch) -> None:
-        found = []
-        for item in batch:
-            try:
-                value = map_tensors(data_of(item, "CpuTensor"), lambda part: as_tensor(part, "CpuTensor"))
-            except hami.Error as error:
-                item.fail(without_frames(error))
-            else:
-                found.append((item, value))
+        found = [pair for group in group_requests(batch, _tensors) for pair in zip(*group, strict=True)]
         tensors = [tensor for _, value in found for tensor in tensors_of(value)]
         devices = {tensor.device for tensor in tensors if tensor.is_cuda}
         for device in devices:
@@ -50,6 +46,10 @@ class CpuTensor(hami.Backend):
             item["result"] = map_tensors(value, _to_cpu)
         for device in devices:
             current_stream(device).synchronize()
+
+
+def _tensors(item: Request) -> Any:
+    return map_tensors(data_of(item, "CpuTensor"), lambda part: as_tensor(part, "CpuTensor"))
 
 
 def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,10 +6,10 @@ import math
 from typing import Annotated, Any
 
 import hami
+from hami.batching import fail_request
 
 from hami_torch._image import ImageBackend
 from hami_torch._streams import wait_for_inputs
-from hami_torch._tensor import without_frames
 from hami_torch._types import Batch, Request
 
 
@@ -35,7 +35,7 @@ class CropTensor(ImageBackend):
             try:
                 x1, y1, x2, y2 = _clipped(self._box_of(item), height, width)
             except hami.Error as error:
-                item.fail(without_frames(error))
+                fail_request(item, error)
             else:
                 self.give(item, image[..., y1:y2, x1:x2])
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 
 import hami
 import numpy as np
+from hami.batching import fail_request
 from PIL import Image, ImageOps
 
 from hami_torch._nvjpeg import DecoderPool, Header, decoder_pool
 from hami_torch._program import first_line
-from hami_torch._tensor import TensorBackend, data_of, without_frames
+from hami_torch._tensor import TensorBackend, data_of
 from hami_torch._torch import torch
 from hami_torch._types import Batch, Request
 
@@ -64,7 +65,7 @@ class DecodeTensor(TensorBackend):
             try:
                 image = self._decode_on_cpu(encoded)[None]
             except hami.Error as error:
-                item.fail(without_frames(error))
+                fail_request(item, error)
             else:
                 item["color"] = self.color
                 self.give(item, image)

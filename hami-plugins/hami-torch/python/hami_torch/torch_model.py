@@ -7,7 +7,15 @@ from typing import Annotated, Any, Literal
 
 import hami
 
-from hami_torch._batch import BatchInput, RequestInput, read_request, run_by_shape, run_together, tensor_versions
+from hami_torch._batch import (
+    BatchInput,
+    RequestInput,
+    kind_of,
+    read_request,
+    run_group,
+    run_together,
+    tensor_versions,
+)
 from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
 from hami_torch._program import Program, Source, first_line, open_program
@@ -150,7 +158,8 @@ class TorchModel(TensorBackend):
             parts, rows = found
             run_together(batch, BatchInput([parts], None), rows, self._call, self)
         else:
-            run_by_shape(self.read(batch, self._read_request), self._call, self)
+            for items, requests in self.read_groups(batch, self._read_request, kind_of):
+                run_group(items, requests, self._call, self)
 
     def _can_run_as_one(self, batch: Batch, parts: list[torch.Tensor], rows: list[int]) -> bool:
         return rows == list(map(size_of, batch)) and (self._scaling is None or self._scaling.fits(parts[0]))

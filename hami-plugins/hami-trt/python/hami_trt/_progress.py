@@ -1,4 +1,4 @@
-"""Shows the progress of a build: a bar on a terminal, otherwise a line in the log for each tenth.
+"""Shows the progress of a build: a bar of hami.progress on a terminal, otherwise a line in the log for each tenth.
 
 The library reports a tree of phases. Each phase has a number of steps, and a child phase runs during one step of its
 parent.
@@ -7,21 +7,18 @@ parent.
 from __future__ import annotations
 
 import logging
-import shutil
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TextIO, TypeVar
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from hami.progress import Progress
 
 from hami_trt._tensorrt import Library
 
 _log = logging.getLogger("hami.trt")
 T = TypeVar("T")
-BAR_WIDTH = 30  # characters
-REDRAW_INTERVAL = 0.1  # seconds
 
 
 class _Phase(NamedTuple):
@@ -30,13 +27,13 @@ class _Phase(NamedTuple):
     done: int  # completed steps
 
 
-class Progress:
-    """Computes the completed fraction of a tree of phases, and passes it to `draw`.
+class BuildProgress:
+    """Computes the completed fraction of a tree of phases, and passes it to `draw` with the name of a phase.
 
     Threads of the library call `start`, `step` and `finish`. Setting `cancelled` stops the build at its next step.
     """
 
-    def __init__(self, draw: Callable[[str, float], None]) -> None:
+    def __init__(self, draw: Callable[[float, str], None]) -> None:
         self._draw = draw
         self._lock = threading.Lock()  # guards _phases and _highest
         self._phases: dict[str, _Phase] = {}
@@ -70,7 +67,7 @@ class Progress:
 
     def _report(self, name: str) -> None:
         self._highest = max(self._highest, self._fraction())  # a phase that starts again must not move the bar back
-        self._draw(name, self._highest)
+        self._draw(self._highest, name)
 
     def _fraction(self) -> float:
         """Add up the completed steps from the root phase down to the innermost running phase."""
@@ -88,42 +85,14 @@ class Progress:
 
 
 @contextmanager
-def show_progress(title: str, library: Library, config: Any) -> Iterator[Progress]:
+def show_progress(title: str, library: Library, config: Any) -> Iterator[BuildProgress]:
     """Show the progress of the build that uses this builder configuration."""
-    bar = _Bar(title, sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
-    progress = Progress(bar.draw if bar else _Log(title).draw)
-    monitor = library.progress_monitor(progress)
-    if monitor is not None:
-        config.progress_monitor = monitor
-    try:
+    with Progress(1.0, title) as bar:
+        progress = BuildProgress(bar.update if bar.visible else _Log(title).draw)
+        monitor = library.progress_monitor(progress)
+        if monitor is not None:
+            config.progress_monitor = monitor
         yield progress
-    finally:
-        if bar:
-            bar.clear()
-
-
-class _Bar:
-    def __init__(self, title: str, stream: TextIO) -> None:
-        self._title = title
-        self._stream = stream
-        self._last_drawn = float("-inf")
-
-    def draw(self, phase: str, fraction: float) -> None:
-        now = time.monotonic()
-        if now - self._last_drawn < REDRAW_INTERVAL:
-            return
-        self._last_drawn = now
-        filled = int(BAR_WIDTH * fraction)
-        line = f"{self._title} [{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {fraction:4.0%}  {phase}"
-        self._write(line[: shutil.get_terminal_size().columns - 1])
-
-    def clear(self) -> None:
-        self._write("")
-
-    def _write(self, line: str) -> None:
-        with suppress(OSError):  # a closed terminal must not stop the build
-            self._stream.write(f"\r\x1b[K{line}")
-            self._stream.flush()
 
 
 class _Log:
@@ -131,7 +100,7 @@ class _Log:
         self._title = title
         self._tenth = 0
 
-    def draw(self, phase: str, fraction: float) -> None:
+    def draw(self, fraction: float, phase: str) -> None:
         if int(fraction * 10) > self._tenth:
             self._tenth = int(fraction * 10)
             _log.info("%s: %d %%, %s", self._title, self._tenth * 10, phase)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import hami
 
 if TYPE_CHECKING:
-    from hami_trt._progress import Progress
+    from hami_trt._progress import BuildProgress
 
 _log = logging.getLogger("hami.trt")
 
@@ -212,7 +212,7 @@ class Library:
                     f'{owner}: {self} cannot build for compute capability "{name}"; supported are {", ".join(known)}'
                 )
 
-    def progress_monitor(self, progress: Progress) -> Any:
+    def progress_monitor(self, progress: BuildProgress) -> Any:
         """Return a monitor that reports a build to `progress`; None if this library does not support monitors."""
         base: Any = getattr(self.module, "IProgressMonitor", None)
         if base is None:

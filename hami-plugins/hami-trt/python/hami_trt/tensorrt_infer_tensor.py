@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import hami
+from hami.batching import fail_request
 from hami_torch.backend import TensorBackend, as_tensor, data_of, dtype_name, named_parts, rows_of, show, torch
 
 from hami_trt._engine import Engine, Port
@@ -63,7 +64,7 @@ class TensorrtInferTensor(TensorBackend):
             try:
                 outputs = self._context.run(tensors)
             except hami.RequestError as error:
-                item.fail(error.with_traceback(None))  # the frames of the traceback would keep the tensors alive
+                fail_request(item, error)
             else:
                 self.give(item, outputs[0] if len(names) == 1 else dict(zip(names, outputs, strict=True)))
 
