@@ -14,7 +14,7 @@ _VERSION = re.compile(
     (?:-(?P<post_only>\d+)|[-_.]?(?P<post>post|rev|r)[-_.]?(?P<post_n>\d*))?
     (?:[-_.]?(?P<dev>dev)[-_.]?(?P<dev_n>\d*))?
     (?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?""",
-    re.VERBOSE | re.IGNORECASE,
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
 )
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(.*?)\s*", re.S)
 _BOUND = re.compile(r"\s*(~=|==|!=|<=|>=|<|>)\s*([^\s,]+)\s*")
@@ -44,9 +44,14 @@ def parse_requirement(text: str) -> tuple[str, Bounds]:
         if not bound:
             raise ValueError(text)
         operator, version = bound.groups()
-        wildcard = version.endswith(".*") and operator in ("==", "!=")
-        _parse(version[:-2] if wildcard else version)
-        if operator == "~=" and len(_parse(version)["release"]) < 2:
+        exact = operator in ("==", "!=")
+        wildcard = exact and version.endswith(".*")
+        limit = _parse(version[:-2] if wildcard else version)
+        if wildcard and (_is_pre_release(limit) or limit["post"] >= 0 or limit["local"]):
+            raise ValueError(text)
+        if limit["local"] and not exact:
+            raise ValueError(text)
+        if operator == "~=" and len(limit["release"]) < 2:
             raise ValueError(text)
         bounds.append((operator, version))
     return name, bounds
@@ -66,10 +71,10 @@ def _within(version: str, operator: str, bound: str) -> bool:
     if operator == "~=":
         series = {**limit, "release": limit["release"][:-1], "pre": None}
         return _key(have) >= _key(limit) and _starts_with(version, series)
-    if operator == "<" and _is_pre_release(have) and not _is_pre_release(limit) and _same_base(have, limit):
-        return False  # 2.0rc1 is not below 2.0 as far as bounds go
-    if operator == ">" and have["post"] >= 0 and limit["post"] < 0 and _same_base(have, limit):
-        return False  # nor is 2.0.post1 above it
+    if operator == "<" and not _is_pre_release(limit):
+        limit = {**limit, "dev": 0}  # <2.0 does not accept 2.0rc1, a pre-release of 2.0
+    if operator == ">" and _is_post_release_of(have, limit):
+        return False  # >2.0 does not accept 2.0.post1
     return _COMPARE[operator](_key(have), _key(limit))
 
 
@@ -86,7 +91,7 @@ def _parse(text: str) -> dict[str, Any]:
         "pre": (_PRE.get(letter, letter), int(part["pre_n"] or 0)) if letter else None,
         "post": int(post) if post else -1,
         "dev": int(part["dev_n"] or 0) if part["dev"] else math.inf,
-        "local": (part["local"] or "").lower(),
+        "local": _normalized_local(part["local"] or ""),
     }
 
 
@@ -97,6 +102,11 @@ def _key(parsed: dict[str, Any]) -> tuple[Any, ...]:
     else:
         pre = (0,) if parsed["dev"] != math.inf and parsed["post"] < 0 else (2,)
     return parsed["epoch"], _trimmed(parsed["release"]), pre, parsed["post"], parsed["dev"], parsed["local"]
+
+
+def _normalized_local(text: str) -> str:
+    parts = re.split("[-_.]", text.lower())
+    return ".".join(str(int(part)) if part.isdigit() else part for part in parts)
 
 
 def _trimmed(release: list[int]) -> list[int]:
@@ -110,8 +120,10 @@ def _is_pre_release(parsed: dict[str, Any]) -> bool:
     return parsed["pre"] is not None or parsed["dev"] != math.inf
 
 
-def _same_base(left: dict[str, Any], right: dict[str, Any]) -> bool:
-    return left["epoch"] == right["epoch"] and _trimmed(left["release"]) == _trimmed(right["release"])
+def _is_post_release_of(parsed: dict[str, Any], base: dict[str, Any]) -> bool:
+    if parsed["post"] < 0 or base["post"] >= 0 or base["dev"] != math.inf:
+        return False
+    return _key({**parsed, "post": -1, "dev": math.inf}) == _key(base)
 
 
 def _starts_with(version: str, series: dict[str, Any]) -> bool:
