@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hami import progress as _progress
@@ -26,13 +26,13 @@ OpenTerminal = Callable[[], Terminal]
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time in seconds, which tests set; the terminal has 80 columns."""
     now = [0.0]
     monkeypatch.setattr(_progress.time, "monotonic", lambda: now[0])
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("TERM", "xterm")
-    yield now
+    return now
 
 
 @pytest.fixture
@@ -95,7 +95,9 @@ def test_a_cleared_bar_appears_again_with_the_next_step(open_terminal: OpenTermi
 
 @pytest.mark.parametrize("columns", ["20", "41", "60"])
 @pytest.mark.usefixtures("no_rich")
-def test_the_line_fits_into_the_terminal(open_terminal: OpenTerminal, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+def test_the_line_fits_into_the_terminal(
+    open_terminal: OpenTerminal, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
     terminal = open_terminal()
     monkeypatch.setenv("COLUMNS", columns)
     with Progress(1.0, "building"):

@@ -86,7 +86,8 @@ class TensorBackend(hami.Backend):
 
         If `read_one` raises an exception for a request, that request fails and is left out.
         """
-        return [pair for group in self.read_groups(batch, read_one or self.tensor_of) for pair in zip(*group, strict=True)]
+        groups = self.read_groups(batch, read_one or self.tensor_of)
+        return [pair for group in groups for pair in zip(*group, strict=True)]
 
     def read_groups(
         self,
