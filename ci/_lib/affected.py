@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 PYTHON = "tests/python"
-DOCS = f"{PYTHON}/test_docs.py"
 # Fast tests of every part of the package, together about ten seconds: what a change in the core affects first.
 SMOKE_FILES = tuple(
     f"{PYTHON}/test_{name}.py"

@@ -17,6 +17,7 @@ from .paths import CACHE
 from .steps import environment, run
 
 FILE = CACHE / "times.jsonl"
+INSTALLED = ("hami-core", "hami-onnx")  # by `install_s`
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,9 @@ def recorded() -> dict[str, Run]:
     return {done.kind: done for done in runs if done.kind}
 
 
-def install_s(interpreter: Interpreter, wanted: Sequence[str] = ("hami-core", "hami-onnx")) -> float:
-    """Return the seconds that pip takes to install `wanted` into a new environment, from an index on this machine."""
-    names = tuple(f"{name.replace('-', '_')}-" for name in wanted)
+def install_s(interpreter: Interpreter) -> float:
+    """Return the seconds that pip takes to install INSTALLED into a new environment, from an index on this machine."""
+    names = tuple(f"{name.replace('-', '_')}-" for name in INSTALLED)
     ours = [wheel for wheel in wheel_env.usable(interpreter) if wheel.name.startswith(names)]
     others = wheelhouse.fetch(interpreter, wheelhouse.requirements(ours))
     with tempfile.TemporaryDirectory() as work:
@@ -93,5 +94,5 @@ def install_s(interpreter: Interpreter, wanted: Sequence[str] = ("hami-core", "h
             )
             python = environments.fresh_venv(folder / "env", str(interpreter.executable))
             start = time.monotonic()
-            run([python, "-m", "pip", "install", *wanted], log="times-install", env=env)
+            run([python, "-m", "pip", "install", *INSTALLED], log="times-install", env=env)
             return round(time.monotonic() - start, 1)

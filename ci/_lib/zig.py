@@ -32,7 +32,7 @@ def program() -> Path:
     return Path(ziglang.__file__).with_name("zig")
 
 
-def cache_folder(aim: str = TARGET) -> Path:
+def cache_folder(aim: str) -> Path:
     """Return zig's cache for one target, which keeps its stub libraries separate from those of other targets."""
     return CACHE / "zig" / aim
 
@@ -68,7 +68,7 @@ def cxx_library_version() -> str:
     return found.group(1)
 
 
-def is_warm(aim: str = TARGET) -> bool:
+def is_warm(aim: str) -> bool:
     """Return whether zig's libraries for that target are built."""
     return (cache_folder(aim) / "warm").exists()
 
@@ -92,7 +92,7 @@ def _build_library(aim: str) -> None:
     (folder / "warm").touch()
 
 
-def stub_libraries(aim: str = TARGET) -> list[Path]:
+def stub_libraries(aim: str) -> list[Path]:
     """Return zig's stub libraries for the target's glibc, which define every symbol and version of it."""
     warm_up(aim)
     return sorted(next(cache_folder(aim).rglob("libc.so.6")).parent.glob("lib*.so.*"))

@@ -37,7 +37,6 @@ class Init {
 
   bool has_brackets() const noexcept { return !plan_->phases.empty(); }
   const std::vector<PlanItem>& items(std::size_t phase = 0) const noexcept { return plan_->phases[phase]; }
-  std::size_t phase_count() const noexcept { return plan_->phases.size(); }
 
   // Builds and initialises an item, on a dedicated thread if its class asks for one and this is not such a thread already.
   // For an item that refers to an existing backend it returns that one; a named instance may be registered later.

@@ -14,6 +14,5 @@
 #define HAMI_RELEASE(...) HAMI_THREAD_ATTRIBUTE(release_capability(__VA_ARGS__))
 #define HAMI_TRY_ACQUIRE(...) HAMI_THREAD_ATTRIBUTE(try_acquire_capability(__VA_ARGS__))
 #define HAMI_REQUIRES(...) HAMI_THREAD_ATTRIBUTE(requires_capability(__VA_ARGS__))
-#define HAMI_EXCLUDES(...) HAMI_THREAD_ATTRIBUTE(locks_excluded(__VA_ARGS__))
 #define HAMI_ASSERT_HELD(...) HAMI_THREAD_ATTRIBUTE(assert_capability(__VA_ARGS__))
 #define HAMI_NO_THREAD_SAFETY_ANALYSIS HAMI_THREAD_ATTRIBUTE(no_thread_safety_analysis)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,14 +15,12 @@ from hami._errors import ConfigError, Error
 MAX_CHAIN = 50  # files that extend one another
 
 
-def document_with_bases(
-    data: Mapping[Any, Any], file: File | None, problems: Problems, environment: Mapping[str, str] = os.environ
-) -> Document:
+def document_with_bases(data: Mapping[Any, Any], file: File | None, problems: Problems) -> Document:
     """Return what a file (or a dict: None) and all that it extends say together.
 
     Raises with all that is wrong if one of them cannot be read: what the rest means would be a guess.
     """
-    extending = _Extending(problems, environment)
+    extending = _Extending(problems)
     document = extending.document(data, file, [file.location] if file else [])
     if extending.failed:
         raise ConfigError.of(problems)
@@ -31,9 +28,8 @@ def document_with_bases(
 
 
 class _Extending:
-    def __init__(self, problems: Problems, environment: Mapping[str, str]) -> None:
+    def __init__(self, problems: Problems) -> None:
         self.problems = problems
-        self.environment = environment
         self.failed = False
         self.read: dict[str, Document] = {}  # by identity; two files may extend the same one
 
@@ -50,7 +46,7 @@ class _Extending:
 
     def names(self, entry: Entry) -> list[Any]:
         """Return what `extends` lists, variables of the environment put in."""
-        values = Values({"": {"extends": entry}}, self.environment, self.problems)
+        values = Values({"": {"extends": entry}}, self.problems)
         value = values.value("", "extends")
         if values.unknown:
             self.failed = True

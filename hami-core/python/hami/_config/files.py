@@ -68,7 +68,7 @@ def packaged(pipeline: Pipeline) -> Location:
     return Location(path, f"{package.replace('.', '/')}/{name}", get or _from_disk)
 
 
-def content_of(location: Location, pipeline: Pipeline | None = None) -> bytes:
+def content_of(location: Location, pipeline: Pipeline | None) -> bytes:
     """Return the bytes of a file, of a pipeline that a plugin packages if one is given."""
     try:
         return location.get(location.path)

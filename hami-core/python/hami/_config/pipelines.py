@@ -14,7 +14,7 @@ from hami._plugins.index import Pipeline, normalised
 _NAME = re.compile(r"(?:([A-Za-z0-9][A-Za-z0-9._-]*)::)?([A-Za-z0-9_.-]+)")
 
 
-def find_pipeline(name: str, distribution: str = "") -> Pipeline | None:
+def find_pipeline(name: str, distribution: str) -> Pipeline | None:
     """Return the packaged pipeline, or None if the name is a backend's after all; raise if it is neither."""
     found = _lookup(name, distribution)
     if found or distribution:

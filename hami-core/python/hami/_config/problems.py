@@ -30,9 +30,7 @@ class Problems(list[Exception]):
         self.append(ConfigError(with_caret(headline, text, _span(text, key, value, at), section, place, hint)))
 
 
-def with_caret(
-    headline: str, text: str, span: tuple[int, int], section: str = "", place: str = "", hint: str = ""
-) -> str:
+def with_caret(headline: str, text: str, span: tuple[int, int], section: str, place: str, hint: str) -> str:
     """Return the message form that the core gives its own; without a text only headline, place and hint."""
     where = ", ".join(filter(None, [section and name_of(section), place]))
     if not text:

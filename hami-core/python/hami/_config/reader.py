@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -37,13 +36,13 @@ class LoadedConfig(NamedTuple):
     written: Mapping[tuple[str, str], Any] = {}  # values before ${…} was replaced, where there was one
 
 
-def read_document(document: Document, problems: Problems, environment: Mapping[str, str] = os.environ) -> LoadedConfig:
+def read_document(document: Document, problems: Problems) -> LoadedConfig:
     """Return the configuration; its errors are added to `problems`."""
-    return _Reader(document, problems, environment).read()
+    return _Reader(document, problems).read()
 
 
 class _Reader:
-    def __init__(self, document: Document, problems: Problems, environment: Mapping[str, str]) -> None:
+    def __init__(self, document: Document, problems: Problems) -> None:
         self.document = document
         self.problems = problems
         self.where: Where = {}
@@ -54,7 +53,7 @@ class _Reader:
             self.entries[name] = document.sections[name].entries if name in document.sections else {}
         self.entries[""] = {key: entry for key, entry in document.top.items() if key in RESERVED}
         self.entries[""] |= {f"providers.{name}": entry for name, entry in self.entries.pop("providers").items()}
-        self.values = Values(self.entries, environment, problems)
+        self.values = Values(self.entries, problems)
 
     def read(self) -> LoadedConfig:
         for key, entry in self.document.top.items():

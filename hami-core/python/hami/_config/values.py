@@ -36,9 +36,8 @@ class Values:
     A reference sees the keys beside it and those of [global]; one in [global] or at the top level sees [global] only.
     """
 
-    def __init__(self, sections: Sections, environment: Mapping[str, str], problems: Problems) -> None:
+    def __init__(self, sections: Sections, problems: Problems) -> None:
         self._sections = sections
-        self._environment = environment
         self._problems = problems
         self._made: dict[Key, tuple[Any, int]] = {}  # value and size
         self._open: list[Key] = []  # what is being made, outermost first
@@ -128,11 +127,11 @@ class Values:
         return made, size
 
     def _variable(self, found: re.Match[str], name: str, default: str | None) -> str:
-        value = self._environment.get(name)
+        value = os.environ.get(name)
         if not value and default is not None:
             return default
         if value is None:
-            near = _core.did_you_mean(_core.near_names(name, [one for one in self._environment if is_text(one)]))
+            near = _core.did_you_mean(_core.near_names(name, [one for one in os.environ if is_text(one)]))
             raise self._problem(
                 f"the environment has no variable {name}{near}",
                 found,
@@ -175,7 +174,7 @@ class Values:
         section, key = self._open[-1]
         return self._problem(f"{quoted(key)}{of(section)} {what}", found)
 
-    def _problem(self, headline: str, found: re.Match[str] | None = None, hint: str = "") -> _Unknown:
+    def _problem(self, headline: str, found: re.Match[str] | None, hint: str = "") -> _Unknown:
         """Note what is wrong with the value that is being made."""
         section, key = self._open[-1]
         value, place = self._sections[section][key]

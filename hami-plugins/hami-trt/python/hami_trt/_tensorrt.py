@@ -80,7 +80,7 @@ class Library:
         finally:
             del self._local.errors
 
-    def deserialize(self, blob: bytes, *, host_code: bool = False) -> tuple[Any, Any, str]:
+    def deserialize(self, blob: bytes, *, host_code: bool) -> tuple[Any, Any, str]:
         """Load a serialized engine for the current device.
 
         Args:
