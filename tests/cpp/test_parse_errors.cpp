@@ -324,7 +324,7 @@ TEST_CASE("brackets nest up to 200 deep") {
            "  in  …[" +
                repeat("S[", 24) + "S[A" + repeat("]", 48) + "…\n" + std::string(6 + 1 + 50, ' ') +
                "^\n"
-               "  give an inner part a name of its own: hami.generate or HAMI_GENERATE_BACKEND");
+               "  give an inner part a name with hami.generate");
 }
 
 TEST_CASE("hostile text of a mebibyte is refused or read without an overflow") {

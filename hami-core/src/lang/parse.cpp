@@ -216,7 +216,7 @@ void Parser::open(char bracket) {
   const std::uint32_t position = in_.position();
   if (open_.size() == kMaxDepth) {
     throw SyntaxError({position, position + 1}, "brackets are nested deeper than " + std::to_string(kMaxDepth),
-                      "give an inner part a name of its own: hami.generate or HAMI_GENERATE_BACKEND");
+                      "give an inner part a name with hami.generate");
   }
   open_.push_back({bracket, position});
   in_.take(std::string_view(&bracket, 1));
