@@ -291,7 +291,9 @@ def test_register_returns_the_class_and_lists_it() -> None:
 
 
 def test_register_accepts_only_classes() -> None:
-    with pytest.raises(hami.PluginError, match=r"^a backend must be a subclass of hami.Backend, got <.*Valid object at"):
+    with pytest.raises(
+        hami.PluginError, match=r"^a backend must be a subclass of hami.Backend, got <.*Valid object at"
+    ):
         hami.register(Valid())  # type: ignore[call-overload]
     with pytest.raises(hami.PluginError) as caught:
 
@@ -299,7 +301,9 @@ def test_register_accepts_only_classes() -> None:
         class Called(Valid):
             pass
 
-    expected = 'hami.register takes a subclass of hami.Backend, got none; write @hami.register or @hami.register("Name")'
+    expected = (
+        'hami.register takes a subclass of hami.Backend, got none; write @hami.register or @hami.register("Name")'
+    )
     assert str(caught.value) == expected
 
 

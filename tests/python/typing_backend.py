@@ -109,7 +109,7 @@ def calls(pipe: hami.Pipe) -> None:
     assert_type(pipe({"data": 1}), dict[str, Any])
     assert_type(pipe([{"data": 1}]), list[dict[str, Any]])
     assert_type(pipe.submit(request).result(), dict[str, Any])
-    assert_type([answer for answer in pipe.map([request])], list[dict[str, Any]])
+    assert_type(list(pipe.map([request])), list[dict[str, Any]])
     node = pipe.stats()["default"]
     assert_type(node, hami.NodeStats)
     assert_type(node.batches, int)

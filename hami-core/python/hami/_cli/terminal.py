@@ -1,4 +1,4 @@
-"""What looks better on a terminal: tables and progress bars, by rich (hami-core[rich]) where it is installed."""
+"""Tables and progress bars for terminals; tables use rich (hami-core[rich]) if it is installed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from hami._cli.show import aligned
 
-WIDTH = 30
-FEW = 3  # up to so many inputs need no bar
+WIDTH = 30  # characters of the bar
+MIN_TOTAL = 4  # steps; fewer need no bar
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = None) -> None:
-    """Print rows in columns; in a pipe or without rich as plain lines, which programs can cut."""
+    """Print rows in columns; as plain lines, for other programs, if the output is not a terminal or rich is missing."""
     rich_table = _rich("rich.table") if sys.stdout.isatty() else None
     if rich_table is None:
         print("\n".join(aligned([header, *rows] if header else rows)))
@@ -39,7 +39,7 @@ def _rich(module: str) -> Any:
 
 
 class Progress:
-    """Show progress as a bar on standard error; silent if that is not a terminal.
+    """A progress bar on standard error; invisible if that is not a terminal.
 
     with Progress(100) as progress:
         progress.advance()
@@ -49,7 +49,7 @@ class Progress:
         self._total = total
         self._done = 0
         self._started = time.monotonic()
-        self._visible = total > FEW and sys.stderr.isatty()
+        self._visible = total >= MIN_TOTAL and sys.stderr.isatty()
 
     def __enter__(self) -> Progress:
         self._draw()
@@ -61,11 +61,12 @@ class Progress:
         self.clear()
 
     def advance(self) -> None:
+        """Count one step."""
         self._done += 1
         self._draw()
 
     def clear(self) -> None:
-        """Take the bar away, so that a line can be printed in its place."""
+        """Erase the bar, so that a line can be printed in its place."""
         if self._visible:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
@@ -74,6 +75,7 @@ class Progress:
             print(f"\r{self.text()}", end="", file=sys.stderr, flush=True)
 
     def text(self) -> str:
+        """Return the bar with the number of steps and the estimated time left."""
         filled = WIDTH * self._done // self._total
         seconds = time.monotonic() - self._started
         left = f"  {seconds / self._done * (self._total - self._done):.0f} s left" if self._done else ""

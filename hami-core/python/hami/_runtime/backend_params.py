@@ -51,7 +51,7 @@ def describe_params(cls: type[Backend]) -> dict[str, Any]:
 
 
 def _annotations(cls: type) -> dict[str, Any]:
-    """Return the annotation of each parameter by attribute, base classes first; a subclass may redeclare a parameter."""
+    """Return the annotation of each parameter by attribute, base classes first. A subclass may redeclare one."""
     found: dict[str, Any] = {}
     for base in reversed(cls.__mro__):
         if base is Backend or not issubclass(base, Backend):
