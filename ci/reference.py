@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 import hami
-from hami._plugins.manager import BackendInfo
+from hami._plugins.records import BackendInfo
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "hami-core" / "docs" / "reference"

@@ -140,7 +140,7 @@ def test_a_wheel_may_set_defaults_at_runtime(build: Build, tmp_path: Path) -> No
     assert run_hami("backends", "GccAdd", **chosen).stdout.splitlines()[-1] == "  step: int = 40"
     library = tmp_path / "acme_typo" / plain.name
     done = run_hami("run", "GccSub", "--data", "2", **chosen)
-    assert f'no backend of "{library}" declares a parameter "stp"' in done.stderr
+    assert f'no backend of "{library}" declares the parameter "stp"' in done.stderr
 
 
 def test_native_plugins_in_wheels_are_found_and_loaded(build: Build, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_library_is_found_if_its_path_is_not_utf8(build: Build, tmp_path: Path
     done = run_hami("doctor", "--json", **chosen)
     report = json.loads(done.stdout)
     assert report["facts"][f"{tmp_path}/odd\\xff/lib\\xfe.so 1.0"] == "ok, plugin ABI 1.0"
-    assert f"HAMI_PLUGIN_PATH names {tmp_path}/none\\xff, which is not a folder" in report["problems"]
+    assert f"HAMI_PLUGIN_PATH contains {tmp_path}/none\\xff, which is not a folder" in report["problems"]
 
 
 def test_the_error_for_a_path_that_is_not_utf8_shows_it_escaped(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_the_error_for_a_path_that_is_not_utf8_shows_it_escaped(tmp_path: Path) 
     with pytest.raises(hami.PluginError) as caught:
         hami.register_plugin("half\ud800.so")
     assert str(caught.value) == (
-        "a library's path is text that names a file, got 'half\\ud800.so': surrogates not allowed"
+        "the path of a library must be text that can name a file, got 'half\\ud800.so': surrogates not allowed"
     )
 
 
@@ -216,4 +216,6 @@ def test_libraries_in_hami_plugin_path_are_found_and_loaded(build: Build, tmp_pa
     twin = {**chosen, "HAMI_PLUGINS": "good,twin"}
     assert run_hami("run", str(tmp_path / "chosen.toml"), "--data", "4", **twin).stdout == "5\n"
     done = run_hami("doctor", "--json", **chosen)
-    assert f"HAMI_PLUGIN_PATH names {tmp_path / 'absent'}, which is not a folder" in json.loads(done.stdout)["problems"]
+    assert (
+        f"HAMI_PLUGIN_PATH contains {tmp_path / 'absent'}, which is not a folder" in json.loads(done.stdout)["problems"]
+    )

@@ -33,7 +33,7 @@ native  acme-native  0.9.0         failed        0 ms     SITE/libacme_native.so
 slow    acme-slow    0.1.0         ok            2500 ms  SLOW
 pipeline acme-twice from acme-good
 """
-SLOW = "loading it took 2.5 s: name the classes in the entry module, and import what is heavy in `init`"
+SLOW = "loading it took 2.5 s; register classes by name, and import large packages in `init`"
 
 
 def test_every_plugin_is_listed_with_its_state_and_reason(

@@ -25,7 +25,7 @@ def test_a_task_gets_its_dict_back() -> None:
 
 
 def test_acall_without_a_running_loop_is_an_error() -> None:
-    with hami.pipe("Identity") as pipe, pytest.raises(RuntimeError, match="acall is for tasks of an asyncio loop"):
+    with hami.pipe("Identity") as pipe, pytest.raises(RuntimeError, match="acall needs a running asyncio loop"):
         pipe.acall({"data": 1}).send(None)
 
 
@@ -65,7 +65,7 @@ def test_an_error_is_raised_in_its_task_and_the_next_request_succeeds() -> None:
             with pytest.raises(RuntimeError, match="a backend raised CancelledError"):
                 await task
             assert not task.cancelled()
-            with pytest.raises(hami.DataTypeError, match=r"^acall takes one dict, as \{\"data\": …\}, got list$"):
+            with pytest.raises(hami.DataTypeError, match=r"^acall takes one dict such as \{\"data\": …\}, got list$"):
                 await pipe.acall([])  # type: ignore[arg-type]
             assert (await pipe.acall({"data": 3}))["result"] == 3
         with pytest.raises(hami.PipeClosed):
@@ -275,7 +275,9 @@ def test_map_rejects_a_dict_that_is_still_in_flight() -> None:
     with hami.pipe("Identity") as pipe:
         with pytest.raises(hami.DataTypeError) as raised:
             list(pipe.map([{"data": 1}] * 3))
-        assert str(raised.value) == "one dict is given again while it runs; each request needs a dict of its own"
+        assert str(raised.value) == (
+            "the same dict was passed again while its request is running; pass a separate dict for each request"
+        )
         assert len(list(pipe.map([{"data": 1}] * 3, concurrency=1))) == 3
 
 

@@ -14,7 +14,7 @@ from hami._runtime.backend_class import describe_class
 
 SUPPORTED = (
     'use bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, '
-    "each also with | None"
+    "or one of these | None"
 )
 
 
@@ -169,6 +169,7 @@ def test_a_class_description_contains_its_doc_traits_and_brackets() -> None:
         ({"min": 2, "max": 4}, "2 to 4"),
         ({"min": 2}, "2 or more"),
         ({"max": lambda self: 4}, "as its instances declare"),
+        ({"min": property(lambda self: 4)}, "as its instances declare"),
         ({}, ""),
     ],
 )
@@ -201,42 +202,44 @@ def bad(**members: Any) -> type:
 @pytest.mark.parametrize(
     ("cls", "message"),
     [
-        (3, "a backend is a subclass of hami.Backend, got 3"),
-        (dict, "a backend is a subclass of hami.Backend, got dict"),
+        (3, "a backend must be a subclass of hami.Backend, got 3"),
+        (dict, "a backend must be a subclass of hami.Backend, got dict"),
         (hami.Backend, "hami.Backend is the base class; register a subclass of it"),
         (type("Empty", (hami.Backend,), {}), "Empty has no method forward(self, batch)"),
         (
             bad(forward=coroutine),
-            'Bad: forward is a coroutine function; it has to be a plain one, which sets item["result"] of each item of '
-            "the batch before it returns",
+            'Bad: forward is a coroutine function; it must be a plain function that sets item["result"] of each item '
+            "of the batch before it returns",
         ),
         (
             bad(forward=generator),
-            'Bad: forward is a generator function; it has to be a plain one, which sets item["result"] of each item of '
-            "the batch before it returns",
+            'Bad: forward is a generator function; it must be a plain function that sets item["result"] of each item '
+            "of the batch before it returns",
         ),
         (
             bad(__init__=lambda self, width, height, depth=3, *more: None),
-            "Bad.__init__ needs width, height, and backends are made without arguments; an annotated attribute is a "
-            "parameter, as  width: int = 1",
+            "Bad.__init__ requires width, height, but backends are created without arguments; declare parameters as "
+            "annotated attributes, such as  width: int = 1",
         ),
-        (bad(thread="gpu"), 'Bad: thread is "dedicated", "serialized" or "concurrent", got \'gpu\''),
-        (bad(non_blocking=1), "Bad: non_blocking is True or False, got 1"),
+        (bad(thread="gpu"), 'Bad: thread must be "dedicated", "serialized" or "concurrent", got \'gpu\''),
+        (bad(non_blocking=1), "Bad: non_blocking must be True or False, got 1"),
         (
             bad(non_blocking=True),
-            'Bad: non_blocking = True needs thread = "serialized" or "concurrent"; it has "dedicated"',
+            'Bad: non_blocking = True requires thread = "serialized" or "concurrent"; the class has "dedicated"',
         ),
-        (bad(idempotent=None), "Bad: idempotent is True or False, got None"),
-        (bad(max=0), "Bad: max is a whole number from 1 on, or a method, got 0"),
-        (bad(min="2"), "Bad: min is a whole number from 1 on, or a method, got '2'"),
-        (bad(min=4, max=2), "Bad: min = 4 is above max = 2"),
+        (bad(idempotent=None), "Bad: idempotent must be True or False, got None"),
+        (bad(max=0), "Bad: max must be an int of at least 1, a property or a method, got 0"),
+        (bad(min="2"), "Bad: min must be an int of at least 1, a property or a method, got '2'"),
+        (bad(min=4, max=2), "Bad: min = 4 is greater than max = 2"),
         (
             bad(child_count=(2, 1)),
-            "Bad: child_count is (least, most) bracket items, as (1, 1), or (0, None) for any number, got (2, 1)",
+            "Bad: child_count must be the minimum and maximum number of bracket items, such as (1, 1), or (0, None) "
+            "for any number, got (2, 1)",
         ),
         (
             bad(child_count=1),
-            "Bad: child_count is (least, most) bracket items, as (1, 1), or (0, None) for any number, got 1",
+            "Bad: child_count must be the minimum and maximum number of bracket items, such as (1, 1), or (0, None) "
+            "for any number, got 1",
         ),
         (
             bad(annotations={"forward": int}),
@@ -244,7 +247,7 @@ def bad(**members: Any) -> type:
         ),
         (
             bad(annotations={"x": Annotated[int, hami.Key("a b")]}),
-            'Bad: "a b" is not a valid parameter name: use letters, digits and _, parts by ::',
+            'Bad: "a b" is not a valid parameter name: use letters, digits and _, and :: between parts',
         ),
         (bad(annotations={"x": int, "y": Annotated[int, hami.Key("x")]}), 'Bad: parameter "x" is declared twice'),
         (bad(annotations={"x": list[int]}), f'Bad: list[int] is not a valid type for parameter "x"; {SUPPORTED}'),
@@ -288,7 +291,9 @@ def test_register_returns_the_class_and_lists_it() -> None:
 
 
 def test_register_accepts_only_classes() -> None:
-    with pytest.raises(hami.PluginError, match=r"^a backend is a subclass of hami.Backend, got <.*Valid object at"):
+    with pytest.raises(
+        hami.PluginError, match=r"^a backend must be a subclass of hami.Backend, got <.*Valid object at"
+    ):
         hami.register(Valid())  # type: ignore[call-overload]
     with pytest.raises(hami.PluginError) as caught:
 
@@ -296,7 +301,9 @@ def test_register_accepts_only_classes() -> None:
         class Called(Valid):
             pass
 
-    expected = 'a backend is a subclass of hami.Backend, got none; write @hami.register or @hami.register("Name")'
+    expected = (
+        'hami.register takes a subclass of hami.Backend, got none; write @hami.register or @hami.register("Name")'
+    )
     assert str(caught.value) == expected
 
 

@@ -37,7 +37,7 @@ REPORT = """\
 unknown top-level key "speed"
   in  speed = 1   (ten.toml:2)
       ^^^^^
-  a node is a table, [node]; a key for all nodes goes into [global]
+  write a node as a table, [node], and a key for all nodes into [global]
 
 requires acme-none>=1, which is not installed: pip install "acme-none>=1"
   in  requires = ["acme-none>=1"]   (ten.toml:1)

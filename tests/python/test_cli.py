@@ -84,7 +84,7 @@ def test_run_on_text(call: Any) -> None:
 def test_run_on_json(call: Any) -> None:
     assert call("run", "Identity", "--data", '[{"text": "a", "score": 0.5}]') == (0, "score  text\n0.500  a\n", "")
     status, out, err = call("run", "Identity", "--data", "[1", "--json")
-    message = "--data takes JSON, --text any text: Expecting ',' delimiter: line 1 column 3 (char 2)"
+    message = "--data takes a JSON value: Expecting ',' delimiter: line 1 column 3 (char 2); for plain text use --text"
     assert (status, json.loads(out), err) == (1, {"error": message, "type": "ConfigError"}, f"error: {message}\n")
 
 
@@ -136,7 +136,7 @@ def test_a_result_that_cannot_be_shown_does_not_stop_the_others(call: Any) -> No
     around, nan, ended, *rest = (json.loads(line) for line in out.splitlines())
     assert status == 1
     assert around["type"] == "RequestError"
-    assert around["error"].startswith("its result cannot be shown: RecursionError: ")
+    assert around["error"].startswith("the result cannot be shown: RecursionError: ")
     assert nan == {"input": "--text", "result": None}
     assert (ended["error"].splitlines()[0], ended["type"]) == (
         "enough",
@@ -146,7 +146,7 @@ def test_a_result_that_cannot_be_shown_does_not_stop_the_others(call: Any) -> No
     assert "Traceback" not in err
     status, out, err = call("run", "TestStrange", "--text", "around", "--text", "plain")
     assert (status, out) == (1, "--text:\n  1\n")
-    assert err.startswith("error: --text: its result cannot be shown: RecursionError: ")
+    assert err.startswith("error: --text: the result cannot be shown: RecursionError: ")
 
 
 def test_an_error_of_the_whole_command_is_also_json(call: Any) -> None:
@@ -167,7 +167,7 @@ def test_characters_that_the_output_cannot_encode_are_escaped(hami_command: Run)
         ("version >&-", 0, ""),
         ("backends >&-", 0, ""),
         ("run Identity --text a >&- 2>&-", 0, ""),
-        ("run Identity - <&-", 1, "error: standard input, which - stands for, is closed\n"),
+        ("run Identity - <&-", 1, "error: cannot read the input - : standard input is closed\n"),
     ],
 )
 def test_closed_streams_do_not_crash_the_command(arguments: str, status: int, message: str) -> None:
@@ -192,7 +192,7 @@ def test_run_without_a_source_reports_only_the_missing_source(call: Any) -> None
 
 
 def test_run_without_input_lists_the_possible_inputs(call: Any, tmp_path: Path) -> None:
-    message = "error: nothing to run on: give a file, a folder, - for standard input, --text or --data\n"
+    message = "error: there is no input; give a file, a folder, - for standard input, --text or --data\n"
     assert call("run", "Identity") == (1, "", message)
     (tmp_path / "empty").mkdir()
     assert call("run", "Identity", "empty") == (1, "", 'error: the folder "empty" has no files\n')
@@ -261,7 +261,7 @@ def test_run_first_imports_the_file_that_the_user_gives(hami_command: Run, tmp_p
     done = hami_command("run", "Mine", "--text", "you", "--import", "lib/ours")
     assert (done.returncode, done.stderr) == (
         1,
-        'error: there is no module "lib/ours"; did you mean the file, --import lib/ours.py?\n',
+        'error: no module named "lib/ours"; did you mean the file, --import lib/ours.py?\n',
     )
 
 
@@ -316,7 +316,7 @@ def test_check_lists_every_problem_and_fails(call: Any, tmp_path: Path) -> None:
     assert (status, err) == (1, "")
     assert out.startswith(
         'unknown top-level key "speed"\n  in  speed = 1   (bad.toml:1)\n      ^^^^^\n'
-        "  a node is a table, [node]; a key for all nodes goes into [global]\n\n"
+        "  write a node as a table, [node], and a key for all nodes into [global]\n\n"
     )
     assert 'backend "TestUper" not found; did you mean TestUpper?' in out
     assert "bad.toml:3" in out

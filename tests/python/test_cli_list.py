@@ -83,13 +83,13 @@ def test_plugins_reports_a_name_that_the_core_has(hami_command: Run, site: Site)
     write_plugin(site.folder, "acme-same", "1.0", "Identity", "AcmeSame")
     done = hami_command("plugins", site=site.folder, HAMI_PLUGINS="same")
     assert done.returncode == 0
-    assert '  backend "Identity" is one of the core; that of acme-same is acme-same::Identity\n' in done.stdout
+    assert '  the core has a backend "Identity" too; write acme-same::Identity for that of acme-same\n' in done.stdout
 
 
 def test_damaged_metadata_is_a_problem(hami_command: Run, site: Site) -> None:
     info = write_plugin(site.folder, "acme-torn", "1.0", "AcmeTorn")
     (info / "METADATA").unlink()
-    reason = f"its metadata in {info} is damaged: it has no METADATA with a name; remove it, or install acme_torn again"
+    reason = f"its metadata in {info} is damaged: it has no METADATA with a name; remove it, or reinstall acme_torn"
     done = hami_command("plugins", site=site.folder)
     assert done.returncode == 1
     assert reason in done.stdout
@@ -121,7 +121,7 @@ def test_doctor_reports_facts_and_problems(hami_command: Run, site: Site) -> Non
     done = hami_command("doctor", "--json", site=site.folder, HAMI_PLUGINS="good")
     report = json.loads(done.stdout)
     # A checkout copied over an installation is incomplete, which does not matter here.
-    problems = [problem for problem in report["problems"] if " is not whole: " not in problem]
+    problems = [problem for problem in report["problems"] if " is damaged: " not in problem]
     assert (problems, done.stderr) == ([], "")
     assert done.returncode == (1 if report["problems"] else 0)
     facts = report["facts"]
@@ -139,7 +139,7 @@ def test_doctor_lists_requirements_of_plugins_and_installed_versions(hami_comman
     with (info / "METADATA").open("a") as file:
         file.writelines(f"Requires-Dist: {need}\n" for need in needs)
     facts = json.loads(hami_command("doctor", "--json", site=site.folder).stdout)["facts"]
-    assert facts["acme-good: needs"] == f"hami-core>=0.1 ({hami.__version__}), acme-engine>=2,<3 (not installed)"
+    assert facts["acme-good: requires"] == f"hami-core>=0.1 ({hami.__version__}), acme-engine>=2,<3 (not installed)"
 
 
 def test_doctor_reports_broken_plugins_and_wrong_settings(hami_command: Run, site: Site) -> None:
@@ -150,10 +150,10 @@ def test_doctor_reports_broken_plugins_and_wrong_settings(hami_command: Run, sit
     problems = json.loads(done.stdout)["problems"]
     assert [problem for problem in problems if not problem.startswith(("acme-good", "hami-core"))] == [
         "acme-broken 0.3.1 failed to load: No module named 'acme_engine_runtime'",
-        "HAMI_PLUGINS=good,broken,goood names goood, which is not installed here; did you mean good?",
-        "HAMI_PLUGIN_PATH names /opt/plugins, which is not a folder",
+        "HAMI_PLUGINS=good,broken,goood names the plugin goood, which is not installed; did you mean good?",
+        "HAMI_PLUGIN_PATH contains /opt/plugins, which is not a folder",
     ]
     done = hami_command("doctor", site=site.folder, HAMI_PLUGINS="good,broken,goood")
-    assert done.stdout.endswith("which is not installed here; did you mean good?\n")
+    assert done.stdout.endswith("which is not installed; did you mean good?\n")
     done = hami_command("doctor", site=site.folder, HAMI_PLUGINS=os.fsdecode(b"other\xff"))
-    assert done.stdout.endswith("HAMI_PLUGINS=other\\xff names other\\xff, which is not installed here\n")
+    assert done.stdout.endswith("HAMI_PLUGINS=other\\xff names the plugin other\\xff, which is not installed\n")

@@ -201,7 +201,7 @@ def test_a_value_that_only_resembles_a_number_is_rejected(value: object, shown: 
     with pytest.raises(hami.ConfigError) as caught:
         load({"backend": "X", "a": value, "requires": value})
     first, second = (str(problem).partition("\n")[0] for problem in caught.value.problems)
-    assert first == f'requires is a list, as ["hami-trt>=0.3"], got {shown}'
+    assert first == f'requires must be a list such as ["hami-trt>=2.0"], got {shown}'
     assert second == f'"a" of node "default" takes text, numbers, booleans or lists of them, got {shown}'
 
 

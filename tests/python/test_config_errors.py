@@ -25,8 +25,8 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
     [
         (3, "hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, got int"),
         (["a"], "hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, got list"),
-        ({}, 'a configuration needs at least one node, as [node] with backend = "…"'),
-        ({"global": {}}, 'a configuration needs at least one node, as [node] with backend = "…"'),
+        ({}, 'a configuration needs at least one node, such as [node] with backend = "…"'),
+        ({"global": {}}, 'a configuration needs at least one node, such as [node] with backend = "…"'),
         (
             {"a b": {}},
             """"a b" is not a valid node name: use letters, digits, _ and - only
@@ -56,62 +56,62 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
             """unknown top-level key "globl"; did you mean "global"?
   in  globl = "E"
       ^^^^^
-  a node is a table, [node]; a key for all nodes goes into [global]""",
+  write a node as a table, [node], and a key for all nodes into [global]""",
         ),
         (
             {"a": {}, "zzz": 1},
             """unknown top-level key "zzz"
   in  zzz = 1
       ^^^
-  a node is a table, [node]; a key for all nodes goes into [global]""",
+  write a node as a table, [node], and a key for all nodes into [global]""",
         ),
         (
             {"a": {}, "global": 3},
-            """global is a table of keys for all nodes, got int 3
+            """global must be a table with keys for all nodes, got int 3
   in  global = 3
       ^^^^^^""",
         ),
         (
             {"a": {}, "entrypoint": 3},
-            """entrypoint is an expression, got int 3
+            """entrypoint must be an expression, got int 3
   in  entrypoint = 3
       ^^^^^^^^^^""",
         ),
         (
             {"a": [{"backend": "Identity"}, {}]},
-            """[[a]] is a list of tables, and a node is one table
+            """[[a]] is a list of tables, but a node is a single table
   in  a = [{…}, {…}]
       ^
   write [a]""",
         ),
-        ("two.toml ", '"two.toml " ends in white space; did you mean "two.toml"?'),
+        ("two.toml ", '"two.toml " ends with white space; did you mean "two.toml"?'),
         (
             {"a": {}, "providers": "x"},
-            """providers is a table, as ResizeMat = "hami-image", got "x"
+            """providers must be a table such as ResizeMat = "hami-image", got "x"
   in  providers = "x"
       ^^^^^^^^^""",
         ),
         (
             {"a": {}, "providers": {"X": 3}},
-            """providers: "X" is given the name of a package, got int 3
+            """the provider of "X" must be the name of a package, got int 3
   in  providers.X = 3
       ^^^^^^^^^^^""",
         ),
         (
             {"a": {}, "requires": "x"},
-            """requires is a list, as ["hami-trt>=0.3"], got "x"
+            """requires must be a list such as ["hami-trt>=2.0"], got "x"
   in  requires = "x"
       ^^^^^^^^""",
         ),
         (
             {"a": {}, "requires": ["x y"]},
-            """requires takes a package and version bounds, as "hami-trt>=0.3,<2", got 'x y'
+            """requires takes a package name with version bounds, such as "hami-trt>=2.0,<3", got 'x y'
   in  requires = ["x y"]
                   ^^^^^""",
         ),
         (
             {"a": {}, "requires": ["pluggy>=1", 3]},
-            """requires takes a package and version bounds, as "hami-trt>=0.3,<2", got 3
+            """requires takes a package name with version bounds, such as "hami-trt>=2.0,<3", got 3
   in  requires = ["pluggy>=1", 3]
                                ^""",
         ),
@@ -127,7 +127,7 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
   in  requires = ["hami_core>=99"]
                   ^^^^^^^^^^^^^^^""",
         ),
-        ({"a": {3: "x"}}, 'a key of node "a" is not text: int 3'),
+        ({"a": {3: "x"}}, 'the keys of node "a" must be text, got int 3'),
         (
             {"a": {"X.k": 1, "X": {"k": 2}}},
             """"X.k" of node "a" is given twice
@@ -136,7 +136,7 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
         ),
         (
             {"a": {"init": "I", "node_entrypoint": "N"}},
-            """node "a" has init and node_entrypoint, which are the same key
+            """node "a" has both init and node_entrypoint, which are the same key
   in  init = "I"   (node "a")
       ^^^^
   remove one of them""",
@@ -155,7 +155,7 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
         ),
         (
             {"a": {"k": 1 << 63}},
-            """"k" of node "a" has more than the 64 bits of a whole number
+            """"k" of node "a" must be an int of at most 64 bits
   in  k = 9223372036854775808   (node "a")
       ^""",
         ),
@@ -165,9 +165,9 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
   in  k = "\\ud800"   ([global])
       ^""",
         ),
-        ({"a": {"\udc80": 1}}, 'a key of node "a" is not text: "\\udc80"'),
-        ({"backend": "Identity", None: 1}, "a key is not text: NoneType None"),
-        ({"backend": "Identity", "\udc80": 1}, 'a key is not text: "\\udc80"'),
+        ({"a": {"\udc80": 1}}, 'the keys of node "a" must be text, got "\\udc80"'),
+        ({"backend": "Identity", None: 1}, "the keys of a configuration must be text, got NoneType None"),
+        ({"backend": "Identity", "\udc80": 1}, 'the keys of a configuration must be text, got "\\udc80"'),
     ],
 )
 def test_an_invalid_dict_is_rejected_with_a_message(source: Any, message: str) -> None:
@@ -182,7 +182,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.M
     write(tmp_path, text)
     monkeypatch.chdir(tmp_path)
     expected = [
-        """node "d" has init and node_entrypoint, which are the same key
+        """node "d" has both init and node_entrypoint, which are the same key
   in  init = "I"   (node "d", pipeline.toml:7)
       ^^^^
   remove one of them""",
@@ -192,7 +192,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.M
         """unknown top-level key "speed"
   in  speed = 1   (pipeline.toml:1)
       ^^^^^
-  a node is a table, [node]; a key for all nodes goes into [global]""",
+  write a node as a table, [node], and a key for all nodes into [global]""",
         """requires acme-none, which is not installed: pip install "acme-none"
   in  requires = ["acme-none"]   (pipeline.toml:2)
                   ^^^^^^^^^^^""",
@@ -217,12 +217,12 @@ def test_all_problems_are_reported_at_once(tmp_path: Path, monkeypatch: pytest.M
         ("[a\n", "pipeline.toml:1: Expected ']' at the end of a table declaration\n  [a\n    ^"),
         ("a = 1\na = 2", "pipeline.toml:2: Cannot overwrite a value"),
         ("[a]\nk = [1\n", "pipeline.toml:2: Unclosed array"),
-        (b"[a]\nk = '\xff'\n", "pipeline.toml:2: not UTF-8 text, which TOML files are (byte 9)"),
-        ("a = " + "[" * 100_000, "pipeline.toml: nested too deeply"),
-        ("", 'a configuration needs at least one node, as [node] with backend = "…"   (pipeline.toml)'),
-        ("[a]\nk = '\0'\n", "pipeline.toml:2: a NUL character, which TOML files never have"),
+        (b"[a]\nk = '\xff'\n", "pipeline.toml:2: TOML must be UTF-8 text, got an invalid byte at offset 9"),
+        ("a = " + "[" * 100_000, "pipeline.toml: tables or arrays are nested too deeply"),
+        ("", 'a configuration needs at least one node, such as [node] with backend = "…"   (pipeline.toml)'),
+        ("[a]\nk = '\0'\n", "pipeline.toml:2: TOML must not contain NUL characters"),
         ("[a]\n[b]\n[a]\n", "pipeline.toml:3: Cannot declare ('a',) twice\n  [a]\n    ^"),
-        ("[a]\n" + ".".join("k" * 101) + " = 1\n", "pipeline.toml:2: a key has 100 dots or more"),
+        ("[a]\n" + ".".join("k" * 101) + " = 1\n", "pipeline.toml:2: a key must have fewer than 100 dots"),
     ],
 )
 def test_invalid_toml_is_reported_with_its_position(
@@ -262,4 +262,4 @@ def test_a_file_name_without_the_suffix_toml_is_rejected(tmp_path: Path, monkeyp
     for name in ("pipeline.json", "conf/p.yaml"):
         with pytest.raises(hami.ConfigError) as caught:
             load(name)
-        assert str(caught.value) == f'"{name}" is not an expression; a configuration file ends in .toml'
+        assert str(caught.value) == f'"{name}" is not an expression; the name of a configuration file must end in .toml'

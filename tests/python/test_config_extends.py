@@ -181,7 +181,7 @@ def test_a_value_may_replace_a_table_and_a_table_a_value(write: Any) -> None:
     )
     assert (
         message("own.toml")
-        == "global is a table of keys for all nodes, got int 3\n  in  global = 3   (own.toml:2)\n      ^^^^^^"
+        == "global must be a table with keys for all nodes, got int 3\n  in  global = 3   (own.toml:2)\n      ^^^^^^"
     )
 
 
@@ -253,7 +253,7 @@ def test_the_environment_chooses_a_base(write: Any, monkeypatch: pytest.MonkeyPa
         ),
         (
             {"own": 'extends = "base"', "base": ""},
-            """"base" is neither a file that ends in .toml nor a packaged pipeline
+            """"base" is neither the name of a .toml file nor of a packaged pipeline
   in  extends = "base"   (own.toml:1)
                 ^^^^^^""",
         ),
@@ -266,13 +266,13 @@ def test_the_environment_chooses_a_base(write: Any, monkeypatch: pytest.MonkeyPa
         ),
         (
             {"own": "extends = 3"},
-            """extends takes a file, as "base.toml", or a list of files, got int 3
+            """extends takes a file such as "base.toml", or a list of files, got int 3
   in  extends = 3   (own.toml:1)
                 ^""",
         ),
         (
             {"own": 'extends = "${root}/base.toml"\n[global]\nroot = "."'},
-            """${root} is not known yet where a file is extended
+            """${root} is not available in extends
   in  extends = "${root}/base.toml"   (own.toml:1)
                  ^^^^^^^
   use ${env:NAME}""",
@@ -304,7 +304,7 @@ def test_all_bases_that_cannot_be_read_are_reported_at_once(write: Any) -> None:
 def test_a_chain_of_too_many_files_is_an_error(write: Any) -> None:
     write(**{f"f{i}": f'extends = "f{i + 1}.toml"\n' for i in range(200)}, f200="[a]\n")
     assert message("f0.toml") == (
-        'more than 50 files extend one another\n  in  extends = "f50.toml"   (f49.toml:1)\n                ^^^^^^^^^^'
+        'more than 50 files extend each other\n  in  extends = "f50.toml"   (f49.toml:1)\n                ^^^^^^^^^^'
     )
 
 

@@ -48,16 +48,16 @@ def test_tables_in_tables_are_limited(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "p.toml").write_text("[a]\n[a." + ".".join("b" * 90) + "]\nx = 1\n")
     with pytest.raises(hami.ConfigError) as caught:
         load("p.toml")
-    assert str(caught.value) == 'node "a" has tables in tables, more than 32 deep   (p.toml:1)'
+    assert str(caught.value) == 'the tables of node "a" are nested more than 32 deep   (p.toml:1)'
     endless: dict[str, Any] = {}
     endless["a"] = endless
-    assert heads(read(endless)[1]) == ['node "a" has tables in tables, more than 32 deep']
+    assert heads(read(endless)[1]) == ['the tables of node "a" are nested more than 32 deep']
 
 
 def test_lists_in_lists_are_limited() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    assert heads(read({"a": {"x": endless}})[1]) == ['"x" of node "a" has lists in lists, more than 32 deep']
+    assert heads(read({"a": {"x": endless}})[1]) == ['"x" of node "a" has lists that are nested more than 32 deep']
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 5000, "a = " + "{b = " * 5000, "[" * 5000, "a.b." * 300_000 + "c = 1"])

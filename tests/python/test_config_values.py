@@ -119,7 +119,8 @@ def test_settings_of_the_command_line_may_contain_references() -> None:
         ),
         (
             {"det": {"path": "${env:HAMI_TEST_NONE}"}},
-            """the environment has no variable HAMI_TEST_NONE; did you mean HAMI_TEST_N, HAMI_TEST_REF or HAMI_TEST_A?
+            """\
+the environment variable HAMI_TEST_NONE is not set; did you mean HAMI_TEST_N, HAMI_TEST_REF or HAMI_TEST_A?
   in  path = "${env:HAMI_TEST_NONE}"   (node "det")
               ^^^^^^^^^^^^^^^^^^^^^
   set it, or write ${env:HAMI_TEST_NONE:-default}""",
@@ -129,28 +130,28 @@ def test_settings_of_the_command_line_may_contain_references() -> None:
             """"${" is never closed
   in  path = "a ${x"   (node "det")
                 ^^
-  write ${key}, ${env:NAME} or ${env:NAME:-default}, and $${ for a plain ${""",
+  write ${key}, ${env:NAME} or ${env:NAME:-default}, and $${ for the text ${""",
         ),
         (
             {"det": {"path": "${__import__('os')}"}},
             """${__import__('os')} is not a valid reference
   in  path = "${__import__('os')}"   (node "det")
               ^^^^^^^^^^^^^^^^^^^
-  write ${key}, ${env:NAME} or ${env:NAME:-default}, and $${ for a plain ${""",
+  write ${key}, ${env:NAME} or ${env:NAME:-default}, and $${ for the text ${""",
         ),
         (
             {"det": {"path": "${}"}},
             """${} is not a valid reference
   in  path = "${}"   (node "det")
               ^^^
-  write ${key}, ${env:NAME} or ${env:NAME:-default}, and $${ for a plain ${""",
+  write ${key}, ${env:NAME} or ${env:NAME:-default}, and $${ for the text ${""",
         ),
         (
             {"det": {"path": "${env:A:-${env:B}}"}},
             """${env:A:-${env:B}} is not a valid reference
   in  path = "${env:A:-${env:B}}"   (node "det")
               ^^^^^^^^^^^^^^^^^^
-  a default is plain text""",
+  a default must be plain text""",
         ),
         (
             {"det": {"path": ["a", "b ${x}"], "x": ["c"]}},
@@ -217,7 +218,7 @@ def test_long_chains_and_excessive_growth_are_errors() -> None:
     laughs: dict[str, Any] = {f"k{i}": f"${{k{i + 1}}}${{k{i + 1}}}" for i in range(60)}
     _, problems = read({"a": {**laughs, "k60": "ha"}})
     assert [str(problem).splitlines()[0] for problem in problems] == [
-        '"k37" of node "a" lets the configuration grow over 16 MiB by its references'
+        '"k37" of node "a" exceeds the 16 MiB that all references together may insert'
     ]
     _, problems = read({"a": {f"k{i}": [f"${{k{i + 1}}}"] * 2 for i in range(60)} | {"k60": [1]}})
     assert len(problems) == 1

@@ -171,7 +171,7 @@ LEAVES = """
             if not left.wait(60):
                 return
             print("goes on", flush=True)
-            while not hami._runtime.pipe._program_ends:
+            while not hami._runtime.at_exit._exiting:
                 pass
             HERE
 

@@ -148,8 +148,8 @@ def test_a_backend_that_calls_a_closed_pipe_does_not_delay_exit() -> None:
         pipe = hami.pipe("Calls")
         pipe.submit({"data": 1})
         started.wait()
-        import hami._runtime.pipe
-        hami._runtime.pipe._open_pipes = [other, pipe]
+        import hami._runtime.at_exit
+        hami._runtime.at_exit._open_pipes = [other, pipe]
     """
     check_clean(run_script(slow(0, script)), *["other is closed"] * 3)
 
@@ -171,7 +171,6 @@ def test_close_at_exit_continues_where_warnings_are_errors() -> None:
         stuck.submit({"data": 1})
         started.wait()
         other = hami.pipe("Slow")
-        import hami._runtime.pipe
         close = hami.Pipe.close
         hami.Pipe.close = lambda self, timeout: close(self, 0)
     """

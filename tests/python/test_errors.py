@@ -92,9 +92,9 @@ def test_several_problems_become_one_error_that_lists_all() -> None:
 def test_batch_error_keeps_index_and_exception() -> None:
     error = errors.BatchError([(1, ValueError("x")), (3, errors.NoResult("y"))])
     again = pickle.loads(pickle.dumps(error))
-    assert str(again) == "2 requests failed; number 1: ValueError: x"
+    assert str(again) == "2 requests failed, the first at index 1: ValueError: x"
     assert [(index, type(exception), str(exception)) for index, exception in again.errors] == [
         (1, ValueError, "x"),
         (3, errors.NoResult, "y"),
     ]
-    assert str(errors.BatchError([(0, ValueError("x"))])) == "1 request failed; number 0: ValueError: x"
+    assert str(errors.BatchError([(0, ValueError("x"))])) == "1 request failed at index 0: ValueError: x"

@@ -172,7 +172,7 @@ def test_a_default_that_no_backend_declares_is_an_error() -> None:
 
 @pytest.mark.parametrize("expression", [5, None, b"A", ["A"], Trace])
 def test_a_body_must_be_text(expression: Any) -> None:
-    with pytest.raises(hami.ConfigError, match='"Z" is generated from an expression in quotes, as "S\\[A,B\\]", got '):
+    with pytest.raises(hami.ConfigError, match='the expression of "Z" must be a str such as "S\\[A,B\\]", got '):
         hami.generate("Z", expression)
 
 

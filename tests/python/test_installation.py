@@ -54,7 +54,7 @@ def test_metadata_of_the_previous_version_are_reported(problems: Callable[..., l
         module.write("# a newer version\n")
     write_record(site.folder, info, "acme_a_plugin.py")
     assert problems("acme-a") == [
-        f"acme-a has the metadata of 2 versions in {site.folder}: 0.9, 1.0. Its files are those of 1.0: rm -r {stale}"
+        f"acme-a has the metadata of 2 versions in {site.folder}: 0.9, 1.0. The files belong to 1.0: rm -r {stale}"
     ]
 
 
@@ -62,7 +62,7 @@ def test_metadata_that_match_no_installed_files_are_reported(problems: Callable[
     infos = [plugin(site.folder, "acme-a", "0.9"), plugin(site.folder, "acme-a", "1.0")]
     (site.folder / "acme_a_plugin.py").unlink()
     assert problems("acme-a has") == [
-        f"acme-a has the metadata of 2 versions in {site.folder}: 0.9, 1.0. Its files are those of none: "
+        f"acme-a has the metadata of 2 versions in {site.folder}: 0.9, 1.0. The files belong to none of them: "
         f"rm -r {infos[0]} {infos[1]}; pip install --upgrade --no-deps --target {site.folder} acme-a"
     ]
 
@@ -72,7 +72,7 @@ def test_all_metadata_without_a_list_of_files_are_reported(problems: Callable[..
         write_plugin(site.folder, "acme-a", version, "AcmeA")
     infos = f"{site.folder}/acme_a-0.9.dist-info {site.folder}/acme_a-1.0.dist-info"
     assert problems("acme-a") == [
-        f"acme-a has the metadata of 2 versions in {site.folder}: 0.9, 1.0. Its files are those of none: "
+        f"acme-a has the metadata of 2 versions in {site.folder}: 0.9, 1.0. The files belong to none of them: "
         f"rm -r {infos}; pip install --upgrade --no-deps --target {site.folder} acme-a"
     ]
 
@@ -84,7 +84,8 @@ def test_a_second_folder_with_the_same_plugin_is_reported(
     plugin(site.folder, "acme-a", "1.0")
     plugin(other, "acme-a", "0.9")
     assert problems("acme-a", path=f":{other}") == [
-        f"acme-a is there 2 times: 1.0 in {site.folder} hides 0.9 in {other}. pip uninstall acme-a removes the first"
+        f"acme-a is installed 2 times: 1.0 in {site.folder} hides 0.9 in {other}. "
+        "pip uninstall acme-a removes the first"
     ]
 
 
@@ -92,7 +93,7 @@ def test_a_missing_or_changed_file_is_reported(problems: Callable[..., list[str]
     plugin(site.folder, "acme-a")
     (site.folder / "acme_a_plugin.py").write_text("changed = True\n")
     assert problems("acme-a 1.0 in") == [
-        f"acme-a 1.0 in {site.folder} is not whole: 1 of its 2 files are missing or others, such as "
+        f"acme-a 1.0 in {site.folder} is damaged: 1 of its 2 files are missing or were replaced, such as "
         f"acme_a_plugin.py: pip install --upgrade --no-deps --target {site.folder} acme-a"
     ]
 
@@ -105,7 +106,7 @@ def test_a_file_of_two_plugins_is_reported_once(problems: Callable[..., list[str
             (site.folder / "acme" / file).write_text(f"name = {name!r}\n")
         write_record(site.folder, info, "acme/one.py", "acme/two.py")
     assert problems("acme-") == [
-        f"acme-a and acme-b both come with {site.folder}/acme/one.py, which is now that of the one installed last: "
+        f"acme-a and acme-b both contain {site.folder}/acme/one.py; the one installed last has overwritten it: "
         "uninstall one of them"
     ]
 
@@ -113,18 +114,20 @@ def test_a_file_of_two_plugins_is_reported_once(problems: Callable[..., list[str
 def test_a_plugin_that_needs_a_newer_core_is_reported(problems: Callable[..., list[str]], site: Site) -> None:
     plugin(site.folder, "acme-a", requires="hami-core>=99")
     assert problems("acme-a") == [
-        f"acme-a 1.0 needs hami-core>=99, and {hami.__version__} is installed: pip install --upgrade 'hami-core>=99'"
+        f"acme-a 1.0 requires hami-core>=99, but {hami.__version__} is installed: pip install --upgrade 'hami-core>=99'"
     ]
 
 
 def test_a_plugin_that_needs_a_newer_plugin_is_reported(problems: Callable[..., list[str]], site: Site) -> None:
     plugin(site.folder, "acme-a", "1.0")
     plugin(site.folder, "acme-b", requires="acme-a>=2")
-    assert problems("acme-b") == ["acme-b 1.0 needs acme-a>=2, and 1.0 is installed: pip install --upgrade 'acme-a>=2'"]
+    assert problems("acme-b") == [
+        "acme-b 1.0 requires acme-a>=2, but 1.0 is installed: pip install --upgrade 'acme-a>=2'"
+    ]
 
 
 def test_metadata_of_another_core_are_reported(problems: Callable[..., list[str]], site: Site) -> None:
     write_metadata(site.folder, "hami-core", "0.0.1")
-    assert problems("hami-core is there")[0].startswith(
-        f"hami-core is there 2 times: 0.0.1 in {site.folder} hides {hami.__version__} in "
+    assert problems("hami-core is installed")[0].startswith(
+        f"hami-core is installed 2 times: 0.0.1 in {site.folder} hides {hami.__version__} in "
     )

@@ -33,14 +33,14 @@ def error_of(package: Path, before: str = "") -> str:
 def test_a_binary_for_another_python_is_reported(package: Path) -> None:
     (package / "_core.cpython-39-x86_64-linux-gnu.so").touch()
     assert error_of(package) == (
-        f"ImportError: hami-core in {package} has _core.cpython-39-x86_64-linux-gnu.so, and this Python "
-        f"(CPython {platform.python_version()}, 64 bits) needs _core{SUFFIX}: "
-        f"install hami-core with {sys.executable} -m pip"
+        f"ImportError: hami-core in {package} has _core.cpython-39-x86_64-linux-gnu.so, but this Python "
+        f"(CPython {platform.python_version()}, 64 bits) needs _core{SUFFIX}; "
+        f"install it with: {sys.executable} -m pip install --force-reinstall hami-core"
     )
 
 
 def test_a_missing_binary_is_reported(package: Path) -> None:
-    assert f"ImportError: hami-core in {package} has no binary, and this Python (CPython" in error_of(package)
+    assert f"ImportError: hami-core in {package} has no binary, but this Python (CPython" in error_of(package)
 
 
 def test_a_binary_that_does_not_load_is_reported(package: Path) -> None:

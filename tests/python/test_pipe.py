@@ -136,9 +136,9 @@ def test_an_invalid_request_of_a_list_does_not_affect_the_others(identity: hami.
 
 def test_only_dicts_and_lists_of_dicts_are_requests(identity: hami.Pipe) -> None:
     for wrong, message in [
-        (5, 'a pipe takes a dict, as {"data": …}, or a list of dicts, got int'),
-        ([{}, 5, "a"], 'a pipe takes a dict, as {"data": …}, or a list of dicts, got a list of int, str'),
-        (({},), 'a pipe takes a dict, as {"data": …}, or a list of dicts, got tuple'),
+        (5, 'a pipe takes a dict such as {"data": …}, or a list of dicts, got int'),
+        ([{}, 5, "a"], 'a pipe takes a dict such as {"data": …}, or a list of dicts, got a list of int, str'),
+        (({},), 'a pipe takes a dict such as {"data": …}, or a list of dicts, got tuple'),
     ]:
         with pytest.raises(hami.DataTypeError) as raised:
             identity(wrong)  # type: ignore[call-overload]
@@ -146,7 +146,7 @@ def test_only_dicts_and_lists_of_dicts_are_requests(identity: hami.Pipe) -> None
     same: dict[str, Any] = {"data": 1}
     with pytest.raises(hami.DataTypeError) as raised:
         identity([same, same])
-    assert str(raised.value) == "one dict is listed twice; each request needs a dict of its own"
+    assert str(raised.value) == "the same dict appears twice in the list; pass a separate dict for each request"
     with pytest.raises(hami.DataTypeError, match=r"^the keys of a request must be str, got 1$"):
         identity({1: 2})  # type: ignore[dict-item]
 
@@ -235,9 +235,7 @@ def test_an_entrypoint_that_waits_works_with_every_kind_of_call() -> None:
 def test_a_pipe_is_neither_pickled_nor_copied(identity: hami.Pipe, make: Any) -> None:
     with pytest.raises(TypeError) as raised:
         make(identity)
-    assert str(raised.value) == (
-        "a pipe is neither pickled nor copied; build one with hami.pipe in the process that uses it"
-    )
+    assert str(raised.value) == ("a pipe cannot be pickled or copied; call hami.pipe in the process that uses it")
 
 
 def test_a_pipe_shows_its_nodes_and_whether_it_is_closed() -> None:
@@ -252,7 +250,7 @@ def test_hami_pipe_takes_the_name_of_a_class_but_not_the_class(source: Any) -> N
         hami.pipe(source)
     assert str(raised.value) == (
         "hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, "
-        f'got {type(source).__name__}; use the name of the backend in an expression: "PassedDirectly"'
+        f'got {type(source).__name__}; register the class and pass its name: "PassedDirectly"'
     )
 
 

@@ -36,7 +36,7 @@ def test_without_a_similar_name_the_error_explains_how_to_list_backends(site: Si
         site.plugins().find("Qwertyuiop")
     assert str(caught.value) == (
         'backend "Qwertyuiop" not found  (list all: hami backends)\n'
-        "  a class of your own is known once its module is imported; on the command line: --import FILE"
+        "  to use a class of your own, import its module first; on the command line: --import FILE"
     )
 
 
@@ -92,7 +92,7 @@ def test_a_declared_backend_that_is_not_registered_makes_the_plugin_unusable(sit
             site.plugins().find(name)
         assert str(caught.value) == (
             f'backend "{name}" is provided by acme-promise 0.2.0, which failed to load: '
-            'its metadata promises "AcmeNever", which acme_promise does not register'
+            'its metadata declares "AcmeNever", which acme_promise does not register'
         )
 
 
@@ -135,7 +135,7 @@ def test_the_error_for_a_backend_of_a_disabled_plugin_names_the_setting(site: Si
     with pytest.raises(hami.PluginError) as caught:
         site.plugins("no:trt").find("TensorrtTensor")
     assert str(caught.value) == (
-        'backend "TensorrtTensor" is provided by hami-trt, which is blocked by HAMI_PLUGINS=no:trt'
+        'backend "TensorrtTensor" is provided by hami-trt, which is disabled by HAMI_PLUGINS=no:trt'
     )
 
 
@@ -153,7 +153,7 @@ def test_the_error_for_a_qualified_name_lists_the_backends_of_that_package(site:
     with pytest.raises(hami.BackendNotFound) as caught:
         plugins.find("AcmeEcko", "acme-good")
     assert caught.value.headline == 'backend "AcmeEcko" not found in acme-good; did you mean AcmeEcho?'
-    assert caught.value.hint == "it has: AcmeAdd, AcmeEcho, AcmeExtra"
+    assert caught.value.hint == "backends of acme-good: AcmeAdd, AcmeEcho, AcmeExtra"
 
 
 def test_the_error_for_an_unknown_package_suggests_what_to_install(site: Site) -> None:
@@ -168,7 +168,7 @@ def test_the_error_for_an_unknown_package_suggests_what_to_install(site: Site) -
         (
             "acme-god",
             'backend "ResizeMat" not found in acme-god',
-            "no installed package of that name has hami backends; did you mean acme-good?",
+            "no installed package of that name provides backends; did you mean acme-good?",
         ),
     ]:
         with pytest.raises(hami.BackendNotFound) as caught:

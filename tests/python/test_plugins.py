@@ -11,7 +11,7 @@ import hami
 import pytest
 from conftest import Site
 from fake_site import write_metadata, write_plugin, write_record
-from hami._plugins.manager import BackendInfo
+from hami._plugins.records import BackendInfo
 
 ABSENT = "cannot open shared object file: No such file or directory"
 
@@ -104,12 +104,12 @@ def test_a_broken_plugin_does_not_hide_others(site: Site) -> None:
         "acme-exits": ("failed", "it called sys.exit(3)"),
         "acme-good": ("ok", None),
         "acme-native": ("failed", f"{site.folder}/libacme_native.so: {ABSENT}"),
-        "acme-promise": ("failed", 'its metadata promises "AcmeNever", which acme_promise does not register'),
+        "acme-promise": ("failed", 'its metadata declares "AcmeNever", which acme_promise does not register'),
         "acme-raises": ("failed", "ValueError: no anvil"),
         "acme-unmarked": (
             "failed",
-            'its metadata promises "AcmeUnmarked", which acme_unmarked does not register; '
-            'its hami_register lacks the mark @pluggy.HookimplMarker("hami")',
+            'its metadata declares "AcmeUnmarked", which acme_unmarked does not register; '
+            'its hami_register lacks the decorator @pluggy.HookimplMarker("hami")',
         ),
     }
     assert plugins.find("AcmeEcho").owner == "acme-good"
@@ -240,7 +240,7 @@ def test_damaged_metadata_are_reported_and_do_not_affect_other_plugins(site: Sit
     assert [record.distribution for record in records if record.state == "not loaded"] == ["acme-gone", "acme-good"]
     errors = {record.distribution: record.error for record in records if record.state == "failed"}
     assert errors == {
-        name: f"its metadata in {folder} is damaged: {reason}; remove it, or install {name} again"
+        name: f"its metadata in {folder} is damaged: {reason}; remove it, or reinstall {name}"
         for name, folder, reason in (
             ("bare", bare, "it has no METADATA with a name"),
             ("acme-torn", torn, "its entry_points.txt is not UTF-8 text"),
@@ -291,7 +291,7 @@ def test_the_setting_enables_or_disables_plugins(site: Site, setting: str | None
     records = site.plugins(setting).records(load=True)
     assert {record.plugin for record in records if record.state == "disabled"} == disabled
     assert not {f"acme_{name}" for name in disabled} & set(sys.modules)
-    assert {record.error for record in records if record.state == "disabled"} <= {f"blocked by HAMI_PLUGINS={setting}"}
+    assert {record.error for record in records if record.state == "disabled"} <= {f"disabled by HAMI_PLUGINS={setting}"}
 
 
 def test_a_disabled_plugin_does_not_make_a_name_ambiguous(site: Site) -> None:
@@ -307,7 +307,7 @@ def test_a_plugin_that_registers_a_name_replaces_a_disabled_owner(site: Site) ->
     plugins = site.plugins("no:owner")
     assert plugins.find("AcmeExtra").owner == "acme-good"
     assert plugins.backends()["AcmeExtra"].owner == "acme-good"
-    with pytest.raises(hami.PluginError, match="is blocked by HAMI_PLUGINS=no:owner,good"):
+    with pytest.raises(hami.PluginError, match="is disabled by HAMI_PLUGINS=no:owner,good"):
         site.plugins("no:owner,good").find("AcmeExtra")
 
 
@@ -361,13 +361,13 @@ def test_a_registry_rejects_invalid_registrations() -> None:
         (("AcmeOnce", "acme:Once"), '"AcmeOnce" is registered twice'),
         (
             ("AcmeTwo", "acme.Two"),
-            'registry.add("AcmeTwo", …) takes "module:Class" as second argument, got \'acme.Two\'',
+            'the second argument of registry.add("AcmeTwo", …) must be "module:Class", got \'acme.Two\'',
         ),
         (
             ("acme-two", "acme:Two"),
             "'acme-two' is not a valid backend name: use letters, digits and _, not starting with a digit",
         ),
-        ((dict,), "a backend is a subclass of hami.Backend, got dict"),
+        ((dict,), "a backend must be a subclass of hami.Backend, got dict"),
     ]:
         with pytest.raises(hami.PluginError) as caught:
             registry.add(*arguments)

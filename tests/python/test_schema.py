@@ -12,7 +12,7 @@ from doc_blocks import ROOT, blocks_of
 from hami import _core
 from hami._config.schema import schema_of
 from hami._config.toml_lines import tomllib
-from hami._plugins.manager import BackendInfo
+from hami._plugins.records import BackendInfo
 
 jsonschema = pytest.importorskip("jsonschema", reason="needs jsonschema, which is not installed")
 
@@ -210,6 +210,7 @@ def test_the_schema_accepts_any_keys_of_backends_that_cannot_be_loaded(hami_comm
     done = hami_command("schema", site=site.folder, HAMI_PLUGINS="broken")
     assert done.returncode == 1
     assert done.stderr == (
-        "error: left open, for they cannot be loaded: AcmeEngine (acme-broken); see: hami plugins --load\n"
+        "error: the schema lacks the parameters of backends that cannot be loaded: AcmeEngine (acme-broken); "
+        "for the reasons run: hami plugins --load\n"
     )
     assert "AcmeEngine()" not in json.loads(done.stdout)["$defs"]

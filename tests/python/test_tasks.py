@@ -12,7 +12,7 @@ from typing import Any
 
 import hami
 import pytest
-from hami._runtime.tasks import _Outcomes, start
+from hami._runtime.tasks import _CompletionQueue, start
 from running import each, gated
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -282,10 +282,10 @@ def test_a_task_may_run_its_loop_until_a_later_outcome_arrives() -> None:
 
     done: list[str] = []
     loop: Any = Nested()
-    outcomes = _Outcomes(loop)
-    outcomes.put(Completed(run_inside))  # type: ignore[arg-type]
-    outcomes.put(Completed(lambda: done.append("behind")))  # type: ignore[arg-type]
-    outcomes.wake()
+    queue = _CompletionQueue(loop)
+    queue.put(Completed(run_inside))  # type: ignore[arg-type]
+    queue.put(Completed(lambda: done.append("behind")))  # type: ignore[arg-type]
+    queue.wake()
     loop.ready.pop(0)()
     assert done == ["behind"]
 

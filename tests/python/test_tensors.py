@@ -134,14 +134,14 @@ def test_to_like_returns_the_type_of_the_example() -> None:
 def test_the_error_of_an_impossible_conversion_contains_the_reason() -> None:
     with pytest.raises(hami.DataTypeError) as raised:
         hami.to_numpy("text")  # type: ignore[arg-type]
-    assert str(raised.value) == "to_numpy takes a hami.Tensor or anything else with __dlpack__, got str"
+    assert str(raised.value) == "to_numpy takes a hami.Tensor or another object with __dlpack__, got str"
     with pytest.raises(hami.DataTypeError) as raised:
         hami.to_like(np.zeros(1), 5)
-    assert str(raised.value) == "to_like: the package of int has no from_dlpack; give it an array or tensor"
+    assert str(raised.value) == "to_like: the package of int has no from_dlpack; pass an array or a tensor as `like`"
     half = through("FixTensor(dtype=bfloat16)", np.zeros(1, np.uint8))
     with pytest.raises(hami.DataTypeError) as raised:
         hami.to_numpy(half)
-    assert str(raised.value).startswith("to_numpy: numpy cannot take <hami.Tensor bfloat16 [1]>: ")
+    assert str(raised.value).startswith("to_numpy: numpy cannot convert <hami.Tensor bfloat16 [1]>: ")
 
 
 def test_importing_hami_does_not_import_numpy() -> None:

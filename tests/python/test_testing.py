@@ -9,14 +9,14 @@ import hami.testing
 import pytest
 
 RULES = (
-    "says in one sentence what it does",
-    "answers the sample",
-    "works again after it was closed and created again",
-    "leaves the caller's data as it was",
-    "answers every request of a batch",
-    "answers many threads",
-    "fails a wrong request alone, with a text",
-    "goes on after a failure",
+    "has a docstring",
+    "completes the sample",
+    "works again after it was closed and built again",
+    "does not modify the caller's data",
+    "completes every request of a batch",
+    "serves many threads",
+    "fails only the invalid request of a batch, with a message",
+    "continues after a failure",
 )
 
 
@@ -59,7 +59,7 @@ def test_a_missing_docstring_is_found() -> None:
 
     NoDoc.__doc__ = None
     hami.register("CheckedNoDoc")(NoDoc)
-    assert failures("CheckedNoDoc", {}, {"data": 1}) == [f"FAILED  {RULES[0]}: it has no docstring"]
+    assert failures("CheckedNoDoc", {}, {"data": 1}) == [f"FAILED  {RULES[0]}: the class has no docstring"]
 
 
 def test_a_second_construction_that_fails_is_found() -> None:
@@ -87,9 +87,7 @@ def test_changed_data_is_found() -> None:
                 item["data"].append(1)
                 item["result"] = 0
 
-    assert failures("CheckedChanges", {}, {"data": []}) == [
-        f"FAILED  {RULES[3]}: `data` is no longer what the caller gave"
-    ]
+    assert failures("CheckedChanges", {}, {"data": []}) == [f"FAILED  {RULES[3]}: the caller's `data` was modified"]
 
 
 def test_a_lost_request_of_a_batch_is_found() -> None:
@@ -118,7 +116,7 @@ def test_an_error_without_text_is_found() -> None:
                 else:
                     item["result"] = 0
 
-    assert failures("CheckedMute", {}, {"data": 1}) == [f"FAILED  {RULES[6]}: its ValueError has no text"]
+    assert failures("CheckedMute", {}, {"data": 1}) == [f"FAILED  {RULES[6]}: its ValueError has no message"]
 
 
 def test_a_backend_that_does_not_recover_is_found() -> None:
@@ -149,5 +147,5 @@ def test_a_close_that_raises_is_found() -> None:
     hami.register("CheckedCloses")(Closes)
     assert (
         failures("CheckedCloses", {}, {"data": 1})[0]
-        == f"FAILED  {RULES[1]}: this error was not reported: OSError: stuck"
+        == f"FAILED  {RULES[1]}: no caller received this error: OSError: stuck"
     )

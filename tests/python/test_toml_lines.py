@@ -47,7 +47,7 @@ def test_the_error_for_another_format_names_toml(tmp_path: Path) -> None:
     path.write_text("backend: Identity\n")
     with pytest.raises(hami.ConfigError) as caught:
         hami.pipe(path)
-    assert str(caught.value).splitlines()[0].endswith("; a configuration file is TOML")
+    assert str(caught.value).splitlines()[0].endswith("; a configuration file must be TOML")
 
 
 def test_every_key_that_tomllib_reads_has_a_line() -> None:

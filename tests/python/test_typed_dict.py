@@ -101,7 +101,7 @@ def test_an_undeclared_key_is_rejected_with_a_suggestion() -> None:
         == 'Detect has no key "boxs"; did you mean "boxes"?  (its keys: data, boxes, score, mode, owner)'
     )
     assert refused(lambda: Loose(zzz=1)) == 'Loose has no key "zzz"  (its keys: width, shape)'
-    assert refused(lambda: request.update({3: 1})) == "the keys of Detect are str, got 3"  # type: ignore[dict-item]
+    assert refused(lambda: request.update({3: 1})) == "the keys of Detect must be str, got 3"  # type: ignore[dict-item]
 
 
 def test_extra_items_are_accepted_if_they_are_declared() -> None:
@@ -198,7 +198,7 @@ def test_an_invalid_declaration_is_rejected() -> None:
     supported = "a class, list[…], tuple[…], set[…], frozenset[…], dict[…, …], Literal[…], X | Y, None or Any"
     assert refused(declare(3)) == f'One: key "key" cannot take 3; use {supported}'
     assert refused(declare(list["Missing"])).startswith('One: key "key" cannot take ')  # type: ignore[name-defined] # noqa: F821
-    assert refused(declare(int, key="three")) == 'One: key "key" takes int, its default is str'
+    assert refused(declare(int, key="three")) == 'One: key "key" takes int, but its default is str'
     unresolved = "One: cannot resolve the types of its keys: name 'Missing' is not defined"
     assert refused(declare("Missing")) == f"{unresolved}; use names that its module defines"
 
@@ -213,7 +213,7 @@ def test_a_key_may_be_named_like_a_method() -> None:
 def test_the_base_class_cannot_be_used_directly() -> None:
     assert (
         refused(lambda: hami.TypedDict(data=1))
-        == "hami.TypedDict is declared by a subclass: class Detect(hami.TypedDict): data: bytes"
+        == "hami.TypedDict is a base class; declare a subclass: class Detect(hami.TypedDict): data: bytes"
     )
 
 

@@ -93,10 +93,10 @@ class PythonBackend final : public Backend {
     object.attr("children") = children;
   }
 
-  // Reads `max` and `min` of the object: ints, or methods that return an int and are called after init.
+  // Reads `max` and `min` of the object after init: ints, properties, or methods that return an int.
   void read_range(const py::object& object) {
     const auto read = [&](const char* name) -> std::optional<std::size_t> {
-      py::object value = py::getattr(object, name, py::none());
+      py::object value = object.attr(name);
       if (PyCallable_Check(value.ptr())) value = call_python(value);
       if (value.is_none()) return std::nullopt;
       int overflow = 0;  // 1 above the range of long long, -1 below

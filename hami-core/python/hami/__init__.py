@@ -36,9 +36,10 @@ from hami._errors import (
     ReentrantCall,
     RequestError,
 )
+from hami._plugins.lookup import backends, plugins
 from hami._plugins.native import get_include, register_plugin
 from hami._runtime.backend import Backend, ByteSize, Duration, Key, generate, register
-from hami._runtime.pipe import Pipe, backends, pipe, plugins
+from hami._runtime.pipe import Pipe, pipe
 from hami._runtime.tensors import to_like, to_numpy
 from hami._runtime.typed_dict import TypedDict
 from hami.observe.node_stats import NodeStats

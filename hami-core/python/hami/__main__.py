@@ -1,4 +1,4 @@
-"""python -m hami: the command line, where its script is not on the path."""
+"""Runs the command line as `python -m hami`."""
 
 import sys
 

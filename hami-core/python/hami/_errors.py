@@ -1,19 +1,20 @@
 """Every exception that hami raises.
 
 Error
-├─ ConfigError              the configuration, an expression or a parameter is wrong; nothing was started
-├─ BackendNotFound          no such backend here; says which package has it, or which names are near
-├─ PluginError              a plugin has it, but cannot be used: broken, blocked, refused, or two own the name
-├─ DataTypeError            `data` is of a type that the backend does not take        (also a TypeError)
-├─ RequestError             one request failed; the pipe goes on
-│  ├─ NoResult              its backend left no `result`
-│  ├─ QueueFull             the node's queue is full and `on_full = "reject"`
-│  ├─ DeadlineExceeded      its timeout or deadline passed                            (also a TimeoutError)
-│  ├─ PipeClosed            the pipe was closed before it was done
-│  └─ ReentrantCall         a nested call would have completed a deadlock cycle of nodes
-├─ BatchError               some requests of pipe([…]) failed: `errors` has (index, exception)
-├─ NotFound                 no such request or name                                   (also a KeyError)
-└─ AlreadyExists            such a request or key is there already                    (also a KeyError)
+├─ ConfigError              the configuration, an expression or a parameter is wrong; no backend was started
+├─ BackendNotFound          no backend has the name; the message suggests a package or similar names
+├─ PluginError              a plugin cannot be used: it failed to load, is disabled or is incompatible, or two plugins
+│                           provide the name
+├─ DataTypeError            a value has a type that is not accepted                   (also a TypeError)
+├─ RequestError             one request failed; the pipe continues
+│  ├─ NoResult              the backend set no `result`
+│  ├─ QueueFull             a queue is full
+│  ├─ DeadlineExceeded      the timeout or deadline passed                            (also a TimeoutError)
+│  ├─ PipeClosed            the pipe was closed first
+│  └─ ReentrantCall         a nested call would have completed a deadlock cycle
+├─ BatchError               some requests of pipe([…]) failed: `errors` has (index, exception) pairs
+├─ NotFound                 the request, key or instance does not exist               (also a KeyError)
+└─ AlreadyExists            the request, key or name exists already                   (also a KeyError)
 """
 
 from __future__ import annotations
@@ -41,17 +42,34 @@ if TYPE_CHECKING:
 
 
 class Error(Exception):
-    """Base of all exceptions of hami. The first line of its text is complete by itself."""
+    """Base class of all exceptions of hami. The first line of the message is complete in itself.
+
+    >>> try:
+    ...     hami.pipe("S[Identity")
+    ... except hami.Error as error:
+    ...     print(str(error).splitlines()[0])
+    "[" is never closed
+    """
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
 
-    def __str__(self) -> str:  # a KeyError beside us would show repr(message)
+    def __str__(self) -> str:  # KeyError, a base of some subclasses, would show repr(message)
         return str(self.args[0]) if self.args else ""
 
 
 class ConfigError(Error):
-    """The configuration is wrong; `problems` has one exception for each thing that is."""
+    """The configuration, an expression or a parameter is wrong.
+
+    >>> try:
+    ...     hami.pipe({"backend": "Identity", "instance_num": "two"})
+    ... except hami.ConfigError as error:
+    ...     print(len(error.problems), str(error).splitlines()[0])
+    1 parameter "instance_num" of InstancesRegister takes int from 1 to 65536, got "two"
+
+    Attributes:
+        problems: One exception for each mistake in the configuration; the exception itself if it is the only one.
+    """
 
     def __init__(self, message: str = "", problems: Iterable[Exception] = ()) -> None:
         super().__init__(message)
@@ -59,21 +77,22 @@ class ConfigError(Error):
 
     @classmethod
     def of(cls, problems: Sequence[Exception]) -> Exception:
-        """Return the one problem itself, or one ConfigError that tells all of them."""
+        """Return the only problem itself, or one ConfigError that contains all problems."""
         if len(problems) == 1:
             return problems[0]
         return cls("\n\n".join([f"{len(problems)} problems in the configuration", *map(str, problems)]), problems)
 
     def __reduce__(self) -> tuple[object, ...]:
         problems = [problem for problem in self.problems if problem is not self]
-        return type(self), (*self.args, problems), _state(self, "problems")
+        return type(self), (*self.args, problems), _extra_state(self, "problems")
 
 
 class _WithHint(Error):
-    """An error about a name: `headline` is complete by itself, `hint` (may be empty) says what to do.
+    """An error about a name: `headline` is complete in itself, `hint` (may be empty) says what to do.
 
-    The core shows both around the expression that holds the name; the full text is then `message`. Of several names
-    with the same `cause` (empty: none that others share) it tells the first alone.
+    For a name in an expression, the core raises a new error of the same class, with the expression between headline and
+    hint. Of several errors with the same `cause`, the core reports only the first; an empty cause is never shared.
+    Unpickling restores the complete text from `message`.
     """
 
     cause = ""
@@ -84,72 +103,181 @@ class _WithHint(Error):
         self.hint = hint
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.headline, self.hint, *self.args), _state(self)
+        return type(self), (self.headline, self.hint, *self.args), _extra_state(self)
 
 
 class BackendNotFound(_WithHint):
-    """No backend of that name is registered, built in or installed."""
+    """No backend has this name, neither in this process nor in an installed plugin.
+
+    >>> try:
+    ...     hami.pipe("S[identity]")
+    ... except hami.BackendNotFound as error:
+    ...     print(str(error).splitlines()[0])
+    backend "identity" not found; names are case-sensitive: Identity (hami-core)
+    """
 
 
 class PluginError(_WithHint):
-    """A plugin has what was asked for but cannot be used."""
+    """A plugin or a backend class cannot be used.
+
+    >>> @hami.register
+    ... class WithoutForward(hami.Backend):
+    ...     pass
+    Traceback (most recent call last):
+    hami.PluginError: WithoutForward has no method forward(self, batch)
+    """
 
 
 class DataTypeError(Error, TypeError):
-    """`data` is of a type that the backend does not take."""
+    """A value of a request has a type that the backend or the core does not accept.
+
+    >>> with hami.pipe("FanOut[Identity]") as pipe:
+    ...     try:
+    ...         pipe({"data": 7})
+    ...     except hami.DataTypeError as error:
+    ...         print(str(error).splitlines()[0])
+    FanOut takes a list in `data`, got int
+    """
 
 
 class RequestError(Error):
-    """One request failed."""
+    """One request is wrong or failed; the pipe continues.
+
+    >>> with hami.pipe("Identity") as pipe:
+    ...     try:
+    ...         pipe({})
+    ...     except hami.RequestError as error:
+    ...         print(error)
+    the request has no `data`
+    """
 
 
 class NoResult(RequestError):
-    """The backend left no `result` in the request."""
+    """The backend returned without setting the `result` of the request.
+
+    >>> @hami.register
+    ... class Idle(hami.Backend):
+    ...     def forward(self, batch):
+    ...         pass
+    >>> with hami.pipe("Idle") as pipe:
+    ...     try:
+    ...         pipe({"data": 1})
+    ...     except hami.NoResult as error:
+    ...         print(type(error).__name__)
+    NoResult
+    """
 
 
 class QueueFull(RequestError):
-    """The node's queue is full and its `on_full` is `reject`."""
+    """A queue is full: that of a node with `on_full = "reject"`, or a `hami.Queue` that may not wait.
+
+    >>> queue = hami.Queue(max=1)
+    >>> queue.put("first")
+    >>> try:
+    ...     queue.put("second", timeout=0)
+    ... except hami.QueueFull as error:
+    ...     print(type(error).__name__)
+    QueueFull
+    """
 
 
 class DeadlineExceeded(RequestError, TimeoutError):
-    """The request's timeout or deadline passed before it was done."""
+    """The timeout or deadline of a request passed before the request was complete.
+
+    >>> queue = hami.Queue()
+    >>> try:
+    ...     queue.get(timeout=0.001)
+    ... except TimeoutError as error:
+    ...     print(type(error).__name__)
+    DeadlineExceeded
+    """
 
 
 class PipeClosed(RequestError):
-    """The pipe was closed before the request was done."""
+    """The pipe was closed before the request was complete.
+
+    >>> pipe = hami.pipe("Identity")
+    >>> pipe.close()
+    >>> try:
+    ...     pipe({"data": 1})
+    ... except hami.PipeClosed as error:
+    ...     print(type(error).__name__)
+    PipeClosed
+    """
 
 
 class ReentrantCall(RequestError):
-    """A call inside a backend would never end: the nodes that it needs wait for it, with all their instances."""
+    """A call inside a backend would have completed a deadlock cycle: every instance it needs waits for this call.
+
+    >>> @hami.register
+    ... class CallsItself(hami.Backend):
+    ...     def forward(self, batch):
+    ...         for item in batch:
+    ...             item["result"] = pipe({"data": item["data"] - 1})["result"]
+    >>> with hami.pipe("CallsItself") as pipe:
+    ...     try:
+    ...         pipe({"data": 3})
+    ...     except hami.ReentrantCall as error:
+    ...         print(type(error).__name__)
+    ReentrantCall
+    """
 
 
 class BatchError(Error):
-    """Some requests of one call failed; `errors` has (index, exception) pairs, the others have their `result`."""
+    """Some requests of one call failed; the other requests have their `result`.
+
+    >>> with hami.pipe("FanOut[Identity]") as pipe:
+    ...     try:
+    ...         pipe([{"data": [1]}, {"data": 7}])
+    ...     except hami.BatchError as error:
+    ...         print([index for index, _ in error.errors])
+    [1]
+
+    Attributes:
+        errors: A list of (index, exception) pairs, one for each request that failed.
+    """
 
     def __init__(self, errors: Iterable[tuple[int, BaseException]] = (), message: str = "") -> None:
         self.errors: list[tuple[int, BaseException]] = list(errors)
-        super().__init__(message or _tell(self.errors))
+        super().__init__(message or _summary(self.errors))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.errors, *self.args), _state(self, "errors")
+        return type(self), (self.errors, *self.args), _extra_state(self, "errors")
 
 
 class NotFound(Error, KeyError):
-    """There is no such request or name."""
+    """The request, key or registered instance does not exist.
+
+    >>> store = hami.RequestStore()
+    >>> try:
+    ...     store.get("r1", "boxes")
+    ... except hami.NotFound as error:
+    ...     print(type(error).__name__)
+    NotFound
+    """
 
 
 class AlreadyExists(Error, KeyError):
-    """There is such a request or key already."""
+    """The request, key or name exists already.
+
+    >>> store = hami.RequestStore()
+    >>> store.create("r1")
+    >>> try:
+    ...     store.create("r1")
+    ... except hami.AlreadyExists as error:
+    ...     print(type(error).__name__)
+    AlreadyExists
+    """
 
 
-def _tell(errors: Sequence[tuple[int, BaseException]]) -> str:
+def _summary(errors: Sequence[tuple[int, BaseException]]) -> str:
     if not errors:
         return ""
     index, first = errors[0]
-    count = "1 request failed" if len(errors) == 1 else f"{len(errors)} requests failed"
-    return f"{count}; number {index}: {type(first).__name__}: {first}"
+    count = "1 request failed" if len(errors) == 1 else f"{len(errors)} requests failed, the first"
+    return f"{count} at index {index}: {type(first).__name__}: {first}"
 
 
-def _state(error: Error, *constructed: str) -> dict[str, object]:
-    """Return what unpickling has to set beside the constructor's arguments: notes, and what a user attached."""
+def _extra_state(error: Error, *constructed: str) -> dict[str, object]:
+    """Return the attributes that unpickling sets after the constructor, such as notes and attributes of users."""
     return {key: value for key, value in vars(error).items() if key not in (*constructed, "headline", "hint")}

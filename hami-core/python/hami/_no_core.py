@@ -1,4 +1,4 @@
-"""Explains why the binary cannot be imported. Any Python may run it, so it uses nothing newer than Python 3.6."""
+"""Explains why the binary of the core cannot be imported. Uses only features of Python 3.6: any Python may run it."""
 
 import glob
 import os
@@ -9,7 +9,7 @@ import sysconfig
 
 
 def explain(error: ImportError) -> str:
-    """Say what this Python is, what the installed binary is for, and what to install."""
+    """Return a message that names this Python, the installed binary, and what to install."""
     bits = struct.calcsize("P") * 8
     running = f"{platform.python_implementation()} {platform.python_version()}, {bits} bits"
     if platform.python_implementation() != "CPython" or sys.version_info < (3, 10) or bits != 64:
@@ -20,6 +20,6 @@ def explain(error: ImportError) -> str:
         return f"the binary of hami-core in {folder} cannot be loaded: {error}"
     found = [os.path.basename(path) for path in sorted(glob.glob(os.path.join(folder, "_core.*.so")))]
     return (
-        f"hami-core in {folder} has {', '.join(found) or 'no binary'}, and this Python ({running}) needs {needed}: "
-        f"install hami-core with {sys.executable} -m pip"
+        f"hami-core in {folder} has {', '.join(found) or 'no binary'}, but this Python ({running}) needs {needed}; "
+        f"install it with: {sys.executable} -m pip install --force-reinstall hami-core"
     )

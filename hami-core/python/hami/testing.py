@@ -1,4 +1,11 @@
-"""What authors of backends test them with."""
+"""Tests for authors of backends.
+
+>>> import hami.testing
+>>> hami.testing.check_backend("Identity")  # doctest: +ELLIPSIS
+Identity:
+  ok      has a docstring
+  ...
+"""
 
 from __future__ import annotations
 
@@ -15,20 +22,41 @@ from hami._plugins.manager import installed
 
 __all__ = ["check_backend"]
 
-THREADS = 8
-MOST_AT_ONCE = 33  # requests of one call, also where a backend takes more
+THREADS = 8  # callers at a time
+CALLS_PER_THREAD = 4
+BATCH = 33  # requests of one call: more than most backends take in one batch, and an odd number
 
 Request = dict[str, Any]
 
 
 def check_backend(name: str, params: Mapping[str, Any] | None = None, sample: Mapping[str, Any] | None = None) -> None:
-    """Run a backend through what every pipe may ask of it; print a report, raise AssertionError if it fails anything.
+    """Check that a backend follows the rules that every pipe relies on, and print a report.
 
-        def test_my_backend_keeps_the_rules():
-            hami.testing.check_backend("MyBackend", {"step": 2}, {"data": 1})
+    >>> @hami.register
+    ... class Increment(hami.Backend):
+    ...     "Adds `step` to a number."
+    ...     step: int = 1
+    ...     def forward(self, batch):
+    ...         for item in batch:
+    ...             item["result"] = item["data"] + self.step
+    >>> hami.testing.check_backend("Increment", {"step": 2}, {"data": 1})
+    Increment:
+      ok      has a docstring
+      ok      completes the sample
+      ok      works again after it was closed and built again
+      ok      does not modify the caller's data
+      ok      completes every request of a batch
+      ok      serves many threads
+      ok      fails only the invalid request of a batch, with a message
+      ok      continues after a failure
 
-    `params` are those of its node, `sample` a request that it answers. A container is given with its brackets:
-    "MyContainer[Identity]".
+    Args:
+        name: The expression of the backend; a container with its brackets, such as "MyContainer[Identity]".
+        params: The keys of its node.
+        sample: A request that the backend completes; by default one whose `data` is None.
+
+    Raises:
+        AssertionError: A check failed. The message is the report.
     """
     suite = _Suite(name, dict(params or {}), dict(sample or {"data": None}))
     report, failed = [f"{name}:"], False
@@ -46,8 +74,8 @@ def check_backend(name: str, params: Mapping[str, Any] | None = None, sample: Ma
         raise AssertionError("\n".join(report))
 
 
-class _Wrong:
-    """What no backend was made for."""
+class _Unsupported:
+    """A type of `data` that no backend supports."""
 
 
 class _Suite:
@@ -58,79 +86,83 @@ class _Suite:
 
     def checks(self) -> list[tuple[str, Callable[[], None]]]:
         return [
-            ("says in one sentence what it does", self.has_doc),
-            ("answers the sample", self.answers),
-            ("works again after it was closed and created again", self.answers),
-            ("leaves the caller's data as it was", self.leaves_data_alone),
-            ("answers every request of a batch", self.answers_batch),
-            ("answers many threads", self.answers_threads),
-            ("fails a wrong request alone, with a text", self.fails_alone),
-            ("goes on after a failure", self.goes_on),
+            ("has a docstring", self.has_doc),
+            ("completes the sample", self.completes_sample),
+            ("works again after it was closed and built again", self.completes_sample),
+            ("does not modify the caller's data", self.keeps_data),
+            ("completes every request of a batch", self.completes_batch),
+            ("serves many threads", self.serves_threads),
+            ("fails only the invalid request of a batch, with a message", self.fails_only_invalid),
+            ("continues after a failure", self.continues),
         ]
 
     @contextmanager
     def pipe(self) -> Iterator[hami.Pipe]:
-        """A pipe of the backend; an unreported error while it runs or closes fails the check."""
-        unseen: list[str] = []
+        """Yield a pipe of the backend; an error that no caller receives, while it runs or closes, fails the check."""
+        unreported: list[str] = []
         hook = sys.unraisablehook
-        sys.unraisablehook = lambda raised: unseen.append(f"{type(raised.exc_value).__name__}: {raised.exc_value}")
+        sys.unraisablehook = lambda raised: unreported.append(f"{type(raised.exc_value).__name__}: {raised.exc_value}")
         try:
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                node = {"backend": self.name, "batching": "greedy", **self.params}  # batches, whether they pay or not
+                node = {
+                    "backend": self.name,
+                    "batching": "greedy",
+                    **self.params,
+                }  # forms batches regardless of their cost
                 with hami.pipe({"node": node}) as pipe:
                     yield pipe
-            unseen += [str(warning.message) for warning in warned if issubclass(warning.category, RuntimeWarning)]
+            unreported += [str(warning.message) for warning in warned if issubclass(warning.category, RuntimeWarning)]
         finally:
             sys.unraisablehook = hook
-        if unseen:
-            raise AssertionError(f"this error was not reported: {unseen[0]}")
+        if unreported:
+            raise AssertionError(f"no caller received this error: {unreported[0]}")
 
     def has_doc(self) -> None:
         name = self.name.partition("[")[0].partition("(")[0].rpartition("::")[2]
         info = hami.backends().get(name)
         doc = info.doc if info and info.doc is not None else installed.find(name).doc
         if not doc.strip():
-            raise AssertionError("it has no docstring")
+            raise AssertionError("the class has no docstring")
 
-    def answers(self) -> None:
+    def completes_sample(self) -> None:
         with self.pipe() as pipe:
             pipe(dict(self.sample))
 
-    def leaves_data_alone(self) -> None:
+    def keeps_data(self) -> None:
         try:
             before = pickle.dumps(self.sample.get("data"))
-        except Exception:  # then it cannot be compared
+        except Exception:  # data that cannot be pickled is not compared
             return
         with self.pipe() as pipe:
             request = dict(self.sample)
             pipe(request)
         if pickle.dumps(request.get("data")) != before:
-            raise AssertionError("`data` is no longer what the caller gave")
+            raise AssertionError("the caller's `data` was modified")
 
-    def answers_batch(self) -> None:
+    def completes_batch(self) -> None:
         with self.pipe() as pipe:
-            pipe([dict(self.sample) for _ in range(MOST_AT_ONCE)])
+            pipe([dict(self.sample) for _ in range(BATCH)])
 
-    def answers_threads(self) -> None:
+    def serves_threads(self) -> None:
         with self.pipe() as pipe, ThreadPoolExecutor(THREADS) as threads:
-            list(threads.map(lambda _: pipe(dict(self.sample)), range(THREADS * 4)))
+            list(threads.map(lambda _: pipe(dict(self.sample)), range(THREADS * CALLS_PER_THREAD)))
 
-    def fails_alone(self) -> None:
-        requests = [dict(self.sample), {**self.sample, "data": _Wrong()}, dict(self.sample)]
+    def fails_only_invalid(self) -> None:
+        requests = [dict(self.sample), {**self.sample, "data": _Unsupported()}, dict(self.sample)]
         with self.pipe() as pipe:
             try:
                 pipe(requests)
             except hami.BatchError as error:
                 for index, raised in error.errors:
                     if index != 1:
-                        raise AssertionError(f"a good request beside it failed: {raised}") from raised
+                        raise AssertionError(f"the valid request at index {index} failed too: {raised}") from raised
                     if not str(raised).strip():
-                        raise AssertionError(f"its {type(raised).__name__} has no text") from raised
+                        raise AssertionError(f"its {type(raised).__name__} has no message") from raised
 
-    def goes_on(self) -> None:
+    def continues(self) -> None:
         with self.pipe() as pipe:
-            for data in (_Wrong(), None):
+            for data in (_Unsupported(), None):
                 try:
                     pipe({**self.sample, "data": data})
                 except Exception:

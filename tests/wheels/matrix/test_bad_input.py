@@ -50,8 +50,8 @@ def test_importing_a_wheel_of_another_python_names_the_needed_binary(
     version = ".".join(map(str, interpreter.version))
     assert output == (
         f"ImportError: hami-core in {machine.site('system')}/hami has _core.{other}{platform.machine()}-linux-gnu.so, "
-        f"and this Python (CPython {version}, 64 bits) needs _core.{own}{platform.machine()}-linux-gnu.so: "
-        f"install hami-core with {machine.prefix}/bin/python3 -m pip"
+        f"but this Python (CPython {version}, 64 bits) needs _core.{own}{platform.machine()}-linux-gnu.so; "
+        f"install it with: {machine.prefix}/bin/python3 -m pip install --force-reinstall hami-core"
     )
 
 
@@ -81,9 +81,9 @@ def test_pip_rejects_a_plugin_for_another_python(machine: Machine, tmp_path: Pat
 def test_doctor_names_a_plugin_that_overwrites_another(machine: Machine) -> None:
     machine.run(f"pip3 install hami-core=={OLDER} acme-one==1.0.0")
     machine.run("pip3 install acme-clash")
-    (problem,) = (line for line in machine.problems() if "both come with" in line)
-    assert problem.startswith(f"acme-clash and acme-one both come with {machine.site('system')}/acme_one/")
-    assert problem.endswith(", which is now that of the one installed last: uninstall one of them")
+    (problem,) = (line for line in machine.problems() if "both contain" in line)
+    assert problem.startswith(f"acme-clash and acme-one both contain {machine.site('system')}/acme_one/")
+    assert problem.endswith("; the one installed last has overwritten it: uninstall one of them")
 
 
 FOREIGN = {

@@ -45,7 +45,7 @@ def test_doctor_names_old_metadata_that_target_with_upgrade_leaves(
     first, second = sorted([before, after])
     assert problems[1] == (
         f"hami-core has the metadata of 2 versions in {site}: {first}, {second}. "
-        f"Its files are those of {after}: rm -r {site}/hami_core-{before}.dist-info"
+        f"The files belong to {after}: rm -r {site}/hami_core-{before}.dist-info"
     )
     assert [problem.partition(" has ")[0] for problem in problems] == ["acme-one", "hami-core"]
     for problem in problems:
@@ -62,7 +62,7 @@ def test_doctor_reports_a_target_install_without_upgrade_that_changed_nothing(ma
     site, (problem,) = machine.site("user"), machine.problems()
     assert problem == (
         f"hami-core has the metadata of 2 versions in {site}: {OLDER}, {NEWER}. "
-        f"Its files are those of {OLDER}: rm -r {site}/hami_core-{NEWER}.dist-info"
+        f"The files belong to {OLDER}: rm -r {site}/hami_core-{NEWER}.dist-info"
     )
     machine.run(problem.rpartition(": ")[2])
     machine.healthy()
@@ -84,7 +84,7 @@ def test_doctor_reports_a_core_of_the_user_that_hides_that_of_the_system(machine
     machine.run(f"pip3 install hami-core=={NEWER} {TO_USER}")
     assert version(machine) == NEWER
     assert machine.problems() == [
-        f"hami-core is there 2 times: {NEWER} in {machine.site('user')} hides {OLDER} in {machine.site('system')}. "
+        f"hami-core is installed 2 times: {NEWER} in {machine.site('user')} hides {OLDER} in {machine.site('system')}. "
         "pip uninstall hami-core removes the first"
     ]
     machine.run("pip3 uninstall --yes hami-core")
@@ -98,5 +98,5 @@ def test_pip_rejects_and_doctor_names_a_plugin_that_needs_a_newer_core(machine: 
     machine.healthy()
     machine.run("pip3 install --no-deps acme-future")
     assert machine.problems() == [
-        f"acme-future 1.0.0 needs hami-core>=99, and {OLDER} is installed: pip install --upgrade 'hami-core>=99'"
+        f"acme-future 1.0.0 requires hami-core>=99, but {OLDER} is installed: pip install --upgrade 'hami-core>=99'"
     ]

@@ -1,1 +1,1 @@
-"""The command line: one module for each command of `hami`."""
+"""The command line `hami`: one module for each command, and what the commands share."""

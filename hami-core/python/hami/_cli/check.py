@@ -1,4 +1,4 @@
-"""The command `hami check`: everything that is wrong with a configuration, in one run."""
+"""The command `hami check`: lists every problem of a configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hami._errors import ConfigError, Error
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Print every problem; return 1 if there is one."""
+    """Print every problem; return 1 if there are any."""
     problems: list[Exception] = []
     nodes = 0
     try:

@@ -1,4 +1,4 @@
-"""The command `hami doctor`: what this installation consists of, and what is wrong with it."""
+"""The command `hami doctor`: prints facts about the installation, and every problem with it."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from typing import Any
 
 from hami import _core
 from hami._cli.terminal import print_table
-from hami._plugins import installation as _installation
-from hami._plugins.manager import CORE, installed
+from hami._plugins import installation
+from hami._plugins.manager import installed
 from hami._plugins.messages import describe_exception
-from hami._plugins.native_loading import shown
-from hami._plugins.requires import needs_of
+from hami._plugins.native_loading import printable
+from hami._plugins.plugin import CORE
+from hami._plugins.requires import requirements_of
+from hami._suggestions import did_you_mean
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Print facts and problems; return 1 if there is a problem."""
-    facts, problems = facts_of_core(), _installation.problems()
+    """Print facts and problems; return 1 if there are problems."""
+    facts, problems = facts_of_core(), installation.problems()
     for plugin in installed.records(load=True):
         name = f"{plugin.distribution} {plugin.version}".strip()
         facts[name] = f"{plugin.state}, plugin ABI {plugin.abi}" if plugin.abi else plugin.state
-        if needs := needs_of(plugin.distribution):
-            facts[f"{plugin.distribution}: needs"] = needs
+        if requirements := requirements_of(plugin.distribution):
+            facts[f"{plugin.distribution}: requires"] = requirements
         if plugin.state in ("failed", "incompatible"):
             problems.append(
                 f"{name} {'failed to load' if plugin.state == 'failed' else 'is incompatible'}: {plugin.error}"
             )
     reports, failures = _reports()
     facts.update(reports)
-    problems += failures + problems_of_settings()
+    problems += failures + problems_of_environment()
     if arguments.json:
         print(json.dumps({"facts": facts, "problems": problems}))
     else:
@@ -43,7 +45,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def facts_of_core() -> dict[str, str]:
-    """Return the facts that a support request needs."""
+    """Return the facts about the core and the machine that a bug report needs."""
     facts = {
         CORE: f"{_core.__version__}, {os.path.dirname(_core.__file__)}",
         "plugin ABI": _core.supported_abi(),
@@ -63,12 +65,13 @@ def _cpus() -> str:
 
 
 def _reports() -> tuple[dict[str, str], list[str]]:
+    """Return the lines of the hook `hami_report` of all plugins, and the failures of the hook."""
     lines: dict[str, str] = {}
     failures = []
     for plugin, report in installed.hook("hami_report"):
         try:
-            for answer in report():
-                lines.update({f"{plugin.distribution}: {name}": _one_line(value) for name, value in answer.items()})
+            for facts in report():
+                lines.update({f"{plugin.distribution}: {name}": _one_line(value) for name, value in facts.items()})
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a plugin may even call sys.exit
@@ -80,17 +83,17 @@ def _one_line(value: Any) -> str:
     return " ".join(str(value).split())
 
 
-def problems_of_settings() -> list[str]:
-    """Return what is wrong with the environment variables."""
+def problems_of_environment() -> list[str]:
+    """Return the problems of the environment variables."""
     index = installed.index()
     known = {plugin.plugin for plugin in index.plugins}
     problems = [
-        f"HAMI_PLUGINS={index.filter.setting} names {name}, which is not installed here"
-        f"{_core.did_you_mean(_core.near_names(name, sorted(known)))}"
+        f"HAMI_PLUGINS={index.filter.setting} names the plugin {name}, which is not installed"
+        f"{did_you_mean(name, sorted(known))}"
         for name in sorted(index.filter.names - known)
     ]
     problems += [
-        f"HAMI_PLUGIN_PATH names {shown(folder)}, which is not a folder"
+        f"HAMI_PLUGIN_PATH contains {printable(folder)}, which is not a folder"
         for folder in filter(None, os.environ.get("HAMI_PLUGIN_PATH", "").split(os.pathsep))
         if not os.path.isdir(folder)
     ]

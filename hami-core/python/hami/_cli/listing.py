@@ -10,11 +10,12 @@ from hami._cli.main import report
 from hami._cli.show import aligned, json_of
 from hami._cli.terminal import print_table
 from hami._errors import Error
-from hami._plugins.manager import BackendInfo, PluginRecord, installed
+from hami._plugins.manager import installed
+from hami._plugins.records import BackendInfo, PluginRecord
 
 
 def backends(arguments: argparse.Namespace) -> int:
-    """List every backend, or load and describe those that the pattern matches."""
+    """List every backend; with a pattern, load and describe the backends that match it."""
     infos = installed.backends()
     if arguments.pattern is None:
         if arguments.json:
@@ -26,7 +27,7 @@ def backends(arguments: argparse.Namespace) -> int:
     names = [name for name, info in infos.items() if fnmatch.filter([name, *(info.aliases or [])], arguments.pattern)]
     if not names:
         if arguments.pattern not in infos:
-            installed.find(arguments.pattern)  # says which names are near, or what to install
+            installed.find(arguments.pattern)  # raises an error with similar names, or with the package to install
         names = [arguments.pattern]
     found, failed = _describe(names, infos)
     if arguments.json:
@@ -37,6 +38,7 @@ def backends(arguments: argparse.Namespace) -> int:
 
 
 def _describe(names: list[str], infos: dict[str, BackendInfo]) -> tuple[list[BackendInfo], int]:
+    """Load backends; return their descriptions, and the number of backends that cannot be loaded."""
     found, failed = [], 0
     for name in names:
         try:
@@ -65,7 +67,7 @@ def _first_line(text: str | None) -> str:
 
 
 def plugins(arguments: argparse.Namespace) -> int:
-    """List every plugin; return 1 if one failed or is incompatible."""
+    """List every plugin; return 1 if a plugin has failed or is incompatible."""
     records = installed.records(load=arguments.load)
     if arguments.json:
         print(json_of([record._asdict() for record in records]))
@@ -74,19 +76,19 @@ def plugins(arguments: argparse.Namespace) -> int:
         for name, owners in installed.pipelines().items():
             print(f"pipeline {name} from {' and '.join(pipeline.distribution for pipeline in owners)}")
     else:
-        print("no plugins are installed; to begin with: pip install hami-onnx")
+        print("no plugins are installed; to install the first one: pip install hami-onnx")
     return 1 if any(record.state in ("failed", "incompatible") for record in records) else 0
 
 
 def _row(record: PluginRecord) -> list[str]:
-    took = "" if record.seconds is None else f"{record.seconds * 1000:.0f} ms"
+    load_time = "" if record.seconds is None else f"{record.seconds * 1000:.0f} ms"
     error = [f"{'it ' if record.state == 'incompatible' else ''}{record.error}"] if record.error else []
     remark = "; ".join([*error, *record.remarks])
-    return [record.plugin, record.distribution, record.version, record.abi or "", record.state, took, remark]
+    return [record.plugin, record.distribution, record.version, record.abi or "", record.state, load_time, remark]
 
 
 def version(arguments: argparse.Namespace) -> int:
-    """Print the version of the core that runs."""
+    """Print the version of the core."""
     if arguments.json:
         print(json_of({"hami-core": _core.__version__}))
     else:

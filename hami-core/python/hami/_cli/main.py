@@ -1,4 +1,4 @@
-"""The command line `hami`. Each command lives in a module of its own that is imported when it runs."""
+"""The entry point of the command line `hami`. The module of a command is imported when the command runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return what the process should exit with: 0, 1 after an error, 2 if called wrongly."""
-    _take_any_output()
+    """Run one command and return the exit status: 0 for success, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    _accept_any_output()
     given = list(sys.argv[1:] if arguments is None else arguments)
     parser, commands = _parser()
     wanted = next((word for word in given if not word.startswith("-")), None)
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed, rest = parser.parse_known_args(given)
     if rest and (not hasattr(parsed, "inputs") or any(word.startswith("-") and word != "-" for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:  # inputs that follow an option, as in `hami run ocr --stats page.png`
+    if rest:  # inputs after an option, such as `hami run ocr --stats page.png`
         parsed.inputs += rest
     try:
         status = parsed.run(parsed)
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(status or 0)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader of our output has gone, as with `hami backends | head`
+    except BrokenPipeError:  # the reader of the output has ended, such as head in `hami backends | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -45,8 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _take_any_output() -> None:
-    """Keep what is printed from ending the command: what the encoding lacks is escaped, a closed stream takes all."""
+def _accept_any_output() -> None:
+    """Make printing safe: escape characters that the encoding lacks, and discard output to closed streams."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (stays open)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (stays open)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -54,7 +54,7 @@ def _take_any_output() -> None:
 
 
 def report(error: BaseException, about: str = "") -> None:
-    """Print an error as text, with its notes, to standard error."""
+    """Print an error with its notes to standard error."""
     from hami._errors import Error
 
     text = str(error) if isinstance(error, (Error, OSError)) else f"{type(error).__name__}: {error}"
@@ -65,59 +65,79 @@ def report(error: BaseException, about: str = "") -> None:
 def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argparse.ArgumentParser]]:
     parser = argparse.ArgumentParser(
         prog="hami",
-        description="Run inference pipelines, and look at what they are made of.",
-        epilog="Plugins may add commands of their own.",
+        description="Run inference pipelines, and inspect configurations, backends and plugins.",
+        epilog="Plugins may add commands.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_const", const=True, help="print the version and exit")
-    parser.add_argument("--include-dir", action="store_true", help="print where the headers of native plugins are")
-    parser.add_argument("--cmake-dir", action="store_true", help="print hami_DIR for CMake's find_package(hami)")
+    parser.add_argument(
+        "--include-dir", action="store_true", help="print the folder with the headers for native plugins"
+    )
+    parser.add_argument("--cmake-dir", action="store_true", help="print the hami_DIR for find_package(hami) of CMake")
     parser.set_defaults(run=lambda parsed: _without_command(parser, parsed), traceback=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     run = _add(commands, "run", "hami._cli.run:run", "run a pipeline on files, text or JSON")
     _add_source(run)
     run.add_argument(
-        "inputs", nargs="*", default=[], metavar="INPUT", help="file, folder of files, or - for standard input: `data`"
+        "inputs", nargs="*", default=[], metavar="INPUT", help="file, folder of files, or - for standard input"
     )
-    run.add_argument("--text", action="append", default=[], metavar="TEXT", help="use this text as `data`")
-    run.add_argument("--data", action="append", default=[], metavar="JSON", help="use this JSON value as `data`")
-    run.add_argument("--stats", action="store_true", help="print what each node did, and how long it took")
+    run.add_argument(
+        "--text", action="append", default=[], metavar="TEXT", help="use this text as the input; repeatable"
+    )
+    run.add_argument(
+        "--data", action="append", default=[], metavar="JSON", help="use this JSON value as the input; repeatable"
+    )
+    run.add_argument("--stats", action="store_true", help="print the statistics of each node at the end")
 
-    check = _add(commands, "check", "hami._cli.check:check", "list everything that is wrong with a configuration")
+    check = _add(commands, "check", "hami._cli.check:check", "list every problem of a configuration")
     _add_source(check)
 
     shown = _add(
         commands,
         "show-config",
         "hami._cli.show_config:show_config",
-        "show the configuration that counts, with the source of every value",
+        "show the effective configuration, with the source of every value",
     )
     _add_source(shown)
 
     schema = _add(
-        commands, "schema", "hami._cli.schema:schema", "write a JSON schema of configuration files for editors"
+        commands, "schema", "hami._cli.schema:schema", "print a JSON schema of configuration files, for editors"
     )
-    schema.add_argument("--output", metavar="FILE", help="write it to a file")
+    schema.add_argument("--output", metavar="FILE", help="write the schema to this file")
 
-    backends = _add(commands, "backends", "hami._cli.listing:backends", "list backends, or describe those that match")
+    backends = _add(
+        commands, "backends", "hami._cli.listing:backends", "list backends, or describe the backends that match a name"
+    )
     backends.add_argument(
-        "pattern", nargs="?", metavar="NAME", help="a name, or a pattern with *; loads what it matches"
+        "pattern", nargs="?", metavar="NAME", help="name, or pattern with *; the matching backends are loaded"
     )
 
     plugins = _add(commands, "plugins", "hami._cli.listing:plugins", "list plugins and their state")
-    plugins.add_argument("--load", action="store_true", help="import each plugin and its backends first")
+    plugins.add_argument("--load", action="store_true", help="import every plugin and its backends first")
 
-    _add(commands, "doctor", "hami._cli.doctor:doctor", "look for what is wrong with this installation")
-    new = _add(commands, "new-plugin", "hami._cli.new_plugin:new_plugin", "write a plugin project to begin with")
-    new.add_argument("name", metavar="NAME", help="of the distribution, as in acme-resize")
+    _add(commands, "doctor", "hami._cli.doctor:doctor", "check this installation")
+    new = _add(commands, "new-plugin", "hami._cli.new_plugin:new_plugin", "write a new plugin project")
+    new.add_argument("name", metavar="NAME", help="name of the distribution, such as acme-resize")
     kind = new.add_mutually_exclusive_group()
-    kind.add_argument("--python", action="store_const", dest="kind", const="python", default="python")
+    kind.add_argument(
+        "--python",
+        action="store_const",
+        dest="kind",
+        const="python",
+        default="python",
+        help="a plugin in Python (default)",
+    )
     kind.add_argument("--cpp", action="store_const", dest="kind", const="cpp", help="a native plugin in C++")
-    new.add_argument("--backend", metavar="NAME", default="", help="of its backend; else made of NAME")
-    new.add_argument("--folder", metavar="FOLDER", help="where to write it; else ./NAME")
+    new.add_argument(
+        "--backend",
+        metavar="NAME",
+        default="",
+        help="name of its backend; by default derived from the name of the distribution",
+    )
+    new.add_argument("--folder", metavar="FOLDER", help="new folder for the project; by default ./NAME")
 
-    _add(commands, "version", "hami._cli.listing:version", "print the version")
+    _add(commands, "version", "hami._cli.listing:version", "print the version of the core")
     return parser, commands
 
 
@@ -126,19 +146,19 @@ def _add(
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--traceback", action="store_true", help="show where an error comes from")
+    parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     parser.set_defaults(run=_lazy(place))
     return parser
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="TOML file, name of a packaged pipeline, or expression")
+    parser.add_argument("source", metavar="SOURCE", help="TOML file, packaged pipeline, or expression")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="set a key of the node, NODE.KEY of one node, or a key for all nodes",
+        help="set a key of the only node, a key of one node (NODE.KEY=VALUE), or a key for all nodes; repeatable",
     )
     parser.add_argument(
         "--import",
@@ -146,11 +166,13 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         dest="imports",
-        help="import a Python file or module first",
+        help="import a Python file or module first; repeatable",
     )
 
 
 def _lazy(place: str) -> Command:
+    """Return a function that imports "module:function" and calls it."""
+
     def run(parsed: argparse.Namespace) -> int:
         module, _, function = place.partition(":")
         command: Command = getattr(importlib.import_module(module), function)
@@ -166,9 +188,9 @@ def _without_command(parser: argparse.ArgumentParser, parsed: argparse.Namespace
         print(f"hami-core {_core.__version__}")
         return 0
     if parsed.include_dir or parsed.cmake_dir:
-        from hami._plugins import native as _native
+        from hami._plugins.native import cmake_dir, get_include
 
-        print(_native.get_include() if parsed.include_dir else _native.cmake_dir())
+        print(get_include() if parsed.include_dir else cmake_dir())
         return 0
     parser.print_help()
     return 2

@@ -1,4 +1,4 @@
-"""The command `hami new-plugin`: writes a complete plugin project, whose tests pass as it is written."""
+"""The command `hami new-plugin`: writes a complete plugin project with tests that pass."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pathlib import Path
 
 from hami import _core
 from hami._errors import PluginError
-from hami._plugins import first_party as _first_party
+from hami._plugins import first_party
+from hami._plugins.plugin import CORE
 from hami._runtime.backend_class import check_name
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
-MODULES = sys.stdlib_module_names | {"test"}  # which is not listed there, and is imported before a package of that name
-TAKEN = {"hami", "hami-core", *_first_party.DISTRIBUTIONS}
-# What no class of C++ can be called, here also std and hami, which the source names.
+PYTHON_MODULES = sys.stdlib_module_names | {"test"}  # the list lacks "test", which is a module of Python too
+TAKEN = {"hami", CORE, *first_party.DISTRIBUTIONS}
+# Names that a class in C++ cannot have: the keywords, and std and hami, which the generated source uses.
 CPP_WORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await
 co_return co_yield compl concept const consteval constexpr constinit const_cast continue decltype default delete do
@@ -30,7 +31,7 @@ throw true try typedef typeid typename union unsigned using virtual void volatil
 
 
 def new_plugin(arguments: argparse.Namespace) -> int:
-    """Write the project into a folder of its name."""
+    """Write the project and print its files."""
     folder = Path(arguments.folder or arguments.name)
     files = write_project(arguments.name, arguments.kind, folder, arguments.backend)
     if arguments.json:
@@ -42,26 +43,26 @@ def new_plugin(arguments: argparse.Namespace) -> int:
 
 
 def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list[Path]:
-    """Write a project of `kind` ("cpp" or "python") into the new folder; return its files."""
+    """Write a project of the kind "cpp" or "python" into a new folder; return its files."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise PluginError(
-            f'"{name}" is not a valid plugin name: use small letters, digits and single -, as in acme-resize'
+            f'"{name}" is not a valid plugin name: use lower-case letters, digits and single -, such as acme-resize'
         )
     if name in TAKEN:
-        raise PluginError(f'"{name}" is a package of HAMi itself; choose another name, as in acme-resize')
-    if name.replace("-", "_") in MODULES:
-        raise PluginError(f'"{name}" is a module of Python itself; choose another name, as in acme-{name}')
+        raise PluginError(f'"{name}" is the name of a package of HAMi; choose another name, such as acme-resize')
+    if name.replace("-", "_") in PYTHON_MODULES:
+        raise PluginError(f'"{name}" is the name of a module of Python; choose another name, such as acme-{name}')
     if keyword.iskeyword(name):
-        raise PluginError(f'"{name}" means something in Python; choose another name, as in acme-{name}')
+        raise PluginError(f'"{name}" is a keyword of Python; choose another name, such as acme-{name}')
     backend = backend or "".join(part.capitalize() for part in name.split("-"))
     check_name(backend)
     if keyword.iskeyword(backend) or (kind == "cpp" and backend in CPP_WORDS.split()):
         language = "Python" if keyword.iskeyword(backend) else "C++"
-        raise PluginError(f'"{backend}" means something in {language}; choose another name with --backend')
+        raise PluginError(f'"{backend}" is a keyword of {language}; choose another name with --backend')
     if _core.is_defined(backend):
-        raise PluginError(f'"{backend}" is a backend of the core; choose another name with --backend')
+        raise PluginError(f'"{backend}" is the name of a backend of the core; choose another name with --backend')
     if folder.exists():
-        raise PluginError(f"{folder} exists already; choose another place with --folder")
+        raise PluginError(f"the folder {folder} exists already; choose another one with --folder")
     values = {
         "@NAME@": name,
         "@MODULE@": name.replace("-", "_"),

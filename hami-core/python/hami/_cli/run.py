@@ -1,4 +1,4 @@
-"""The command `hami run`: a pipeline over files, text or JSON."""
+"""The command `hami run`: runs a pipeline on files, text or JSON."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
 from hami.progress import Progress
 
-AHEAD = 4 * (os.cpu_count() or 1)  # requests under way at once: every instance has work, few files lie in memory
-FEW = 3  # up to so many inputs need no progress bar
+MAX_OUTSTANDING = 4 * (os.cpu_count() or 1)  # keeps every instance busy with few files in memory
+MIN_TOTAL = 4  # inputs; fewer need no progress bar
 
 
 class Input:
-    """One request to be: what to call it, and where its `data` comes from."""
+    """An input: its name in messages, and its data or the file with its data."""
 
     def __init__(self, label: str, data: Any = None, path: Path | None = None) -> None:
         self.label = label
@@ -33,7 +33,7 @@ class Input:
         self._path = path
 
     def request(self) -> dict[str, Any]:
-        """Return the request; reads the file now."""
+        """Read the file, if any, and return the request."""
         if self._path is None:
             return {"data": self._data}
         try:
@@ -43,26 +43,26 @@ class Input:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the pipeline on every input and print each result in order; return 1 if one failed."""
+    """Run the pipeline on every input and print the results in order; return 1 if a request failed."""
     inputs = list(_inputs(arguments))
     config, problems = read_source(arguments.source, arguments.set, arguments.imports)
     if problems:
         raise ConfigError.of(problems)
     failed = 0
-    with hami.pipe(config) as pipe, Progress(len(inputs), enabled=len(inputs) > FEW) as progress:
+    with hami.pipe(config) as pipe, Progress(len(inputs), enabled=len(inputs) >= MIN_TOTAL) as progress:
         for entry, outcome in _outcomes(pipe, inputs):
             progress.clear()
             if not isinstance(outcome, BaseException):
-                outcome = _shown(entry, outcome, arguments, several=len(inputs) > 1)
+                outcome = _result_text(entry, outcome, arguments, several=len(inputs) > 1)
             if isinstance(outcome, BaseException):
                 failed += 1
-                _show_failure(entry, outcome, arguments)
+                _print_failure(entry, outcome, arguments)
             else:
                 print(outcome)
             progress.advance()
         if arguments.stats:
-            counted = pipe.stats()
-            _show_stats({name: counted[name].as_dict() for name in config.nodes if name in counted}, arguments)
+            stats = pipe.stats()
+            _print_stats({name: stats[name].as_dict() for name in config.nodes if name in stats}, arguments)
     return 1 if failed else 0
 
 
@@ -73,12 +73,12 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[Input]:
         try:
             yield Input("--data", json.loads(data))
         except ValueError as error:
-            raise ConfigError(f"--data takes JSON, --text any text: {error}") from None
+            raise ConfigError(f"--data takes a JSON value: {error}; for plain text use --text") from None
     for name in arguments.inputs:
         path = Path(name)
         if name == "-":
             if sys.stdin is None:
-                raise ConfigError("standard input, which - stands for, is closed")
+                raise ConfigError("cannot read the input - : standard input is closed")
             yield Input("standard input", sys.stdin.buffer.read())
         elif path.is_dir():
             files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
@@ -88,15 +88,15 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[Input]:
         else:
             yield Input(name, path=path)
     if not (arguments.text or arguments.data or arguments.inputs):
-        raise ConfigError("nothing to run on: give a file, a folder, - for standard input, --text or --data")
+        raise ConfigError("there is no input; give a file, a folder, - for standard input, --text or --data")
 
 
 def _outcomes(pipe: Any, inputs: list[Input]) -> Iterator[tuple[Input, Any]]:
-    """Yield every input with its request or its exception, in order; several run at once."""
+    """Yield every input with its completed request or its exception, in order. Several requests run at a time."""
     waiting = iter(inputs)
     running: deque[tuple[Input, Any]] = deque()
     while True:
-        while len(running) < AHEAD and (entry := next(waiting, None)) is not None:
+        while len(running) < MAX_OUTSTANDING and (entry := next(waiting, None)) is not None:
             running.append((entry, _start(pipe, entry)))
         if not running:
             return
@@ -109,7 +109,7 @@ def _start(pipe: Any, entry: Input) -> Any:
         return pipe.submit(entry.request())
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a file that cannot be read, a queue that is full
+    except BaseException as error:  # for example a file that cannot be read, or a full queue
         return error
 
 
@@ -122,7 +122,7 @@ def _wait(future: Any) -> Any:
         return error
 
 
-def _show_failure(entry: Input, error: BaseException, arguments: argparse.Namespace) -> None:
+def _print_failure(entry: Input, error: BaseException, arguments: argparse.Namespace) -> None:
     if arguments.traceback:
         import traceback
 
@@ -132,20 +132,22 @@ def _show_failure(entry: Input, error: BaseException, arguments: argparse.Namesp
     report(error, entry.label)
 
 
-def _shown(entry: Input, request: dict[str, Any], arguments: argparse.Namespace, *, several: bool) -> str | Exception:
-    """Return the text of a result, or why it has none."""
+def _result_text(
+    entry: Input, request: dict[str, Any], arguments: argparse.Namespace, *, several: bool
+) -> str | Exception:
+    """Return the text of a result, or the reason why it cannot be shown."""
     try:
         if arguments.json:
             return json_of({"input": entry.label, "result": request["result"]})
         lines = lines_of(request["result"])
-    except Exception as error:  # a list that holds itself
-        failure = RequestError(f"its result cannot be shown: {describe_exception(error)}")
+    except Exception as error:  # for example a list that contains itself
+        failure = RequestError(f"the result cannot be shown: {describe_exception(error)}")
         failure.__cause__ = error
         return failure
     return "\n".join([f"{entry.label}:", *(f"  {line}" for line in lines)] if several else lines)
 
 
-def _show_stats(stats: dict[str, dict[str, Any]], arguments: argparse.Namespace) -> None:
+def _print_stats(stats: dict[str, dict[str, Any]], arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json_of({"stats": stats}))
         return

@@ -1,4 +1,4 @@
-"""The command `hami schema`: a JSON schema of configuration files for editors."""
+"""The command `hami schema`: prints a JSON schema of configuration files, for editors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from hami._plugins.manager import installed
 
 
 def schema(arguments: argparse.Namespace) -> int:
-    """Load every plugin and print the schema, or write it to a file; return 1 if a plugin could not be loaded."""
+    """Load every plugin, and print the schema or write it to a file; return 1 if a backend cannot be loaded."""
     backends = installed.backends(load=True).values()
     text = json_of(schema_of(backends), indent=2) + "\n"
     if arguments.output:
         Path(arguments.output).write_text(text, "utf-8")
     else:
         sys.stdout.write(text)
-    closed = [f"{backend.name} ({backend.owner})" for backend in backends if backend.params is None]
-    if closed:
+    missing = [f"{backend.name} ({backend.owner})" for backend in backends if backend.params is None]
+    if missing:
         print(
-            f"error: left open, for they cannot be loaded: {', '.join(closed)}; see: hami plugins --load",
+            f"error: the schema lacks the parameters of backends that cannot be loaded: {', '.join(missing)}; "
+            "for the reasons run: hami plugins --load",
             file=sys.stderr,
         )
-    return 1 if closed else 0
+    return 1 if missing else 0

@@ -1,4 +1,4 @@
-"""Shows values to people: results of requests, tables of records."""
+"""Formats values for people and as JSON: results of requests, and tables."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-SMALL = 32  # elements of an array that are still written out
+SMALL = 32  # elements; larger arrays are shown by type and shape
 
 
 def lines_of(value: Any) -> list[str]:
-    """Return the lines that show a result: text as it is, records as aligned rows, arrays by type and shape."""
+    """Return the lines that show a result: text unchanged, records in columns, large arrays by type and shape."""
     if isinstance(value, str):
         return value.splitlines() or [""]
     if isinstance(value, (list, tuple)):
@@ -25,7 +25,7 @@ def lines_of(value: Any) -> list[str]:
 
 
 def short(value: Any) -> str:
-    """Show a value in one piece, without line breaks where it has none itself."""
+    """Return a value as text; only text in the value itself may contain line breaks."""
     if isinstance(value, float):
         return f"{value:.4g}" if value else "0"
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -47,11 +47,12 @@ def short(value: Any) -> str:
 
 
 def is_array(value: Any) -> bool:
+    """Return whether a value is an array or a tensor of any package."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def is_flat(value: Sequence[Any]) -> bool:
-    """Say whether a list is of numbers, or of points."""
+    """Return whether a list contains only numbers and points."""
     return all(isinstance(item, (int, float)) or _is_point(item) for item in value)
 
 
@@ -64,7 +65,7 @@ def _is_point(value: Any) -> bool:
 
 
 def _records(records: Sequence[dict[str, Any]]) -> list[str]:
-    """One row a record. Text comes last: it is what is read, and its length varies."""
+    """Return one row for each record. Columns of text are last, because the length of text varies."""
     names = list(dict.fromkeys(key for record in records for key in record))
     names.sort(key=lambda name: any(isinstance(record.get(name), str) for record in records))
     rows = [[_cell(record.get(name, "")) for name in names] for record in records]
@@ -88,7 +89,7 @@ def _fields(fields: dict[Any, Any]) -> list[str]:
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return rows as lines with columns at least two spaces apart."""
+    """Return rows as lines, with columns at least two spaces apart."""
     table = list(rows)
     if not table:
         return []
@@ -97,18 +98,15 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def json_of(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON that every reader takes."""
+    """Return a value as JSON that every parser accepts."""
     try:
         return json.dumps(value, default=_for_json, allow_nan=False, indent=indent)
-    except (
-        TypeError,
-        ValueError,
-    ):  # a key that is not text, or a number that JSON lacks: rare, and slow to check in advance
+    except (TypeError, ValueError):  # rare: a key that is not text, or a number that JSON cannot represent
         return json.dumps(_plain(value), indent=indent)
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with text for keys, and None for NaN and infinities."""
+    """Return a value with text as keys, and None for NaN and infinities."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -121,7 +119,7 @@ def _plain(value: Any) -> Any:
 
 
 def _for_json(value: Any) -> Any:
-    """Return what stands for a value that JSON has not."""
+    """Return the replacement of a value that JSON cannot represent."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, (bytes, bytearray, memoryview)):

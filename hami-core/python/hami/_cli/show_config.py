@@ -1,4 +1,4 @@
-"""The command `hami show-config`: the configuration that counts, with the source of every value."""
+"""The command `hami show-config`: shows the effective configuration, with the source of every value."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hami._cli.source import check_all, read_source
 from hami._config.problems import show
 from hami._config.reader import LoadedConfig
 
-WIDEST = 60  # column of the sources
+MAX_COLUMN = 60  # of the sources; longer lines have their source two spaces after the text
 
 Line = tuple[str, str]  # the text and its source
 
 
 def show_config(arguments: argparse.Namespace) -> int:
-    """Print the effective configuration; return 1 if something is wrong with it, which goes to standard error."""
+    """Print the effective configuration, and its problems to standard error; return 1 if there are problems."""
     config, problems = read_source(arguments.source, arguments.set, arguments.imports)
     problems += check_all(config)
     if config.nodes:
@@ -34,11 +34,11 @@ def show_config(arguments: argparse.Namespace) -> int:
 
 
 def describe(config: LoadedConfig) -> dict[str, Any]:
-    """Return every key and every parameter of every backend, each with its value and where that is from."""
+    """Return every key, and every parameter of every backend, with its value and the source of the value."""
     explained = _core.explain(config)
     sources = _Sources(config)
     entry = explained["entrypoint"]
-    several = "dag_entrypoint" if len(config.nodes) > 1 else "entrypoint"
+    default_key = "dag_entrypoint" if len(config.nodes) > 1 else "entrypoint"
     return {
         "files": list(config.files),
         "requires": {"value": config.requires, "from": sources.of("", "requires")} if config.requires else None,
@@ -47,7 +47,7 @@ def describe(config: LoadedConfig) -> dict[str, Any]:
         },
         "global": sources.keys("global", config.globals),
         "entrypoint": {
-            "key": entry["key"] or several,
+            "key": entry["key"] or default_key,
             "value": entry["expression"],
             "from": sources.of("", entry["key"]) if entry["key"] else "default",
             "backends": [_backend(backend, sources, "global") for backend in entry["backends"]],
@@ -64,6 +64,8 @@ def describe(config: LoadedConfig) -> dict[str, Any]:
 
 
 class _Sources:
+    """Looks up where the value of a key comes from."""
+
     def __init__(self, config: LoadedConfig) -> None:
         self.config = config
 
@@ -74,17 +76,17 @@ class _Sources:
         return {key: self.key(section, key, value) for key, value in keys.items()}
 
     def key(self, section: str, key: str, value: Any) -> dict[str, Any]:
-        made = {"value": value, "from": self.of(section, key)}
+        entry = {"value": value, "from": self.of(section, key)}
         if (section, key) in self.config.written:
-            made["written"] = self.config.written[section, key]
-        return made
+            entry["written"] = self.config.written[section, key]
+        return entry
 
 
 def _keys_of_node(name: str, keys: dict[str, Any], part: dict[str, Any], sources: _Sources) -> dict[str, Any]:
-    made = sources.keys(name, keys)
+    entries = sources.keys(name, keys)
     if not part["key"]:
-        made["node_entrypoint"] = {"value": part["expression"], "from": "default"}
-    return made
+        entries["node_entrypoint"] = {"value": part["expression"], "from": "default"}
+    return entries
 
 
 def _backend(backend: dict[str, Any], sources: _Sources, section: str) -> dict[str, Any]:
@@ -94,16 +96,16 @@ def _backend(backend: dict[str, Any], sources: _Sources, section: str) -> dict[s
 
 def _param(param: dict[str, Any], sources: _Sources, section: str) -> dict[str, Any]:
     origin, key = param["from"], param["key"]
-    made = {"name": param["name"], "value": param["value"], "text": param["text"], "from": origin}
+    described = {"name": param["name"], "value": param["value"], "text": param["text"], "from": origin}
     if origin == "node":
-        made["from"] = sources.of(section, key)
+        described["from"] = sources.of(section, key)
     elif origin == "global":
-        made["from"] = f"[global], {sources.of('global', key)}"
+        described["from"] = f"[global], {sources.of('global', key)}"
     elif origin == "generated":
-        made["from"] = "generated backend"
+        described["from"] = "generated backend"
     if key not in ("", param["name"]):
-        made["from"] = f"{show(key)}, {made['from']}"
-    return made
+        described["from"] = f"{show(key)}, {described['from']}"
+    return described
 
 
 def _page(effective: dict[str, Any]) -> Iterator[str]:
@@ -141,6 +143,6 @@ def _tree(backends: Iterable[dict[str, Any]]) -> Iterator[Line]:
 
 def _in_columns(lines: Iterable[Line]) -> Iterator[str]:
     table = list(lines)
-    width = max((len(left) for left, _ in table if len(left) <= WIDEST), default=0)
+    width = max((len(left) for left, _ in table if len(left) <= MAX_COLUMN), default=0)
     for left, right in table:
         yield f"{left.ljust(width)}  {right}".rstrip()

@@ -1,4 +1,4 @@
-"""Reads SOURCE, --set and --import of the command line into a configuration."""
+"""Reads the arguments SOURCE, --set and --import of the command line."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from hami._plugins.messages import describe_exception
 
 
 def read_source(source: str, settings: Sequence[str], imports: Sequence[str]) -> tuple[LoadedConfig, list[Exception]]:
-    """Return the configuration with the settings in it, and what is wrong."""
+    """Import modules, and return the configuration with the settings applied, and its problems."""
     for name in imports:
         try:
             _import(name)
         except (ConfigError, KeyboardInterrupt):
             raise
-        except BaseException as error:  # a script may even end in sys.exit
+        except BaseException as error:  # a script may even call sys.exit
             raise ConfigError(f"--import {name}: {describe_exception(error)}") from error
 
-    def change(document: Document) -> None:
+    def apply_settings(document: Document) -> None:
         for setting in settings:
             _apply(document, setting)
 
-    return read(source, change=change)
+    return read(source, change=apply_settings)
 
 
 def _apply(document: Document, setting: str) -> None:
@@ -40,8 +40,8 @@ def _apply(document: Document, setting: str) -> None:
     nodes = document.nodes
     node, dot, rest = key.partition(".")
     if node in RESERVED:
-        instead = f"--set {rest}={value} sets it for all nodes" if node == "global" and dot else "write it into a file"
-        raise ConfigError(f'--set takes keys of nodes, got "{key}"; {instead}')
+        hint = f"--set {rest}={value} sets it for all nodes" if node == "global" and dot else "write it into a file"
+        raise ConfigError(f'--set takes keys of nodes, got "{key}"; {hint}')
     if dot and node in nodes:
         section, key = nodes[node], rest
     elif len(nodes) == 1:
@@ -58,12 +58,12 @@ def _import(name: str) -> None:
         except ModuleNotFoundError as error:
             if error.name != name or not Path(f"{name}.py").is_file():
                 raise
-            raise ConfigError(f'there is no module "{name}"; did you mean the file, --import {name}.py?') from None
+            raise ConfigError(f'no module named "{name}"; did you mean the file, --import {name}.py?') from None
         return
     path = Path(name)
     if not path.is_file():
         raise ConfigError(f'cannot import "{name}": no such file')
-    sys.path.insert(0, str(path.resolve().parent))  # what it imports itself lies beside it
+    sys.path.insert(0, str(path.resolve().parent))  # the file may import modules of its folder
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f'cannot import "{name}"')
@@ -73,5 +73,5 @@ def _import(name: str) -> None:
 
 
 def check_all(config: LoadedConfig) -> list[Exception]:
-    """Return everything that the core finds wrong; nothing is loaded or initialised."""
+    """Return every problem that the core finds. No backend is initialised."""
     return _core.check(config) if config.nodes else []

@@ -1,4 +1,4 @@
-"""Prints tables: with rich (hami-core[rich]) on a terminal, as plain lines otherwise."""
+"""Tables for terminals, with rich (hami-core[rich]) if it is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hami._cli.show import aligned
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = None) -> None:
-    """Print rows in columns; in a pipe or without rich as plain lines, which programs can cut."""
+    """Print rows in columns; as plain lines, for other programs, if the output is not a terminal or rich is missing."""
     rich_table = _rich("rich.table") if sys.stdout.isatty() else None
     if rich_table is None:
         print("\n".join(aligned([header, *rows] if header else rows)))

@@ -1,13 +1,13 @@
-"""Turns what hami.pipe() accepts (a file, a dict, an expression, a packaged pipeline) into nodes for the core."""
+"""Loads the source of a pipe (a file, a dict, an expression, a packaged pipeline) into nodes for the core."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from hami import _core
+from hami._config import qualified_name
 from hami._config.document import Document, document_of
 from hami._config.problems import Problems
 from hami._config.reader import LoadedConfig, read_document
@@ -16,15 +16,13 @@ from hami._runtime.backend import Backend
 
 if TYPE_CHECKING:
     from hami._config.files import File, Location
-    from hami._plugins.index import Pipeline
-
-_NAME = re.compile(r"\s*(?:([A-Za-z0-9][A-Za-z0-9._-]*)::)?([A-Za-z0-9_.-]+)\s*")
+    from hami._plugins.plugin import Pipeline
 
 KnownBackend = Callable[[str], bool]
 
 
 def load(source: Any, known_backend: KnownBackend | None = None) -> LoadedConfig:
-    """Read a source, or raise one error that tells everything wrong with it. The source is not changed."""
+    """Return the configuration of a source, or raise one error that contains every problem."""
     config, problems = read(source, known_backend)
     if problems:
         raise ConfigError.of(problems)
@@ -34,10 +32,10 @@ def load(source: Any, known_backend: KnownBackend | None = None) -> LoadedConfig
 def read(
     source: Any, known_backend: KnownBackend | None = None, change: Callable[[Document], None] | None = None
 ) -> tuple[LoadedConfig, list[Exception]]:
-    """Read a source; return what could be understood, and everything that is wrong with the rest.
+    """Return the valid part of a configuration, and the problems with the rest. The source is not modified.
 
-    Raises where there is nothing to understand: no such file, no TOML, no such pipeline. `change` may set keys before
-    references to them are replaced.
+    Raises an error if there is nothing to read: the file or the pipeline does not exist, or the file is not TOML.
+    `change` may modify the document before references are resolved.
     """
     if isinstance(source, LoadedConfig):
         return source, []
@@ -50,7 +48,7 @@ def read(
 
 def _document(source: Any, known_backend: KnownBackend, problems: Problems) -> Document:
     if isinstance(source, Mapping):
-        return _together(source, None, problems)
+        return _extended(source, None, problems)
     if isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(".toml")):
         from hami._config.files import on_disk
 
@@ -58,33 +56,30 @@ def _document(source: Any, known_backend: KnownBackend, problems: Problems) -> D
         return _from_file(on_disk(os.fsdecode(path)), None, problems)
     if isinstance(source, str):
         if source.rstrip().endswith(".toml"):
-            raise ConfigError(f'"{source}" ends in white space; did you mean "{source.rstrip()}"?')
+            raise ConfigError(f'"{source}" ends with white space; did you mean "{source.rstrip()}"?')
         pipeline = _pipeline_named(source, known_backend)
         if pipeline is None:
             return document_of({"backend": source}, problems)
         from hami._config.files import packaged
 
         return _from_file(packaged(pipeline), pipeline, problems)
-    instead = f'; use the name of the backend in an expression: "{name}"' if (name := _name_of_backend(source)) else ""
+    cls = source if isinstance(source, type) else type(source)
+    hint = f'; register the class and pass its name: "{cls.__name__}"' if issubclass(cls, Backend) else ""
     raise ConfigError(
         "hami.pipe takes a path, a dict, an expression or the name of a packaged pipeline, "
-        f"got {type(source).__name__}{instead}"
+        f"got {type(source).__name__}{hint}"
     )
-
-
-def _name_of_backend(source: Any) -> str:
-    cls = source if isinstance(source, type) else type(source)
-    return cls.__name__ if issubclass(cls, Backend) else ""
 
 
 def _from_file(location: Location, pipeline: Pipeline | None, problems: Problems) -> Document:
     from hami._config.files import content_of, parse
 
     file = parse(content_of(location, pipeline), location)
-    return _together(file.data, file, problems)
+    return _extended(file.data, file, problems)
 
 
-def _together(data: Mapping[Any, Any], file: File | None, problems: Problems) -> Document:
+def _extended(data: Mapping[Any, Any], file: File | None, problems: Problems) -> Document:
+    """Return the document of `data`, with the documents that it extends."""
     if "extends" not in data:
         label, lines = (file.location.label, file.lines) if file else ("", None)
         return document_of(data, problems, label, lines)
@@ -94,18 +89,18 @@ def _together(data: Mapping[Any, Any], file: File | None, problems: Problems) ->
 
 
 def _pipeline_named(text: str, known_backend: KnownBackend) -> Pipeline | None:
-    """Return the packaged pipeline of that name; None: the text is an expression, for its head is a known backend."""
-    name = _NAME.fullmatch(text)
-    if name is None:
+    """Return the packaged pipeline that a text names; None if the text is an expression."""
+    parts = qualified_name.split(text.strip())
+    if parts is None:
         if os.path.exists(text):
-            raise ConfigError(f'"{text}" is not an expression; a configuration file ends in .toml')
+            raise ConfigError(f'"{text}" is not an expression; the name of a configuration file must end in .toml')
         return None
-    distribution, bare = name.groups()
-    if known_backend(bare) and not distribution:
+    distribution, name = parts
+    if known_backend(name) and not distribution:
         return None
     from hami._config.pipelines import find_pipeline
 
-    return find_pipeline(bare, distribution or "")
+    return find_pipeline(name, distribution)
 
 
 def _known_backend(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""A configuration as it is written: every key with its value and place, files laid over one another."""
+"""A configuration before references are resolved: every key has its value and its place in a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hami._config.problems import Problems, got, is_text, name_of, of, quoted
 
 SETTINGS = ("requires", "extends", "entrypoint", "dag_entrypoint")
 RESERVED = ("global", "providers", *SETTINGS)
-MAX_DEPTH = 32  # of tables in a node
+MAX_DEPTH = 32  # of nested tables in a node; no backend needs more than two
 
 Path = tuple[Any, ...]
 
@@ -30,20 +30,20 @@ class Section:
 
     @property
     def begin(self) -> str:
-        """Where it begins: its header, or its first key where it has none."""
+        """The place of its header; of its first key if it has no header."""
         return self.place or next((entry.place for entry in self.entries.values() if entry.place), "")
 
 
 class Document:
-    """What one file or dict says, or several laid over one another."""
+    """The content of one file or dict, or of several that were merged."""
 
     def __init__(self) -> None:
         self.top: dict[Any, Entry] = {}  # values that are not tables
         self.sections: dict[Any, Section] = {}
-        self.files: list[str] = []  # the files it was read from, the requested one last
+        self.files: list[str] = []  # the files that it was read from; the requested file is the last
 
     def over(self, base: Document) -> Document:
-        """Return both in one: tables are merged key by key, of anything else this one's stays."""
+        """Return this document merged over another, tables key by key. For any other key, this one wins."""
         merged = Document()
         merged.files = [*base.files, *(file for file in self.files if file not in base.files)]
         merged.top = {key: entry for key, entry in base.top.items() if key not in self.sections} | self.top
@@ -51,14 +51,14 @@ class Document:
             if name not in self.top:
                 merged.sections[name] = Section(section.place, section.entries)
         for name, section in self.sections.items():
-            below = merged.sections.setdefault(name, Section())
-            below.place = section.place or below.place
-            below.entries.update(section.entries)
+            target = merged.sections.setdefault(name, Section())
+            target.place = section.place or target.place
+            target.entries.update(section.entries)
         return merged
 
     @property
     def nodes(self) -> dict[Any, Section]:
-        """The nodes; keys outside of any table belong to one node called "default"."""
+        """The nodes by name. Without any table, the top-level keys are the node "default"."""
         tables = {name: section for name, section in self.sections.items() if name not in RESERVED}
         flat = {key: entry for key, entry in self.top.items() if key not in RESERVED}
         if tables or not flat:
@@ -72,45 +72,45 @@ class Document:
 def document_of(
     data: Mapping[Any, Any], problems: Problems, label: str = "", lines: Mapping[Path, int] | None = None
 ) -> Document:
-    """Split a dict into sections. `lines`: the line of each key in the file that messages call `label`."""
-    return _Taking(problems, label, lines or {}).document(data)
+    """Return the document of a dict. `lines` has the line of each key in the file that messages call `label`."""
+    return _DocumentBuilder(problems, label, lines or {}).document(data)
 
 
 def _is_array_of_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
-class _Taking:
+class _DocumentBuilder:
     def __init__(self, problems: Problems, label: str, lines: Mapping[Path, int]) -> None:
         self.problems = problems
         self.label = label
         self.lines = lines
 
     def document(self, data: Mapping[Any, Any]) -> Document:
-        made = Document()
-        made.files = [self.label] if self.label else []
+        document = Document()
+        document.files = [self.label] if self.label else []
         for key, value in data.items():
             path = (key,)
             if not isinstance(value, Mapping) and not (isinstance(key, str) and is_text(key)):
-                self.problems.add(f"a key is not text: {got(key)}", place=self.place(path))
+                self.problems.add(f"the keys of a configuration must be text, got {got(key)}", place=self.place(path))
             elif _is_array_of_tables(value) and key not in RESERVED:
-                headline = f"[[{key}]] is a list of tables, and a node is one table"
+                headline = f"[[{key}]] is a list of tables, but a node is a single table"
                 self.problems.add(headline, key, value, place=self.place(path), hint=f"write [{key}]")
-                made.sections[key] = Section(self.header(path), self.keys(key, value[0]))
+                document.sections[key] = Section(self.header(path), self.keys(key, value[0]))
             elif not isinstance(value, Mapping) or key in SETTINGS:
-                made.top[key] = Entry(value, self.place(path))
+                document.top[key] = Entry(value, self.place(path))
             elif key == "providers":
-                entries = {name: Entry(one, self.place((*path, name))) for name, one in value.items()}
-                made.sections[key] = Section(self.header(path), entries)
+                entries = {name: Entry(package, self.place((*path, name))) for name, package in value.items()}
+                document.sections[key] = Section(self.header(path), entries)
             else:
-                made.sections[key] = Section(self.header(path), self.keys(key, value))
-        flat = made.top if not any(key not in RESERVED for key in made.sections) else {}
+                document.sections[key] = Section(self.header(path), self.keys(key, value))
+        flat = document.top if not any(key not in RESERVED for key in document.sections) else {}
         if any(key not in RESERVED for key in flat):
             self.rename_init("default", flat)
-        return made
+        return document
 
     def keys(self, section: Any, table: Mapping[Any, Any]) -> dict[str, Entry]:
-        """Return the keys of one node, those of sub-tables as "X.key", `init` under its other name."""
+        """Return the keys of one node: a key of the sub-table X as "X.key", and `init` as "node_entrypoint"."""
         entries: dict[str, Entry] = {}
         self.flatten(str(section), (section,), "", table, entries)
         self.rename_init(str(section), entries)
@@ -121,13 +121,13 @@ class _Taking:
     ) -> None:
         if len(path) > MAX_DEPTH:
             self.problems.add(
-                f"{name_of(section)} has tables in tables, more than {MAX_DEPTH} deep", place=self.place(path)
+                f"the tables of {name_of(section)} are nested more than {MAX_DEPTH} deep", place=self.place(path)
             )
             return
         for key, value in table.items():
             place, full = self.place((*path, key)), f"{prefix}{key}"
             if not isinstance(key, str) or not is_text(key):
-                self.problems.add(f"a key of {name_of(section)} is not text: {got(key)}", place=place)
+                self.problems.add(f"the keys of {name_of(section)} must be text, got {got(key)}", place=place)
             elif isinstance(value, Mapping):
                 self.flatten(section, (*path, key), f"{full}.", value, entries)
             elif full in entries:
@@ -138,11 +138,12 @@ class _Taking:
                 entries[full] = Entry(value, place)
 
     def rename_init(self, section: str, entries: dict[str, Entry]) -> None:
+        """Replace `init` by "node_entrypoint"."""
         if "init" not in entries:
             return
         if "node_entrypoint" in entries:
             self.problems.add(
-                f"{name_of(section)} has init and node_entrypoint, which are the same key",
+                f"{name_of(section)} has both init and node_entrypoint, which are the same key",
                 "init",
                 entries["init"].value,
                 section=section,
@@ -152,11 +153,11 @@ class _Taking:
         entries["node_entrypoint"] = entries.pop("init")
 
     def header(self, path: Path) -> str:
-        """Return "file:line" of a table, "" if only keys or sub-tables of it are there."""
+        """Return "file:line" of a table; empty if the file contains only keys or sub-tables of it."""
         return self.place(path) if path in self.lines else ""
 
     def place(self, path: Path) -> str:
-        """Return "file:line" of a key, of the table around it where the key has none of its own, or ""."""
+        """Return "file:line" of a key, or of the nearest table around it that has a line; empty without a file."""
         while path and path not in self.lines:
             path = path[:-1]
         return f"{self.label}:{self.lines[path]}" if path else self.label

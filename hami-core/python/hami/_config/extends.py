@@ -1,4 +1,4 @@
-"""Lays a configuration over those that it extends: files beside it, or pipelines that plugins package."""
+"""Merges a configuration with those that it extends: other files, or packaged pipelines."""
 
 from __future__ import annotations
 
@@ -12,63 +12,66 @@ from hami._config.problems import Problems, got, show
 from hami._config.values import Values
 from hami._errors import ConfigError, Error
 
-MAX_CHAIN = 50  # files that extend one another
+MAX_CHAIN = 50  # files that extend each other
 
 
 def document_with_bases(data: Mapping[Any, Any], file: File | None, problems: Problems) -> Document:
-    """Return what a file (or a dict: None) and all that it extends say together.
+    """Return the document of a file, or of a dict if `file` is None, merged with all that it extends.
 
-    Raises with all that is wrong if one of them cannot be read: what the rest means would be a guess.
+    Raises an error with all problems if one of the files cannot be read: the others have no meaning without it.
     """
-    extending = _Extending(problems)
-    document = extending.document(data, file, [file.location] if file else [])
-    if extending.failed:
+    merger = _Merger(problems)
+    document = merger.document(data, file, [file.location] if file else [])
+    if merger.failed:
         raise ConfigError.of(problems)
     return document
 
 
-class _Extending:
+class _Merger:
     def __init__(self, problems: Problems) -> None:
         self.problems = problems
         self.failed = False
-        self.read: dict[str, Document] = {}  # by identity; two files may extend the same one
+        self.read: dict[str, Document] = {}  # by identity: two files may extend the same one
 
     def document(self, data: Mapping[Any, Any], file: File | None, chain: list[Location]) -> Document:
         own = document_of(data, self.problems, file.location.label if file else "", file.lines if file else None)
         entry = own.top.pop("extends", None)
         if entry is None:
             return own
-        together = Document()
+        merged = Document()
         for name in self.names(entry):
             base = self.base(name, entry, file.location if file else on_disk(""), chain)
-            together = base.over(together) if base else together
-        return own.over(together)
+            merged = base.over(merged) if base else merged
+        return own.over(merged)
 
     def names(self, entry: Entry) -> list[Any]:
-        """Return what `extends` lists, variables of the environment put in."""
+        """Return the names that `extends` lists, with environment variables resolved."""
         values = Values({"": {"extends": entry}}, self.problems)
         value = values.value("", "extends")
         if values.unknown:
             self.failed = True
             return []
         names = value if isinstance(value, list) else [value]
-        good = [name for name in names if isinstance(name, str) and name]
+        valid = [name for name in names if isinstance(name, str) and name]
         for name in names:
-            if name not in good:
-                self.problem(f'extends takes a file, as "base.toml", or a list of files, got {got(name)}', entry, name)
-        return good
+            if name not in valid:
+                self.problem(
+                    f'extends takes a file such as "base.toml", or a list of files, got {got(name)}', entry, name
+                )
+        return valid
 
-    def base(self, name: str, entry: Entry, beside: Location, chain: list[Location]) -> Document | None:
+    def base(self, name: str, entry: Entry, own: Location, chain: list[Location]) -> Document | None:
+        """Return the document that the file `own` extends by this name; None if there was a problem."""
         try:
             if name.endswith(".toml"):
-                location = beside.beside(name)
+                location = own.sibling(name)
                 pipeline = None
             else:
                 pipeline = pipeline_of(name)
                 location = packaged(pipeline)
             if location.identity in self.read:
                 return self.read[location.identity]
-            if self.is_circle(location, entry, name, chain):
+            if self.is_cycle(location, entry, name, chain):
                 return None
             content = content_of(location, pipeline)
         except Error as error:
@@ -76,7 +79,7 @@ class _Extending:
             return None
         try:
             file = parse(content, location)
-        except ConfigError as error:  # it has a place of its own
+        except ConfigError as error:  # its message contains the place
             self.problems.append(error)
             self.failed = True
             return None
@@ -84,17 +87,17 @@ class _Extending:
         self.read[location.identity] = document
         return document
 
-    def is_circle(self, location: Location, entry: Entry, name: str, chain: list[Location]) -> bool:
+    def is_cycle(self, location: Location, entry: Entry, name: str, chain: list[Location]) -> bool:
         for index, other in enumerate(chain):
             if other.identity == location.identity:
-                circle = " -> ".join(one.label for one in [*chain[index:], location])
-                self.problem(f'"{other.label}" extends itself: {circle}', entry, name)
+                cycle = " -> ".join(step.label for step in [*chain[index:], location])
+                self.problem(f'"{other.label}" extends itself: {cycle}', entry, name)
                 return True
         if len(chain) >= MAX_CHAIN:
-            self.problem(f"more than {MAX_CHAIN} files extend one another", entry, name)
+            self.problem(f"more than {MAX_CHAIN} files extend each other", entry, name)
         return len(chain) >= MAX_CHAIN
 
     def problem(self, headline: str, entry: Entry, name: object, hint: str = "") -> None:
-        """Note what is wrong with one of the names."""
+        """Add a problem with one of the names."""
         self.failed = True
         self.problems.add(headline, "extends", entry.value, place=entry.place, at=show(name), hint=hint)

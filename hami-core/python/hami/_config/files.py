@@ -1,4 +1,4 @@
-"""Reads configuration files and packaged pipelines, with the line of every key."""
+"""Reads configuration files and packaged pipelines, and finds the line of every key."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 from hami._config.toml_lines import key_lines, tomllib
 from hami._errors import ConfigError, PluginError
 from hami._plugins import messages
-from hami._plugins.index import Pipeline
+from hami._plugins.plugin import Pipeline
 
-_AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
-MAX_PARTS = 100  # of a dotted key; tomllib takes forever for very many
+MAX_PARTS = 100  # of a dotted key; tomllib takes very long for thousands
 _PART = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')"
 _TOO_MANY_PARTS = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}[ \t]*\.[ \t]*){{{MAX_PARTS}}}", re.M)
 
 
 class Location(NamedTuple):
-    """Where a file is, what messages call it, and how it is read: from the disk, or out of a package in an archive."""
+    """The path of a file, its name in messages, and the function that reads it: from the disk, or from an archive."""
 
     path: str
     label: str
@@ -30,19 +30,20 @@ class Location(NamedTuple):
 
     @property
     def identity(self) -> str:
+        """The same text for every path of the same file."""
         try:
             return os.path.realpath(self.path)
-        except ValueError:  # a NUL in it; reading says so
+        except ValueError:  # the path contains NUL; reading it raises an error
             return self.path
 
-    def beside(self, name: str) -> Location:
-        """Return where `name` is as this file would say it."""
+    def sibling(self, name: str) -> Location:
+        """Return the location of `name`, relative to the folder of this file."""
         folder, label = os.path.dirname(self.path), os.path.dirname(self.label)
         return Location(os.path.join(folder, name), os.path.join(label, name), self.get)
 
 
 class File(NamedTuple):
-    """What a file says: its keys, and the line of each."""
+    """A parsed file: its keys, and the line of each key."""
 
     location: Location
     data: dict[str, Any]
@@ -50,12 +51,12 @@ class File(NamedTuple):
 
 
 def on_disk(path: str) -> Location:
-    """Return the location of a file of the user's."""
+    """Return the location of a file on the disk."""
     return Location(path, path, _from_disk)
 
 
 def packaged(pipeline: Pipeline) -> Location:
-    """Return the location of what an entry point "package:file.toml" names, without importing the package."""
+    """Return the location of the file that an entry point "package:file.toml" names. The package is not imported."""
     package, _, name = pipeline.value.partition(":")
     try:
         spec = importlib.util.find_spec(package)
@@ -64,44 +65,46 @@ def packaged(pipeline: Pipeline) -> Location:
     except Exception as error:
         raise _pipeline_failed(pipeline, messages.describe_exception(error)) from error
     path = os.path.join(next(iter(spec.submodule_search_locations)), *name.split("/"))
-    get = getattr(spec.loader, "get_data", None)  # files and zip archives alike; none without __init__.py
+    get = getattr(spec.loader, "get_data", None)  # reads folders and zip archives; absent without an __init__.py
     return Location(path, f"{package.replace('.', '/')}/{name}", get or _from_disk)
 
 
 def content_of(location: Location, pipeline: Pipeline | None) -> bytes:
-    """Return the bytes of a file, of a pipeline that a plugin packages if one is given."""
+    """Return the bytes of a file. `pipeline` is the packaged pipeline that it belongs to."""
     try:
         return location.get(location.path)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+    except (OSError, ValueError) as error:  # ValueError: the path contains NUL
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         if pipeline:
             raise _pipeline_failed(pipeline, f"{reason}: {location.path}") from error
-        instead = _instead(location) if isinstance(error, FileNotFoundError) else ""
-        raise ConfigError(f'cannot read "{location.label}": {reason}{instead}') from error
+        hint = _suggestion(location) if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(f'cannot read "{location.label}": {reason}{hint}') from error
 
 
 def parse(content: bytes, location: Location) -> File:
-    """Parse TOML, and find the line of each key."""
+    """Return the keys of a TOML file, and the line of each key."""
     label = location.label
     try:
         text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{label}:{line}: not UTF-8 text, which TOML files are (byte {error.start})") from None
+        raise ConfigError(
+            f"{label}:{line}: TOML must be UTF-8 text, got an invalid byte at offset {error.start}"
+        ) from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise ConfigError(f"{label}:{line}: a NUL character, which TOML files never have")
+        raise ConfigError(f"{label}:{line}: TOML must not contain NUL characters")
     long_key = _TOO_MANY_PARTS.search(text)
     if long_key:
         line = text.count("\n", 0, long_key.end()) + 1
-        raise ConfigError(f"{label}:{line}: a key has {MAX_PARTS} dots or more")
+        raise ConfigError(f"{label}:{line}: a key must have fewer than {MAX_PARTS} dots")
     try:
         return File(location, tomllib.loads(text), key_lines(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_syntax_error(text, label, str(error))) from None
     except RecursionError:
-        raise ConfigError(f"{label}: nested too deeply") from None
-    except ValueError as error:  # a number with more digits than Python reads
+        raise ConfigError(f"{label}: tables or arrays are nested too deeply") from None
+    except ValueError as error:  # a number with more digits than Python converts
         raise ConfigError(f"{label}: {error}") from None
 
 
@@ -115,22 +118,22 @@ def _pipeline_failed(pipeline: Pipeline, text: str) -> PluginError:
 
 
 def _syntax_error(text: str, label: str, message: str) -> str:
-    found = _AT.search(message)
+    found = _POSITION.search(message)
     reason = message[: found.start()] if found else message
     if not found or not found.group(1):
         line, column = text.count("\n") + (not text.endswith("\n")), 0
     else:
         line, column = int(found.group(1)), int(found.group(2))
-    other = "" if label.endswith(".toml") else "; a configuration file is TOML"
-    headline = f"{label}:{max(line, 1)}: {reason}{other}"
+    hint = "" if label.endswith(".toml") else "; a configuration file must be TOML"
+    headline = f"{label}:{max(line, 1)}: {reason}{hint}"
     shown = text.split("\n")[line - 1] if column else ""
     if not shown or len(shown) > 160 or not shown.isprintable():
         return headline
     return f"{headline}\n  {shown}\n  {' ' * (column - 1)}^"
 
 
-def _instead(location: Location) -> str:
-    """Suggest a file of the same folder with nearly that name, or tell which folder that is."""
+def _suggestion(location: Location) -> str:
+    """Suggest files of the same folder with a similar name; without one, return the absolute path."""
     from hami import _core
 
     folder, name = os.path.split(location.path)

@@ -1,4 +1,4 @@
-"""Errors of a configuration for users: the error, the setting, a caret, the file and line."""
+"""Error messages about a configuration: the problem, the setting with carets, the file and line, and a hint."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hami import _core
 from hami._errors import ConfigError
 
 _NOTHING: Any = object()
+MAX_SHOWN = 60  # characters of a value in a headline
 
 
 class Problems(list[Exception]):
@@ -25,13 +26,16 @@ class Problems(list[Exception]):
         at: tuple[int, int] | str | None = None,
         hint: str = "",
     ) -> None:
-        """Add one about a setting. `at`: the piece of its value to point at, or where that is; else the key."""
+        """Add an error about a setting.
+
+        The carets mark `at`, a part of the value or its position in the value; without it, they mark the key.
+        """
         text = (f"[{key}]" if value is _NOTHING else f"{key} = {show(value)}") if key != "" else ""
         self.append(ConfigError(with_caret(headline, text, _span(text, key, value, at), section, place, hint)))
 
 
 def with_caret(headline: str, text: str, span: tuple[int, int], section: str, place: str, hint: str) -> str:
-    """Return the message form that the core gives its own; without a text only headline, place and hint."""
+    """Return a message in the form of those of the core; without a text, it has no line with carets."""
     where = ", ".join(filter(None, [section and name_of(section), place]))
     if not text:
         return _encodable(headline) + (f"   ({where})" if where else "") + (f"\n  {hint}" if hint else "")
@@ -51,16 +55,17 @@ def _span(text: str, key: object, value: Any, at: tuple[int, int] | str | None) 
 
 
 def name_of(section: str) -> str:
-    """Say whose key it is: a node's, or that of all."""
+    """Return the name of a section in messages."""
     return "[global]" if section == "global" else f'node "{section}"'
 
 
 def of(section: str) -> str:
+    """Return " of …" with the name of a section in messages; empty for the top level."""
     return f" of {name_of(section)}" if section else ""
 
 
 def show(value: object, depth: int = 0) -> str:
-    """Show a value similar to its notation in a file."""
+    """Return a value in about the notation of a TOML file."""
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, bool):
@@ -73,19 +78,20 @@ def show(value: object, depth: int = 0) -> str:
 
 
 def quoted(name: object) -> str:
+    """Return a name in quotes."""
     return f'"{name}"' if isinstance(name, str) else repr(name)
 
 
 def got(value: object) -> str:
-    """Show what was given short enough for a headline, with its type."""
+    """Return a value with its type, at most MAX_SHOWN characters of it, for the end of a headline: "…, got …"."""
     if isinstance(value, str):
-        return f'"{value}"' if len(value) <= 60 else f'"{value[:60]}…"'
+        return f'"{value}"' if len(value) <= MAX_SHOWN else f'"{value[:MAX_SHOWN]}…"'
     text = repr(value)
-    return f"{type(value).__name__} {text}" if len(text) <= 60 and "\n" not in text else type(value).__name__
+    return f"{type(value).__name__} {text}" if len(text) <= MAX_SHOWN and "\n" not in text else type(value).__name__
 
 
 def is_text(text: str) -> bool:
-    """Say whether a str is text that UTF-8 can hold; half a surrogate pair is not."""
+    """Return whether UTF-8 can represent a str: it has no half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:

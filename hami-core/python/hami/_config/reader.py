@@ -1,4 +1,4 @@
-"""Checks a configuration and converts it to the form that the core accepts."""
+"""Validates a configuration and converts it to the form that the core accepts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hami import _core
 from hami._config.document import RESERVED, Document, Entry
 from hami._config.problems import Problems, got, quoted, show
 from hami._config.values import Values
+from hami._suggestions import did_you_mean
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -18,9 +18,10 @@ Keys = frozenset[tuple[str, str]]
 
 
 class LoadedConfig(NamedTuple):
-    """A configuration in the form that the core takes.
+    """A configuration in the form that the core accepts.
 
-    `where` maps (node name, "global" or "", key) to file and line; key "" is the table itself.
+    `where` maps (section, key) to "file:line". A section is the name of a node, "global", or "" for the top level; the
+    key "" is the table itself.
     """
 
     nodes: dict[str, dict[str, Any]]
@@ -30,10 +31,10 @@ class LoadedConfig(NamedTuple):
     providers: dict[str, str]
     requires: list[str]
     where: Where
-    referenced: Keys = frozenset()  # keys that other values reference as ${key}
+    referenced: Keys = frozenset()  # keys that other values refer to as ${key}
     unknown: Keys = frozenset()  # keys whose value could not be determined; the error is reported already
-    files: tuple[str, ...] = ()  # what it was read from, files that others extend first
-    written: Mapping[tuple[str, str], Any] = {}  # values before ${…} was replaced, where there was one
+    files: tuple[str, ...] = ()  # the files that it was read from; a file comes after those that it extends
+    written: Mapping[tuple[str, str], Any] = {}  # values before ${…} was resolved, of keys that contain it
 
 
 def read_document(document: Document, problems: Problems) -> LoadedConfig:
@@ -63,7 +64,7 @@ class _Reader:
         nodes = {name: self.keys(name) for name in self.nodes}
         if not self.document.nodes:
             place = self.document.files[-1] if self.document.files else ""
-            self.problems.add('a configuration needs at least one node, as [node] with backend = "…"', place=place)
+            self.problems.add('a configuration needs at least one node, such as [node] with backend = "…"', place=place)
         config = LoadedConfig(
             nodes,
             self.global_keys(),
@@ -86,32 +87,33 @@ class _Reader:
         return False
 
     def unknown_top_level(self, key: object, entry: Entry) -> None:
-        near = _core.did_you_mean(_core.near_names(key, list(RESERVED)), quoted=True) if isinstance(key, str) else ""
+        near = did_you_mean(key, RESERVED, quoted=True) if isinstance(key, str) else ""
         self.problems.add(
             f"unknown top-level key {quoted(key)}{near}",
             key,
             entry.value,
             place=entry.place,
-            hint="a node is a table, [node]; a key for all nodes goes into [global]",
+            hint="write a node as a table, [node], and a key for all nodes into [global]",
         )
 
     def global_keys(self) -> dict[str, Any]:
         if "global" in self.document.top:
-            self.wrong_type("global", "is a table of keys for all nodes")
+            self.wrong_type("global", "must be a table with keys for all nodes")
             return {}
         return self.keys("global") if "global" in self.document.sections else {}
 
     def keys(self, section: str) -> dict[str, Any]:
         if place := self.document.sections[section].begin:
             self.where[section, ""] = place
-        made = {}
+        values = {}
         for key, entry in self.entries[section].items():
             value = self.value(section, key, entry)
             if (section, key) not in self.values.unknown:
-                made[key] = value
-        return made
+                values[key] = value
+        return values
 
     def value(self, section: str, key: str, entry: Entry) -> Any:
+        """Return the resolved value of a key, and record its place."""
         if entry.place:
             self.where[section, key] = entry.place
         return self.values.value(section, key)
@@ -121,50 +123,50 @@ class _Reader:
         if entry is None or entry.value is None:
             return None
         if not isinstance(entry.value, str):
-            self.wrong_type(key, "is an expression")
+            self.wrong_type(key, "must be an expression")
             return None
         value = self.value("", key, entry)
         return None if value is None else str(value)
 
     def providers(self) -> dict[str, str]:
         if "providers" in self.document.top:
-            self.wrong_type("providers", 'is a table, as ResizeMat = "hami-image"')
-        made = {}
+            self.wrong_type("providers", 'must be a table such as ResizeMat = "hami-image"')
+        packages = {}
         for key, entry in self.entries[""].items():
             if not key.startswith("providers."):
                 continue
             name = key.removeprefix("providers.")
             if isinstance(entry.value, str):
-                made[name] = str(self.value("", key, entry))
+                packages[name] = str(self.value("", key, entry))
             else:
-                headline = f"providers: {quoted(name)} is given the name of a package, got {got(entry.value)}"
+                headline = f"the provider of {quoted(name)} must be the name of a package, got {got(entry.value)}"
                 self.problems.add(headline, key, entry.value, place=entry.place)
-        return made
+        return packages
 
     def requires(self) -> list[str]:
         entry = self.entries[""].get("requires")
-        listed = entry is not None and isinstance(entry.value, (list, tuple))
-        if entry is None or (listed and not entry.value):
+        is_list = entry is not None and isinstance(entry.value, (list, tuple))
+        if entry is None or (is_list and not entry.value):
             return []
         from hami._plugins.requires import problem_with
 
-        entries = self.value("", "requires", entry) if listed else None
+        entries = self.value("", "requires", entry) if is_list else None
         if entries is None:
             if ("", "requires") not in self.values.unknown:
-                self.wrong_type("requires", 'is a list, as ["hami-trt>=0.3"]')
+                self.wrong_type("requires", 'must be a list such as ["hami-trt>=2.0"]')
             return []
-        for one in entries:
-            wrong = problem_with(one)
-            if wrong:
-                self.problems.add(wrong, "requires", entries, place=entry.place, at=show(one))
-        return [one for one in entries if isinstance(one, str)]
+        for requirement in entries:
+            problem = problem_with(requirement)
+            if problem:
+                self.problems.add(problem, "requires", entries, place=entry.place, at=show(requirement))
+        return [requirement for requirement in entries if isinstance(requirement, str)]
 
-    def wrong_type(self, key: str, what: str) -> None:
+    def wrong_type(self, key: str, expected: str) -> None:
         value, place = self.document.top[key]
-        self.problems.add(f"{key} {what}, got {got(value)}", key, value, place=place)
+        self.problems.add(f"{key} {expected}, got {got(value)}", key, value, place=place)
 
     def written(self) -> dict[tuple[str, str], Any]:
-        """Return the values of all keys that had a reference in them."""
+        """Return the unresolved values of all keys that contain a reference."""
         return {
             (section, key): entry.value
             for section, entries in self.entries.items()

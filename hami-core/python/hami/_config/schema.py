@@ -1,11 +1,11 @@
-"""A JSON schema of configuration files, made of what the registry knows: editors complete and check with it."""
+"""Generates a JSON schema of configuration files, with which editors complete and check them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from hami._plugins.manager import BackendInfo
+from hami._plugins.records import BackendInfo
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _WORDS = "|".join("".join(f"[{c}{c.upper()}]" for c in word) for word in ("true", "false", "yes", "no", "on", "off"))
-# What the core reads as text for each type. A text with ${…} in it may become anything.
+# The text that the core accepts for each type. A text with ${…} may resolve to any value.
 _TEXTS = {
     "bool": rf"^\s*({_WORDS}|0|1)\s*$|\$\{{",
     "int": rf"^\s*{_NUMBER}\s*$|\$\{{",
@@ -31,18 +31,18 @@ _OPEN = {"anyOf": [_VALUE, {"$ref": "#/$defs/table"}]}
 
 
 def schema_of(backends: Iterable[BackendInfo]) -> Schema:
-    """Return the schema of files that use these backends. Those whose parameters are not known are left open."""
+    """Return the schema of files that use these backends. Backends without known parameters accept any key."""
     known = [backend for backend in backends if backend.params is not None]
     top, keys, tables = _top_level(), _keys(known), _tables(known)
     reserved = dict.fromkeys(top, True)
     return {
         "$schema": DRAFT,
-        "title": "A pipeline of HAMi",
+        "title": "HAMi configuration",
         "type": "object",
         "properties": top,
         "anyOf": [
             {
-                "title": "nodes, each a table",
+                "title": "one table for each node",
                 "propertyNames": {"pattern": "^[A-Za-z0-9_-]+$"},
                 "properties": reserved,
                 "additionalProperties": {"$ref": "#/$defs/node"},
@@ -63,44 +63,47 @@ def schema_of(backends: Iterable[BackendInfo]) -> Schema:
 
 
 def _top_level() -> Schema:
-    entrypoint = "the expression that requests enter by"
+    entrypoint = "the expression that receives the requests"
     return {
         "global": {"description": "keys for all nodes", "$ref": "#/$defs/node"},
         "providers": {
-            "description": "backend = distribution, where two plugins have it",
+            "description": "which distribution provides a backend that several plugins have: backend = distribution",
             "type": "object",
             "additionalProperties": {"type": "string"},
         },
-        "requires": {"description": 'packages with bounds, as "hami-onnx>=0.1"', **_LIST_OF_TEXT},
+        "requires": {"description": 'packages that must be installed, such as "hami-onnx>=2.0"', **_LIST_OF_TEXT},
         "extends": {
-            "description": "a file that this one is laid over, the name of a packaged pipeline, or a list of them",
+            "description": "a file or a packaged pipeline that this configuration extends, or a list of them",
             "anyOf": [_EXPRESSION, _LIST_OF_TEXT],
         },
-        "entrypoint": {"description": f"{entrypoint}; one node", **_EXPRESSION},
-        "dag_entrypoint": {"description": f"{entrypoint}; several nodes", **_EXPRESSION},
+        "entrypoint": {"description": f"{entrypoint}, if there is one node", **_EXPRESSION},
+        "dag_entrypoint": {"description": f"{entrypoint}, if there are several nodes", **_EXPRESSION},
     }
 
 
 def _keys(backends: list[BackendInfo]) -> Schema:
-    """Return the schema of each key of a node that is a value: parameters, and what nodes have of their own."""
+    """Return the schema of each key of a node that is not a table: parameters, and the keys of nodes themselves."""
     owners: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for backend in backends:
         for param in backend.params or []:
             owners.setdefault(param["name"], []).append((backend.name, param))
             owners.setdefault(f"{backend.name}.{param['name']}", []).append((backend.name, param))
     keys = {name: _one_of(found) for name, found in owners.items()}
-    init = {"description": "the expression that makes the node", **_EXPRESSION}
+    init = {"description": "the expression that builds the node", **_EXPRESSION}
     keys |= {
-        "backend": {"description": "the expression of the node", **_EXPRESSION},
+        "backend": {"description": "the expression that the node runs", **_EXPRESSION},
         "node_entrypoint": init,
         "init": {**init, "description": "the same as node_entrypoint"},
         "next": {
             "description": 'the nodes that follow: "b,c" or ["b", "c"]',
             "anyOf": [{"type": "string"}, _LIST_OF_TEXT],
         },
-        "map": {"description": 'where its keys come from: "src[result:data],other[result:boxes]"', "type": "string"},
+        "map": {
+            "description": 'where the node takes its keys from: "src[result:data],other[result:boxes]"',
+            "type": "string",
+        },
         "or": {
-            "description": "runs only on requests that its predecessor left without result and without error",
+            "description": "run only if the predecessor set neither result nor error",
             "anyOf": _type_of({"type": "bool", "choices": []}),
         },
     }
@@ -119,19 +122,19 @@ def _table(backend: BackendInfo) -> Schema:
 
 
 def _one_of(owners: list[tuple[str, dict[str, Any]]]) -> Schema:
-    """Return the schema of a key that one or more backends declare: right for one of them is right."""
+    """Return the schema of a key that one or more backends declare: it is valid if it is valid for one of them."""
     lines = [f"{name}({param['text']})" + (f": {param['help']}" if param["help"] else "") for name, param in owners]
     types: list[Schema] = []
     for _, param in owners:
-        types += [one for one in _type_of(param) if one not in types]
-    made: Schema = {"description": "\n".join(lines), "anyOf": types}
+        types += [each for each in _type_of(param) if each not in types]
+    schema: Schema = {"description": "\n".join(lines), "anyOf": types}
     if len(owners) == 1 and isinstance(owners[0][1]["default"], (bool, int, float, str)):
-        made["default"] = owners[0][1]["default"]
-    return made
+        schema["default"] = owners[0][1]["default"]
+    return schema
 
 
 def _type_of(param: dict[str, Any]) -> list[Schema]:
-    """Return what a value may be, any of these; as weakly typed as the core."""
+    """Return the schemas of valid values; as in the core, text may represent a value of any type."""
     kind, choices = param["type"], param["choices"]
     if kind == "list":
         items: Schema = {"enum": choices} if choices else _VALUE
@@ -146,7 +149,7 @@ def _type_of(param: dict[str, Any]) -> list[Schema]:
     number: Schema = {"type": _NUMBERS[kind]}
     if kind in ("duration", "milliseconds", "bytesize"):
         number["minimum"] = 0
-    if kind == "duration":  # a number without a unit says nothing
+    if kind == "duration":  # any other number needs a unit
         return [{"const": 0}, {"type": "string", "pattern": _TEXTS[kind]}]
     for bound, name in (("least", "minimum"), ("most", "maximum")):
         if param[bound] is not None:

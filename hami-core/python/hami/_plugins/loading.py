@@ -1,4 +1,4 @@
-"""Loads one plugin: imports its entry module, lets it register its backends, and keeps a record of how that went."""
+"""Loads plugins: imports the entry module, calls its hook `hami_register`, and records the result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pluggy
 
 from hami import _core
 from hami._errors import PluginError
-from hami._plugins import native_loading as _native_loading
-from hami._plugins.index import Plugin
+from hami._plugins import native_loading
+from hami._plugins.plugin import Plugin
 from hami._runtime.backend import make_class, make_generated
 from hami._runtime.backend_class import check_name
 
@@ -22,7 +22,7 @@ hookspec = pluggy.HookspecMarker("hami")
 
 
 class HookSpecs:
-    """The hooks that a plugin's entry module may implement, marked with pluggy.HookimplMarker("hami")."""
+    """The hooks of a plugin's entry module. The implementations are marked with `pluggy.HookimplMarker("hami")`."""
 
     @hookspec
     def hami_register(self, registry: Registry) -> None:
@@ -30,57 +30,77 @@ class HookSpecs:
 
     @hookspec(firstresult=True)
     def hami_missing_backend(self, name: str) -> str | None:
-        """Return one line of advice for a missing backend, or None."""
+        """Return a hint, in one line, for a backend name that no package provides, or None."""
         return None
 
     @hookspec
     def hami_report(self) -> dict[str, str]:
-        """Return lines for `hami doctor`: name and value."""
+        """Return lines for `hami doctor`, as a dict from name to value."""
         return {}
 
     @hookspec
     def hami_commands(self, subparsers: Any) -> None:
-        """Add commands to the command line: argparse parsers with set_defaults(run=function_of_args)."""
+        """Add commands to the command line: parsers of argparse with `set_defaults(run=function)`."""
 
 
 class Registry:
-    """What `hami_register` gets: collects the backends of one plugin."""
+    """The argument of `hami_register`: collects the backends of one plugin."""
 
     def __init__(self, distribution: str) -> None:
         self._distribution = distribution
         self.classes: dict[str, _core.BackendClass | str] = {}
-        self.libraries: list[_native_loading.Library] = []
+        self.libraries: list[native_loading.Library] = []
 
     def add(self, backend: Any, target: str | None = None) -> None:
-        """Register a class, or a name with the "module:Class" that is imported when the name is first used."""
+        """Register a backend class.
+
+        registry.add(Resize)
+        registry.add("Resize", "acme_image.resize:Resize")
+
+        Args:
+            backend: The class; or its name, if `target` is given.
+            target: "module:Class", which is imported when the name is first used.
+
+        Raises:
+            PluginError: The class or the name is not valid, or the name is registered twice.
+        """
         if target is None:
             name = getattr(backend, "__name__", "")
             self._add(name, make_class(backend, name, owner=self._distribution))
         elif isinstance(target, str) and target.count(":") == 1:
             self._add(backend, target)
         else:
-            raise PluginError(f'registry.add("{backend}", …) takes "module:Class" as second argument, got {target!r}')
+            raise PluginError(
+                f'the second argument of registry.add("{backend}", …) must be "module:Class", got {target!r}'
+            )
 
     def generate(self, name: str, expression: str, /, **defaults: Any) -> None:
-        """Register a name that stands for an expression, as hami.generate does for one process.
+        """Register a name for an expression, as hami.generate does for one process.
 
         registry.generate("Thumbnail", "S[DecodeMat,ResizeMat]", width=64, height=64)
+
+        Args:
+            name: The name; letters, digits and `_`.
+            expression: The expression that replaces the name.
+            defaults: Values of parameters that are not configured.
         """
         self._add(name, make_generated(name, expression, defaults, owner=self._distribution))
 
     def add_library(self, path: os.PathLike[str] | str, defaults: dict[str, Any] | None = None) -> None:
-        """Register the backends of a native library, a file beside the plugin's modules.
+        """Register the backends of a native library.
 
-            registry.add_library(Path(__file__).with_name("acme.so"), {"engine": find_engine()})
+        registry.add_library(Path(__file__).with_name("acme.so"), {"engine": find_engine()})
 
-        `defaults` are for parameters, of whichever of its backends declare them, whose default is only known where the
-        plugin runs.
+        Args:
+            path: The path of the library, usually a file beside the plugin's modules.
+            defaults: Defaults of parameters that are only known where the plugin runs. A default applies to every
+                backend of the library that declares the parameter.
         """
-        library = _native_loading.load(path, self._distribution)
+        library = native_loading.load(path, self._distribution)
         defaults = defaults or {}
         declared = {param["name"] for handle in library.classes for param in handle.params}
         if unknown := [name for name in defaults if name not in declared]:
-            raise PluginError(f'no backend of "{_native_loading.shown(path)}" declares a parameter "{unknown[0]}"')
+            raise PluginError(f'no backend of "{native_loading.printable(path)}" declares the parameter "{unknown[0]}"')
         self.libraries.append(library)
         for handle in library.classes:
             self._add(handle.name, handle.with_defaults(defaults))
@@ -93,21 +113,21 @@ class Registry:
 
 
 class Loader:
-    """Loads plugins one by one; a plugin that fails is recorded and hides no other."""
+    """Loads plugins one by one. A plugin that fails is recorded, and does not affect the others."""
 
     def __init__(self) -> None:
         self.manager = pluggy.PluginManager("hami")
         self.manager.add_hookspecs(HookSpecs)
-        # Guards the manager and the fields of plugins. Never held while a module is imported: that takes import locks,
-        # and an importing module may ask for backends.
+        # Guards the manager and the fields of plugins. Never held while a module is imported: an import takes import
+        # locks, and an imported module may look up backends.
         self._lock = threading.RLock()
 
-    def begin_in_a_fork(self) -> None:
-        """Release the lock, whose holder does not exist in this process."""
+    def reset_lock_after_fork(self) -> None:
+        """Replace the lock: the thread that may hold it does not exist in this process."""
         self._lock = threading.RLock()
 
     def load(self, plugin: Plugin) -> None:
-        """Bring the plugin from `unused` to its final state; does nothing if it has one."""
+        """Load a plugin whose state is "not loaded"; its next state is "ok", "failed" or "incompatible"."""
         if plugin.state != "not loaded":
             return
         started = time.perf_counter()
@@ -129,12 +149,12 @@ class Loader:
                     plugin.fail(error)
 
     def class_of(self, plugin: Plugin, name: str) -> _core.BackendClass:
-        """Return the core's handle of a registered class; the first use imports it, and raises what that raises."""
+        """Return the core's handle of a registered class. The first call imports the class."""
         backend = plugin.classes[name]
         if not isinstance(backend, str):
             return backend
         try:
-            made = make_class(import_object(backend), name, owner=plugin.distribution)
+            handle = make_class(import_object(backend), name, owner=plugin.distribution)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -143,45 +163,47 @@ class Loader:
             raise
         with self._lock:
             plugin.failures.pop(name, None)
-            faster = plugin.classes[name]  # another thread's
-            if isinstance(faster, str):
-                plugin.classes[name] = faster = made
-            return faster
+            current = plugin.classes[name]
+            if not isinstance(current, str):  # another thread was faster
+                return current
+            plugin.classes[name] = handle
+            return handle
 
-    def ask(self, hook: str, plugin: Plugin, **arguments: Any) -> Any:
-        """Call one hook of one loaded plugin."""
+    def call_hook(self, hook: str, plugin: Plugin, **arguments: Any) -> Any:
+        """Call a hook of one loaded plugin."""
         return self._caller(hook, plugin.object)(**arguments)
 
     def _register(self, plugin: Plugin, loaded: Any) -> Registry:
-        """Call hami_register of this one plugin, or load the library that it is; return what it registered."""
+        """Call hami_register of the plugin, or load its library; return the registry with its backends."""
         registry = Registry(plugin.distribution)
         if plugin.library:
             registry.add_library(plugin.library)
             plugin.version = registry.libraries[0].version
             return registry
-        if self.manager.is_registered(loaded):  # by an earlier index
+        if self.manager.is_registered(loaded):  # from a previous index
             self.manager.unregister(loaded)
         self.manager.register(loaded, name=f"{plugin.distribution}/{plugin.plugin}")
         try:
             self._caller("hami_register", loaded)(registry=registry)
-            missing = [name for name in plugin.promised if name not in registry.classes]
+            missing = [name for name in plugin.declared if name not in registry.classes]
             if missing:
-                raise PluginError(_promise_broken(plugin, loaded, missing))
+                raise PluginError(_not_registered(plugin, loaded, missing))
         except BaseException:
             self.manager.unregister(loaded)
             raise
         return registry
 
     def _caller(self, hook: str, loaded: Any) -> Callable[..., Any]:
+        """Return a function that calls the hook of one plugin only."""
         others = [other for other in self.manager.get_plugins() if other is not loaded]
         return self.manager.subset_hook_caller(hook, others)
 
 
-def _promise_broken(plugin: Plugin, loaded: Any, missing: list[str]) -> str:
+def _not_registered(plugin: Plugin, loaded: Any, missing: list[str]) -> str:
     names = ", ".join(f'"{name}"' for name in missing)
-    text = f"its metadata promises {names}, which {plugin.module} does not register"
+    text = f"its metadata declares {names}, which {plugin.module} does not register"
     if hasattr(loaded, "hami_register") and not hasattr(loaded.hami_register, "hami_impl"):
-        text += '; its hami_register lacks the mark @pluggy.HookimplMarker("hami")'
+        text += '; its hami_register lacks the decorator @pluggy.HookimplMarker("hami")'
     return text
 
 

@@ -1,4 +1,4 @@
-"""Loads the library of a native plugin."""
+"""Loads the shared library of a native plugin."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from hami import _core
 from hami._errors import PluginError
 
 
-class Refused(PluginError):
-    """This hami-core does not serve the plugin; its text follows "…, which" in messages."""
+class Incompatible(PluginError):
+    """This hami-core does not serve the ABI version that a plugin needs; messages show the text after "…, which"."""
 
 
 class Library(NamedTuple):
-    """What a library says of itself, and the core's handles of its classes."""
+    """A loaded library: its own description, and the core's handles of its classes."""
 
     name: str
     version: str
-    abi: str  # that it was built with
+    abi: str  # the ABI version that it was built with
     classes: list[_core.BackendClass]
 
 
-def shown(path: os.PathLike[str] | str) -> str:
+def printable(path: os.PathLike[str] | str) -> str:
     """Return a path as printable text: a byte that is not UTF-8 becomes \\xff, as in the core."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def load(path: os.PathLike[str] | str, owner: str) -> Library:
-    """Load a plugin's library for good. Raises Refused if this core does not serve its ABI, else PluginError."""
+    """Load a plugin's library, which stays loaded. Raises Incompatible or another PluginError."""
     try:
         name = os.fsencode(os.path.abspath(path))
     except UnicodeEncodeError as error:
-        given = repr(os.fspath(path))
-        raise PluginError(f"a library's path is text that names a file, got {given}: {error.reason}") from None
+        raise PluginError(
+            f"the path of a library must be text that can name a file, got {os.fspath(path)!r}: {error.reason}"
+        ) from None
     try:
         return Library(*_core.load_library(name, owner))
     except _core.AbiMismatch as error:
-        raise Refused(str(error)) from None
+        raise Incompatible(str(error)) from None

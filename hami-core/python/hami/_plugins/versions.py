@@ -1,4 +1,4 @@
-"""Compares versions and version bounds as pip does (PEP 440), for `requires`; the core does not depend on packaging."""
+"""Compares versions with bounds by PEP 440, as pip does. The package `packaging` is not a dependency of the core."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ Bounds = list[tuple[str, str]]
 
 
 def parse_requirement(text: str) -> tuple[str, Bounds]:
-    """Return name and bounds of `hami-trt>=0.3,<2`. Raises ValueError for anything else, extras included."""
+    """Return the name and the bounds of a requirement such as "hami-trt>=2.0,<3".
+
+    Raises ValueError for any other text, including one with extras.
+    """
     found = _REQUIREMENT.fullmatch(text)
     if not found:
         raise ValueError(text)
@@ -58,7 +61,7 @@ def parse_requirement(text: str) -> tuple[str, Bounds]:
 
 
 def satisfies(version: str, bounds: Bounds) -> bool:
-    """Say whether an installed version is within all bounds; a pre-release counts as what it is."""
+    """Return whether an installed version is within all bounds. Pre-releases are not excluded."""
     return all(_within(version, operator, bound) for operator, bound in bounds)
 
 
@@ -96,7 +99,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 
 def _key(parsed: dict[str, Any]) -> tuple[Any, ...]:
-    """Order: 1.0.dev1 < 1.0a1 < 1.0rc1 < 1.0 < 1.0.post1; 1.0 and 1.0.0 are the same."""
+    """Return a sort key: 1.0.dev1 < 1.0a1 < 1.0rc1 < 1.0 < 1.0.post1; 1.0 and 1.0.0 are equal."""
     if parsed["pre"] is not None:
         pre = (1, *parsed["pre"])
     else:

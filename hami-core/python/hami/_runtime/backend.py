@@ -1,4 +1,4 @@
-"""The base class of backends written in Python, and `register`, which makes them known to this process."""
+"""The base class of backends written in Python, and the functions that register them in this process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hami._errors import ConfigError, PluginError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, TypeAlias, TypeVar, overload
+    from typing import Any, Literal, TypeAlias, TypeVar, overload
 
     from hami._core import BackendClass, Child, DictView, Request
 
@@ -17,14 +17,52 @@ if TYPE_CHECKING:
 else:
 
     class Duration(float):
-        """Annotates a parameter that is a duration: seconds as a float; configurations write "5ms" or "2s"."""
+        """Annotate a parameter that is a duration: the attribute is a float in seconds.
+
+        Configurations and expressions give a number with a unit, such as "5ms" or "2s".
+
+        >>> @hami.register
+        ... class Wait(hami.Backend):
+        ...     limit: hami.Duration = 0.5
+        ...     def forward(self, batch):
+        ...         for item in batch:
+        ...             item["result"] = self.limit
+        >>> with hami.pipe("Wait(limit=20ms)") as pipe:
+        ...     pipe({"data": None})["result"]
+        0.02
+        """
 
     class ByteSize(int):
-        """Annotates a parameter that is a number of bytes; users write 1024, "64MiB" or "2GB"."""
+        """Annotate a parameter that is a size in bytes: the attribute is an int.
+
+        Configurations and expressions give a number of bytes, or a number with a unit, such as "64MiB" or "2GB".
+
+        >>> @hami.register
+        ... class Cache(hami.Backend):
+        ...     space: hami.ByteSize = 1024
+        ...     def forward(self, batch):
+        ...         for item in batch:
+        ...             item["result"] = self.space
+        >>> with hami.pipe("Cache(space=64KiB)") as pipe:
+        ...     pipe({"data": None})["result"]
+        65536
+        """
 
 
 class Key(str):
-    """Gives a parameter a name that its attribute cannot have: `most: Annotated[int, hami.Key("max")]`."""
+    """Give a parameter a name that its attribute cannot have, such as the name of a trait.
+
+    >>> from typing import Annotated
+    >>> @hami.register
+    ... class Limit(hami.Backend):
+    ...     most: Annotated[int, hami.Key("max")] = 4
+    ...     def forward(self, batch):
+    ...         for item in batch:
+    ...             item["result"] = self.most
+    >>> with hami.pipe("Limit(max=2)") as pipe:
+    ...     pipe({"data": None})["result"]
+    2
+    """
 
     __slots__ = ()
 
@@ -32,44 +70,60 @@ class Key(str):
 class Backend:
     """Base class of backends written in Python.
 
-    Annotated class attributes are its declared parameters and hold the configured value before `init` runs:
+    A subclass has a method `forward`. Its annotated class attributes are its parameters: they hold the configured
+    values before `init` runs. The class attributes below are its traits.
 
-        @hami.register
-        class AddOne(hami.Backend):
-            step: int = 1
+    >>> @hami.register
+    ... class AddOne(hami.Backend):
+    ...     step: int = 1
+    ...     def forward(self, batch):
+    ...         for item in batch:
+    ...             item["result"] = item["data"] + self.step
+    >>> with hami.pipe("AddOne(step=5)") as pipe:
+    ...     pipe({"data": 2})["result"]
+    7
 
-            def forward(self, batch):
-                for item in batch:
-                    item["result"] = item["data"] + self.step
-
-    Types: bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, and each of
-    them `| None`. `Annotated[int, "what it is for"]` adds a help text; hami.Key("max") in it is what users
-    write where an attribute cannot have that name. Names that start with `_` are not parameters.
+    A parameter has one of these types, or one of them `| None`: bool, int, float, str, pathlib.Path, list[str],
+    Literal["a", "b"], hami.Duration (seconds) and hami.ByteSize (bytes). `Annotated[int, "text"]` adds a help text, and
+    `hami.Key` gives the parameter another name. A parameter without a default is required. Names that start with `_`
+    are not parameters.
     """
 
-    # How many items one forward takes: numbers, or methods that are asked after init. None: no range declared.
-    min: int | Callable[..., int | None] | None = None
-    max: int | Callable[..., int | None] | None = None
-    # "dedicated": init, forward and close on one thread of its own; "serialized": one call at a time; "concurrent".
-    thread: str = "dedicated"
-    # True: forward takes a few microseconds and never blocks, so it may run on any caller's thread.
+    # Any: a subclass overrides them by an int, a property or a method, which have no common type that mypy and pyright
+    # accept as an override.
+    min: Any = None
+    """Minimum batch size in items: an int from 1, or a property or method that is read after `init`."""
+    max: Any = None
+    """Maximum batch size in items: an int from 1, or a property or method that is read after `init`."""
+    thread: Literal["dedicated", "serialized", "concurrent"] = "dedicated"
+    """Where an instance runs: on a thread of its own; on any thread, one call at a time; or on any threads at once."""
     non_blocking: bool = False
-    # False: a batch that failed is not tried again request by request.
+    """Whether `forward` takes a few microseconds and never blocks, so that it may run on any caller's thread."""
     idempotent: bool = True
-    # How many bracket items it takes, (least, most); most None: any number. They arrive in `children`.
+    """Whether a failed batch may run again, request by request."""
     child_count: tuple[int, int | None] = (0, 0)
-    # The backends in this one's brackets, initialised; set before `init`.
+    """The minimum and maximum number of backends in the brackets; a maximum of None means any number."""
     children: tuple[Child, ...] = ()
+    """The initialised backends in the brackets; set before `init`."""
 
     def init(self, options: DictView) -> None:
-        """Prepare one instance; `options` is the dict that all backends of this instance share."""
+        """Prepare one instance.
+
+        Args:
+            options: The mapping that all backends of this instance share. `options["instance"]` is the number of the
+                instance, from 0.
+        """
 
     def forward(self, batch: list[Request]) -> None:
-        """Give each request of the batch its `result`, or fail it with item.fail(exception)."""
+        """Set the `result` of each request of the batch, or fail the request with `item.fail(exception)`.
+
+        Args:
+            batch: The requests, `min` to `max` items. They are valid until `forward` returns.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no forward(self, batch)")
 
     def close(self) -> None:
-        """Free what init took; runs once, after the last forward."""
+        """Release what `init` acquired. Runs once, after the last `forward`."""
 
 
 if TYPE_CHECKING:
@@ -81,19 +135,34 @@ if TYPE_CHECKING:
 
 
 def register(target: Any = None, /) -> Any:
-    """Make a backend class known in this process, under its own name or under the given one.
+    """Register a backend class in this process, under its own name or under a given name.
 
-        @hami.register
-        class AddOne(hami.Backend): ...
+    >>> @hami.register
+    ... class Double(hami.Backend):
+    ...     def forward(self, batch):
+    ...         for item in batch:
+    ...             item["result"] = 2 * item["data"]
+    >>> @hami.register("Twofold")
+    ... class OtherName(Double):
+    ...     pass
+    >>> with hami.pipe("S[Double,Twofold]") as pipe:
+    ...     pipe({"data": 3})["result"]
+    12
 
-        @hami.register("add-one-fast")
-        class Fast(hami.Backend): ...
+    Registering a name again replaces the class for pipes that are built later.
 
-    Registering a name again replaces it for pipes built from then on. Raises PluginError if the class is not sound.
+    Args:
+        target: The class, or the name for the class that the decorator is applied to.
+
+    Returns:
+        The class, unchanged.
+
+    Raises:
+        PluginError: The class is not a valid backend class, or the name is not a valid name.
     """
     if target is None:
         raise PluginError(
-            'a backend is a subclass of hami.Backend, got none; write @hami.register or @hami.register("Name")'
+            'hami.register takes a subclass of hami.Backend, got none; write @hami.register or @hami.register("Name")'
         )
     if isinstance(target, str):
         return lambda cls: _define(cls, target)
@@ -101,14 +170,25 @@ def register(target: Any = None, /) -> Any:
 
 
 def generate(name: str, expression: str, /, **defaults: Any) -> None:
-    """Make `name` stand for an expression in pipes of this process.
+    """Register a name for an expression in this process.
 
-        hami.generate("Thumbnail", "S[DecodeMat,ResizeMat]", width=64, height=64)
-        hami.pipe("Thumbnail(width=32)")
+    >>> hami.generate("Both", "S[Identity,Identity]")
+    >>> with hami.pipe("Both") as pipe:
+    ...     pipe({"data": 1})["result"]
+    1
 
-    A parameter given where the name is used reaches every backend of the expression that declares it; `defaults` hold
-    unless configured. The item in the name's brackets, Thumbnail[X], goes to the last item of the last
-    brackets of the expression. Raises ConfigError if `expression` is none, AlreadyExists for a name of the core.
+    A parameter that is given with the name reaches every backend of the expression that declares it. An item in the
+    brackets of the name, such as X in `Both[X]`, becomes an item of the last brackets of the expression.
+
+    Args:
+        name: The name; letters, digits and `_`.
+        expression: The expression that replaces the name.
+        defaults: Values of parameters that are not configured.
+
+    Raises:
+        PluginError: The name is not a valid name.
+        ConfigError: The expression is not valid.
+        AlreadyExists: The core has a backend of that name.
     """
     from hami import _core
 
@@ -123,19 +203,25 @@ def _define(cls: Any, name: str) -> Any:
 
 
 def make_generated(name: str, expression: str, defaults: Mapping[str, Any], *, owner: str) -> BackendClass:
-    """Return the core's handle of a name that stands for an expression; `owner` as for make_class."""
+    """Return the core's handle of a name for an expression.
+
+    `owner` is the distribution that registers the name, or "" for this process.
+    """
     from hami import _core
     from hami._runtime.backend_class import check_name
 
     check_name(name)
     if not isinstance(expression, str):
-        raise ConfigError(f'"{name}" is generated from an expression in quotes, as "S[A,B]", got {expression!r}')
+        raise ConfigError(f'the expression of "{name}" must be a str such as "S[A,B]", got {expression!r}')
     _core.print_expression(expression, f'the expression of "{name}"')
     return _core.generated_class(name, expression, owner=owner, defaults=dict(defaults))
 
 
 def make_class(cls: Any, name: str, *, owner: str) -> BackendClass:
-    """Return the core's handle of a Python class that `owner`, a distribution or "" for this process, provides."""
+    """Return the core's handle of a Python class.
+
+    `owner` is the distribution that registers the class, or "" for this process.
+    """
     from hami import _core
     from hami._runtime.backend_class import check_name, describe_class
 

@@ -1,4 +1,4 @@
-"""Waits for an event inside an asyncio loop."""
+"""Awaits a hami.Event in an asyncio loop."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ if TYPE_CHECKING:
 
 
 async def outcome(event: Event) -> Any:
-    """Return the event's value when it is done; raise its exception if it failed."""
+    """Wait until the event is complete; return its value or raise its exception."""
     if not event.done():
-        await _told(event)
+        await _completion(event)
     error = event.exception()
     if error is not None:
         raise error
     return event.value()
 
 
-async def _told(event: Event) -> None:
+async def _completion(event: Event) -> None:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
 
-    def wake() -> None:
-        if not future.done():  # the wait was not cancelled meanwhile
+    def wake_task() -> None:
+        if not future.done():  # the task was not cancelled meanwhile
             future.set_result(None)
 
-    def tell(_: Event) -> None:
+    def on_completion(_: Event) -> None:
         try:
-            loop.call_soon_threadsafe(wake)
-        except RuntimeError:  # the loop was closed, and with it went who waited
+            loop.call_soon_threadsafe(wake_task)
+        except RuntimeError:  # the loop is closed, so the task is gone
             if not loop.is_closed():
                 raise
 
-    number = event._watch(tell)
+    number = event._watch(on_completion)
     try:
         await future
     finally:

@@ -1,10 +1,10 @@
-"""Ends a process that a backend forked on a thread of the core: what called the backend is the parent's."""
+"""Ends a child process that a backend forked on a thread of the core: only the parent continues the request."""
 
 from __future__ import annotations
 
 
 def end(error: BaseException | None) -> None:
-    """End as a program does: with 0, with what SystemExit says, or with 1 behind a traceback."""
+    """Exit with status 0, with the status of SystemExit, or with a traceback and status 1, as a program does."""
     import os
     import sys
     import traceback

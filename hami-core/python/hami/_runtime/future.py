@@ -11,47 +11,50 @@ from hami import _core
 class RequestFuture(Future[dict[str, Any]]):
     """A standard future whose cancel also reaches a request that is queued or running."""
 
-    _call: Any = None  # the core's handle; None once there is an outcome, which it holds where no gc can see it
+    # The core's handle of the request. None once there is an outcome: the handle refers to the outcome, and the garbage
+    # collector cannot see that reference.
+    _call: Any = None
 
     def cancel(self) -> bool:
-        """Cancel unless there is an outcome already; the backend's work for the request is discarded."""
-        # The core decides: it gives the outcome at once, through `done` below, or there is one on its way already.
+        """Cancel the request unless it has an outcome; what a backend still does for it is discarded."""
+        # The core decides: it completes the request at once, through `complete` below, or the request has an outcome.
         call = self._call
         return self.cancelled() or (call is not None and _core.cancel(call))
 
     def result(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for the outcome, at most `timeout` seconds, and return the request or raise its error."""
-        self._wait_inside(timeout)
+        """Wait at most `timeout` seconds, and return the completed request or raise its error."""
+        self._wait_if_nested(timeout)
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the outcome, at most `timeout` seconds, and return its error, if any."""
-        self._wait_inside(timeout)
+        """Wait at most `timeout` seconds, and return the error of the request, if any."""
+        self._wait_if_nested(timeout)
         return super().exception(timeout)
 
-    def _wait_inside(self, timeout: float | None) -> None:
-        """Wait without a limit in the core, if this is inside a backend: it sees when that would never end."""
+    def _wait_if_nested(self, timeout: float | None) -> None:
+        """Inside a backend, let the core wait if there is no limit: it detects deadlock cycles."""
         call = self._call
         if call is not None and timeout is None:
             _core.wait_if_nested(call)
 
 
-def submit(core: Any, request: dict[str, Any], timeout: float | None) -> RequestFuture:
+def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> RequestFuture:
+    """Start a request and return its future."""
     future = RequestFuture()
 
-    def done(error: BaseException | None) -> None:
-        if future.done():  # told once more, since a signal's handler ended the first time
+    def complete(error: BaseException | None) -> None:
+        if future.done():  # the core repeats the call if the exception of a signal handler interrupted it
             pass
         elif isinstance(error, CancelledError):
             Future.cancel(future)
-            future.set_running_or_notify_cancel()  # wait() and as_completed() look for a cancellation that was noticed
+            future.set_running_or_notify_cancel()  # concurrent.futures.wait() and as_completed() rely on this state
         elif error is not None:
             future.set_exception(error)
         else:
             future.set_result(request)
         future._call = None
 
-    future._call = core.submit(request, timeout, done)
+    future._call = core.submit(request, timeout, complete)
     if future.done():
         future._call = None
     return future

@@ -1,13 +1,10 @@
-"""A built pipe, and how one is made: the calls that users write."""
+"""`hami.pipe` and `hami.Pipe`: builds a pipe from a source, and runs requests in it."""
 
 from __future__ import annotations
 
-import os
-import weakref
-from _thread import RLock  # what threading has, which need not be imported for it
-
 from hami import _core
 from hami._errors import BatchError, DataTypeError, PipeClosed
+from hami._runtime.at_exit import close_at_exit, pause_if_exiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,21 +12,20 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import Any, TypeVar, overload
 
-    from hami._plugins.manager import BackendInfo, PluginRecord
     from hami.observe.node_stats import NodeStats
 
     AnyDict = TypeVar("AnyDict", bound="dict[str, Any]")
 
-_open_pipes: weakref.WeakSet[Pipe] = weakref.WeakSet()
-
 
 class Pipe:
-    """A pipeline that is ready to answer; made by `hami.pipe`.
+    """A running pipeline, built by `hami.pipe`.
 
-        with hami.pipe("S[DecodeMat,ResizeMat(224,224)]") as pipe:
-            image = pipe({"data": jpeg})["result"]
+    >>> with hami.pipe("Identity") as pipe:
+    ...     pipe({"data": "page"})
+    {'data': 'page', 'result': 'page'}
 
-    Thread-safe. A request is a dict with str keys: `data` is the input, `result` the output, other keys pass through.
+    A request is a dict with str keys: `data` is the input, `result` the output, and other keys pass through. Any number
+    of threads may call a pipe. Leaving the `with` block closes it.
     """
 
     def __init__(self, source: Any) -> None:
@@ -37,10 +33,10 @@ class Pipe:
 
         try:
             self._core = _core.Pipe(load(source))
-        except BaseException:  # an init may have been left, which the end of the program waits for
-            _close_at_exit()
+        except BaseException:  # an interrupted construction may leave an init running, and the program waits for that
+            close_at_exit()
             raise
-        _close_at_exit(self)
+        close_at_exit(self)
 
     if TYPE_CHECKING:
 
@@ -52,25 +48,39 @@ class Pipe:
         def __call__(self, requests: list[AnyDict], timeout: float | None = None) -> list[AnyDict]: ...
 
     def __call__(self, requests: Any, timeout: float | None = None) -> Any:
-        """Run one request, or a list of them, and return what was given, now with `result`.
+        """Run one request or a list of requests, and wait for the results.
 
-        timeout: seconds for each request; it then fails with DeadlineExceeded, even while its backend runs.
-        Raises the backend's own exception, or one of hami's; the request then has no `result`. For a list:
-        BatchError with (index, exception) pairs, while the requests that went well have their `result`.
+        >>> with hami.pipe("Identity") as pipe:
+        ...     pipe([{"data": 1}, {"data": 2}], timeout=2.5)
+        [{'data': 1, 'result': 1}, {'data': 2, 'result': 2}]
+
+        Args:
+            requests: A dict, or a list of different dicts.
+            timeout: Time limit of each request in seconds; None means no limit.
+
+        Returns:
+            The same dict or list. Each request has its `result`.
+
+        Raises:
+            DataTypeError: `requests` is not a dict or a list of different dicts.
+            DeadlineExceeded: `timeout` passed, even if a backend still runs the request.
+            RequestError: The request is wrong, or failed for another reason of the core.
+            BatchError: Requests of a list failed; the other requests have their `result`.
+            Exception: The exception of the backend that failed the request. The request has no `result`.
         """
         try:
-            return (
-                self._core.call(requests, timeout) if isinstance(requests, dict) else self._call_all(requests, timeout)
-            )
+            if isinstance(requests, dict):
+                return self._core.call(requests, timeout)
+            return self._call_all(requests, timeout)
         except (PipeClosed, BatchError):
-            _stay_if_the_program_ends()
+            pause_if_exiting()
             raise
 
     def _call_all(self, requests: Any, timeout: float | None) -> list[dict[str, Any]]:
         if not isinstance(requests, list) or not all(isinstance(request, dict) for request in requests):
-            raise DataTypeError(f'a pipe takes a dict, as {{"data": …}}, or a list of dicts, got {_kind(requests)}')
+            raise DataTypeError(f'a pipe takes a dict such as {{"data": …}}, or a list of dicts, got {_kind(requests)}')
         if len({id(request) for request in requests}) < len(requests):
-            raise DataTypeError("one dict is listed twice; each request needs a dict of its own")
+            raise DataTypeError("the same dict appears twice in the list; pass a separate dict for each request")
         outcomes = self._core.call_many(requests, timeout)
         errors = [(index, outcome) for index, outcome in enumerate(outcomes) if outcome is not None]
         for _, error in errors:
@@ -81,55 +91,115 @@ class Pipe:
         return requests
 
     def submit(self, request: dict[str, Any], timeout: float | None = None) -> Future[dict[str, Any]]:
-        """Start one request and return a future that gives the same dict, with `result`, or raises its error.
+        """Start one request and return a future of the completed request.
 
-        Waits only where the node's queue is full and its `on_full` is "block". Cancelling the future works until it
-        has an outcome; what a backend still does for the request is discarded.
+        >>> with hami.pipe("Identity") as pipe:
+        ...     future = pipe.submit({"data": 1})
+        ...     future.result()
+        {'data': 1, 'result': 1}
+
+        Waits only if the queue of the node is full and its `on_full` is "block".
+
+        Args:
+            request: The request.
+            timeout: Time limit of the request in seconds; None means no limit.
+
+        Returns:
+            A future of the same dict. Its exceptions are those of a call. It can be cancelled until the request has an
+            outcome; what a backend still does for a cancelled request is discarded.
+
+        Raises:
+            DataTypeError: `request` is not a dict.
         """
         if not isinstance(request, dict):
-            raise DataTypeError(f'submit takes one dict, as {{"data": …}}, got {_kind(request)}')
+            raise _not_one_dict("submit", request)
         from hami._runtime.future import submit
 
         return submit(self._core, request, timeout)
 
     async def acall(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
-        """Run one request from any asyncio loop and return the same dict, with `result`, or raise its error.
+        """Run one request from a task of an asyncio loop.
 
-        Never blocks the loop: where the node's queue is full and its `on_full` is "block", the task waits. Cancelling
-        the task cancels the request.
+        >>> import asyncio
+        >>> async def main():
+        ...     with hami.pipe("Identity") as pipe:
+        ...         return await pipe.acall({"data": 1})
+        >>> asyncio.run(main())
+        {'data': 1, 'result': 1}
+
+        Never blocks the loop: the task waits, also for a place in a full queue. Cancelling the task cancels the
+        request.
+
+        Args:
+            request: The request.
+            timeout: Time limit of the request in seconds; None means no limit.
+
+        Returns:
+            The same dict, with its `result`.
+
+        Raises:
+            DataTypeError: `request` is not a dict.
+            RuntimeError: No asyncio loop is running on this thread.
+            Exception: As for a call.
         """
         if not isinstance(request, dict):
-            raise DataTypeError(f'acall takes one dict, as {{"data": …}}, got {_kind(request)}')
+            raise _not_one_dict("acall", request)
         try:
-            answer = _start(self._core, request, timeout)
+            awaitable = _start(self._core, request, timeout)
             try:
-                await answer
+                await awaitable
             except BaseException:
-                answer.abandon()
+                awaitable.abandon()
                 raise
         except PipeClosed:
-            _stay_if_the_program_ends()
+            pause_if_exiting()
             raise
         return request
 
     def map(
         self, requests: Iterable[dict[str, Any]], concurrency: int = 16, timeout: float | None = None
     ) -> Iterator[dict[str, Any]]:
-        """Run requests, `concurrency` at a time, and give each back with its `result`, in their order.
+        """Run many requests, several at a time, and yield them in order.
 
-        Takes the next request only when fewer than `concurrency` run, so `requests` may be an infinite generator.
-        The first failure raises its error; requests that started after it are cancelled, also when the caller stops
-        early.
+        >>> with hami.pipe("Identity") as pipe:
+        ...     [request["result"] for request in pipe.map({"data": number} for number in range(3))]
+        [0, 1, 2]
+
+        Takes the next request only when fewer than `concurrency` requests are running, so `requests` may be infinite.
+        The first request that fails ends the iteration. The requests after it are cancelled, as they are if the caller
+        stops iterating.
+
+        Args:
+            requests: The requests; each needs a dict of its own.
+            concurrency: Maximum number of requests that run at a time.
+            timeout: Time limit of each request in seconds; None means no limit.
+
+        Returns:
+            An iterator over the same dicts, each with its `result`.
+
+        Raises:
+            ValueError: `concurrency` is not an int of at least 1.
+            Exception: As for a call, for the first request that failed.
         """
         if not isinstance(concurrency, int) or concurrency < 1:
             raise ValueError(f"concurrency must be an int of at least 1, got {concurrency!r}")
-        return _map(self, requests, concurrency, timeout)
+        from hami._runtime.ordered_map import ordered_map
+
+        return ordered_map(self, requests, concurrency, timeout)
 
     def close(self, timeout: float | None = 10.0) -> None:
-        """Take nothing more, finish what is open, end all threads and free the backends.
+        """Reject new requests, wait for outstanding requests, end all threads and close the backends.
 
-        Requests that are open after `timeout` seconds (None: no limit), or at Ctrl-C, fail with PipeClosed. A
-        backend that does not come back is abandoned with a RuntimeWarning that names it.
+        >>> pipe = hami.pipe("Identity")
+        >>> pipe.close()
+        >>> pipe.closed
+        True
+
+        After `timeout`, or on Ctrl-C, the outstanding requests fail with PipeClosed and the backends have a grace
+        period of 1 s. A backend that does not return in time is abandoned: a RuntimeWarning names it.
+
+        Args:
+            timeout: Time limit in seconds; None means no limit.
         """
         abandoned = self._core.close(timeout)
         if abandoned:
@@ -147,10 +217,12 @@ class Pipe:
         return self._core.closed
 
     def stats(self) -> dict[str, NodeStats]:
-        """Return the statistics of each node since the pipe was built, by the node's name.
+        """Return the statistics of each node since the pipe was built, by the name of the node.
 
-        for name, node in pipe.stats().items():
-            print(name, node.completed, "requests in", node.batches, "batches")
+        >>> with hami.pipe("Identity") as pipe:
+        ...     request = pipe({"data": 1})
+        ...     pipe.stats()["default"].completed
+        1
         """
         from hami.observe.node_stats import NodeStats
 
@@ -167,146 +239,43 @@ class Pipe:
         return f"<hami.Pipe {nodes}{', closed' if self.closed else ''}>"
 
     def __reduce__(self) -> str:
-        """Refuse to be pickled and copied: threads and models are of this process."""
-        raise TypeError("a pipe is neither pickled nor copied; build one with hami.pipe in the process that uses it")
+        """Reject pickling and copying: threads and models belong to this process."""
+        raise TypeError("a pipe cannot be pickled or copied; call hami.pipe in the process that uses it")
 
 
 def pipe(source: Any) -> Pipe:
-    """Build a pipe.
+    """Build a pipe from a configuration.
 
-        hami.pipe("pipeline.toml")                      # a file, or a Path
-        hami.pipe({"detect": {...}, "read": {...}})     # nodes
-        hami.pipe({"backend": "OnnxTensor", "model": "resnet.onnx", "max": 8})    # one node
-        hami.pipe("S[DecodeMat,ResizeMat(224,224)]")    # an expression
-        hami.pipe("ocr")                                # a pipeline that a plugin packages
+    >>> with hami.pipe({"double": {"backend": "S[Identity,Identity]", "max": 8}}) as pipe:
+    ...     pipe({"data": 1})["result"]
+    1
 
-    Raises ConfigError, BackendNotFound, PluginError, or NotFound for an instance that is not registered, with all
-    errors, before anything is loaded; and any exception of a backend's init.
+    Args:
+        source: The path of a file such as "pipeline.toml", a dict of nodes or of the keys of one node, an expression
+            such as "S[DecodeMat,ResizeMat(224,224)]", or the name of a packaged pipeline such as "ocr".
+
+    Raises:
+        ConfigError: The configuration is wrong. It contains every mistake, and no backend was started.
+        BackendNotFound: No backend has a name that is used.
+        PluginError: A plugin that is needed cannot be used.
+        NotFound: An instance that is used is not registered.
+        Exception: The exception of a backend's `init`.
     """
     return Pipe(source)
 
 
-def backends(*, load: bool = False) -> dict[str, BackendInfo]:
-    """Return every backend that an expression can use here, by name; load=True imports plugins for doc and params.
-
-    >>> hami.backends()["Identity"].owner
-    'hami-core'
-    """
-    from hami._plugins.manager import installed
-
-    return installed.backends(load=load)
-
-
-def plugins(*, load: bool = False) -> list[PluginRecord]:
-    """Return a record of every installed plugin; load=True imports them all first.
-
-    >>> [plugin.distribution for plugin in hami.plugins() if plugin.state == "failed"]
-    []
-    """
-    from hami._plugins.manager import installed
-
-    return installed.records(load=load)
-
-
 def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> _core.Awaitable:
-    """Start a request for a task; asyncio is imported by the first."""
+    """Start a request for the current task. The first call imports asyncio and replaces this function."""
     global _start
     from hami._runtime.tasks import start as _start
 
     return _start(core, request, timeout)
 
 
-def _map(
-    pipe: Pipe, requests: Iterable[dict[str, Any]], concurrency: int, timeout: float | None
-) -> Iterator[dict[str, Any]]:
-    from collections import deque
-
-    running: deque[Future[dict[str, Any]]] = deque()
-    inside: set[int] = set()  # a dict that ran twice at the same time would have the result of either
-
-    def take() -> dict[str, Any]:
-        request = running.popleft().result()
-        inside.remove(id(request))
-        return request
-
-    try:
-        for request in requests:
-            if id(request) in inside:
-                raise DataTypeError("one dict is given again while it runs; each request needs a dict of its own")
-            running.append(pipe.submit(request, timeout))
-            inside.add(id(request))
-            if len(running) == concurrency:
-                yield take()
-        while running:
-            yield take()
-    finally:
-        for future in running:
-            future.cancel()
+def _not_one_dict(method: str, request: object) -> DataTypeError:
+    return DataTypeError(f'{method} takes one dict such as {{"data": …}}, got {_kind(request)}')
 
 
 def _kind(value: object) -> str:
     others = {type(item).__name__ for item in value if not isinstance(item, dict)} if isinstance(value, list) else set()
     return "a list of " + ", ".join(sorted(others)) if others else type(value).__name__
-
-
-def _find(name: str, distribution: str, providers: dict[str, str]) -> _core.BackendClass:
-    """Find a name that the core does not know in installed plugins, which are only searched here."""
-    from hami._plugins.manager import installed
-
-    return installed.find(name, distribution, providers)
-
-
-_core.set_finder(_find)
-
-
-_registering = RLock()  # without the global lock two threads that register at once end CPython 3.13
-os.register_at_fork(
-    before=_registering.acquire, after_in_parent=_registering.release, after_in_child=_registering.release
-)
-
-
-def _close_at_exit(*pipes: Pipe) -> None:
-    """Threads of the core must be gone before the interpreter is."""
-    with _registering:
-        if not _open_pipes:
-            import atexit
-
-            atexit.unregister(_close_all)
-            atexit.register(_close_all)
-        _open_pipes.update(pipes)
-
-
-_program_ends = False
-
-
-def _close_all() -> None:
-    global _program_ends
-    _program_ends = True
-    patience = 10.0
-    for pipe in list(_open_pipes):
-        try:
-            pipe.close(patience)
-        except KeyboardInterrupt:  # Ctrl-C: do not wait for the others
-            patience = 0.0
-        except Exception:  # e.g. a warning that is an error here: close the others too
-            import traceback
-
-            traceback.print_exc()
-    from contextlib import suppress
-
-    with suppress(KeyboardInterrupt):
-        _core.wait_for_detached_inits(patience)
-
-
-def _stay_if_the_program_ends() -> None:
-    """Keep a daemon thread whose pipe was closed because the program ends from raising that.
-
-    It would print a traceback while the interpreter ends, and CPython aborts if that happens a moment too late. It is
-    ended here instead, or raises later if some exit handler waits for it. The threads of the core, which look
-    like daemons, print nothing, and the pipes that are closed wait for them.
-    """
-    import threading
-    import time
-
-    if _program_ends and not _core.on_core_thread() and threading.current_thread().daemon:
-        time.sleep(5)

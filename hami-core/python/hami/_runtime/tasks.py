@@ -1,4 +1,4 @@
-"""Requests of tasks in an asyncio loop."""
+"""Starts requests of asyncio tasks, and delivers their completions to the loop."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class _Outcomes:
-    """Completed requests for the tasks of one loop: any number of them needs one wake-up.
+class _CompletionQueue:
+    """The completed requests of the tasks of one loop; any number of them needs one wake-up of the loop.
 
-    The core calls `put` with each answer, after it brought its outcome there, and `wake` when it has told all.
+    For each batch of completions, the core calls `put` with each awaitable, which holds its outcome by then, and then
+    `wake` once.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = weakref.ref(loop)  # outcomes are kept by their loop
-        self._finished: deque[_core.Awaitable] = deque()
+        self.loop = weakref.ref(loop)  # weak: `_queues` keeps the queue as long as its loop exists
+        self._completed: deque[_core.Awaitable] = deque()
         self._woken = False
-        self.put = self._finished.append
+        self.put = self._completed.append
 
     def wake(self) -> None:
         if self._woken:
@@ -33,59 +34,60 @@ class _Outcomes:
         try:
             if loop is not None:
                 loop.call_soon_threadsafe(self._deliver)
-        except RuntimeError:  # the loop was closed, and with it went who waited
+        except RuntimeError:  # the loop is closed, so its tasks are gone
             pass
-        except BaseException:  # of a signal's handler: it is woken once more
+        except BaseException:  # raised by a signal handler; the core calls wake again
             self._woken = False
             raise
 
     def _deliver(self) -> None:
-        self._woken = False  # before reading: later completions wake the loop again
-        finished = self._finished
-        if len(finished) > 1 and getattr(self.loop(), "_nest_patched", False):
-            # With nest_asyncio a task may run this loop recursively until a later outcome arrives, which this delivers.
+        self._woken = False  # before reading the queue: later completions wake the loop again
+        completed = self._completed
+        if len(completed) > 1 and getattr(self.loop(), "_nest_patched", False):
+            # With nest_asyncio, a task may run this loop recursively until a later request completes. The inner loop
+            # needs a wake-up of its own to deliver that completion.
             self.wake()
         try:
-            for _ in range(len(finished)):  # not while there are any: what a task does now may bring about the next
-                if finished:  # else they were brought inside
-                    finished.popleft().settle()
-        except BaseException:  # a task that stops the loop; the loop may continue
+            for _ in range(len(completed)):  # not "while": a task may complete further requests endlessly
+                if completed:  # otherwise a recursive run of the loop has delivered it
+                    completed.popleft().settle()
+        except BaseException:  # a task stopped the loop, which may be started again
             self.wake()
             raise
 
 
-_outcomes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Outcomes] = weakref.WeakKeyDictionary()
-_latest: _Outcomes | None = None  # of the loop that asked last, which is the only one as a rule
+_queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _CompletionQueue] = weakref.WeakKeyDictionary()
+_latest: _CompletionQueue | None = None  # of the loop that started the latest request; usually the only loop
 
 
-def _outcomes_of(loop: asyncio.AbstractEventLoop) -> _Outcomes:
+def _queue_of(loop: asyncio.AbstractEventLoop) -> _CompletionQueue:
     global _latest
-    found = _outcomes.get(loop)
+    found = _queues.get(loop)
     if found is None:
         _forget_closed_loops()
-        found = _outcomes[loop] = _Outcomes(loop)
+        found = _queues[loop] = _CompletionQueue(loop)
     _latest = found
     return found
 
 
 def _forget_closed_loops() -> None:
-    """Drop loops that were closed before they took their outcomes: outcomes and loop keep each other alive."""
-    for kept in _outcomes.keyrefs():
+    """Drop closed loops with undelivered completions: queue and loop keep each other alive."""
+    for kept in _queues.keyrefs():
         loop = kept()
         if loop is not None and loop.is_closed():
-            _outcomes.pop(loop, None)
+            _queues.pop(loop, None)
 
 
 def start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> _core.Awaitable:
-    """Start one request for the current task, which awaits the answer."""
+    """Start one request for the current task, and return the awaitable of its completion."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError as error:
         raise RuntimeError(
-            "acall is for tasks of an asyncio loop, and none runs on this thread; call the pipe itself, which waits, "
-            "under trio on a thread: await trio.to_thread.run_sync(pipe, request)"
+            "acall needs a running asyncio loop, and this thread has none; call pipe(request), which waits, "
+            "or under trio: await trio.to_thread.run_sync(pipe, request)"
         ) from error
-    outcomes = _latest
-    if outcomes is None or outcomes.loop() is not loop:
-        outcomes = _outcomes_of(loop)
-    return core.submit_from_loop(request, timeout, outcomes, loop)
+    queue = _latest
+    if queue is None or queue.loop() is not loop:
+        queue = _queue_of(loop)
+    return core.submit_from_loop(request, timeout, queue, loop)

@@ -1,4 +1,4 @@
-"""Tensors of the core as what a caller wants them to be; numpy is imported here, and only when asked for."""
+"""Converts tensors of the core to arrays of other packages, through DLPack. numpy is imported on first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     class SupportsDLPack(Protocol):
-        """An object that exports its memory by DLPack."""
+        """An object that exports its memory through DLPack."""
 
         def __dlpack__(self, **options: Any) -> Any: ...
 
@@ -22,12 +22,25 @@ if TYPE_CHECKING:
 
 
 def to_numpy(tensor: SupportsDLPack) -> np.ndarray[Any, Any]:
-    """Return a tensor as a numpy array over the same memory.
+    """Convert a tensor to a numpy array over the same memory.
 
-        scores = hami.to_numpy(request["result"])
+    >>> import numpy
+    >>> with hami.pipe("SoftmaxTensor") as pipe:
+    ...     tensor = pipe({"data": numpy.zeros((1, 2))})["result"]
+    >>> tensor
+    <hami.Tensor float64 [1, 2]>
+    >>> hami.to_numpy(tensor)
+    array([[0.5, 0.5]])
 
-    tensor: a hami.Tensor, a torch tensor in CPU memory, a numpy array (which comes back as it is), or anything else
-    with `__dlpack__`. Raises DataTypeError where numpy has no such dtype, or the memory is not the CPU's.
+    Args:
+        tensor: A hami.Tensor, a torch tensor in CPU memory, or another object with `__dlpack__`. A numpy array is
+            returned unchanged.
+
+    Returns:
+        An array of the same shape and dtype.
+
+    Raises:
+        DataTypeError: The object has no `__dlpack__`, numpy has no such dtype, or the memory is not on the CPU.
     """
     import numpy
 
@@ -38,37 +51,49 @@ def to_numpy(tensor: SupportsDLPack) -> np.ndarray[Any, Any]:
 
 
 def to_like(tensor: SupportsDLPack, like: Like) -> Like:
-    """Return a tensor as the type of `like`, over the same memory: numpy in, numpy out; torch in, torch out.
+    """Convert a tensor to the type of another array or tensor, over the same memory.
 
-        image = torch.rand(1, 3, 224, 224)
-        scores = hami.to_like(pipe({"data": image})["result"], image)
+    >>> import numpy
+    >>> image = numpy.zeros((1, 2))
+    >>> with hami.pipe("SoftmaxTensor") as pipe:
+    ...     hami.to_like(pipe({"data": image})["result"], image)
+    array([[0.5, 0.5]])
 
-    like: an object of the wanted type, whose package has `from_dlpack` (numpy, torch, cupy, jax, …). Raises
-    DataTypeError if it has not, or cannot take the tensor.
+    Args:
+        tensor: A hami.Tensor, or another object with `__dlpack__`.
+        like: An object of the wanted type. Its package must have `from_dlpack`, as numpy, torch, cupy and jax do.
+
+    Returns:
+        An object of the type of `like`, with the shape and dtype of `tensor`.
+
+    Raises:
+        DataTypeError: The package of `like` has no `from_dlpack`, or cannot convert the tensor.
     """
     if isinstance(tensor, type(like)):
         return tensor
-    made: Like = _convert(_namespace(like), tensor, "to_like", type(like).__module__.partition(".")[0])
-    return made
+    converted: Like = _convert(_namespace(like), tensor, "to_like", type(like).__module__.partition(".")[0])
+    return converted
 
 
 def _namespace(like: Any) -> Any:
-    """Return what has `from_dlpack`: the array API's answer, else the package of the type."""
+    """Return the module with `from_dlpack`: the namespace of the array API, otherwise the package of the type."""
     if hasattr(like, "__array_namespace__"):
         return like.__array_namespace__()
     package = sys.modules.get(type(like).__module__.partition(".")[0])
     if hasattr(package, "from_dlpack"):
         return package
-    raise DataTypeError(f"to_like: the package of {_name(like)} has no from_dlpack; give it an array or tensor")
+    raise DataTypeError(
+        f"to_like: the package of {_name(like)} has no from_dlpack; pass an array or a tensor as `like`"
+    )
 
 
-def _convert(namespace: Any, tensor: Any, function: str, wanted: str) -> Any:
+def _convert(namespace: Any, tensor: Any, function: str, package: str) -> Any:
     if not hasattr(tensor, "__dlpack__"):
-        raise DataTypeError(f"{function} takes a hami.Tensor or anything else with __dlpack__, got {_name(tensor)}")
+        raise DataTypeError(f"{function} takes a hami.Tensor or another object with __dlpack__, got {_name(tensor)}")
     try:
         return namespace.from_dlpack(tensor)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise DataTypeError(f"{function}: {wanted} cannot take {_show(tensor)}: {error}") from error
+        raise DataTypeError(f"{function}: {package} cannot convert {_show(tensor)}: {error}") from error
 
 
 def _show(tensor: object) -> str:

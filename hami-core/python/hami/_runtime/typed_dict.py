@@ -1,4 +1,4 @@
-"""hami.TypedDict: a dict with declared keys and types, checked whenever something is written."""
+"""`hami.TypedDict`: a dict with declared keys and types that are checked on every write."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hami._runtime.typed_dict_checks import Key
 
-# Every request may have these, declared or not. `result` is never required: it comes from the pipe.
+# Keys that every request may have, declared or not. `result` is never required: the pipe sets it.
 REQUEST_KEYS = frozenset(
     (
         *("data", "result", "node_name", "event", "request_size", "req_id"),
@@ -23,24 +23,26 @@ REQUEST_KEYS = frozenset(
 
 
 class TypedDict(dict):  # type: ignore[type-arg]
-    """Declare the keys of a request, and have every write checked.
+    """Declare the keys and types of a request; every write is checked.
 
-        class Detect(hami.TypedDict):
-            data: bytes
-            boxes: list[int] = []                # optional: filled in where it is not given
-            label: NotRequired[str]              # optional: may be absent
+    >>> class Detect(hami.TypedDict):
+    ...     data: bytes
+    ...     boxes: list[int] = []
+    >>> request = Detect(data=b"jpeg")
+    >>> request["boxes"] = "none"
+    Traceback (most recent call last):
+    hami.DataTypeError: key "boxes" takes list[int], got str
 
-        request = Detect(data=jpeg)
-        pipe(request)["result"]
-        request["boxes"] = "none"                # DataTypeError: key "boxes" takes list[int], got str
+    A key is optional if it has a default, which is filled in, or if its annotation is `NotRequired[…]`. The class
+    keyword `total=False` makes every key of the class optional. The reserved keys of a request, such as `result` and
+    `timeout`, are always accepted. The class keyword `extra_items=type` accepts other undeclared keys with values of
+    that type. A change inside a value, such as an item appended to a list, is not checked.
 
-    With `class Detect(hami.TypedDict, total=False)` no key of that class is required. Keys that are not declared are
-    refused, but for the reserved ones of a request (`result`, `event`, `timeout`, …);
-    `extra_items=type` as a class keyword takes them and says what they hold.
-    Values are checked when they are written; what changes inside a list afterwards is not seen.
+    Raises:
+        DataTypeError: A value has a wrong type, a required key is missing, or a key is not declared.
     """
 
-    _keys: dict[str, Key] = {}  # noqa: RUF012 (read, and set by each subclass)
+    _keys: dict[str, Key] = {}  # noqa: RUF012 (each subclass sets its own)
     _extra: Key | None = None
 
     def __init_subclass__(cls, *, total: bool = True, extra_items: Any = None, **others: Any) -> None:
@@ -53,7 +55,9 @@ class TypedDict(dict):  # type: ignore[type-arg]
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         if cls is TypedDict:
-            raise DataTypeError("hami.TypedDict is declared by a subclass: class Detect(hami.TypedDict): data: bytes")
+            raise DataTypeError(
+                "hami.TypedDict is a base class; declare a subclass: class Detect(hami.TypedDict): data: bytes"
+            )
         return super().__new__(cls)
 
     def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any) -> None:
@@ -72,7 +76,7 @@ class TypedDict(dict):  # type: ignore[type-arg]
         super().__setitem__(name, value)
 
     def update(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any) -> None:  # type: ignore[override]
-        """Write several keys; if one of them is refused, none is written."""
+        """Write several keys, or none of them if one is rejected."""
         given = dict(items, **more)
         for name, value in given.items():
             self._check(name, value)
@@ -83,7 +87,7 @@ class TypedDict(dict):  # type: ignore[type-arg]
         return self
 
     def setdefault(self, name: str, default: Any = None) -> Any:
-        """Return the value of a key, which is written first if it is absent."""
+        """Return the value of a key; write `default` first if the key is absent."""
         if name not in self:
             self[name] = default
         return self[name]
@@ -93,18 +97,18 @@ class TypedDict(dict):  # type: ignore[type-arg]
         super().__delitem__(name)
 
     def pop(self, name: str, *default: Any) -> Any:
-        """Remove a key and return its value; required keys stay."""
+        """Remove a key and return its value; raise DataTypeError if the key is required."""
         self._check_removal(name)
         return super().pop(name, *default)
 
     def popitem(self) -> tuple[str, Any]:
-        """Remove the last key and return it with its value; required keys stay."""
+        """Remove the last key and return it with its value; raise DataTypeError if the key is required."""
         if self:
             self._check_removal(next(reversed(self)))
         return super().popitem()
 
     def clear(self) -> None:
-        """Remove all keys; refused if one of them is required."""
+        """Remove all keys; raise DataTypeError if one of them is required."""
         for name in self:
             self._check_removal(name)
         super().clear()
@@ -118,19 +122,22 @@ class TypedDict(dict):  # type: ignore[type-arg]
 
     def _check(self, name: object, value: object) -> None:
         if not isinstance(name, str):
-            raise DataTypeError(f"the keys of {type(self).__name__} are str, got {name!r}")
+            raise DataTypeError(f"the keys of {type(self).__name__} must be str, got {name!r}")
         key = self._keys.get(name)
         if key is None:
             key = self._undeclared(name)
-        if key is not None and (got := key.problem(value)):
+        if key is not None and (got := key.mismatch(value)):
             raise DataTypeError(f'key "{name}" takes {key.takes}, got {got}')
 
     def _undeclared(self, name: str) -> Key | None:
-        if self._extra is not None or name in REQUEST_KEYS:
-            return None if name in REQUEST_KEYS else self._extra
-        from hami import _core
+        """Return the check for an undeclared key, None if it takes any value; raise DataTypeError if it is rejected."""
+        if name in REQUEST_KEYS:
+            return None
+        if self._extra is not None:
+            return self._extra
+        from hami._suggestions import did_you_mean
 
-        near = _core.did_you_mean(_core.near_names(name, list(self._keys)), quoted=True)
+        near = did_you_mean(name, self._keys, quoted=True)
         known = ", ".join(self._keys) or "none"
         raise DataTypeError(f'{type(self).__name__} has no key "{name}"{near}  (its keys: {known})')
 

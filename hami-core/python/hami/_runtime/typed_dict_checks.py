@@ -1,4 +1,4 @@
-"""What the annotations of a hami.TypedDict mean: a check for each key. Imported by the first declaration."""
+"""Turns the annotations of a hami.TypedDict into checks. Imported when the first subclass is declared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEQUENCES = (list, set, frozenset)
 
 
 class Key:
-    """One declared key: what it takes, and what stands in for it where it is absent."""
+    """One declared key: the type of its values, and its default."""
 
     def __init__(self, owner: type, name: str, annotation: Any, *, required: bool, default: Any = _MISSING) -> None:
         self.name = name
@@ -27,12 +27,12 @@ class Key:
         self.default = default
         self.has_default = default is not _MISSING
         self.required = required and not self.has_default and name != "result"
-        if self.has_default and (got := self.problem(default)):
-            raise DataTypeError(f'{owner.__name__}: key "{name}" takes {self.takes}, its default is {got}')
+        if self.has_default and (got := self.mismatch(default)):
+            raise DataTypeError(f'{owner.__name__}: key "{name}" takes {self.takes}, but its default is {got}')
 
-    def problem(self, value: object) -> str | None:
-        """Say what was got if it is not what the key takes."""
-        return problem(value, self.annotation)
+    def mismatch(self, value: object) -> str | None:
+        """Describe a value that the key does not take; None if it takes the value."""
+        return mismatch(value, self.annotation)
 
     def fresh_default(self) -> Any:
         return copy.copy(self.default)
@@ -49,13 +49,14 @@ def declared_keys(cls: type[TypedDict], *, total: bool) -> dict[str, Key]:
             continue
         default = cls.__dict__.get(name, _MISSING)
         if default is not _MISSING:
-            delattr(cls, name)  # a key named `items` must not hide the method
-        inner, marked = _required(annotation)
-        keys[name] = Key(cls, name, inner, required=total if marked is None else marked, default=default)
+            delattr(cls, name)  # a key such as `items` must not hide the method
+        inner, required = _required(annotation)
+        keys[name] = Key(cls, name, inner, required=total if required is None else required, default=default)
     return keys
 
 
 def extra_key(cls: type, annotation: Any) -> Key:
+    """Return the check for undeclared keys."""
     return Key(cls, "extra_items", annotation, required=False)
 
 
@@ -69,21 +70,21 @@ def _own_annotations(cls: type) -> dict[str, Any]:
 
 
 def _required(annotation: Any) -> tuple[Any, bool | None]:
-    """Take Annotated, Required and NotRequired (of typing or typing_extensions) off; None: not marked."""
-    marked: bool | None = None
+    """Return the type inside Annotated, Required and NotRequired, and whether the key is required; None: not stated."""
+    required: bool | None = None
     while True:
         origin = typing.get_origin(annotation)
         if origin is typing.Annotated:
             annotation = typing.get_args(annotation)[0]
         elif (name := getattr(origin, "_name", None)) in ("Required", "NotRequired"):
-            marked = name == "Required"
+            required = name == "Required"
             annotation = typing.get_args(annotation)[0]
         else:
-            return annotation, marked
+            return annotation, required
 
 
 def _check_support(owner: type, name: str, annotation: Any) -> None:
-    """Refuse at the declaration what no value could be checked against."""
+    """Reject a type that values cannot be checked against."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Literal or annotation in (Any, None, ...):
         return
@@ -99,7 +100,7 @@ def _is_protocol(cls: type) -> bool:
 
 
 def show(annotation: Any) -> str:
-    """Write a type as one would in an annotation."""
+    """Return a type as an annotation shows it."""
     if annotation is None or annotation is type(None):
         return "None"
     if annotation is Any:
@@ -114,15 +115,15 @@ def show(annotation: Any) -> str:
     return annotation.__qualname__ if isinstance(annotation, type) else str(annotation)
 
 
-def problem(value: object, annotation: Any) -> str | None:
-    """Say what was got if a value is not of a type: `str`, or where inside it the first wrong thing is."""
+def mismatch(value: object, annotation: Any) -> str | None:
+    """Describe a value that is not of a type, or the first wrong item in it; None if the value is of the type."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is Any:
         return None
     if annotation is None:
         return None if value is None else _kind(value)
     if origin in (typing.Union, types.UnionType):
-        found = [problem(value, member) for member in arguments]
+        found = [mismatch(value, member) for member in arguments]
         deeper = [text for text in found if text is not None and text != _kind(value)]
         return None if None in found else (deeper or [_kind(value)])[0]
     if origin is typing.Literal:
@@ -130,35 +131,35 @@ def problem(value: object, annotation: Any) -> str | None:
         return None if same else repr(value)
     if not _is_instance(value, origin or annotation):
         return _kind(value)
-    return _inner_problem(value, origin, arguments) if arguments else None
+    return _inner_mismatch(value, origin, arguments) if arguments else None
 
 
 def _is_instance(value: object, cls: type) -> bool:
-    if cls in (int, float) and isinstance(value, bool):  # a bool is not a number
+    if cls in (int, float) and isinstance(value, bool):  # although bool is a subclass of int
         return False
     return isinstance(value, (int, float) if cls is float else cls)
 
 
-def _inner_problem(value: Any, origin: Any, arguments: tuple[Any, ...]) -> str | None:
-    """Check the elements of containers with declared element types; others are checked by class only."""
+def _inner_mismatch(value: Any, origin: Any, arguments: tuple[Any, ...]) -> str | None:
+    """Check the items of containers with declared item types; other generic types are checked by their class alone."""
     if origin in _SEQUENCES or (origin is tuple and arguments[-1] is ...):
-        return _first_problem(value, ((place, item, arguments[0]) for place, item in enumerate(value)), "at")
+        return _first_mismatch(value, ((place, item, arguments[0]) for place, item in enumerate(value)), "at")
     if origin is tuple:
         arguments = () if arguments == ((),) else arguments
         if len(value) != len(arguments):
             return f"tuple of {len(value)}"
-        return _first_problem(
+        return _first_mismatch(
             value, ((place, *pair) for place, pair in enumerate(zip(value, arguments, strict=True))), "at"
         )
     if origin is dict:
-        keys = _first_problem(value, ((repr(key), key, arguments[0]) for key in value), "as the key")
-        return keys or _first_problem(value, ((repr(key), item, arguments[1]) for key, item in value.items()), "under")
+        keys = _first_mismatch(value, ((repr(key), key, arguments[0]) for key in value), "as the key")
+        return keys or _first_mismatch(value, ((repr(key), item, arguments[1]) for key, item in value.items()), "under")
     return None
 
 
-def _first_problem(value: object, parts: Any, word: str) -> str | None:
+def _first_mismatch(value: object, parts: Any, word: str) -> str | None:
     for place, item, annotation in parts:
-        if got := problem(item, annotation):
+        if got := mismatch(item, annotation):
             where = f" {word} {place}" if not isinstance(value, (set, frozenset)) else ""
             return f"{_kind(value)} with {got}{where}"
     return None

@@ -1,4 +1,9 @@
-"""See what a running pipe does: the typed statistics of its nodes."""
+"""Statistics of a running pipe.
+
+>>> with hami.pipe("Identity") as pipe:
+...     isinstance(pipe.stats()["default"], hami.observe.NodeStats)
+True
+"""
 
 from hami.observe.node_stats import NodeStats
 

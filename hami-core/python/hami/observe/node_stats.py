@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 class NodeStats:
     """Statistics of one node since its pipe was built; a snapshot that does not change.
 
-        stats = pipe.stats()["default"]
-        print(stats.completed, stats.batch_items / max(stats.batches, 1))
+    >>> with hami.pipe("Identity") as pipe:
+    ...     request = pipe({"data": 1})
+    ...     node = pipe.stats()["default"]
+    >>> node.submitted, node.completed, node.failed
+    (1, 1, 0)
 
-    Times are milliseconds, `uptime_s` is seconds, everything else is a count. `counters` holds the counts that the
-    node's own backends keep. The learned values are None until batches of two sizes were measured.
+    Statistics that end in `_ms` are milliseconds, `uptime_s` is seconds, all others are counts.
     """
 
     __slots__ = (
@@ -45,51 +47,51 @@ class NodeStats:
     )
 
     submitted: int
-    """Requests that reached the node. Each ends in exactly one of the five outcomes below, or waits or runs now."""
+    """Requests that arrived. Each is waiting or running, or has ended in exactly one of the five outcomes below."""
     completed: int
-    """Requests that the node ran without an error."""
+    """Requests that ended without an error."""
     failed: int
-    """Requests that ended with an error of the backend, or because the request itself is wrong."""
+    """Requests that ended with an error that is not counted below."""
     rejected: int
-    """Requests that were refused before they ran: the queue was full, or the pipe was closed."""
+    """Requests that were rejected before they ran: the queue was full, or the pipe was closed."""
     expired: int
-    """Requests whose deadline passed."""
+    """Requests whose timeout or deadline passed."""
     cancelled: int
-    """Requests that their caller gave up."""
+    """Requests that were cancelled by their caller, or by the close of the pipe."""
     waiting: int
     """Requests in the queue now."""
     running: int
-    """Requests inside a batch now."""
+    """Requests in a batch that runs now."""
     retried: int
-    """Requests that ran again alone after their batch failed."""
+    """Requests that ran once more, alone, after their batch failed."""
     batches: int
     """Batches that ran."""
     batch_items: int
-    """Items in those batches; a request has one item unless its `request_size` says more."""
+    """Items in these batches; a request has `request_size` items, by default 1."""
     inline_batches: int
-    """Batches that ran on a caller's own thread."""
+    """Batches that ran on the thread of a caller."""
     model_calls: int
     """Calls of the backend's `forward`, retries included."""
     compute_ms: float
-    """Time inside `forward`, summed over instances."""
+    """Time inside `forward`, summed over all instances."""
     closed_full: int
     """Batches that started because they had `max` items."""
     closed_target_size: int
-    """Batches that started because they had the learned target size."""
+    """Batches that started because they had the target size."""
     closed_timeout: int
-    """Batches that started because the queue delay was over."""
+    """Batches that started because `batching_timeout` passed."""
     closed_queue_empty: int
-    """Batches that started because nothing else was queued."""
+    """Batches that started because the queue was empty."""
     target_batch_size: int | None
-    """Learned: how many items the next batch should have."""
+    """Number of items that the next batch should have; None until batches of two sizes were measured."""
     batch_overhead_ms: float | None
-    """Learned: the fixed time of a batch."""
+    """Learned time of a batch that does not depend on its size; None until batches of two sizes were measured."""
     per_item_ms: float | None
-    """Learned: the additional time of each item."""
+    """Learned time of each item; None until batches of two sizes were measured."""
     uptime_s: float
     """Time since the pipe was built."""
     counters: dict[str, int]
-    """Counts that the node's backends keep under names of their own."""
+    """Counts that the backends of the node keep, by their names."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         for name in self.__slots__:
@@ -97,10 +99,10 @@ class NodeStats:
             object.__setattr__(self, name, values.get(name, default))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"NodeStats is a snapshot; {name!r} cannot be set")
+        raise AttributeError(f"NodeStats is a snapshot; {name} cannot be set")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the statistics as a plain dict, in the order of the reference page; unknown values are left out."""
+        """Return the statistics as a dict, for JSON. Values that are None and empty `counters` are left out."""
         return {name: value for name in _ORDER if (value := getattr(self, name)) is not None and value != {}}
 
     def __eq__(self, other: object) -> bool:

@@ -1,0 +1,47 @@
+"""Lists backends and plugins, and finds backends for the core. The plugin manager is imported on first use."""
+
+from __future__ import annotations
+
+from hami import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hami._plugins.records import BackendInfo, PluginRecord
+
+
+def backends(*, load: bool = False) -> dict[str, BackendInfo]:
+    """Return every backend that an expression can use in this process, by name.
+
+    >>> hami.backends()["Identity"].owner
+    'hami-core'
+
+    Args:
+        load: Whether to import every plugin, so that its backends have `doc`, `params` and the other fields that only
+            the class knows. Otherwise these fields are None until the plugin is loaded.
+    """
+    from hami._plugins.manager import installed
+
+    return installed.backends(load=load)
+
+
+def plugins(*, load: bool = False) -> list[PluginRecord]:
+    """Return a record of every installed plugin.
+
+    >>> [plugin.distribution for plugin in hami.plugins() if plugin.state == "failed"]
+    []
+
+    Args:
+        load: Whether to import every plugin first, which sets its `state`.
+    """
+    from hami._plugins.manager import installed
+
+    return installed.records(load=load)
+
+
+def _find(name: str, distribution: str, providers: dict[str, str]) -> _core.BackendClass:
+    from hami._plugins.manager import installed
+
+    return installed.find(name, distribution, providers)
+
+
+_core.set_finder(_find)

@@ -1,0 +1,69 @@
+"""Closes open pipes when the interpreter exits: the threads of the core must end before the interpreter does."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from _thread import RLock  # the lock that threading provides, without the import of threading
+
+from hami import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hami._runtime.pipe import Pipe
+
+GRACE_PERIOD_S = 10.0  # for requests and inits that are still running when the program exits
+
+_open_pipes: weakref.WeakSet[Pipe] = weakref.WeakSet()
+_exiting = False
+
+# Without the GIL, CPython 3.13 crashes if two threads register an exit handler at the same time.
+_registration = RLock()
+os.register_at_fork(
+    before=_registration.acquire, after_in_parent=_registration.release, after_in_child=_registration.release
+)
+
+
+def close_at_exit(*pipes: Pipe) -> None:
+    """Close these pipes, and wait for detached inits, before the interpreter exits."""
+    with _registration:
+        if not _open_pipes:
+            import atexit
+
+            atexit.unregister(_close_all)  # last registered, first called: before the handlers of the program so far
+            atexit.register(_close_all)
+        _open_pipes.update(pipes)
+
+
+def _close_all() -> None:
+    global _exiting
+    _exiting = True
+    timeout = GRACE_PERIOD_S
+    for pipe in list(_open_pipes):
+        try:
+            pipe.close(timeout)
+        except KeyboardInterrupt:  # Ctrl-C: do not wait for the other pipes
+            timeout = 0.0
+        except Exception:  # for example a warning that is configured as an error: close the other pipes too
+            import traceback
+
+            traceback.print_exc()
+    from contextlib import suppress
+
+    with suppress(KeyboardInterrupt):
+        _core.wait_for_detached_inits(timeout)
+
+
+def pause_if_exiting() -> None:
+    """Delay a daemon thread whose pipe was closed because the program exits.
+
+    Otherwise the thread would print the traceback of PipeClosed while the interpreter shuts down, and CPython may abort
+    in that. The interpreter ends the thread during the pause. If an exit handler waits for the thread instead, the
+    exception is raised after the pause. Threads of the core look like daemon threads; they print nothing, and closing
+    pipes wait for them, so they do not pause.
+    """
+    import threading
+    import time
+
+    if _exiting and not _core.on_core_thread() and threading.current_thread().daemon:
+        time.sleep(5)

@@ -1,0 +1,49 @@
+"""Every public name of the Python sources has a docstring with an example, and every example runs."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+
+import hami
+import hami.observe
+import hami.testing
+import pytest
+from hami import _core
+
+# Not the classes and functions of the core, which _core.pyi documents.
+PUBLIC = {name: getattr(hami, name) for name in hami.__all__ if name != "__version__"}
+NAMED = {name: named for name, named in PUBLIC.items() if named not in vars(_core).values()}
+NAMED |= {named.__name__: named for named in (hami.testing, hami.observe, hami.testing.check_backend)}
+EXAMPLES = [
+    example for name, named in NAMED.items() for example in doctest.DocTestFinder(recurse=False).find(named, name)
+] + [
+    example
+    for cls in (hami.Pipe, hami.NodeStats, hami.Backend)
+    for name, member in vars(cls).items()
+    if inspect.isfunction(member)
+    for example in doctest.DocTestFinder(recurse=False).find(member, f"{cls.__name__}.{name}")
+]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_public_name_has_an_example(name: str) -> None:
+    assert ">>> " in (NAMED[name].__doc__ or "")
+
+
+@pytest.mark.parametrize("example", [each for each in EXAMPLES if each.examples], ids=lambda each: each.name)
+def test_the_example_of_a_docstring_runs(example: doctest.DocTest) -> None:
+    if "numpy" in example.docstring:
+        pytest.importorskip("numpy")
+    example.globs = {"hami": hami, "__name__": __name__}
+    output: list[str] = []
+    flags = doctest.IGNORE_EXCEPTION_DETAIL if "Traceback" in example.docstring else 0
+    results = doctest.DocTestRunner(optionflags=flags).run(example, out=output.append)
+    assert results.failed == 0, "".join(output)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if inspect.isfunction(NAMED[name])])
+def test_every_argument_of_a_public_function_is_described(name: str) -> None:
+    arguments = list(inspect.signature(NAMED[name]).parameters)
+    section = (NAMED[name].__doc__ or "").partition("Args:")[2]
+    assert [argument for argument in arguments if f"        {argument}: " not in section] == []
