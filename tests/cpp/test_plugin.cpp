@@ -97,8 +97,8 @@ const hami_plugin* needs(hami_fill fill, hami_error** error) {
 
 std::string refused(hami_entry entry) {
   try {
-    enter_plugin(entry, "");
-  } catch (const AbiRefused& error) {
+    call_entry(entry, "");
+  } catch (const IncompatibleAbi& error) {
     return error.what();
   }
   return "";
@@ -106,7 +106,7 @@ std::string refused(hami_entry entry) {
 
 std::string failed(hami_entry entry) {
   try {
-    enter_plugin(entry, "");
+    call_entry(entry, "");
   } catch (const Error& error) {
     return error.message();
   }
@@ -197,7 +197,7 @@ TEST_CASE("every plugin meets every core: it runs with what both know, or is ref
         asked.host.abi_minor = plugin;
         std::string refused;
         try {
-          serve(own.host, asked.host);
+          fill_table(own.host, asked.host);
         } catch (const Error& error) {
           refused = error.message();
         }
@@ -234,8 +234,7 @@ TEST_CASE("forged tables are refused with what is wrong with them") {
   const std::string plugin_size = std::to_string(sizeof(hami_plugin));
   hami_plugin plugin = plugin_of({});
   plugin.struct_size = 0;
-  CHECK(refusal(plugin) ==
-        "its hami_plugin says that it has 0 bytes; hami/abi.h asks for " + plugin_size + " at least");
+  CHECK(refusal(plugin) == "its hami_plugin has struct_size 0; hami/abi.h requires at least " + plugin_size);
   plugin = plugin_of({});
   plugin.name = nullptr;
   CHECK(refusal(plugin) == "its hami_plugin has no name");
@@ -247,24 +246,28 @@ TEST_CASE("forged tables are refused with what is wrong with them") {
 
   hami_backend_class cls = echo_class();
   cls.struct_size = 0;
-  CHECK(refusal(cls) == "class 0 of plugin \"forged\" says that it has 0 bytes; hami/abi.h asks for 80 at least");
+  CHECK(refusal(cls) == "class 0 of plugin \"forged\" has struct_size 0; hami/abi.h requires at least 80");
   cls = echo_class(nullptr);
   CHECK(refusal(cls) == "class 0 of plugin \"forged\" has no name");
   for (const char* name : {"a name", "1st", "S[A]"}) {
     cls = echo_class(name);
-    CHECK(refusal(cls) == std::string("class \"") + name +
-                              "\" of plugin \"forged\": a name is letters, digits and _, not starting with a digit");
+    CHECK(refusal(cls) ==
+          std::string("class \"") + name +
+              "\" of plugin \"forged\" does not have a valid backend name: use letters, digits and _, not starting "
+              "with a digit");
   }
   cls = echo_class();
   cls.min_items = 3;
   cls.max_items = 2;
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" takes at least 3 items and at most 2");
+  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" declares min_items=3, which is above max_items=2");
   cls = echo_class();
   cls.forward = nullptr;
   CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" has no create, destroy or forward");
   cls = echo_class();
   cls.flags = 3;
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" declares an unknown thread mode: its flags are 3");
+  CHECK(
+      refusal(cls) ==
+      "class \"NativeEcho\" of plugin \"forged\" declares an unknown thread mode, flags=3; see HAMI_THREAD_MASK in hami/abi.h");
   cls.flags = HAMI_NON_BLOCKING;
   CHECK(
       refusal(cls) ==
@@ -278,7 +281,8 @@ TEST_CASE("forged tables are refused with what is wrong with them") {
   cls = echo_class();
   cls.min_children = 2;
   cls.max_children = 1;
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" takes at least 2 children and at most 1");
+  CHECK(refusal(cls) ==
+        "class \"NativeEcho\" of plugin \"forged\" declares min_children=2, which is above max_children=1");
   cls = echo_class();
   const hami_backend_class again = echo_class();
   CHECK(refusal(plugin_of({&cls, &again})) == "plugin \"forged\" has two classes \"NativeEcho\"");
@@ -305,8 +309,9 @@ TEST_CASE("a range that makes no sense fails the build") {
     TestPipe pipe({{"backend", text("NativeRange")}});
     CHECK(false);
   } catch (const Error& error) {
-    CHECK(error.message() ==
-          "NativeRange declares a range of 4 to 2 items; it starts at 1, and ends at 0 for no limit");
+    CHECK(
+        error.message() ==
+        "NativeRange declares the range min=4, max=2; min must be at least 1, and max at least min, or 0 for no limit");
   }
 }
 
@@ -333,7 +338,8 @@ TEST_CASE("instances are looked up during create alone") {
   TestPipe pipe({{"backend", text("NativeLate")}});
   const Outcome outcome = pipe.call(Value(7));
   CHECK(outcome.code == ErrorCode::kInvalidArgument);
-  CHECK(outcome.message == "NativeLate is made already: instances are looked up during its create");
+  CHECK(outcome.message ==
+        "NativeLate looked up an instance after its create returned; call backend_find during create");
 }
 
 TEST_CASE("a batch that contains a request twice is refused") {
@@ -367,7 +373,9 @@ TEST_CASE("a child with a thread of its own is not called on another") {
   hami_error* error = nullptr;
   hami_backend child{backend};
   std::thread([&] { error = host_table().backend_forward(&child, items, 1); }).join();
-  CHECK(text_of_error(error) == "Child runs on one thread only, and was called on another");
+  CHECK(text_of_error(error) ==
+        "Child has a dedicated thread and was called on another one; call it only during the plugin's own create and "
+        "forward, on the thread of that call");
 }
 
 TEST_CASE("the parameters of a backend are not accepted as a batch item") {

@@ -13,9 +13,9 @@ TEST_CASE("a value whose kind is not that of its object is refused") {
   hami_value forged = text;
   forged.kind = HAMI_TENSOR;
   hami_value out;
-  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value claims kind 20, and is str");
+  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "the value has kind 20, but its object is a str");
   forged.as.o = nullptr;
-  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value claims kind 20, and has no object");
+  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "the value has kind 20, but its object is NULL");
   hami_value unknown{9, 0, {5}};
   REQUIRE(!host_table().list_new(&unknown, 1, &out));
   hami_value back;
@@ -29,7 +29,7 @@ TEST_CASE("a value whose kind is not that of its object is refused") {
 TEST_CASE("invalid UTF-8 is refused as a value and made readable in an error") {
   hami_value out;
   CHECK(text_of_error(host_table().str_new("ab\xff", 3, &out)) ==
-        "a str is UTF-8, got \"ab\\xff\" with another byte at 2; make it bytes");
+        "a str must be UTF-8, got \"ab\\xff\" with an invalid byte at offset 2; pass other data as bytes");
   CHECK(text_of_error(host_table().error_new(HAMI_INTERNAL, "ab\xff", 3)) == "ab\\xff");
 }
 
@@ -38,14 +38,14 @@ TEST_CASE("keys and type keys are UTF-8, as every language must be able to show 
   hami_dict dict{&keys, nullptr};
   const hami_value none{};
   CHECK(text_of_error(host_table().dict_set(&dict, "a\xff", 2, &none)) ==
-        "a key is UTF-8, got \"a\\xff\" with another byte at 1");
+        "a key must be UTF-8, got \"a\\xff\" with an invalid byte at offset 1");
   CHECK(keys.size() == 0);
   hami_backend* found = nullptr;
   CHECK(text_of_error(host_table().backend_find(nullptr, "\xff", 1, &found)) ==
-        "the name of an instance is UTF-8, got \"\\xff\" with another byte at 0");
+        "the name of an instance must be UTF-8, got \"\\xff\" with an invalid byte at offset 0");
   hami_value out;
   CHECK(text_of_error(host_table().opaque_new("\xff", nullptr, nullptr, &out)) ==
-        "a type key is UTF-8, got \"\\xff\" with another byte at 0");
+        "a type key must be UTF-8, got \"\\xff\" with an invalid byte at offset 0");
 }
 
 TEST_CASE("what a library gave instead of a tensor, nothing, is refused") {
