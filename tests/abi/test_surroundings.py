@@ -130,7 +130,7 @@ def test_each_error_code_becomes_its_exception_class(plugin: str, code: int, rai
 def test_a_parameter_that_does_not_fit_its_type_is_rejected(plugin: str) -> None:
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe(f"{plugin}Fail(code={2**32 + 2})")
-    assert "parameter `code` takes -2147483648 to 2147483647, got 4294967298" in str(error.value)
+    assert "parameter `code` must be from -2147483648 to 2147483647, got 4294967298" in str(error.value)
 
 
 def test_a_plugin_gets_the_exception_of_a_python_child(plugin: str) -> None:
