@@ -54,7 +54,7 @@ std::string describe_range(const hami_backend_class& cls) {
     const std::string min = std::to_string(range->min);
     return range->declared() ? min + " to " + std::to_string(range->max) : min + " or more";
   }
-  return cls.range ? "as each instance declares" : cls.max_children > 0 ? kNarrowest : "";
+  return cls.range ? "as its instances declare" : cls.max_children > 0 ? kNarrowest : "";
 }
 
 ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin,
