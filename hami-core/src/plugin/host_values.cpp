@@ -10,10 +10,10 @@ namespace {
 // A plugin's object, which only code that knows its type key can interpret.
 class NativeOpaque final : public OpaqueObject {
  public:
-  NativeOpaque(std::unique_ptr<const std::string> key, void* pointer, void (*release)(void*)) noexcept
-      : OpaqueObject(key->c_str()), key_(std::move(key)), pointer_(pointer), release_(release) {}
+  NativeOpaque(std::unique_ptr<const std::string> key, void* object, void (*destroy)(void*)) noexcept
+      : OpaqueObject(key->c_str()), key_(std::move(key)), pointer_(object), destroy_(destroy) {}
   ~NativeOpaque() override {
-    if (release_) release_(pointer_);
+    if (destroy_) destroy_(pointer_);
   }
   void* pointer() const noexcept override { return pointer_; }
   std::string type_name() const override { return *key_; }
@@ -21,7 +21,7 @@ class NativeOpaque final : public OpaqueObject {
  private:
   std::unique_ptr<const std::string> key_;
   void* pointer_;
-  void (*release_)(void*);
+  void (*destroy_)(void*);
 };
 
 std::string utf8(const char* data, std::size_t size) {
