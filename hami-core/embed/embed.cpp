@@ -92,7 +92,7 @@ Value response_of(const Call& call) {
 
 void complete(const Call& call, hami_done done, void* data) noexcept {
   Value response;  // owned here: `done` borrows it
-  hami_error* const error = guarded([&] { response = response_of(call); });
+  hami_error* const error = catch_error([&] { response = response_of(call); });
   hami_value raw;
   std::memcpy(&raw, static_cast<const void*>(&response), sizeof raw);
   done(data, error, &raw);
@@ -106,7 +106,7 @@ using namespace hami;
 const hami_host* hami_embedded_host() { return &host_table(); }
 
 hami_error* hami_load_plugin(const char* path, hami_value* names) {
-  return guarded([&] {
+  return catch_error([&] {
     register_core();
     std::string file = path;
     if (file.find('/') == std::string::npos) file = "./" + file;  // otherwise dlopen searches the system's folders
@@ -116,7 +116,7 @@ hami_error* hami_load_plugin(const char* path, hami_value* names) {
         Registry::instance().define(cls);
         defined.push_back(cls->name);
       }
-    } catch (const AbiRefused& mismatch) {
+    } catch (const IncompatibleAbi& mismatch) {
       throw Error(ErrorCode::kPlugin, "the plugin " + in_quotes(file, 200) + " " + mismatch.what());
     }
     *names = release_to_abi(texts(defined));
@@ -124,29 +124,28 @@ hami_error* hami_load_plugin(const char* path, hami_value* names) {
 }
 
 hami_error* hami_pipe_new(const hami_value* config, hami_pipe** out) {
-  return guarded([&] { *out = new hami_pipe{build(config_of(borrow(*config)))}; });
+  return catch_error([&] { *out = new hami_pipe{build(config_of(borrow(*config)))}; });
 }
 
 hami_error* hami_pipe_call(hami_pipe* pipe, const hami_value* request, int64_t timeout, hami_value* out) {
-  return guarded([&] {
+  return catch_error([&] {
     const Ref<Call> call = pipe->state->run(request_of(*request), timeout);
     *out = release_to_abi(response_of(*call));
   });
 }
 
 hami_error* hami_pipe_submit(hami_pipe* pipe, const hami_value* request, int64_t timeout, hami_done done, void* data) {
-  return guarded([&] {
+  return catch_error([&] {
     pipe->state->start(request_of(*request), timeout, InlinePolicy::kNonBlocking,
                        [done, data](Call& call) { complete(call, done, data); });
   });
 }
 
 hami_error* hami_pipe_close(hami_pipe* pipe, int64_t timeout, hami_value* abandoned) {
-  return guarded([&] { *abandoned = release_to_abi(texts(pipe->state->close(timeout))); });
+  return catch_error([&] { *abandoned = release_to_abi(texts(pipe->state->close(timeout))); });
 }
 
 void hami_pipe_free(hami_pipe* pipe) {
-  if (!pipe->state->closed())
-    host_table().error_free(guarded([&] { pipe->state->close(PipeShutdown::kCloseTimeout); }));
+  if (!pipe->state->closed()) free_error(catch_error([&] { pipe->state->close(PipeShutdown::kCloseTimeout); }));
   delete pipe;
 }

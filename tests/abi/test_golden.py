@@ -113,14 +113,21 @@ def test_tensors_are_read_and_shared_without_copies(toolchain: Toolchain, golden
     assert np.shares_memory(shared, given)
     counted = hami.to_numpy(call(f"{prefix}Count", 5)["result"])
     assert counted.tolist() == [0, 1, 2, 3, 4]
-    for data, why in (
-        (given.astype(np.float64), "the tensor has elements of another type"),
-        (given.T, "the tensor does not lie row by row without gaps"),
-        ("text", "expected a tensor, got str"),
+    # The first two messages come from the SDK, the golden one or the current one.
+    for data, messages in (
+        (
+            given.astype(np.float64),
+            ("the tensor has elements of another type", "the elements of the tensor do not have the expected type"),
+        ),
+        (
+            given.T,
+            ("the tensor does not lie row by row without gaps", "the tensor is not contiguous in row-major order"),
+        ),
+        ("text", ("expected a tensor, got str",)),
     ):
         with pytest.raises(hami.DataTypeError) as caught:
             call(f"{prefix}Scale(factor=0.5)", data)
-        assert str(caught.value).splitlines()[0] == why
+        assert str(caught.value).splitlines()[0] in messages
 
 
 @pytest.mark.parametrize("maker", TOOLCHAINS, ids=lambda made: f"from-{made.name}")

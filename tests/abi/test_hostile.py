@@ -50,8 +50,8 @@ LATER = "a value of kind 9 cannot be converted to Python: its plugin needs a new
     [
         ("kind", hami.DataTypeError, LATER),
         ("inside", hami.DataTypeError, LATER),
-        ("key", ValueError, 'a key is UTF-8, got "\\xff" with another byte at 0'),
-        ("type key", ValueError, 'a type key is UTF-8, got "\\xff" with another byte at 0'),
+        ("key", ValueError, 'a key must be UTF-8, got "\\xff" with an invalid byte at offset 0'),
+        ("type key", ValueError, 'a type key must be UTF-8, got "\\xff" with an invalid byte at offset 0'),
         ("length", ValueError, f"a length of {2**64 - 1} is larger than the address space"),
         ("number", ValueError, f"an int is at most {2**63 - 1}, got {2**64 - 1}"),
         ("memory", MemoryError, "out of memory"),
@@ -186,7 +186,10 @@ def test_a_dedicated_child_cannot_be_called_on_another_thread(hostile: str) -> N
 
     with hami.pipe(f"{hostile}Elsewhere[AbiOwn]") as pipe, pytest.raises(ValueError, match="AbiOwn") as caught:
         pipe({"data": 1})
-    assert str(caught.value).splitlines()[0] == "AbiOwn runs on one thread only, and was called on another"
+    assert str(caught.value).splitlines()[0] == (
+        "AbiOwn has a dedicated thread and was called on another one; call it only during the plugin's own create and "
+        "forward, on the thread of that call"
+    )
 
 
 AT_EXIT = """

@@ -73,7 +73,7 @@ def test_a_library_without_the_entry_function_is_an_error(toolchain: Toolchain, 
     toolchain.run(source, [*SHARED, "-o", str(library)])
     with pytest.raises(hami.PluginError) as caught:
         hami.register_plugin(library)
-    assert str(caught.value) == f'"{library}" exports no hami_plugin_v1: it is not a hami plugin'
+    assert str(caught.value) == f'"{library}" does not export hami_plugin_v1, so it is not a HAMi plugin'
 
 
 PLAIN = """#include <hami/backend.hpp>

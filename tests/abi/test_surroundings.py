@@ -46,7 +46,9 @@ def test_a_plugin_uses_a_queue_of_the_pipe(plugin: str) -> None:
         out = pipe({"data": "frame"})
         assert (out["result"], out["empty"]) == ("frame", DEADLINE_EXCEEDED)
         assert repr(out["queue"]) == '<hami.Queue "frames": 0 of 1024>'
-    with pytest.raises(ValueError, match=r'\Athe queue "n.queue" belongs to a node; take Send\(n.queue\) as a child'):
+    with pytest.raises(
+        ValueError, match=r'\Athe queue "n.queue" belongs to a node; to send to it, take Send\(n.queue\) as a child'
+    ):
         hami.pipe({"n": {"backend": f"{plugin}Through(name=n.queue)"}})
 
 
@@ -61,7 +63,7 @@ def test_a_plugin_keeps_values_in_the_store_of_the_pipe(plugin: str) -> None:
         assert keep("second") == "first"
         assert keep("third", end=True) == "second"
         assert keep("fourth") is None
-        with pytest.raises(hami.DataTypeError, match=r"\Aids and keys of the store are int or str, got float"):
+        with pytest.raises(hami.DataTypeError, match=r"\Aids and keys of the store must be int or str, got float"):
             keep("fifth", request=0.5)
 
 
@@ -130,7 +132,7 @@ def test_each_error_code_becomes_its_exception_class(plugin: str, code: int, rai
 def test_a_parameter_that_does_not_fit_its_type_is_rejected(plugin: str) -> None:
     with pytest.raises(hami.ConfigError) as error:
         hami.pipe(f"{plugin}Fail(code={2**32 + 2})")
-    assert "parameter `code` takes -2147483648 to 2147483647, got 4294967298" in str(error.value)
+    assert "parameter `code` must be from -2147483648 to 2147483647, got 4294967298" in str(error.value)
 
 
 def test_a_plugin_gets_the_exception_of_a_python_child(plugin: str) -> None:

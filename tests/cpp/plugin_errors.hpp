@@ -1,4 +1,4 @@
-// The errors that functions of the host table give a plugin.
+// Reads the errors that functions of the host table return.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@
 
 namespace hami::testing {
 
-// Its text; the error is freed.
+// The text of an error, which is freed.
 inline std::string text_of_error(hami_error* error) {
   REQUIRE(error);
   const std::string text = error->error.message();

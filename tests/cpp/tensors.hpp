@@ -1,4 +1,4 @@
-// What the tests of tensors share: tensors of given numbers, and the numbers of a tensor.
+// Creates tensors of given numbers, and reads the numbers of a tensor.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -36,7 +36,7 @@ inline std::vector<double> numbers_of(const Tensor& tensor) {
 
 using Numbers = std::vector<double>;
 
-// A view with the first two axes exchanged.
+// A view with the first two axes swapped.
 inline Tensor transposed(const Tensor& tensor) {
   Shape shape = tensor->shape();
   Shape strides = tensor->strides();

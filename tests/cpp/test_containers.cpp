@@ -1,4 +1,4 @@
-// Sequential, FanOut, IoC, DI, List and the names of instances: the order of calls, their inputs, and the release.
+// Sequential, FanOut, IoC, DI, List and names of instances: the order of calls, their inputs, and destruction.
 #include <thread>
 
 #include "container/sequential.hpp"
@@ -9,10 +9,10 @@ using namespace hami::testing;
 
 namespace {
 
-// What happened, in order.
+// Records events in order.
 class Journal {
  public:
-  void note(const std::string& what) {
+  void record(const std::string& what) {
     std::lock_guard lock(mutex_);
     text_ += (text_.empty() ? "" : " ") + what;
   }
@@ -26,20 +26,20 @@ class Journal {
   std::string text_;
 };
 
-// Notes when it is made, injected into and destroyed; adds 1, or what its dependency says.
-class Noting final : public Backend {
+// Records its initialisation, injections and destruction. Adds 1, or runs its dependency.
+class Recording final : public Backend {
  public:
-  Noting(std::string name, Journal& journal) : name_(std::move(name)), journal_(journal) {}
-  ~Noting() override { journal_.note("~" + name_); }
+  Recording(std::string name, Journal& journal) : name_(std::move(name)), journal_(journal) {}
+  ~Recording() override { journal_.record("~" + name_); }
 
  private:
-  void init_(Init&) override { journal_.note(name_); }
+  void init_(Init&) override { journal_.record(name_); }
   void forward_(Batch batch) override {
     if (dependency_) return dependency_->forward(batch);
     add(batch, 1);
   }
   void inject_dependency_(const BackendPtr& dependency) override {
-    journal_.note(name_ + "<-" + dependency->label());
+    journal_.record(name_ + "<-" + dependency->label());
     dependency_ = dependency;
   }
 
@@ -48,12 +48,12 @@ class Noting final : public Backend {
   BackendPtr dependency_;
 };
 
-void define_noting(const std::string& name, Journal& journal) {
+void define_recording(const std::string& name, Journal& journal) {
   register_core();
   BackendClass cls;
   cls.name = name;
   cls.owner = "";
-  cls.create = [name, &journal] { return std::make_shared<Noting>(name, journal); };
+  cls.create = [name, &journal] { return std::make_shared<Recording>(name, journal); };
   Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
 }
 
@@ -75,7 +75,7 @@ void define_add_one() {
 
 }  // namespace
 
-TEST_CASE("between two steps result becomes data, and what has none goes no further") {
+TEST_CASE("result becomes data between two steps, and a request without result stops") {
   define_add_one();
   const auto seen = std::make_shared<Seen>();
   define("TestOnlyOdd", [=](Batch batch, const Params&) {
@@ -117,7 +117,7 @@ TEST_CASE("an (or) step runs only for requests without a result or an error") {
   CHECK(seen->batches() == Rows{{5}});
 }
 
-TEST_CASE("steps of max 1 are called one by one, and only the one they fail for fails") {
+TEST_CASE("a step with max 1 runs requests one by one, and fails only the request that it fails for") {
   const auto seen = std::make_shared<Seen>();
   define("TestOne", [=](Batch batch, const Params&) {
     seen->add(batch);
@@ -136,7 +136,7 @@ TEST_CASE("steps of max 1 are called one by one, and only the one they fail for 
   CHECK(seen->batches() == Rows{{1}, {2}, {3}, {1, 3}});
 }
 
-TEST_CASE("the range of a sequence is that of its child with the smallest max above 1") {
+TEST_CASE("a sequence has the range of the child with the smallest max above 1") {
   const auto limits = [](const std::vector<Range>& ranges) {
     const Range range = narrowest(ranges);
     return std::pair{range.min, range.max};
@@ -158,7 +158,7 @@ TEST_CASE("each element of a list runs as a request of its own") {
   CHECK_EQ(pipe.call(Dict()).message, "the request has no `data`; FanOut takes a list");
 }
 
-TEST_CASE("lists within lists come back in their shape") {
+TEST_CASE("nested lists keep their shape") {
   define_add_one();
   TestPipe pipe({{"backend", "FanOut[FanOut[TestAddOne]]"}});
   const Value nested = pipe.call(make_list({numbers({1}), numbers({}), numbers({2, 3})})).result();
@@ -167,7 +167,7 @@ TEST_CASE("lists within lists come back in their shape") {
   CHECK(numbers_of(nested.as_list().at(2)) == std::vector<std::int64_t>{3, 4});
 }
 
-TEST_CASE("an element that fails is the reason of the whole, by its number") {
+TEST_CASE("an element that fails is the error of the request, with its index") {
   define("TestPositive", [](Batch batch, const Params&) {
     for (Request* request : batch) {
       if (number(*request) < 0) request->fail(Error(ErrorCode::kRequest, "negative"));
@@ -181,7 +181,7 @@ TEST_CASE("an element that fails is the reason of the whole, by its number") {
   const Outcome none = pipe.call(numbers({1, 0}));
   CHECK(none.code == ErrorCode::kNoResult);
   CHECK_EQ(none.message, "an element of the list has no `result`");
-  // A neighbour in the same batch is not touched.
+  // Another request of the same batch succeeds.
   std::vector<Dict> dicts;
   dicts.push_back(request_of(numbers({-1})));
   dicts.push_back(request_of(numbers({1, 2})));
@@ -190,7 +190,7 @@ TEST_CASE("an element that fails is the reason of the whole, by its number") {
   CHECK(numbers_of(outcomes[1].result()) == std::vector<std::int64_t>{1, 2});
 }
 
-TEST_CASE("elements of different requests are gathered by the node they go to") {
+TEST_CASE("elements of different requests share the batches of their node") {
   const Gated gated("TestGated", {own_thread(), {1, 8}, ""});
   PipeConfig config = one_node({{"backend", "TestGated"}});
   config.entrypoint = "FanOut[Forward[node.n]]";
@@ -207,9 +207,9 @@ TEST_CASE("elements of different requests are gathered by the node they go to") 
   CHECK(gated.seen->batches() == Rows{{0}, {1, 2, 3, 4}});
 }
 
-TEST_CASE("an IoC makes its items in order, shares them by name, and frees them in reverse") {
+TEST_CASE("an IoC creates its items in order, shares them by name, and destroys them in reverse order") {
   Journal journal;
-  for (const char* name : {"TestA", "TestB", "TestC"}) define_noting(name, journal);
+  for (const char* name : {"TestA", "TestB", "TestC"}) define_recording(name, journal);
   {
     TestPipe pipe({{"backend", "IoC[x:=TestA,TestB;S[x,TestB,x,TestC]]"}});
     CHECK_EQ(pipe.call(Value(0)).number(), 4);
@@ -219,14 +219,14 @@ TEST_CASE("an IoC makes its items in order, shares them by name, and frees them 
 
 TEST_CASE("a sequence initialises its steps from right to left") {
   Journal journal;
-  for (const char* name : {"TestA", "TestB", "TestC"}) define_noting(name, journal);
+  for (const char* name : {"TestA", "TestB", "TestC"}) define_recording(name, journal);
   TestPipe pipe({{"backend", "S[TestA,TestB,TestC]"}});
   CHECK_EQ(journal.text(), "TestC TestB TestA");
 }
 
 TEST_CASE("DI injects each item into the one before it and runs the first") {
   Journal journal;
-  for (const char* name : {"TestA", "TestB", "TestC"}) define_noting(name, journal);
+  for (const char* name : {"TestA", "TestB", "TestC"}) define_recording(name, journal);
   {
     TestPipe pipe({{"backend", "DI[TestA,TestB,TestC]"}});
     CHECK_EQ(pipe.call(Value(0)).number(), 1);
@@ -247,7 +247,7 @@ TEST_CASE("an item that cannot be run or injected raises a clear error") {
                        "InstanceDispatcher found no instance of node \"n\"; put InstancesRegister[…] before it", Error);
 }
 
-TEST_CASE("instances can be called by name, and a name that is missing is found out when the pipe is built") {
+TEST_CASE("instances can be called by name, and an unknown name fails the build of the pipe") {
   define_add_one();
   PipeConfig config = one_node({{"backend", "TestAddOne"}, {"instance_num", 2}});
   config.entrypoint = "S[n.0,n.1,node.n]";
@@ -264,7 +264,7 @@ TEST_CASE("instances can be called by name, and a name that is missing is found 
       "instance \"n.0\" exists already", Error);
 }
 
-TEST_CASE("a node may call an instance of a node that is made after it") {
+TEST_CASE("a node may call an instance of a node that is built later") {
   define_add_one();
   struct Case {
     const char* caller;
@@ -281,7 +281,7 @@ TEST_CASE("a node may call an instance of a node that is made after it") {
   }
 }
 
-TEST_CASE("a backend on a thread of its own is freed there, after its last forward") {
+TEST_CASE("a backend with a dedicated thread is destroyed on this thread, after its last forward") {
   std::thread::id made, freed, ran;
   class OnThread final : public Backend {
    public:

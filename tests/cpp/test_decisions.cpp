@@ -1,4 +1,5 @@
-// HasKey, NotHasKey, Filter, LoopCondition and ModelLoader: which item runs on which request, in which order, and which request a failure belongs to.
+// HasKey, NotHasKey, Filter, LoopCondition and ModelLoader: which item runs on which request, in which order, and which request
+// fails.
 #include "pipes.hpp"
 
 using namespace hami;
@@ -6,7 +7,7 @@ using namespace hami::testing;
 
 namespace {
 
-// Adds to `data`, notes its batches; fails a request of 13 alone, throws if there is a 99 in the batch.
+// Adds to `data` and records its batches. Fails only a request of 13; throws if the batch contains a 99.
 std::shared_ptr<Seen> define_adding(const std::string& name, std::int64_t step, Range range = {1, 8}) {
   auto seen = std::make_shared<Seen>();
   define(name, [=](Batch batch, const Params&) {
@@ -23,7 +24,7 @@ std::shared_ptr<Seen> define_adding(const std::string& name, std::int64_t step, 
   return seen;
 }
 
-// Those of 10 and more have the key.
+// Requests of 10 and more have the key.
 std::vector<Dict> keyed(const std::vector<std::int64_t>& numbers) {
   std::vector<Dict> dicts = requests_of(numbers);
   for (std::size_t i = 0; i < dicts.size(); ++i)
@@ -31,15 +32,15 @@ std::vector<Dict> keyed(const std::vector<std::int64_t>& numbers) {
   return dicts;
 }
 
-// Results, and messages of those that have none.
-std::string told(const std::vector<Outcome>& outcomes) {
+// The results, or the messages of requests that failed.
+std::string outcomes_of(const std::vector<Outcome>& outcomes) {
   std::string text;
   for (const Outcome& made : outcomes)
     text += (text.empty() ? "" : ", ") + (made.good ? std::to_string(made.number()) : made.message);
   return text;
 }
 
-std::string most_of(const char* backend) {
+std::string max_error(const char* backend) {
   try {
     TestPipe pipe({{"backend", backend}, {"max", 1000}});
     return "any";
@@ -48,55 +49,57 @@ std::string most_of(const char* backend) {
   }
 }
 
-std::string most(int count) { return "max is 1000; the backend of node \"n\" takes at most " + std::to_string(count); }
+std::string takes_at_most(int count) {
+  return "max is 1000; the backend of node \"n\" takes at most " + std::to_string(count);
+}
 
 }  // namespace
 
-TEST_CASE("a key decides for each request of a batch, and the order of a batch is kept") {
+TEST_CASE("HasKey selects an item for each request of a batch, and keeps their order") {
   const auto with = define_adding("TestWith", 100), without = define_adding("TestWithout", 1000);
   TestPipe pipe({{"backend", "HasKey(k)[TestWith,TestWithout]"}, {"max", 8}});
-  CHECK_EQ(told(pipe.call_many(keyed({1, 10, 2, 11}))), "1001, 110, 1002, 111");
+  CHECK_EQ(outcomes_of(pipe.call_many(keyed({1, 10, 2, 11}))), "1001, 110, 1002, 111");
   CHECK(with->batches() == Rows{{10, 11}});
   CHECK(without->batches() == Rows{{1, 2}});
-  CHECK_EQ(told(pipe.call_many(keyed({3}))), "1003");
+  CHECK_EQ(outcomes_of(pipe.call_many(keyed({3}))), "1003");
   CHECK(with->batches().size() == 1);  // no backend is called with an empty batch
 }
 
-TEST_CASE("without a second item, and for NotHasKey, the others pass as they are") {
+TEST_CASE("without a second item, and for NotHasKey, the other requests pass unchanged") {
   const auto seen = define_adding("TestWith", 100);
   TestPipe has({{"backend", "HasKey(k)[TestWith]"}, {"max", 8}});
-  CHECK_EQ(told(has.call_many(keyed({1, 10}))), "1, 110");
+  CHECK_EQ(outcomes_of(has.call_many(keyed({1, 10}))), "1, 110");
   TestPipe has_not({{"backend", "NotHasKey(k)[TestWith]"}, {"max", 8}});
-  CHECK_EQ(told(has_not.call_many(keyed({1, 10}))), "101, 10");
+  CHECK_EQ(outcomes_of(has_not.call_many(keyed({1, 10}))), "101, 10");
   CHECK_EQ(has.call(Dict()).message, "the request has no `data`");
 }
 
-TEST_CASE("a request that fails on its way through a decision fails alone") {
+TEST_CASE("a request that fails in an item does not fail its batch") {
   define_adding("TestWith", 100);
   define_adding("TestWithout", 1000);
   TestPipe pipe({{"backend", "S[HasKey(k)[TestWith,TestWithout],TestWith]"}, {"max", 8}});
-  CHECK_EQ(told(pipe.call_many(keyed({1, 10, 13, 2}))), "1101, 210, TestWith meets 13, 1102");
-  // An item that throws has failed its whole part; tried again, each alone, only one of them fails.
-  CHECK_EQ(told(pipe.call_many(keyed({1, 10, 99, 2}))), "1101, 210, TestWith meets 99, 1102");
+  CHECK_EQ(outcomes_of(pipe.call_many(keyed({1, 10, 13, 2}))), "1101, 210, TestWith meets 13, 1102");
+  // An item that throws fails all of its requests. They run again one by one, and only one fails.
+  CHECK_EQ(outcomes_of(pipe.call_many(keyed({1, 10, 99, 2}))), "1101, 210, TestWith meets 99, 1102");
   TestPipe strict({{"backend", "HasKey(k)[TestWith,TestWithout]"}, {"max", 8}, {"on_batch_error", "fail"}});
-  CHECK_EQ(told(strict.call_many(keyed({99, 1}))), "TestWith meets 99, TestWith meets 99");
+  CHECK_EQ(outcomes_of(strict.call_many(keyed({99, 1}))), "TestWith meets 99, TestWith meets 99");
 }
 
-TEST_CASE("the range of decisions is that of the item with the smallest max above 1") {
+TEST_CASE("a decision has the range of the item with the smallest max above 1") {
   define_adding("TestEight", 1, {1, 8});
   define_adding("TestFour", 1, {1, 4});
   define_adding("TestOne", 1, {1, 1});
-  CHECK_EQ(most_of("HasKey(k)[TestEight,TestFour]"), most(4));
-  CHECK_EQ(most_of("HasKey(k)[TestEight,TestOne]"), most(8));
-  CHECK_EQ(most_of("HasKey(k)[TestFour]"), most(4));
-  CHECK_EQ(most_of("NotHasKey(k)[TestFour]"), most(4));
-  CHECK_EQ(most_of("Filter[TestFour,TestEight]"), most(4));
-  CHECK_EQ(most_of("Filter[TestOne,TestEight]"), most(8));
-  CHECK_EQ(most_of("LoopCondition[TestFour]"), most(4));
-  CHECK_EQ(most_of("HasKey(k)[Identity,Identity]"), "any");
+  CHECK_EQ(max_error("HasKey(k)[TestEight,TestFour]"), takes_at_most(4));
+  CHECK_EQ(max_error("HasKey(k)[TestEight,TestOne]"), takes_at_most(8));
+  CHECK_EQ(max_error("HasKey(k)[TestFour]"), takes_at_most(4));
+  CHECK_EQ(max_error("NotHasKey(k)[TestFour]"), takes_at_most(4));
+  CHECK_EQ(max_error("Filter[TestFour,TestEight]"), takes_at_most(4));
+  CHECK_EQ(max_error("Filter[TestOne,TestEight]"), takes_at_most(8));
+  CHECK_EQ(max_error("LoopCondition[TestFour]"), takes_at_most(4));
+  CHECK_EQ(max_error("HasKey(k)[Identity,Identity]"), "any");
 }
 
-TEST_CASE("a filter decides on copies; a failure there fails only its own request") {
+TEST_CASE("a filter decides on copies, and a failure of the decision fails only its request") {
   const auto asked = std::make_shared<Seen>();
   define("TestSmall", [=](Batch batch, const Params&) {
     asked->add(batch);
@@ -111,36 +114,37 @@ TEST_CASE("a filter decides on copies; a failure there fails only its own reques
   const auto seen = define_adding("TestWith", 100);
   TestPipe pipe({{"backend", "Filter[TestSmall,TestWith]"}, {"max", 8}});
   const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 7, 6, 8, 9, 2}));
-  CHECK_EQ(told(outcomes),
+  CHECK_EQ(outcomes_of(outcomes),
            "101, no 7, 6, TestSmall left no `result`, Filter takes a bool from TestSmall, got int, 102");
   CHECK(outcomes[3].code == ErrorCode::kNoResult);
   CHECK(outcomes[4].code == ErrorCode::kDataType);
   CHECK_FALSE(outcomes[0].dict.contains("seen"));
   CHECK(asked->batches() == Rows{{1, 7, 6, 8, 9, 2}});
   CHECK(seen->batches() == Rows{{1, 2}});
-  CHECK_EQ(told(pipe.call_many(requests_of({13, 1}))), "13, 101");  // over 5: it never reaches the backend that fails
+  CHECK_EQ(outcomes_of(pipe.call_many(requests_of({13, 1}))),
+           "13, 101");  // over 5: it never reaches the backend that fails
 }
 
-TEST_CASE("the requests of a batch leave a loop one by one, those that fail with their error") {
+TEST_CASE("each request of a batch leaves the loop on its own, a failed one with its error") {
   const auto seen = std::make_shared<Seen>();
   define("TestCountsDown", [=](Batch batch, const Params&) {
     seen->add(batch);
     for (Request* request : batch) {
       const std::int64_t left = number(*request) - 1;
       if (left == 13) request->fail(Error(ErrorCode::kRequest, "fell over 13"));
-      if (left == 20) continue;  // without a result there is nothing to go on with
+      if (left == 20) continue;  // a request without result cannot continue
       answer(*request, Value(left));
       request->dict.set("again", Value(left % 10 != 0));
     }
   }, {{}, {1, 8}, ""});
   TestPipe pipe({{"backend", "LoopCondition[TestCountsDown]"}, {"max", 8}});
   const std::vector<Outcome> outcomes = pipe.call_many(requests_of({1, 3, 15, 22, 2}));
-  CHECK_EQ(told(outcomes), "0, 0, fell over 13, the pipeline left no `result`, 0");
+  CHECK_EQ(outcomes_of(outcomes), "0, 0, fell over 13, the pipeline left no `result`, 0");
   CHECK(outcomes[3].code == ErrorCode::kNoResult);
   CHECK(seen->batches() == Rows{{1, 3, 15, 22, 2}, {2, 14, 21, 1}, {1}});
 }
 
-TEST_CASE("a loop that would run for an hour ends when no caller waits for its requests any more") {
+TEST_CASE("a loop ends early when the caller cancels its request") {
   Latch rounds;
   define("TestRounds", [&](Batch batch, const Params&) {
     rounds.add();
@@ -151,10 +155,10 @@ TEST_CASE("a loop that would run for an hour ends when no caller waits for its r
   rounds.wait_for(3);
   pending.call->give_up(Error(ErrorCode::kCancelled, "left"));
   CHECK_EQ(pending.wait().message, "left");
-  CHECK(pipe.close().empty());  // the backend has come back
+  CHECK(pipe.close().empty());  // the backend has returned
 }
 
-TEST_CASE("until=instance goes on while all instances are at work") {
+TEST_CASE("until=instance continues while no instance is free") {
   const Gated gated("TestGated", {{}, {}, ""});
   Latch rounds;
   define("TestRounds", [&](Batch batch, const Params&) {
@@ -176,7 +180,7 @@ TEST_CASE("until=instance goes on while all instances are at work") {
   CHECK(looping.wait().number() >= 3);
 }
 
-TEST_CASE("a model loader is the item of its suffix, and the others are never made") {
+TEST_CASE("a model loader builds only the item of the model's suffix") {
   define_adding("TestFour", 1, {1, 4});
   int made = 0;
   BackendClass cls;

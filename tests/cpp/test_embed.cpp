@@ -1,4 +1,4 @@
-// A program with libhami.a and no Python: it loads a plugin by its path and runs a pipe.
+// Programs that link libhami.a and do not use Python: they load a plugin by its path and run pipes.
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -8,52 +8,52 @@
 
 namespace {
 
-struct Ended {
+struct Finished {
   int code;
-  std::string output;  // and what went to standard error
+  std::string output;  // standard output and standard error
 };
 
-Ended run(const std::string& arguments, const std::string& program = HAMI_EMBED_EXAMPLE) {
+Finished run(const std::string& arguments, const std::string& program = HAMI_EMBED_EXAMPLE) {
   const std::string command = program + " " + arguments + " 2>&1";
   std::FILE* pipe = popen(command.c_str(), "r");
   REQUIRE(pipe);
-  Ended ended{};
+  Finished finished{};
   char part[256];
-  while (const std::size_t size = std::fread(part, 1, sizeof part, pipe)) ended.output.append(part, size);
-  ended.code = WEXITSTATUS(pclose(pipe));
-  return ended;
+  while (const std::size_t size = std::fread(part, 1, sizeof part, pipe)) finished.output.append(part, size);
+  finished.code = WEXITSTATUS(pclose(pipe));
+  return finished;
 }
 
 }  // namespace
 
 TEST_CASE("a program without Python loads a plugin and runs a pipe") {
-  const Ended ended = run(HAMI_ADDONE " 'S[AddOne(step=2),AddOne]' 1 39");
-  CHECK(ended.output == "4\n42\nsum 46\n");
-  CHECK(ended.code == 0);
+  const Finished finished = run(HAMI_ADDONE " 'S[AddOne(step=2),AddOne]' 1 39");
+  CHECK(finished.output == "4\n42\nsum 46\n");
+  CHECK(finished.code == 0);
 }
 
-TEST_CASE("mistakes in a program without Python are errors with the core's text") {
-  Ended ended = run(HAMI_ADDONE " AddOn 1");
-  CHECK(ended.output.find("error: backend \"AddOn\" not found; did you mean AddOne?\n") == 0);
-  CHECK(ended.code == 1);
-  ended = run("/nowhere/addone.so AddOne 1");
-  CHECK(ended.output == "error: /nowhere/addone.so: cannot open shared object file: No such file or directory\n");
+TEST_CASE("a program without Python gets the core's error messages") {
+  Finished finished = run(HAMI_ADDONE " AddOn 1");
+  CHECK(finished.output.find("error: backend \"AddOn\" not found; did you mean AddOne?\n") == 0);
+  CHECK(finished.code == 1);
+  finished = run("/nowhere/addone.so AddOne 1");
+  CHECK(finished.output == "error: /nowhere/addone.so: cannot open shared object file: No such file or directory\n");
 }
 
-TEST_CASE("a program without Python has nodes, errors by their code, timeouts, and an end") {
-  const Ended ended = run(HAMI_ADDONE, HAMI_EMBEDDED);
-  CHECK(ended.code == 0);
-  CHECK(ended.output ==
+TEST_CASE("a program without Python can use nodes, error codes, timeouts and close") {
+  const Finished finished = run(HAMI_ADDONE, HAMI_EMBEDDED);
+  CHECK(finished.code == 0);
+  CHECK(finished.output ==
         "AddOne\n"
         "42\n"
         "r1 2\n"
         "100 expected int, got str\n"
         "101 the request has no `data`\n"
         "100 expected int, got str\n"
-        "too late\n"
+        "timed out\n"
         "9 each top-level entry must be a node, which is a dict of its keys; \"node\" is int\n"
         "9 unknown parameter \"stp\" for AddOne; did you mean \"step\"?  (accepts: step: int = 1)\n"
         "9 \"[\" is never closed\n"
-        "0 did not come back\n"
+        "0 backends abandoned\n"
         "14 the pipe is closed\n");
 }

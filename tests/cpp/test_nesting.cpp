@@ -1,4 +1,4 @@
-// How deep values nest: lists and dicts up to a limit that fits the stack of recursive code; events and queues without one.
+// How deep values nest: lists and dicts up to a limit, because code recurses over them; events and queues without a limit.
 #include <string>
 
 #include "pipes.hpp"
@@ -35,7 +35,7 @@ TEST_CASE("lists and dicts nest 1000 deep, and no deeper") {
   CHECK_THROWS_WITH_AS(in_dict(deepest), kTooDeep, Error);
 }
 
-TEST_CASE("a plugin that nests without end gets an error with the limit") {
+TEST_CASE("a plugin that exceeds the nesting limit gets an error that names it") {
   const hami_host& core = host_table();
   hami_value value{};
   for (std::size_t i = 0; i < kMaxNesting; ++i) {
@@ -51,7 +51,7 @@ TEST_CASE("a plugin that nests without end gets an error with the limit") {
   core.object_release(value.as.o);
 }
 
-TEST_CASE("results that are too deep when they are put together fail their request") {
+TEST_CASE("a combined result that exceeds the nesting limit fails its request") {
   define("TestInList", [](Batch batch, const Params&) {
     for (Request* request : batch) answer(*request, in_list(*request->dict.find(kData)));
   });
@@ -71,7 +71,7 @@ TEST_CASE("results that are too deep when they are put together fail their reque
   CHECK(graph.call(Value(1)).good);
 }
 
-TEST_CASE("events and queues within each other end one after the other, however many they are") {
+TEST_CASE("events and queues that contain each other are destroyed without recursion") {
   Value value(7);
   for (std::size_t i = 0; i < kFarTooDeep; ++i) {
     if (i % 2 == 0) {

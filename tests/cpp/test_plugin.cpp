@@ -1,4 +1,4 @@
-// Native plugins whose tables are forged, too old or too new, and what the core makes of each.
+// Native plugins: valid ones, invalid tables, and ABI versions that are older or newer than the core's.
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
@@ -15,7 +15,7 @@ using namespace hami::testing;
 
 namespace {
 
-// A plugin compiled into the tests: gives `result` = `data`.
+// A plugin that is compiled into the tests: sets `result` to `data`.
 hami_host host;
 
 hami_error* create(hami_context*, const hami_dict*, hami_dict*, hami_backend* const*, std::size_t, void** self) {
@@ -48,7 +48,7 @@ hami_plugin plugin_of(const std::vector<const hami_backend_class*>& classes) {
   return {sizeof(hami_plugin), 1, 0, "forged", "0.1", classes.data(), classes.size()};
 }
 
-std::string refusal(const hami_plugin& plugin) {
+std::string rejection(const hami_plugin& plugin) {
   try {
     read_plugin(plugin, "");
   } catch (const Error& error) {
@@ -58,29 +58,29 @@ std::string refusal(const hami_plugin& plugin) {
   return "";
 }
 
-std::string refusal(const hami_backend_class& cls) { return refusal(plugin_of({&cls})); }
+std::string rejection(const hami_backend_class& cls) { return rejection(plugin_of({&cls})); }
 
-hami_host asking(std::uint32_t slots = HAMI_HOST_SLOTS, std::uint16_t major = 1, std::uint16_t min_minor = 0) {
-  hami_host asked{};
-  asked.slot_count = slots;
-  asked.abi_major = major;
-  asked.min_minor = min_minor;
-  return asked;
+hami_host table_for(std::uint32_t slots = HAMI_HOST_SLOTS, std::uint16_t major = 1, std::uint16_t min_minor = 0) {
+  hami_host table{};
+  table.slot_count = slots;
+  table.abi_major = major;
+  table.min_minor = min_minor;
+  return table;
 }
 
 void define_native(const hami_backend_class& cls) {
   register_core();
   if (!host.error_new) {
-    host = asking();
+    host = table_for();
     REQUIRE(!fill_host(&host));
   }
   for (const ClassPtr& made : read_plugin(plugin_of({&cls}), "").classes) Registry::instance().define(made);
 }
 
-const hami_plugin* gives_nothing(hami_fill, hami_error**) { return nullptr; }
+const hami_plugin* returns_nothing(hami_fill, hami_error**) { return nullptr; }
 
 const hami_plugin* fails_without_a_text(hami_fill fill, hami_error** error) {
-  hami_host table = asking();
+  hami_host table = table_for();
   if ((*error = fill(&table))) return nullptr;
   *error = table.error_new(HAMI_INTERNAL, "", 0);
   return nullptr;
@@ -90,15 +90,15 @@ const hami_plugin* throws(hami_fill, hami_error**) { throw std::runtime_error("n
 
 template <std::uint16_t major, std::uint16_t min_minor>
 const hami_plugin* needs(hami_fill fill, hami_error** error) {
-  hami_host table = asking(HAMI_HOST_SLOTS, major, min_minor);
+  hami_host table = table_for(HAMI_HOST_SLOTS, major, min_minor);
   *error = fill(&table);
   return nullptr;
 }
 
-std::string refused(hami_entry entry) {
+std::string incompatibility(hami_entry entry) {
   try {
-    enter_plugin(entry, "");
-  } catch (const AbiRefused& error) {
+    call_entry(entry, "");
+  } catch (const IncompatibleAbi& error) {
     return error.what();
   }
   return "";
@@ -106,7 +106,7 @@ std::string refused(hami_entry entry) {
 
 std::string failed(hami_entry entry) {
   try {
-    enter_plugin(entry, "");
+    call_entry(entry, "");
   } catch (const Error& error) {
     return error.message();
   }
@@ -120,14 +120,14 @@ TEST_CASE("every slot of the host table has its function") {
   for (std::uint32_t i = 0; i < HAMI_HOST_SLOTS; ++i) CHECK(bool(slots[i]));
 }
 
-TEST_CASE("a native class answers requests") {
+TEST_CASE("a native class sets the result of requests") {
   define_native(echo_class());
   TestPipe pipe({{"backend", text("NativeEcho")}});
   CHECK(pipe.call(Value(7)).number() == 7);
   CHECK(pipe.call(text("seven")).result().as_text() == "seven");
 }
 
-TEST_CASE("what a plugin leaves without result has failed") {
+TEST_CASE("a request without a result after a native forward fails") {
   hami_backend_class cls = echo_class("NativeIdle");
   cls.forward = [](void*, hami_context*, hami_dict* const*, std::size_t) -> hami_error* { return nullptr; };
   define_native(cls);
@@ -136,7 +136,7 @@ TEST_CASE("what a plugin leaves without result has failed") {
   CHECK(outcome.code == ErrorCode::kNoResult);
 }
 
-TEST_CASE("an item that fails has an outcome of its own") {
+TEST_CASE("an item that fails does not fail its batch") {
   hami_backend_class cls = echo_class("NativeOdd");
   cls.forward = [](void* self, hami_context* context, hami_dict* const* items, std::size_t n) -> hami_error* {
     for (std::size_t i = 0; i < n; ++i) {
@@ -160,28 +160,28 @@ TEST_CASE("a shorter table gets only the functions that fit") {
   struct {
     hami_host host;
     std::uint64_t guard;
-  } room{asking(3), 42};
-  CHECK(!fill_host(&room.host));
-  CHECK(room.host.slot_count == 3);
-  CHECK(bool(room.host.error_text));
-  CHECK(!room.host.error_copy);
-  CHECK(room.guard == 42);
+  } table{table_for(3), 42};
+  CHECK(!fill_host(&table.host));
+  CHECK(table.host.slot_count == 3);
+  CHECK(bool(table.host.error_text));
+  CHECK(!table.host.error_copy);
+  CHECK(table.guard == 42);
 }
 
-TEST_CASE("a longer table of a later minor finds what this core lacks absent") {
+TEST_CASE("a plugin of a later minor version gets null for functions that this core does not have") {
   struct {
     hami_host host;
     void (*later)();
-  } room{asking(UINT32_MAX), nullptr};
-  room.host.abi_minor = 9;
-  CHECK(!fill_host(&room.host));
-  CHECK(room.host.slot_count == HAMI_HOST_SLOTS);
-  CHECK(room.host.abi_minor == kAbiMinor);
-  CHECK(bool(room.host.clock_now));
-  CHECK(!room.later);
+  } table{table_for(UINT32_MAX), nullptr};
+  table.host.abi_minor = 9;
+  CHECK(!fill_host(&table.host));
+  CHECK(table.host.slot_count == HAMI_HOST_SLOTS);
+  CHECK(table.host.abi_minor == kAbiMinor);
+  CHECK(bool(table.host.clock_now));
+  CHECK(!table.later);
 }
 
-TEST_CASE("every plugin meets every core: it runs with what both know, or is refused with a sentence") {
+TEST_CASE("each pair of minor versions shares the common functions, or is rejected with the reason") {
   struct Table {  // of minor version n: n functions more than minor 0 has
     hami_host host;
     void (*later[3])();
@@ -193,11 +193,11 @@ TEST_CASE("every plugin meets every core: it runs with what both know, or is ref
     std::fill_n(own.later, core, [] {});
     for (std::uint16_t plugin = 0; plugin <= 3; ++plugin)
       for (std::uint16_t needs = 0; needs <= plugin; ++needs) {
-        Table asked{asking(HAMI_HOST_SLOTS + plugin, 1, needs), {}};
+        Table asked{table_for(HAMI_HOST_SLOTS + plugin, 1, needs), {}};
         asked.host.abi_minor = plugin;
         std::string refused;
         try {
-          serve(own.host, asked.host);
+          fill_table(own.host, asked.host);
         } catch (const Error& error) {
           refused = error.message();
         }
@@ -216,75 +216,79 @@ TEST_CASE("every plugin meets every core: it runs with what both know, or is ref
   }
 }
 
-TEST_CASE("another major, or a minor that this core lacks, is refused") {
+TEST_CASE("a plugin of another major version or a newer required minor version is rejected") {
   const std::string serves = "; hami-core " HAMI_VERSION " serves 1.0";
-  CHECK(refused(needs<2, 0>) == "needs hami ABI 2.0" + serves + ": pip install -U hami-core");
-  CHECK(refused(needs<1, 4>) == "needs hami ABI 1.4" + serves + ": pip install -U hami-core");
-  CHECK(refused(needs<1, 65535>) == "needs hami ABI 1.65535" + serves + ": pip install -U hami-core");
-  CHECK(refused(needs<0, 3>) == "needs hami ABI 0.3" + serves + "; install a newer version of the plugin");
+  CHECK(incompatibility(needs<2, 0>) == "needs hami ABI 2.0" + serves + ": pip install -U hami-core");
+  CHECK(incompatibility(needs<1, 4>) == "needs hami ABI 1.4" + serves + ": pip install -U hami-core");
+  CHECK(incompatibility(needs<1, 65535>) == "needs hami ABI 1.65535" + serves + ": pip install -U hami-core");
+  CHECK(incompatibility(needs<0, 3>) == "needs hami ABI 0.3" + serves + "; install a newer version of the plugin");
 }
 
-TEST_CASE("a failing entry point is reported") {
-  CHECK(failed(gives_nothing) == "its hami_plugin_v1 returned neither a plugin nor an error");
+TEST_CASE("the error names an entry that fails") {
+  CHECK(failed(returns_nothing) == "its hami_plugin_v1 returned neither a plugin nor an error");
   CHECK(failed(throws) == "its hami_plugin_v1 threw: no luck");
   CHECK(failed(fails_without_a_text) == "an error with code 13 and no text");
 }
 
-TEST_CASE("forged tables are refused with what is wrong with them") {
+TEST_CASE("an invalid table is rejected with the reason") {
   const std::string plugin_size = std::to_string(sizeof(hami_plugin));
   hami_plugin plugin = plugin_of({});
   plugin.struct_size = 0;
-  CHECK(refusal(plugin) ==
-        "its hami_plugin says that it has 0 bytes; hami/abi.h asks for " + plugin_size + " at least");
+  CHECK(rejection(plugin) == "its hami_plugin has struct_size 0; hami/abi.h requires at least " + plugin_size);
   plugin = plugin_of({});
   plugin.name = nullptr;
-  CHECK(refusal(plugin) == "its hami_plugin has no name");
+  CHECK(rejection(plugin) == "its hami_plugin has no name");
   plugin = plugin_of({});
   plugin.n_classes = 3;
   plugin.classes = nullptr;
-  CHECK(refusal(plugin) == "plugin \"forged\" has no table of classes");
-  CHECK(refusal(plugin_of({nullptr})) == "class 0 of plugin \"forged\" is missing");
+  CHECK(rejection(plugin) == "plugin \"forged\" has no table of classes");
+  CHECK(rejection(plugin_of({nullptr})) == "class 0 of plugin \"forged\" is missing");
 
   hami_backend_class cls = echo_class();
   cls.struct_size = 0;
-  CHECK(refusal(cls) == "class 0 of plugin \"forged\" says that it has 0 bytes; hami/abi.h asks for 80 at least");
+  CHECK(rejection(cls) == "class 0 of plugin \"forged\" has struct_size 0; hami/abi.h requires at least 80");
   cls = echo_class(nullptr);
-  CHECK(refusal(cls) == "class 0 of plugin \"forged\" has no name");
+  CHECK(rejection(cls) == "class 0 of plugin \"forged\" has no name");
   for (const char* name : {"a name", "1st", "S[A]"}) {
     cls = echo_class(name);
-    CHECK(refusal(cls) == std::string("class \"") + name +
-                              "\" of plugin \"forged\": a name is letters, digits and _, not starting with a digit");
+    CHECK(rejection(cls) ==
+          std::string("class \"") + name +
+              "\" of plugin \"forged\" does not have a valid backend name: use letters, digits and _, not starting "
+              "with a digit");
   }
   cls = echo_class();
   cls.min_items = 3;
   cls.max_items = 2;
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" takes at least 3 items and at most 2");
+  CHECK(rejection(cls) == "class \"NativeEcho\" of plugin \"forged\" declares min_items=3, which is above max_items=2");
   cls = echo_class();
   cls.forward = nullptr;
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" has no create, destroy or forward");
+  CHECK(rejection(cls) == "class \"NativeEcho\" of plugin \"forged\" has no create, destroy or forward");
   cls = echo_class();
   cls.flags = 3;
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" declares an unknown thread mode: its flags are 3");
+  CHECK(
+      rejection(cls) ==
+      "class \"NativeEcho\" of plugin \"forged\" declares an unknown thread mode, flags=3; see HAMI_THREAD_MASK in hami/abi.h");
   cls.flags = HAMI_NON_BLOCKING;
   CHECK(
-      refusal(cls) ==
+      rejection(cls) ==
       "class \"NativeEcho\" of plugin \"forged\" is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is "
       "HAMI_THREAD_DEDICATED");
   cls = echo_class();
   cls.params = "step int";
   CHECK(
-      refusal(cls) ==
+      rejection(cls) ==
       "class \"NativeEcho\" of plugin \"forged\": declared parameters \"step int\": a type is missing after \"step\"");
   cls = echo_class();
   cls.min_children = 2;
   cls.max_children = 1;
-  CHECK(refusal(cls) == "class \"NativeEcho\" of plugin \"forged\" takes at least 2 children and at most 1");
+  CHECK(rejection(cls) ==
+        "class \"NativeEcho\" of plugin \"forged\" declares min_children=2, which is above max_children=1");
   cls = echo_class();
   const hami_backend_class again = echo_class();
-  CHECK(refusal(plugin_of({&cls, &again})) == "plugin \"forged\" has two classes \"NativeEcho\"");
+  CHECK(rejection(plugin_of({&cls, &again})) == "plugin \"forged\" has two classes \"NativeEcho\"");
 }
 
-TEST_CASE("fields that a class does not cover are not read") {
+TEST_CASE("fields beyond struct_size are not read") {
   hami_backend_class cls = echo_class("NativeShort");
   cls.struct_size = offsetof(hami_backend_class, range);
   cls.range = [](void*, std::uint64_t*, std::uint64_t*) -> hami_error* { std::abort(); };
@@ -293,7 +297,7 @@ TEST_CASE("fields that a class does not cover are not read") {
   CHECK(pipe.call(Value(7)).number() == 7);
 }
 
-TEST_CASE("a range that makes no sense fails the build") {
+TEST_CASE("a range with min above max fails the build of the pipe") {
   hami_backend_class cls = echo_class("NativeRange");
   cls.range = [](void*, std::uint64_t* min, std::uint64_t* max) -> hami_error* {
     *min = 4;
@@ -305,12 +309,13 @@ TEST_CASE("a range that makes no sense fails the build") {
     TestPipe pipe({{"backend", text("NativeRange")}});
     CHECK(false);
   } catch (const Error& error) {
-    CHECK(error.message() ==
-          "NativeRange declares a range of 4 to 2 items; it starts at 1, and ends at 0 for no limit");
+    CHECK(
+        error.message() ==
+        "NativeRange declares the range min=4, max=2; min must be at least 1, and max at least min, or 0 for no limit");
   }
 }
 
-TEST_CASE("a class that needs the GIL is refused in a process without Python") {
+TEST_CASE("a class that needs the GIL cannot be created in a process without Python") {
   hami_backend_class cls = echo_class("NativeLocked");
   cls.flags = HAMI_THREAD_SERIALIZED | HAMI_NEEDS_GIL;
   define_native(cls);
@@ -323,7 +328,7 @@ TEST_CASE("a class that needs the GIL is refused in a process without Python") {
   }
 }
 
-TEST_CASE("instances are looked up during create alone") {
+TEST_CASE("instances can be looked up only during create") {
   hami_backend_class cls = echo_class("NativeLate");
   cls.forward = [](void*, hami_context* context, hami_dict* const*, std::size_t) {
     hami_backend* found = nullptr;
@@ -333,10 +338,11 @@ TEST_CASE("instances are looked up during create alone") {
   TestPipe pipe({{"backend", text("NativeLate")}});
   const Outcome outcome = pipe.call(Value(7));
   CHECK(outcome.code == ErrorCode::kInvalidArgument);
-  CHECK(outcome.message == "NativeLate is made already: instances are looked up during its create");
+  CHECK(outcome.message ==
+        "NativeLate looked up an instance after its create returned; call backend_find during create");
 }
 
-TEST_CASE("a batch that contains a request twice is refused") {
+TEST_CASE("a batch that contains a request twice is rejected") {
   static hami_backend* found;
   hami_backend_class cls = echo_class("NativeDouble");
   cls.create = [](hami_context* context, const hami_dict*, hami_dict*, hami_backend* const*, std::size_t, void**) {
@@ -358,7 +364,7 @@ TEST_CASE("a batch that contains a request twice is refused") {
   CHECK(outcome.message == "InstanceDispatcher got the same request twice in one batch");
 }
 
-TEST_CASE("a child with a thread of its own is not called on another") {
+TEST_CASE("a child with a dedicated thread cannot be called on another thread") {
   Request request;
   hami_dict item{&request.dict, &request};
   hami_dict* const items[] = {&item};
@@ -367,10 +373,12 @@ TEST_CASE("a child with a thread of its own is not called on another") {
   hami_error* error = nullptr;
   hami_backend child{backend};
   std::thread([&] { error = host_table().backend_forward(&child, items, 1); }).join();
-  CHECK(text_of_error(error) == "Child runs on one thread only, and was called on another");
+  CHECK(text_of_error(error) ==
+        "Child has a dedicated thread and was called on another one; call it only during the plugin's own create and "
+        "forward, on the thread of that call");
 }
 
-TEST_CASE("the parameters of a backend are not accepted as a batch item") {
+TEST_CASE("the parameters of a backend are rejected as an item of a batch") {
   Dict keys;
   hami_dict params{&keys, nullptr};
   hami_dict* const items[] = {&params};
@@ -381,7 +389,7 @@ TEST_CASE("the parameters of a backend are not accepted as a batch item") {
         "expected an item of a batch, got the parameters or options of a backend");
 }
 
-TEST_CASE("a file that is not a plugin is reported") {
+TEST_CASE("a missing library is an error with its path") {
   try {
     load_library("/nowhere/libacme.so", "");
     CHECK(false);

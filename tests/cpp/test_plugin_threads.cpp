@@ -1,4 +1,4 @@
-// Native plugins, loaded from files, under many threads. In a sanitizer build they are built with the sanitizer too.
+// Native plugins that are loaded from files and called from many threads. A sanitizer build also compiles them with the sanitizer.
 #include <atomic>
 #include <thread>
 
@@ -18,7 +18,7 @@ void load(const char* path) {
   for (const ClassPtr& cls : load_library(path, "").classes) Registry::instance().define(cls);
 }
 
-// Calls the pipe from many threads; `right` says whether an outcome is what it should be.
+// Calls the pipe from many threads; `right` returns whether an outcome is the expected one.
 template <class Right>
 void call_from_many_threads(TestPipe& pipe, const std::function<Dict(int)>& request, Right right) {
   std::atomic<int> wrong{0};
@@ -38,7 +38,7 @@ Dict number_request(int number) { return request_of(Value(number)); }
 
 }  // namespace
 
-TEST_CASE("native classes of every thread mode serve many threads") {
+TEST_CASE("native classes of every thread mode can be called from many threads") {
   load(HAMI_GOLDEN);
   for (const char* name : {"BuiltOwnThread", "BuiltOneAtATime"}) {
     TestPipe pipe({{"backend", text(name)}, {"instance_num", Value(2)}});
@@ -48,7 +48,7 @@ TEST_CASE("native classes of every thread mode serve many threads") {
   call_from_many_threads(pipe, number_request, [](const Outcome& out, int number) { return out.number() == number; });
 }
 
-TEST_CASE("a native container and its native children make requests of their own on many threads") {
+TEST_CASE("native containers create items for their children on many threads") {
   load(HAMI_GOLDEN);
   TestPipe pipe({{"backend", text("BuiltEach[BuiltRebuild]")}, {"instance_num", Value(3)}});
   call_from_many_threads(pipe, [](int number) {

@@ -1,4 +1,4 @@
-// Values and callbacks that a native plugin makes through the host table: refused arguments, and the order of releases.
+// Values and callbacks that a native plugin passes to the host table: invalid arguments, and when objects are released.
 #include <cstdint>
 #include <string>
 
@@ -7,15 +7,15 @@
 using namespace hami;
 using namespace hami::testing;
 
-TEST_CASE("a value whose kind is not that of its object is refused") {
+TEST_CASE("a value whose kind does not match its object is rejected") {
   hami_value text{};
   REQUIRE(!host_table().str_new("a", 1, &text));
   hami_value forged = text;
   forged.kind = HAMI_TENSOR;
   hami_value out;
-  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value claims kind 20, and is str");
+  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "the value has kind 20, but its object is a str");
   forged.as.o = nullptr;
-  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "a value claims kind 20, and has no object");
+  CHECK(text_of_error(host_table().list_new(&forged, 1, &out)) == "the value has kind 20, but its object is NULL");
   hami_value unknown{9, 0, {5}};
   REQUIRE(!host_table().list_new(&unknown, 1, &out));
   hami_value back;
@@ -26,34 +26,34 @@ TEST_CASE("a value whose kind is not that of its object is refused") {
   host_table().object_release(text.as.o);
 }
 
-TEST_CASE("invalid UTF-8 is refused as a value and made readable in an error") {
+TEST_CASE("invalid UTF-8 is rejected in a value and escaped in an error") {
   hami_value out;
   CHECK(text_of_error(host_table().str_new("ab\xff", 3, &out)) ==
-        "a str is UTF-8, got \"ab\\xff\" with another byte at 2; make it bytes");
+        "a str must be UTF-8, got \"ab\\xff\" with an invalid byte at offset 2; pass other data as bytes");
   CHECK(text_of_error(host_table().error_new(HAMI_INTERNAL, "ab\xff", 3)) == "ab\\xff");
 }
 
-TEST_CASE("keys and type keys are UTF-8, as every language must be able to show them") {
+TEST_CASE("keys, type keys and names of instances must be UTF-8") {
   Dict keys;
   hami_dict dict{&keys, nullptr};
   const hami_value none{};
   CHECK(text_of_error(host_table().dict_set(&dict, "a\xff", 2, &none)) ==
-        "a key is UTF-8, got \"a\\xff\" with another byte at 1");
+        "a key must be UTF-8, got \"a\\xff\" with an invalid byte at offset 1");
   CHECK(keys.size() == 0);
   hami_backend* found = nullptr;
   CHECK(text_of_error(host_table().backend_find(nullptr, "\xff", 1, &found)) ==
-        "the name of an instance is UTF-8, got \"\\xff\" with another byte at 0");
+        "the name of an instance must be UTF-8, got \"\\xff\" with an invalid byte at offset 0");
   hami_value out;
   CHECK(text_of_error(host_table().opaque_new("\xff", nullptr, nullptr, &out)) ==
-        "a type key is UTF-8, got \"\\xff\" with another byte at 0");
+        "a type key must be UTF-8, got \"\\xff\" with an invalid byte at offset 0");
 }
 
-TEST_CASE("what a library gave instead of a tensor, nothing, is refused") {
+TEST_CASE("NULL instead of a tensor is rejected") {
   hami_value out;
   CHECK(text_of_error(host_table().tensor_adopt(nullptr, &out)) == "expected a DLPack tensor, got NULL");
 }
 
-TEST_CASE("a length that no memory holds is refused before anything is read") {
+TEST_CASE("a length beyond the address space is rejected before any byte is read") {
   const std::string refused = "a length of 18446744073709551615 is larger than the address space";
   const hami_host& core = host_table();
   Dict keys;
@@ -67,7 +67,7 @@ TEST_CASE("a length that no memory holds is refused before anything is read") {
   CHECK(text_of_error(core.dict_set(&dict, "a", SIZE_MAX, &none)) == refused);
 }
 
-TEST_CASE("an error has the code that it was made with; one that the contract does not name is unknown") {
+TEST_CASE("an error keeps its code; codes that the plugin ABI does not define become HAMI_UNKNOWN") {
   const hami_host& core = host_table();
   const auto code = [&](std::int32_t made_with) {
     hami_error* const error = core.error_new(made_with, "a", 1);
@@ -81,7 +81,7 @@ TEST_CASE("an error has the code that it was made with; one that the contract do
   for (std::int32_t other : {-77, 0, 7, 10, 1000}) CHECK(code(other) == HAMI_UNKNOWN);
 }
 
-TEST_CASE("an opaque value is released once, also if it cannot be made") {
+TEST_CASE("an opaque value is released once, even if it cannot be created") {
   int released = 0;
   const auto release = [](void* pointer) { ++*static_cast<int*>(pointer); };
   hami_value out;
@@ -98,8 +98,7 @@ TEST_CASE("an opaque value is released once, also if it cannot be made") {
   CHECK(released == 2);
 }
 
-TEST_CASE(
-    "the context of an event callback is released once: after the call, without a call, and if it cannot be kept") {
+TEST_CASE("the data of an event callback is released once: after the call, without a call, and on an error") {
   struct Heard {
     int called = 0;
     int released = 0;

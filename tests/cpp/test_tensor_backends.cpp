@@ -1,4 +1,4 @@
-// FixTensor, ContiguousTensor, SoftmaxTensor, ArgMaxTensor, TopKTensor: what they give and what they refuse.
+// FixTensor, ContiguousTensor, SoftmaxTensor, ArgMaxTensor, TopKTensor: their results and errors.
 #include <cmath>
 #include <limits>
 
@@ -43,7 +43,7 @@ Tensor scores() { return tensor_of(kFloat32, {2, 3}, {1, 3, 2, 9, 7, 8}); }
 
 }  // namespace
 
-TEST_CASE("FixTensor lets what fits pass as it is") {
+TEST_CASE("FixTensor passes a matching tensor unchanged") {
   const Tensor given = scores();
   for (const char* backend :
        {"FixTensor", "FixTensor(shape='2,3')", "FixTensor('-1,3',float32)", "FixTensor(dtype=float32)"})
@@ -51,7 +51,7 @@ TEST_CASE("FixTensor lets what fits pass as it is") {
   CHECK(tensor_from("FixTensor(shape='')", tensor_of(kInt8, {}, {1}))->rank() == 0);
 }
 
-TEST_CASE("FixTensor casts where no value is lost") {
+TEST_CASE("FixTensor casts if no value can be lost") {
   const Tensor cast =
       tensor_from("FixTensor(dtype=float32)", transposed(tensor_of(kUInt8, {2, 3}, {0, 1, 2, 3, 4, 255})));
   CHECK(show_tensor(*cast) == "float32 [3, 2]");
@@ -63,7 +63,7 @@ TEST_CASE("FixTensor casts where no value is lost") {
   CHECK(tensor_from("FixTensor(dtype=float32)", make_tensor({0, 3}, kUInt8))->shape() == Shape{0, 3});
 }
 
-TEST_CASE("FixTensor names what it takes and what it got") {
+TEST_CASE("an error of FixTensor names the expected and the given tensor") {
   const Outcome shape = run("FixTensor(shape='-1,3,224,224',dtype=float32)", make_tensor({3, 224, 224}, kUInt8));
   CHECK(shape.message == "FixTensor takes float32 [-1, 3, 224, 224], got uint8 [3, 224, 224]");
   CHECK(shape.code == ErrorCode::kRequest);
@@ -76,7 +76,7 @@ TEST_CASE("FixTensor names what it takes and what it got") {
         "FixTensor takes a tensor (anything with __dlpack__), or a list or dict of them; `data` is of type str");
 }
 
-TEST_CASE("parameters of FixTensor that mean nothing are refused when the pipe is built") {
+TEST_CASE("invalid parameters of FixTensor fail the build of the pipe") {
   CHECK(build_error("FixTensor(dtype=float31)") == "parameter \"dtype\" of FixTensor: unknown type \"float31\"");
   CHECK(build_error("FixTensor(shape='3,any')") ==
         "parameter \"shape\" of FixTensor takes sizes from 0 on, or -1 for any, got \"any\"");
@@ -84,7 +84,7 @@ TEST_CASE("parameters of FixTensor that mean nothing are refused when the pipe i
         "parameter \"shape\" of FixTensor takes sizes from 0 on, or -1 for any, got \"-2\"");
 }
 
-TEST_CASE("ContiguousTensor copies only where it must") {
+TEST_CASE("ContiguousTensor copies only tensors that are not contiguous") {
   const Tensor given = scores();
   CHECK(tensor_from("ContiguousTensor", given).get() == given.get());
   const Tensor solid = tensor_from("ContiguousTensor", transposed(scores()));
@@ -105,7 +105,7 @@ TEST_CASE("every tensor backend takes lists and dicts of tensors") {
         "type str");
 }
 
-TEST_CASE("softmax gives shares of one, in the dtype that came in") {
+TEST_CASE("softmax sums to one and keeps the dtype") {
   struct Case {
     DLDataType type;
     double tolerance;
@@ -121,7 +121,7 @@ TEST_CASE("softmax gives shares of one, in the dtype that came in") {
   }
 }
 
-TEST_CASE("softmax runs along any axis and over any strides") {
+TEST_CASE("softmax works along any axis and with any strides") {
   const Tensor columns = tensor_of(kFloat32, {2, 3}, {5, 5, 5, 5, 5, 5});
   CHECK(numbers_of(tensor_from("SoftmaxTensor(axis=0)", columns)) == Numbers{0.5, 0.5, 0.5, 0.5, 0.5, 0.5});
   const Tensor peaks = tensor_of(kFloat64, {2, 1, 2}, {0, 1000, 1000, 0});
@@ -130,14 +130,14 @@ TEST_CASE("softmax runs along any axis and over any strides") {
   CHECK(numbers_of(tensor_from("SoftmaxTensor(axis=-3)", transposed(peaks))) == Numbers{1, 1, 1, 1});
 }
 
-TEST_CASE("softmax of infinities and NaN") {
+TEST_CASE("softmax handles infinities and NaN") {
   CHECK(numbers_of(tensor_from("SoftmaxTensor", tensor_of(kFloat32, {2}, {-kInfinity, 3}))) == Numbers{0, 1});
   for (const Numbers& poisoned : {Numbers{kNaN, 1}, Numbers{1, kNaN}, Numbers{-kInfinity, -kInfinity}})
     for (double one : numbers_of(tensor_from("SoftmaxTensor", tensor_of(kFloat32, {2}, poisoned))))
       CHECK(std::isnan(one));
 }
 
-TEST_CASE("argmax finds the first of the largest and drops the axis") {
+TEST_CASE("argmax returns the first of the largest elements and removes the axis") {
   const Tensor found = tensor_from("ArgMaxTensor", scores());
   CHECK(show_tensor(*found) == "int64 [2]");
   CHECK(numbers_of(found) == Numbers{1, 0});
@@ -150,14 +150,14 @@ TEST_CASE("argmax finds the first of the largest and drops the axis") {
   CHECK(tensor_from("ArgMaxTensor", make_tensor({0, 3}, kFloat32))->shape() == Shape{0});
 }
 
-TEST_CASE("argmax tells integers apart that no double does") {
+TEST_CASE("argmax distinguishes integers that are equal as doubles") {
   const Tensor large = make_tensor({2}, kInt64);
   const std::int64_t numbers[] = {9007199254740992, 9007199254740993};
   std::memcpy(large->data(), numbers, sizeof numbers);
   CHECK(numbers_of(tensor_from("ArgMaxTensor", large)) == Numbers{1});
 }
 
-TEST_CASE("topk gives values and indices, largest first, the first of equals first") {
+TEST_CASE("topk returns values and indices, largest first, the first of equal elements first") {
   const Value both = run("TopKTensor(2)", tensor_of(kInt16, {2, 4}, {5, 7, 7, 1, -1, -3, -2, -1})).result();
   REQUIRE(both.kind() == Kind::kDict);
   const auto& entries = both.as_dict().entries();
@@ -179,7 +179,7 @@ TEST_CASE("topk gives values and indices, largest first, the first of equals fir
   CHECK(empty.as_dict().entries()[0].second.as_tensor()->shape() == Shape{0, 2});
 }
 
-TEST_CASE("scores that cannot be had: the error says why") {
+TEST_CASE("unsuitable tensors for scores are errors with the reason") {
   struct Case {
     const char* backend;
     Tensor data;
@@ -219,7 +219,7 @@ TEST_CASE("scores that cannot be had: the error says why") {
         "                 ^");
 }
 
-TEST_CASE("a tensor that does not fit fails alone") {
+TEST_CASE("a request with an unsuitable tensor does not fail its batch") {
   TestPipe pipe(Keys{{"backend", text("TopKTensor(3)")}, {"max", Value(8)}, {"on_batch_error", text("fail")}});
   const auto outcomes =
       pipe.call_many({request_of(to_value(scores())), request_of(to_value(tensor_of(kInt8, {1}, {1}))),

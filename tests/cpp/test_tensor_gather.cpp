@@ -1,4 +1,4 @@
-// CatTensor and SplitTensor: the gathered batch, each request's part, and which requests fail.
+// CatTensor and SplitTensor: the concatenated batch, the part of each request, and which requests fail.
 #include "pipes.hpp"
 #include "tensors.hpp"
 
@@ -37,7 +37,7 @@ Tensor two_rows() { return tensor_of(kFloat32, {2, 2}, {3, 4, 5, 6}); }
 
 }  // namespace
 
-TEST_CASE("every request of a batch gets the same gathered tensor") {
+TEST_CASE("every request of a batch gets the same concatenated tensor") {
   TestPipe pipe(node("CatTensor"));
   const std::vector<Outcome> outcomes = pipe.call_many({rows_of(one_row()), rows_of(two_rows(), 2)});
   const Tensor whole = result_of(outcomes[0]);
@@ -46,13 +46,13 @@ TEST_CASE("every request of a batch gets the same gathered tensor") {
   CHECK(result_of(outcomes[1]).get() == whole.get());
 }
 
-TEST_CASE("a tensor that is alone in its batch is not copied") {
+TEST_CASE("the only tensor of a batch is not copied") {
   TestPipe pipe(node("CatTensor"));
   const Tensor given = two_rows();
   CHECK(result_of(pipe.call(rows_of(given, 2)))->data() == given->data());
 }
 
-TEST_CASE("gathering reads strides") {
+TEST_CASE("concatenation respects strides") {
   TestPipe pipe(node("CatTensor"));
   const Tensor turned = transposed(two_rows());
   const std::vector<Outcome> outcomes = pipe.call_many({rows_of(turned, 2), rows_of(one_row())});
@@ -62,7 +62,7 @@ TEST_CASE("gathering reads strides") {
   CHECK(numbers_of(alone) == Numbers{3, 5, 4, 6});
 }
 
-TEST_CASE("stack gathers tensors without a batch axis, also without any axis") {
+TEST_CASE("stack concatenates tensors without a batch axis, including scalars") {
   TestPipe pipe(node("CatTensor(stack=true)"));
   const Tensor whole = result_of(pipe.call_many({rows_of(two_rows()), rows_of(transposed(two_rows()))})[1]);
   CHECK(show_tensor(*whole) == "float32 [2, 2, 2]");
@@ -75,7 +75,7 @@ TEST_CASE("stack gathers tensors without a batch axis, also without any axis") {
         "CatTensor(stack=true) takes requests of one item; request_size is 2");
 }
 
-TEST_CASE("lists and dicts of tensors are gathered element by element") {
+TEST_CASE("lists and dicts of tensors are concatenated element by element") {
   TestPipe pipe(node("CatTensor"));
   const auto list = [](double number) {
     return make_list({to_value(tensor_of(kInt64, {1}, {number})), to_value(tensor_of(kUInt8, {1, 1}, {number + 1}))});
@@ -93,7 +93,7 @@ TEST_CASE("lists and dicts of tensors are gathered element by element") {
   CHECK(numbers_of(named.as_dict().entries()[0].second.as_tensor()) == Numbers{3, 4});
 }
 
-TEST_CASE("a request that is wrong by itself fails alone") {
+TEST_CASE("a request with an unsuitable tensor does not fail its batch") {
   TestPipe pipe(failing_as_a_whole("CatTensor"));
   const auto outcomes =
       pipe.call_many({rows_of(one_row()), rows_of(two_rows(), 1), rows_of(text("no tensor"), 1), Dict(),
@@ -119,7 +119,7 @@ TEST_CASE("a request that is wrong by itself fails alone") {
         "or use stack=true for tensors without a batch axis");
 }
 
-TEST_CASE("requests that do not fit together are run one by one") {
+TEST_CASE("requests that cannot be concatenated run one by one") {
   TestPipe pipe(node("CatTensor"));
   const Tensor wide = tensor_of(kFloat32, {1, 3}, {7, 8, 9});
   const auto outcomes = pipe.call_many({rows_of(one_row()), rows_of(wide)});
@@ -127,7 +127,7 @@ TEST_CASE("requests that do not fit together are run one by one") {
   CHECK(numbers_of(result_of(outcomes[1])) == Numbers{7, 8, 9});
 }
 
-TEST_CASE("where they cannot be, the error names both") {
+TEST_CASE("the error names both tensors if requests cannot run one by one") {
   TestPipe pipe(failing_as_a_whole("CatTensor"));
   const auto message = [&](Value second) {
     return pipe.call_many({rows_of(one_row()), rows_of(std::move(second), 1)})[0].message;
@@ -153,7 +153,7 @@ TEST_CASE("each request gets its own rows back, in order and without a copy") {
   CHECK(show_tensor(*result_of(outcomes[0])) == "int32 [1, 2]");
 }
 
-TEST_CASE("stack gives a request its row without the batch axis") {
+TEST_CASE("stack returns the row of a request without the batch axis") {
   TestPipe pipe(node("SplitTensor(stack=true)"));
   const Tensor whole = tensor_of(kInt32, {2, 2}, {0, 1, 2, 3});
   const auto outcomes = pipe.call_many({rows_of(transposed(whole)), rows_of(transposed(whole))});
@@ -174,7 +174,7 @@ TEST_CASE("lists and dicts of outputs are split element by element") {
   CHECK(numbers_of(pipe.call(list).result().as_list().at(0).as_tensor()) == Numbers{9});
 }
 
-TEST_CASE("an output without a row for each item is refused") {
+TEST_CASE("an output that does not have a row for each item is rejected") {
   TestPipe pipe(failing_as_a_whole("SplitTensor"));
   const Tensor whole = tensor_of(kFloat32, {3}, {1, 2, 3});
   CHECK(pipe.call_many({rows_of(whole, 2), rows_of(whole, 2)})[1].message ==
@@ -186,7 +186,7 @@ TEST_CASE("an output without a row for each item is refused") {
         "SplitTensor takes a tensor (anything with __dlpack__), or a list or dict of them; `data` is of type None");
 }
 
-TEST_CASE("gathered, inferred once and scattered: every request has what it would have had alone") {
+TEST_CASE("CatSplit with tensors gives every request the same result as a run alone") {
   const auto calls = std::make_shared<Latch>();
   define("TestDoubled", [calls](Batch batch, const Params&) {
     calls->add();

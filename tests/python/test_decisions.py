@@ -130,4 +130,4 @@ def test_sleep_waits_and_raise_fails() -> None:
 def test_identity_returns_data_and_pass_always_fails() -> None:
     value = object()
     assert answer("Identity", value) is value
-    assert failure("Pass", hami.RequestError) == "Pass refuses to run"
+    assert failure("Pass", hami.RequestError) == "Pass fails every request"

@@ -76,7 +76,9 @@ def test_recv_on_the_queue_of_a_node_works_as_one_more_instance() -> None:
         consumer.gate.open()
         assert [future.result(TIMEOUT)["result"] for future in futures] == [100, 101]
     late = made.replace(f"Recv(n.queue)[Consumer], {register}", f"{register}, Recv(n.queue)[Consumer]")
-    assert "Recv(n.queue) comes too late" in refused({"n": {"backend": "Identity", "node_entrypoint": late}})
+    assert "Recv(n.queue) must be before the node's Register" in refused(
+        {"n": {"backend": "Identity", "node_entrypoint": late}}
+    )
 
 
 def test_an_instance_has_its_own_queue() -> None:

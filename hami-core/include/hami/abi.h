@@ -88,16 +88,16 @@ enum hami_code {
 
 typedef struct hami_error hami_error;
 
-/* ---- What a backend works with --------------------------------------------------------------------------------- */
+/* ---- Handles and backend classes ------------------------------------------------------------------------------- */
 
-typedef struct hami_context hami_context; /* of one backend; valid as long as the backend exists */
+typedef struct hami_context hami_context; /* the context of one backend; valid as long as the backend exists */
 typedef struct hami_backend hami_backend; /* a child; valid as long as its parent exists */
 typedef struct hami_dict hami_dict;       /* the keys of one request, of `params` or of `options`; valid for the call */
 
 /* How the core may call a backend. */
-#define HAMI_THREAD_DEDICATED 0u  /* create, forward and destroy on one dedicated thread */
+#define HAMI_THREAD_DEDICATED 0u  /* create, forward and destroy run on one dedicated thread */
 #define HAMI_THREAD_SERIALIZED 1u /* one call at a time, on any thread */
-#define HAMI_THREAD_CONCURRENT 2u /* concurrent calls of forward */
+#define HAMI_THREAD_CONCURRENT 2u /* forward may run on several threads at a time */
 #define HAMI_THREAD_MASK 3u
 #define HAMI_NON_BLOCKING 4u   /* forward takes microseconds and never blocks: it may run on any caller's thread */
 #define HAMI_NOT_IDEMPOTENT 8u /* after a failed batch the requests must not run again one by one */
@@ -114,9 +114,10 @@ typedef struct hami_backend_class {
   const char* name;
   const char* doc;       /* one sentence; may be NULL */
   const char* params;    /* "model: path; max: int = 1 {1..64}; device: str = 'cpu'"; may be NULL */
-  uint32_t min_children; /* minimum number of backends in its brackets */
+  uint32_t min_children; /* minimum number of backends in the brackets */
   uint32_t max_children; /* 0: it takes no brackets; HAMI_MANY: any number */
-  /* How many items one forward takes, if it is the same for all instances; max_items 0: no limit. Both 0: see `range`. */
+  /* The number of items that one call of forward accepts, if it is the same for all instances; max_items 0: no limit. If both are
+   * 0, see `range`. */
   uint64_t min_items;
   uint64_t max_items;
 
@@ -125,14 +126,14 @@ typedef struct hami_backend_class {
   hami_error* (*create)(hami_context* context, const hami_dict* params, hami_dict* options,
                         hami_backend* const* children, size_t n_children, void** self);
   void (*destroy)(void* self);
-  /* Sets `result` of each item, or fails it with item_fail. A returned error is the outcome of every item without one;
-   * unless it is final, the core may run these items again one by one. */
+  /* Sets `result` of each item, or fails the item with item_fail. A returned error fails every item that has no outcome; unless
+   * it is final, the core may first run these items again, one by one. */
   hami_error* (*forward)(void* self, hami_context* context, hami_dict* const* items, size_t n_items);
 
-  /* As min_items and max_items, for each instance; called once after create. *min is 1 and *max 0 before. Without either, a
-   * backend with children has the range of its children, and other backends declare none. */
+  /* The same as min_items and max_items, for one instance; called once after create. *min is 1 and *max is 0 before the call. A
+   * class that declares neither has the range of its children, or no limit if it has none. */
   hami_error* (*range)(void* self, uint64_t* min, uint64_t* max);
-  /* forward with a dependency, which is borrowed for the call. */
+  /* The same as forward, with a dependency, which is borrowed for the call. */
   hami_error* (*forward_with_dep)(void* self, hami_context* context, hami_dict* const* items, size_t n_items,
                                   hami_backend* dependency);
   /* Injects a dependency, which exists as long as this backend. */
@@ -158,7 +159,7 @@ typedef struct hami_host {
   /* The exception of another language that it wraps, as an opaque value ("python.object"); HAMI_NONE if none. */
   void (*error_payload)(const hami_error* error, hami_value* out);
   hami_error* (*error_copy)(const hami_error* error);
-  void (*error_set_final)(hami_error* error); /* running the request again cannot help */
+  void (*error_set_final)(hami_error* error); /* the core does not run the request again */
   int32_t (*error_is_final)(const hami_error* error);
   void (*error_free)(hami_error* error); /* accepts NULL */
 
@@ -226,7 +227,7 @@ typedef struct hami_host {
 
   /* -- since 1.0: events, which complete once: with a value or an error. */
   hami_error* (*event_new)(hami_value* out);
-  /* *first, if not NULL: 0 if the event was complete already; then the call has no effect. */
+  /* *first, if not NULL: 0 if the event was already complete; then the call has no effect. */
   hami_error* (*event_notify)(const hami_value* event, const hami_value* value, int32_t* first);
   hami_error* (*event_fail)(const hami_value* event, hami_error* error,
                             int32_t* first); /* takes ownership of the error */
@@ -234,7 +235,7 @@ typedef struct hami_host {
   /* Blocks until the event completes, or until a moment of clock_now (INT64_MAX: no limit), then HAMI_DEADLINE_EXCEEDED.
    * *out: its value; its error is returned. */
   hami_error* (*event_wait)(const hami_value* event, int64_t until, hami_value* out);
-  /* Calls back once, on the thread that completes the event; here and now if it is complete. `release`, which may be NULL,
+  /* Calls back once, on the thread that completes the event; immediately, if it is already complete. `release`, which may be NULL,
    * runs once when `data` is not needed any more: after the call, if the event is destroyed incomplete, or if this fails. */
   hami_error* (*event_on_done)(const hami_value* event, void (*callback)(void* data, const hami_value* event),
                                void* data, void (*release)(void* data));
@@ -254,11 +255,11 @@ typedef struct hami_host {
   hami_error* (*store_take)(hami_context* context, const hami_value* request, const hami_value* key, hami_value* out);
   hami_error* (*store_remove)(hami_context* context, const hami_value* request); /* with all its values */
 
-  /* -- since 1.0: surroundings. */
+  /* -- since 1.0: context, log, counters and clock. */
   hami_text (*context_node)(const hami_context* context);
   hami_text (*context_label)(const hami_context* context);
   int64_t (*context_instance)(
-      const hami_context* context); /* its number among the instances of the node; -1: outside of InstancesRegister */
+      const hami_context* context); /* the number of this instance of the node; -1: outside of InstancesRegister */
   /* The `options` of create, valid as long as the backend exists. Backends that share it must synchronise their access. */
   hami_dict* (*context_options)(const hami_context* context);
   int32_t (*log_enabled)(int32_t level);
@@ -282,7 +283,7 @@ typedef struct hami_plugin {
   size_t n_classes;
 } hami_plugin;
 
-/* Copies the core's functions into the plugin's table, or returns why the core cannot serve the plugin. */
+/* Copies the core's functions into the plugin's table. Returns an error if their ABI versions are incompatible. */
 typedef hami_error* (*hami_fill)(hami_host* host);
 
 /* `const hami_plugin* hami_plugin_v1(hami_fill fill, hami_error** error)`: calls `fill` with a table that is zero

@@ -1,4 +1,5 @@
-// Write a backend in C++17, ship it as a shared library that runs with every later hami-core of the same ABI major.
+// The C++17 SDK for native backends. A plugin is a shared library that runs with every later hami-core of the same ABI major
+// version.
 //
 //   #include <hami/backend.hpp>
 //
@@ -12,7 +13,8 @@
 //   HAMI_REGISTER(AddOne, "AddOne", "step: int = 1", "Adds `step` to an integer.");
 //   HAMI_PLUGIN("acme-addone", "0.1.0")
 //
-// Compile it with hidden visibility and export hami_plugin_v1 alone; link nothing of hami. Exceptions become outcomes of requests.
+// Compile it with hidden visibility, export only hami_plugin_v1, and do not link any library of hami. An exception fails the
+// requests of its call.
 // A plugin that needs a later minor version defines, before the include, HAMI_ABI_USE_MINOR and HAMI_ABI_MIN_MINOR, the oldest
 // minor version that it runs with. This header and those in sdk/ are compiled into the plugin; they do not belong to the ABI.
 #pragma once
@@ -31,13 +33,13 @@
 namespace hami {
 inline namespace sdk {
 
-// How many items one forward takes; `max` 0: no limit.
+// The number of items that one call of forward accepts; `max` 0: no limit.
 struct Range {
   std::uint64_t min = 1;
   std::uint64_t max = 0;
 };
 
-// An initialised backend in the brackets of this one; call it on the thread of the current call.
+// An initialised backend that this one calls: a child, a dependency, or an instance. Call it on the thread of the current call.
 class Child {
  public:
   explicit Child(hami_backend* backend) noexcept : backend_(backend) {}
@@ -58,44 +60,45 @@ class Child {
     return range;
   }
   std::string_view label() const noexcept { return view(host().backend_label(backend_)); }
-  // During init_: injects a dependency into it, as DI does.
+  // Injects a dependency into this child, as DI does. Only during init_.
   void inject(const Child& dependency) const { check(host().backend_inject(backend_, dependency.backend_)); }
 
  private:
   hami_backend* backend_;
 };
 
-// Base class of backends. Only forward_ must be overridden. An exception becomes the outcome of the requests of the call.
+// Base class of backends. Only forward_ must be overridden. An exception fails the requests of the call.
 class Backend {
  public:
-  // Declarations of a class, which it may hide with its own.
+  // The declarations of a class. Redeclare a constant in the derived class to change it.
   static constexpr std::uint32_t kFlags = HAMI_THREAD_DEDICATED;
   static constexpr std::uint32_t kMinChildren = 0;
   static constexpr std::uint32_t kMaxChildren = 0;
-  static constexpr Range kRange{0, 0};  // of every instance alike; {0, 0}: as range_ says, or any number
+  static constexpr Range kRange{0, 0};  // the same for every instance; {0, 0}: as range_ returns, else any number
 
   Backend() = default;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
   virtual ~Backend() = default;
 
-  // For classes whose instances differ; asked once after init_. A class without it has kRange, else that of its children.
+  // The range of this instance, for classes whose instances differ. Called once, after init_. Without it and without kRange, a
+  // backend has the range of its children.
   virtual Range range_() const { return {}; }
 
  protected:
   const std::vector<Child>& children() const noexcept { return children_; }
-  // During init_: an instance of the pipe by name, "node.detect" or "detect.0"; valid as long as this backend.
+  // An instance of the pipe by name, "node.detect" or "detect.0". Only during init_. Valid as long as this backend exists.
   Child find(std::string_view name) const {
     hami_backend* found = nullptr;
     check(host().backend_find(context_, name.data(), name.size(), &found));
     return Child(found);
   }
-  // Shared by the backends of one instance, which the core never calls concurrently.
+  // Options that the backends of one instance share. The core never calls these backends concurrently.
   Dict options() const noexcept { return Dict(host().context_options(context_)); }
   Queue queue(std::string_view name) const { return Queue::find(context_, name); }
   Store store() const noexcept { return Store(context_); }
   std::string_view node() const noexcept { return view(host().context_node(context_)); }
-  // Its number among the instances of the node; -1: outside of InstancesRegister.
+  // The number of this instance of the node; -1: outside of InstancesRegister.
   std::int64_t instance() const noexcept { return host().context_instance(context_); }
   void log(std::string_view text, std::int32_t level = HAMI_LOG_WARNING) const noexcept {
     host().log(context_, level, text.data(), text.size());
@@ -122,7 +125,7 @@ class Backend {
   std::vector<Child> children_;
 };
 
-// What the class table points to.
+// The functions of the class table.
 template <class Class>
 struct Thunks {
   static Backend& object(void* self) noexcept { return *static_cast<Backend*>(self); }
@@ -160,7 +163,7 @@ struct Thunks {
   }
 };
 
-// Whether a class has a range_ of its own. One that is private there cannot be named here, the base's can.
+// Whether a class overrides range_. Only the name of an override that is private is inaccessible here, so failure means true.
 template <class Class, class = void>
 struct overrides_range : std::true_type {};
 template <class Class>
@@ -184,7 +187,7 @@ HAMI_SDK_OWN_ bool register_class(const char* name, const char* params, const ch
   return true;
 }
 
-// What hami_plugin_v1 does.
+// The implementation of hami_plugin_v1.
 HAMI_SDK_OWN_ inline const hami_plugin* enter(hami_fill fill, hami_error** error, const char* name,
                                               const char* version) {
   hami_host table{};
@@ -196,7 +199,7 @@ HAMI_SDK_OWN_ inline const hami_plugin* enter(hami_fill fill, hami_error** error
 #endif
   *error = fill(&table);
   if (*error) return nullptr;
-  if (!host().error_new) host() = table;  // once: backends may be running when it is called again
+  if (!host().error_new) host() = table;  // only once: if it is called again, backends may be running
   static hami_plugin plugin;
   plugin = {sizeof(hami_plugin),        HAMI_ABI_MAJOR, HAMI_ABI_MINOR, name, version, registered_classes().data(),
             registered_classes().size()};
@@ -211,10 +214,11 @@ HAMI_SDK_OWN_ inline const hami_plugin* enter(hami_fill fill, hami_error** error
   [[maybe_unused]] static const bool HAMI_REGISTER_JOIN_(hami_registered_, number) = \
       ::hami::register_class<Class>(__VA_ARGS__)
 
-// Name, parameters and one sentence. "model: path; max: int = 1 {1..64}; device: str = 'cpu' {cpu,gpu}; post: str?"
+// Registers a class: name, parameters, and one sentence for its documentation. Parameters, for example:
+// "model: path; max: int = 1 {1..64}; device: str = 'cpu' {cpu,gpu}; post: str?"
 #define HAMI_REGISTER(Class, name, params, doc) HAMI_REGISTER_AT_(Class, __COUNTER__, name, params, doc)
 
-// Once in a plugin, at namespace scope.
+// Defines the plugin's entry. Use it once in a plugin, at namespace scope.
 #define HAMI_PLUGIN(name, version)                                                                          \
   extern "C" __attribute__((visibility("default"))) const hami_plugin* hami_plugin_v1(hami_fill fill,       \
                                                                                       hami_error** error) { \

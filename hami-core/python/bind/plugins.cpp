@@ -25,7 +25,7 @@ py::tuple load(const py::bytes& name, const std::string& owner) {
 }  // namespace
 
 void register_plugins(py::module_& module) {
-  py::register_exception<AbiRefused>(module, "AbiMismatch");
+  py::register_exception<IncompatibleAbi>(module, "AbiMismatch");
   module.def("supported_abi", served_abi,
              "Return the version of the plugin ABI, such as \"1.0\", that this core supports.");
   module.def("load_library", load, py::arg("path"), py::arg("owner"),

@@ -24,22 +24,22 @@ class CatSplit final : public Backend {
     for (Request* request : batch)
       if (request->alive()) alive.push_back(request);
     if (alive.empty()) return;
-    const Value answer = infer(Batch(alive));
+    const Value merged_result = infer(Batch(alive));
     for (Request* request : alive) {
-      request->dict.set(kData, answer);
+      request->dict.set(kData, merged_result);
       request->dict.erase(kResult);
     }
     split_->forward(Batch(alive));
   }
 
-  // Fails all requests or none: an error of the merged batch applies to each.
+  // Runs the second item on one request that represents the batch. An error applies to all of its requests.
   Value infer(Batch batch) {
     const Ref<Request> all = make_counted<Request>();
     all->dict = batch[0].dict;
     if (!result_to_data(*all, cat_->label())) throw *all->error;
     all->items = batch.items();
     all->dict.set(kRequestSize, static_cast<std::int64_t>(all->items));
-    take_urgency(*all, batch);
+    merge_urgency(*all, batch);
     Request* one = all.get();
     infer_->forward(Batch(&one, 1));
     if (!all->error && !all->dict.contains(kResult))
@@ -48,8 +48,8 @@ class CatSplit final : public Backend {
     return *all->dict.find(kResult);
   }
 
-  // The latest deadline and the highest priority of all; cancelled only when all are.
-  static void take_urgency(Request& all, Batch batch) {
+  // `all` gets the latest deadline and the highest priority of the batch. It is cancelled only when all requests are.
+  static void merge_urgency(Request& all, Batch batch) {
     all.deadline = 0;
     for (Request* request : batch) {
       all.deadline = std::max(all.deadline, request->deadline);

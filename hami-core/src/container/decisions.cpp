@@ -41,7 +41,7 @@ class KeyDecision final : public Backend {
   BackendPtr other_;
 };
 
-// Filter[F,A]: F runs on a copy, so A does not see what F writes.
+// Filter[F,A]: F runs on a copy of the request, so that A does not see the keys that F sets.
 class Filter final : public Backend {
  private:
   void init_(Init& init) override {
@@ -51,18 +51,18 @@ class Filter final : public Backend {
 
   void forward_(Batch batch) override {
     std::vector<Ref<Request>> copies;
-    std::vector<Request*> questions;
+    std::vector<Request*> undecided;
     for (Request* request : batch) {
       copies.push_back(request->branch({}, 0));
-      questions.push_back(copies.back().get());
+      undecided.push_back(copies.back().get());
     }
-    decide_->forward(Batch(questions));
+    decide_->forward(Batch(undecided));
     std::vector<Request*> chosen;
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      const Request& answer = *questions[i];
-      const Value* verdict = answer.dict.find(kResult);
-      if (answer.error)
-        batch[i].fail(*answer.error);
+      const Request& decided = *undecided[i];
+      const Value* verdict = decided.dict.find(kResult);
+      if (decided.error)
+        batch[i].fail(*decided.error);
       else if (!verdict)
         batch[i].fail(Error(ErrorCode::kNoResult, decide_->label() + " left no `result`"));
       else if (verdict->kind() != Kind::kBool)
@@ -82,14 +82,14 @@ class Filter final : public Backend {
   BackendPtr run_;
 };
 
-void add_key_decision(Registry& registry, const char* name, bool wanted, std::size_t most, const char* doc,
+void add_key_decision(Registry& registry, const char* name, bool wanted, std::size_t max_items, const char* doc,
                       const char* range) {
   BackendClass cls;
   cls.name = name;
   cls.doc = doc;
   cls.range = range;
   cls.params = parse_param_specs("key: str 'the key that decides'");
-  cls.brackets = {true, {Phase{1, most}}};
+  cls.brackets = {true, {Phase{1, max_items}}};
   cls.traits.non_blocking = true;
   cls.create = [wanted] { return std::make_shared<KeyDecision>(wanted); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cls)));

@@ -1,13 +1,14 @@
 // FanOut[X]: each element of a request's list `data` becomes a request of its own; `result` is the list of their results.
 #include <memory>
 
+#include "base/assert.hpp"
 #include "base/mutex.hpp"
 #include "container/forwarding.hpp"
 
 namespace hami {
 namespace {
 
-// The parts of one request, until the last of them completes.
+// The parts of one request, one for each element. They share this sink, which completes the request with the last part.
 class Parts final : public CompletionSink {
  public:
   Parts(Request& outer, const ListObject& elements) : outer_(&outer), remaining_(elements.size()) {
@@ -25,13 +26,14 @@ class Parts final : public CompletionSink {
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i)
-      if (!requests[i]->alive() || !requests[i]->dict.contains(kResult)) give_up();
+      if (!requests[i]->alive() || !requests[i]->dict.contains(kResult)) abandon_parts();
     {
       MutexLock lock(mutex_);
+      HAMI_ASSERT(remaining_ >= count);
       remaining_ -= count;
       if (remaining_ > 0) return nullptr;
     }
-    gather();
+    set_outcome();
     std::vector<Ref<Request>>().swap(requests_);  // breaks the reference cycle of parts and sink
     Request* outer = outer_.get();
     complete_requests(Batch(&outer, 1));
@@ -39,19 +41,20 @@ class Parts final : public CompletionSink {
   }
 
  private:
-  // After the first failure, parts that have not started are abandoned.
-  void give_up() noexcept {
+  // After the first failure, parts that have not started do not run.
+  void abandon_parts() noexcept {
     for (const Ref<Request>& part : requests_) part->abandon();
   }
 
-  void gather() noexcept {
+  // The results in order, or the error of the first part that failed.
+  void set_outcome() noexcept {
     std::vector<Value> results;
     results.reserve(requests_.size());
     const Request* failed = nullptr;
     for (const Ref<Request>& part : requests_) {
-      // The reason is not a part that was abandoned because of another one.
-      const bool is_reason = part->error && (!failed || failed->error->code() == ErrorCode::kCancelled);
-      if (is_reason) failed = part.get();
+      // Prefers an error to a cancellation, because parts are cancelled when another part fails.
+      const bool is_cause = part->error && (!failed || failed->error->code() == ErrorCode::kCancelled);
+      if (is_cause) failed = part.get();
       if (const Value* result = part->dict.find(kResult); result && !part->error) results.push_back(*result);
     }
     if (failed) {
@@ -81,7 +84,7 @@ class FanOut final : public Forwarding {
   Range range_() const override { return {}; }
 
   void post_(Batch batch, InlinePolicy how) override {
-    std::vector<Request*> answered;
+    std::vector<Request*> completed;
     std::vector<Ref<Parts>> all;
     std::vector<Request*> parts;
     for (Request* request : batch) {
@@ -96,10 +99,10 @@ class FanOut final : public Forwarding {
       } catch (...) {
         request->fail(current_error());
       }
-      answered.push_back(request);
+      completed.push_back(request);
     }
     std::vector<Ref<Request>> held(parts.begin(), parts.end());  // Parts drops its references when it completes
-    complete_requests(Batch(answered));
+    complete_requests(Batch(completed));
     if (!parts.empty()) target_->post(Batch(parts), how);
   }
 

@@ -21,7 +21,7 @@ class LoopCondition final : public Backend {
     body_ = init.make(init.items()[0]);
   }
 
-  // It always ends: `count` and `time` limit every loop. The last result is the result.
+  // Every loop ends, because `count` and `time` limit it. The `result` of the last round remains.
   void forward_(Batch batch) override {
     const Nanoseconds end = after(time_);
     std::vector<Request*> active(batch.begin(), batch.end());
@@ -29,7 +29,7 @@ class LoopCondition final : public Backend {
       body_->forward(Batch(active));
       if (round >= count_ || now() >= end || (until_ == "instance" && context_->resources.has_free_instance(node_)))
         return;
-      active.erase(std::remove_if(active.begin(), active.end(), [&](Request* request) { return !goes_on(*request); }),
+      active.erase(std::remove_if(active.begin(), active.end(), [&](Request* request) { return !continues(*request); }),
                    active.end());
       if (active.empty()) return;
       for (Request* request : active) result_to_data(*request, body_->label());
@@ -37,7 +37,7 @@ class LoopCondition final : public Backend {
   }
 
   // A request without `result` cannot continue; the caller reports NoResult.
-  bool goes_on(const Request& request) const {
+  bool continues(const Request& request) const {
     if (!request.alive() || request.abandoned() || !request.dict.contains(kResult)) return false;
     if (until_ != "key") return true;
     const Value* again = request.dict.find(key_);

@@ -1,4 +1,4 @@
-// The queues of a node: consumers of their values.
+// QueueConsumer and NodeSender: the two ends of queues whose values become requests.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,17 @@
 
 namespace hami {
 
-// Runs its body on the values of a queue, on a dedicated thread. No caller waits for the results; errors are logged. Values
+// Runs a backend on the values of a queue, on a dedicated thread. No caller waits for the results; errors are logged. Values
 // that are queued when the pipe closes still run.
-class Consumer : public Backend, public Service, public std::enable_shared_from_this<Consumer> {
+class QueueConsumer : public Backend, public Service, public std::enable_shared_from_this<QueueConsumer> {
  public:
-  ~Consumer() override;
+  ~QueueConsumer() override;
   void stop() noexcept override;
   bool owns_this_thread() noexcept override;
   bool join(Nanoseconds until) noexcept override;
 
-  void consume(Init& init, Ref<Queue> queue, BackendPtr body);
+  // Starts the thread; called once, while the pipe is built.
+  void start(Init& init, Ref<Queue> queue, BackendPtr target);
 
  private:
   void forward_(Batch batch) override;
@@ -30,17 +31,18 @@ class Consumer : public Backend, public Service, public std::enable_shared_from_
   std::string node_;
   std::shared_ptr<PipeContext> context_;
   Ref<Queue> queue_;
-  BackendPtr body_;
+  BackendPtr target_;
   std::unique_ptr<Worker> worker_;  // last: it ends before the members that it uses
 };
 
-// The pipe's queue of that name. If it is the queue of an instance, the instance consumes it.
+// The queue of the pipe with this name, created on first use. The queue of an instance gets a consumer that runs the instance.
 Ref<Queue> open_queue(Init& init, const std::string& name);
 
-// Passes values to a node without waiting for results. Throws Error if the node does not accept one.
-class NodeInbox {
+// Sends values to a node and does not wait for results.
+class NodeSender {
  public:
-  NodeInbox(Init& init, const std::string& node);
+  NodeSender(Init& init, const std::string& node);
+  // Throws Error if the node does not accept the value. `sender` is the source of log messages about later errors.
   void push(const Value& value, std::uint8_t priority, const std::string& sender);
 
  private:

@@ -9,26 +9,26 @@
 namespace hami {
 namespace {
 
-// Queue(name) and Send(name): pushes `data` into the queue; `result` is `data`. Waits for capacity until the request's
+// Queue(name) and Send(name): push `data` into the queue; `result` is `data`. They wait for capacity until the request's
 // deadline.
 class Push final : public Backend {
  public:
-  explicit Push(bool declares) : declares_(declares) {}
+  explicit Push(bool sets_capacity) : sets_capacity_(sets_capacity) {}
 
  private:
   void init_(Init& init) override {
     node_ = init.node();
     const auto name = init.params().get<std::string>("name");
     const auto of_node = node_queue_name(name);
-    if (declares_ && of_node)
+    if (sets_capacity_ && of_node)
       throw Error(ErrorCode::kConfig, "the queue \"" + name +
                                           "\" belongs to its node, whose `max_queue_size` sets its capacity; "
                                           "write Send(" +
                                           name + ")");
-    if (declares_)
+    if (sets_capacity_)
       queue_ = init.context().resources.queue(name, static_cast<std::size_t>(init.params().get<std::int64_t>("max")));
     else if (of_node && of_node->instance.empty())
-      inbox_.emplace(init, of_node->node);
+      node_sender_.emplace(init, of_node->node);
     else
       queue_ = open_queue(init, name);
   }
@@ -39,42 +39,43 @@ class Push final : public Backend {
       if (!request->alive()) continue;
       try {
         const Value& data = *request->dict.find(kData);
-        inbox_ ? inbox_->push(data, request->priority, node_) : queue_->push(data, request->deadline);
+        node_sender_ ? node_sender_->push(data, request->priority, node_) : queue_->push(data, request->deadline);
       } catch (...) {
         request->fail(current_error());
       }
     }
   }
 
-  const bool declares_;
+  const bool sets_capacity_;
   std::string node_;
   Ref<Queue> queue_;
-  std::optional<NodeInbox> inbox_;  // for the queue of a node; then queue_ is null
+  std::optional<NodeSender> node_sender_;  // for the queue of a node, instead of queue_
 };
 
 // Recv(name)[B]: runs B on the values of the queue.
-class Recv final : public Consumer {
+class Recv final : public QueueConsumer {
   void init_(Init& init) override {
     const auto name = init.params().get<std::string>("name");
     const auto of_node = node_queue_name(name);
-    if (of_node && of_node->instance.empty()) return join_node(init, of_node->node);
+    if (of_node && of_node->instance.empty()) return add_instance(init, of_node->node);
     Ref<Queue> queue = open_queue(init, name);
-    consume(init, std::move(queue), init.make(init.items()[0]));
+    start(init, std::move(queue), init.make(init.items()[0]));
   }
 
   // Registers B as one more instance of the node, with the next number.
-  void join_node(Init& init, const std::string& node) {
+  void add_instance(Init& init, const std::string& node) {
     PipeContext& context = init.context();
     if (context.instances.find("node." + node))
-      throw Error(ErrorCode::kConfig, label() + "(" + node + ".queue) comes too late: the instances of node \"" + node +
-                                          "\" are registered already; write it before the node's Register");
+      throw Error(ErrorCode::kConfig, label() + "(" + node +
+                                          ".queue) must be before the node's Register: the instances of node \"" +
+                                          node + "\" are registered already");
     std::size_t next = 0;
     while (context.instances.find(node + "." + std::to_string(next))) ++next;
     context.instances.add(node + "." + std::to_string(next), init.for_instance(next).make(init.items()[0]));
   }
 };
 
-// Observer(name): `result` is the next value of the queue, or None. Does not remove it.
+// Observer(name): `result` is the next value of the queue, which it does not remove, or None.
 class Observer final : public Backend {
   void init_(Init& init) override {
     const auto name = init.params().get<std::string>("name");
@@ -99,23 +100,24 @@ class Observer final : public Backend {
 };
 
 // Recv, Send and Observer of a node's queue call that node, or its instance; Recv registers one more instance.
-void declare_queue(const Plan& plan, NameDeclarations& names, bool serves) {
+void declare_queue(const Plan& plan, NameDeclarations& names, bool adds_instance) {
   const Value* given = plan.params.find("name");
   const auto queue = given ? node_queue_name(std::string(given->as_text())) : std::nullopt;
   if (!queue) return;
   if (!queue->instance.empty())
     names.call(queue->instance);
-  else if (serves)
+  else if (adds_instance)
     names.register_instances(queue->node, NameDeclarations::kAnyCount);
   else
     names.call("node." + queue->node);
 }
-void declare_user(const Plan& plan, NameDeclarations& names) { declare_queue(plan, names, false); }
-void declare_server(const Plan& plan, NameDeclarations& names) { declare_queue(plan, names, true); }
+void declare_target(const Plan& plan, NameDeclarations& names) { declare_queue(plan, names, false); }
+void declare_receiver(const Plan& plan, NameDeclarations& names) { declare_queue(plan, names, true); }
 
-constexpr const char* kOfNode = "`<node>.queue` is the queue of a node, `<node>.queue.<i>` that of its instance i.";
+constexpr const char* kNodeQueueDoc =
+    "`<node>.queue` is the queue of a node, `<node>.queue.<i>` that of its instance i.";
 
-BackendClass named(const char* name, const std::string& doc) {
+BackendClass queue_class(const char* name, const std::string& doc) {
   BackendClass cls;
   cls.name = name;
   cls.doc = doc;
@@ -126,34 +128,35 @@ BackendClass named(const char* name, const std::string& doc) {
 }  // namespace
 
 void register_queues(Registry& registry) {
-  BackendClass queue = named(
+  BackendClass queue = queue_class(
       "Queue",
       "Pushes `data` into a queue of the pipe and declares its capacity; waits while it is full. `result` is `data`.");
   queue.params = parse_param_specs("name: str = default 'name of the queue'; max: int = 1024 {1..} 'capacity'");
   queue.create = [] { return std::make_shared<Push>(true); };
   registry.add_core(std::make_shared<BackendClass>(std::move(queue)));
 
-  BackendClass send = named(
+  BackendClass send = queue_class(
       "Send", std::string("Pushes `data` into a queue of the pipe; waits while it is full. `result` is `data`.\n") +
-                  kOfNode + "\nA value that is sent there becomes a request; no caller waits for its result.");
-  send.declare_names = declare_user;
+                  kNodeQueueDoc + "\nA value that is sent there becomes a request; no caller waits for its result.");
+  send.declare_names = declare_target;
   send.create = [] { return std::make_shared<Push>(false); };
   registry.add_core(std::make_shared<BackendClass>(std::move(send)));
 
-  BackendClass recv = named(
+  BackendClass recv = queue_class(
       "Recv",
       "Runs its item on the values of a queue of the pipe, on a dedicated thread; has no forward.\n"
       "No caller waits for the results; errors are logged. Values that are queued when the pipe closes still run.\n"
       "`Recv(<node>.queue)[B]`, before the node's `Register`, is one more instance that serves the node's queue.");
   recv.brackets = {true, {Phase{}}};
   recv.owns_threads = true;
-  recv.declare_names = declare_server;
+  recv.declare_names = declare_receiver;
   recv.create = [] { return std::make_shared<Recv>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(recv)));
 
-  BackendClass observer = named(
-      "Observer", std::string("`result` is the next value of a queue, or None; it stays in the queue.\n") + kOfNode);
-  observer.declare_names = declare_user;
+  BackendClass observer =
+      queue_class("Observer", std::string("`result` is the next value of a queue, or None; it stays in the queue.\n") +
+                                  kNodeQueueDoc);
+  observer.declare_names = declare_target;
   observer.create = [] { return std::make_shared<Observer>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(observer)));
 }

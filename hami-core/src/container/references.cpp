@@ -12,7 +12,8 @@ const std::string& key_in(PlanContext& context, const Item& item) {
   return item.expr->name;
 }
 
-// The expression under the key; else X, which is another key or an expression; else Identity.
+// Reflect[key, X]: the expression that is the value of the key; otherwise X, which is another key or an expression; otherwise
+// Identity.
 Plan plan_reflect(PlanContext& context, const Expr& expr) {
   std::string key = "backend";
   const Expr* fallback = nullptr;
@@ -32,8 +33,8 @@ Plan plan_reflect(PlanContext& context, const Expr& expr) {
         fallback = items[i].expr.get();
     }
   }
-  const bool bare = fallback && fallback->phases.empty() && fallback->args.empty() && fallback->distribution.empty();
-  if (default_setting || bare) {  // a key of the node if there is one; it counts as used even if `key` has a value
+  const bool is_name = fallback && fallback->phases.empty() && fallback->args.empty() && fallback->distribution.empty();
+  if (default_setting || is_name) {  // a key of the node if there is one; it counts as used even if `key` has a value
     const std::string& other = default_setting ? default_setting->value : fallback->name;
     const bool is_key = context.has(other);
     if (context.has(key)) return context.plan_value(key);

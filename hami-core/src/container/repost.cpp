@@ -9,19 +9,18 @@
 namespace hami {
 namespace {
 
-// Completes the events of copies; the event is the copy's owner.
-class Replies final : public CompletionSink {
+// The sink of the copies. Completes the event of each, which it finds in the copy's `owner`.
+class ReplySink final : public CompletionSink {
  public:
-  // Completes the event of a copy.
-  struct Address final : Counted {
-    explicit Address(Ref<Event> reply) : event(std::move(reply)) {}
+  struct ReplyEvent final : Counted {
+    explicit ReplyEvent(Ref<Event> reply) : event(std::move(reply)) {}
     Ref<Event> event;
   };
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i) {
       Request& copy = *requests[i];
-      Event& event = *static_cast<Address&>(*copy.owner).event;
+      Event& event = *static_cast<ReplyEvent&>(*copy.owner).event;
       const Value* result = copy.dict.find(kResult);
       if (copy.alive() && result)
         event.notify(*result);
@@ -57,7 +56,7 @@ class Repost final : public Backend {
       copy->priority = request->priority;
       copy->items = request->items;
       copy->sink = Ref<CompletionSink>(replies_.get());
-      copy->owner = Ref<Counted>(new Replies::Address(event));
+      copy->owner = Ref<Counted>(new ReplySink::ReplyEvent(event));
       request->dict.set(key_, Value::share(*event));
       pointers.push_back(copy.get());
       copies.push_back(std::move(copy));
@@ -68,7 +67,7 @@ class Repost final : public Backend {
   BackendPtr target_;
   std::string key_;
   std::shared_ptr<PipeContext> context_;
-  Ref<Replies> replies_ = make_counted<Replies>();
+  Ref<ReplySink> replies_ = make_counted<ReplySink>();
 };
 
 }  // namespace

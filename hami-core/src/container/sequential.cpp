@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/assert.hpp"
+
 namespace hami {
 
 // Right to left, so that a stream guard at the end exists before the backends that use its stream.
@@ -16,17 +18,18 @@ void Sequential::init_(Init& init) {
 }
 
 void Sequential::forward_(Batch batch) {
+  HAMI_ASSERT(!steps_.empty());  // the planner requires an item
   std::vector<Request*> alive(batch.begin(), batch.end());
-  std::vector<Request*> unanswered;
+  std::vector<Request*> without_result;
   steps_.front().backend->forward(batch);
   for (std::size_t i = 1; i < steps_.size(); ++i) {
     alive.erase(std::remove_if(alive.begin(), alive.end(), [](Request* request) { return !request->alive(); }),
                 alive.end());
     if (steps_[i].is_or) {
-      unanswered.clear();
+      without_result.clear();
       for (Request* request : alive)
-        if (!request->dict.contains(kResult)) unanswered.push_back(request);
-      if (!unanswered.empty()) steps_[i].backend->forward(Batch(unanswered));
+        if (!request->dict.contains(kResult)) without_result.push_back(request);
+      if (!without_result.empty()) steps_[i].backend->forward(Batch(without_result));
       continue;
     }
     const std::string& before = steps_[i - 1].backend->label();

@@ -1,4 +1,4 @@
-// StateFul[X,…]: DI[X,…] with a state for each `req_id`, which X reads and writes under `state`.
+// StateFul[X,…]: DI[X,…] with a state for each `req_id`, which X reads and writes under the key `state`.
 #include <any>
 #include <deque>
 #include <memory>
@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/assert.hpp"
 #include "base/mutex.hpp"
 #include "container/forwarding.hpp"
 #include "hami/sdk/request_store.hpp"
@@ -30,22 +31,22 @@ bool is_finished(const Dict& dict) {
   return finish && finish->kind() == Kind::kBool && finish->as_bool();
 }
 
-// Attached to a request (`owner`) while the target runs it; keeps the previous owner.
+// Attached to a request as its `owner` while the target runs it. Keeps the request's own sink and owner.
 struct Visit final : Counted {
-  Visit(StoreId visitor, Request& request)
-      : id(std::move(visitor)), sink(std::move(request.sink)), owner(std::move(request.owner)) {}
+  Visit(StoreId req_id, Request& request)
+      : id(std::move(req_id)), sink(std::move(request.sink)), owner(std::move(request.owner)) {}
   StoreId id;
   Ref<CompletionSink> sink;
   Ref<Counted> owner;
 };
 
-// Requests of one req_id run in order of arrival, one at a time: each sees the state of the one before it. Other nodes keep
-// states of the same ids in the store, and a plugin may remove an id at any time.
-class States final : public CompletionSink {
+// Runs the requests of one req_id one at a time, in order of arrival, so that each reads the state that the previous one wrote.
+// The states are in the pipe's store. Other nodes keep states of the same ids there, and a plugin may remove an id at any time.
+class StateSequencer final : public CompletionSink {
   using Requests = std::deque<Ref<Request>>;
 
  public:
-  States(PipeContext& context, const std::string& node, BackendPtr target, Nanoseconds ttl)
+  StateSequencer(PipeContext& context, const std::string& node, BackendPtr target, Nanoseconds ttl)
       : store_(context.resources.store()),
         store_ids_(context.resources.store_ids()),
         key_(context.resources.unique("state of node \"" + node + "\"")),
@@ -53,65 +54,66 @@ class States final : public CompletionSink {
         ttl_(ttl) {}
 
   void post(Batch batch, InlinePolicy how) {
-    forget_old();
+    remove_expired();
     Requests ready;
-    std::vector<Request*> refused;
+    std::vector<Request*> failed;
     for (Request* request : batch) {
       try {
-        enter(*request, id_of(request->dict), ready);
+        enqueue(*request, id_of(request->dict), ready);
       } catch (...) {
         request->fail(current_error());
-        refused.push_back(request);
+        failed.push_back(request);
       }
     }
-    complete_requests(Batch(refused));
+    complete_requests(Batch(failed));
     start(std::move(ready), how);
   }
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     Requests next;
-    for (std::size_t i = 0; i < count; ++i) leave(*requests[i], next);
+    for (std::size_t i = 0; i < count; ++i) finish(*requests[i], next);
     complete_requests(Batch(requests, count));
-    if (Starting* here = Starting::innermost; here && here->states == this)
-      here->next.insert(here->next.end(), next.begin(), next.end());
+    if (StartLoop* loop = StartLoop::innermost; loop && loop->sequencer == this)
+      loop->next.insert(loop->next.end(), next.begin(), next.end());
     else
       start(std::move(next), InlinePolicy::kNonBlocking);
     return nullptr;
   }
 
  private:
-  struct Kept {
+  struct StoredState {
     Value state;
-    Nanoseconds touched;
+    Nanoseconds written_at;
   };
 
-  // On the stack of a thread that starts requests. It also starts the requests that become ready meanwhile, because the target
-  // ran the previous ones inline: recursion would need a stack as deep as the queue is long.
-  struct Starting {
-    explicit Starting(const States* who) noexcept : states(who), outer(std::exchange(innermost, this)) {}
-    ~Starting() { innermost = outer; }
-    Starting(const Starting&) = delete;
-    Starting& operator=(const Starting&) = delete;
+  // On the stack of a thread that starts requests. If the target runs them inline, their successors become ready on this thread.
+  // `complete` adds these to `next`, and the loop starts them: recursion would need a stack as deep as the queue is long.
+  struct StartLoop {
+    explicit StartLoop(const StateSequencer* owner) noexcept
+        : sequencer(owner), outer(std::exchange(innermost, this)) {}
+    ~StartLoop() { innermost = outer; }
+    StartLoop(const StartLoop&) = delete;
+    StartLoop& operator=(const StartLoop&) = delete;
 
-    const States* const states;
-    Starting* const outer;
+    const StateSequencer* const sequencer;
+    StartLoop* const outer;
     Requests next;
-    static thread_local Starting* innermost;
+    static thread_local StartLoop* innermost;
   };
 
-  void enter(Request& request, const StoreId& id, Requests& ready) {
+  void enqueue(Request& request, const StoreId& id, Requests& ready) {
     MutexLock lock(mutex_);
-    const auto [waiting, is_first] = turns_.try_emplace(id);
-    (is_first ? ready : waiting->second).emplace_back(&request);
+    const auto [entry, is_first] = waiting_.try_emplace(id);
+    (is_first ? ready : entry->second).emplace_back(&request);
   }
 
   void start(Requests ready, InlinePolicy how) {
-    Starting here(this);
-    for (; !ready.empty(); ready = std::exchange(here.next, {}), how = InlinePolicy::kNonBlocking) {
+    StartLoop loop(this);
+    for (; !ready.empty(); ready = std::exchange(loop.next, {}), how = InlinePolicy::kNonBlocking) {
       std::vector<Request*> pointers;
       for (const Ref<Request>& request : ready) {
         const StoreId id = id_of(request->dict);
-        request->dict.set(kState, load(id));
+        request->dict.set(kState, load_state(id));
         request->owner = Ref<Counted>(new Visit(id, *request));
         request->sink = Ref<CompletionSink>(this);
         pointers.push_back(request.get());
@@ -120,64 +122,67 @@ class States final : public CompletionSink {
     }
   }
 
-  void leave(Request& request, Requests& next) noexcept {
+  // Saves the state of a completed request. Appends the next request of its req_id to `next`.
+  void finish(Request& request, Requests& next) noexcept {
     const Ref<Counted> held = request.owner;
     Visit& visit = static_cast<Visit&>(*held);
     if (is_finished(request.dict))
-      end(visit.id);
+      remove_state(visit.id);
     else if (request.alive())
-      keep(visit.id, request.dict);
-    request.dict.erase(kState);  // internal to the node
+      save_state(visit.id, request.dict);
+    request.dict.erase(kState);  // only backends of the node see it
     request.sink = std::move(visit.sink);
     request.owner = std::move(visit.owner);
     MutexLock lock(mutex_);
-    const auto waiting = turns_.find(visit.id);
-    if (waiting->second.empty()) {
-      turns_.erase(waiting);
+    const auto entry = waiting_.find(visit.id);
+    HAMI_ASSERT(entry != waiting_.end());
+    if (entry->second.empty()) {
+      waiting_.erase(entry);
       return;
     }
-    next.push_back(std::move(waiting->second.front()));
-    waiting->second.pop_front();
+    next.push_back(std::move(entry->second.front()));
+    entry->second.pop_front();
   }
 
-  std::optional<Kept> find(const StoreId& id) const {
+  std::optional<StoredState> find(const StoreId& id) const {
     try {
-      const std::optional<std::any> kept = store_.get(id, key_);
-      return kept ? std::optional(std::any_cast<Kept>(*kept)) : std::nullopt;
+      const std::optional<std::any> stored = store_.get(id, key_);
+      return stored ? std::optional(std::any_cast<StoredState>(*stored)) : std::nullopt;
     } catch (const RequestStore::NotFound&) {
       return std::nullopt;
     }
   }
 
-  Value load(const StoreId& id) const {
-    const std::optional<Kept> kept = store_.contains(id) ? find(id) : std::nullopt;
-    return !kept || (ttl_ != kNever && now() - kept->touched > ttl_) ? Value() : kept->state;
+  // None without a state, or if it has expired.
+  Value load_state(const StoreId& id) const {
+    const std::optional<StoredState> stored = store_.contains(id) ? find(id) : std::nullopt;
+    return !stored || (ttl_ != kNever && now() - stored->written_at > ttl_) ? Value() : stored->state;
   }
 
-  void keep(const StoreId& id, const Dict& dict) {
+  void save_state(const StoreId& id, const Dict& dict) {
     const Value* state = dict.find(kState);
     if (!state || state->is_none()) {
-      end(id);
+      remove_state(id);
       return;
     }
-    const Kept kept{*state, now()};
-    const std::any before = take(id);  // destroyed without a lock: its destructor may call this class
+    const StoredState stored{*state, now()};
+    const std::any previous = take(id);  // destroyed without a lock: its destructor may call this class
     try {
       const MutexLock lock(store_ids_);
-      begin(id);
-      store_.insert(id, key_, kept);
-    } catch (const RequestStore::NotFound&) {
+      create_request(id);
+      store_.insert(id, key_, stored);
+    } catch (const RequestStore::NotFound&) {  // a plugin removed the id meanwhile
       return;
     }
     if (ttl_ == kNever) return;
     MutexLock lock(mutex_);
-    touched_.emplace_back(kept.touched, id);
+    expiry_order_.emplace_back(stored.written_at, id);
   }
 
-  void begin(const StoreId& id) const {
+  void create_request(const StoreId& id) const {
     try {
       if (!store_.contains(id)) store_.create(id);
-    } catch (const RequestStore::AlreadyExists&) {
+    } catch (const RequestStore::AlreadyExists&) {  // a plugin created the id meanwhile
     }
   }
 
@@ -189,28 +194,29 @@ class States final : public CompletionSink {
     }
   }
 
-  // Ends the state and returns it, so that the caller destroys it without a lock.
-  std::any end(const StoreId& id) {
+  // Removes the state and returns it, so that the caller destroys it without a lock.
+  std::any remove_state(const StoreId& id) {
     std::any state = take(id);
     try {
       const MutexLock lock(store_ids_);
       if (store_.contains(id) && store_.size(id) == 0) store_.remove(id);
-    } catch (const RequestStore::NotFound&) {
+    } catch (const RequestStore::NotFound&) {  // a plugin removed the id meanwhile
     }
     return state;
   }
 
-  // Removes states that were not used for `ttl`.
-  void forget_old() {
+  // Removes the states that no request has used for `ttl`.
+  void remove_expired() {
     if (ttl_ == kNever) return;
     const Nanoseconds moment = now();
-    std::vector<std::any> old;  // destroyed after the lock: their destructors may call this class
+    std::vector<std::any> expired;  // destroyed after the lock: their destructors may call this class
     MutexLock lock(mutex_);
-    while (!touched_.empty() && moment - touched_.front().first > ttl_) {
-      const auto [touched, id] = std::move(touched_.front());
-      touched_.pop_front();
-      if (turns_.count(id)) continue;
-      if (const std::optional<Kept> kept = find(id); kept && kept->touched == touched) old.push_back(end(id));
+    while (!expiry_order_.empty() && moment - expiry_order_.front().first > ttl_) {
+      const auto [written_at, id] = std::move(expiry_order_.front());
+      expiry_order_.pop_front();
+      if (waiting_.count(id)) continue;  // a request of this id runs
+      if (const std::optional<StoredState> stored = find(id); stored && stored->written_at == written_at)
+        expired.push_back(remove_state(id));
     }
   }
 
@@ -220,13 +226,13 @@ class States final : public CompletionSink {
   const BackendPtr target_;
   const Nanoseconds ttl_;
   Mutex mutex_;
-  std::unordered_map<StoreId, Requests, StoreId::Hash> turns_
-      HAMI_GUARDED_BY(mutex_);  // waiting requests of each id that has one running
-  std::deque<std::pair<Nanoseconds, StoreId>> touched_
-      HAMI_GUARDED_BY(mutex_);  // oldest first; some were used again since
+  // An entry for each id that has a running request; the requests that wait for it.
+  std::unordered_map<StoreId, Requests, StoreId::Hash> waiting_ HAMI_GUARDED_BY(mutex_);
+  // When states were written, oldest first. Has outdated entries of states that were written again.
+  std::deque<std::pair<Nanoseconds, StoreId>> expiry_order_ HAMI_GUARDED_BY(mutex_);
 };
 
-thread_local States::Starting* States::Starting::innermost = nullptr;
+thread_local StateSequencer::StartLoop* StateSequencer::StartLoop::innermost = nullptr;
 
 constexpr const char* kRefusesCopies =
     "they would run requests of one req_id concurrently. Move it out of the backend, before all instances: "
@@ -236,33 +242,33 @@ constexpr const char* kRefusesCopies =
 class StateFul final : public Forwarding {
  public:
   ~StateFul() override {
-    states_ = {};
+    sequencer_ = {};
     target_ = nullptr;
     while (!parts_.empty()) parts_.pop_back();
   }
 
  private:
   void init_(Init& init) override {
-    refuse_further_instances(init);
+    check_single_instance(init);
     parts_ = make_injected(init);
     target_ = parts_.front();
     const auto ttl = init.params().get<std::optional<double>>("ttl");
     context_ = init.shared_context();
-    states_ = make_counted<States>(*context_, init.node(), target_, ttl ? from_milliseconds(*ttl) : kNever);
+    sequencer_ = make_counted<StateSequencer>(*context_, init.node(), target_, ttl ? from_milliseconds(*ttl) : kNever);
   }
-  // Each instance would order requests on its own, over states that all of them share. Other instances that serve the queue of a
-  // node are only known at this point.
-  static void refuse_further_instances(const Init& init) {
+  // Each instance would order requests by itself, although all instances share the states. The planner checks `refuses_copies`;
+  // further instances that serve the node's queue (Recv) are known only here.
+  static void check_single_instance(const Init& init) {
     if (init.instance().value_or(0) == 0) return;
     throw Error(ErrorCode::kConfig, "StateFul is part of the backend of node \"" + init.node() +
                                         "\", which has several instances; " + kRefusesCopies);
   }
   void forward_(Batch batch) override { post_and_wait(*this, batch); }
-  void post_(Batch batch, InlinePolicy how) override { states_->post(batch, how); }
+  void post_(Batch batch, InlinePolicy how) override { sequencer_->post(batch, how); }
 
   std::shared_ptr<PipeContext> context_;
   std::vector<BackendPtr> parts_;
-  Ref<States> states_;
+  Ref<StateSequencer> sequencer_;
 };
 
 }  // namespace
@@ -271,7 +277,7 @@ void register_stateful(Registry& registry) {
   BackendClass cls;
   cls.name = "StateFul";
   cls.doc =
-      "`DI[…]` whose first item reads `state` as written by the previous request with this `req_id`.\n"
+      "`DI[…]` whose first item reads `state` as written by the previous request with the same `req_id`.\n"
       "`req_id` is required; requests of one `req_id` run one at a time. The state ends with a request whose `finish` is true,\n"
       "after `ttl` without a request, or when the pipe closes. It cannot be part of a backend with several instances; put it\n"
       "before the dispatcher: `Register[StateFul[Batching, InstanceDispatcher]]`.";

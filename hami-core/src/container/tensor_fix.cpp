@@ -98,11 +98,11 @@ void register_tensor_fixing(Registry& registry) {
   fix.create = [] { return std::make_shared<FixTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(fix)));
 
-  BackendClass solid;
-  solid.name = "ContiguousTensor";
-  solid.doc = "Copies a tensor that is not contiguous in row-major order; others pass unchanged.";
-  solid.create = [] { return std::make_shared<ContiguousTensor>(); };
-  registry.add_core(std::make_shared<BackendClass>(std::move(solid)));
+  BackendClass contiguous_tensor;
+  contiguous_tensor.name = "ContiguousTensor";
+  contiguous_tensor.doc = "Copies a tensor that is not contiguous in row-major order; others pass unchanged.";
+  contiguous_tensor.create = [] { return std::make_shared<ContiguousTensor>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(contiguous_tensor)));
 }
 
 }  // namespace hami

@@ -13,7 +13,7 @@ namespace hami {
 namespace {
 
 class Pass final : public Backend {
-  void forward_(Batch) override { throw Error(ErrorCode::kRequest, "Pass refuses to run"); }
+  void forward_(Batch) override { throw Error(ErrorCode::kRequest, "Pass fails every request"); }
 };
 
 class Log final : public Backend {
@@ -107,7 +107,7 @@ void add(Registry& registry, const char* name, const char* params, bool non_bloc
 }  // namespace
 
 void register_utilities(Registry& registry) {
-  add<Pass>(registry, "Pass", "", true, "Always refuses to run.");
+  add<Pass>(registry, "Pass", "", true, "Fails every request.");
   add<Log>(registry, "Log", "message: str 'text to log'", false,
            "Logs the message for each request, to standard error; `result` is `data`.");
   add<Raise>(registry, "Raise", "message: str 'text of the error'", true, "Fails each request with the message.");

@@ -1,31 +1,27 @@
-// HAMI_HOST_ENTRY: sets a function of the host table so that no exception crosses the C ABI.
+// HAMI_HOST_ENTRY: sets an entry of the host table to a function that lets no exception cross the C ABI.
 #pragma once
 
 #include <type_traits>
 
 #include "hami/abi.h"
-#include "observe/log.hpp"
 #include "plugin/handles.hpp"
 
 namespace hami {
 
 #ifdef HAMI_ASSERTIONS
-// Tests set it: every entry of the host table calls it first, and it may throw.
+// For tests: every entry of the host table calls it first, and it may throw.
 inline void (*host_entry_hook)() = nullptr;
 #endif
 
-// The result of an entry that threw and cannot return an error: nothing, 0, or an empty text.
-template <class Result>
-Result failed_entry(const char* name, const Error& error) noexcept {
-  log("hami", std::string("the host function ") + name + " failed: " + error.message());
-  if constexpr (!std::is_void_v<Result>) return Result{};
-}
-template <>
-inline hami_error* failed_entry<hami_error*>(const char*, const Error& error) noexcept {
-  return hand_over(error);
-}
+// Logs a warning that names the entry and the exception that is being handled; call it only inside a catch block. Throws
+// nothing but the exception by which glibc cancels a thread.
+void log_failed_entry(const char* name);
 
-// Not noexcept: the exception by which glibc cancels a thread must pass (see current_error).
+// The function behind one entry. If the body throws, an entry that returns hami_error* returns the exception as an error; any
+// other entry logs a warning and returns nothing, 0, NULL or an empty text. A body that returns nothing means success for an
+// entry that returns hami_error*.
+//
+// `call` is not noexcept, because the exception by which glibc cancels a thread must pass (see current_error).
 template <class Entry, class Function>
 struct HostEntry;
 template <class Entry, class Result, class... Args>
@@ -35,22 +31,35 @@ struct HostEntry<Entry, Result (*)(Args...)> {
 #ifdef HAMI_ASSERTIONS
       if (host_entry_hook) host_entry_hook();
 #endif
-      return Entry::body()(args...);
+      if constexpr (kReturnsError && std::is_void_v<decltype(Entry::body()(args...))>) {
+        Entry::body()(args...);
+        return nullptr;
+      } else {
+        return Entry::body()(args...);
+      }
     } catch (...) {
-      return failed_entry<Result>(Entry::name(), current_error());
+      if constexpr (kReturnsError) {
+        return make_current_error();
+      } else {
+        log_failed_entry(Entry::name());
+        return Result();
+      }
     }
   }
+
+ private:
+  static constexpr bool kReturnsError = std::is_same_v<Result, hami_error*>;
 };
 
-// HAMI_HOST_ENTRY(host, name, body): `body` is a lambda without captures. The function that it converts to has no
-// linkage: g++ does not accept it as a template argument in C++17, so a class returns it.
-#define HAMI_HOST_ENTRY(host, entry, ...)                                        \
-  do {                                                                           \
-    struct Entry {                                                               \
-      static const char* name() noexcept { return #entry; }                      \
-      static constexpr decltype(hami_host::entry) body() { return __VA_ARGS__; } \
-    };                                                                           \
-    (host).entry = &::hami::HostEntry<Entry, decltype(hami_host::entry)>::call;  \
+// HAMI_HOST_ENTRY(host, name, body): `body` is a lambda without captures, or a function. It is the result of a class because
+// C++17 accepts neither a lambda nor a function without linkage as a template argument.
+#define HAMI_HOST_ENTRY(host, entry, ...)                                       \
+  do {                                                                          \
+    struct Entry {                                                              \
+      static const char* name() noexcept { return #entry; }                     \
+      static constexpr auto body() { return __VA_ARGS__; }                      \
+    };                                                                          \
+    (host).entry = &::hami::HostEntry<Entry, decltype(hami_host::entry)>::call; \
   } while (false)
 
 }  // namespace hami

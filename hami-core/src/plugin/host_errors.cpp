@@ -1,4 +1,4 @@
-// Errors that cross the ABI: codes, texts, and the handle of an Error of the core.
+// Host functions: errors. Maps the codes of the ABI to those of the core, and owns the handles.
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
@@ -7,13 +7,13 @@
 namespace hami {
 namespace {
 
-struct Pair {
-  std::int32_t code;
-  ErrorCode own;
+struct CodePair {
+  std::int32_t abi;
+  ErrorCode core;
 };
 
-// If a code is listed several times, the first row counts.
-constexpr Pair kCodes[] = {
+// Both directions use the first row that matches.
+constexpr CodePair kCodes[] = {
     {HAMI_CANCELLED, ErrorCode::kCancelled},
     {HAMI_UNKNOWN, ErrorCode::kUnknown},
     {HAMI_INVALID_ARGUMENT, ErrorCode::kInvalidArgument},
@@ -35,27 +35,25 @@ constexpr Pair kCodes[] = {
     {HAMI_UNKNOWN, ErrorCode::kForeign},
 };
 
-ErrorCode own_code(std::int32_t code) noexcept {
-  for (const Pair& pair : kCodes)
-    if (pair.code == code) return pair.own;
+ErrorCode core_code(std::int32_t code) noexcept {
+  for (const CodePair& pair : kCodes)
+    if (pair.abi == code) return pair.core;
   return ErrorCode::kUnknown;
 }
 
-std::int32_t code_of(ErrorCode own) noexcept {
-  for (const Pair& pair : kCodes)
-    if (pair.own == own) return pair.code;
+std::int32_t abi_code(ErrorCode code) noexcept {
+  for (const CodePair& pair : kCodes)
+    if (pair.core == code) return pair.abi;
   return HAMI_INTERNAL;
 }
 
 hami_error* new_error(std::int32_t code, const char* data, std::size_t size) {
-  return guarded([&] {
-    std::string text = readable(text_of(data, size));
-    if (text.empty()) text = "an error with code " + std::to_string(code) + " and no text";
-    throw Error(own_code(code), std::move(text), {}, code == HAMI_RESOURCE_EXHAUSTED);
-  });
+  std::string text = escape_invalid_utf8(view_of(data, size));
+  if (text.empty()) text = "an error with code " + std::to_string(code) + " and no text";
+  return make_error(Error(core_code(code), std::move(text), {}, code == HAMI_RESOURCE_EXHAUSTED));
 }
 
-// The error when there is no memory for an error; never freed.
+// The error that is used when there is no memory for another one. Never freed.
 hami_error& out_of_memory() {
   static hami_error& error = *new hami_error{Error(ErrorCode::kOutOfMemory, "out of memory", {}, true)};
   return error;
@@ -63,37 +61,41 @@ hami_error& out_of_memory() {
 
 }  // namespace
 
-hami_error* hand_over(Error error) noexcept {
+hami_error* make_error(Error error) noexcept {
   auto* made = new (std::nothrow) hami_error{std::move(error)};
   return made ? made : &out_of_memory();
 }
 
-void throw_if(hami_error* error) {
-  if (!error) return;
-  Error thrown = error->error;
+hami_error* make_current_error() {
+  try {
+    return make_error(current_error());
+  } catch (const std::exception&) {  // there is no memory for the text
+    return &out_of_memory();
+  }
+}
+
+void free_error(hami_error* error) noexcept {
   if (error != &out_of_memory()) delete error;
-  throw thrown;
+}
+
+void throw_if(hami_error* error) {
+  const OwnedError owned(error);
+  if (owned) throw Error(owned->error);
 }
 
 void add_errors(hami_host& host) {
-  out_of_memory();
+  out_of_memory();  // allocates it while there is memory
   HAMI_HOST_ENTRY(host, error_new, new_error);
-  HAMI_HOST_ENTRY(host, error_code, [](const hami_error* error) { return code_of(error->error.code()); });
+  HAMI_HOST_ENTRY(host, error_code, [](const hami_error* error) { return abi_code(error->error.code()); });
   HAMI_HOST_ENTRY(host, error_text, [](const hami_error* error) { return text_of(error->error.message()); });
   HAMI_HOST_ENTRY(host, error_payload,
                   [](const hami_error* error, hami_value* out) { *out = release_to_abi(error->error.payload()); });
-  HAMI_HOST_ENTRY(host, error_copy, [](const hami_error* error) { return guarded([&] { throw error->error; }); });
+  HAMI_HOST_ENTRY(host, error_copy, [](const hami_error* error) { return make_error(error->error); });
   HAMI_HOST_ENTRY(host, error_set_final, [](hami_error* error) {
-    if (error == &out_of_memory()) return;
-    // Without memory the error stays unmarked.
-    hami_error* ignored = guarded([&] { error->error = error->error.as_final(); });
-    host_table().error_free(ignored);
+    if (error != &out_of_memory()) error->error = error->error.as_final();
   });
-  HAMI_HOST_ENTRY(host, error_is_final,
-                  [](const hami_error* error) -> std::int32_t { return error->error.is_final(); });
-  HAMI_HOST_ENTRY(host, error_free, [](hami_error* error) {
-    if (error != &out_of_memory()) delete error;
-  });
+  HAMI_HOST_ENTRY(host, error_is_final, [](const hami_error* error) { return error->error.is_final(); });
+  HAMI_HOST_ENTRY(host, error_free, free_error);
 }
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// Events for plugins: creation, completion and waiting.
+// Host functions: events.
 #include "sync/event.hpp"
 
 #include "plugin/handles.hpp"
@@ -8,21 +8,19 @@
 namespace hami {
 namespace {
 
-// A new reference: the plugin may release the value while it waits.
-Ref<Event> event_in(const hami_value& raw) { return Ref<Event>(&as_event(borrow(raw))); }
+// A new reference: the plugin may release its value during the call.
+Ref<Event> event_of(const hami_value& raw) { return Ref<Event>(&as_event(borrow(raw))); }
 
-void tell(std::int32_t* first, bool was_first) noexcept {
-  if (first) *first = was_first;
+// `out` is optional.
+void store_flag(std::int32_t* out, bool flag) noexcept {
+  if (out) *out = flag;
 }
 
-hami_error* fail_event(const hami_value* event, hami_error* error, std::int32_t* first) {
-  hami_error* const wrong = guarded([&] {
-    const Ref<Event> failing = event_in(*event);
-    if (!error) throw Error(ErrorCode::kInvalidArgument, "an event fails with an error, got none");
-    tell(first, failing->fail(error->error));
-  });
-  host_table().error_free(error);
-  return wrong;
+void fail_event(const hami_value* event, hami_error* error, std::int32_t* first) {
+  const OwnedError owned(error);
+  const Ref<Event> failing = event_of(*event);
+  if (!owned) throw Error(ErrorCode::kInvalidArgument, "event_fail needs an error, got NULL");
+  store_flag(first, failing->fail(owned->error));
 }
 
 void wait_for(const Event& event, Nanoseconds until, hami_value& out) {
@@ -31,38 +29,30 @@ void wait_for(const Event& event, Nanoseconds until, hami_value& out) {
   out = release_to_abi(event.value());
 }
 
-hami_error* on_done(const hami_value* event, void (*callback)(void*, const hami_value*), void* data,
+void call_when_done(const hami_value* event, void (*callback)(void*, const hami_value*), void* data,
                     void (*release)(void*)) {
-  return guarded([&] {
-    const std::shared_ptr<void> held(data, release ? release : [](void*) {});
-    event_in(*event)->on_done([callback, held](const Event& done) {
-      const Value shown = Value::share(const_cast<Event&>(done));
-      hami_value raw;
-      std::memcpy(&raw, static_cast<const void*>(&shown), sizeof raw);
-      callback(held.get(), &raw);
-    });
+  const std::shared_ptr<void> held(data, release ? release : [](void*) {});
+  event_of(*event)->on_done([callback, held](const Event& done) {
+    const Value value = Value::share(const_cast<Event&>(done));
+    hami_value raw;
+    std::memcpy(&raw, static_cast<const void*>(&value), sizeof raw);  // borrowed for the call
+    callback(held.get(), &raw);
   });
 }
 
 }  // namespace
 
 void add_events(hami_host& host) {
-  HAMI_HOST_ENTRY(host, event_new, [](hami_value* out) {
-    return guarded([&] { *out = release_to_abi(Value::share(*make_object<Event>())); });
-  });
+  HAMI_HOST_ENTRY(host, event_new, [](hami_value* out) { *out = release_to_abi(Value::share(*make_object<Event>())); });
   HAMI_HOST_ENTRY(host, event_notify, [](const hami_value* event, const hami_value* value, std::int32_t* first) {
-    return guarded([&] { tell(first, event_in(*event)->notify(borrow(*value))); });
+    store_flag(first, event_of(*event)->notify(borrow(*value)));
   });
   HAMI_HOST_ENTRY(host, event_fail, fail_event);
-  HAMI_HOST_ENTRY(host, event_is_done, [](const hami_value* event) -> std::int32_t {
-    std::int32_t done = 0;
-    host_table().error_free(guarded([&] { done = event_in(*event)->done(); }));
-    return done;
-  });
+  HAMI_HOST_ENTRY(host, event_is_done, [](const hami_value* event) { return event_of(*event)->done(); });
   HAMI_HOST_ENTRY(host, event_wait, [](const hami_value* event, std::int64_t until, hami_value* out) {
-    return guarded([&] { wait_for(*event_in(*event), until, *out); });
+    wait_for(*event_of(*event), until, *out);
   });
-  HAMI_HOST_ENTRY(host, event_on_done, on_done);
+  HAMI_HOST_ENTRY(host, event_on_done, call_when_done);
 }
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// The pipe's queues for plugins.
+// Host functions: queues of the pipe.
 #include "sync/queue.hpp"
 
 #include "backend/node_queue_name.hpp"
@@ -9,30 +9,28 @@
 namespace hami {
 namespace {
 
-// A value that is pushed to a node's queue becomes a request, which this function does not create.
-void check_no_nodes(const std::string& name) {
+// Refuses queues of nodes: a value that is pushed there becomes a request, which queue_push does not create.
+void check_not_of_node(const std::string& name) {
   if (node_queue_name(name))
     throw Error(ErrorCode::kInvalidArgument,
-                "the queue \"" + name + "\" belongs to a node; take Send(" + name + ") as a child");
+                "the queue \"" + name + "\" belongs to a node; to send to it, take Send(" + name + ") as a child");
 }
 
-Ref<Queue> queue_in(const hami_value& raw) { return Ref<Queue>(&as_queue(borrow(raw))); }
+Ref<Queue> queue_of(const hami_value& raw) { return Ref<Queue>(&as_queue(borrow(raw))); }
 
 }  // namespace
 
 void add_queues(hami_host& host) {
   HAMI_HOST_ENTRY(host, queue_find, [](hami_context* context, const char* name, std::size_t size, hami_value* out) {
-    return guarded([&] {
-      const std::string wanted(text_of(name, size));
-      check_no_nodes(wanted);
-      *out = release_to_abi(Value::share(*context->pipe->resources.queue(wanted)));
-    });
+    const std::string wanted(view_of(name, size));
+    check_not_of_node(wanted);
+    *out = release_to_abi(Value::share(*context->pipe->resources.queue(wanted)));
   });
   HAMI_HOST_ENTRY(host, queue_push, [](const hami_value* queue, const hami_value* value, std::int64_t until) {
-    return guarded([&] { queue_in(*queue)->push(borrow(*value), until); });
+    queue_of(*queue)->push(borrow(*value), until);
   });
   HAMI_HOST_ENTRY(host, queue_pop, [](const hami_value* queue, std::int64_t until, hami_value* out) {
-    return guarded([&] { *out = release_to_abi(queue_in(*queue)->pop(until)); });
+    *out = release_to_abi(queue_of(*queue)->pop(until));
   });
 }
 

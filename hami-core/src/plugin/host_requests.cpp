@@ -1,4 +1,4 @@
-// Dicts and items for plugins.
+// Host functions: the keys of requests, and the items of a batch.
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
@@ -14,80 +14,72 @@ Request& request_of(const hami_dict& item) {
 
 namespace {
 
-struct OwnItem final : hami_dict {
-  Ref<Request> held;
+// An item that a plugin created for its children.
+struct OwnedItem final : hami_dict {
+  Ref<Request> owned;
 };
 
-std::int32_t copy_entry(const Value* found, hami_value* out) noexcept {
-  if (!found) return 0;
-  *out = release_to_abi(*found);
-  return 1;
+bool copy_value(const Value* found, hami_value* out) noexcept {
+  if (found) *out = release_to_abi(*found);
+  return found != nullptr;
 }
 
 void add_dicts(hami_host& host) {
   HAMI_HOST_ENTRY(host, dict_get, [](const hami_dict* dict, const char* key, std::size_t size, hami_value* out) {
-    return copy_entry(dict->keys->find(text_of(key, size)), out);
+    return copy_value(dict->keys->find(view_of(key, size)), out);
   });
-  HAMI_HOST_ENTRY(host, dict_take,
-                  [](hami_dict* dict, const char* key, std::size_t size, hami_value* out) -> std::int32_t {
-    const std::int32_t found = copy_entry(dict->keys->find(text_of(key, size)), out);
-    if (found) dict->keys->erase(text_of(key, size));
+  HAMI_HOST_ENTRY(host, dict_take, [](hami_dict* dict, const char* key, std::size_t size, hami_value* out) {
+    const bool found = copy_value(dict->keys->find(view_of(key, size)), out);
+    if (found) dict->keys->erase(view_of(key, size));
     return found;
   });
   HAMI_HOST_ENTRY(host, dict_set, [](hami_dict* dict, const char* key, std::size_t size, const hami_value* value) {
-    return guarded([&] {
-      const std::string_view name = text_of(key, size);
-      check_utf8("a key", name);
-      dict->keys->set(name, borrow(*value));
-    });
+    const std::string_view name = view_of(key, size);
+    check_utf8("a key", name);
+    dict->keys->set(name, borrow(*value));
   });
-  HAMI_HOST_ENTRY(host, dict_erase, [](hami_dict* dict, const char* key, std::size_t size) -> std::int32_t {
-    return dict->keys->erase(text_of(key, size));
+  HAMI_HOST_ENTRY(host, dict_erase, [](hami_dict* dict, const char* key, std::size_t size) {
+    return dict->keys->erase(view_of(key, size));
   });
   HAMI_HOST_ENTRY(host, dict_size, [](const hami_dict* dict) { return dict->keys->size(); });
-  HAMI_HOST_ENTRY(host, dict_at,
-                  [](const hami_dict* dict, std::size_t index, hami_text* key, hami_value* out) -> std::int32_t {
-    if (index >= dict->keys->size()) return 0;
+  HAMI_HOST_ENTRY(host, dict_at, [](const hami_dict* dict, std::size_t index, hami_text* key, hami_value* out) {
+    if (index >= dict->keys->size()) return false;
     const Dict::Entry& entry = *(dict->keys->begin() + static_cast<std::ptrdiff_t>(index));
     *key = text_of(entry.key);
-    return copy_entry(&entry.value, out);
+    return copy_value(&entry.value, out);
   });
 }
 
 void add_items(hami_host& host) {
   HAMI_HOST_ENTRY(host, item_fail, [](hami_dict* item, hami_error* error) {
-    if (!error) return;
-    hami_error* ignored = guarded([&] { request_of(*item).fail(error->error); });
-    host_table().error_free(ignored);
-    host_table().error_free(error);
+    const OwnedError owned(error);
+    if (owned) request_of(*item).fail(owned->error);
   });
   HAMI_HOST_ENTRY(host, item_error, [](const hami_dict* item) -> hami_error* {
     if (!item->request || item->request->alive()) return nullptr;
-    return guarded([&] { throw *item->request->error; });
+    return make_error(*item->request->error);
   });
   HAMI_HOST_ENTRY(host, item_size,
                   [](const hami_dict* item) -> std::uint64_t { return item->request ? item->request->items : 1; });
   HAMI_HOST_ENTRY(host, item_cancelled,
-                  [](const hami_dict* item) -> std::int32_t { return item->request && item->request->cancelled(); });
+                  [](const hami_dict* item) { return item->request && item->request->cancelled(); });
   HAMI_HOST_ENTRY(host, item_deadline,
                   [](const hami_dict* item) { return item->request ? item->request->deadline : kNever; });
   HAMI_HOST_ENTRY(host, item_priority,
                   [](const hami_dict* item) -> std::int32_t { return item->request ? item->request->priority : 0; });
   HAMI_HOST_ENTRY(host, item_new, [](const hami_dict* of, hami_dict** out) {
-    return guarded([&] {
-      Request& parent = request_of(*of);
-      auto item = std::make_unique<OwnItem>();
-      item->held = parent.branch({}, 0);
-      item->held->dict = Dict();
-      item->held->items = 1;
-      item->held->wait_token =
-          Ref<Counted>(make_counted<WaitToken>(WaitToken::Release::kCompleted).get());  // the parent may wait for it
-      item->keys = &item->held->dict;
-      item->request = item->held.get();
-      *out = item.release();
-    });
+    Request& parent = request_of(*of);
+    auto item = std::make_unique<OwnedItem>();
+    item->owned = parent.branch({}, 0);
+    item->owned->dict = Dict();
+    item->owned->items = 1;
+    // The parent's thread may wait for this item, and lends it to a child until it completes.
+    item->owned->wait_token = Ref<Counted>(make_counted<WaitToken>(WaitToken::Release::kCompleted).get());
+    item->keys = &item->owned->dict;
+    item->request = item->owned.get();
+    *out = item.release();
   });
-  HAMI_HOST_ENTRY(host, item_free, [](hami_dict* item) { delete static_cast<OwnItem*>(item); });
+  HAMI_HOST_ENTRY(host, item_free, [](hami_dict* item) { delete static_cast<OwnedItem*>(item); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The host table: the core's functions for plugins, and the negotiation of its version.
+// The host table: the functions of the core for plugins, and the negotiation of its version.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@ inline constexpr std::uint16_t kAbiMinor = 0;
 
 const hami_host& host_table();
 
-// Copies the functions that both sides know. Error(kPlugin) if this core cannot serve the plugin.
-void serve(const hami_host& own, hami_host& asked);
+// Copies the functions that both versions have from the core's table to the plugin's. Error(kPlugin) if their ABI versions are
+// incompatible.
+void fill_table(const hami_host& core, hami_host& plugin);
 
-// The `fill` function of a plugin's entry. The text of its error follows "…, which" in messages; see AbiRefused.
+// The `fill` function of a plugin's entry. The text of its error follows "…, which" in messages; see IncompatibleAbi.
 hami_error* fill_host(hami_host* host);
 
-// Each adds the functions of one part to the table.
+// Each sets the entries of one part of the table.
 void add_errors(hami_host& host);
 void add_values(hami_host& host);
 void add_tensors(hami_host& host);
@@ -27,6 +28,6 @@ void add_children(hami_host& host);
 void add_events(hami_host& host);
 void add_queues(hami_host& host);
 void add_store(hami_host& host);
-void add_surroundings(hami_host& host);
+void add_context(hami_host& host);
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// Tensors that cross the ABI: DLPack in both directions, never a copy.
+// Host functions: tensors. They cross the ABI as DLPack, without a copy.
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
@@ -7,48 +7,42 @@
 namespace hami {
 namespace {
 
-Tensor tensor_in(const hami_value& raw) { return borrow(raw).as_tensor(); }
+Tensor tensor_of(const hami_value& raw) { return borrow(raw).as_tensor(); }
 
 }  // namespace
 
 void add_tensors(hami_host& host) {
   HAMI_HOST_ENTRY(host, tensor_new,
                   [](DLDataType type, const std::int64_t* shape, std::int32_t n_axes, hami_value* out) {
-    return guarded([&] {
-      if (n_axes < 0)
-        throw Error(ErrorCode::kInvalidArgument, "a tensor has 0 axes or more, got " + std::to_string(n_axes));
-      if (type.bits == 0 || type.bits % 8 != 0 || type.lanes == 0)
-        throw Error(ErrorCode::kDataType, "a tensor of " + dtype_name(type) + ": elements must be whole bytes");
-      *out = release_to_abi(to_value(make_tensor(Shape(shape, shape + n_axes), type)));
-    });
+    if (n_axes < 0)
+      throw Error(ErrorCode::kInvalidArgument,
+                  "the number of axes must not be negative, got " + std::to_string(n_axes));
+    if (type.bits == 0 || type.bits % 8 != 0 || type.lanes == 0)
+      throw Error(ErrorCode::kDataType, "the elements of a tensor must be whole bytes, got " + dtype_name(type));
+    *out = release_to_abi(to_value(make_tensor(Shape(shape, shape + n_axes), type)));
   });
   HAMI_HOST_ENTRY(host, tensor_adopt, [](DLManagedTensorVersioned* tensor, hami_value* out) {
-    return guarded([&] {
-      if (!tensor) throw Error(ErrorCode::kInvalidArgument, "expected a DLPack tensor, got NULL");
-      *out = release_to_abi(to_value(TensorObject::adopt(tensor)));
-    });
+    if (!tensor) throw Error(ErrorCode::kInvalidArgument, "expected a DLPack tensor, got NULL");
+    *out = release_to_abi(to_value(TensorObject::adopt(tensor)));
   });
-  HAMI_HOST_ENTRY(host, tensor_of, [](const hami_value* value, hami_value* out) {
-    return guarded([&] { *out = release_to_abi(to_value(tensor_in(*value))); });
-  });
+  HAMI_HOST_ENTRY(host, tensor_of,
+                  [](const hami_value* value, hami_value* out) { *out = release_to_abi(to_value(tensor_of(*value))); });
   HAMI_HOST_ENTRY(host, tensor_view, [](const hami_value* value, DLTensor* out, std::uint64_t* flags) {
-    return guarded([&] {
-      const Value seen = borrow(*value);
-      // For an object of another language the tensor is temporary and would not outlive this call.
-      if (seen.kind() != Kind::kTensor) throw Error(ErrorCode::kDataType, "expected a tensor, got " + type_name(seen));
-      const Tensor tensor = seen.as_tensor();
-      *out = {tensor->data(),
-              tensor->device(),
-              static_cast<std::int32_t>(tensor->rank()),
-              tensor->dtype(),
-              const_cast<std::int64_t*>(tensor->shape().data()),
-              const_cast<std::int64_t*>(tensor->strides().data()),
-              0};
-      *flags = tensor->is_read_only() ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
-    });
+    const Value given = borrow(*value);
+    // The tensor of an object of another language is temporary: the view would dangle after this call.
+    if (given.kind() != Kind::kTensor) throw Error(ErrorCode::kDataType, "expected a tensor, got " + type_name(given));
+    const Tensor tensor = given.as_tensor();
+    *out = {tensor->data(),
+            tensor->device(),
+            static_cast<std::int32_t>(tensor->rank()),
+            tensor->dtype(),
+            const_cast<std::int64_t*>(tensor->shape().data()),
+            const_cast<std::int64_t*>(tensor->strides().data()),
+            0};
+    *flags = tensor->is_read_only() ? DLPACK_FLAG_BITMASK_READ_ONLY : 0;
   });
   HAMI_HOST_ENTRY(host, tensor_export, [](const hami_value* value, DLManagedTensorVersioned** out) {
-    return guarded([&] { *out = export_tensor(tensor_in(*value)); });
+    *out = export_tensor(tensor_of(*value));
   });
 }
 

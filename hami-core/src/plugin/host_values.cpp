@@ -1,4 +1,4 @@
-// Values that cross the ABI: texts, lists, dicts and opaque pointers.
+// Host functions: values. Texts, lists, dicts and opaque pointers.
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
@@ -7,13 +7,13 @@
 namespace hami {
 namespace {
 
-// An opaque object of a plugin.
+// A plugin's object, which only code that knows its type key can interpret.
 class NativeOpaque final : public OpaqueObject {
  public:
-  NativeOpaque(std::unique_ptr<const std::string> key, void* shown, void (*let_go)(void*)) noexcept
-      : OpaqueObject(key->c_str()), key_(std::move(key)), pointer_(shown), let_go_(let_go) {}
+  NativeOpaque(std::unique_ptr<const std::string> key, void* object, void (*destroy)(void*)) noexcept
+      : OpaqueObject(key->c_str()), key_(std::move(key)), pointer_(object), destroy_(destroy) {}
   ~NativeOpaque() override {
-    if (let_go_) let_go_(pointer_);
+    if (destroy_) destroy_(pointer_);
   }
   void* pointer() const noexcept override { return pointer_; }
   std::string type_name() const override { return *key_; }
@@ -21,16 +21,16 @@ class NativeOpaque final : public OpaqueObject {
  private:
   std::unique_ptr<const std::string> key_;
   void* pointer_;
-  void (*let_go_)(void*);
+  void (*destroy_)(void*);
 };
 
 std::string utf8(const char* data, std::size_t size) {
-  const std::string_view text = text_of(data, size);
-  check_utf8("a str", text, "; make it bytes");
+  const std::string_view text = view_of(data, size);
+  check_utf8("a str", text, "; pass other data as bytes");
   return std::string(text);
 }
 
-// A longer text is a negative or uninitialised length.
+// No longer text or list fits into memory: the length is negative or uninitialised.
 void check_length(std::size_t length) {
   if (length > PTRDIFF_MAX / sizeof(hami_value))
     throw Error(ErrorCode::kInvalidArgument,
@@ -48,37 +48,35 @@ std::vector<Value> values_of(const hami_value* items, std::size_t n) {
 void check_index(std::size_t index, std::size_t size) {
   if (index >= size)
     throw Error(ErrorCode::kInvalidArgument,
-                "index " + std::to_string(index) + " of " + std::to_string(size) + " items");
+                "index " + std::to_string(index) + " is out of range: there are " + std::to_string(size) + " items");
 }
 
-hami_error* new_opaque(const char* type_key, void* pointer, void (*release)(void*), hami_value* out) {
-  return guarded([&] {
-    try {
-      if (!type_key || !*type_key) throw Error(ErrorCode::kInvalidArgument, "an opaque value needs a type key");
-      check_utf8("a type key", type_key);
-      auto key = std::make_unique<const std::string>(type_key);
-      *out = release_to_abi(Value::adopt(new NativeOpaque(std::move(key), pointer, release)));
-    } catch (...) {
-      if (release) release(pointer);
-      throw;
-    }
-  });
+void new_opaque(const char* type_key, void* pointer, void (*release)(void*), hami_value* out) {
+  try {
+    if (!type_key || !*type_key) throw Error(ErrorCode::kInvalidArgument, "an opaque value needs a type key");
+    check_utf8("a type key", type_key);
+    auto key = std::make_unique<const std::string>(type_key);
+    *out = release_to_abi(Value::adopt(new NativeOpaque(std::move(key), pointer, release)));
+  } catch (...) {
+    if (release) release(pointer);
+    throw;
+  }
 }
 
 }  // namespace
 
-std::string readable(std::string_view text) {
-  std::string made;
-  made.reserve(text.size());
+std::string escape_invalid_utf8(std::string_view text) {
+  std::string escaped;
+  escaped.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint point = decode_utf8(text, at);
     if (point.valid)
-      made.append(text.substr(at, point.bytes));
+      escaped.append(text.substr(at, point.bytes));
     else
-      made += show_code_point(text, at).text;
+      escaped += show_code_point(text, at).text;
     at += point.bytes;
   }
-  return made;
+  return escaped;
 }
 
 void check_utf8(const char* what, std::string_view text, const char* remedy) {
@@ -86,8 +84,8 @@ void check_utf8(const char* what, std::string_view text, const char* remedy) {
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint point = decode_utf8(text, at);
     if (!point.valid)
-      throw Error(ErrorCode::kInvalidArgument, std::string(what) + " is UTF-8, got " + in_quotes(text) +
-                                                   " with another byte at " + std::to_string(at) + remedy);
+      throw Error(ErrorCode::kInvalidArgument, std::string(what) + " must be UTF-8, got " + in_quotes(text) +
+                                                   " with an invalid byte at offset " + std::to_string(at) + remedy);
     at += point.bytes;
   }
 }
@@ -97,9 +95,9 @@ Value borrow(const hami_value& raw) {
   if (raw.kind >= HAMI_STR) {
     Object* object = reinterpret_cast<Object*>(raw.as.o);
     if (!object || static_cast<std::int32_t>(object->kind()) != raw.kind)
-      throw Error(ErrorCode::kInvalidArgument,
-                  "a value claims kind " + std::to_string(raw.kind) +
-                      (object ? std::string(", and is ") + kind_name(object->kind()) : ", and has no object"));
+      throw Error(ErrorCode::kInvalidArgument, "the value has kind " + std::to_string(raw.kind) +
+                                                   ", but its object is " +
+                                                   (object ? std::string("a ") + kind_name(object->kind()) : "NULL"));
     return Value::share(*object);
   }
   std::memcpy(static_cast<void*>(&value), &raw, sizeof raw);
@@ -110,60 +108,47 @@ void add_values(hami_host& host) {
   HAMI_HOST_ENTRY(host, object_retain, [](hami_object* object) { reinterpret_cast<Object*>(object)->retain(); });
   HAMI_HOST_ENTRY(host, object_release, [](hami_object* object) { reinterpret_cast<Object*>(object)->release(); });
   HAMI_HOST_ENTRY(host, str_new, [](const char* text, std::size_t size, hami_value* out) {
-    return guarded([&] { *out = release_to_abi(Value(utf8(text, size))); });
+    *out = release_to_abi(Value(utf8(text, size)));
   });
   HAMI_HOST_ENTRY(host, bytes_new, [](const void* bytes, std::size_t size, hami_value* out) {
-    return guarded([&] {
-      check_length(size);
-      *out = release_to_abi(make_bytes(std::string(text_of(static_cast<const char*>(bytes), size))));
-    });
+    check_length(size);
+    *out = release_to_abi(make_bytes(std::string(view_of(static_cast<const char*>(bytes), size))));
   });
-  HAMI_HOST_ENTRY(host, text_view, [](const hami_value* value, hami_text* out) {
-    return guarded([&] { *out = text_of(borrow(*value).as_text()); });
-  });
+  HAMI_HOST_ENTRY(host, text_view,
+                  [](const hami_value* value, hami_text* out) { *out = text_of(borrow(*value).as_text()); });
   HAMI_HOST_ENTRY(host, list_new, [](const hami_value* items, std::size_t n, hami_value* out) {
-    return guarded([&] { *out = release_to_abi(make_list(values_of(items, n))); });
+    *out = release_to_abi(make_list(values_of(items, n)));
   });
-  HAMI_HOST_ENTRY(host, list_size, [](const hami_value* value, std::size_t* out) {
-    return guarded([&] { *out = borrow(*value).as_list().size(); });
-  });
+  HAMI_HOST_ENTRY(host, list_size,
+                  [](const hami_value* value, std::size_t* out) { *out = borrow(*value).as_list().size(); });
   HAMI_HOST_ENTRY(host, list_at, [](const hami_value* value, std::size_t index, hami_value* out) {
-    return guarded([&] {
-      const Value list = borrow(*value);
-      check_index(index, list.as_list().size());
-      *out = release_to_abi(list.as_list().at(index));
-    });
+    const Value list = borrow(*value);
+    check_index(index, list.as_list().size());
+    *out = release_to_abi(list.as_list().at(index));
   });
   HAMI_HOST_ENTRY(host, map_new, [](const hami_text* keys, const hami_value* values, std::size_t n, hami_value* out) {
-    return guarded([&] {
-      check_length(n);
-      std::vector<std::pair<std::string, Value>> entries;
-      for (std::size_t i = 0; i < n; ++i) entries.emplace_back(utf8(keys[i].data, keys[i].size), borrow(values[i]));
-      *out = release_to_abi(make_dict(std::move(entries)));
-    });
+    check_length(n);
+    std::vector<std::pair<std::string, Value>> entries;
+    for (std::size_t i = 0; i < n; ++i) entries.emplace_back(utf8(keys[i].data, keys[i].size), borrow(values[i]));
+    *out = release_to_abi(make_dict(std::move(entries)));
   });
-  HAMI_HOST_ENTRY(host, map_size, [](const hami_value* value, std::size_t* out) {
-    return guarded([&] { *out = borrow(*value).as_dict().entries().size(); });
-  });
+  HAMI_HOST_ENTRY(host, map_size,
+                  [](const hami_value* value, std::size_t* out) { *out = borrow(*value).as_dict().entries().size(); });
   HAMI_HOST_ENTRY(host, map_at, [](const hami_value* value, std::size_t index, hami_text* key, hami_value* out) {
-    return guarded([&] {
-      const Value map = borrow(*value);
-      const auto& entries = map.as_dict().entries();
-      check_index(index, entries.size());
-      *key = text_of(entries[index].first);
-      *out = release_to_abi(entries[index].second);
-    });
+    const Value map = borrow(*value);
+    const auto& entries = map.as_dict().entries();
+    check_index(index, entries.size());
+    *key = text_of(entries[index].first);
+    *out = release_to_abi(entries[index].second);
   });
   HAMI_HOST_ENTRY(host, opaque_new, new_opaque);
   HAMI_HOST_ENTRY(host, opaque_view, [](const hami_value* value, hami_text* type_key, void** pointer) {
-    return guarded([&] {
-      const Value seen = borrow(*value);
-      if (seen.kind() != Kind::kOpaque)
-        throw Error(ErrorCode::kDataType, "expected an opaque value, got " + type_name(seen));
-      const auto& opaque = static_cast<const OpaqueObject&>(*seen.object());
-      *type_key = text_of(opaque.type_key());
-      *pointer = opaque.pointer();
-    });
+    const Value given = borrow(*value);
+    if (given.kind() != Kind::kOpaque)
+      throw Error(ErrorCode::kDataType, "expected an opaque value, got " + type_name(given));
+    const auto& opaque = static_cast<const OpaqueObject&>(*given.object());
+    *type_key = text_of(opaque.type_key());
+    *pointer = opaque.pointer();
   });
 }
 

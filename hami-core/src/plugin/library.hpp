@@ -8,18 +8,18 @@
 
 namespace hami {
 
-// This core does not serve the ABI version that the plugin needs. Its text follows "…, which" in messages.
-struct AbiRefused : std::runtime_error {
+// The plugin needs an ABI version that this core does not serve. Its text follows "…, which" in messages.
+struct IncompatibleAbi : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-std::string served_abi();  // "1.0"
+std::string served_abi();  // the newest ABI version that this core serves: "1.0"
 
-// `path` must contain a slash; otherwise the system searches for it. The library is never unloaded.
-// Throws AbiRefused, or Error(kPlugin).
+// `path` must contain a slash; otherwise the system's library folders are searched. The library is never unloaded.
+// Throws IncompatibleAbi, or Error(kPlugin).
 NativePlugin load_library(const std::string& path, const std::string& owner);
 
-// The result of the entry of a loaded library.
-NativePlugin enter_plugin(hami_entry entry, const std::string& owner);
+// Calls the entry of a loaded library and reads its tables. Throws as load_library.
+NativePlugin call_entry(hami_entry entry, const std::string& owner);
 
 }  // namespace hami

@@ -1,9 +1,10 @@
-// NativeBackend: one instance of a plugin's class.
+// NativeBackend: one instance of a class of a native plugin.
 #include <array>
 #include <memory>
 #include <optional>
 
 #include "backend/init.hpp"
+#include "base/assert.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/native_class.hpp"
 #include "sync/blocking.hpp"
@@ -11,16 +12,17 @@
 namespace hami {
 namespace {
 
-// The requests of a batch as handles, for one call.
+// The requests of a batch as handles, for one call. Small batches need no allocation.
 class Items {
  public:
   explicit Items(Batch batch) : size_(batch.size()) {
-    if (size_ > few_.size()) {
-      many_.resize(size_);
-      many_pointers_.resize(size_);
+    const bool is_small = size_ <= kSmallSize;
+    if (!is_small) {
+      large_items_.resize(size_);
+      large_pointers_.resize(size_);
     }
-    hami_dict* const items = size_ > few_.size() ? many_.data() : few_.data();
-    pointers_ = size_ > few_.size() ? many_pointers_.data() : few_pointers_.data();
+    hami_dict* const items = is_small ? small_items_.data() : large_items_.data();
+    pointers_ = is_small ? small_pointers_.data() : large_pointers_.data();
     for (std::size_t i = 0; i < size_; ++i) {
       items[i] = {&batch[i].dict, &batch[i]};
       pointers_[i] = &items[i];
@@ -30,12 +32,14 @@ class Items {
   std::size_t size() const noexcept { return size_; }
 
  private:
+  static constexpr std::size_t kSmallSize = 8;
+
   std::size_t size_;
   hami_dict** pointers_;
-  std::array<hami_dict, 8> few_;
-  std::array<hami_dict*, 8> few_pointers_;
-  std::vector<hami_dict> many_;
-  std::vector<hami_dict*> many_pointers_;
+  std::array<hami_dict, kSmallSize> small_items_;
+  std::array<hami_dict*, kSmallSize> small_pointers_;
+  std::vector<hami_dict> large_items_;
+  std::vector<hami_dict*> large_pointers_;
 };
 
 class NativeBackend final : public Backend {
@@ -43,29 +47,29 @@ class NativeBackend final : public Backend {
   explicit NativeBackend(const hami_backend_class& cls) : cls_(cls) {}
   ~NativeBackend() override {
     if (!created_) return;
-    const GlobalLock lock = global_lock();
+    const GlobalLock lock = lock_language();
     cls_.destroy(self_);
   }
 
  private:
   void init_(Init& init) override {
-    describe_surroundings(init);
+    fill_context(init);
     make_children(init);
     Dict params;
     for (const auto& [name, value] : init.params()) params.set(name, value);
-    const hami_dict shown_params{&params, nullptr};
+    const hami_dict params_handle{&params, nullptr};
     std::vector<hami_backend*> handles;
     for (const auto& child : children_) handles.push_back(child.get());
-    const GlobalLock lock = global_lock();
-    hami_error* const failed =
-        cls_.create(&context_, &shown_params, &context_.options, handles.data(), handles.size(), &self_);
+    const GlobalLock lock = lock_language();
+    hami_error* const error =
+        cls_.create(&context_, &params_handle, &context_.options, handles.data(), handles.size(), &self_);
     context_.init = nullptr;
-    throw_if(failed);
+    throw_if(error);
     created_ = true;
-    read_range();
+    set_range();
   }
 
-  void describe_surroundings(Init& init) {
+  void fill_context(Init& init) {
     context_.node = init.node();
     context_.label = init.label();
     if (init.instance()) context_.instance = static_cast<std::int64_t>(*init.instance());
@@ -76,36 +80,39 @@ class NativeBackend final : public Backend {
     context_.init = &init;
   }
 
-  GlobalLock global_lock() const { return {label(), (cls_.flags & HAMI_NEEDS_GIL) != 0}; }
+  // Python's GIL, if the class needs it for its calls.
+  GlobalLock lock_language() const { return {label(), (cls_.flags & HAMI_NEEDS_GIL) != 0}; }
 
   void make_children(Init& init) {
     if (!init.has_brackets()) return;
     for (const PlanItem& item : init.items()) children_.push_back(std::make_unique<hami_backend>(init.make(item)));
   }
 
-  void read_range() {
+  void set_range() {
     if (const std::optional<Range> declared = declared_range(cls_)) {
-      range_of_ = *declared;
+      range_value_ = *declared;
       return;
     }
     if (!cls_.range) {
       std::vector<Range> ranges;
       for (const auto& child : children_) ranges.push_back(child->backend->range());
-      range_of_ = narrowest(ranges);
+      range_value_ = narrowest(ranges);
       return;
     }
     std::uint64_t min = 1;
     std::uint64_t max = 0;
     throw_if(cls_.range(self_, &min, &max));
-    range_of_ = {min, max > 0 ? max : Range::kUnbounded};
-    if (min < 1 || min > range_of_.max)
-      throw Error(ErrorCode::kConfig, label() + " declares a range of " + std::to_string(min) + " to " +
-                                          std::to_string(max) + " items; it starts at 1, and ends at 0 for no limit");
+    range_value_ = {min, max > 0 ? max : Range::kUnbounded};
+    if (min < 1 || min > range_value_.max)
+      throw Error(ErrorCode::kConfig, label() + " declares the range min=" + std::to_string(min) +
+                                          ", max=" + std::to_string(max) +
+                                          "; min must be at least 1, and max at least min, or 0 for no limit");
   }
 
   void forward_(Batch batch) override {
+    HAMI_ASSERT(created_);
     const Items items(batch);
-    const GlobalLock lock = global_lock();
+    const GlobalLock lock = lock_language();
     throw_if(cls_.forward(self_, &context_, items.data(), items.size()));
     add_backend_note(batch);
   }
@@ -113,20 +120,20 @@ class NativeBackend final : public Backend {
   void forward_with_dep_(Batch batch, Backend& dependency) override {
     if (!cls_.forward_with_dep) return Backend::forward_with_dep_(batch, dependency);
     const Items items(batch);
-    hami_backend lent(BackendPtr(&dependency, [](Backend*) {}));  // exists for the call only
-    const GlobalLock lock = global_lock();
-    throw_if(cls_.forward_with_dep(self_, &context_, items.data(), items.size(), &lent));
+    hami_backend borrowed(BackendPtr(&dependency, [](Backend*) {}));  // not owned; exists for the call only
+    const GlobalLock lock = lock_language();
+    throw_if(cls_.forward_with_dep(self_, &context_, items.data(), items.size(), &borrowed));
     add_backend_note(batch);
   }
 
   void inject_dependency_(const BackendPtr& dependency) override {
     if (!cls_.inject_dependency) return Backend::inject_dependency_(dependency);
     injected_.push_back(std::make_unique<hami_backend>(dependency));
-    const GlobalLock lock = global_lock();
+    const GlobalLock lock = lock_language();
     throw_if(cls_.inject_dependency(self_, injected_.back().get()));
   }
 
-  Range range_() const override { return range_of_; }
+  Range range_() const override { return range_value_; }
 
   const hami_backend_class cls_;
   hami_context context_;
@@ -134,7 +141,7 @@ class NativeBackend final : public Backend {
   std::vector<std::unique_ptr<hami_backend>> injected_;
   void* self_ = nullptr;
   bool created_ = false;
-  Range range_of_;
+  Range range_value_;
 };
 
 }  // namespace

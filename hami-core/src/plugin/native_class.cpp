@@ -1,4 +1,4 @@
-// Checks a plugin's class tables and makes backend classes of them.
+// Checks the tables of a plugin, and creates the backend classes that they describe.
 #include "plugin/native_class.hpp"
 
 #include <algorithm>
@@ -14,43 +14,45 @@
 namespace hami {
 namespace {
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::kPlugin, why); }
+[[noreturn]] void reject(const std::string& why) { throw Error(ErrorCode::kPlugin, why); }
 
-// The fields that the plugin's struct has; the others are zero. Every field up to `required` must be present.
+// A copy of the fields that the plugin's struct has; later fields are zero. The first `required` bytes must be present.
 template <class Table>
 Table read_table(const Table* given, std::size_t required, const std::string& what) {
-  if (!given) refuse(what + " is missing");
+  if (!given) reject(what + " is missing");
   if (given->struct_size < required)
-    refuse(what + " says that it has " + std::to_string(given->struct_size) + " bytes; hami/abi.h asks for " +
-           std::to_string(required) + " at least");
+    reject(what + " has struct_size " + std::to_string(given->struct_size) + "; hami/abi.h requires at least " +
+           std::to_string(required));
   Table table{};
   std::memcpy(&table, given, std::min<std::size_t>(given->struct_size, sizeof table));
   return table;
 }
 
-ThreadMode threads_in(std::uint32_t flags, const std::string& what) {
+ThreadMode thread_mode_in(std::uint32_t flags, const std::string& what) {
   switch (flags & HAMI_THREAD_MASK) {
     case HAMI_THREAD_DEDICATED: return ThreadMode::kDedicated;
     case HAMI_THREAD_SERIALIZED: return ThreadMode::kSerialized;
     case HAMI_THREAD_CONCURRENT: return ThreadMode::kConcurrent;
-    default: refuse(what + " declares an unknown thread mode: its flags are " + std::to_string(flags));
+    default:
+      reject(what + " declares an unknown thread mode, flags=" + std::to_string(flags) +
+             "; see HAMI_THREAD_MASK in hami/abi.h");
   }
 }
 
 Brackets brackets_of(const hami_backend_class& cls, const std::string& what) {
   if (cls.max_children == 0 && cls.min_children == 0) return {};
   if (cls.min_children > cls.max_children)
-    refuse(what + " takes at least " + std::to_string(cls.min_children) + " children and at most " +
-           std::to_string(cls.max_children));
-  const std::size_t most = cls.max_children == HAMI_MANY ? Phase::kMany : cls.max_children;
-  return {cls.min_children > 0, {Phase{std::max<std::size_t>(1, cls.min_children), most}}};
+    reject(what + " declares min_children=" + std::to_string(cls.min_children) +
+           ", which is above max_children=" + std::to_string(cls.max_children));
+  const std::size_t max = cls.max_children == HAMI_MANY ? Phase::kMany : cls.max_children;
+  return {cls.min_children > 0, {Phase{std::max<std::size_t>(1, cls.min_children), max}}};
 }
 
-// For users, as for a class in Python.
-std::string show_range(const hami_backend_class& cls) {
+// BackendClass::range of the class.
+std::string describe_range(const hami_backend_class& cls) {
   if (const std::optional<Range> range = declared_range(cls)) {
-    const std::string least = std::to_string(range->min);
-    return range->declared() ? least + " to " + std::to_string(range->max) : least + " or more";
+    const std::string min = std::to_string(range->min);
+    return range->declared() ? min + " to " + std::to_string(range->max) : min + " or more";
   }
   return cls.range ? "as its instances declare" : cls.max_children > 0 ? kNarrowest : "";
 }
@@ -59,28 +61,29 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
                   const std::string& owner) {
   std::string what = "class " + std::to_string(number) + " of plugin " + in_quotes(plugin);
   const auto native = read_table(given, offsetof(hami_backend_class, forward) + sizeof given->forward, what);
-  if (!native.name || !*native.name) refuse(what + " has no name");
+  if (!native.name || !*native.name) reject(what + " has no name");
   what = "class " + in_quotes(native.name) + " of plugin " + in_quotes(plugin);
-  if (!is_ident(native.name)) refuse(what + ": a name is letters, digits and _, not starting with a digit");
-  if (!native.create || !native.destroy || !native.forward) refuse(what + " has no create, destroy or forward");
+  if (!is_ident(native.name))
+    reject(what + " does not have a valid backend name: use letters, digits and _, not starting with a digit");
+  if (!native.create || !native.destroy || !native.forward) reject(what + " has no create, destroy or forward");
   BackendClass cls;
   cls.name = native.name;
   cls.owner = owner;
-  cls.doc = readable(native.doc ? native.doc : "");
+  cls.doc = escape_invalid_utf8(native.doc ? native.doc : "");
   try {
     cls.params = parse_param_specs(native.params ? native.params : "");
   } catch (const Error& error) {
-    refuse(what + ": " + error.message());
+    reject(what + ": " + error.message());
   }
   cls.brackets = brackets_of(native, what);
   if (native.max_items > 0 && native.min_items > native.max_items)
-    refuse(what + " takes at least " + std::to_string(native.min_items) + " items and at most " +
-           std::to_string(native.max_items));
-  cls.range = show_range(native);
-  cls.traits.thread = threads_in(native.flags, what);
+    reject(what + " declares min_items=" + std::to_string(native.min_items) +
+           ", which is above max_items=" + std::to_string(native.max_items));
+  cls.range = describe_range(native);
+  cls.traits.thread = thread_mode_in(native.flags, what);
   cls.traits.non_blocking = (native.flags & HAMI_NON_BLOCKING) != 0;
   if (cls.traits.non_blocking && cls.traits.thread == ThreadMode::kDedicated)
-    refuse(
+    reject(
         what +
         " is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
   cls.traits.idempotent = (native.flags & HAMI_NOT_IDEMPOTENT) == 0;
@@ -97,17 +100,17 @@ std::optional<Range> declared_range(const hami_backend_class& cls) {
 
 NativePlugin read_plugin(const hami_plugin& given, const std::string& owner) {
   const auto plugin = read_table(&given, offsetof(hami_plugin, n_classes) + sizeof given.n_classes, "its hami_plugin");
-  if (!plugin.name || !*plugin.name) refuse("its hami_plugin has no name");
-  if (plugin.n_classes > 0 && !plugin.classes) refuse("plugin " + in_quotes(plugin.name) + " has no table of classes");
-  NativePlugin read{readable(plugin.name),
-                    readable(plugin.version ? plugin.version : ""),
+  if (!plugin.name || !*plugin.name) reject("its hami_plugin has no name");
+  if (plugin.n_classes > 0 && !plugin.classes) reject("plugin " + in_quotes(plugin.name) + " has no table of classes");
+  NativePlugin read{escape_invalid_utf8(plugin.name),
+                    escape_invalid_utf8(plugin.version ? plugin.version : ""),
                     std::to_string(plugin.abi_major) + "." + std::to_string(plugin.abi_minor),
                     {}};
   std::set<std::string> names;
   for (std::size_t i = 0; i < plugin.n_classes; ++i) {
     read.classes.push_back(class_of(plugin.classes[i], i, read.name, owner));
     if (!names.insert(read.classes.back()->name).second)
-      refuse("plugin " + in_quotes(read.name) + " has two classes " + in_quotes(read.classes.back()->name));
+      reject("plugin " + in_quotes(read.name) + " has two classes " + in_quotes(read.classes.back()->name));
   }
   return read;
 }

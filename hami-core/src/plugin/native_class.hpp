@@ -1,4 +1,4 @@
-// NativeClass: the classes of a native plugin for the registry.
+// NativePlugin: what a native plugin declares, as classes for the registry.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,17 @@ namespace hami {
 struct NativePlugin {
   std::string name;
   std::string version;
-  std::string abi;  // that it was built with: "1.0"
+  std::string abi;  // the version that it was built with: "1.0"
   std::vector<ClassPtr> classes;
 };
 
-// Checks the tables as far as possible. Error(kPlugin) names the error.
+// Checks the tables, as far as this is possible. Error(kPlugin) says what is wrong.
 NativePlugin read_plugin(const hami_plugin& plugin, const std::string& owner);
 
-// The range of all instances of a class; empty if it is not declared.
+// The range that a class declares for all of its instances; empty if it declares none.
 std::optional<Range> declared_range(const hami_backend_class& cls);
 
-// An instance of a class. `cls` has every field that its plugin gave, zero for the others.
+// Creates an instance. Fields of `cls` that its plugin does not have are zero.
 BackendPtr make_native_backend(const hami_backend_class& cls);
 
 }  // namespace hami

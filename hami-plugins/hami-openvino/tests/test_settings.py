@@ -29,7 +29,7 @@ def test_a_missing_file_is_named(pipe, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("name", "number"), [("threads", 2**31), ("streams", 2**62)])
 def test_a_number_out_of_range_is_rejected(pipe, models, name, number):
     text = error_of(pipe, model=str(models.double()), **{name: number})
-    assert f"parameter `{name}` takes -2147483648 to 2147483647, got {number}" in text
+    assert f"parameter `{name}` must be from -2147483648 to 2147483647, got {number}" in text
 
 
 def test_a_folder_is_rejected(pipe, tmp_path):

@@ -1,4 +1,4 @@
-// The plugin of the documents: adds `step` to an integer.
+// The plugin of the guides: adds `step` to an integer.
 #include <hami/backend.hpp>
 
 class AddOne : public hami::Backend {

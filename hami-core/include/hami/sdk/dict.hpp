@@ -1,4 +1,4 @@
-// Dict: the keys of one request; Batch: the requests of one call; Params: what a backend was configured with.
+// Dict: the keys of one request. Batch: the requests of one call. Params: the parameters of a backend.
 #pragma once
 
 #include <limits>
@@ -12,12 +12,12 @@
 namespace hami {
 inline namespace sdk {
 
-// Valid during the call that gave it.
+// The keys of one request, or options() of a backend. Valid during the call that passed it.
 class Dict {
  public:
   explicit Dict(hami_dict* dict) noexcept : dict_(dict) {}
 
-  // One key, to be read or set.
+  // One key, for reading or setting. Refers to the text of the key: do not keep it.
   class Entry {
    public:
     Entry(hami_dict* dict, std::string_view key) noexcept : dict_(dict), key_(key) {}
@@ -46,12 +46,12 @@ class Dict {
     if (!host().dict_get(dict_, key.data(), key.size(), &raw)) return std::nullopt;
     return Value::adopt(raw);
   }
-  // Error(HAMI_REQUEST) if there is no such key.
+  // Error(HAMI_REQUEST) if the key does not exist.
   Value get(std::string_view key) const {
     if (std::optional<Value> found = find(key)) return *std::move(found);
     throw Error(HAMI_REQUEST, "the request has no `" + std::string(key) + "`");
   }
-  // As find, and erases it.
+  // Like find, and erases the key.
   std::optional<Value> take(std::string_view key) const noexcept {
     hami_value raw;
     if (!host().dict_take(dict_, key.data(), key.size(), &raw)) return std::nullopt;
@@ -69,7 +69,7 @@ class Dict {
     return names;
   }
 
-  // The outcome of this request alone: the others of its batch go on.
+  // Fails this request only; the other requests of its batch continue. The first error counts.
   void fail(const Error& error) const noexcept { host().item_fail(dict_, error.copy()); }
   std::optional<Error> error() const {
     if (hami_error* error = host().item_error(dict_)) return Error(error);
@@ -78,7 +78,7 @@ class Dict {
   std::uint64_t request_size() const noexcept { return host().item_size(dict_); }
   bool is_cancelled() const noexcept { return host().item_cancelled(dict_) != 0; }
   std::int32_t priority() const noexcept { return host().item_priority(dict_); }
-  // On the clock of host().clock_now; INT64_MAX: none.
+  // In nanoseconds of host().clock_now; INT64_MAX: no deadline.
   std::int64_t deadline() const noexcept { return host().item_deadline(dict_); }
 
   hami_dict* raw() const noexcept { return dict_; }
@@ -87,7 +87,7 @@ class Dict {
   hami_dict* dict_;
 };
 
-// A request that a container makes for its child, without keys, on behalf of one of its own.
+// A request without keys that a container creates for its child, on behalf of one of the container's requests.
 class OwnItem {
  public:
   explicit OwnItem(const Dict& of) { check(host().item_new(of.raw(), &item_)); }
@@ -105,7 +105,7 @@ class OwnItem {
   hami_dict* item_ = nullptr;
 };
 
-// Borrowed: copying it copies two words.
+// The requests of one call, borrowed. Copying it copies two words.
 class Batch {
  public:
   Batch(hami_dict* const* items, std::size_t size) noexcept : items_(items), size_(size) {}
@@ -136,7 +136,7 @@ class Batch {
   std::size_t size_;
 };
 
-// The declared parameters, defaults filled in.
+// The declared parameters; those that are not configured have their defaults.
 class Params {
  public:
   explicit Params(const hami_dict* dict) noexcept : dict_(const_cast<hami_dict*>(dict)) {}
@@ -144,7 +144,7 @@ class Params {
   Value value(std::string_view name) const { return dict_.get(name); }
 
   // T: bool, an integer (Error if the value does not fit), a floating-point number (durations in milliseconds),
-  // std::string, std::vector<std::string>, or std::optional of these where the default is None.
+  // std::string, std::vector<std::string>, or std::optional of these for parameters that may be None.
   template <class T>
   T get(std::string_view name) const {
     const Value found = value(name);
@@ -156,16 +156,18 @@ class Params {
       const std::int64_t given = found.as_int();
       const auto number = static_cast<T>(given);
       if (static_cast<std::int64_t>(number) != given || (std::is_unsigned_v<T> && given < 0))
-        throw Error(HAMI_FAILED_PRECONDITION,
-                    "parameter `" + std::string(name) + "` takes " + std::to_string(std::numeric_limits<T>::min()) +
-                        " to " + std::to_string(std::numeric_limits<T>::max()) + ", got " + std::to_string(given));
+        throw Error(HAMI_FAILED_PRECONDITION, "parameter `" + std::string(name) + "` must be from " +
+                                                  std::to_string(std::numeric_limits<T>::min()) + " to " +
+                                                  std::to_string(std::numeric_limits<T>::max()) + ", got " +
+                                                  std::to_string(given));
       return number;
     } else if constexpr (std::is_floating_point_v<T>) {
       return static_cast<T>(found.as_float());
     } else if constexpr (std::is_same_v<T, std::string>) {
       return std::string(found.as_text());
     } else {
-      static_assert(std::is_same_v<T, std::vector<std::string>>, "no parameter is of this type");
+      static_assert(std::is_same_v<T, std::vector<std::string>>,
+                    "get<T> supports bool, numbers, std::string, std::vector<std::string> and std::optional of these");
       std::vector<std::string> items;
       for (const Value& item : found.as_list()) items.emplace_back(item.as_text());
       return items;

@@ -1,4 +1,4 @@
-// The host table of this plugin, and its errors.
+// The plugin's copy of the host table, and Error, the exception of the SDK.
 #pragma once
 
 #include <cxxabi.h>
@@ -12,14 +12,14 @@
 
 #include "hami/abi.h"
 
-// A namespace of its own for the linker: the core has classes of the same names.
+// The inline namespace keeps the symbols apart from those of the core, which has classes of the same names.
 namespace hami {
 inline namespace sdk {
 
-// What a plugin has once. Hidden: with other plugins that are built without hidden visibility it would be shared.
+// For objects that each plugin has once. Without hidden visibility, the linker would share them between plugins.
 #define HAMI_SDK_OWN_ __attribute__((visibility("hidden")))
 
-// Filled before anything else of the plugin runs.
+// Filled by hami_plugin_v1, before any other code of the plugin runs.
 HAMI_SDK_OWN_ inline hami_host& host() noexcept {
   static hami_host table{};
   return table;
@@ -27,31 +27,31 @@ HAMI_SDK_OWN_ inline hami_host& host() noexcept {
 
 inline std::string_view view(hami_text text) noexcept { return {text.data, text.size}; }
 
-// The one exception of the SDK: what the core reported, or what an author throws. Copies share it.
+// The exception of the SDK: an error of the core, or one that the plugin throws. Copies share one error.
 class Error : public std::exception {
  public:
   Error(std::int32_t code, std::string_view text) : Error(host().error_new(code, text.data(), text.size())) {}
   explicit Error(std::string_view text) : Error(HAMI_REQUEST, text) {}
-  // Takes the error over.
+  // Takes ownership of the error.
   explicit Error(hami_error* error)
-      : error_(error, [](hami_error* it) { host().error_free(it); }),
+      : error_(error, [](hami_error* handle) { host().error_free(handle); }),
         text_(std::make_shared<std::string>(view(host().error_text(error)))) {}
 
   const char* what() const noexcept override { return text_->c_str(); }
   std::int32_t code() const noexcept { return host().error_code(error_.get()); }
   bool is_final() const noexcept { return host().error_is_final(error_.get()) != 0; }
-  // Trying the request again alone cannot help.
+  // Marks the error as final: the core does not run the request again.
   Error& set_final() noexcept {
     host().error_set_final(error_.get());
     return *this;
   }
-  // The exception of another language that it stands for; HAMI_NONE if none. To be released by the caller.
+  // The exception of another language that it wraps, or HAMI_NONE. The caller must release the value.
   hami_value payload() const noexcept {
     hami_value value;
     host().error_payload(error_.get(), &value);
     return value;
   }
-  // A handle for functions that take ownership of errors.
+  // A new handle, for functions that take ownership of an error.
   hami_error* copy() const noexcept { return host().error_copy(error_.get()); }
 
  private:
@@ -67,7 +67,8 @@ inline hami_error* error_of(std::int32_t code, std::string_view text) noexcept {
   return host().error_new(code, text.data(), text.size());
 }
 
-// Runs an author's code for the core: no exception leaves it, except the one by which the system cancels a thread.
+// Runs code of the plugin for the core, and returns its exception as an error. Only the exception by which the system cancels
+// a thread passes.
 template <class Body>
 hami_error* guard(Body&& body) {
   try {

@@ -1,4 +1,4 @@
-// RequestStore: values by request and key, shared by threads. Header-only C++17 on the standard library.
+// RequestStore: values by request and key, for any number of threads. Needs only the C++17 standard library.
 #pragma once
 
 #include <any>
@@ -20,8 +20,7 @@
 
 namespace hami {
 
-// What names a request, and what names a value of it (a key, or the number of a response): a text or a whole number.
-// 7 and "7" are two ids.
+// The id of a request, or the key of one of its values: a text or an integer. 7 and "7" are different ids.
 class StoreId {
  public:
   template <class Number, std::enable_if_t<std::is_integral_v<Number> && !std::is_same_v<Number, bool>, int> = 0>
@@ -32,7 +31,7 @@ class StoreId {
 
   const std::int64_t* number() const noexcept { return std::get_if<std::int64_t>(&value_); }
   const std::string* text() const noexcept { return std::get_if<std::string>(&value_); }
-  // As messages show it: 7 or "7".
+  // For messages: 7 or "7".
   std::string show() const { return number() ? std::to_string(*number()) : '"' + *text() + '"'; }
 
   friend bool operator==(const StoreId& a, const StoreId& b) noexcept { return a.value_ == b.value_; }
@@ -45,12 +44,12 @@ class StoreId {
   std::variant<std::int64_t, std::string> value_;
 };
 
-// Two levels: `req_id -> key -> value`, or `req_id -> resp_id -> value`. All functions may be called from any thread.
+// A map of two levels: req_id -> key -> value. All functions may be called from any thread.
 //
-// A lock for the outer map, one for each request, never both at a time; the inner map is never exposed. A request that is
-// removed while others look into it stays whole until they are through: they saw it as it was before.
-// Values are copied under their request's lock (copying must be cheap and must not call the store: keep a shared_ptr to
-// what is large) and destroyed under none.
+// The outer map has a lock, and each request has one; no thread holds both. The inner map is never exposed. If a request is
+// removed while other threads read it, these threads finish on its previous content.
+// Values are copied while the lock of their request is held, so copying must be cheap and must not call the store: store a
+// shared_ptr to large objects. Values are destroyed without a lock.
 class RequestStore {
  public:
   using Id = StoreId;
@@ -67,7 +66,7 @@ class RequestStore {
   RequestStore(const RequestStore&) = delete;
   RequestStore& operator=(const RequestStore&) = delete;
 
-  // Begins a request; AlreadyExists if there is one.
+  // Adds a request without values. AlreadyExists if the request exists.
   void create(const Id& req_id) {
     auto request = std::make_shared<Request>();
     const std::unique_lock lock(mutex_);
@@ -75,7 +74,7 @@ class RequestStore {
       throw AlreadyExists("request " + req_id.show() + " exists already");
   }
 
-  // Adds a value. NotFound if there is no such request, AlreadyExists if it has the key; the value there then stays.
+  // Adds a value. NotFound if the request does not exist; AlreadyExists, without effect, if it has the key.
   void insert(const Id& req_id, const Key& key, std::any value) {
     const std::shared_ptr<Request> request = existing(req_id);
     const std::unique_lock lock(request->mutex);
@@ -83,7 +82,7 @@ class RequestStore {
       throw AlreadyExists("request " + req_id.show() + " has a key " + key.show() + " already");
   }
 
-  // Adds or replaces a value: true if it was added. NotFound if there is no such request.
+  // Adds or replaces a value; returns true if it was added. NotFound if the request does not exist.
   bool insert_or_assign(const Id& req_id, const Key& key, std::any value) {
     const std::shared_ptr<Request> request = existing(req_id);
     const std::unique_lock lock(request->mutex);
@@ -92,7 +91,7 @@ class RequestStore {
     return added;
   }
 
-  // NotFound if there is no such request; empty if it has no such key.
+  // The value, or nothing if the request does not have the key. NotFound if the request does not exist.
   std::optional<std::any> get(const Id& req_id, const Key& key) const {
     const std::shared_ptr<Request> request = existing(req_id);
     const std::shared_lock lock(request->mutex);
@@ -100,14 +99,14 @@ class RequestStore {
     return found == request->values.end() ? std::nullopt : std::optional<std::any>(found->second);
   }
 
-  // NotFound if there is no such request or it has no such key.
+  // The value. NotFound if the request or the key does not exist.
   std::any at(const Id& req_id, const Key& key) const {
     std::optional<std::any> found = get(req_id, key);
     if (!found) throw no_key(req_id, key);
     return std::move(*found);
   }
 
-  // As `at`, and erases it. Of several that take one value, one gets it.
+  // Like `at`, and erases the value. If several threads take one value, one of them gets it and the others throw NotFound.
   std::any take(const Id& req_id, const Key& key) {
     const std::shared_ptr<Request> request = existing(req_id);
     const std::unique_lock lock(request->mutex);
@@ -126,10 +125,10 @@ class RequestStore {
     return request->values.count(key) != 0;
   }
 
-  // False if there was no such key; NotFound if there is no such request.
+  // Erases a value; returns false if the key does not exist. NotFound if the request does not exist.
   bool erase(const Id& req_id, const Key& key) {
     const std::shared_ptr<Request> request = existing(req_id);
-    std::any value;  // goes after the lock
+    std::any value;  // destroyed after the lock is released
     const std::unique_lock lock(request->mutex);
     const auto found = request->values.find(key);
     if (found == request->values.end()) return false;
@@ -138,9 +137,9 @@ class RequestStore {
     return true;
   }
 
-  // Ends a request, with all its values. False if there was none.
+  // Removes a request with all its values; returns false if it does not exist.
   bool remove(const Id& req_id) {
-    std::shared_ptr<Request> request;  // goes after the lock, or with the last who still looks into it
+    std::shared_ptr<Request> request;  // destroyed after the lock is released, by the last thread that reads it
     const std::unique_lock lock(mutex_);
     const auto found = requests_.find(req_id);
     if (found == requests_.end()) return false;
@@ -149,7 +148,7 @@ class RequestStore {
     return true;
   }
 
-  // How many requests; how many values of one (NotFound if there is no such request).
+  // The number of requests, or of the values of one request. NotFound if the request does not exist.
   std::size_t size() const {
     const std::shared_lock lock(mutex_);
     return requests_.size();
@@ -160,7 +159,7 @@ class RequestStore {
     return request->values.size();
   }
 
-  // In no particular order. NotFound if there is no such request.
+  // The keys of a request, in no particular order. NotFound if the request does not exist.
   std::vector<Key> keys(const Id& req_id) const {
     const std::shared_ptr<Request> request = existing(req_id);
     std::vector<Key> names;
@@ -170,16 +169,16 @@ class RequestStore {
     return names;
   }
 
-  // Calls `visit(const Key&, const std::any&)` on a snapshot, without any lock: it may use the store, and sees nothing of
-  // what is changed meanwhile. NotFound if there is no such request.
+  // Calls `visit(const Key&, const std::any&)` for each value of a snapshot. No lock is held: `visit` may use the store, and does
+  // not see later changes. NotFound if the request does not exist.
   template <class Visit>
   void for_each(const Id& req_id, Visit&& visit) const {
     for (const auto& [key, value] : snapshot(req_id)) visit(key, value);
   }
 
-  // Ends all requests.
+  // Removes all requests.
   void clear() {
-    Requests all;  // goes after the lock
+    Requests all;  // destroyed after the lock is released
     const std::unique_lock lock(mutex_);
     all.swap(requests_);
   }

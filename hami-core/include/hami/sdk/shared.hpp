@@ -13,7 +13,7 @@
 namespace hami {
 inline namespace sdk {
 
-// Moments are those of host().clock_now, in nanoseconds.
+// For `until`, which is in nanoseconds of host().clock_now: no limit.
 inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 // An event completes once, with a value or an error. Copies refer to the same event.
@@ -22,11 +22,11 @@ class Event {
   using Callback = std::function<void(const Event&)>;
 
   Event() { check(host().event_new(&value_.raw())); }
-  // Error(HAMI_DATA_TYPE) if the value is not an event, at the first use.
+  // If the value is not an event, the first call that uses it throws Error(HAMI_DATA_TYPE).
   explicit Event(Value value) noexcept : value_(std::move(value)) {}
   operator const Value&() const noexcept { return value_; }
 
-  // False, without effect, if it is complete already.
+  // Completes the event. Returns false, without effect, if it is already complete.
   bool notify(const Value& value = {}) const {
     std::int32_t first = 0;
     check(host().event_notify(&value_.raw(), &value.raw(), &first));
@@ -38,16 +38,17 @@ class Event {
     return first != 0;
   }
   bool is_done() const noexcept { return host().event_is_done(&value_.raw()) != 0; }
-  // Its value; throws its error, or Error(HAMI_DEADLINE_EXCEEDED).
+  // Waits for the event and returns its value. Throws its error, or Error(HAMI_DEADLINE_EXCEEDED).
   Value wait(std::int64_t until = kNever) const {
     Value value;
     check(host().event_wait(&value_.raw(), until, &value.raw()));
     return value;
   }
-  // Runs once, on the thread that completes the event; here and now if it is complete. Its exceptions are dropped.
+  // Runs the callback once, on the thread that completes the event; immediately, if it is already complete. Exceptions of the
+  // callback are dropped.
   void on_done(Callback callback) const {
-    auto kept = std::make_unique<Callback>(std::move(callback));
-    check(host().event_on_done(&value_.raw(), run, kept.release(),
+    auto owned = std::make_unique<Callback>(std::move(callback));
+    check(host().event_on_done(&value_.raw(), run, owned.release(),
                                [](void* data) { delete static_cast<Callback*>(data); }));
   }
 
@@ -59,7 +60,7 @@ class Event {
   Value value_;
 };
 
-// A queue of the pipe between backends.
+// A queue of the pipe, which its backends share.
 class Queue {
  public:
   static Queue find(hami_context* context, std::string_view name) {
@@ -70,11 +71,11 @@ class Queue {
   explicit Queue(Value value) noexcept : value_(std::move(value)) {}
   operator const Value&() const noexcept { return value_; }
 
-  // Waits for capacity; Error(HAMI_DEADLINE_EXCEEDED) if there is none in time.
+  // Waits for capacity until `until`, then throws Error(HAMI_DEADLINE_EXCEEDED).
   void push(const Value& value, std::int64_t until = kNever) const {
     check(host().queue_push(&value_.raw(), &value.raw(), until));
   }
-  // Waits for a value, in the same way.
+  // Waits for a value until `until`, then throws Error(HAMI_DEADLINE_EXCEEDED).
   Value pop(std::int64_t until = kNever) const {
     Value value;
     check(host().queue_pop(&value_.raw(), until, &value.raw()));
@@ -85,7 +86,7 @@ class Queue {
   Value value_;
 };
 
-// The pipe's store: request -> key -> value, where both names are an int or a str.
+// The pipe's store: request -> key -> value; request and key are int or str.
 class Store {
  public:
   explicit Store(hami_context* context) noexcept : context_(context) {}
@@ -94,13 +95,13 @@ class Store {
   void insert(const Value& request, const Value& key, const Value& value) const {
     check(host().store_insert(context_, &request.raw(), &key.raw(), &value.raw()));
   }
-  // Error(HAMI_NOT_FOUND) if there is no such request or key.
+  // Error(HAMI_NOT_FOUND) if the request or the key does not exist.
   Value get(const Value& request, const Value& key) const {
     Value value;
     check(host().store_get(context_, &request.raw(), &key.raw(), &value.raw()));
     return value;
   }
-  // As get, and erases it. Of several that take one value, one gets it.
+  // Like get, and erases the value. If several threads take one value, one of them gets it.
   Value take(const Value& request, const Value& key) const {
     Value value;
     check(host().store_take(context_, &request.raw(), &key.raw(), &value.raw()));

@@ -1,4 +1,4 @@
-// Tensor: elements in CPU memory; copies share it.
+// Tensor: elements in CPU memory. Copies share the memory.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline namespace sdk {
 // The DLPack type of a C++ number.
 template <class T>
 constexpr DLDataType dtype_of() noexcept {
-  static_assert(std::is_arithmetic_v<T>, "only numbers have an element type");
+  static_assert(std::is_arithmetic_v<T>, "the elements of a tensor must be numbers");
   const std::uint8_t code = std::is_same_v<T, bool>       ? kDLBool
                             : std::is_floating_point_v<T> ? kDLFloat
                             : std::is_signed_v<T>         ? kDLInt
@@ -39,7 +39,7 @@ class Tensor {
   static Tensor make(const std::vector<std::int64_t>& shape) {
     return make(dtype_of<T>(), shape);
   }
-  // Memory of another library, whose ownership is taken.
+  // Takes ownership of memory of another library.
   static Tensor adopt(DLManagedTensorVersioned* managed) {
     hami_value raw;
     check(host().tensor_adopt(managed, &raw));
@@ -70,16 +70,17 @@ class Tensor {
     }
     return true;
   }
-  // Shape, strides and all, as DLPack has them; valid while this tensor lives.
+  // The DLPack description, with shape and strides. Valid while this tensor exists.
   const DLTensor& view() const noexcept { return view_; }
 
-  // The first element. Error(HAMI_DATA_TYPE) if the elements are not of type T or not contiguous.
+  // The first element. Error(HAMI_DATA_TYPE) if the elements are not of type T or not contiguous, or if the tensor is read-only
+  // and T is not const.
   template <class T>
   T* data() const {
     const DLDataType expected = dtype_of<std::remove_const_t<T>>();
     if (view_.dtype.code != expected.code || view_.dtype.bits != expected.bits || view_.dtype.lanes != 1)
-      throw Error(HAMI_DATA_TYPE, "the tensor has elements of another type");
-    if (!is_contiguous()) throw Error(HAMI_DATA_TYPE, "the tensor does not lie row by row without gaps");
+      throw Error(HAMI_DATA_TYPE, "the elements of the tensor do not have the expected type");
+    if (!is_contiguous()) throw Error(HAMI_DATA_TYPE, "the tensor is not contiguous in row-major order");
     if (!std::is_const_v<T> && is_read_only()) throw Error(HAMI_DATA_TYPE, "the tensor is read-only");
     return static_cast<T*>(view_.data);
   }

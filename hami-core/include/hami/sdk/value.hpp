@@ -1,4 +1,4 @@
-// Value: what a key of a request holds.
+// Value: the value of a key of a request.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline namespace sdk {
 
 class Tensor;
 
-// Cheap to copy: large ones are shared.
+// Cheap to copy: copies share large values.
 class Value {
   template <class Number>
   static constexpr bool may_be_too_large = std::is_unsigned_v<Number> && sizeof(Number) >= sizeof(std::int64_t);
@@ -67,7 +67,7 @@ class Value {
     check(host().map_new(keys.data(), values.data(), keys.size(), &value.raw_));
     return value;
   }
-  // For plugins that know `type_key`; `object` is deleted with the last value that shares it, on any thread.
+  // An object that only plugins which know `type_key` can interpret. It is deleted with the last copy of the value, on any thread.
   template <class T>
   static Value opaque(const char* type_key, std::unique_ptr<T> object) {
     Value value;
@@ -76,14 +76,14 @@ class Value {
     return value;
   }
 
-  // Takes the reference over.
+  // Takes ownership of the reference.
   static Value adopt(hami_value raw) noexcept {
     Value value;
     value.raw_ = raw;
     return value;
   }
 
-  // Adds a reference to what others hold too.
+  // Adds a reference; the caller keeps its own.
   static Value share(const hami_value& raw) noexcept {
     Value value = adopt(raw);
     if (value.is_counted()) host().object_retain(raw.as.o);
@@ -105,7 +105,7 @@ class Value {
   std::int32_t kind() const noexcept { return raw_.kind; }
   bool is_none() const noexcept { return raw_.kind == HAMI_NONE; }
   const hami_value& raw() const noexcept { return raw_; }
-  hami_value& raw() noexcept { return raw_; }  // for functions that give a value, if this is None
+  hami_value& raw() noexcept { return raw_; }  // for functions that store a value; this value must be None
 
   // Each throws Error(HAMI_DATA_TYPE) if the value is of another kind.
   bool as_bool() const { return expect(HAMI_BOOL, "bool").as.i != 0; }
@@ -113,7 +113,7 @@ class Value {
   double as_float() const {
     return raw_.kind == HAMI_INT ? static_cast<double>(raw_.as.i) : expect(HAMI_FLOAT, "float").as.f;
   }
-  std::string_view as_text() const {  // str or bytes; valid while this value lives
+  std::string_view as_text() const {  // str or bytes; valid while this value exists
     hami_text text;
     check(host().text_view(&raw_, &text));
     return view(text);
@@ -136,8 +136,8 @@ class Value {
     }
     return entries;
   }
-  Tensor as_tensor() const;  // also of another language's object that shows its memory as one
-  // The object behind an opaque value; valid while this value lives.
+  Tensor as_tensor() const;  // also of an object of another language that exports its memory as a tensor
+  // The object of an opaque value; valid while this value exists.
   template <class T>
   T& as_opaque(std::string_view type_key) const {
     hami_text key;
