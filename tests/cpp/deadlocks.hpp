@@ -1,4 +1,4 @@
-// Helpers of the deadlock tests: scripted nodes, and a check of the request that would complete a deadlock cycle.
+// Helpers of the deadlock tests: scripted nodes, and checks of the requests that would complete a deadlock cycle.
 #pragma once
 
 #include <map>
@@ -11,7 +11,8 @@
 
 namespace hami::testing {
 
-// Nodes whose backends do what a test says. A number above 99 is answered at once with the number plus one.
+// Nodes whose backends run functions of the test (`acts`, by node). A request above 99 calls no act: its result is its number
+// plus one.
 class Nodes {
  public:
   using Act = std::function<std::int64_t(std::int64_t)>;
@@ -19,14 +20,14 @@ class Nodes {
   explicit Nodes(const Traits& traits = own_thread()) {
     define("TestActs", [this](Batch batch, const Params& params) {
       for (Request* request : batch) {
-        const std::int64_t given = number(*request);
-        answer(*request, Value(given > 99 ? given + 1 : acts.at(params.get<std::string>("node_name"))(given)));
+        const std::int64_t data = number(*request);
+        answer(*request, Value(data > 99 ? data + 1 : acts.at(params.get<std::string>("node_name"))(data)));
       }
     }, {traits, {}, "node_name: str"});
   }
   ~Nodes() { state = nullptr; }
 
-  // `instances` by node, in the order of the nodes.
+  // `instances`: each node and its number of instances.
   void build(const std::vector<std::pair<std::string, std::int64_t>>& instances) {
     PipeConfig config;
     for (const auto& [name, count] : instances)
@@ -48,19 +49,19 @@ class Nodes {
     dicts.push_back(std::move(dict));
     return dicts;
   }
-  // What an act does: calls a node, and fails as that fails.
-  std::int64_t ask(const std::string& node, std::int64_t number) { return ask(one(to(node, number))); }
-  std::int64_t ask(std::vector<Dict> dicts) {
-    const Ref<Call> call = state->run(std::move(dicts), kNever);
-    for (std::size_t i = 0; i < call->size(); ++i)
-      if (call->error(i)) throw Error(*call->error(i));
-    return outcome(*call).number();
+  // For acts: calls a node and returns its result, or throws its error.
+  std::int64_t call(const std::string& node, std::int64_t number) { return call(one(to(node, number))); }
+  std::int64_t call(std::vector<Dict> dicts) {
+    const Ref<Call> nested = state->run(std::move(dicts), kNever);
+    for (std::size_t i = 0; i < nested->size(); ++i)
+      if (nested->error(i)) throw Error(*nested->error(i));
+    return outcome(*nested).number();
   }
-  // The same, and `told` the last node of the pipe once the call waits for the first.
-  std::int64_t ask_and_tell(const std::string& node, std::int64_t number, const std::string& last) {
+  // The same, with a second request to `last`, the last node of the pipe: it starts once the first request is queued.
+  std::int64_t call_and_signal(const std::string& node, std::int64_t number, const std::string& last) {
     std::vector<Dict> dicts = one(to(node, number));
     dicts.push_back(to(last, 1));
-    return ask(std::move(dicts));
+    return call(std::move(dicts));
   }
   TestPipe::Pending submit(const std::string& node, std::int64_t number) { return pipe->submit(to(node, number)); }
 
@@ -69,22 +70,22 @@ class Nodes {
   std::unique_ptr<TestPipe> pipe;
 };
 
-inline void check_deadlock(const Outcome& made, const std::string& path) {
-  CHECK(made.code == ErrorCode::kReentrantCall);
-  CHECK_EQ(made.message, "nested calls would deadlock: " + path +
-                             "; every instance of these nodes waits for the next one; give a node more instances "
-                             "(instance_num), give the calls a timeout, or call in another order");
+inline void check_deadlock(const Outcome& refused, const std::string& path) {
+  CHECK(refused.code == ErrorCode::kReentrantCall);
+  CHECK_EQ(refused.message, "nested calls would deadlock: " + path +
+                                "; every instance of these nodes waits for the next one; give a node more instances "
+                                "(instance_num), give the calls a timeout, or call in another order");
 }
 
 // Checks that one of several requests failed with the deadlock error and that the others succeeded.
-inline void check_one_closed(std::vector<TestPipe::Pending>& pending) {
-  int closed = 0;
+inline void check_one_refused(std::vector<TestPipe::Pending>& pending) {
+  int refused = 0;
   for (TestPipe::Pending& one : pending) {
-    const Outcome made = one.wait();
-    if (!made.good) CHECK(made.code == ErrorCode::kReentrantCall);
-    closed += !made.good;
+    const Outcome ended = one.wait();
+    if (!ended.good) CHECK(ended.code == ErrorCode::kReentrantCall);
+    refused += !ended.good;
   }
-  CHECK_EQ(closed, 1);
+  CHECK_EQ(refused, 1);
 }
 
 }  // namespace hami::testing

@@ -4,25 +4,25 @@
 using namespace hami;
 using namespace hami::testing;
 
-TEST_CASE("of two requests that hold each other's nodes, only the last caller gets an error; the other goes on") {
+TEST_CASE("when two requests call each other's nodes, only the call that completes the deadlock cycle fails") {
   for (const Traits& traits : {own_thread(), any_thread()}) {
     Nodes nodes(traits);
-    Latch held, waits;
+    Latch started, call_waits;
     nodes.acts["a"] = [&](std::int64_t) {
-      held.add();
-      held.wait_for(2);
-      return nodes.ask_and_tell("b", 200, "tell");
+      started.add();
+      started.wait_for(2);
+      return nodes.call_and_signal("b", 200, "signal");
     };
     nodes.acts["b"] = [&](std::int64_t) {
-      held.add();
-      waits.wait_for(1);
-      return nodes.ask("a", 100);
+      started.add();
+      call_waits.wait_for(1);
+      return nodes.call("a", 100);
     };
-    nodes.acts["tell"] = [&](std::int64_t) {
-      waits.add();
+    nodes.acts["signal"] = [&](std::int64_t) {
+      call_waits.add();
       return 0;
     };
-    nodes.build({{"a", 1}, {"b", 1}, {"tell", 1}});
+    nodes.build({{"a", 1}, {"b", 1}, {"signal", 1}});
     TestPipe::Pending first = nodes.submit("a", 1);
     TestPipe::Pending second = nodes.submit("b", 2);
     check_deadlock(second.wait(), "a -> b -> a");
@@ -32,109 +32,109 @@ TEST_CASE("of two requests that hold each other's nodes, only the last caller ge
 
 TEST_CASE("a deadlock cycle of three requests over three nodes fails one of them") {
   Nodes nodes;
-  Latch held;
+  Latch started;
   for (const auto& [here, next] : std::map<std::string, std::string>{{"a", "b"}, {"b", "c"}, {"c", "a"}})
-    nodes.acts[here] = [&nodes, &held, next = next](std::int64_t) {
-      held.add();
-      held.wait_for(3);
-      return nodes.ask(next, 100);
+    nodes.acts[here] = [&nodes, &started, next = next](std::int64_t) {
+      started.add();
+      started.wait_for(3);
+      return nodes.call(next, 100);
     };
   nodes.build({{"a", 1}, {"b", 1}, {"c", 1}});
   std::vector<TestPipe::Pending> pending{nodes.submit("a", 1), nodes.submit("b", 2), nodes.submit("c", 3)};
-  check_one_closed(pending);
+  check_one_refused(pending);
 }
 
-TEST_CASE("a node with two instances is part of a deadlock cycle only when both are held") {
+TEST_CASE("a node with two instances is part of a deadlock cycle only when both instances wait") {
   for (const std::size_t holders : {1, 2}) {
     CAPTURE(holders);
     Nodes nodes;
-    Latch held;
+    Latch started;
     nodes.acts["a"] = [&](std::int64_t) {
-      held.add();
-      held.wait_for(holders + 1);
-      return nodes.ask("b", 100);
+      started.add();
+      started.wait_for(holders + 1);
+      return nodes.call("b", 100);
     };
     nodes.acts["b"] = [&](std::int64_t) {
-      held.add();
-      held.wait_for(holders + 1);
-      return nodes.ask("a", 100);
+      started.add();
+      started.wait_for(holders + 1);
+      return nodes.call("a", 100);
     };
     nodes.build({{"a", 2}, {"b", 1}});
     std::vector<TestPipe::Pending> pending{nodes.submit("b", 0)};
     for (std::size_t i = 0; i < holders; ++i) pending.push_back(nodes.submit("a", 1));
     if (holders == 2) {
-      check_one_closed(pending);
+      check_one_refused(pending);
     } else {
       for (TestPipe::Pending& one : pending) CHECK_EQ(one.wait().number(), 101);
     }
   }
 }
 
-TEST_CASE("a call of the own node waits for an instance that is busy with something else") {
+TEST_CASE("a backend that calls its own node waits for another instance of it that is busy") {
   Nodes nodes;
-  Latch in, waits;
-  nodes.acts["a"] = [&](std::int64_t given) {
-    in.add();
-    in.wait_for(2);
-    if (given == 2) return nodes.ask_and_tell("a", 100, "tell");
-    waits.wait_for(1);
-    return given;
+  Latch started, call_waits;
+  nodes.acts["a"] = [&](std::int64_t data) {
+    started.add();
+    started.wait_for(2);
+    if (data == 2) return nodes.call_and_signal("a", 100, "signal");
+    call_waits.wait_for(1);
+    return data;
   };
-  nodes.acts["tell"] = [&](std::int64_t) {
-    waits.add();
+  nodes.acts["signal"] = [&](std::int64_t) {
+    call_waits.add();
     return 0;
   };
-  nodes.build({{"a", 2}, {"tell", 1}});
+  nodes.build({{"a", 2}, {"signal", 1}});
   TestPipe::Pending busy = nodes.submit("a", 1);
   TestPipe::Pending calls = nodes.submit("a", 2);
   CHECK_EQ(calls.wait().number(), 101);
   CHECK_EQ(busy.wait().number(), 1);
 }
 
-TEST_CASE("a deadlock cycle is detected also when the queue is full") {
+TEST_CASE("a deadlock cycle is also detected when a queue is full") {
   Nodes nodes;
-  Latch held, waits;
+  Latch started, call_waits;
   nodes.acts["a"] = [&](std::int64_t) {
-    held.add();
-    held.wait_for(2);
-    return nodes.ask("b", 200);
+    started.add();
+    started.wait_for(2);
+    return nodes.call("b", 200);
   };
   nodes.acts["b"] = [&](std::int64_t) {
-    held.add();
-    waits.wait_for(1);
-    return nodes.ask("a", 100);
+    started.add();
+    call_waits.wait_for(1);
+    return nodes.call("a", 100);
   };
   PipeConfig config;
   for (const char* name : {"a", "b"}) config.nodes.push_back({name, {{"backend", "TestActs"}, {"max_queue_size", 1}}});
   nodes.build(config);
   std::vector<TestPipe::Pending> pending{nodes.submit("a", 1), nodes.submit("b", 2)};
-  held.wait_for(2);
+  started.wait_for(2);
   TestPipe::Pending fills_a = nodes.submit("a", 300);
-  waits.add();
-  check_one_closed(pending);
+  call_waits.add();
+  check_one_refused(pending);
   CHECK_EQ(fills_a.wait().number(), 301);
 }
 
-TEST_CASE("a caller is not refused if an earlier deadline will end the deadlock cycle") {
+TEST_CASE("a call is not refused if an earlier deadline will end the deadlock cycle") {
   Nodes nodes;
-  Latch held;
+  Latch started;
   nodes.acts["a"] = [&](std::int64_t) {
-    held.add();
-    held.wait_for(2);
-    Dict short_of_time = Nodes::to("b", 200);
-    short_of_time.enter("timeout", Value(0.02));
+    started.add();
+    started.wait_for(2);
+    Dict with_timeout = Nodes::to("b", 200);
+    with_timeout.enter("timeout", Value(0.02));
     try {
-      return nodes.ask(Nodes::one(std::move(short_of_time)));
+      return nodes.call(Nodes::one(std::move(with_timeout)));
     } catch (const Error& error) {
-      // The last caller completes the cycle; it is refused at once only if its deadline is the earlier one.
+      // If this call is the second one, it completes the cycle and is refused at once, because its deadline is the earlier one.
       CHECK((error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kReentrantCall));
       return std::int64_t{-1};
     }
   };
   nodes.acts["b"] = [&](std::int64_t) {
-    held.add();
-    held.wait_for(2);
-    return nodes.ask("a", 100);
+    started.add();
+    started.wait_for(2);
+    return nodes.call("a", 100);
   };
   nodes.build({{"a", 1}, {"b", 1}});
   TestPipe::Pending first = nodes.submit("a", 1);
@@ -143,28 +143,28 @@ TEST_CASE("a caller is not refused if an earlier deadline will end the deadlock 
   CHECK(first.wait().good);
 }
 
-TEST_CASE("a caller with a deadline is refused at once if no other deadline in the deadlock cycle is earlier") {
+TEST_CASE("a call with a deadline is refused at once if no other deadline in the deadlock cycle is earlier") {
   Nodes nodes;
-  nodes.acts["a"] = [&](std::int64_t) { return nodes.ask("a", 100); };
+  nodes.acts["a"] = [&](std::int64_t) { return nodes.call("a", 100); };
   nodes.build({{"a", 1}});
   Dict dict = Nodes::to("a", 1);
   dict.enter("timeout", Value("10h"));
   check_deadlock(nodes.pipe->submit(std::move(dict)).wait(), "a -> a");
 }
 
-TEST_CASE("what a backend submits to its own node without waiting for it is run afterwards") {
+TEST_CASE("a request that a backend submits to its own node without waiting for it runs afterwards") {
   Nodes nodes;
   TestPipe::Pending later;
-  nodes.acts["a"] = [&](std::int64_t given) {
+  nodes.acts["a"] = [&](std::int64_t data) {
     later = nodes.submit("a", 100);
-    return given;
+    return data;
   };
   nodes.build({{"a", 1}});
   CHECK_EQ(nodes.submit("a", 1).wait().number(), 1);
   CHECK_EQ(later.wait().number(), 101);
 }
 
-TEST_CASE("a backend that waits for a request it submitted and so completes a deadlock cycle gets an error") {
+TEST_CASE("a backend that waits for a submitted request gets an error if the wait completes a deadlock cycle") {
   Nodes nodes;
   nodes.acts["a"] = [&](std::int64_t) {
     const TestPipe::Pending later = nodes.submit("a", 100);
@@ -178,46 +178,46 @@ TEST_CASE("a backend that waits for a request it submitted and so completes a de
   CHECK_EQ(nodes.submit("a", 1).wait().number(), 101);
 }
 
-TEST_CASE("a wait for a request whose backend waits for the waiting node completes a deadlock cycle") {
+TEST_CASE("a wait for a submitted request completes a deadlock cycle if its backend calls the waiting node") {
   Nodes nodes;
-  Latch waits;
+  Latch call_waits;
   nodes.acts["a"] = [&](std::int64_t) {
     const TestPipe::Pending later = nodes.submit("b", 2);
-    waits.wait_for(1);
+    call_waits.wait_for(1);
     later.call->wait_inside();
     check_deadlock(outcome(*later.call), "b -> a -> b");
     return std::int64_t{1};
   };
-  nodes.acts["b"] = [&](std::int64_t) { return nodes.ask_and_tell("a", 100, "tell"); };
-  nodes.acts["tell"] = [&](std::int64_t) {
-    waits.add();
+  nodes.acts["b"] = [&](std::int64_t) { return nodes.call_and_signal("a", 100, "signal"); };
+  nodes.acts["signal"] = [&](std::int64_t) {
+    call_waits.add();
     return 0;
   };
-  nodes.build({{"a", 1}, {"b", 1}, {"tell", 1}});
+  nodes.build({{"a", 1}, {"b", 1}, {"signal", 1}});
   CHECK(nodes.submit("a", 1).wait().good);
 }
 
-TEST_CASE("an instance whose caller has left is part of a deadlock cycle while it waits") {
+TEST_CASE("an instance that waits is part of a deadlock cycle even after the caller of its request has left") {
   Nodes nodes;
-  Latch held, waits, left;
+  Latch started, call_waits, left;
   nodes.acts["a"] = [&](std::int64_t) {
-    held.add();
-    held.wait_for(2);
-    return nodes.ask_and_tell("b", 200, "tell");
+    started.add();
+    started.wait_for(2);
+    return nodes.call_and_signal("b", 200, "signal");
   };
   nodes.acts["b"] = [&](std::int64_t) {
-    held.add();
+    started.add();
     left.wait_for(1);
-    return nodes.ask("a", 100);
+    return nodes.call("a", 100);
   };
-  nodes.acts["tell"] = [&](std::int64_t) {
-    waits.add();
+  nodes.acts["signal"] = [&](std::int64_t) {
+    call_waits.add();
     return 0;
   };
-  nodes.build({{"a", 1}, {"b", 1}, {"tell", 1}});
+  nodes.build({{"a", 1}, {"b", 1}, {"signal", 1}});
   TestPipe::Pending first = nodes.submit("a", 1);
   TestPipe::Pending second = nodes.submit("b", 2);
-  waits.wait_for(1);
+  call_waits.wait_for(1);
   CHECK(first.call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller")));
   left.add();
   check_deadlock(second.wait(), "a -> b -> a");
@@ -229,12 +229,12 @@ TEST_CASE("a deadlock cycle can span several pipes") {
   Nodes nodes;
   std::shared_ptr<PipeState> other;
   define("TestAsksBack", [&](Batch batch, const Params&) {
-    for (Request* request : batch) answer(*request, Value(nodes.ask("a", number(*request))));
+    for (Request* request : batch) answer(*request, Value(nodes.call("a", number(*request))));
   }, {own_thread(), {}, ""});
   TestPipe outside({{"backend", "TestAsksBack"}});
   other = outside->shared_from_this();
-  nodes.acts["a"] = [&](std::int64_t given) {
-    const Ref<Call> call = other->run(requests_of({given}), kNever);
+  nodes.acts["a"] = [&](std::int64_t data) {
+    const Ref<Call> call = other->run(requests_of({data}), kNever);
     if (call->error(0)) throw Error(*call->error(0));
     return outcome(*call).number();
   };

@@ -1,4 +1,4 @@
-// Random nested calls: every request ends, and none is refused where no deadlock cycle is possible.
+// Random nested calls: every request ends, and no call is refused if deadlock cycles are impossible.
 #include <atomic>
 #include <random>
 #include <thread>
@@ -16,30 +16,34 @@ Dict to(const std::string& node, std::int64_t number) {
   return dict;
 }
 
-enum class Play { kAnywhere, kUpwards, kClosed };
+enum class Scenario {
+  kAnyNode,      // a node may call any node
+  kLaterNodes,   // a node calls only later nodes
+  kCloseMidway,  // a node may call any node, and the pipe closes midway
+};
 
-// Requests that call nodes at random, several levels deep: `data` is a seed, its last digit how deep it still goes. Upwards
-// they call only nodes behind their own; `kClosed`: anywhere, until the pipe is closed in the middle. Returns how many were
-// refused.
-std::size_t play(unsigned seed, Play how) {
+// Runs requests whose backends call random nodes. The `data` of a request is a seed; its last digit is the number of levels of
+// calls that may follow. Returns the number of requests that failed because of a deadlock cycle.
+std::size_t run(unsigned seed, Scenario scenario) {
   constexpr std::int64_t kNodes = 5;
   constexpr std::size_t callers = 6, calls = 40;
-  const bool upwards = how == Play::kUpwards;
+  const bool only_later = scenario == Scenario::kLaterNodes;
   std::mt19937 random(seed);
   const auto name = [](std::int64_t node) { return "n" + std::to_string(node); };
   std::shared_ptr<PipeState> state;
-  std::atomic<std::size_t> refused{0}, good{0}, closed{0};
-  const auto act = [&](Batch batch, const Params& params) {
+  std::atomic<std::size_t> refused{0}, completed{0}, closed{0};
+  const auto forward = [&](Batch batch, const Params& params) {
     const std::int64_t here = params.get<std::string>("node_name")[1] - '0';
     for (Request* request : batch) {
-      const std::int64_t given = number(*request);
-      std::mt19937 dice(static_cast<unsigned>(given));
-      if (given % 10 > 0 && (!upwards || here + 1 < kNodes)) {
+      const std::int64_t data = number(*request);
+      std::mt19937 random_of_request(static_cast<unsigned>(data));
+      if (data % 10 > 0 && (!only_later || here + 1 < kNodes)) {
         std::vector<Dict> dicts;
-        for (unsigned i = 0; i <= dice() % 2; ++i) {
-          const std::int64_t first = upwards ? here + 1 : 0;
-          const std::int64_t next = first + static_cast<std::int64_t>(dice()) % (kNodes - first);
-          dicts.push_back(to(name(next), static_cast<std::int64_t>(dice() % 100'000) * 10 + given % 10 - 1));
+        for (unsigned i = 0; i <= random_of_request() % 2; ++i) {
+          const std::int64_t first = only_later ? here + 1 : 0;
+          const std::int64_t next = first + static_cast<std::int64_t>(random_of_request()) % (kNodes - first);
+          dicts.push_back(
+              to(name(next), static_cast<std::int64_t>(random_of_request() % 100'000) * 10 + data % 10 - 1));
         }
         const Ref<Call> call = state->run(std::move(dicts), kNever);
         for (std::size_t i = 0; i < call->size(); ++i)
@@ -48,12 +52,12 @@ std::size_t play(unsigned seed, Play how) {
       answer(*request, Value(0));
     }
   };
-  define("TestRandomOwn", act, {own_thread(), {1, 4}, "node_name: str"});
-  define("TestRandomAny", act, {any_thread(), {1, 4}, "node_name: str"});
+  define("TestRandomDedicated", forward, {own_thread(), {1, 4}, "node_name: str"});
+  define("TestRandomSerialized", forward, {any_thread(), {1, 4}, "node_name: str"});
   PipeConfig config;
   for (std::int64_t node = 0; node < kNodes; ++node) {
     config.nodes.push_back({name(node),
-                            {{"backend", random() % 2 ? "TestRandomOwn" : "TestRandomAny"},
+                            {{"backend", random() % 2 ? "TestRandomDedicated" : "TestRandomSerialized"},
                              {"instance_num", static_cast<std::int64_t>(1 + random() % 3)}}});
     if (random() % 3 == 0 && node + 1 < kNodes) config.nodes.back().keys.emplace_back("next", Value(name(node + 1)));
   }
@@ -63,52 +67,53 @@ std::size_t play(unsigned seed, Play how) {
   std::vector<std::thread> threads;
   for (std::size_t caller = 0; caller < callers; ++caller)
     threads.emplace_back([&, seed = random()] {
-      std::mt19937 dice(seed);
+      std::mt19937 random_of_request(seed);
       for (std::size_t i = 0; i < calls; ++i) {
-        const auto number = static_cast<std::int64_t>(dice() % 100'000) * 10 + 3;
+        const auto number = static_cast<std::int64_t>(random_of_request() % 100'000) * 10 + 3;
         try {
-          const Outcome made = pipe.call(to(name(static_cast<std::int64_t>(dice() % kNodes)), number));
-          if (!made.good) throw Error(made.code, made.message);
-          ++good;
+          const Outcome ended_call =
+              pipe.call(to(name(static_cast<std::int64_t>(random_of_request() % kNodes)), number));
+          if (!ended_call.good) throw Error(ended_call.code, ended_call.message);
+          ++completed;
         } catch (const Error& error) {
-          const bool circle = error.code() == ErrorCode::kReentrantCall;
-          CHECK((circle || (how == Play::kClosed && error.code() == ErrorCode::kPipeClosed)));
-          ++(circle ? refused : closed);
+          const bool deadlock = error.code() == ErrorCode::kReentrantCall;
+          CHECK((deadlock || (scenario == Scenario::kCloseMidway && error.code() == ErrorCode::kPipeClosed)));
+          ++(deadlock ? refused : closed);
         }
         ended.add();
       }
     });
   for (std::size_t each = 1; each <= callers * calls; ++each) {
-    if (how == Play::kClosed && each == calls) CHECK(pipe.close(0).empty());
+    if (scenario == Scenario::kCloseMidway && each == calls) CHECK(pipe.close(0).empty());
     ended.wait_for(each);
   }
   for (std::thread& thread : threads) thread.join();
-  CHECK_EQ(good + refused + closed, callers * calls);
+  CHECK_EQ(completed + refused + closed, callers * calls);
   state = nullptr;
   return refused;
 }
 
 }  // namespace
 
-TEST_CASE("stress: in graphs of calls at random every request ends") {
+TEST_CASE("stress: every request of random nested calls ends") {
   std::size_t refused = 0;
   for (unsigned seed = 0; seed < 12; ++seed) {
     CAPTURE(seed);
-    refused += play(seed, Play::kAnywhere);
+    refused += run(seed, Scenario::kAnyNode);
   }
   CHECK(refused > 0);
 }
 
-TEST_CASE("stress: where nodes call only those behind them no call is refused") {
+TEST_CASE("stress: no call is refused if nodes call only later nodes") {
   for (unsigned seed = 0; seed < 6; ++seed) {
     CAPTURE(seed);
-    CHECK_EQ(play(seed, Play::kUpwards), 0u);
+    CHECK_EQ(run(seed, Scenario::kLaterNodes), 0u);
   }
 }
 
-TEST_CASE("stress: a pipe that is closed while its nodes call each other at random ends all of it") {
+TEST_CASE("stress: every request ends if its pipe closes during random nested calls") {
   for (unsigned seed = 0; seed < 12; ++seed) {
     CAPTURE(seed);
-    play(seed, Play::kClosed);
+    run(seed, Scenario::kCloseMidway);
   }
 }

@@ -1,25 +1,45 @@
 // NodeScheduler: the queue of a node, and the decision which instance runs how many requests, and when. It has no threads, no
 // locks and no clock: the dispatcher provides them, and a test can play any course of events.
 //
-// States of an instance and their transitions:
+// States of an instance:
 //
-//   state       event                            next state   action of the dispatcher
-//   ----------  -------------------------------  -----------  -----------------------------------------------
-//   idle        dispatch_idle()                  dispatched   wakes the instance's worker
-//   idle        acquire_inline()                 running      runs the batch on the caller's thread
-//   dispatched  next_action() = kRun             running      runs the batch
-//   dispatched  next_action() = kWait            forming      sleeps until `until`, or until batch_ready()
-//   dispatched  next_action() = kIdle            idle         lets the worker go
-//   forming     next_action() = kRun             running      runs the batch
-//   forming     next_action() = kWait            forming      sleeps again
-//   forming     next_action() = kIdle            idle         lets the worker go
-//   running     next_action() = kRun             running      runs the next batch
-//   running     next_action() = kWait            forming      sleeps
-//   running     next_action() = kIdle            idle         lets the worker go
-//   any         next_action() = kAgain           same         completes `removed`, then asks again
+//   idle        in idle(); its worker does nothing
+//   dispatched  its worker was woken and has not called next_action() yet
+//   forming     its worker sleeps until its batch may start; at most one instance of a node is forming
+//   running     it runs a batch, completes requests, or asks for its next action
 //
-// At most one instance is forming. It waits for one of three reasons: co-batched requests (batching_timeout), callers that were
-// just answered and usually return (return wait), or its staggered start (pacing).
+// Transitions; "asking" is dispatched, forming or running:
+//
+//   state       event                                   next state  action of the dispatcher
+//   ----------  --------------------------------------  ----------  -----------------------------------------------
+//   idle        dispatch_idle() returns it              dispatched  wakes the instance's worker
+//   idle        acquire_inline() returns it             running     runs the batch on the caller's thread
+//   dispatched  mark_idle(): no thread could be started idle        if all instances are idle, fails queued requests
+//   running     mark_idle(): the inline batch ended     idle        dispatches an idle instance for the queue
+//   asking      next_action() = kRun                    running     runs the batch `taken`
+//   asking      next_action() = kWait                   forming     sleeps until `until`, or until batch_ready()
+//   asking      next_action() = kAgain                  running     completes `removed`, then asks again
+//   asking      next_action() = kIdle                   idle        returns the worker
+//
+// A forming instance waits for one of three reasons. A full queue or stop() ends each of these waits early.
+//
+//   reason               mode              batch_ready() once             `until`
+//   -------------------  ----------------  -----------------------------  -------------------------------------------
+//   filling              all               the target size is queued      end of the first request's queue delay
+//   holding for returns  adaptive, greedy  the expected items are queued  end of the return wait
+//   paced start          adaptive, greedy  never by the number of items   the staggered start
+//
+// next_action() takes the first of these that applies:
+//
+//   1. kAgain  requests expired or were abandoned: it removes them
+//   2. kWait   holding for returns, adaptive: the callers of the batch that just completed probably return together
+//   3. kIdle   no queued request suits the instance
+//   4. kWait   filling; or holding for returns, greedy
+//      kIdle   instead, if another instance is forming a batch that takes these requests too
+//   5. kAgain  the queue delay is over and the batch is below the minimum size: its requests fail
+//   6. kWait   paced start
+//      kIdle   instead, if another instance is forming and starts first
+//   7. kRun
 #pragma once
 
 #include <cstdint>
