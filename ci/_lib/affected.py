@@ -172,6 +172,7 @@ TABLE: tuple[tuple[str, tuple[Effect, ...]], ...] = (
     ("tests/wheels/*", (note("tests/wheels needs wheels: ci/test wheels systems containers"),)),
     ("tests/bench/*", (nothing,)),
     ("tests/gpu/*", (nothing,)),
+    ("tests/*.md", (nothing,)),
     ("ci/requirements/*", (configurations,)),
     ("ci/*", (command,)),
     (".ci/*", (nothing,)),

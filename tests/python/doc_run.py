@@ -139,6 +139,7 @@ class Document:
         printed = self.printed.get(source.line, "")
         if sys.version_info < (3, 11):  # exceptions have no notes: the message contains the place
             printed = re.sub(r"^in (backend|node) .*\n", "", printed, flags=re.MULTILINE)
+            printed = re.sub(r"\\nin (backend|node) [^'\n]*", "", printed)  # the same inside a repr
         assert printed == block.text, f"{block.place}: the output of line {source.line} differs"
 
     def _check_console(self, block: Block) -> None:
