@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace hami {
@@ -45,6 +46,7 @@ class Ref {
     return *this;
   }
   ~Ref() {
+    static_assert(std::is_void_v<decltype(std::declval<const T&>().release())>, "T hides Counted::release()");
     if (object_) object_->release();
   }
 

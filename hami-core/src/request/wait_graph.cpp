@@ -142,7 +142,7 @@ Dependency dependency_of(const Request& request) noexcept {
   for (const Request* one = &request; one; one = one->parent.get()) {
     if (!one->wait_token) continue;
     WaitToken* const token = static_cast<WaitToken*>(one->wait_token.get());
-    return {token, token->release() == WaitToken::Release::kEarly ? one->deadline : kNever};
+    return {token, token->release_rule() == WaitToken::Release::kEarly ? one->deadline : kNever};
   }
   return {};
 }

@@ -21,7 +21,7 @@ class WaitToken final : public Counted {
   };
   explicit WaitToken(Release release) noexcept : release_(release) {}
 
-  Release release() const noexcept { return release_; }
+  Release release_rule() const noexcept { return release_; }
   // The wait may end.
   void complete() noexcept { open_.store(false, std::memory_order_relaxed); }
   bool open() const noexcept { return open_.load(std::memory_order_relaxed); }
