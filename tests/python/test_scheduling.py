@@ -184,3 +184,5 @@ def test_statistics_count_why_each_batch_started() -> None:
     assert counts(gated(max=8)) == [0, 0, 0, 2]
     assert counts(gated(max=3)) == [1, 0, 0, 1]
     assert counts(gated(max=1)) == [4, 0, 0, 0]
+    # Every request is a call of its own. Only the last batch leaves no request in the queue.
+    assert counts(gated(max=8), batching="off") == [0, 2, 0, 2]

@@ -26,8 +26,8 @@ struct NodeStats {
   Counter model_calls{0};     // calls of forward, retries included
   Counter compute_ns{0};      // time inside forward, summed over instances
 
-  // Why a batch taken from the queue started: it was full; it had the target size; the queue delay was over; the queue was
-  // empty.
+  // Why a batch taken from the queue started; the first that holds: it or the queue was full; it left requests in the queue;
+  // a wait of the instance was over; it emptied the queue.
   Counter closed_full{0}, closed_target_size{0}, closed_timeout{0}, closed_queue_empty{0};
 
   // The learned time of a batch, overhead + per_item * items; and how many items the next one should have. 0: unknown.

@@ -351,11 +351,10 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     if (moment < begins) return wait(instance, kPacedStart, begins);
   }
   last_began_ = moment;
-  const bool left = batch.count < queue_.size() && policy_.mode == BatchingMode::kAdaptive;
-  ++(batch.items >= cap || full() ? closed_.full
-     : left                       ? closed_.target_size
-     : waited                     ? closed_.timeout
-                                  : closed_.queue_empty);
+  ++(batch.items >= cap || full()  ? closed_.full
+     : batch.count < queue_.size() ? closed_.target_size
+     : waited                      ? closed_.timeout
+                                   : closed_.queue_empty);
   return take(instance, batch, taken);
 }
 

@@ -139,12 +139,12 @@ class NodeScheduler {
   // The learned time of a batch; empty: not known, or not adaptive. And the learned target size; 0: not known.
   std::optional<ServiceTime> service_time() const noexcept;
   std::size_t target_batch_size() const noexcept;
-  // Why batches started.
+  // Why batches started: the first of these that holds.
   struct Closed {
-    std::uint64_t full = 0;         // it had the maximum size
-    std::uint64_t target_size = 0;  // it had the target size
-    std::uint64_t timeout = 0;      // the queue delay was over
-    std::uint64_t queue_empty = 0;  // nothing else was queued
+    std::uint64_t full = 0;         // it had the maximum size, or the queue was full
+    std::uint64_t target_size = 0;  // it left requests in the queue, which may not join it
+    std::uint64_t timeout = 0;      // a wait of the instance ended without the items it waited for
+    std::uint64_t queue_empty = 0;  // it took all that was queued
   };
   const Closed& closed() const noexcept { return closed_; }
 
