@@ -18,6 +18,7 @@ from hami._cli.source import read_source
 from hami._cli.terminal import print_table
 from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
+from hami.observe.node_stats import rounded
 from hami.progress import Progress
 
 MAX_OUTSTANDING = 4 * (os.cpu_count() or 1)  # keeps every instance busy with few files in memory
@@ -151,11 +152,7 @@ def _print_stats(stats: dict[str, dict[str, Any]], arguments: argparse.Namespace
     if arguments.json:
         print(json_of({"stats": stats}))
         return
-    columns = list(dict.fromkeys(key for counters in stats.values() for key in counters))
-    rows = [[node, *(_number(counters.get(column, "")) for column in columns)] for node, counters in stats.items()]
+    names = list(dict.fromkeys(name for values in stats.values() for name in values))
+    rows = [[name, *(rounded(values.get(name, "")) for values in stats.values())] for name in names]
     print()
-    print_table(rows, ["node", *(column.replace("_", " ") for column in columns)])
-
-
-def _number(value: Any) -> str:
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    print_table(rows, ["statistic", *stats])
