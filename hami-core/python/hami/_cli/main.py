@@ -110,7 +110,10 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         commands, "backends", "hami._cli.listing:backends", "list backends, or describe the backends that match a name"
     )
     backends.add_argument(
-        "pattern", nargs="?", metavar="NAME", help="name, or pattern with *; the matching backends are loaded"
+        "pattern",
+        nargs="?",
+        metavar="NAME",
+        help="name, package::name, or pattern with *; the matching backends are loaded",
     )
 
     plugins = _add(commands, "plugins", "hami._cli.listing:plugins", "list plugins and their state")
