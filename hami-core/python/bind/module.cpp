@@ -8,6 +8,7 @@
 #include "errors.hpp"
 #include "expression.hpp"
 #include "gil.hpp"
+#include "logging.hpp"
 #include "part.hpp"
 #include "pipe.hpp"
 #include "pipe/pipe_state.hpp"
@@ -24,6 +25,7 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_translators();
   hami::bind::install_hooks();
   hami::register_core();
+  hami::bind::register_logging(module);
   hami::bind::register_core_objects(module);
   hami::bind::register_request_store(module);
   hami::bind::register_views(module);
