@@ -127,12 +127,14 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
   std::vector<GraphProblem> problems;
   const Positions positions(spec);
   std::vector<std::vector<std::size_t>> before(spec.size());
+  bool complete = true;  // every `next` names nodes; otherwise edges are missing, and what follows from that is no mistake
   for (std::size_t i = 0; i < spec.size(); ++i) {
     std::set<std::string> seen;
     for (const std::string& name : spec[i].next) {
       const std::size_t next = positions.of(name);
       if (next == Graph::kNone) {
         problems.push_back({spec[i].name, "next", unknown_node(spec, name), ""});
+        complete = false;
       } else if (!seen.insert(name).second) {
         problems.push_back({spec[i].name, "next", "node \"" + name + "\" is listed twice in `next`", ""});
       } else {
@@ -153,7 +155,7 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
            "say where each key comes from: map = \"" + spec[before[i][0]].name + "[result:data], …\""});
     if (node.is_or && !node.map.empty())
       problems.push_back({node.name, "or", "node \"" + node.name + "\" has both or and map", "keep one of them"});
-    if (node.is_or && before[i].empty())
+    if (complete && node.is_or && before[i].empty())
       problems.push_back({node.name, "or", "node \"" + node.name + "\" has or = true and no predecessor",
                           "name it in another node's next"});
     const std::vector<bool> earlier = node.map.empty() ? std::vector<bool>() : ancestors_of(before, i);
@@ -161,7 +163,7 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
       const std::size_t source = positions.of(entry.source);
       if (source == Graph::kNone)
         problems.push_back({node.name, "map", unknown_node(spec, entry.source), ""});
-      else if (cycle == Graph::kNone && !earlier[source])
+      else if (complete && cycle == Graph::kNone && !earlier[source])
         problems.push_back({node.name, "map",
                             "node \"" + entry.source + "\" has not run when \"" + node.name + "\" starts",
                             "map may name only nodes that come before it"});
