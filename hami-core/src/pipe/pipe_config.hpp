@@ -17,6 +17,7 @@ struct PipeConfig {
     std::string name;
     std::vector<std::pair<std::string, Value>> keys;  // a sub-table [node.X] is flattened to "X.key"
   };
+  std::string file;  // that it was read from; empty: it was given as an expression or a dict
   std::vector<Section> nodes;
   Section global;
   std::optional<std::string> entrypoint;

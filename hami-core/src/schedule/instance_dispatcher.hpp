@@ -56,6 +56,7 @@ class InstanceDispatcher final : public Backend,
   void set_probes();
   std::optional<Index> acquire_inline(std::size_t items, InlinePolicy how);
   const std::string& location_name() const noexcept override { return node_; }
+  const std::string& pipe_name() const noexcept override { return context_->name; }
   void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
                    std::vector<const WaitToken*>& blocked) override;
 
