@@ -17,7 +17,6 @@ struct PipeConfig {
     std::string name;
     std::vector<std::pair<std::string, Value>> keys;  // a sub-table [node.X] is flattened to "X.key"
   };
-  std::string file;  // that it was read from; empty: it was given as an expression or a dict
   std::vector<Section> nodes;
   Section global;
   std::optional<std::string> entrypoint;
@@ -28,6 +27,7 @@ struct PipeConfig {
   std::map<Key, std::string> where;  // "pipeline.toml:7", if known
   std::set<Key> referenced;          // used already, in the values of other keys
   std::set<Key> unknown;             // given, but with values that could not be determined; that error was reported
+  std::string file;                  // that it was read from; empty: it was given as an expression or a dict
 };
 
 }  // namespace hami
