@@ -352,14 +352,14 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   }
   last_began_ = moment;
   const bool left = batch.count < queue_.size() && policy_.mode == BatchingMode::kAdaptive;
-  ++(batch.items >= cap || full() ? closed_.full
-     : left                       ? closed_.target_size
-     : waited                     ? closed_.timeout
-                                  : closed_.queue_empty);
-  return take(instance, batch, taken);
+  const StartReason reason = batch.items >= cap || full() ? StartReason::kFull
+                             : left                       ? StartReason::kTargetSize
+                             : waited                     ? StartReason::kTimeout
+                                                          : StartReason::kQueueEmpty;
+  return take(instance, batch, reason, taken);
 }
 
-NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, Requests& taken) {
+NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, StartReason reason, Requests& taken) {
   for (std::size_t i = 0; i < batch.count; ++i) {
     taken.push_back(std::move(queue_.front().request));
     queue_.pop_front();
@@ -367,7 +367,7 @@ NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, Req
   items_ -= batch.items;
   instances_[instance].contended = others_work();
   instances_[instance].requests = batch.count;
-  return {Action::kRun};
+  return {Action::kRun, 0, reason};
 }
 
 NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, Requests& removed) {
