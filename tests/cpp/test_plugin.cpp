@@ -317,7 +317,8 @@ TEST_CASE("a range with min above max fails the build of the pipe") {
 }
 
 // The range of an instance that refers to itself cannot be determined.
-TEST_CASE("a plugin that asks for the range of a broken child does not end the process, and the pipe is a ConfigError") {
+TEST_CASE(
+    "a plugin that asks for the range of a broken child does not end the process, and the pipe is a ConfigError") {
   static std::uint64_t min, max;
   static std::string logged;
   min = max = 77;
