@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "observe/log.hpp"
 #include "pipes.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
@@ -313,6 +314,39 @@ TEST_CASE("a range with min above max fails the build of the pipe") {
         error.message() ==
         "NativeRange declares the range min=4, max=2; min must be at least 1, and max at least min, or 0 for no limit");
   }
+}
+
+// The range of an instance that refers to itself cannot be determined.
+TEST_CASE(
+    "a plugin that asks for the range of a broken child does not end the process, and the pipe is a ConfigError") {
+  static std::uint64_t min, max;
+  static std::string logged;
+  min = max = 77;
+  hami_backend_class cls = echo_class("NativeAsks");
+  cls.min_children = cls.max_children = 1;
+  cls.create = [](hami_context*, const hami_dict*, hami_dict*, hami_backend* const* children, std::size_t,
+                  void** self) -> hami_error* {
+    *self = nullptr;
+    host.backend_range(children[0], &min, &max);
+    return nullptr;
+  };
+  define_native(cls);
+  PipeConfig config;
+  config.nodes = {{"a", {{"node_entrypoint", "Register[Forward[node.b]]"}}},
+                  {"b", {{"node_entrypoint", "Register[Forward[node.a]]"}}},
+                  {"c", {{"backend", "NativeAsks[Forward[node.a]]"}}}};
+  set_log_sink([](const std::string&, const std::string& message) { logged = message; });
+  try {
+    TestPipe pipe(config);
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kConfig);
+    CHECK_NE(error.message().find("calls itself, directly or through other instances"), std::string::npos);
+  }
+  set_log_sink(log_to_standard_error);
+  CHECK_NE(logged.find("backend_range"), std::string::npos);
+  CHECK_EQ(min, 1u);
+  CHECK_EQ(max, 0u);
 }
 
 TEST_CASE("a class that needs the GIL cannot be created in a process without Python") {

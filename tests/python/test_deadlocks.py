@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import hami
@@ -45,6 +46,27 @@ def test_exactly_one_request_of_a_deadlock_cycle_gets_an_error(nodes: str, threa
         assert first_line(errors[0]) == f"nested calls would deadlock: {' -> '.join(path)}; {ADVICE}"
         good = [future.result(0)["result"] for future in futures if future.exception(0) is None]
         assert good == ["good"] * (len(nodes) - 1)
+
+
+@pytest.mark.parametrize("source", ["expression", "same expression", "dict", "file"])
+def test_a_deadlock_cycle_over_several_pipes_names_the_pipes(source: str, tmp_path: Path) -> None:
+    pipes: list[hami.Pipe] = []
+    each(lambda number: pipes[1 - number]({"data": 1 - number})["result"], "TestCallsOther")
+    file = tmp_path / "second.toml"
+    file.write_text('[default]\nbackend = "TestCallsOther"\n', "utf-8")
+    second, name = {
+        "expression": ("S[TestCallsOther]", '"S[TestCallsOther]"'),
+        "same expression": ("TestCallsOther", '"TestCallsOther" (2)'),
+        "dict": ({"default": {"backend": "TestCallsOther", "next": "b"}, "b": {"backend": "Identity"}}, '"default, b"'),
+        "file": (file, f'"{file}"'),
+    }[source]
+    with hami.pipe("TestCallsOther") as first, hami.pipe(second) as other:
+        pipes.extend([first, other])
+        with pytest.raises(hami.ReentrantCall) as raised:
+            first({"data": 0})
+    names = ['"TestCallsOther"' + (" (1)" if source == "same expression" else ""), name]
+    start, between = (f"default of pipe {name}" for name in names)
+    assert first_line(raised.value) == f"nested calls would deadlock: {start} -> {between} -> {start}; {ADVICE}"
 
 
 @pytest.mark.parametrize("how", ["result", "exception"])

@@ -89,6 +89,8 @@ py::dict explain(const py::object& loaded) {
 
 PipeConfig config_of(const py::object& loaded) {
   PipeConfig config;
+  if (const py::tuple files = loaded.attr("files"); !files.empty())
+    config.file = files[files.size() - 1].cast<std::string>();
   for (const auto& [name, keys] : py::dict(loaded.attr("nodes")))
     config.nodes.push_back(section(py::cast<std::string>(name), py::reinterpret_borrow<py::dict>(keys)));
   config.global = section("global", py::dict(loaded.attr("globals")));

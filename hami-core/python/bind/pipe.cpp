@@ -145,15 +145,21 @@ class PyPipe {
   }
 
   // Starts one request for a task of the event loop on this thread; never waits. A completion on another thread calls
-  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions.
+  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions. An error of the start
+  // is raised by the await.
   py::object submit_from_loop(py::dict request, const py::object& timeout, py::object completion_queue,
                               const py::object& loop) {
     const Nanoseconds limit = from_seconds(timeout);
-    Prepared prepared = prepare(request);
     py::object awaitable = make_awaitable(loop);
-    const auto listener =
-        std::make_shared<Listener>(std::move(request), std::move(completion_queue), awaitable, prepared.event);
-    set_call(awaitable, *start_with_listener(listener, std::move(prepared.dict), limit, InlinePolicy::kEventLoop));
+    try {
+      Prepared prepared = prepare(request);
+      const auto listener =
+          std::make_shared<Listener>(std::move(request), std::move(completion_queue), awaitable, prepared.event);
+      set_call(awaitable, *start_with_listener(listener, std::move(prepared.dict), limit, InlinePolicy::kEventLoop));
+    } catch (const Error& error) {
+      set_outcome(awaitable, to_exception(error));
+      settle_inline(awaitable);
+    }
     return awaitable;
   }
 

@@ -56,6 +56,17 @@ Nanoseconds timeout_of(const Value& given) {
   throw Error(ErrorCode::kConfig, "expected seconds, or text with a unit as \"50ms\", got " + show_value(given));
 }
 
+// What messages call a pipe: its file, the expression of its only node, or the names of its nodes.
+std::string name_of(const PipeConfig& config) {
+  if (!config.file.empty()) return config.file;
+  if (config.nodes.size() == 1)
+    for (const auto& [key, value] : config.nodes[0].keys)
+      if (key == "backend" && value.kind() == Kind::kStr) return std::string(value.as_text());
+  std::string names;
+  for (const PipeConfig::Section& node : config.nodes) names += (names.empty() ? "" : ", ") + node.name;
+  return names;
+}
+
 }  // namespace
 
 std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
@@ -63,6 +74,7 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   if (!problems.empty()) throw PlanProblems{std::move(problems)};
   std::shared_ptr<PipeState> state(new PipeState, &PipeState::discard);
   state->plan_ = std::move(plan);
+  state->context_->name = name_of(config);
   try {
     state->make();
   } catch (...) {

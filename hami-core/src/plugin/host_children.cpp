@@ -46,6 +46,8 @@ void add_children(hami_host& host) {
       on_required_thread(*backend).forward_with_dep(Batch(requests), on_required_thread(*dependency));
   });
   HAMI_HOST_ENTRY(host, backend_range, [](const hami_backend* backend, std::uint64_t* min, std::uint64_t* max) {
+    *min = 1;  // where the range cannot be determined: no limit
+    *max = 0;
     const Range range = backend->backend->range();
     *min = range.min;
     *max = range.declared() ? range.max : 0;

@@ -28,6 +28,12 @@ bool Request::cancelled() const noexcept {
   return !merged_from.empty() && std::all_of(merged_from.begin(), merged_from.end(), gone);
 }
 
+void Request::fail_if_cancelled() {
+  if (!cancelled()) return;
+  error.emplace(deadline <= now() ? Error(ErrorCode::kDeadlineExceeded, "the request timed out")
+                                  : Error(ErrorCode::kCancelled, "cancelled by its caller"));
+}
+
 std::size_t Batch::items() const noexcept {
   std::size_t sum = 0;
   for (const Request* request : *this) sum += request->items;

@@ -10,6 +10,7 @@
 #include "base/fork.hpp"
 #include "base/mutex.hpp"
 #include "request/execution_frame.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
@@ -38,6 +39,30 @@ bool has(const std::vector<const WaitToken*>& sorted, const WaitToken* token) {
   return std::binary_search(sorted.begin(), sorted.end(), token, std::less<>());
 }
 
+constexpr std::size_t kMaxPipeName = 200;  // columns; a path keeps its file name
+
+// "a -> b -> a". If the nodes belong to several pipes, each name is followed by that of its pipe; pipes with the same name are
+// numbered.
+std::string path_of(const std::vector<const WaitLocation*>& cycle) {
+  std::vector<const std::string*> pipes;  // each once
+  for (const WaitLocation* node : cycle)
+    if (std::find(pipes.begin(), pipes.end(), &node->pipe_name()) == pipes.end()) pipes.push_back(&node->pipe_name());
+  const auto show = [&](const WaitLocation& node) {
+    if (pipes.size() == 1) return node.location_name();
+    std::size_t same = 0;
+    std::size_t number = 0;
+    for (const std::string* pipe : pipes) {
+      same += *pipe == node.pipe_name();
+      if (pipe == &node.pipe_name()) number = same;
+    }
+    return node.location_name() + " of pipe " + in_quotes(node.pipe_name(), kMaxPipeName) +
+           (same > 1 ? " (" + std::to_string(number) + ")" : "");
+  };
+  std::string path;
+  for (const WaitLocation* node : cycle) path += show(*node) + " -> ";
+  return path + show(*cycle.front());
+}
+
 // The maximal deadlocked set: every wait in it is blocked only by others in it, at least until `moment`. A wait is blocked if
 // its request runs in an instance whose thread is in such a wait, or is queued where all instances that could run it are.
 class DeadlockSet {
@@ -55,14 +80,12 @@ class DeadlockSet {
 
   // Throws if a wait for this token is part of a cycle. A wait can also be in the set without being part of a cycle.
   void check_deadlock(const WaitToken* token) const {
-    std::vector<std::string> names;
+    std::vector<const WaitLocation*> cycle;
     for (const BlockedScope* wait : waits_)
-      if (names.empty() && wait->token().get() == token) names = cycle_through(*wait);
-    if (names.empty()) return;
-    std::string path;
-    for (const std::string& name : names) path += name + " -> ";
+      if (cycle.empty() && wait->token().get() == token) cycle = cycle_through(*wait);
+    if (cycle.empty()) return;
     throw Error(ErrorCode::kReentrantCall,
-                "nested calls would deadlock: " + path + names.front() +
+                "nested calls would deadlock: " + path_of(cycle) +
                     "; every instance of these nodes waits for the next one; give a "
                     "node more instances (instance_num), give the calls a timeout, or call in another order");
   }
@@ -108,7 +131,7 @@ class DeadlockSet {
   }
 
   // The nodes on the shortest cycle through this wait, starting at the node that it waits for.
-  std::vector<std::string> cycle_through(const BlockedScope& closing) const {
+  std::vector<const WaitLocation*> cycle_through(const BlockedScope& closing) const {
     std::map<const BlockedScope*, const BlockedScope*> before;  // predecessors on the path
     std::vector<const BlockedScope*> reached{&closing};
     for (std::size_t i = 0; i < reached.size() && !before.count(&closing); ++i)
@@ -118,13 +141,13 @@ class DeadlockSet {
           reached.push_back(next);
         }
     if (!before.count(&closing)) return {};
-    std::vector<std::string> backwards;
+    std::vector<const WaitLocation*> backwards;
     const BlockedScope* here = &closing;
     do {
       const BlockedScope* const previous = before[here];
       const ExecutionFrame* const last = blocking_frame(*previous, *here);
       for (const ExecutionFrame* frame = here->inside(); frame != last->outer(); frame = frame->outer())
-        backwards.push_back(frame->location().location_name());
+        backwards.push_back(&frame->location());
       here = previous;
     } while (here != &closing);
     return {backwards.rbegin(), backwards.rend()};

@@ -63,6 +63,8 @@ class BlockedScope {
 class WaitLocation {
  public:
   virtual const std::string& location_name() const noexcept = 0;
+  // The name of its pipe: the same object for all locations of one pipe.
+  virtual const std::string& pipe_name() const noexcept = 0;
   // Adds to `blocked` the tokens that depend, at least until `moment`, on requests here that cannot run while the `unavailable`
   // instances do not return.
   virtual void add_blocked(const std::vector<std::size_t>& unavailable, Nanoseconds moment,

@@ -39,8 +39,7 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   const std::optional<Index> instance = acquire_inline(items, how);
   if (!instance) return enqueue(admitted, how);
   const InlineDepth depth;
-  ++stats_->inline_batches;
-  const Nanoseconds took = run(*instance, ready);
+  const Nanoseconds took = run(*instance, ready, stats_->inline_batches);
   finish_inline(*instance, items, took);
   complete_requests(ready);
 }

@@ -141,9 +141,21 @@ bool InstanceDispatcher::owns_this_thread() noexcept {
   });
 }
 
-Nanoseconds InstanceDispatcher::run(Index instance, Batch batch) noexcept {
+Nanoseconds InstanceDispatcher::run(Index instance, Batch batch, NodeStats::Counter& origin) noexcept {
   const ExecutionFrame running(*this, instance, batch);
-  return runner_->run(*instances_[instance]->backend, batch);
+  const Nanoseconds took = runner_->run(*instances_[instance]->backend, batch);
+  ++origin;
+  return took;
+}
+
+NodeStats::Counter& InstanceDispatcher::started(NodeScheduler::StartReason reason) noexcept {
+  switch (reason) {
+    case NodeScheduler::StartReason::kFull: return stats_->closed_full;
+    case NodeScheduler::StartReason::kTargetSize: return stats_->closed_target_size;
+    case NodeScheduler::StartReason::kTimeout: return stats_->closed_timeout;
+    case NodeScheduler::StartReason::kQueueEmpty: break;
+  }
+  return stats_->closed_queue_empty;
 }
 
 // Makes an instance work on the queue; called without the lock. If the system provides no thread and no other instance is
@@ -230,7 +242,7 @@ void InstanceDispatcher::run_instance_loop(Index instance) {
     for (const Ref<Request>& request : taken) batch.push_back(request.get());
     last.items = last.completed_items = Batch(batch).items();
     gil.consume();
-    last.took = run(instance, Batch(batch));
+    last.took = run(instance, Batch(batch), started(last.reason));
     gil.release();
     if (last.more && instances_[instance]->acquires_gil && only_wakes(Batch(batch))) gil.acquire();
     complete([&] { complete_requests(Batch(batch)); });
@@ -248,6 +260,7 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
     for (;;) {
       const NodeScheduler::Action step = scheduler_->next_action(instance, now(), last.completed_items, taken, removed);
       becomes_idle = step.what == NodeScheduler::Action::kIdle;
+      last.reason = step.reason;
       if (step.what == NodeScheduler::Action::kAgain) break;
       last.completed_items = 0;
       if (step.what != NodeScheduler::Action::kRun) gil.release();
@@ -269,11 +282,6 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
 
 void InstanceDispatcher::record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept {
   scheduler_->record_batch(instance, items, took);
-  const NodeScheduler::Closed& closed = scheduler_->closed();
-  stats_->closed_full = closed.full;
-  stats_->closed_target_size = closed.target_size;
-  stats_->closed_timeout = closed.timeout;
-  stats_->closed_queue_empty = closed.queue_empty;
   const std::optional<ServiceTime> service_time = scheduler_->service_time();
   if (!service_time) return;
   stats_->batch_overhead_ns = static_cast<std::uint64_t>(service_time->overhead);

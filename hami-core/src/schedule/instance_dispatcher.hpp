@@ -56,6 +56,7 @@ class InstanceDispatcher final : public Backend,
   void set_probes();
   std::optional<Index> acquire_inline(std::size_t items, InlinePolicy how);
   const std::string& location_name() const noexcept override { return node_; }
+  const std::string& pipe_name() const noexcept override { return context_->name; }
   void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
                    std::vector<const WaitToken*>& blocked) override;
 
@@ -75,11 +76,14 @@ class InstanceDispatcher final : public Backend,
     Nanoseconds took = 0;
     std::size_t completed_items = 0;  // items whose callers may return together
     bool more = false;                // more requests were queued when it started
+    NodeScheduler::StartReason reason{};
   };
   void run_instance_loop(Index instance);
   // False: the instance is idle, and the dispatcher may be destroyed.
   bool next_batch(Index instance, LastBatch& last, GilPreacquire& gil, Requests& taken, Requests& removed);
-  Nanoseconds run(Index instance, Batch batch) noexcept;
+  // Counts the batch also in `origin`: where it came from, or why it started.
+  Nanoseconds run(Index instance, Batch batch, NodeStats::Counter& origin) noexcept;
+  NodeStats::Counter& started(NodeScheduler::StartReason reason) noexcept;
   void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept HAMI_REQUIRES(mutex_);
 
   std::string node_;

@@ -351,14 +351,14 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     if (moment < begins) return wait(instance, kPacedStart, begins);
   }
   last_began_ = moment;
-  ++(batch.items >= cap || full()  ? closed_.full
-     : batch.count < queue_.size() ? closed_.target_size
-     : waited                      ? closed_.timeout
-                                   : closed_.queue_empty);
-  return take(instance, batch, taken);
+  const StartReason reason = batch.items >= cap || full()  ? StartReason::kFull
+                             : batch.count < queue_.size() ? StartReason::kTargetSize
+                             : waited                      ? StartReason::kTimeout
+                                                           : StartReason::kQueueEmpty;
+  return take(instance, batch, reason, taken);
 }
 
-NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, Requests& taken) {
+NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, StartReason reason, Requests& taken) {
   for (std::size_t i = 0; i < batch.count; ++i) {
     taken.push_back(std::move(queue_.front().request));
     queue_.pop_front();
@@ -366,7 +366,7 @@ NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, Req
   items_ -= batch.items;
   instances_[instance].contended = others_work();
   instances_[instance].requests = batch.count;
-  return {Action::kRun};
+  return {Action::kRun, 0, reason};
 }
 
 NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, Requests& removed) {

@@ -121,9 +121,17 @@ class NodeScheduler {
   // How many idle instances should work on `items` that just arrived.
   std::size_t instances_for(std::size_t items) const;
 
+  // Why a batch started: the first of these that holds.
+  enum class StartReason {
+    kFull,        // it had the maximum size, or the queue was full
+    kTargetSize,  // it left requests in the queue, which may not join it
+    kTimeout,     // a wait of the instance ended without the items it waited for
+    kQueueEmpty,  // it took all that was queued
+  };
   struct Action {
     enum What { kRun, kWait, kAgain, kIdle } what;
     Nanoseconds until = 0;
+    StartReason reason = StartReason::kQueueEmpty;  // of kRun
   };
   // What a free instance does next, after it has completed a batch of `completed_items` (0: it was idle). kRun: `taken` is its
   // batch. kWait: it asks again at `until`, or as soon as batch_ready(). kAgain: it asks again after `removed` is completed.
@@ -139,14 +147,6 @@ class NodeScheduler {
   // The learned time of a batch; empty: not known, or not adaptive. And the learned target size; 0: not known.
   std::optional<ServiceTime> service_time() const noexcept;
   std::size_t target_batch_size() const noexcept;
-  // Why batches started: the first of these that holds.
-  struct Closed {
-    std::uint64_t full = 0;         // it had the maximum size, or the queue was full
-    std::uint64_t target_size = 0;  // it left requests in the queue, which may not join it
-    std::uint64_t timeout = 0;      // a wait of the instance ended without the items it waited for
-    std::uint64_t queue_empty = 0;  // it took all that was queued
-  };
-  const Closed& closed() const noexcept { return closed_; }
 
  private:
   struct Task {
@@ -186,7 +186,7 @@ class NodeScheduler {
   bool is_paced(const Fill& batch, std::size_t cap) const noexcept;
   Nanoseconds paced_start(Index instance, Nanoseconds moment) noexcept;
   Action wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
-  Action take(Index instance, const Fill& batch, Requests& taken);
+  Action take(Index instance, const Fill& batch, StartReason reason, Requests& taken);
   Action refuse(const Fill& batch, std::size_t min_items, Requests& removed);
 
   std::string node_;
@@ -203,7 +203,6 @@ class NodeScheduler {
   bool stopping_ = false;
   std::optional<Index> forming_;
   std::size_t ready_items_ = 0;  // items at which the forming batch starts
-  Closed closed_;
 
   ServiceTimeModel solo_, contended_;  // without and with other instances running
   PolicyTrial pacing_trial_;           // baseline: start at once; alternative: staggered start
