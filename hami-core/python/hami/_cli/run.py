@@ -20,6 +20,7 @@ from hami._cli.source import read_source
 from hami._cli.terminal import print_table
 from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
+from hami._text import printable
 from hami.progress import Progress
 
 MAX_OUTSTANDING = 4 * (os.cpu_count() or 1)  # keeps every instance busy with few files in memory
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     done, failed = 0, 0
     progress = Progress(len(inputs), enabled=len(inputs) >= MIN_TOTAL)
     with hami.pipe(config) as pipe, progress, Sigterm() as sigterm:
-        for done, (entry, outcome) in enumerate(_outcomes(pipe, inputs, sigterm), 1):
+        for entry, outcome in _outcomes(pipe, inputs, sigterm):
             progress.clear()
             if not isinstance(outcome, BaseException):
                 outcome = _result_text(entry, outcome, arguments, several=len(inputs) > 1)
@@ -91,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 print(outcome)
             sys.stdout.flush()  # a process that is killed has printed what was done
+            done += 1
             progress.advance()
         if arguments.stats:
             stats = pipe.stats()
@@ -119,10 +121,10 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[Input]:
         elif path.is_dir():
             files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
             if not files:
-                raise ConfigError(f'the folder "{name}" has no files')
-            yield from (Input(str(file), path=file) for file in files)
+                raise ConfigError(f'the folder "{printable(name)}" has no files')
+            yield from (Input(printable(file), path=file) for file in files)
         else:
-            yield Input(name, path=path)
+            yield Input(printable(name), path=path)
     if not (arguments.text or arguments.data or arguments.inputs):
         raise ConfigError("there is no input; give a file, a folder, - for standard input, --text or --data")
 
@@ -136,7 +138,9 @@ def _outcomes(pipe: Any, inputs: list[Input], sigterm: Sigterm) -> Iterator[tupl
     running: deque[tuple[Input, Any]] = deque()
     try:
         while True:
-            while not sigterm.received and len(running) < MAX_OUTSTANDING and (entry := next(waiting, None)) is not None:
+            while (
+                not sigterm.received and len(running) < MAX_OUTSTANDING and (entry := next(waiting, None)) is not None
+            ):
                 running.append((entry, _start(pipe, entry)))
             if not running:
                 return

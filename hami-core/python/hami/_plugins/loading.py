@@ -17,6 +17,7 @@ from hami._plugins import native_loading
 from hami._plugins.plugin import Plugin
 from hami._runtime.backend import make_class, make_generated
 from hami._runtime.backend_class import check_name
+from hami._text import printable
 
 hookspec = pluggy.HookspecMarker("hami")
 
@@ -100,7 +101,7 @@ class Registry:
         defaults = defaults or {}
         declared = {param["name"] for handle in library.classes for param in handle.params}
         if unknown := [name for name in defaults if name not in declared]:
-            raise PluginError(f'no backend of "{native_loading.printable(path)}" declares the parameter "{unknown[0]}"')
+            raise PluginError(f'no backend of "{printable(path)}" declares the parameter "{unknown[0]}"')
         self.libraries.append(library)
         for handle in library.classes:
             self._add(handle.name, handle.with_defaults(defaults))

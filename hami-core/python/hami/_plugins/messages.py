@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from hami._errors import BackendNotFound, PluginError
 from hami._suggestions import did_you_mean
+from hami._text import printable
 
 MAX_LINE = 300  # characters of an exception
 LIST_ALL = "  (list all: hami backends)"
@@ -15,7 +16,7 @@ IMPORT_FIRST = "to use a class of your own, import its module first; on the comm
 def describe_exception(error: BaseException) -> str:
     """Return an exception that code of a plugin raised as one line of at most 300 characters."""
     lines = str(error).strip().splitlines()
-    text = lines[0][:MAX_LINE] if lines else ""
+    text = printable(lines[0][:MAX_LINE]) if lines else ""
     if isinstance(error, SystemExit):
         return f"it called sys.exit({text})"
     if isinstance(error, ImportError) or type(error).__module__.startswith("hami."):
