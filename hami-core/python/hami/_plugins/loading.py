@@ -15,6 +15,7 @@ from hami import _core
 from hami._errors import PluginError
 from hami._plugins import native_loading
 from hami._plugins.plugin import Plugin
+from hami._plugins.recorded_files import check_library
 from hami._runtime.backend import make_class, make_generated
 from hami._runtime.backend_class import check_name
 from hami._text import printable
@@ -97,6 +98,7 @@ class Registry:
             defaults: Defaults of parameters that are only known where the plugin runs. A default applies to every
                 backend of the library that declares the parameter.
         """
+        check_library(path, self._distribution)
         library = native_loading.load(path, self._distribution)
         defaults = defaults or {}
         declared = {param["name"] for handle in library.classes for param in handle.params}
