@@ -116,9 +116,9 @@ TEST_CASE("a library of another machine is rejected with both names") {
   CHECK(rejection_with([](Elf64_Ehdr& header) { header.e_machine = kOther; }) ==
         std::string("is built for another machine: ") + kOtherName + ", 64 bits" + rest);
   CHECK(rejection_with([](Elf64_Ehdr& header) {
-          header.e_machine = EM_386;
-          header.e_ident[EI_CLASS] = ELFCLASS32;
-        }) == "is built for another machine: i386, 32 bits" + rest);
+    header.e_machine = EM_386;
+    header.e_ident[EI_CLASS] = ELFCLASS32;
+  }) == "is built for another machine: i386, 32 bits" + rest);
   CHECK(rejection_with([](Elf64_Ehdr& header) { header.e_machine = 12345; }) ==
         "is built for another machine: machine 12345, 64 bits" + rest);
 }

@@ -680,6 +680,9 @@ def is_defined(name: str) -> bool:
 def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> None:
     """Set the function that finds classes outside the registry: finder(name, distribution, providers)."""
 
+def read_duration(text: str) -> float | None:
+    """Return a number with a unit, such as "5ms", in seconds; None for any other text."""
+
 def near_names(name: str, candidates: Sequence[str], limit: int = 3) -> list[str]:
     """Return at most `limit` candidates that are spelled like `name`, nearest first."""
 

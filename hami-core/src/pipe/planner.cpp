@@ -163,8 +163,7 @@ class PipePlanner {
   }
 
   void report_unused_global() {
-    if (global_.complete)
-      report_unused_keys(config_.global, global_.used, global_.known, NodeScope(global_, nullptr));
+    if (global_.complete) report_unused_keys(config_.global, global_.used, global_.known, NodeScope(global_, nullptr));
   }
 
   void report_unused_keys(const PipeConfig::Section& section, const std::set<std::string>& used,

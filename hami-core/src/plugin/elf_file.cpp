@@ -96,7 +96,7 @@ void check_elf_file(const std::string& path) {
     throw Error(ErrorCode::kPlugin, in_quotes(path, 200) + " " + why);
   };
   const File file(path);
-  struct stat status {};
+  struct stat status{};
   if (!file.stat(status)) return;
   if (!S_ISREG(status.st_mode)) reject("is not a regular file");
   const auto size = static_cast<std::uint64_t>(status.st_size);

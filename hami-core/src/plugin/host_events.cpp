@@ -33,8 +33,7 @@ void wait_for(const Event& event, Nanoseconds until, hami_value& out) {
 
 void call_when_done(const hami_value* event, void (*callback)(void*, const hami_value*), void* data,
                     void (*release)(void*)) {
-  const std::shared_ptr<void> held(
-      data, release ? release : [](void*) {});
+  const std::shared_ptr<void> held(data, release ? release : [](void*) {});
   event_of(*event)->on_done([callback, held, owner = PluginCall::owner()](const Event& done) {
     const Value value = Value::share(const_cast<Event&>(done));
     hami_value raw;

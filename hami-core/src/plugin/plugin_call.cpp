@@ -100,7 +100,7 @@ void report_crashes() {
   static std::once_flag once;
   std::call_once(once, [] {
     thread_key();
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_sigaction = on_fatal_signal;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigemptyset(&action.sa_mask);

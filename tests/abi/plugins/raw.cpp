@@ -61,8 +61,8 @@ hami_error* forward(void* self, hami_context*, hami_dict* const* items, size_t n
   const auto& instance = *static_cast<const Instance*>(self);
   hami_value result{HAMI_INT, 0, {1}};
   if (instance.where == "release")
-    host.opaque_new("test.raw", new std::string(instance.how), [](void* how) { misbehave(*static_cast<std::string*>(how)); },
-                    &result);
+    host.opaque_new("test.raw", new std::string(instance.how),
+                    [](void* how) { misbehave(*static_cast<std::string*>(how)); }, &result);
   if (instance.where == "callback") {
     hami_value event;
     host.event_new(&event);
@@ -98,16 +98,42 @@ hami_error* inject_dependency(void* self, hami_backend*) {
 hami_error* forward_child(void* self, hami_context*, hami_dict* const* items, size_t n) {
   return host.backend_forward(static_cast<hami_backend*>(self), items, n);
 }
-hami_error* create_parent(hami_context*, const hami_dict*, hami_dict*, hami_backend* const* children, size_t, void** self) {
+hami_error* create_parent(hami_context*, const hami_dict*, hami_dict*, hami_backend* const* children, size_t,
+                          void** self) {
   *self = children[0];
   return nullptr;
 }
 
-const hami_backend_class raw{sizeof(hami_backend_class), HAMI_THREAD_SERIALIZED, NAME(PREFIX, "Raw"), nullptr,
-                             "where: str; how: str", 0, 0, 0, 0, create, destroy, forward, range, forward_with_dep,
+const hami_backend_class raw{sizeof(hami_backend_class),
+                             HAMI_THREAD_SERIALIZED,
+                             NAME(PREFIX, "Raw"),
+                             nullptr,
+                             "where: str; how: str",
+                             0,
+                             0,
+                             0,
+                             0,
+                             create,
+                             destroy,
+                             forward,
+                             range,
+                             forward_with_dep,
                              inject_dependency};
-const hami_backend_class parent{sizeof(hami_backend_class), HAMI_THREAD_SERIALIZED, NAME(PREFIX, "RawParent"), nullptr,
-                                nullptr, 1, 1, 0, 0, create_parent, [](void*) {}, forward_child, nullptr, nullptr, nullptr};
+const hami_backend_class parent{sizeof(hami_backend_class),
+                                HAMI_THREAD_SERIALIZED,
+                                NAME(PREFIX, "RawParent"),
+                                nullptr,
+                                nullptr,
+                                1,
+                                1,
+                                0,
+                                0,
+                                create_parent,
+                                [](void*) {},
+                                forward_child,
+                                nullptr,
+                                nullptr,
+                                nullptr};
 const hami_backend_class* const classes[] = {&raw, &parent};
 const hami_plugin plugin{sizeof(hami_plugin), HAMI_ABI_MAJOR, HAMI_ABI_MINOR, "raw", "0.1", classes, 2};
 
@@ -117,7 +143,8 @@ const bool crashed = (misbehave("null"), true);
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) const hami_plugin* hami_plugin_v1(hami_fill fill, hami_error** error) {
+extern "C" __attribute__((visibility("default"))) const hami_plugin* hami_plugin_v1(hami_fill fill,
+                                                                                    hami_error** error) {
   host.slot_count = HAMI_HOST_SLOTS;
   host.abi_major = HAMI_ABI_MAJOR;
   *error = fill(&host);
