@@ -148,7 +148,7 @@ def _outcomes(pipe: Any, inputs: list[Input], sigterm: Sigterm) -> Iterator[tupl
             outcome = started if isinstance(started, BaseException) else _wait(started)
             running.popleft()
             yield entry, outcome
-    finally:  # after Ctrl-C: the pipe closes without waiting for requests that nobody reads
+    finally:  # after Ctrl-C: closing the pipe then does not wait for these requests
         for _, started in running:
             if not isinstance(started, BaseException):
                 started.cancel()
