@@ -159,24 +159,26 @@ class PipePlanner {
 
   // Skips nodes with an unknown backend: it may use the keys.
   void report_unused(const PipeConfig::Section& section, const NodeScope& scope) {
-    if (scope.complete()) report_unused_keys(section, scope.used(), scope.known(), scope);
+    if (scope.complete()) report_unused_keys(section, section.name, scope.used(), scope.known(), scope);
   }
 
   void report_unused_global() {
-    if (global_.complete) report_unused_keys(config_.global, global_.used, global_.known, NodeScope(global_, nullptr));
+    if (global_.complete)
+      report_unused_keys(config_.global, "global", global_.used, global_.known, NodeScope(global_, nullptr));
   }
 
-  void report_unused_keys(const PipeConfig::Section& section, const std::set<std::string>& used,
-                          const std::set<std::string>& known, const NodeScope& scope) {
+  void report_unused_keys(const PipeConfig::Section& section, const std::string& name,
+                          const std::set<std::string>& used, const std::set<std::string>& known,
+                          const NodeScope& scope) {
     std::size_t unused = 0;
     for (const auto& [key, value] : section.keys) {
-      if (used.count(key) || config_.referenced.count({section.name, key})) continue;
-      if (++unused <= kMaxUnusedKeys) report_unused_key(section, key, value, known, scope.where(section.name, key));
+      if (used.count(key) || config_.referenced.count({name, key})) continue;
+      if (++unused <= kMaxUnusedKeys) report_unused_key(section, key, value, known, scope.where(name, key));
     }
     if (unused > kMaxUnusedKeys)
       report_table("nothing uses " + std::to_string(unused - kMaxUnusedKeys) + " more of the " +
                        std::to_string(section.keys.size()) + " keys",
-                   section.name, "", scope);
+                   name, "", scope);
   }
 
   void report_unused_key(const PipeConfig::Section& section, const std::string& key, const Value& value,
