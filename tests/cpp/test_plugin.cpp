@@ -227,7 +227,8 @@ TEST_CASE("a plugin of another major version or a newer required minor version i
 
 TEST_CASE("the error names an entry that fails") {
   CHECK(failed(returns_nothing) == "its hami_plugin_v1 returned neither a plugin nor an error");
-  CHECK(failed(throws) == "its hami_plugin_v1 threw: no luck");
+  CHECK(failed(throws) ==
+        "hami_plugin_v1 of this program threw an exception, which functions of a plugin must not do: no luck");
   CHECK(failed(fails_without_a_text) == "an error with code 13 and no text");
 }
 
@@ -335,7 +336,7 @@ TEST_CASE(
   config.nodes = {{"a", {{"node_entrypoint", "Register[Forward[node.b]]"}}},
                   {"b", {{"node_entrypoint", "Register[Forward[node.a]]"}}},
                   {"c", {{"backend", "NativeAsks[Forward[node.a]]"}}}};
-  set_log_sink([](const std::string&, const std::string& message) { logged = message; });
+  set_log_sink([](const std::string&, const std::string& message, int) { logged = message; });
   try {
     TestPipe pipe(config);
     CHECK(false);
@@ -347,6 +348,19 @@ TEST_CASE(
   CHECK_NE(logged.find("backend_range"), std::string::npos);
   CHECK_EQ(min, 1u);
   CHECK_EQ(max, 0u);
+}
+
+TEST_CASE("an exception that leaves a function of a plugin is an error that names both") {
+  hami_backend_class cls = echo_class("NativeThrows");
+  cls.forward = [](void*, hami_context*, hami_dict* const*, std::size_t) -> hami_error* { throw 3; };
+  cls.destroy = [](void*) { throw std::runtime_error("no luck"); };
+  define_native(cls);
+  TestPipe pipe({{"backend", text("NativeThrows")}});
+  const Outcome outcome = pipe.call(Value(7));
+  CHECK(outcome.code == ErrorCode::kPlugin);
+  CHECK(outcome.message ==
+        "forward of backend NativeThrows of plugin forged threw an exception, which functions of a plugin must not do: "
+        "an exception that does not derive from std::exception");
 }
 
 TEST_CASE("a class that needs the GIL cannot be created in a process without Python") {
@@ -421,13 +435,4 @@ TEST_CASE("the parameters of a backend are rejected as an item of a batch") {
   hami_backend child{backend};
   CHECK(text_of_error(host_table().backend_forward(&child, items, 1)) ==
         "expected an item of a batch, got the parameters or options of a backend");
-}
-
-TEST_CASE("a missing library is an error with its path") {
-  try {
-    load_library("/nowhere/libacme.so", "");
-    CHECK(false);
-  } catch (const Error& error) {
-    CHECK(error.message() == "/nowhere/libacme.so: cannot open shared object file: No such file or directory");
-  }
 }

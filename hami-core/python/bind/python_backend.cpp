@@ -303,6 +303,7 @@ ClassPtr find_in_python(const PyRef& finder, const std::string& name, const std:
     for (const auto& [key, value] : providers) by_name[py::str(key)] = value;
     return py::reinterpret_borrow<py::object>(finder.get())(name, distribution, by_name).cast<ClassHandle>().cls;
   } catch (py::error_already_set& raised) {
+    if (!raised.matches(PyExc_Exception)) throw from_signal_handler(raised);  // such as KeyboardInterrupt
     const py::object exception = raised.value();
     const bool is_missing = py::isinstance(exception, py::module_::import("hami._errors").attr("BackendNotFound"));
     const auto text_of_attribute = [&](const char* attribute) -> std::string {

@@ -688,6 +688,9 @@ def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> No
 def set_log_level(level: int) -> None:
     """Set the lowest level that is logged. The environment variable HAMI_LOG overrides it."""
 
+def read_duration(text: str) -> float | None:
+    """Return a number with a unit, such as "5ms", in seconds; None for any other text."""
+
 def near_names(name: str, candidates: Sequence[str], limit: int = 3) -> list[str]:
     """Return at most `limit` candidates that are spelled like `name`, nearest first."""
 

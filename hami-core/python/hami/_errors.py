@@ -116,6 +116,8 @@ class BackendNotFound(_WithHint):
     backend "identity" not found; names are case-sensitive: Identity (hami-core)
     """
 
+    unsearched = ""  # the part of the hint about plugins that may have the name
+
 
 class PluginError(_WithHint):
     """A plugin or a backend class cannot be used.

@@ -47,9 +47,10 @@ class Positions {
   std::unordered_map<std::string, std::size_t> positions_;
 };
 
-std::string unknown_node(const GraphSpec& spec, const std::string& name) {
+std::string unknown_node(const GraphSpec& spec, const std::string& name, bool suggest) {
   std::vector<std::string> names;
-  for (const GraphNode& node : spec) names.push_back(node.name);
+  if (suggest)
+    for (const GraphNode& node : spec) names.push_back(node.name);
   return "node \"" + name + "\" does not exist" + did_you_mean(near_names(name, names));
 }
 
@@ -133,7 +134,7 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
     for (const std::string& name : spec[i].next) {
       const std::size_t next = positions.of(name);
       if (next == Graph::kNone) {
-        problems.push_back({spec[i].name, "next", unknown_node(spec, name), ""});
+        problems.push_back({spec[i].name, "next", unknown_node(spec, name, problems.size() < kMaxSuggestions), ""});
         complete = false;
       } else if (!seen.insert(name).second) {
         problems.push_back({spec[i].name, "next", "node \"" + name + "\" is listed twice in `next`", ""});
@@ -162,7 +163,7 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
     for (const MapEntry& entry : node.map) {
       const std::size_t source = positions.of(entry.source);
       if (source == Graph::kNone)
-        problems.push_back({node.name, "map", unknown_node(spec, entry.source), ""});
+        problems.push_back({node.name, "map", unknown_node(spec, entry.source, problems.size() < kMaxSuggestions), ""});
       else if (complete && cycle == Graph::kNone && !earlier[source])
         problems.push_back({node.name, "map",
                             "node \"" + entry.source + "\" has not run when \"" + node.name + "\" starts",

@@ -15,8 +15,10 @@ from hami import _core
 from hami._errors import PluginError
 from hami._plugins import native_loading
 from hami._plugins.plugin import Plugin
+from hami._plugins.recorded_files import check_library
 from hami._runtime.backend import make_class, make_generated
 from hami._runtime.backend_class import check_name
+from hami._text import printable
 
 hookspec = pluggy.HookspecMarker("hami")
 
@@ -96,11 +98,12 @@ class Registry:
             defaults: Defaults of parameters that are only known where the plugin runs. A default applies to every
                 backend of the library that declares the parameter.
         """
+        check_library(path, self._distribution)
         library = native_loading.load(path, self._distribution)
         defaults = defaults or {}
         declared = {param["name"] for handle in library.classes for param in handle.params}
         if unknown := [name for name in defaults if name not in declared]:
-            raise PluginError(f'no backend of "{native_loading.printable(path)}" declares the parameter "{unknown[0]}"')
+            raise PluginError(f'no backend of "{printable(path)}" declares the parameter "{unknown[0]}"')
         self.libraries.append(library)
         for handle in library.classes:
             self._add(handle.name, handle.with_defaults(defaults))
@@ -121,10 +124,31 @@ class Loader:
         # Guards the manager and the fields of plugins. Never held while a module is imported: an import takes import
         # locks, and an imported module may look up backends.
         self._lock = threading.RLock()
+        self._searches: dict[tuple[str, ...], _Search] = {}  # by the identity of the plugin
 
     def reset_lock_after_fork(self) -> None:
-        """Replace the lock: the thread that may hold it does not exist in this process."""
+        """Replace the lock: the thread that may hold it does not exist in this process, and no other thread does."""
         self._lock = threading.RLock()
+        self._searches = {}
+
+    def load_within(self, plugin: Plugin, timeout: float) -> bool:
+        """Load a plugin in a thread of its own; return whether that ended within `timeout` seconds.
+
+        Otherwise it continues in the thread, and later calls do not wait again until it ends.
+        """
+        if plugin.state != "not loaded":
+            return True
+        with self._lock:
+            search = self._searches.get(plugin.identity)
+            if search is not None and search.is_alive():
+                timeout = 0.0
+            else:
+                search = self._searches[plugin.identity] = _Search(self, plugin)
+                search.start()
+        search.join(timeout)
+        if search.interrupt is not None:
+            raise search.interrupt
+        return not search.is_alive()
 
     def load(self, plugin: Plugin) -> None:
         """Load a plugin whose state is "not loaded"; its next state is "ok", "failed" or "incompatible"."""
@@ -197,6 +221,22 @@ class Loader:
         """Return a function that calls the hook of one plugin only."""
         others = [other for other in self.manager.get_plugins() if other is not loaded]
         return self.manager.subset_hook_caller(hook, others)
+
+
+class _Search(threading.Thread):
+    """Loads a plugin that may have a name which its metadata do not declare."""
+
+    def __init__(self, loader: Loader, plugin: Plugin) -> None:
+        super().__init__(name=f"hami: import of {plugin.distribution}", daemon=True)
+        self._loader = loader
+        self._plugin = plugin
+        self.interrupt: KeyboardInterrupt | None = None  # raised by the plugin
+
+    def run(self) -> None:
+        try:
+            self._loader.load(self._plugin)
+        except KeyboardInterrupt as error:
+            self.interrupt = error
 
 
 def _not_registered(plugin: Plugin, loaded: Any, missing: list[str]) -> str:
