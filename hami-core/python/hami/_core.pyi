@@ -402,8 +402,8 @@ def scattered(batch: list[Request], key: str = "data") -> Any:
 class Child:
     """A backend inside the brackets of a Python backend, or its dependency.
 
-    It can be used until the backend that received it is closed; the argument of `forward_with_dep` only during that call.
-    Closing, and the end of that call, wait for threads that still use it.
+    It can be used until the backend that received it is closed; the argument of `forward_with_dep` only during that
+    call. Closing, and the end of that call, wait for threads that still use it.
     """
 
     def forward(self, batch: list[Request]) -> None:
