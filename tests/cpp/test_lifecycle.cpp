@@ -233,6 +233,42 @@ TEST_CASE("a pipe may be closed by the callback of its own request") {
   done.wait_for(3);
 }
 
+TEST_CASE("a pipe may be closed again by the callback of a request that its close fails") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}});
+  Latch done;
+  pipe->start(requests_of({1}), kNever, InlinePolicy::kNonBlocking, [&](Call&) {
+    gated.gate->open();
+    CHECK(pipe.close(kNever).empty());
+    done.add();
+  });
+  gated.gate->arrived.wait_for(1);
+  CHECK(pipe.close(0).empty());
+  CHECK_EQ(done.count(), 1u);
+}
+
+TEST_CASE("two threads may close a pipe, one of them a worker of another pipe") {
+  std::shared_ptr<PipeState> closed;
+  Latch started;
+  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {}, ""});
+  define("TestCloses", [&](Batch batch, const Params&) {
+    started.add();
+    closed->close(kNever);
+    add(batch, 1);
+  }, {own_thread(), {}, ""});
+  TestPipe closes({{"backend", "TestCloses"}});
+  for (std::size_t round = 1; round <= 200; ++round) {
+    TestPipe pipe({{"backend", "TestAddOne"}, {"instance_num", 2}, {"timeout", "1h"}});
+    closed = pipe->shared_from_this();
+    CHECK(pipe.submit(Value(1)).wait().good);
+    TestPipe::Pending pending = closes.submit(Value(1));
+    started.wait_for(round);
+    CHECK(pipe.close().empty());
+    CHECK(pending.wait().good);
+    closed = nullptr;
+  }
+}
+
 TEST_CASE("a request and its call are freed when both are done, with any deadline") {
   std::atomic<int> requests{0}, callbacks{0};
   define("TestPass", [](Batch batch, const Params&) {

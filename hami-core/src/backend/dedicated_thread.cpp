@@ -121,7 +121,7 @@ bool wait_for_detached_inits(Nanoseconds until) { return DetachedInit::wait_for_
 
 DedicatedThread::DedicatedThread(const std::string& label, const std::string& node,
                                  std::shared_ptr<PipeContext> context, Factory build)
-    : context_(std::move(context)), name_(label + " of node \"" + node + "\""), worker_(label) {
+    : context_(std::move(context)), name_(label + " of node \"" + node + "\""), worker_(label, context_.get()) {
   const auto task = std::make_shared<InitTask>(context_->shutdown.pipe(), std::move(build));
   worker_.post([task] { task->run(); });
   try {

@@ -20,8 +20,6 @@ class Service {
   virtual void stop() noexcept = 0;
   // Waits until running requests finish. False: they did not finish in time.
   virtual bool join(Nanoseconds until) noexcept = 0;
-  // True on a thread that `join` waits for.
-  virtual bool owns_this_thread() noexcept = 0;
 };
 
 class PipeShutdown {

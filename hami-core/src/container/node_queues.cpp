@@ -70,8 +70,6 @@ QueueConsumer::~QueueConsumer() {
 
 void QueueConsumer::stop() noexcept { queue_->close(); }
 
-bool QueueConsumer::owns_this_thread() noexcept { return worker_ && worker_->is_current(); }
-
 bool QueueConsumer::join(Nanoseconds until) noexcept {
   if (worker_->stop(until)) return true;
   context_->shutdown.report_abandoned(label() + " of node \"" + node_ + "\"");
@@ -84,7 +82,7 @@ void QueueConsumer::start(Init& init, Ref<Queue> queue, BackendPtr target) {
   context_ = init.shared_context();
   queue_ = std::move(queue);
   target_ = std::move(target);
-  worker_ = std::make_unique<Worker>(label());
+  worker_ = std::make_unique<Worker>(label(), context_.get());
   worker_->post([this] { run(); });
   context_->shutdown.add_service(weak_from_this());
 }

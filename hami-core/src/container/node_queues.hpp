@@ -18,7 +18,6 @@ class QueueConsumer : public Backend, public Service, public std::enable_shared_
  public:
   ~QueueConsumer() override;
   void stop() noexcept override;
-  bool owns_this_thread() noexcept override;
   bool join(Nanoseconds until) noexcept override;
 
   // Starts the thread; called once, while the pipe is built.

@@ -26,27 +26,6 @@ void leak_intentionally(std::shared_ptr<PipeState> state) {
   kept.push_back(std::move(state));
 }
 
-// The pipes that the current thread is starting requests of: a callback there cannot wait for that start to return.
-class Starting {
- public:
-  explicit Starting(const PipeState& pipe) noexcept : pipe_(pipe), outer_(std::exchange(innermost_, this)) {}
-  ~Starting() { innermost_ = outer_; }
-  Starting(const Starting&) = delete;
-  Starting& operator=(const Starting&) = delete;
-
-  static bool on_this_thread(const PipeState& pipe) noexcept {
-    for (const Starting* starting = innermost_; starting; starting = starting->outer_)
-      if (&starting->pipe_ == &pipe) return true;
-    return false;
-  }
-
- private:
-  const PipeState& pipe_;
-  const Starting* outer_;
-  static thread_local const Starting* innermost_;
-};
-thread_local const Starting* Starting::innermost_ = nullptr;
-
 // The key `timeout` of a request: a number of seconds, or a text with a unit. Error(kConfig) if it is neither.
 Nanoseconds timeout_of(const Value& given) {
   static const ParamSpec spec = parse_param_specs("timeout: duration")[0];
@@ -181,7 +160,7 @@ Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
 
 Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete,
                            Ref<WaitToken> token) {
-  const Starting starting(*this);
+  const WorkScope starting(context_.get());  // a callback cannot wait for this to return
   if (generation_ != fork_generation())
     throw Error(ErrorCode::kInternal, "this pipe was made before the process forked; make a new one in the child");
   const bool waits = !on_complete;
@@ -245,7 +224,7 @@ void PipeState::run_launched(Call& call) noexcept {
 
 void PipeState::help(Call& call) {
   if (!call.has_to_wait_) return;
-  const Starting starting(*this);
+  const WorkScope helping(context_.get());
   {
     MutexLock lock(mutex_);
     if (call.complete()) return;
@@ -270,15 +249,13 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
   }
   const Nanoseconds until = after(timeout);
   const bool first = !closing_.exchange(true);
-  if (owns_this_thread()) {  // a thread cannot wait for its own end
+  if (WorkScope::inside(context_.get())) {  // a thread cannot wait for its own end
     if (!first) return {};
     const auto closer = std::make_shared<Worker>("hami-closer");
     closer->post([closer, self, until] { self->end(until); });
     return {};
   }
   if (first) return end(until);
-  // A backend whose close closes its own pipe runs on the thread that ends the pipe, or that thread waits for it.
-  if (destroying_ && (ended_by_ == std::this_thread::get_id() || Worker::on_some_worker())) return {};
   wait_until(until, [&] {
     mutex_.assert_held();
     return closed_;
@@ -286,16 +263,9 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
   return {};
 }
 
-bool PipeState::owns_this_thread() noexcept {
-  if (Starting::on_this_thread(*this)) return true;
-  if (!Worker::on_some_worker()) return false;
-  for (const auto& weak : context_->shutdown.services())
-    if (const auto service = weak.lock(); service && service->owns_this_thread()) return true;
-  return timer_.owns_this_thread() || pool_.owns_this_thread();
-}
-
 std::vector<std::string> PipeState::end(Nanoseconds timeout) {
   const std::shared_ptr<PipeState> self = shared_from_this();
+  const WorkScope ending(context_.get());  // a callback or the close of a backend may close the pipe again
   const auto drained = [&] {
     mutex_.assert_held();
     return !first_ && starting_ == 0;
@@ -312,7 +282,6 @@ std::vector<std::string> PipeState::end(Nanoseconds timeout) {
   joined = pool_.stop(until) && joined;
   timer_.stop();
   joined = wait_until(until, drained) && joined;
-  ended_by_ = std::this_thread::get_id();
   destroying_ = true;
   if (joined)
     destroy();

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "backend/pipe_context.hpp"
@@ -60,7 +59,6 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   void make();
   void destroy() noexcept;
   std::vector<std::string> end(Nanoseconds timeout);
-  bool owns_this_thread() noexcept;
   Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete,
                   Ref<WaitToken> token);
   void launch(const Ref<Call>& call, const std::vector<Request*>& requests, InlinePolicy how);
@@ -81,12 +79,11 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   bool non_blocking_ = false;
   unsigned generation_ = 0;
   Nanoseconds opened_at_ = 0;
-  Timer timer_;
-  WorkerPool pool_{"hami-submit", 64};  // for entrypoints that block
+  Timer timer_{context_.get()};
+  WorkerPool pool_{"hami-submit", 64, context_.get()};  // for entrypoints that block
 
   std::atomic<bool> closing_{false};
   std::atomic<bool> destroying_{false};   // backends are being closed
-  std::thread::id ended_by_;              // the thread that closes them; written before destroying_
   std::atomic<std::size_t> starting_{0};  // callers inside start()
   Mutex mutex_;
   CondVar drained_;

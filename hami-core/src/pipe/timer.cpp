@@ -9,7 +9,7 @@ void Timer::add(Nanoseconds moment, Call& call) {
   MutexLock lock(mutex_);
   if (stopping_) return;
   if (!worker_) {
-    worker_ = std::make_unique<Worker>("hami-timer");
+    worker_ = std::make_unique<Worker>("hami-timer", owner_);
     worker_->post([this] { loop(); });
   }
   const auto place = calls_.emplace(moment, &call).first;
@@ -30,11 +30,6 @@ void Timer::stop() noexcept {
     worker = std::move(worker_);
   }
   worker = nullptr;  // joins
-}
-
-bool Timer::owns_this_thread() noexcept {
-  MutexLock lock(mutex_);
-  return worker_ && worker_->is_current();
 }
 
 void Timer::loop() {

@@ -129,16 +129,8 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
   }
   bool joined = true;
   for (const auto& instance : instances_)
-    if (instance->helper && !instance->helper->stopped()) joined = instance->helper->stop(until) && joined;
+    if (instance->helper) joined = instance->helper->stop(until) && joined;
   return joined;
-}
-
-bool InstanceDispatcher::owns_this_thread() noexcept {
-  if (ExecutionFrame::inside(*this)) return true;  // this thread runs for an instance
-  MutexLock lock(mutex_);
-  return std::any_of(instances_.begin(), instances_.end(), [](const std::unique_ptr<Instance>& instance) {
-    return instance->worker && instance->worker->is_current();
-  });
 }
 
 Nanoseconds InstanceDispatcher::run(Index instance, Batch batch) noexcept {
@@ -154,7 +146,7 @@ void InstanceDispatcher::wake(Index index) noexcept {
   std::optional<Error> reason;
   try {
     if (!instance.worker) {
-      auto helper = std::make_unique<Worker>(node_);
+      auto helper = std::make_unique<Worker>(node_, context_.get());
       MutexLock lock(mutex_);
       instance.helper = std::move(helper);
       instance.worker = instance.helper.get();

@@ -22,7 +22,6 @@ class InstanceDispatcher final : public Backend,
   ~InstanceDispatcher() override;
   void stop() noexcept override;
   bool join(Nanoseconds until) noexcept override;
-  bool owns_this_thread() noexcept override;
   bool is_asynchronous() const noexcept override { return runner_->admits_without_blocking(); }
 
   // Before the first request.
