@@ -116,8 +116,7 @@ void PipeState::left_start() noexcept {
 // makes this call. Fails the request and returns false if a value is invalid.
 bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const {
   const auto limit = [&](Nanoseconds duration) {
-    if (duration < kNever - moment)
-      request.deadline = std::min(request.deadline, moment + std::max<Nanoseconds>(0, duration));
+    request.deadline = std::min(request.deadline, after(moment, std::max<Nanoseconds>(0, duration)));
   };
   limit(timeout);
   limit(context_->resources.timeout());

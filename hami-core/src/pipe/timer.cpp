@@ -42,7 +42,7 @@ void Timer::loop() {
     const Nanoseconds next = calls_.begin()->first;
     const Nanoseconds moment = now();
     if (next > moment) {
-      changed_.wait_until(lock, to_time_point(next));
+      changed_.wait_until(lock, next);
       continue;
     }
     Ref<Call> call(calls_.begin()->second);

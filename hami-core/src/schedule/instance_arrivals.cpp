@@ -148,8 +148,7 @@ void InstanceDispatcher::wait_for_capacity(Nanoseconds until, std::vector<Index>
     {
       BlockingScope blocking;
       MutexLock inner(mutex_);
-      capacity_available_.wait_until(inner, to_time_point(std::min(until, moment + kInterruptPoll)),
-                                     [&] { return !full(); });
+      capacity_available_.wait_until(inner, std::min(until, moment + kInterruptPoll), [&] { return !full(); });
     }
     try {
       check_interrupt();

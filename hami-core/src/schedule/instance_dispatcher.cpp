@@ -119,7 +119,7 @@ bool InstanceDispatcher::join(Nanoseconds until) noexcept {
     };
     if (until == kNever)
       all_idle_.wait(lock, all_back);
-    else if (!all_idle_.wait_until(lock, to_time_point(until), all_back)) {
+    else if (!all_idle_.wait_until(lock, until, all_back)) {
       const auto& idle = scheduler_->idle();
       for (Index i = 0; i < instances_.size(); ++i)
         if (std::find(idle.begin(), idle.end(), i) == idle.end())
@@ -244,7 +244,7 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
       last.completed_items = 0;
       if (step.what != NodeScheduler::Action::kRun) gil.release();
       if (step.what != NodeScheduler::Action::kWait) break;
-      instances_[instance]->batch_ready.wait_until(lock, to_time_point(step.until));
+      instances_[instance]->batch_ready.wait_until(lock, step.until);
     }
     last.more = scheduler_->waiting() > 0;
     next = scheduler_->dispatch_idle();

@@ -321,10 +321,10 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   Nanoseconds company = policy_.batching_timeout;
   if (const std::optional<ServiceTime> known = service_time(); known && enough)
     company = std::min(company, static_cast<Nanoseconds>(known->overhead));
-  Nanoseconds timeout = queue_.front().arrived + company;
+  Nanoseconds timeout = after(queue_.front().arrived, company);
   if (batch.count == 1 && enough) timeout = std::min(timeout, returns_until_);
   // Waits for returning callers even if the first request has waited long, while all instances were busy.
-  const Nanoseconds until = std::min(returns_until_, instances_[instance].free_since + company);
+  const Nanoseconds until = std::min(returns_until_, after(instances_[instance].free_since, company));
   const bool returning =
       moment >= timeout && moment < until && pending_returns_ > 0 && batches_ >= hold_again_at_batch_;
   if (!closed && !alone && !stopping_ && (moment < timeout || returning) &&

@@ -11,8 +11,6 @@ namespace hami {
 
 // How often an interruptible wait checks for Ctrl-C.
 inline constexpr Nanoseconds kInterruptPoll = 50'000'000;
-// The longest single wait, one hour: C++ libraries convert to other clocks and overflow beyond that.
-inline constexpr Nanoseconds kLongestWait = 3'600'000'000'000;
 // A moment that is always past: for calls that must not wait.
 inline constexpr Nanoseconds kNoWait = 0;
 
@@ -30,8 +28,8 @@ bool wait_for(Mutex& mutex, CondVar& changed, Nanoseconds until, Ready ready, Sp
         changed.wait(lock, ready);
         return true;
       }
-      const Nanoseconds step = std::min(until, now() + (may_be_interrupted() ? kInterruptPoll : kLongestWait));
-      if (changed.wait_until(lock, to_time_point(step), ready)) return true;
+      const Nanoseconds step = may_be_interrupted() ? std::min(until, now() + kInterruptPoll) : until;
+      if (changed.wait_until(lock, step, ready)) return true;
     }
     if (now() >= until) return false;
     check_interrupt();

@@ -143,7 +143,7 @@ bool Worker::stop(Nanoseconds until) {
     };
     if (until == kNever) {
       state->ended_changed.wait(lock, ended);
-    } else if (!state->ended_changed.wait_until(lock, to_time_point(until), ended)) {
+    } else if (!state->ended_changed.wait_until(lock, until, ended)) {
       state->thread.detach();
       return false;
     }
