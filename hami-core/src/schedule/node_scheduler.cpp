@@ -197,30 +197,25 @@ TargetSize NodeScheduler::current_target(std::size_t cap) const noexcept {
 }
 
 // The maximum size of the instance's next batch.
-std::size_t NodeScheduler::next_batch_size(Index instance) noexcept {
+NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance) noexcept {
   const std::size_t floor = min_items(instance), cap = max_items(instance);
-  if (policy_.mode != BatchingMode::kAdaptive) return cap;
+  if (policy_.mode != BatchingMode::kAdaptive) return {cap, false};
   const std::size_t front = queue_.front().request->items;
   smallest_ = std::min(std::max(floor, front), cap);  // smaller batches are not possible
-  const TargetSize target_batch_size = current_target(cap);
-  const bool tries = batches_ >= try_again_;
-  if (tries) {
-    try_again_ = batches_ + std::clamp(batches_ / 4, kTriesAtFirst, kTriesOther);
-    tries_more_ = !tries_more_;
-  }
-  std::size_t target_size = target_batch_size.items;
-  if (target_batch_size.items == 0)
+  const TargetSize target = current_target(cap);
+  const bool samples = batches_ >= try_again_ && (idle_.empty() || !target.settled);
+  std::size_t size = target.items;
+  if (target.items == 0)
     // Large batches may gain nothing, and engines keep the memory that they allocate for them. But a configured
     // batching_timeout says that batching pays.
-    target_size = policy_.batching_timeout > 0 ? cap : kBegins;
+    size = policy_.batching_timeout > 0 ? cap : kBegins;
   else if (!idle_.empty())
-    target_size = items_per_instance(items_, idle_.size() + 1, target_size);
-  else if (tries && target_batch_size.settled)
-    target_size = tries_more_ ? 2 * target_size : quotient(target_size, 2);
-  if (!target_batch_size.settled && !tries)
-    target_size = std::max(target_size, items_of_first_call());  // requests of one call stay together
-  target_size = quotient(target_size, front) * front;            // whole requests: other sizes never occur
-  return std::clamp(target_size, std::min(floor, cap), cap);
+    size = items_per_instance(items_, idle_.size() + 1, size);
+  else if (samples && target.settled)
+    size = samples_less_ ? quotient(size, 2) : 2 * size;
+  if (!target.settled && !samples) size = std::max(size, items_of_first_call());  // requests of one call stay together
+  size = quotient(size, front) * front;                                           // whole requests: other sizes never occur
+  return {std::clamp(size, std::min(floor, cap), cap), samples};
 }
 
 // How long to wait for the callers of the batch that just completed; 0: not at all. They often return together, and the first
@@ -312,7 +307,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     mark_idle(instance);
     return {Action::kIdle};
   }
-  const std::size_t target_size = next_batch_size(instance);
+  const auto [target_size, samples] = next_batch_size(instance);
   const Fill batch = fill(target_size);
   // The caller that would fill the batch may be waiting for capacity in the queue.
   const bool closed = batch.items >= target_size || batch.count < queue_.size() || full();
@@ -356,6 +351,10 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
      : left                       ? closed_.target_size
      : waited                     ? closed_.timeout
                                   : closed_.queue_empty);
+  if (samples) {
+    try_again_ = batches_ + std::clamp(batches_ / 4, kTriesAtFirst, kTriesOther);
+    samples_less_ = !samples_less_;
+  }
   return take(instance, batch, taken);
 }
 

@@ -163,6 +163,10 @@ class NodeScheduler {
     Nanoseconds free_since = 0;
     Nanoseconds ended = 0;  // when its last batch ended
   };
+  struct BatchSize {
+    std::size_t items = 0;
+    bool samples = false;  // another size than the target, so that the model stays current
+  };
   struct Fill {
     std::size_t count = 0;
     std::size_t items = 0;
@@ -179,7 +183,7 @@ class NodeScheduler {
   std::size_t items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept;
   std::size_t items_of_first_call() const noexcept;
   TargetSize current_target(std::size_t cap) const noexcept;
-  std::size_t next_batch_size(Index instance) noexcept;
+  BatchSize next_batch_size(Index instance) noexcept;
   Nanoseconds return_wait(Index instance, std::size_t completed_items) noexcept;
   void end_hold() noexcept;
   void expect_returns(Index instance, Nanoseconds moment, std::size_t completed_items) noexcept;
@@ -209,7 +213,7 @@ class NodeScheduler {
   PolicyTrial pacing_trial_;           // baseline: start at once; alternative: staggered start
   std::uint64_t batches_ = 0;
   std::uint64_t try_again_ = 8;  // the batch count at which another size is sampled
-  bool tries_more_ = false;
+  bool samples_less_ = false;    // the next sample is smaller than the target, not larger
   std::size_t smallest_ = 1;  // smallest possible batch of the current queue
   Nanoseconds last_took_ = 0;
   Nanoseconds last_ended_ = 0;             // when the last batch of any instance ended
