@@ -16,6 +16,8 @@ namespace hami {
 class Service {
  public:
   virtual ~Service() = default;
+  // Called once, when all backends of the pipe are built. Throws Error if the system provides no thread.
+  virtual void start() {}
   // Accepts nothing more and fails queued requests; running ones may finish. Returns at once.
   virtual void stop() noexcept = 0;
   // Waits until running requests finish. False: they did not finish in time.

@@ -76,15 +76,18 @@ bool QueueConsumer::join(Nanoseconds until) noexcept {
   return false;
 }
 
-void QueueConsumer::start(Init& init, Ref<Queue> queue, BackendPtr target) {
-  HAMI_ASSERT(!worker_);
+void QueueConsumer::connect(Init& init, Ref<Queue> queue, BackendPtr target) {
+  HAMI_ASSERT(!queue_);
   node_ = init.node();
   context_ = init.shared_context();
   queue_ = std::move(queue);
   target_ = std::move(target);
+  context_->shutdown.add_service(weak_from_this());
+}
+
+void QueueConsumer::start() {
   worker_ = std::make_unique<Worker>(label(), context_.get());
   worker_->post([this] { run(); });
-  context_->shutdown.add_service(weak_from_this());
 }
 
 void QueueConsumer::forward_(Batch) {
@@ -111,7 +114,7 @@ Ref<Queue> open_queue(Init& init, const std::string& name) {
   if (!of_node || of_node->instance.empty() || context.instances.find(name)) return queue;
   const auto consumer = std::make_shared<QueueConsumer>();
   consumer->describe(name, {});
-  consumer->start(init, queue, instance_proxy(init, of_node->instance));
+  consumer->connect(init, queue, instance_proxy(init, of_node->instance));
   context.instances.add(name, consumer);
   return queue;
 }

@@ -71,6 +71,8 @@ void PipeState::make() {
   interpreter_->make(*plan_, context_);
   entry_ = interpreter_->entrypoint();
   context_->instances.check_expected();
+  for (const auto& weak : context_->shutdown.services())
+    if (const auto service = weak.lock()) service->start();
   context_->shutdown.set_opened();
   opened_at_ = now();
   non_blocking_ = context_->resources.non_blocking() && entry_->is_asynchronous();
