@@ -1,6 +1,8 @@
 // Timer: one thread that sleeps until the next deadline.
 #include "pipe/timer.hpp"
 
+#include "sync/waiting.hpp"
+
 namespace hami {
 
 Timer::~Timer() { stop(); }
@@ -33,6 +35,7 @@ void Timer::stop() noexcept {
 }
 
 void Timer::loop() {
+  const NoWaitScope prompt;
   MutexLock lock(mutex_);
   while (!stopping_) {
     if (calls_.empty()) {

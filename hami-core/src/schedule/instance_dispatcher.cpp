@@ -196,10 +196,9 @@ void InstanceDispatcher::notify_batch_ready() {
   if (scheduler_->batch_ready()) instances_[*scheduler_->forming()]->batch_ready.notify_all();
 }
 
-void InstanceDispatcher::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
-                                     std::vector<const WaitToken*>& blocked) {
+WaitLocation::Blocked InstanceDispatcher::blocked(const std::vector<Index>& unavailable, Nanoseconds moment) {
   MutexLock lock(mutex_);
-  scheduler_->add_blocked(unavailable, moment, blocked);
+  return scheduler_->blocked(unavailable, moment);
 }
 
 // The loop of an instance while there is work, on its worker.
@@ -210,13 +209,14 @@ void InstanceDispatcher::run_instance_loop(Index instance) {
   LastBatch last;
   GilPreacquire gil;
   // Completion may run callers' code. If that waits for this node, this instance counts as unavailable.
-  const auto complete = [&](const auto& outcomes) {
-    const ExecutionFrame here(*this, instance, Batch(nullptr, 0));
+  const auto complete = [&](Batch completed, const auto& outcomes) {
+    ExecutionFrame here(*this, instance, completed);
+    here.begin_completion();
     outcomes();
   };
   while (next_batch(instance, last, gil, taken, removed)) {
     if (!removed.empty()) gil.release();
-    complete([&] { complete_removed(removed); });
+    complete(Batch(nullptr, 0), [&] { complete_removed(removed); });
     if (taken.empty()) continue;
     batch.clear();
     for (const Ref<Request>& request : taken) batch.push_back(request.get());
@@ -225,7 +225,7 @@ void InstanceDispatcher::run_instance_loop(Index instance) {
     last.took = run(instance, Batch(batch));
     gil.release();
     if (last.more && instances_[instance]->acquires_gil && only_wakes(Batch(batch))) gil.acquire();
-    complete([&] { complete_requests(Batch(batch)); });
+    complete(Batch(batch), [&] { complete_requests(Batch(batch)); });
     taken.clear();
   }
 }

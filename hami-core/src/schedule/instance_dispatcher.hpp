@@ -55,12 +55,11 @@ class InstanceDispatcher final : public Backend,
   void set_probes();
   std::optional<Index> acquire_inline(std::size_t items, InlinePolicy how);
   const std::string& location_name() const noexcept override { return node_; }
-  void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
-                   std::vector<const WaitToken*>& blocked) override;
+  Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) override;
 
   void enqueue(const std::vector<Request*>& requests, InlinePolicy how);
   void reject_deadlocks(const std::vector<Request*>& requests);
-  void wait_for_capacity(Nanoseconds until, std::vector<Index>& dispatched, Requests& removed,
+  void wait_for_capacity(const Request& request, std::vector<Index>& dispatched, Requests& removed,
                          std::optional<Error>& interrupted) HAMI_REQUIRES(mutex_);
   void wake(Index instance) noexcept;
   void wake(const std::vector<Index>& instances) noexcept;

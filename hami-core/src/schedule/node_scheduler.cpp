@@ -51,23 +51,29 @@ void NodeScheduler::end_arrival(const Request& request) noexcept {
 }
 
 // Requests behind a blocked one are blocked too, unless that one leaves the queue: it expires, or its caller gives it up.
-void NodeScheduler::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
-                                std::vector<const WaitToken*>& blocked) const {
-  if (!asked_inside_) return;
+WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailable, Nanoseconds moment) const {
+  WaitLocation::Blocked blocked;
   std::vector<bool> comes(instances_.size(), true);
   for (Index instance : unavailable) comes[instance] = false;
-  if (alike_ && std::find(comes.begin(), comes.end(), true) != comes.end()) return;
+  if (alike_ && std::find(comes.begin(), comes.end(), true) != comes.end()) return blocked;
+  const auto taken = [&](const Request& request) {
+    for (Index i = 0; i < instances_.size(); ++i)
+      if (comes[i] && takes(i, request)) return true;
+    return false;
+  };
+  const auto stays = [&](const Request& request) { return request.deadline >= moment && !request.abandoned(); };
+  blocked.capacity = full() && !taken(*first()) && stays(*first());
+  if (!asked_inside_) return blocked;
   bool closed = false;
   const auto look_at = [&](const Request& request) {
-    bool taken = false;
-    for (Index i = 0; i < instances_.size(); ++i) taken = taken || (comes[i] && takes(i, request));
-    if (taken && !closed) return;
+    if (!closed && taken(request)) return;
     if (const Dependency dependency = dependency_of(request); dependency.token && dependency.until >= moment)
-      blocked.push_back(dependency.token.get());
-    closed = closed || (request.deadline >= moment && !request.abandoned());
+      blocked.tokens.push_back(dependency.token.get());
+    closed = closed || stays(request);
   };
   for (const Task& task : queue_) look_at(*task.request);
   for (const Request* request : arriving_) look_at(*request);
+  return blocked;
 }
 
 // Removes and fails a request that expired or was abandoned; true if it did.

@@ -96,10 +96,8 @@ class NodeScheduler {
   // instance can take it.
   bool begin_arrival(const Request& request);
   void end_arrival(const Request& request) noexcept;
-  // Adds to `blocked` the tokens that depend, at least until `moment`, on a request that cannot run while the `unavailable`
-  // instances do not return.
-  void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
-                   std::vector<const WaitToken*>& blocked) const;
+  // What is blocked, at least until `moment`, while the `unavailable` instances do not return.
+  WaitLocation::Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) const;
   // Removes and fails requests that expired or were abandoned.
   void remove_expired(Nanoseconds moment, Requests& removed);
   Requests take_all();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
@@ -13,6 +14,21 @@ namespace hami {
 inline constexpr Nanoseconds kInterruptPoll = 50'000'000;
 // A moment that is always past: for calls that must not wait.
 inline constexpr Nanoseconds kNoWait = 0;
+
+// On the stack of a thread that other threads rely on to be prompt: the callbacks that it runs must not wait for capacity.
+class NoWaitScope {
+ public:
+  NoWaitScope() noexcept : outer_(std::exchange(active_, true)) {}
+  ~NoWaitScope() { active_ = outer_; }
+  NoWaitScope(const NoWaitScope&) = delete;
+  NoWaitScope& operator=(const NoWaitScope&) = delete;
+
+  static bool active() noexcept { return active_; }
+
+ private:
+  const bool outer_;
+  static inline thread_local bool active_ = false;
+};
 
 // Waits until `ready` returns true. `ready` runs under the mutex and may consume what it finds: it is not called again after
 // it has returned true. Returns false if it is not true at `until`. Throws Error if interrupted. `spin` runs before the
