@@ -1,4 +1,7 @@
-// Threads of a pipe that wait for capacity in its queues: the one that completes a deadlock cycle is refused.
+// Threads of a pipe that wait for capacity in its queues: a wait that would complete a deadlock cycle is refused.
+#include <atomic>
+#include <thread>
+
 #include "deadlocks.hpp"
 
 using namespace hami;
@@ -191,4 +194,42 @@ TEST_CASE("a callback after a timeout does not wait for capacity, so that other 
   CHECK(pipe.submit(Nodes::to("m", 1), 1'000'000).wait().code == ErrorCode::kDeadlineExceeded);
   gated.gate->open();
   CHECK_EQ(second.wait().number(), 102);
+}
+
+TEST_CASE("callbacks and backends that submit to small queues lose nothing") {
+  constexpr std::int64_t kCallers = 4, kEach = 150, kGenerations = 4;
+  std::shared_ptr<PipeState> state;
+  std::atomic<std::size_t> started{0}, good{0}, refused{0}, other{0};
+  Latch ended;
+  const std::function<void(std::int64_t)> submit = [&](std::int64_t generation) {
+    ++started;
+    state->start(requests_of({generation}), kNever, InlinePolicy::kNonBlocking, [&submit, &ended, &good, &refused,
+                                                                                 &other, generation](Call& call) {
+      const Outcome made = outcome(call);
+      ++(made.good ? good : made.code == ErrorCode::kReentrantCall ? refused : other);
+      if (generation > 0) submit(generation - 1);
+      ended.add();
+    });
+  };
+  define("TestSubmits", [&](Batch batch, const Params&) {
+    for (Request* request : batch)
+      if (number(*request) == kGenerations) submit(1);
+    add(batch, 0);
+  }, {own_thread(), {1, 4}, ""});
+  PipeConfig config;
+  config.nodes.push_back({"a", small("TestSubmits", {{"instance_num", 2}, {"next", "b"}})});
+  config.nodes.push_back({"b", small("TestSubmits", {{"instance_num", 2}})});
+  TestPipe pipe(config);
+  state = pipe->shared_from_this();
+  std::vector<std::thread> callers;
+  for (std::int64_t i = 0; i < kCallers; ++i)
+    callers.emplace_back([&] {
+      for (std::int64_t k = 0; k < kEach; ++k) submit(kGenerations);
+    });
+  for (std::thread& caller : callers) caller.join();
+  for (std::size_t count = 0; count != started; ended.wait_for(count)) count = started;
+  CHECK_EQ(good + refused, started.load());
+  CHECK_EQ(other.load(), 0u);
+  CHECK_GT(good.load(), 0u);
+  state = nullptr;
 }

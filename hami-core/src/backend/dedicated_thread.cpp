@@ -147,6 +147,7 @@ void DedicatedThread::close_late(const std::function<BackendPtr()>& take) {
 }
 
 void DedicatedThread::stop_worker() noexcept {
+  const UninterruptibleScope must_finish;
   if (!worker_.stop(context_->shutdown.close_until())) context_->shutdown.report_abandoned(name_);
 }
 

@@ -70,10 +70,9 @@ QueueConsumer::~QueueConsumer() {
 
 void QueueConsumer::stop() noexcept { queue_->close(); }
 
-bool QueueConsumer::join(Nanoseconds until) noexcept {
-  if (worker_->stop(until)) return true;
-  context_->shutdown.report_abandoned(label() + " of node \"" + node_ + "\"");
-  return false;
+std::vector<std::string> QueueConsumer::running() {
+  if (queue_->starved()) return {};
+  return {label() + " of node \"" + node_ + "\""};
 }
 
 void QueueConsumer::connect(Init& init, Ref<Queue> queue, BackendPtr target) {

@@ -19,7 +19,9 @@ class QueueConsumer : public Backend, public Service, public std::enable_shared_
   ~QueueConsumer() override;
   void start() override;
   void stop() noexcept override;
-  bool join(Nanoseconds until) noexcept override;
+  bool join(Nanoseconds until) override { return worker_->stop(until); }
+  std::vector<std::string> running() override;
+  bool is_quiet() override { return queue_->starved(); }
 
   // Called once, while the pipe is built. The thread starts when the pipe is complete: until then, values wait.
   void connect(Init& init, Ref<Queue> queue, BackendPtr target);

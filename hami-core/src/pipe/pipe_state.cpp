@@ -54,6 +54,12 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   return state;
 }
 
+template <class Use>
+void PipeState::for_each_service(const Use& use) {
+  for (const auto& weak : context_->shutdown.services())
+    if (const auto service = weak.lock()) use(*service);
+}
+
 // The last reference to a pipe whose build was interrupted may drop on a worker of the pipe, which cannot join itself.
 void PipeState::discard(PipeState* state) {
   if (state->destroying_ || !Worker::on_some_worker()) {
@@ -71,8 +77,7 @@ void PipeState::make() {
   interpreter_->make(*plan_, context_);
   entry_ = interpreter_->entrypoint();
   context_->instances.check_expected();
-  for (const auto& weak : context_->shutdown.services())
-    if (const auto service = weak.lock()) service->start();
+  for_each_service([](Service& service) { service.start(); });
   context_->shutdown.set_opened();
   opened_at_ = now();
   non_blocking_ = context_->resources.non_blocking() && entry_->is_asynchronous();
@@ -81,8 +86,7 @@ void PipeState::make() {
 PipeState::~PipeState() { destroy(); }
 
 void PipeState::destroy() noexcept {
-  for (const auto& weak : context_->shutdown.services())
-    if (const auto service = weak.lock()) service->stop();
+  for_each_service([](Service& service) { service.stop(); });
   context_->instances.clear();
   entry_ = nullptr;
   interpreter_ = nullptr;
@@ -251,38 +255,95 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
   const Nanoseconds until = after(timeout);
   const bool first = !closing_.exchange(true);
   if (WorkScope::inside(context_.get())) {  // a thread cannot wait for its own end
-    if (!first) return {};
-    const auto closer = std::make_shared<Worker>("hami-closer");
-    closer->post([closer, self, until] { self->end(until); });
+    if (first) end_later(until);
     return {};
   }
-  if (first) return end(until);
-  wait_until(until, [&] {
-    mutex_.assert_held();
-    return closed_;
-  });
+  try {
+    if (first) return end(until);
+    wait_for(mutex_, drained_, until, [&] {
+      mutex_.assert_held();
+      return closed_;
+    });
+  } catch (const Error& interrupt) {
+    Error error = interrupt;
+    if (first) {
+      for_each_service([&](Service& service) {
+        for (const std::string& name : service.running()) error = error.with_note("close of " + name + ", which still runs");
+      });
+      try {
+        end_later(kNoWait);
+      } catch (const Error&) {  // there is no thread for it
+        const UninterruptibleScope must_finish;
+        end(kNoWait);
+      }
+    }
+    store_interrupt(error);
+  }
   return {};
+}
+
+void PipeState::end_later(Nanoseconds timeout) {
+  const auto closer = std::make_shared<Worker>("hami-closer");
+  closer->post([closer, self = shared_from_this(), timeout] { self->end(timeout); });
+}
+
+// Waits until all requests are complete. False: they are not in time.
+bool PipeState::drain(Nanoseconds until) {
+  for (;;) {
+    if (is_quiet()) start_waiting();
+    const auto drained = [&] {
+      mutex_.assert_held();
+      return !first_ && starting_ == 0;
+    };
+    if (wait_for(mutex_, drained_, std::min(until, after(kInterruptPoll)), drained)) return true;
+    if (now() >= until) return false;
+    check_interrupt();
+  }
+}
+
+// Whether the open requests wait for others that cannot come: nothing runs, and nothing is on its way from one node to another.
+bool PipeState::is_quiet() {
+  const auto events = [&] {
+    std::uint64_t sum = 0;
+    for (const auto& [node, stats] : context_->resources.all_stats()) sum += stats.submitted + stats.batches;
+    return sum;
+  };
+  const auto nothing_runs = [&] {
+    bool quiet = starting_ == 0 && pool_.is_quiet();
+    for_each_service([&](Service& service) { quiet = quiet && service.is_quiet(); });
+    return quiet;
+  };
+  // Between two looks without an event in between, all parts are quiet at the same time.
+  const std::uint64_t before = events();
+  return nothing_runs() && nothing_runs() && events() == before;
+}
+
+// Batches below the minimum size come last: the others may still send them requests.
+void PipeState::start_waiting() {
+  for (const bool below_min : {false, true}) {
+    bool started = false;
+    for_each_service([&](Service& service) { started = service.start_waiting(below_min) || started; });
+    if (started) return;
+  }
 }
 
 std::vector<std::string> PipeState::end(Nanoseconds timeout) {
   const std::shared_ptr<PipeState> self = shared_from_this();
   const WorkScope ending(context_.get());  // a callback or the close of a backend may close the pipe again
-  const auto drained = [&] {
-    mutex_.assert_held();
-    return !first_ && starting_ == 0;
-  };
-  const Nanoseconds until = wait_until(timeout, drained) ? std::max(timeout, after(kGracePeriod)) : after(kGracePeriod);
+  const Nanoseconds until = drain(timeout) ? std::max(timeout, after(kGracePeriod)) : after(kGracePeriod);
   context_->shutdown.set_close_until(until);
   context_->shutdown.root_request()->abandon();
   for (const Ref<Call>& call : open_calls()) call->give_up(Error(ErrorCode::kPipeClosed, "the pipe was closed"));
-  for (const auto& weak : context_->shutdown.services())
-    if (const auto service = weak.lock()) service->stop();
+  for_each_service([](Service& service) { service.stop(); });
   bool joined = true;
-  for (const auto& weak : context_->shutdown.services())
-    if (const auto service = weak.lock()) joined = service->join(until) && joined;
+  for_each_service([&](Service& service) {
+    if (service.join(until)) return;
+    joined = false;
+    for (const std::string& name : service.running()) context_->shutdown.report_abandoned(name);
+  });
   joined = pool_.stop(until) && joined;
   timer_.stop();
-  joined = wait_until(until, drained) && joined;
+  joined = drain(until) && joined;
   destroying_ = true;
   if (joined)
     destroy();
@@ -294,16 +355,6 @@ std::vector<std::string> PipeState::end(Nanoseconds timeout) {
     drained_.notify_all();
   }
   return context_->shutdown.take_abandoned();
-}
-
-template <class Condition>
-bool PipeState::wait_until(Nanoseconds until, Condition condition) {
-  try {
-    return wait_for(mutex_, drained_, until, condition);
-  } catch (const Error& error) {  // the close must finish; its caller throws the interrupt later
-    store_interrupt(error);
-    return false;
-  }
 }
 
 Error with_abandoned(Error error, const std::vector<std::string>& names) {

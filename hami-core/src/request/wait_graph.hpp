@@ -70,14 +70,14 @@ class BlockedScope {
 // A place where requests wait for one of several instances: a node.
 class WaitLocation {
  public:
-  // What does not happen, at least until some moment, while some instances do not return.
+  // The waits that cannot end, at least until some moment, while some instances do not return.
   struct Blocked {
-    std::vector<const WaitToken*> tokens;  // that depend on requests here that cannot run
-    bool capacity = false;                 // the queue is full and does not move
+    std::vector<const WaitToken*> tokens;  // for requests here that cannot run, or that depend on such requests
+    bool capacity = false;                 // for capacity: the queue is full and does not move
   };
 
   virtual const std::string& location_name() const noexcept = 0;
-  // What is blocked, at least until `moment`, while the `unavailable` instances do not return.
+  // The waits that are blocked, at least until `moment`, while the `unavailable` instances do not return.
   virtual Blocked blocked(const std::vector<std::size_t>& unavailable, Nanoseconds moment) = 0;
 
  protected:

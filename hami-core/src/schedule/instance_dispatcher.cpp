@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "request/execution_frame.hpp"
-#include "sync/blocking.hpp"
+#include "sync/waiting.hpp"
 
 namespace hami {
 
@@ -91,6 +91,7 @@ void InstanceDispatcher::set_probes() {
 }
 
 InstanceDispatcher::~InstanceDispatcher() {
+  const UninterruptibleScope must_finish;
   stop();
   join(kNever);
 }
@@ -108,29 +109,37 @@ void InstanceDispatcher::stop() noexcept {
   fail_all(waiting, Error(ErrorCode::kPipeClosed, "the pipe is closed"));
 }
 
-bool InstanceDispatcher::join(Nanoseconds until) noexcept {
-  {
-    BlockingScope blocking;
-    MutexLock lock(mutex_);
-    if (!scheduler_) return true;  // its init failed
-    const auto all_back = [&] {
-      mutex_.assert_held();
-      return scheduler_->all_idle();
-    };
-    if (until == kNever)
-      all_idle_.wait(lock, all_back);
-    else if (!all_idle_.wait_until(lock, until, all_back)) {
-      const auto& idle = scheduler_->idle();
-      for (Index i = 0; i < instances_.size(); ++i)
-        if (std::find(idle.begin(), idle.end(), i) == idle.end())
-          context_->shutdown.report_abandoned(instances_[i]->backend->label() + " of node \"" + node_ + "\"");
-      return false;
-    }
-  }
-  bool joined = true;
+bool InstanceDispatcher::join(Nanoseconds until) {
+  bool joined = wait_for(mutex_, all_idle_, until, [&] {
+    mutex_.assert_held();
+    return !scheduler_ || scheduler_->all_idle();  // without a scheduler, its init failed
+  });
+  if (!joined) return false;
   for (const auto& instance : instances_)
     if (instance->helper) joined = instance->helper->stop(until) && joined;
   return joined;
+}
+
+std::vector<std::string> InstanceDispatcher::running() {
+  MutexLock lock(mutex_);
+  std::vector<std::string> names;
+  const auto& idle = scheduler_->idle();
+  for (Index i = 0; i < instances_.size(); ++i)
+    if (std::find(idle.begin(), idle.end(), i) == idle.end())
+      names.push_back(instances_[i]->backend->label() + " of node \"" + node_ + "\"");
+  return names;
+}
+
+bool InstanceDispatcher::is_quiet() {
+  MutexLock lock(mutex_);
+  return scheduler_->is_quiet();
+}
+
+bool InstanceDispatcher::start_waiting(bool below_min) {
+  MutexLock lock(mutex_);
+  const bool starts = scheduler_->start_waiting(below_min);
+  notify_batch_ready();
+  return starts;
 }
 
 Nanoseconds InstanceDispatcher::run(Index instance, Batch batch) noexcept {

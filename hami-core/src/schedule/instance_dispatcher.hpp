@@ -21,7 +21,10 @@ class InstanceDispatcher final : public Backend,
  public:
   ~InstanceDispatcher() override;
   void stop() noexcept override;
-  bool join(Nanoseconds until) noexcept override;
+  bool join(Nanoseconds until) override;
+  std::vector<std::string> running() override;
+  bool is_quiet() override;
+  bool start_waiting(bool below_min) override;
   bool is_asynchronous() const noexcept override { return runner_->admits_without_blocking(); }
 
   // Before the first request.

@@ -102,6 +102,11 @@ NodeScheduler::Requests NodeScheduler::take_all() {
   return all;
 }
 
+bool NodeScheduler::start_waiting(bool below_min) noexcept {
+  if (!forming_ || (!below_min && items_ < min_items(*forming_))) return false;
+  return nobody_comes_ = true;
+}
+
 std::size_t NodeScheduler::max_items(Index instance) const noexcept {
   return std::min(policy_.max, instances_[instance].range.max);
 }
@@ -262,7 +267,7 @@ void NodeScheduler::expect_returns(Index instance, Nanoseconds moment, std::size
 
 // Whether a batch may start staggered: it has several requests, and in greedy mode it is full.
 bool NodeScheduler::is_paced(const Fill& batch, std::size_t cap) const noexcept {
-  if (instances_.size() < 2 || stopping_ || full() || batch.count < 2) return false;
+  if (instances_.size() < 2 || full() || batch.count < 2) return false;
   return policy_.mode == BatchingMode::kAdaptive || (policy_.mode == BatchingMode::kGreedy && batch.items >= cap);
 }
 
@@ -291,6 +296,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   mark_arrived(instance);
   const bool waited = forming_ == instance && items_ < ready_items_;
   const bool had_paced_start = forming_ == instance && ready_items_ == kPacedStart;
+  const bool at_once = stopping_ || (forming_ == instance && std::exchange(nobody_comes_, false));
   if (forming_ == instance)
     end_hold();
   else
@@ -328,7 +334,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   const Nanoseconds until = std::min(returns_until_, after(instances_[instance].free_since, company));
   const bool returning =
       moment >= timeout && moment < until && pending_returns_ > 0 && batches_ >= hold_again_at_batch_;
-  if (!closed && !alone && !stopping_ && (moment < timeout || returning) &&
+  if (!closed && !alone && !at_once && (moment < timeout || returning) &&
       (policy_.mode != BatchingMode::kPerCall || !enough)) {
     if (!forming_) {
       holding_for_returns_ = returning;
@@ -341,8 +347,8 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
       return {Action::kIdle};
     }
   }
-  if (!enough) return refuse(batch, min_items(instance), removed);
-  if (!had_paced_start && is_paced(batch, cap)) {
+  if (!enough) return refuse(batch, min_items(instance), at_once, removed);
+  if (!had_paced_start && !at_once && is_paced(batch, cap)) {
     const Nanoseconds begins = paced_start(instance, moment);
     if (forming_ && (policy_.mode == BatchingMode::kGreedy ||
                      pacing_trial_.use_alternative())) {  // the forming instance starts first
@@ -375,11 +381,14 @@ NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, Req
   return {Action::kRun};
 }
 
-NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, Requests& removed) {
+NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, bool closing,
+                                            Requests& removed) {
+  const Error error(closing ? ErrorCode::kPipeClosed : ErrorCode::kRequest,
+                    "node \"" + node_ + "\" takes at least " + std::to_string(min_items) + " items; only " +
+                        std::to_string(batch.items) + " arrived " +
+                        (closing ? "before the pipe was closed" : "within batching_timeout"));
   for (std::size_t i = 0; i < batch.count; ++i) {
-    queue_.front().request->fail(Error(
-        ErrorCode::kRequest, "node \"" + node_ + "\" takes at least " + std::to_string(min_items) + " items; only " +
-                                 std::to_string(batch.items) + " arrived within batching_timeout"));
+    queue_.front().request->fail(error);
     removed.push_back(std::move(queue_.front().request));
     queue_.pop_front();
   }

@@ -21,7 +21,7 @@
 //   asking      next_action() = kAgain                  running     completes `removed`, then asks again
 //   asking      next_action() = kIdle                   idle        returns the worker
 //
-// A forming instance waits for one of three reasons. A full queue or stop() ends each of these waits early.
+// A forming instance waits for one of three reasons. A full queue, stop() or start_waiting() ends each of these waits early.
 //
 //   reason               mode              batch_ready() once             `until`
 //   -------------------  ----------------  -----------------------------  -------------------------------------------
@@ -36,7 +36,7 @@
 //   3. kIdle   no queued request suits the instance
 //   4. kWait   filling; or holding for returns, greedy
 //      kIdle   instead, if another instance is forming a batch that takes these requests too
-//   5. kAgain  the queue delay is over and the batch is below the minimum size: its requests fail
+//   5. kAgain  the queue delay is over, or no request will come, and the batch is below the minimum size: its requests fail
 //   6. kWait   paced start
 //      kIdle   instead, if another instance is forming and starts first
 //   7. kRun
@@ -96,7 +96,7 @@ class NodeScheduler {
   // instance can take it.
   bool begin_arrival(const Request& request);
   void end_arrival(const Request& request) noexcept;
-  // What is blocked, at least until `moment`, while the `unavailable` instances do not return.
+  // The waits that are blocked, at least until `moment`, while the `unavailable` instances do not return.
   WaitLocation::Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) const;
   // Removes and fails requests that expired or were abandoned.
   void remove_expired(Nanoseconds moment, Requests& removed);
@@ -104,6 +104,11 @@ class NodeScheduler {
   // From now on no request is held for others.
   void stop() noexcept { stopping_ = true; }
   bool stopping() const noexcept { return stopping_; }
+  // True while all instances are idle, except one that is forming a batch.
+  bool is_quiet() const noexcept { return idle_.size() + forming_.has_value() == instances_.size() && !batch_ready(); }
+  // No further request will come: the forming batch starts, or fails if it is below the minimum size. Without `below_min`, such a
+  // batch waits on. False: it started nothing.
+  bool start_waiting(bool below_min) noexcept;
 
   // The idle instances, the most recently idle one last.
   const std::vector<Index>& idle() const noexcept { return idle_; }
@@ -130,7 +135,7 @@ class NodeScheduler {
                      Requests& removed);
   // The forming instance, if any; and whether its batch can start.
   std::optional<Index> forming() const noexcept { return forming_; }
-  bool batch_ready() const noexcept { return forming_ && (items_ >= ready_items_ || full() || stopping_); }
+  bool batch_ready() const noexcept { return forming_ && (items_ >= ready_items_ || full() || stopping_ || nobody_comes_); }
   // An instance has run a batch: updates the learned service time.
   void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept;
 
@@ -189,7 +194,7 @@ class NodeScheduler {
   Nanoseconds paced_start(Index instance, Nanoseconds moment) noexcept;
   Action wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
   Action take(Index instance, const Fill& batch, Requests& taken);
-  Action refuse(const Fill& batch, std::size_t min_items, Requests& removed);
+  Action refuse(const Fill& batch, std::size_t min_items, bool closing, Requests& removed);
 
   std::string node_;
   BatchingConfig policy_;
@@ -205,6 +210,7 @@ class NodeScheduler {
   bool stopping_ = false;
   std::optional<Index> forming_;
   std::size_t ready_items_ = 0;  // items at which the forming batch starts
+  bool nobody_comes_ = false;    // it starts with what is queued
   Closed closed_;
 
   ServiceTimeModel solo_, contended_;  // without and with other instances running

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/mutex.hpp"
-#include "sync/blocking.hpp"
 #include "sync/spin.hpp"
+#include "sync/waiting.hpp"
 #include "value/error.hpp"
 
 namespace hami {
@@ -78,7 +78,10 @@ Worker::Worker(std::string name, const void* owner) : state_(std::make_shared<St
   }
 }
 
-Worker::~Worker() { stop(kNever); }
+Worker::~Worker() {
+  const UninterruptibleScope must_finish;
+  stop(kNever);
+}
 
 void Worker::post(std::function<void()> job) {
   const std::shared_ptr<State> state = state_;  // the job may destroy this worker before its thread is notified
@@ -126,30 +129,26 @@ bool Worker::on_some_worker() noexcept { return State::current != nullptr; }
 
 bool Worker::stop(Nanoseconds until) {
   const std::shared_ptr<State> state = state_;  // its own job may destroy this worker
-  BlockingScope blocking;  // before the mutex, so that the global lock is taken back after the mutex is released
+  const BlockingScope blocking;
   {
     MutexLock lock(state->mutex);
-    if (std::exchange(state->stopped, true)) return true;
+    if (state->stopped) return true;
     state->closing = true;
     state->has_work = true;
     state->work.notify_all();
-    if (is_current()) {  // a thread cannot wait for its own end
-      state->thread.detach();
-      return true;
-    }
-    const auto ended = [&] {
-      state->mutex.assert_held();
-      return state->ended;
-    };
-    if (until == kNever) {
-      state->ended_changed.wait(lock, ended);
-    } else if (!state->ended_changed.wait_until(lock, until, ended)) {
-      state->thread.detach();
-      return false;
-    }
   }
-  state->thread.join();
-  return true;
+  // A thread cannot wait for its own end.
+  const bool ended = !is_current() && wait_for(state->mutex, state->ended_changed, until, [&] {
+    state->mutex.assert_held();
+    return state->ended;
+  });
+  MutexLock lock(state->mutex);
+  if (std::exchange(state->stopped, true)) return true;
+  if (ended)
+    state->thread.join();
+  else
+    state->thread.detach();
+  return ended || is_current();
 }
 
 }  // namespace hami

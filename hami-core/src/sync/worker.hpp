@@ -41,7 +41,7 @@ class Worker {
   // Debuggers show the first 15 bytes of `name`. `owner`: for whom the thread works (WorkScope).
   // Error(kInternal) if the system provides no thread.
   explicit Worker(std::string name, const void* owner = nullptr);
-  ~Worker();  // stop(kNever)
+  ~Worker();  // as stop(kNever), without interrupts
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
@@ -55,7 +55,7 @@ class Worker {
   static bool on_some_worker() noexcept;
 
   // Runs the queued jobs and joins the thread; further calls return true. False: the thread did not end in time and is
-  // abandoned; its job must own all that it still uses.
+  // abandoned; its job must own all that it still uses. Throws Error if interrupted: then it may be called again.
   bool stop(Nanoseconds until);
 
  private:

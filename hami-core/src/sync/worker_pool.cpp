@@ -43,6 +43,11 @@ void WorkerPool::work(Worker& worker, std::function<void()> job) {
   }
 }
 
+bool WorkerPool::is_quiet() {
+  MutexLock lock(mutex_);
+  return idle_.size() == workers_.size() && waiting_.empty();
+}
+
 bool WorkerPool::stop(Nanoseconds until) {
   std::vector<Worker*> workers;
   {

@@ -21,6 +21,7 @@ class WorkerPool {
   // Jobs must not throw. Error(kPipeClosed) once the pool is stopped. False: all workers are busy and the job is queued.
   bool post(std::function<void()> job);
   bool stop(Nanoseconds until);  // Worker::stop for each
+  bool is_quiet();               // no job runs or waits
   // True inside a job of any pool: other jobs may be queued for this thread.
   static bool on_some_pool() noexcept;
 
