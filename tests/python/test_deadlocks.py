@@ -8,7 +8,7 @@ from typing import Any
 
 import hami
 import pytest
-from running import TIMEOUT, Gate, each
+from running import TIMEOUT, Gate, each, gated
 
 THREADS = 64  # worker threads that a pipe has for requests of an entrypoint that waits
 ADVICE = (
@@ -192,6 +192,49 @@ def test_a_callback_that_waits_for_its_own_instance_gets_an_error(how: str, inst
         assert done.wait(TIMEOUT)
         assert outcomes == [2 if instances == 2 else hami.ReentrantCall]
         assert pipe({"data": 3})["result"] == 3
+
+
+@pytest.mark.parametrize("how", ["submit", "call"])
+def test_a_callback_gets_an_error_from_a_full_queue_that_only_its_own_instance_serves(how: str) -> None:
+    cls = gated()
+    nested: list[BaseException | None] = []
+    called = threading.Event()
+    with hami.pipe({"backend": "TestGated", "max_queue_size": 1}) as pipe:
+
+        def callback(_: Any) -> None:
+            try:
+                pipe.submit({"data": 3}).result() if how == "submit" else pipe({"data": 3})
+            except hami.Error as error:
+                nested.append(error)
+            called.set()
+
+        first = pipe.submit({"data": 1})
+        first.add_done_callback(callback)
+        cls.gate.wait_for_arrival()
+        second = pipe.submit({"data": 2})
+        cls.gate.open()
+        assert [future.result(TIMEOUT)["result"] for future in (first, second)] == [101, 102]
+        assert called.wait(TIMEOUT)
+        assert [type(error) for error in nested] == [hami.ReentrantCall]
+        assert pipe({"data": 4})["result"] == 104
+
+
+def test_a_backend_gets_an_error_if_it_submits_more_than_its_own_queue_holds() -> None:
+    pipes: list[hami.Pipe] = []
+    nested: list[Any] = []
+
+    def submit(data: Any) -> Any:
+        if data == "outer":
+            nested.extend(pipes[0].submit({"data": number}) for number in range(3))
+        return data
+
+    each(submit, "TestSubmits")
+    with hami.pipe({"backend": "TestSubmits", "max_queue_size": 2}) as pipe:
+        pipes.append(pipe)
+        assert pipe({"data": "outer"}, timeout=TIMEOUT)["result"] == "outer"
+        assert [future.result(TIMEOUT)["result"] for future in nested[:2]] == [0, 1]
+        with pytest.raises(hami.ReentrantCall, match='waiting for capacity in the queue of node "default" would deadlock'):
+            nested[2].result(TIMEOUT)
 
 
 def test_a_deadlock_cycle_through_children_is_detected() -> None:

@@ -2,6 +2,7 @@
 #include "request/execution_frame.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace hami {
 
@@ -19,6 +20,14 @@ void ExecutionFrame::record_dependencies() {
       else  // requests of one call: the latest deadline counts
         known.back().until = std::max(known.back().until, dependency.until);
     }
+}
+
+void ExecutionFrame::begin_completion() noexcept {
+  try {
+    record_dependencies();
+  } catch (const std::bad_alloc&) {  // a deadlock cycle through this thread may not be detected
+  }
+  batch_ = Batch(nullptr, 0);
 }
 
 Nanoseconds ExecutionFrame::deadline() noexcept {

@@ -2,7 +2,6 @@
 #include "request/wait_graph.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <map>
 #include <utility>
@@ -18,21 +17,13 @@ namespace {
 // All waits of the process: a cycle may lead through several pipes. A woken thread removes its wait before it does anything
 // else, so while the mutex is held, an instance whose thread is in a wait does not become available.
 struct WaitRegistry {
-  explicit WaitRegistry(unsigned forks) noexcept : generation(forks) {}
-  const unsigned generation;
   Mutex mutex;
   std::vector<const BlockedScope*> blocked_scopes HAMI_GUARDED_BY(mutex);
 };
 
-// The child of a fork gets a new registry: a thread that does not exist there may have held the mutex.
 WaitRegistry& waits() {
-  static std::atomic<WaitRegistry*> current{new WaitRegistry(fork_generation())};
-  WaitRegistry* found = current.load(std::memory_order_acquire);
-  if (found->generation == fork_generation()) return *found;
-  auto* fresh = new WaitRegistry(fork_generation());
-  if (current.compare_exchange_strong(found, fresh)) return *fresh;
-  delete fresh;
-  return *found;
+  static PerProcess<WaitRegistry> registry;
+  return registry.get();
 }
 
 bool has(const std::vector<const WaitToken*>& sorted, const WaitToken* token) {
@@ -82,12 +73,22 @@ class DeadlockSet {
   void check_deadlock(const WaitToken* token) const {
     std::vector<const WaitLocation*> cycle;
     for (const BlockedScope* wait : waits_)
-      if (cycle.empty() && wait->token().get() == token) cycle = cycle_through(*wait);
+      if (cycle.empty() && !wait->full() && wait->token().get() == token) cycle = cycle_through(*wait);
     if (cycle.empty()) return;
     throw Error(ErrorCode::kReentrantCall,
                 "nested calls would deadlock: " + path_of(cycle) +
                     "; every instance of these nodes waits for the next one; give a "
                     "node more instances (instance_num), give the calls a timeout, or call in another order");
+  }
+  // Throws if this wait for capacity is part of a cycle.
+  void check_deadlock(const BlockedScope& wait) const {
+    if (std::find(waits_.begin(), waits_.end(), &wait) == waits_.end()) return;
+    const std::vector<const WaitLocation*> cycle = cycle_through(wait);
+    if (cycle.empty()) return;
+    throw Error(ErrorCode::kReentrantCall,
+                "waiting for capacity in the queue of node \"" + wait.full()->location_name() +
+                    "\" would deadlock: " + path_of(cycle) + "; every instance of these nodes waits for the next one; give a node a larger queue "
+                    "(max_queue_size) or more instances (instance_num), or submit from a thread of your own");
   }
 
  private:
@@ -104,16 +105,21 @@ class DeadlockSet {
       }
     std::sort(by_frame_.begin(), by_frame_.end(), std::less<>());
     for (const auto& [place, instances] : unavailable) {
-      std::vector<const WaitToken*>& blocked = by_location_[place];
-      place->add_blocked(instances, moment_, blocked);
-      std::sort(blocked.begin(), blocked.end(), std::less<>());
+      WaitLocation::Blocked& blocked = by_location_[place] = place->blocked(instances, moment_);
+      std::sort(blocked.tokens.begin(), blocked.tokens.end(), std::less<>());
     }
   }
 
   bool is_blocked(const BlockedScope& wait) const {
+    if (wait.full()) return wait.until() >= moment_ && has_no_capacity(*wait.full());
     const WaitToken* token = wait.token().get();
-    const auto queued = [&](const auto& entry) { return has(entry.second, token); };
+    const auto queued = [&](const auto& entry) { return has(entry.second.tokens, token); };
     return token->open() && (has(by_frame_, token) || std::any_of(by_location_.begin(), by_location_.end(), queued));
+  }
+
+  bool has_no_capacity(const WaitLocation& location) const {
+    const auto found = by_location_.find(&location);
+    return found != by_location_.end() && found->second.capacity;
   }
 
   // The outermost frame of `other` that blocks `wait`; null: none.
@@ -123,14 +129,16 @@ class DeadlockSet {
     const auto matches = [&](const Dependency& dependency) {
       return dependency.token.get() == token && dependency.until >= moment_;
     };
-    for (const ExecutionFrame* frame = other.inside(); frame; frame = frame->outer())
-      if (has(by_location_.at(&frame->location()), token) ||
-          std::any_of(frame->dependencies().begin(), frame->dependencies().end(), matches))
-        outermost = frame;
+    for (const ExecutionFrame* frame = other.inside(); frame; frame = frame->outer()) {
+      const bool blocks = wait.full() ? &frame->location() == wait.full()
+                                      : has(by_location_.at(&frame->location()).tokens, token) ||
+                                            std::any_of(frame->dependencies().begin(), frame->dependencies().end(), matches);
+      if (blocks) outermost = frame;
+    }
     return outermost;
   }
 
-  // The nodes on the shortest cycle through this wait, starting at the node that it waits for.
+  // The nodes on the shortest cycle through this wait, starting at the node that it waits for. Empty: it is not part of a cycle.
   std::vector<const WaitLocation*> cycle_through(const BlockedScope& closing) const {
     std::map<const BlockedScope*, const BlockedScope*> before;  // predecessors on the path
     std::vector<const BlockedScope*> reached{&closing};
@@ -156,7 +164,7 @@ class DeadlockSet {
   std::vector<const BlockedScope*> waits_;
   const Nanoseconds moment_;
   std::vector<const WaitToken*> by_frame_;  // blocked by a request that runs in a frame of the set
-  std::map<const WaitLocation*, std::vector<const WaitToken*>> by_location_;  // blocked by a request in a queue
+  std::map<const WaitLocation*, WaitLocation::Blocked> by_location_;
 };
 
 }  // namespace
@@ -186,6 +194,19 @@ BlockedScope::BlockedScope(Dependency dependency)
   std::vector<const BlockedScope*> all = waits().blocked_scopes;
   all.push_back(this);
   DeadlockSet(std::move(all), dependency.until).check_deadlock(token_.get());
+  waits().blocked_scopes.push_back(this);
+}
+
+BlockedScope::BlockedScope(WaitLocation& full, Nanoseconds until, bool may_fail)
+    : inside_(ExecutionFrame::on_this_thread()), full_(&full), until_(until) {
+  if (!inside_) return;
+  inside_->record_dependencies();
+  const MutexLock lock(waits().mutex);
+  if (may_fail) {
+    std::vector<const BlockedScope*> all = waits().blocked_scopes;
+    all.push_back(this);
+    DeadlockSet(std::move(all), until).check_deadlock(*this);
+  }
   waits().blocked_scopes.push_back(this);
 }
 

@@ -12,6 +12,9 @@ namespace {
 constexpr int kMaxInlineDepth = 64;
 thread_local int inline_depth = 0;
 
+// A request on its way through a graph waits so many times, 50 ms each, before it may be refused for a deadlock cycle.
+constexpr unsigned kYieldingRounds = 2;
+
 struct InlineDepth {
   InlineDepth() noexcept { ++inline_depth; }
   ~InlineDepth() { --inline_depth; }
@@ -73,10 +76,12 @@ void InstanceDispatcher::reject_deadlocks(const std::vector<Request*>& requests)
 }
 
 void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePolicy how) {
-  reject_deadlocks(requests);
   std::vector<Request*> refused;
+  refused.reserve(requests.size());
   std::vector<Index> woken;
+  woken.reserve(instances_.size());
   Requests removed;
+  reject_deadlocks(requests);  // from here on nothing throws: `post` would complete requests that are queued once more
   {
     MutexLock lock(mutex_);
     const std::uint64_t call = ++calls_;
@@ -91,7 +96,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
       try {
         if (interrupted) throw Error(*interrupted);
         if (how != InlinePolicy::kEventLoop || reject_when_full_ || scheduler_->stopping())
-          wait_for_capacity(request->deadline, woken, removed, interrupted);
+          wait_for_capacity(*request, woken, removed, interrupted);
         scheduler_->push(Ref<Request>(request), arrived, call);
         items += request->items;
       } catch (...) {
@@ -109,20 +114,24 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
   runner_->complete_rejected(Batch(refused));
 }
 
-// Returns when one more request may be queued; throws if it may not. Releases the mutex while it waits. The caller wakes the
+// Returns when the request may be queued; throws if it may not. Releases the mutex while it waits. The caller wakes the
 // instances in `dispatched`, to which this adds.
-void InstanceDispatcher::wait_for_capacity(Nanoseconds until, std::vector<Index>& dispatched, Requests& removed,
+void InstanceDispatcher::wait_for_capacity(const Request& request, std::vector<Index>& dispatched, Requests& removed,
                                            std::optional<Error>& interrupted) {
+  const Nanoseconds until = request.deadline;
   const auto full = [&] {
     mutex_.assert_held();
     return !scheduler_->stopping() && scheduler_->full();
   };
-  if (full()) {
+  const auto remove_expired = [&] {
+    mutex_.assert_held();
+    if (!full()) return;
     const std::size_t before = removed.size();
     scheduler_->remove_expired(now(), removed);
     // One slot is for this request, the others are for other producers.
     for (std::size_t freed = removed.size() - before; freed > 1; --freed) capacity_available_.notify_one();
-  }
+  };
+  remove_expired();
   while (full() && reject_when_full_) {
     const std::optional<Index> next = scheduler_->dispatch_idle();  // it will take requests from the queue
     if (!next)
@@ -131,7 +140,11 @@ void InstanceDispatcher::wait_for_capacity(Nanoseconds until, std::vector<Index>
                                              ")");
     dispatched.push_back(*next);
   }
-  while (full()) {
+  for (unsigned round = 0; full(); ++round) {
+    if (NoWaitScope::active())
+      throw Error(ErrorCode::kReentrantCall,
+                  "node \"" + node_ + "\" has a full queue, and a callback after a timeout must not wait for capacity: "
+                  "other timeouts would be late; submit from a thread of your own, or raise max_queue_size");
     const Nanoseconds moment = now();
     if (moment >= until) {
       capacity_available_.notify_one();
@@ -144,23 +157,29 @@ void InstanceDispatcher::wait_for_capacity(Nanoseconds until, std::vector<Index>
     wake(dispatched);
     dispatched.clear();
     complete_removed(removed);
-    {
+    std::optional<Error> refused;
+    try {
+      // Of the threads in a deadlock cycle, one that submits inside a backend or callback gives way first.
+      const bool is_nested = static_cast<bool>(dependency_of(request).token);
+      const BlockedScope wait(*this, until, is_nested || round >= kYieldingRounds);
       BlockingScope blocking;
       MutexLock inner(mutex_);
-      capacity_available_.wait_until(inner, to_time_point(std::min(until, moment + kInterruptPoll)),
-                                     [&] { return !full(); });
+      capacity_available_.wait_until(inner, std::min(until, moment + kInterruptPoll), [&] { return !full(); });
+    } catch (...) {
+      refused = current_error();
     }
     try {
       check_interrupt();
     } catch (...) {
-      interrupted = current_error();
+      refused = interrupted = current_error();
       store_interrupt(*interrupted);
     }
     mutex_.lock();
-    if (interrupted) {
+    if (refused) {
       capacity_available_.notify_one();
-      throw Error(*interrupted);
+      throw Error(*refused);
     }
+    remove_expired();
   }
   if (scheduler_->stopping()) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
 }

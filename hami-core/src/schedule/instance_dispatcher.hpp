@@ -21,8 +21,10 @@ class InstanceDispatcher final : public Backend,
  public:
   ~InstanceDispatcher() override;
   void stop() noexcept override;
-  bool join(Nanoseconds until) noexcept override;
-  bool owns_this_thread() noexcept override;
+  bool join(Nanoseconds until) override;
+  std::vector<std::string> running() override;
+  bool is_quiet() override;
+  bool start_waiting(bool below_min) override;
   bool is_asynchronous() const noexcept override { return runner_->admits_without_blocking(); }
 
   // Before the first request.
@@ -57,12 +59,11 @@ class InstanceDispatcher final : public Backend,
   std::optional<Index> acquire_inline(std::size_t items, InlinePolicy how);
   const std::string& location_name() const noexcept override { return node_; }
   const std::string& pipe_name() const noexcept override { return context_->name; }
-  void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
-                   std::vector<const WaitToken*>& blocked) override;
+  Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) override;
 
   void enqueue(const std::vector<Request*>& requests, InlinePolicy how);
   void reject_deadlocks(const std::vector<Request*>& requests);
-  void wait_for_capacity(Nanoseconds until, std::vector<Index>& dispatched, Requests& removed,
+  void wait_for_capacity(const Request& request, std::vector<Index>& dispatched, Requests& removed,
                          std::optional<Error>& interrupted) HAMI_REQUIRES(mutex_);
   void wake(Index instance) noexcept;
   void wake(const std::vector<Index>& instances) noexcept;

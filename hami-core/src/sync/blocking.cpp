@@ -7,15 +7,19 @@ namespace hami {
 namespace {
 BlockingHooks active_hooks;
 thread_local std::optional<Interrupted> stored_interrupt;
+thread_local bool uninterruptible = false;
 }  // namespace
 
 BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept { return std::exchange(active_hooks, hooks); }
 
-bool may_be_interrupted() noexcept { return active_hooks.may_be_interrupted(); }
+bool may_be_interrupted() noexcept { return !uninterruptible && active_hooks.may_be_interrupted(); }
 
 void check_interrupt() {
   if (may_be_interrupted()) active_hooks.check_interrupt();
 }
+
+UninterruptibleScope::UninterruptibleScope() noexcept : outer_(std::exchange(uninterruptible, true)) {}
+UninterruptibleScope::~UninterruptibleScope() { uninterruptible = outer_; }
 
 void store_interrupt(const Error& error) { stored_interrupt.emplace(error); }
 

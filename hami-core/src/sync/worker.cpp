@@ -8,29 +8,36 @@
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/mutex.hpp"
-#include "sync/blocking.hpp"
 #include "sync/spin.hpp"
+#include "sync/waiting.hpp"
 #include "value/error.hpp"
 
 namespace hami {
-namespace {
-thread_local bool is_worker = false;
-}
+
+thread_local const WorkScope* WorkScope::innermost_ = nullptr;
 
 // Shared with the thread, so that an abandoned thread never uses freed memory.
 struct Worker::State {
+  explicit State(const void* for_whom) noexcept : owner(for_whom) {}
+
+  const void* const owner;
   Mutex mutex;
   CondVar work;  // notified for the thread: a job, or closing
   CondVar ended_changed;
   std::deque<std::function<void()>> jobs HAMI_GUARDED_BY(mutex);
   bool closing HAMI_GUARDED_BY(mutex) = false;
   bool ended HAMI_GUARDED_BY(mutex) = false;
-  std::atomic<bool> has_work{false};  // closing || !jobs.empty(), readable without the mutex
+  bool stopped HAMI_GUARDED_BY(mutex) = false;  // the thread is joined or detached
+  std::atomic<bool> has_work{false};            // closing || !jobs.empty(), readable without the mutex
   std::thread thread;
+  static thread_local const State* current;  // of this thread; null: it is not a worker's
 
   void loop() {
+    current = this;
+    const WorkScope scope(owner);
     Spin spin;
     while (std::function<void()> job = next_job(spin)) {
       job();
@@ -58,11 +65,12 @@ struct Worker::State {
   }
 };
 
-Worker::Worker(std::string name) : state_(std::make_shared<State>()) {
+thread_local const Worker::State* Worker::State::current = nullptr;
+
+Worker::Worker(std::string name, const void* owner) : state_(std::make_shared<State>(owner)) {
   try {
     state_->thread = std::thread([state = state_, name = name.substr(0, 15)] {
       pthread_setname_np(pthread_self(), name.c_str());
-      is_worker = true;
       state->loop();
     });
   } catch (const std::system_error& error) {  // its what() differs between C++ libraries
@@ -70,7 +78,10 @@ Worker::Worker(std::string name) : state_(std::make_shared<State>()) {
   }
 }
 
-Worker::~Worker() { stop(kNever); }
+Worker::~Worker() {
+  const UninterruptibleScope must_finish;
+  stop(kNever);
+}
 
 void Worker::post(std::function<void()> job) {
   const std::shared_ptr<State> state = state_;  // the job may destroy this worker before its thread is notified
@@ -90,7 +101,8 @@ void Worker::run(const std::function<void()>& job) {
     bool done HAMI_GUARDED_BY(mutex) = false;
     std::optional<Error> error HAMI_GUARDED_BY(mutex);
   } outcome;
-  post([&] {
+  post([&, caller = WorkScope::innermost_] {
+    const WorkScope lent(state_->owner, caller);
     std::optional<Error> error;
     try {
       job();
@@ -111,37 +123,32 @@ void Worker::run(const std::function<void()>& job) {
   if (outcome.error) throw Error(*outcome.error);
 }
 
-bool Worker::is_current() const noexcept { return state_ && state_->thread.get_id() == std::this_thread::get_id(); }
+bool Worker::is_current() const noexcept { return state_.get() == State::current; }
 
-bool Worker::on_some_worker() noexcept { return is_worker; }
+bool Worker::on_some_worker() noexcept { return State::current != nullptr; }
 
 bool Worker::stop(Nanoseconds until) {
-  if (!state_) return true;
-  const std::shared_ptr<State> state = std::move(state_);
-  state_ = nullptr;
-  BlockingScope blocking;  // before the mutex, so that the global lock is taken back after the mutex is released
+  const std::shared_ptr<State> state = state_;  // its own job may destroy this worker
+  const BlockingScope blocking;
   {
     MutexLock lock(state->mutex);
+    if (state->stopped) return true;
     state->closing = true;
     state->has_work = true;
     state->work.notify_all();
-    if (state->thread.get_id() == std::this_thread::get_id()) {  // a thread cannot wait for its own end
-      state->thread.detach();
-      return true;
-    }
-    const auto ended = [&] {
-      state->mutex.assert_held();
-      return state->ended;
-    };
-    if (until == kNever) {
-      state->ended_changed.wait(lock, ended);
-    } else if (!state->ended_changed.wait_until(lock, to_time_point(until), ended)) {
-      state->thread.detach();
-      return false;
-    }
   }
-  state->thread.join();
-  return true;
+  // A thread cannot wait for its own end.
+  const bool ended = !is_current() && wait_for(state->mutex, state->ended_changed, until, [&] {
+    state->mutex.assert_held();
+    return state->ended;
+  });
+  MutexLock lock(state->mutex);
+  if (std::exchange(state->stopped, true)) return true;
+  if (ended)
+    state->thread.join();
+  else
+    state->thread.detach();
+  return ended || is_current();
 }
 
 }  // namespace hami

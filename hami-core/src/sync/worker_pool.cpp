@@ -1,8 +1,6 @@
 // WorkerPool: an idle worker, a new one, or the queue.
 #include "sync/worker_pool.hpp"
 
-#include <algorithm>
-
 #include "value/error.hpp"
 
 namespace hami {
@@ -20,7 +18,7 @@ bool WorkerPool::post(std::function<void()> job) {
     worker = idle_.back();
     idle_.pop_back();
   } else if (workers_.size() < limit_) {
-    workers_.push_back(std::make_unique<Worker>(name_));
+    workers_.push_back(std::make_unique<Worker>(name_, owner_));
     worker = workers_.back().get();
   } else {
     waiting_.push_back(std::move(job));
@@ -45,9 +43,9 @@ void WorkerPool::work(Worker& worker, std::function<void()> job) {
   }
 }
 
-bool WorkerPool::owns_this_thread() {
+bool WorkerPool::is_quiet() {
   MutexLock lock(mutex_);
-  return std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->is_current(); });
+  return idle_.size() == workers_.size() && waiting_.empty();
 }
 
 bool WorkerPool::stop(Nanoseconds until) {

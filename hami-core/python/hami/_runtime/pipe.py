@@ -199,8 +199,9 @@ class Pipe:
         >>> pipe.closed
         True
 
-        After `timeout`, or on Ctrl-C, the outstanding requests fail with PipeClosed and the backends have a grace
-        period of 1 s. A backend that does not return in time is abandoned: a RuntimeWarning names it.
+        After `timeout`, the outstanding requests fail with PipeClosed and the backends have a grace period of 1 s. A
+        backend that does not return in time is abandoned: a RuntimeWarning names it. Ctrl-C raises KeyboardInterrupt at
+        once, and the same happens in the background.
 
         Args:
             timeout: Time limit in seconds; None means no limit.
