@@ -310,11 +310,12 @@ TEST_CASE("a value that a backend sends while it is initialised is received when
   const Gated later("TestLater", {});
   later.gate->open();
   PipeConfig config;
-  config.nodes = {{"receives",
-                   {{"backend", "Identity"},
-                    {"node_entrypoint",
-                     "List[InstancesRegister[Reflect[backend]],Register[InstanceDispatcher],Recv(q)[Forward[later.0]]]"}}},
-                  {"sends", {{"backend", "TestSends"}}}};
+  config.nodes = {
+      {"receives",
+       {{"backend", "Identity"},
+        {"node_entrypoint",
+         "List[InstancesRegister[Reflect[backend]],Register[InstanceDispatcher],Recv(q)[Forward[later.0]]]"}}},
+      {"sends", {{"backend", "TestSends"}}}};
   for (int i = 0; i < 50; ++i) config.nodes.push_back({"n" + std::to_string(i), {{"backend", "Identity"}}});
   config.nodes.push_back({"later", {{"backend", "TestLater"}}});
   config.dag_entrypoint = "Forward[node.sends]";

@@ -11,9 +11,10 @@ namespace {
 
 void check_refused(const Outcome& refused, const std::string& node, const std::string& path) {
   CHECK(refused.code == ErrorCode::kReentrantCall);
-  CHECK_EQ(refused.message, "waiting for capacity in the queue of node \"" + node + "\" would deadlock: " + path +
-                                "; every instance of these nodes waits for the next one; give a node a larger queue "
-                                "(max_queue_size) or more instances (instance_num), or submit from a thread of your own");
+  CHECK_EQ(refused.message,
+           "waiting for capacity in the queue of node \"" + node + "\" would deadlock: " + path +
+               "; every instance of these nodes waits for the next one; give a node a larger queue "
+               "(max_queue_size) or more instances (instance_num), or submit from a thread of your own");
 }
 
 Keys small(const char* backend, Keys more = {}) {
@@ -188,9 +189,10 @@ TEST_CASE("a callback after a timeout does not wait for capacity, so that other 
   CHECK(timed.wait().code == ErrorCode::kDeadlineExceeded);
   const Outcome refused = nested.wait();
   CHECK(refused.code == ErrorCode::kReentrantCall);
-  CHECK_EQ(refused.message,
-           "node \"n\" has a full queue, and a callback after a timeout must not wait for capacity: other timeouts would "
-           "be late; submit from a thread of your own, or raise max_queue_size");
+  CHECK_EQ(
+      refused.message,
+      "node \"n\" has a full queue, and a callback after a timeout must not wait for capacity: other timeouts would "
+      "be late; submit from a thread of your own, or raise max_queue_size");
   CHECK(pipe.submit(Nodes::to("m", 1), 1'000'000).wait().code == ErrorCode::kDeadlineExceeded);
   gated.gate->open();
   CHECK_EQ(second.wait().number(), 102);
@@ -203,8 +205,8 @@ TEST_CASE("callbacks and backends that submit to small queues lose nothing") {
   Latch ended;
   const std::function<void(std::int64_t)> submit = [&](std::int64_t generation) {
     ++started;
-    state->start(requests_of({generation}), kNever, InlinePolicy::kNonBlocking, [&submit, &ended, &good, &refused,
-                                                                                 &other, generation](Call& call) {
+    state->start(requests_of({generation}), kNever, InlinePolicy::kNonBlocking,
+                 [&submit, &ended, &good, &refused, &other, generation](Call& call) {
       const Outcome made = outcome(call);
       ++(made.good ? good : made.code == ErrorCode::kReentrantCall ? refused : other);
       if (generation > 0) submit(generation - 1);

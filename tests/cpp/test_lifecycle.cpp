@@ -271,7 +271,8 @@ TEST_CASE("two threads may close a pipe, one of them a worker of another pipe") 
 
 TEST_CASE("an interrupted close returns while the backend runs, and the pipe is closed in the background") {
   for (const char* entrypoint : {"", "S[Forward[node.n],Identity]"}) {
-    for (const Nanoseconds timeout : {kNever, Nanoseconds{1}}) {  // the backend runs with its caller, and after it has left
+    for (const Nanoseconds timeout :
+         {kNever, Nanoseconds{1}}) {  // the backend runs with its caller, and after it has left
       CAPTURE(entrypoint);
       CAPTURE(timeout);
       const Gated gated("TestGated");

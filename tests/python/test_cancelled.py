@@ -190,7 +190,9 @@ LEAVES = {
 
 
 @pytest.mark.parametrize("leave", LEAVES)
-@pytest.mark.parametrize("source", ["TestUntilCancelled", "S[TestUntilCancelled]", {"entrypoint": "S[Forward[node.n]]"}])
+@pytest.mark.parametrize(
+    "source", ["TestUntilCancelled", "S[TestUntilCancelled]", {"entrypoint": "S[Forward[node.n]]"}]
+)
 def test_a_backend_that_sees_the_cancellation_cannot_change_the_outcome(source: Any, leave: str) -> None:
     """Before the caller notices that the deadline has passed, the backend has often returned."""
     _run_until_cancelled(LEAVES[leave], thread="concurrent")

@@ -233,7 +233,9 @@ def test_a_backend_gets_an_error_if_it_submits_more_than_its_own_queue_holds() -
         pipes.append(pipe)
         assert pipe({"data": "outer"}, timeout=TIMEOUT)["result"] == "outer"
         assert [future.result(TIMEOUT)["result"] for future in nested[:2]] == [0, 1]
-        with pytest.raises(hami.ReentrantCall, match='waiting for capacity in the queue of node "default" would deadlock'):
+        with pytest.raises(
+            hami.ReentrantCall, match='waiting for capacity in the queue of node "default" would deadlock'
+        ):
             nested[2].result(TIMEOUT)
 
 

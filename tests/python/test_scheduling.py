@@ -188,8 +188,6 @@ def test_statistics_count_why_each_batch_started() -> None:
     assert counts(gated(max=8), batching="off") == [0, 2, 0, 2]
 
 
-
-
 @pytest.mark.parametrize("batching", ["off", "greedy", "adaptive"])
 def test_statistics_count_a_request_before_its_call_returns(batching: str) -> None:
     def work(number: int) -> int:

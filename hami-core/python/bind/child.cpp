@@ -40,7 +40,7 @@ bool Loan::end(Nanoseconds until) noexcept {
   }
   const BlockingScope blocking;
   MutexLock lock(users_->mutex);
-  if (until != kNever) return users_->changed.wait_until(lock, to_time_point(until), gone);
+  if (until != kNever) return users_->changed.wait_until(lock, until, gone);
   users_->changed.wait(lock, gone);
   return true;
 }

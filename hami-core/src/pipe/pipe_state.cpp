@@ -280,7 +280,8 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
     Error error = interrupt;
     if (first) {
       for_each_service([&](Service& service) {
-        for (const std::string& name : service.running()) error = error.with_note("close of " + name + ", which still runs");
+        for (const std::string& name : service.running())
+          error = error.with_note("close of " + name + ", which still runs");
       });
       try {
         end_later(kNoWait);

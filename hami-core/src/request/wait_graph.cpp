@@ -87,7 +87,8 @@ class DeadlockSet {
     if (cycle.empty()) return;
     throw Error(ErrorCode::kReentrantCall,
                 "waiting for capacity in the queue of node \"" + wait.full()->location_name() +
-                    "\" would deadlock: " + path_of(cycle) + "; every instance of these nodes waits for the next one; give a node a larger queue "
+                    "\" would deadlock: " + path_of(cycle) +
+                    "; every instance of these nodes waits for the next one; give a node a larger queue "
                     "(max_queue_size) or more instances (instance_num), or submit from a thread of your own");
   }
 
@@ -130,9 +131,10 @@ class DeadlockSet {
       return dependency.token.get() == token && dependency.until >= moment_;
     };
     for (const ExecutionFrame* frame = other.inside(); frame; frame = frame->outer()) {
-      const bool blocks = wait.full() ? &frame->location() == wait.full()
-                                      : has(by_location_.at(&frame->location()).tokens, token) ||
-                                            std::any_of(frame->dependencies().begin(), frame->dependencies().end(), matches);
+      const bool blocks = wait.full()
+                              ? &frame->location() == wait.full()
+                              : has(by_location_.at(&frame->location()).tokens, token) ||
+                                    std::any_of(frame->dependencies().begin(), frame->dependencies().end(), matches);
       if (blocks) outermost = frame;
     }
     return outermost;

@@ -143,8 +143,9 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, std::vector<I
   for (unsigned round = 0; full(); ++round) {
     if (NoWaitScope::active())
       throw Error(ErrorCode::kReentrantCall,
-                  "node \"" + node_ + "\" has a full queue, and a callback after a timeout must not wait for capacity: "
-                  "other timeouts would be late; submit from a thread of your own, or raise max_queue_size");
+                  "node \"" + node_ +
+                      "\" has a full queue, and a callback after a timeout must not wait for capacity: "
+                      "other timeouts would be late; submit from a thread of your own, or raise max_queue_size");
     const Nanoseconds moment = now();
     if (moment >= until) {
       capacity_available_.notify_one();

@@ -225,7 +225,7 @@ NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance) noexcept
   else if (samples && target.settled)
     size = samples_less_ ? quotient(size, 2) : 2 * size;
   if (!target.settled && !samples) size = std::max(size, items_of_first_call());  // requests of one call stay together
-  size = quotient(size, front) * front;                                           // whole requests: other sizes never occur
+  size = quotient(size, front) * front;  // whole requests: other sizes never occur
   return {std::clamp(size, std::min(floor, cap), cap), samples};
 }
 
@@ -380,8 +380,7 @@ NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, Sta
   return {Action::kRun, 0, reason};
 }
 
-NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, bool closing,
-                                            Requests& removed) {
+NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, bool closing, Requests& removed) {
   const Error error(closing ? ErrorCode::kPipeClosed : ErrorCode::kRequest,
                     "node \"" + node_ + "\" takes at least " + std::to_string(min_items) + " items; only " +
                         std::to_string(batch.items) + " arrived " +

@@ -143,7 +143,9 @@ class NodeScheduler {
                      Requests& removed);
   // The forming instance, if any; and whether its batch can start.
   std::optional<Index> forming() const noexcept { return forming_; }
-  bool batch_ready() const noexcept { return forming_ && (items_ >= ready_items_ || full() || stopping_ || nobody_comes_); }
+  bool batch_ready() const noexcept {
+    return forming_ && (items_ >= ready_items_ || full() || stopping_ || nobody_comes_);
+  }
   // An instance has run a batch: updates the learned service time.
   void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept;
 
@@ -217,7 +219,7 @@ class NodeScheduler {
   std::uint64_t batches_ = 0;
   std::uint64_t try_again_ = 8;  // the batch count at which another size is sampled
   bool samples_less_ = false;    // the next sample is smaller than the target, not larger
-  std::size_t smallest_ = 1;  // smallest possible batch of the current queue
+  std::size_t smallest_ = 1;     // smallest possible batch of the current queue
   Nanoseconds last_took_ = 0;
   Nanoseconds last_ended_ = 0;             // when the last batch of any instance ended
   Nanoseconds last_began_ = 0;             // when the last batch of any instance started
