@@ -266,7 +266,7 @@ TEST_CASE("an invalid graph is refused when the pipe is built, each mistake with
   CHECK_EQ(problems({node("detect", {"recogniz"}), node("recognize", {}, {{"detekt", "result", "data"}})}),
            "detect.next: node \"recogniz\" does not exist; did you mean recognize?\n"
            "recognize.map: node \"detekt\" does not exist; did you mean detect?\n");
-  // One wrong name in `next` is one mistake, whatever cannot be reached without it.
+  // One wrong name in `next` is one mistake; nodes that cannot be reached without it are not reported.
   CHECK_EQ(problems({node("a", {"bb"}), node("b", {"c"}), node("c", {}, {{"a", "result", "data"}}),
                      node("d", {}, {}, true)}),
            "a.next: node \"bb\" does not exist\n");

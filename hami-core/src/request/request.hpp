@@ -57,7 +57,7 @@ class Request : public Counted {
   }
   // Abandoned, or past its deadline: for backends that can stop early.
   bool cancelled() const noexcept;
-  // Fails a cancelled request, whatever a backend has left in it: with kDeadlineExceeded or kCancelled.
+  // Fails a cancelled request, also if a backend has left a result in it: with kDeadlineExceeded or kCancelled.
   void fail_if_cancelled();
   void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
 

@@ -128,8 +128,7 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
   std::vector<GraphProblem> problems;
   const Positions positions(spec);
   std::vector<std::vector<std::size_t>> before(spec.size());
-  bool complete =
-      true;  // every `next` names nodes; otherwise edges are missing, and what follows from that is no mistake
+  bool complete = true;  // every `next` names nodes; if not, errors that only follow from a missing edge are left out
   for (std::size_t i = 0; i < spec.size(); ++i) {
     std::set<std::string> seen;
     for (const std::string& name : spec[i].next) {

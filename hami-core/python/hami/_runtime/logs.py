@@ -9,7 +9,7 @@ import sys
 def emit(source: str, message: str, level: int) -> None:
     """Log a message of a node to the logger "hami.node.<name>", one of the core itself (source "hami") to "hami.core".
 
-    Without a handler of the program, the message goes to standard error with its source, whatever its level.
+    Without a handler of the program, the message goes to standard error with its source, at any level.
     """
     logger = logging.getLogger("hami.core" if source == "hami" else f"hami.node.{source}")
     if logger.hasHandlers():
