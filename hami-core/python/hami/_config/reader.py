@@ -52,14 +52,12 @@ class _Reader:
         self.entries: dict[str, dict[str, Entry]] = {name: section.entries for name, section in self.nodes.items()}
         for name in ("global", "providers"):
             self.entries[name] = document.sections[name].entries if name in document.sections else {}
+        self.entries["global"] = {**self.entries["global"], **self.top_level_keys()}
         self.entries[""] = {key: entry for key, entry in document.top.items() if key in RESERVED}
         self.entries[""] |= {f"providers.{name}": entry for name, entry in self.entries.pop("providers").items()}
         self.values = Values(self.entries, problems)
 
     def read(self) -> LoadedConfig:
-        for key, entry in self.document.top.items():
-            if key not in RESERVED:
-                self.unknown_top_level(key, entry)
         requires = self.requires()
         nodes = {name: self.keys(name) for name in self.nodes}
         if not self.document.nodes:
@@ -86,24 +84,39 @@ class _Reader:
         self.problems.add(headline, str(name) or '""', place=self.document.sections[name].begin)
         return False
 
-    def unknown_top_level(self, key: object, entry: Entry) -> None:
-        near = did_you_mean(key, RESERVED, quoted=True) if isinstance(key, str) else ""
-        self.problems.add(
-            f"unknown top-level key {quoted(key)}{near}",
-            key,
-            entry.value,
-            place=entry.place,
-            hint="write a node as a table, [node], and a key for all nodes into [global]",
-        )
+    def top_level_keys(self) -> dict[str, Entry]:
+        """Return the keys above the first table, which are keys of [global] too."""
+        keys = {}
+        for key, entry in self.document.top.items():
+            near = did_you_mean(key, RESERVED, quoted=True) if isinstance(key, str) and key not in RESERVED else ""
+            if near:
+                self.problems.add(
+                    f"unknown top-level key {quoted(key)}{near}",
+                    key,
+                    entry.value,
+                    place=entry.place,
+                    hint="write a node as a table, [node], and a key for all nodes into [global]",
+                )
+            elif key in self.entries["global"]:
+                self.problems.add(
+                    f"{quoted(key)} is given twice: above the first table and in [global]",
+                    key,
+                    entry.value,
+                    place=entry.place,
+                    hint="remove one of them",
+                )
+            elif key not in RESERVED:
+                keys[key] = entry
+        return keys
 
     def global_keys(self) -> dict[str, Any]:
         if "global" in self.document.top:
             self.wrong_type("global", "must be a table with keys for all nodes")
             return {}
-        return self.keys("global") if "global" in self.document.sections else {}
+        return self.keys("global")
 
     def keys(self, section: str) -> dict[str, Any]:
-        if place := self.document.sections[section].begin:
+        if section in self.document.sections and (place := self.document.sections[section].begin):
             self.where[section, ""] = place
         values = {}
         for key, entry in self.entries[section].items():
