@@ -174,7 +174,8 @@ def test_every_parameter_of_every_backend_is_described() -> None:
 
 
 def test_the_schema_of_a_key_contains_its_default_and_range() -> None:
-    param = {"name": "k", "default": 3, "help": "how many", "text": "k: int = 3 {1..9}", "required": False}
+    param = {"name": "k", "aliases": [], "default": 3, "help": "how many", "required": False}
+    param["text"] = "k: int = 3 {1..9}"
     one = BackendInfo(
         "X",
         "d",
@@ -198,7 +199,7 @@ def test_the_schema_of_a_key_contains_its_default_and_range() -> None:
 
 def test_backends_that_share_a_key_may_differ_in_its_type() -> None:
     def info(name: str, kind: str, choices: list[str]) -> BackendInfo:
-        param = {"name": "k", "type": kind, "choices": choices, "least": None, "most": None}
+        param = {"name": "k", "aliases": [], "type": kind, "choices": choices, "least": None, "most": None}
         return BackendInfo(
             name,
             "d",

@@ -23,11 +23,18 @@ class Event:
         if event.wait(timeout=1.0):
             result = event.value()
 
-    Thread-safe. The first completion wins. `await event` works in any asyncio loop: it returns the value or raises the
-    exception.
+    `hami.Event(count)` completes after `count` requests or calls of `notify` and `fail`: its value is None, and its
+    exception the first one. Thread-safe. The first completion wins. `await event` works in any asyncio loop: it returns
+    the value or raises the exception.
     """
 
-    def __init__(self) -> None: ...
+    def __init__(self, count: int = 1) -> None:
+        """Create an event that completes after `count` completions.
+
+        Raises:
+            ConfigError: `count` is less than 1.
+        """
+
     def notify(self, value: Any = None) -> bool:
         """Complete the event with a value and run the callbacks.
 
@@ -524,8 +531,8 @@ class BackendClass:
     def params(self) -> list[dict[str, Any]]:
         """The declared parameters.
 
-        Each dict has the keys `name`, `type`, `required`, `default`, `choices`, `least`, `most` (the limits, or None),
-        `help` and `text` (the declaration as messages show it).
+        Each dict has the keys `name`, `aliases` (other spellings), `type`, `required`, `default`, `choices`, `least`,
+        `most` (the limits, or None), `help` and `text` (the declaration as messages show it).
         """
 
     @property
@@ -581,7 +588,7 @@ class Awaitable:
 class Pipe:
     """A built pipe, behind `hami.Pipe`. A `timeout` is seconds; None means no limit."""
 
-    def __init__(self, config: LoadedConfig) -> None: ...
+    def __init__(self, config: LoadedConfig, queues: Mapping[str, Queue] = ...) -> None: ...
     def call(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Run one request and return the same dict, with `result`; raise the error of the request.
 
@@ -652,10 +659,13 @@ def python_class(
     non_blocking: bool,
     idempotent: bool,
     child_count: tuple[int, int | None],
+    takes_all_keys: bool = False,
+    is_instance: bool = False,
 ) -> BackendClass:
     """Return a handle of a backend class written in Python.
 
-    `attributes` maps parameter names to the attributes that hold them, where the names differ.
+    `attributes` maps parameter names to the attributes that hold them, where the names differ. A class that takes all
+    keys of its node has them as the dict `params`. `Forward[name]` means a class that is an instance.
     """
 
 class AbiMismatch(Exception):

@@ -110,8 +110,9 @@ def _keys(backends: list[BackendInfo]) -> Schema:
     owners: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for backend in backends:
         for param in backend.params or []:
-            owners.setdefault(param["name"], []).append((backend.name, param))
-            owners.setdefault(f"{backend.name}.{param['name']}", []).append((backend.name, param))
+            for name in (param["name"], *param["aliases"]):
+                owners.setdefault(name, []).append((backend.name, param))
+                owners.setdefault(f"{backend.name}.{name}", []).append((backend.name, param))
     keys = {name: _one_of(found) for name, found in owners.items()}
     init = {"description": "the expression that builds the node", **_EXPRESSION}
     keys |= {
@@ -140,7 +141,11 @@ def _tables(backends: list[BackendInfo]) -> Schema:
 
 def _table(backend: BackendInfo) -> Schema:
     """Return the schema of a sub-table [node.X]."""
-    params = {param["name"]: _one_of([(backend.name, param)]) for param in backend.params or []}
+    params = {
+        name: _one_of([(backend.name, param)])
+        for param in backend.params or []
+        for name in (param["name"], *param["aliases"])
+    }
     description = (backend.doc or "").partition("\n")[0] or f"parameters of {backend.name}"
     return {"description": description, "type": "object", "properties": params, "additionalProperties": False}
 

@@ -21,6 +21,7 @@ class DecodeMat(ImageBackend):
 
     data: bytes, or another bytes-like object (bytearray, memoryview, uint8 array)
     result: image H x W x 3, uint8; H x W with `color` = gray; H x W x 4 if `alpha` is true and the file has alpha
+    color: written to the request, the channel order of the result
 
     The size of the image is read from the header and checked against `max_pixels` before decoding. Of an animation or
     a file with several pages, the first image is decoded. With `alpha` = true, the EXIF orientation of a file with an
@@ -52,6 +53,7 @@ class DecodeMat(ImageBackend):
         if image is None:
             raise _decode_error(header, encoded)
         _check_decoded_size(header, image)
+        item["color"] = self.color
         return self._convert_alpha(image) if keep_alpha else image
 
     def _check_header(self, encoded: memoryview) -> ImageHeader:
