@@ -259,46 +259,40 @@ void register_tensor(py::module_& module) {
   py::class_<TensorObject, Tensor> tensor(module, "Tensor", kTensorDoc, py::is_final(), py::buffer_protocol());
   tensor.attr("__module__") = "hami";
   tensor.def_buffer(buffer)
-      .def_property_readonly(
-          "shape", [](const TensorObject& self) { return py::tuple(py::cast(self.shape())); },
-          "The length of each axis, as a tuple.")
-      .def_property_readonly(
-          "dtype", [](const TensorObject& self) { return dtype_name(self.dtype()); },
-          "The element type: \"float32\", \"int64\", \"bfloat16\", …")
+      .def_property_readonly("shape", [](const TensorObject& self) { return py::tuple(py::cast(self.shape())); },
+                             "The length of each axis, as a tuple.")
+      .def_property_readonly("dtype", [](const TensorObject& self) { return dtype_name(self.dtype()); },
+                             "The element type: \"float32\", \"int64\", \"bfloat16\", …")
       .def_property_readonly("nbytes", &TensorObject::bytes, "The size of the elements in bytes.")
       .def("__dlpack__", dlpack, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
            py::arg("dl_device") = py::none(), py::arg("copy") = py::none(),
            "Export the memory as a DLPack capsule, without a copy unless `copy` is true.")
-      .def(
-          "__dlpack_device__",
-          [](const TensorObject& self) {
+      .def("__dlpack_device__",
+           [](const TensorObject& self) {
     return py::make_tuple(static_cast<int>(self.device().device_type), self.device().device_id);
-          },
-          "Return the DLPack device type and device id.")
+  }, "Return the DLPack device type and device id.")
       .def("tolist", to_list, "Return the elements as nested lists of numbers; one number if the tensor has no axes.")
       .def("item", only_item, "Return the only element as a number.")
       .def("__len__", length)
       .def(
           "__getitem__", get_item, py::arg("index"),
           "Select by ints, slices and `...`: a number if an int selects on every axis, else a tensor over the same memory.")
-      .def(
-          "__array__",
-          [](const py::object& self, const py::object& type, const py::object& copied) {
+      .def("__array__",
+           [](const py::object& self, const py::object& type, const py::object& copied) {
     return call_helper("as_array", self, type, copied);
-          },
-          py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
-          "Return a numpy array, over the same memory if possible.")
-      .def(
-          "__bool__", [](const TensorObject& self) { return py::bool_(only_item(self)); },
-          "Return whether the only element is not zero.")
-      .def("__hash__", [](const TensorObject& self) { return std::hash<const void*>()(&self); })
-      .def("__repr__", [](const py::object& self) { return call_helper("show", self); });
+  }, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
+           "Return a numpy array, over the same memory if possible.")
+      .def("__bool__", [](const TensorObject& self) { return py::bool_(only_item(self)); },
+           "Return whether the only element is not zero.")
+      .def("__hash__", [](const TensorObject& self) {
+    return std::hash<const void*>()(&self);
+  }).def("__repr__", [](const py::object& self) { return call_helper("show", self); });
   for (const char* name : {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"})
-    tensor.def(
-        name,
-        [name](const py::object& self, const py::object& other) { return call_helper("compare", name, self, other); },
-        py::is_operator(), py::arg("other"),
-        "Compare the elements with those of an array, a list or a number; needs numpy.");
+    tensor.def(name,
+               [name](const py::object& self, const py::object& other) {
+      return call_helper("compare", name, self, other);
+    }, py::is_operator(), py::arg("other"),
+               "Compare the elements with those of an array, a list or a number; needs numpy.");
 }
 
 }  // namespace hami::bind

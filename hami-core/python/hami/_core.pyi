@@ -723,6 +723,9 @@ def defined() -> list[BackendClass]:
 def is_defined(name: str) -> bool:
     """Return whether a class in the registry has this name or alias."""
 
+def set_device_finder(finder: Callable[[str, str], BackendClass]) -> None:
+    """Set the function that finds classes for memory on a kind of device: finder(name, device)."""
+
 def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> None:
     """Set the function that finds classes outside the registry: finder(name, distribution, providers)."""
 

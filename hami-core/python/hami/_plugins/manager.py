@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hami import _core
@@ -49,12 +49,19 @@ class PluginManager:
         If the name is not found and packages were installed or removed meanwhile, the index is rebuilt first. Raises
         BackendNotFound or PluginError, each with `headline` and `hint`.
         """
+        return self._resolve(lambda resolver: resolver.resolve(name, distribution, providers))
+
+    def find_for_device(self, name: str, device: str) -> _core.BackendClass:
+        """Return the core's handle of the backend `name` for memory on a kind of device, such as "cuda"; like `find`."""
+        return self._resolve(lambda resolver: resolver.resolve_for_device(name, device))
+
+    def _resolve(self, resolve: Callable[[Resolver], _core.BackendClass]) -> _core.BackendClass:
         try:
-            return Resolver(self.index(), self._loader).resolve(name, distribution, providers)
+            return resolve(Resolver(self.index(), self._loader))
         except BackendNotFound:
             if not self._refresh():
                 raise
-            return Resolver(self.index(), self._loader).resolve(name, distribution, providers)
+            return resolve(Resolver(self.index(), self._loader))
 
     def _refresh(self) -> bool:
         """Rebuild the index if packages were installed or removed; return whether it was rebuilt."""
