@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, TypeVar
@@ -235,6 +236,38 @@ def rows_of(tensor: torch.Tensor, item: Request, owner: str, name: str = "data")
             f'{owner}: "{name}" is {show(tensor)}, but request_size is {size}; axis 0 must have request_size rows'
         )
     return tensor
+
+
+def casts_safely(source: torch.dtype, target: torch.dtype) -> bool:
+    """Whether `target` represents every value of `source` exactly; the same rule as in the core's FixTensor."""
+    if source == target:
+        return True
+    if target == torch.bool or (source.is_complex and not target.is_complex):
+        return False
+    if _has_fractions(source):
+        return (
+            _has_fractions(target)
+            and torch.finfo(source).eps >= torch.finfo(target).eps
+            and torch.finfo(source).max <= torch.finfo(target).max
+        )
+    if _is_signed(source) and not _is_signed(target):
+        return False
+    return _integer_bits(source) <= _integer_bits(target)
+
+
+def _has_fractions(dtype: torch.dtype) -> bool:
+    return bool(dtype.is_floating_point or dtype.is_complex)
+
+
+def _is_signed(dtype: torch.dtype) -> bool:
+    return _has_fractions(dtype) or (dtype != torch.bool and torch.iinfo(dtype).min < 0)
+
+
+def _integer_bits(dtype: torch.dtype) -> int:
+    """Return the largest number of bits, without the sign, of which the dtype represents every integer exactly."""
+    if _has_fractions(dtype):
+        return 1 - round(math.log2(torch.finfo(dtype).eps))
+    return 1 if dtype == torch.bool else torch.iinfo(dtype).max.bit_length()
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

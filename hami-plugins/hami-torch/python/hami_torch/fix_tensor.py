@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
@@ -13,6 +12,7 @@ from hami_torch._tensor import (
     WITHOUT_BATCH_AXIS,
     TensorBackend,
     as_tensor,
+    casts_safely,
     data_of,
     dtype_name,
     map_tensors,
@@ -125,7 +125,7 @@ class FixTensor(TensorBackend):
         elif target is not None and _arranged(tensor, target) is None:
             raise hami.RequestError(f"FixTensor takes {target}, got {show(given)}")
         dtype = self._wanted_dtype(target)
-        if dtype is None or _casts_safely(tensor.dtype, dtype):
+        if dtype is None or casts_safely(tensor.dtype, dtype):
             return
         if self._exact or not (tensor.is_floating_point() and dtype.is_floating_point):
             if self._dtype is not None or target is None:
@@ -180,35 +180,3 @@ def _arranged(tensor: torch.Tensor, target: EngineInput) -> torch.Tensor | None:
         if target.takes(tuple(tensor.shape[axis] for axis in order)):
             return tensor.permute(order)
     return None
-
-
-def _casts_safely(source: torch.dtype, target: torch.dtype) -> bool:
-    """Whether `target` represents every value of `source` exactly; the same rule as in the core's FixTensor."""
-    if source == target:
-        return True
-    if target == torch.bool or (source.is_complex and not target.is_complex):
-        return False
-    if _has_fractions(source):
-        return (
-            _has_fractions(target)
-            and torch.finfo(source).eps >= torch.finfo(target).eps
-            and torch.finfo(source).max <= torch.finfo(target).max
-        )
-    if _is_signed(source) and not _is_signed(target):
-        return False
-    return _integer_bits(source) <= _integer_bits(target)
-
-
-def _has_fractions(dtype: torch.dtype) -> bool:
-    return bool(dtype.is_floating_point or dtype.is_complex)
-
-
-def _is_signed(dtype: torch.dtype) -> bool:
-    return _has_fractions(dtype) or (dtype != torch.bool and torch.iinfo(dtype).min < 0)
-
-
-def _integer_bits(dtype: torch.dtype) -> int:
-    """Return the largest number of bits, without the sign, of which the dtype represents every integer exactly."""
-    if _has_fractions(dtype):
-        return 1 - round(math.log2(torch.finfo(dtype).eps))
-    return 1 if dtype == torch.bool else torch.iinfo(dtype).max.bit_length()
