@@ -71,7 +71,7 @@ DeviceBackends::Built DeviceBackends::build(DLDevice device) const {
   } catch (const MissingBackend& missing) {
     throw Error(missing.code == ErrorCode::kBackendNotFound ? ErrorCode::kDataType : missing.code,
                 label_ + " cannot take data on " + name + ": " + missing.headline +
-                    (missing.hint.empty() ? "" : "; " + missing.hint));
+                    (missing.hint.empty() ? "" : "\n  " + missing.hint));
   }
   const BackendClass& cls = *built.plan->cls;
   built.plan->label = label_;

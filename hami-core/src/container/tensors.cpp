@@ -1,8 +1,6 @@
 // Reads tensors from requests, and registers the tensor backends.
 #include "container/tensors.hpp"
 
-#include <algorithm>
-
 #include "value/visible.hpp"
 
 namespace hami {
@@ -128,7 +126,8 @@ std::optional<std::int64_t> tensor_rows(const Request& request) {
 
 std::size_t count_rows(const Request& request) {
   const std::optional<std::int64_t> rows = tensor_rows(request);
-  return rows ? static_cast<std::size_t>(std::max<std::int64_t>(*rows, 1)) : request.items;
+  if (!rows) return request.items;
+  return *rows == kWithoutBatchAxis ? 1 : static_cast<std::size_t>(*rows);
 }
 
 std::size_t axis_of(const TensorObject& tensor, std::int64_t axis, const std::string& taker) {

@@ -59,7 +59,7 @@ Tensor with_row_axis(const Tensor& tensor);
 // key `tensor_rows` passes them from FixTensor and CatTensor to SplitTensor, which removes it. The caller's dict does not
 // get it.
 inline constexpr std::string_view kTensorRows = "tensor_rows";
-inline constexpr std::int64_t kWithoutBatchAxis = 0;  // one row, and its tensors had no batch axis
+inline constexpr std::int64_t kWithoutBatchAxis = -1;  // one row, and its tensors had no batch axis
 void set_tensor_rows(Request& request, std::int64_t rows);
 void clear_tensor_rows(Request& request);
 std::optional<std::int64_t> tensor_rows(const Request& request);

@@ -100,9 +100,7 @@ def test_fix_tensor_permutes_images_for_the_engine_and_refuses_what_cannot_fit(e
             ):
                 with pytest.raises(hami.Error) as raised:
                     pipe({"data": data})
-                assert message(raised) == (
-                    f'FixTensor takes float32 [-1, 3, 4, 5] for input "x" of the engine, {text}'
-                )
+                assert message(raised) == (f'FixTensor takes float32 [-1, 3, 4, 5] for input "x" of the engine, {text}')
 
 
 def test_tensorrt_tensor_converts_without_loss_only(pipe, engine):

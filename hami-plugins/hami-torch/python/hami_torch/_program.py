@@ -49,9 +49,9 @@ class Program:
     """A callable model.
 
     `call` is the model as loaded; `run` calls it in a way that is safe from several threads. `rows` is the number of
-    rows if it is fixed, `max_rows` the limit if there is one. `inputs` is what it takes, None if that is unknown.
-    `has_run`: a run has completed. `writes_input`: a run
-    modified its input. Before the first completed run, and once it has modified its input, the program gets copies.
+    rows if it is fixed, `max_rows` the limit if there is one. `inputs` is what it takes, None if that is unknown; the
+    last `keywords` of them are passed by name. `has_run`: a run has completed. `writes_input`: a run modified its
+    input. Before the first completed run, and once it has modified its input, the program gets copies.
     """
 
     has_run = False
@@ -63,9 +63,11 @@ class Program:
         rows: int | None = None,
         max_rows: int | None = None,
         inputs: list[InputSpec] | None = None,
+        keywords: int = 0,
     ) -> None:
         self.call = call
         self.inputs = inputs
+        self.keywords = keywords
         self.compiles = is_compiled(call)
         self.run = CompiledModule(call) if self.compiles else call
         self.rows = rows
@@ -256,14 +258,14 @@ def _placed(module: Any, source: Source) -> Any:
 def _load_exported(source: Source) -> Program:
     program = torch.export.load(source.model)
     rows, max_rows = _row_range(program)
-    inputs = _exported_inputs(program)
+    inputs, keywords = _exported_inputs(program), _keyword_inputs(program)
     try:
         from torch.export.passes import move_to_device_pass
     except ImportError:  # torch 2.3: tensors that the program creates stay on the device that it was exported for
         pass
     else:
         program = move_to_device_pass(program, source.device)
-    return Program(_placed(program.module(), source), rows, max_rows, inputs)
+    return Program(_placed(program.module(), source), rows, max_rows, inputs, keywords)
 
 
 def _user_inputs(program: Any) -> list[tuple[str, Any]]:
@@ -282,6 +284,13 @@ def _exported_inputs(program: Any) -> list[InputSpec] | None:
         InputSpec(name, value.dtype, tuple(size if isinstance(size, int) else -1 for size in value.shape))
         for name, value in inputs
     ]
+
+
+def _keyword_inputs(program: Any) -> int:
+    """Return how many inputs of an exported program are passed by name; they follow the others."""
+    tree, spec = torch_untyped.utils._pytree, program.call_spec.in_spec
+    _, keywords = tree.tree_unflatten([None] * spec.num_leaves, spec)
+    return len(keywords)
 
 
 _NO_LIMIT = 2**31  # for no limit, torch states infinity or a number far above this

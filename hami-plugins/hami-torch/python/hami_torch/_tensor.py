@@ -211,7 +211,7 @@ def size_of(item: Request) -> int:
 
 # The key by which FixTensor and CatTensor pass the number of rows of a request to SplitTensor, as in the core.
 TENSOR_ROWS = "tensor_rows"
-WITHOUT_BATCH_AXIS = 0
+WITHOUT_BATCH_AXIS = -1  # one row, and its tensors had no batch axis
 
 
 def set_tensor_rows(item: Request, rows: int | None) -> None:
@@ -225,7 +225,7 @@ def set_tensor_rows(item: Request, rows: int | None) -> None:
 def count_rows(item: Request) -> int:
     """Return the number of rows of a request in a concatenated tensor."""
     rows: int | None = item.get(TENSOR_ROWS, None)
-    return size_of(item) if rows is None else max(rows, 1)
+    return size_of(item) if rows is None else 1 if rows == WITHOUT_BATCH_AXIS else rows
 
 
 def rows_of(tensor: torch.Tensor, item: Request, owner: str, name: str = "data") -> torch.Tensor:

@@ -17,21 +17,22 @@ class ScoreTensor(TensorBackend):
     axis: Annotated[int, "negative: from the end"] = -1
 
     def run(self, batch: Batch) -> None:
-        for item, value in self.read(batch, self._results):
-            self.give(item, value)
+        for item, value in self.read(batch, self._tensors):
+            self.give(item, map_tensors(value, self.compute))
 
-    def _results(self, item: Request) -> Any:
+    def _tensors(self, item: Request) -> Any:
         owner = type(self).__name__
-        return map_tensors(data_of(item, owner), lambda part: self._result(self.check(as_tensor(part, owner))))
+        return map_tensors(data_of(item, owner), lambda part: self.accept(self.check(as_tensor(part, owner))))
 
-    def _result(self, tensor: torch.Tensor) -> Any:
+    def accept(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor; raises hami.Error if this backend cannot compute it."""
         if not -tensor.ndim <= self.axis < tensor.ndim:
             raise hami.RequestError(
                 f"{type(self).__name__} works along axis {self.axis}, which {show(tensor)} does not have"
             )
         if tensor.is_complex():
             raise hami.DataTypeError(f"{type(self).__name__} takes real numbers, got {show(tensor)}")
-        return self.compute(tensor)
+        return tensor
 
     def compute(self, tensor: torch.Tensor) -> Any:
         raise NotImplementedError
@@ -43,11 +44,14 @@ class SoftmaxTensor(ScoreTensor):
     `data` is a tensor on the device, or a list or dict of tensors. The core has a backend of the same name for the CPU.
     """
 
-    def compute(self, tensor: torch.Tensor) -> torch.Tensor:
+    def accept(self, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.is_floating_point():
             raise hami.DataTypeError(
                 f"SoftmaxTensor takes floating point numbers (float16, bfloat16, float32, float64), got {show(tensor)}"
             )
+        return super().accept(tensor)
+
+    def compute(self, tensor: torch.Tensor) -> torch.Tensor:
         wide = torch.float64 if tensor.dtype == torch.float64 else torch.float32
         return torch.softmax(tensor, self.axis, dtype=wide).to(tensor.dtype)
 
@@ -58,9 +62,12 @@ class ArgMaxTensor(ScoreTensor):
     `data` is a tensor on the device, or a list or dict of tensors. The core has a backend of the same name for the CPU.
     """
 
-    def compute(self, tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.shape[self.axis] == 0:
+    def accept(self, tensor: torch.Tensor) -> torch.Tensor:
+        if super().accept(tensor).shape[self.axis] == 0:
             raise hami.RequestError(f"ArgMaxTensor: axis {self.axis} of {show(tensor)} is empty")
+        return tensor
+
+    def compute(self, tensor: torch.Tensor) -> torch.Tensor:
         return (tensor.byte() if tensor.dtype == torch.bool else tensor).argmax(self.axis)
 
 
@@ -73,11 +80,15 @@ class TopKTensor(ScoreTensor):
 
     k: Annotated[int, "number of elements"]
 
-    def compute(self, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-        size = tensor.shape[self.axis]
+    def accept(self, tensor: torch.Tensor) -> torch.Tensor:
+        size = super().accept(tensor).shape[self.axis]
         if self.k > size:
             raise hami.RequestError(f"TopKTensor: k is {self.k}, and axis {self.axis} of {show(tensor)} has {size}")
-        values, indices = torch.sort(tensor, self.axis, descending=True, stable=True)  # torch.topk orders equals freely
+        return tensor
+
+    def compute(self, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+        # Not torch.topk, which returns equal elements in any order.
+        values, indices = torch.sort(tensor, dim=self.axis, descending=True, stable=True)
         return {
             "values": values.narrow(self.axis, 0, self.k).contiguous(),
             "indices": indices.narrow(self.axis, 0, self.k).contiguous(),

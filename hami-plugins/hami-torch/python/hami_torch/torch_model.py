@@ -248,6 +248,14 @@ class TorchModel(TensorBackend):
             self._converted(concatenated(parts), dtype)
             for parts, dtype in zip(inputs.columns, inputs.dtypes, strict=True)
         ]
+        program = self._program
+        assert program is not None
+        if program.inputs is not None and self._inputs_for(inputs.structure) is not None:
+            names = [spec.name for spec in program.inputs]
+            if isinstance(inputs.structure, tuple):
+                tensors = [tensors[inputs.structure.index(name)] for name in names]
+            first = len(names) - program.keywords
+            return self._run_program(*tensors[:first], **dict(zip(names[first:], tensors[first:], strict=True)))
         if isinstance(inputs.structure, tuple):
             return self._run_program(**dict(zip(inputs.structure, tensors, strict=True)))
         return self._run_program(*tensors)
