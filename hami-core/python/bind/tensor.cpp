@@ -247,7 +247,7 @@ py::object get_item(const Tensor& self, const py::object& index) {
   return selection.is_element() && ellipses == 0 ? to_list(*view) : py::cast(view);
 }
 
-// What needs numpy or formats text is written in Python.
+// Calls a function of hami._runtime.tensors, which formats text or needs numpy.
 template <class... Arguments>
 py::object call_helper(const char* name, const Arguments&... arguments) {
   return py::module_::import("hami._runtime.tensors").attr(name)(arguments...);

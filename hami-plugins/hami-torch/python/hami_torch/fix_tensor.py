@@ -82,13 +82,9 @@ class FixTensor(TensorBackend):
         for item, value in self.read(batch, self._tensors):
             targets = self._targets(value)
             is_row = bool(targets) and self._shape is None and _is_row(value, targets)
-            fitted = iter(
-                [
-                    self._fitted(tensor[None] if is_row else tensor, target)
-                    for tensor, target in zip(named_parts(value).values(), targets or _nothing(value), strict=True)
-                ]
-            )
-            self.give(item, map_tensors(value, lambda _, fitted=fitted: next(fitted)))
+            parts = zip(named_parts(value).values(), targets or _nothing(value), strict=True)
+            fitted = [self._fitted(tensor[None] if is_row else tensor, target) for tensor, target in parts]
+            self.give(item, _with_parts(value, fitted))
             set_tensor_rows(item, WITHOUT_BATCH_AXIS if is_row else None)
 
     def _tensors(self, item: Request) -> Any:
@@ -158,6 +154,12 @@ def _engine_input(entry: Mapping[str, Any]) -> EngineInput:
         raise hami.ConfigError(f'FixTensor: torch has no dtype "{entry["dtype"]}", which the engine takes')
     shape = entry["shape"]
     return EngineInput(entry["name"], dtype, None if shape is None else tuple(shape), entry["batch_axis"])
+
+
+def _with_parts(value: Any, parts: list[torch.Tensor]) -> Any:
+    """Return a value of the same structure with other tensors."""
+    rest = iter(parts)
+    return map_tensors(value, lambda _: next(rest))
 
 
 def _nothing(value: Any) -> list[EngineInput | None]:

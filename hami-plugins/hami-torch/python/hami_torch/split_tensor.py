@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated, Any
 
 import hami
@@ -39,8 +40,7 @@ class SplitTensor(TensorBackend):
             rows = slice(start, start + count_rows(item))
             is_row = self.stack or item.get(TENSOR_ROWS, None) == WITHOUT_BATCH_AXIS
             for _, value in self.read([item], lambda item: self._whole(item, total)):
-                selected: Any = rows.start if is_row else rows
-                self.give(item, map_tensors(value, lambda tensor, selected=selected: tensor[selected]))
+                self.give(item, map_tensors(value, itemgetter(rows.start if is_row else rows)))
                 set_tensor_rows(item, None)
             start = rows.stop
 
