@@ -49,14 +49,14 @@ ENGINES = {
     "TorchModel": lambda folder, engine: {"model": exported_file(folder), "device": "cpu"},
     "TensorrtTensor": lambda folder, engine: {"model": engine(), "device": "cpu"},
 }
-LIBRARIES = {"OnnxTensor": "onnxruntime", "OpenvinoTensor": "openvino"}
+PACKAGES = {"OnnxTensor": "hami_onnx", "OpenvinoTensor": "hami_openvino"}  # the others are those of these tests
 
 
 @pytest.fixture(params=list(ENGINES))
 def name(request) -> str:
-    library = LIBRARIES.get(request.param)
-    if library and not find_spec(library):
-        pytest.skip(f"{request.param} needs {library}, which is not installed")
+    package = PACKAGES.get(request.param)
+    if package and not find_spec(package):
+        pytest.skip(f"{request.param} needs {package}, which is not installed")
     return request.param
 
 
