@@ -52,7 +52,7 @@ class PluginManager:
         return self._resolve(lambda resolver: resolver.resolve(name, distribution, providers))
 
     def find_for_device(self, name: str, device: str) -> _core.BackendClass:
-        """Return the core's handle of the backend `name` for memory on a kind of device, such as "cuda"; like `find`."""
+        """Return the handle of the backend `name` for memory on a kind of device, such as "cuda"; like `find`."""
         return self._resolve(lambda resolver: resolver.resolve_for_device(name, device))
 
     def _resolve(self, resolve: Callable[[Resolver], _core.BackendClass]) -> _core.BackendClass:
