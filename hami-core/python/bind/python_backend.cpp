@@ -309,14 +309,12 @@ py::list params_of(const ClassHandle& handle) {
   return list;
 }
 
-// Asks the Python `finder` for a class that the core does not have.
-ClassPtr find_in_python(const PyRef& finder, const std::string& name, const std::string& distribution,
-                        const std::map<std::string, std::string>& providers) {
+// Asks a Python `finder` for a class that the core does not have.
+template <class... Arguments>
+ClassPtr find_in_python(const PyRef& finder, const Arguments&... arguments) {
   const HoldGil gil;
   try {
-    py::dict by_name;
-    for (const auto& [key, value] : providers) by_name[py::str(key)] = value;
-    return py::reinterpret_borrow<py::object>(finder.get())(name, distribution, by_name).cast<ClassHandle>().cls;
+    return py::reinterpret_borrow<py::object>(finder.get())(arguments...).template cast<ClassHandle>().cls;
   } catch (py::error_already_set& raised) {
     if (!raised.matches(PyExc_Exception)) throw from_signal_handler(raised);  // such as KeyboardInterrupt
     const py::object exception = raised.value();
@@ -381,6 +379,12 @@ void register_python_backends(py::module_& module) {
     });
   }, py::arg("finder"),
              "Set the function that finds classes outside the registry: finder(name, distribution, providers).");
+  module.def("set_device_finder", [](py::object finder) {
+    auto shared_finder = std::make_shared<PyRef>(std::move(finder));
+    Registry::instance().set_device_finder([shared_finder](const std::string& name, const std::string& device) {
+      return find_in_python(*shared_finder, name, device);
+    });
+  }, py::arg("finder"), "Set the function that finds classes for memory on a kind of device: finder(name, device).");
 }
 
 }  // namespace hami::bind

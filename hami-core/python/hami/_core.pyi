@@ -451,9 +451,12 @@ class Opaque:
 class Tensor:
     """An array in CPU memory, such as the `result` of a built-in or native backend.
 
+        best = request["result"][0, 1]                 # a number; request["result"][0] is a tensor over the same memory
+        rows = request["result"].tolist()
         scores = hami.to_numpy(request["result"])      # or torch.from_dlpack(…), memoryview(…)
 
-    These conversions do not copy; each of them keeps the memory alive.
+    The conversions to other packages do not copy; each of them keeps the memory alive. `==`, `<` and the other
+    comparisons compare the elements and return a numpy array.
     """
 
     @property
@@ -468,9 +471,52 @@ class Tensor:
     def nbytes(self) -> int:
         """The size of the elements in bytes."""
 
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of numbers; one number if the tensor has no axes.
+
+        Raises:
+            DataTypeError: Python has no numbers for the element type, such as float8_e4m3fn.
+        """
+
+    def item(self) -> Any:
+        """Return the only element as a number.
+
+        Raises:
+            DataTypeError: The tensor has not exactly one element, or Python has no numbers for the element type.
+        """
+
     def __len__(self) -> int:
         """Return the length of the first axis; raise TypeError if the tensor has no axes."""
 
+    def __getitem__(self, index: Any, /) -> Any:
+        """Select by ints, slices and `...`.
+
+        Returns:
+            A number if an int selects on every axis, else a tensor over the same memory.
+
+        Raises:
+            OutOfRange: An index is outside of its axis, or there are more indices than axes. Also an IndexError.
+            DataTypeError: The index is neither an int, a slice, `...` nor a tuple of these.
+        """
+
+    def __iter__(self) -> Iterator[Any]: ...
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return a numpy array, over the same memory if `dtype` and `copy` permit.
+
+        Raises:
+            DataTypeError: numpy has no such element type, such as bfloat16.
+        """
+
+    def __bool__(self) -> bool:
+        """Return whether the only element is not zero; raise DataTypeError if there is not exactly one."""
+
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> Any: ...
+    def __ne__(self, other: object, /) -> Any: ...
+    def __lt__(self, other: object, /) -> Any: ...
+    def __le__(self, other: object, /) -> Any: ...
+    def __gt__(self, other: object, /) -> Any: ...
+    def __ge__(self, other: object, /) -> Any: ...
     def __buffer__(self, flags: int, /) -> memoryview:
         """Export the memory through the buffer protocol, without a copy.
 
@@ -691,6 +737,9 @@ def defined() -> list[BackendClass]:
 
 def is_defined(name: str) -> bool:
     """Return whether a class in the registry has this name or alias."""
+
+def set_device_finder(finder: Callable[[str, str], BackendClass]) -> None:
+    """Set the function that finds classes for memory on a kind of device: finder(name, device)."""
 
 def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> None:
     """Set the function that finds classes outside the registry: finder(name, distribution, providers)."""

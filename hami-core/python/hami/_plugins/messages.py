@@ -82,6 +82,12 @@ def invalid_timeout(text: str) -> PluginError:
     return PluginError(f'HAMI_SEARCH_TIMEOUT takes a duration such as "10s", got "{text}"')
 
 
+def no_device(device: str, distribution: str) -> BackendNotFound:
+    """`distribution` is the first-party plugin for this kind of memory, if there is one."""
+    hint = f"pip install {distribution}, or move the data to the CPU" if distribution else "move the data to the CPU"
+    return BackendNotFound(f"no installed plugin has tensor backends for {device}", hint)
+
+
 def unknown_in(name: str, distribution: str, names: Sequence[str]) -> BackendNotFound:
     near = did_you_mean(name, names)
     return BackendNotFound(
