@@ -68,11 +68,11 @@ def test_an_exception_of_a_call_fails_its_request(throws: str, where: str, expre
 
 @pytest.mark.parametrize("where", ["destructor", "member"])
 def test_an_exception_of_a_destructor_is_logged(
-    throws: str, where: str, what: str, capfd: pytest.CaptureFixture[str]
+    throws: str, where: str, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with hami.pipe({"backend": f"{throws}ThrowsIn", "where": where, "what": what}) as pipe:
         assert pipe({"data": 1})["result"] == 1
-    assert f"the destructor threw: {KINDS[what][1]}" in capfd.readouterr().err
+    assert f"the destructor threw: {KINDS[what][1]}" in caplog.text
 
 
 @pytest.mark.parametrize("where", ["release", "callback"])
@@ -127,12 +127,16 @@ def test_a_crash_of_a_plugin_names_it_and_its_function(
 @pytest.mark.parametrize("where", [*FUNCTIONS, *CALLBACKS])
 @pytest.mark.parametrize("how", ["exception", "int"])
 def test_an_exception_that_leaves_a_plugin_names_it(toolchain: Toolchain, build: Build, where: str, how: str) -> None:
-    """With the C++ runtime of the core it is an error; with another one it ends the process."""
+    """With the C++ runtime of the core it is an error; with another one it ends the process.
+
+    A copy of the same runtime has a std::exception of its own, which the core does not know.
+    """
     done, name = run_raw(toolchain, build, where, how)
     assert done.returncode in (0, 1, -signal.SIGABRT, -signal.SIGSEGV)
     if done.returncode >= 0:
-        text = "no luck" if how == "exception" else "an exception that does not derive from std::exception"
-        assert f"{name} threw an exception, which functions of a plugin must not do: {text}\n" in done.stderr
+        texts = {"an exception that does not derive from std::exception", *(["no luck"] if how == "exception" else [])}
+        head = f"{name} threw an exception, which functions of a plugin must not do: "
+        assert any(f"{head}{text}\n" in done.stderr for text in texts)
     else:
         assert f" in {name}\n" in done.stderr
 

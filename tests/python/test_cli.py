@@ -310,7 +310,8 @@ def test_a_reader_that_ends_does_not_cause_a_traceback(arguments: str, unbuffere
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     os.close(writer)
-    assert done.returncode == (0 if arguments == "--help" and unbuffered else 1)  # argparse ignores the error
+    ignored = arguments == "--help" and unbuffered  # argparse of some Pythons ignores the error of printing the help
+    assert done.returncode == 1 or (ignored and done.returncode == 0)
     assert "Traceback" not in done.stderr
     assert "Broken pipe" not in done.stderr
 

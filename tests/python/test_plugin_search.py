@@ -79,7 +79,7 @@ def test_an_import_that_hangs_is_waited_for_once_and_used_when_it_ends(site: Sit
         manager.find("AcmeHidden")
     gate.wait_for_arrival()
     gate.open()
-    (thread,) = (one for one in threading.enumerate() if one.name == "hami: import of acme-hang")
+    (thread,) = (one for one in threading.enumerate() if one.name == "hami: import of acme_hang_plugin")
     thread.join(TIMEOUT)
     assert manager.find("AcmeHidden").owner == "acme-hang"
 
@@ -113,6 +113,14 @@ def test_a_keyboard_interrupt_of_a_searched_plugin_is_raised(site: Site) -> None
     write_undeclared(site, "acme-stop", "AcmeStop", "raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         PluginManager({}).find("AcmeStop")
+
+
+def test_a_searched_plugin_may_set_signal_handlers(site: Site) -> None:
+    """Which Python allows only in the main thread."""
+    write_undeclared(
+        site, "acme-signals", "AcmeSignals", "import signal; signal.signal(signal.SIGUSR2, signal.SIG_DFL)"
+    )
+    assert PluginManager({}).find("AcmeSignals").owner == "acme-signals"
 
 
 @pytest.mark.parametrize("text", ["5", "soon", "-1s"])

@@ -27,7 +27,7 @@ class DetachedSink final : public CompletionSink {
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i) {
-      if (requests[i]->alive()) continue;
+      if (requests[i]->alive() || requests[i]->error->code() == ErrorCode::kCancelled) continue;  // its pipe closes
       {
         MutexLock lock(mutex_);
         if (is_posting_ && is_rejection(*requests[i]->error)) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <mutex>
@@ -58,9 +59,11 @@ class Line {
 
 // The previous handler follows: with its original context if the faulting instruction runs again, else by a new signal.
 void on_fatal_signal(int number, siginfo_t* info, void*) {
+  const int error = errno;
   for (const FatalSignal& fatal : fatal_signals)
     if (fatal.number == number) sigaction(number, &fatal.previous, nullptr);
   write_crash_report(number);
+  errno = error;
   if (info->si_code <= 0) raise(number);
 }
 

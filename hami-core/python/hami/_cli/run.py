@@ -56,16 +56,15 @@ class Sigterm:
 
     def __init__(self) -> None:
         self.received = False
-        self._note_signal = self._note  # signal.getsignal compares with `is`
 
     def __enter__(self) -> Sigterm:
         in_main_thread = threading.current_thread() is threading.main_thread()
         if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._note_signal)
+            signal.signal(signal.SIGTERM, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if signal.getsignal(signal.SIGTERM) is self._note_signal:
+        if signal.getsignal(signal.SIGTERM) == self._note:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _note(self, *_: object) -> None:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pluggy
@@ -132,23 +133,28 @@ class Loader:
         self._searches = {}
 
     def load_within(self, plugin: Plugin, timeout: float) -> bool:
-        """Load a plugin in a thread of its own; return whether that ended within `timeout` seconds.
+        """Load a plugin unless its import takes longer than `timeout` seconds; return whether it was loaded.
 
-        Otherwise it continues in the thread, and later calls do not wait again until it ends.
+        The import runs in a thread of its own, which continues after the timeout. Later calls do not wait again until
+        it ends. A module that cannot be imported there, for example because it sets signal handlers, gets another try.
         """
         if plugin.state != "not loaded":
             return True
+        search = None if plugin.library else self._search_of(plugin)
+        if search is not None and not search.ends_within(timeout):
+            return False
+        self.load(plugin)
+        if search is not None and plugin.seconds is not None:
+            plugin.seconds += search.seconds
+        return True
+
+    def _search_of(self, plugin: Plugin) -> _Search:
         with self._lock:
             search = self._searches.get(plugin.identity)
-            if search is not None and search.is_alive():
-                timeout = 0.0
-            else:
-                search = self._searches[plugin.identity] = _Search(self, plugin)
+            if search is None or not search.is_alive():
+                search = self._searches[plugin.identity] = _Search(plugin.module)
                 search.start()
-        search.join(timeout)
-        if search.interrupt is not None:
-            raise search.interrupt
-        return not search.is_alive()
+            return search
 
     def load(self, plugin: Plugin) -> None:
         """Load a plugin whose state is "not loaded"; its next state is "ok", "failed" or "incompatible"."""
@@ -224,19 +230,25 @@ class Loader:
 
 
 class _Search(threading.Thread):
-    """Loads a plugin that may have a name which its metadata do not declare."""
+    """Imports the module of a plugin that may have a name which its metadata do not declare."""
 
-    def __init__(self, loader: Loader, plugin: Plugin) -> None:
-        super().__init__(name=f"hami: import of {plugin.distribution}", daemon=True)
-        self._loader = loader
-        self._plugin = plugin
-        self.interrupt: KeyboardInterrupt | None = None  # raised by the plugin
+    def __init__(self, module: str) -> None:
+        super().__init__(name=f"hami: import of {module}", daemon=True)
+        self._module = module
+        self._timed_out = False
+        self.seconds = 0.0  # that the import took
 
     def run(self) -> None:
-        try:
-            self._loader.load(self._plugin)
-        except KeyboardInterrupt as error:
-            self.interrupt = error
+        started = time.perf_counter()
+        with suppress(BaseException):  # loading the plugin raises it again
+            import_object(self._module)
+        self.seconds = time.perf_counter() - started
+
+    def ends_within(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the end, or not at all after a previous timeout."""
+        self.join(0.0 if self._timed_out else timeout)
+        self._timed_out = self.is_alive()
+        return not self._timed_out
 
 
 def _not_registered(plugin: Plugin, loaded: Any, missing: list[str]) -> str:
