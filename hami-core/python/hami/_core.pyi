@@ -621,6 +621,9 @@ class Pipe:
     def stats(self) -> dict[str, dict[str, Any]]:
         """Return the values of `hami.NodeStats` for each node, by the node's name."""
 
+def check_dlpack(object: Any, capsule: Any) -> None:
+    """Raise DataTypeError if the DLPack capsule of an object is damaged, so that reading it could end the process."""
+
 def on_core_thread() -> bool:
     """Return whether the core created the calling thread."""
 
