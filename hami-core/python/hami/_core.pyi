@@ -667,6 +667,12 @@ class AbiMismatch(Exception):
 def supported_abi() -> str:
     """Return the version of the plugin ABI, such as "1.0", that this core supports."""
 
+def allow_library(path: bytes) -> None:
+    """Allow configurations to load a file with native code, or any file in a folder."""
+
+def check_library(path: bytes, what: str) -> None:
+    """Raise ConfigError if a configuration may not load this file with native code."""
+
 def load_library(path: bytes, owner: str) -> tuple[str, str, str, list[BackendClass]]:
     """Load a native plugin and return its name, its version, the ABI version it was built with and its classes.
 
