@@ -543,6 +543,9 @@ class BackendClass:
     def with_defaults(self, defaults: dict[str, Any]) -> BackendClass:
         """Return a copy of the class with other parameter defaults, by parameter name."""
 
+    def with_check(self, check: BackendClass) -> BackendClass:
+        """Return a copy of the class that initialises a Python class first, and has the parameters of both."""
+
 Call: TypeAlias = object  # the handle of a submitted request
 
 def cancel(call: Call) -> bool:
