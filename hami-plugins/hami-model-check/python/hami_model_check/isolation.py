@@ -91,9 +91,11 @@ def _check(name: str, status: int, answer: str, output: str) -> None:
         )
     try:
         kind, text = json.loads(answer)
-    except ValueError:
+    except (TypeError, ValueError):
         raise hami.ConfigError(
             f"{name}: the child process that loads the model first (isolate_load) ended with status {status}{detail}"
         ) from None
-    error = getattr(hami, kind, hami.ConfigError)
-    raise error(text)
+    # The child has run a model that may be malicious: what it answers is data.
+    error = getattr(hami, str(kind), None)
+    known = error if isinstance(error, type) and issubclass(error, hami.Error) else hami.ConfigError
+    raise known(str(text))
