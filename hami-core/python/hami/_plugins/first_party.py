@@ -46,6 +46,7 @@ DEVICES: dict[str, str] = {
 DISTRIBUTIONS: frozenset[str] = frozenset(
     {
         "hami-image",
+        "hami-model-check",
         "hami-ocr",
         "hami-onnx",
         "hami-openvino",

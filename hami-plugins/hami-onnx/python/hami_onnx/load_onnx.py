@@ -17,7 +17,7 @@ class LoadOnnx(OnnxModelBackend):
     """
 
     def init(self, options: Any) -> None:
-        model = self.open_model()
+        model = self.open_model(options)
         options["onnx_model"] = model
         options["engine_inputs"] = model.announced_inputs()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pluggy
 
+from hami_openvino._check import CheckModel
 from hami_openvino._openvino import find_library, version
 
 hookimpl = pluggy.HookimplMarker("hami")
@@ -14,7 +15,8 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
-    registry.add_library(Path(__file__).with_name("openvino_tensor.so"), {"library": str(find_library())})
+    library = Path(__file__).with_name("openvino_tensor.so")
+    registry.add_library(library, {"library": str(find_library())}, check=CheckModel)
 
 
 @hookimpl
