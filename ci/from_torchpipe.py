@@ -82,7 +82,8 @@ def backend_rows(names: set[str]) -> list[str]:
     missing = sorted(names - here.keys() - _predecessor.BACKENDS.keys())
     if missing:
         raise SystemExit(f"hami/_predecessor.py says nothing about {', '.join(missing)}")
-    rows = [f"| `{name}` | {here.get(name) or _predecessor.BACKENDS[name]} |" for name in sorted(names, key=str.lower)]
+    in_order = sorted(names, key=lambda name: (name.lower(), name))
+    rows = [f"| `{name}` | {here.get(name) or _predecessor.BACKENDS[name]} |" for name in in_order]
     present = len(names & here.keys())
     planned = sum(text.startswith("not planned") for name, text in _predecessor.BACKENDS.items() if name in names)
     other = len(names) - present - planned

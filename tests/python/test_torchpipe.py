@@ -358,14 +358,14 @@ def test_three_unknown_keys_are_reported_at_once_with_what_to_write_instead() ->
     }
     assert refused({"model": node}) == (
         "3 problems in the configuration\n\n"
-        'nothing uses the key "device_id"\n  in  device_id = 1   (node "model")\n      ^^^^^^^^^\n'
-        '  from torchpipe: write device = "cuda:N"\n\n'
         'nothing uses the key "max_workspace_size"\n  in  max_workspace_size = 1024   (node "model")\n'
         "      ^^^^^^^^^^^^^^^^^^\n"
         '  from torchpipe: write workspace with a unit; torchpipe counts MiB: 1024 is workspace = "1024MiB"\n\n'
         'nothing uses the key "precision::fp32"\n  in  precision::fp32 = "layer_1"   (node "model")\n'
         "      ^^^^^^^^^^^^^^^\n"
-        "  from torchpipe: remove it, and export the model with the type that each layer needs"
+        "  from torchpipe: remove it, and export the model with the type that each layer needs\n\n"
+        'nothing uses the key "device_id"\n  in  device_id = 1   (node "model")\n      ^^^^^^^^^\n'
+        '  from torchpipe: write device = "cuda:N"'
     )
 
 
