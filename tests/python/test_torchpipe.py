@@ -340,6 +340,13 @@ def test_keys_above_the_first_table_are_keys_for_all_nodes(tmp_path: Path) -> No
     assert result_of(str(file)) == (3, 7)
 
 
+@pytest.mark.parametrize("key", ["init", "node_entrypoint"])
+def test_expressions_above_the_first_table_are_those_of_all_nodes(key: str) -> None:
+    build = "List[InstancesRegister[Reflect[backend]],Register[DI[Batching,InstanceDispatcher]]]"
+    params = result_of({key: build, "backend": "Echo", "a": {"next": "b"}, "b": {"backend": "Identity"}})
+    assert params == {"node_name": "a", "next": "b", "backend": "Echo", "node_entrypoint": build}
+
+
 def test_a_key_above_the_first_table_and_in_global_is_an_error() -> None:
     config = {"resize_w": 1, "global": {"resize_w": 2}, "a": {"backend": "Sized"}}
     assert refused(config) == (

@@ -103,7 +103,7 @@ class _Reader:
                 mistakes.append((headline, key, entry, hint))
             elif key not in RESERVED:
                 keys[key] = entry
-        for key in [key for key in keys if isinstance(key, str)][:MAX_COMPARED]:
+        for key in [key for key in keys if isinstance(key, str) and key != "node_entrypoint"][:MAX_COMPARED]:
             if near := did_you_mean(key, RESERVED, quoted=True):
                 hint = "write a node as a table, [node], and a key for all nodes into [global]"
                 mistakes.append((f"unknown top-level key {quoted(key)}{near}", key, keys.pop(key), hint))
