@@ -11,8 +11,8 @@ namespace {
 
 namespace py = pybind11;
 
-// Code of the program that the core called is running on this thread; and its greenlet, for comparison only. Null: the package
-// was not imported.
+// Whether code of the program that the core called is running on this thread; and its greenlet, for comparison only.
+// Null: the package was not imported.
 thread_local bool runs_program_code = false;
 thread_local PyObject* entered_greenlet = nullptr;
 

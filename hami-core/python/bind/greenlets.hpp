@@ -5,9 +5,9 @@
 
 namespace hami::bind {
 
-// Around code of the program that the core calls. If that code switches to another greenlet, the frames of the core below it are
-// moved off the stack until the first greenlet continues. Thread-local data of the core refers to these frames, so until
-// then no other greenlet of the thread may enter the core: `check_greenlet` throws.
+// Around code of the program that the core calls. If that code switches to another greenlet, the frames of the core
+// below it are moved off the stack until the first greenlet continues. Thread-local data of the core refers to these
+// frames, so until then no other greenlet of the thread may enter the core: `check_greenlet` throws.
 class ProgramCodeScope {
  public:
   ProgramCodeScope() noexcept;
@@ -20,7 +20,7 @@ class ProgramCodeScope {
   PyObject* const outer_greenlet_;
 };
 
-// False if the code of the program that the core called on this thread has switched to another greenlet, the current one.
+// False if the code of the program that the core called on this thread has switched to another greenlet.
 bool on_entered_greenlet() noexcept;
 // Error(kReentrantCall) in that case. Functions that enter the core call it first.
 void check_greenlet();

@@ -83,8 +83,8 @@ class PyPipe {
       return;
     }
     const ReleaseGil released;
-    // This thread belongs to a pipe and cannot join itself, or it may not enter the core. The closing thread is created now, because a thread kept
-    // for this purpose would not exist in a forked child.
+    // This thread belongs to a pipe and cannot join itself, or it may not enter the core. The closing thread is created
+    // now, because a thread kept for this purpose would not exist in a forked child.
     const auto closer = std::make_shared<Worker>("hami-closer");
     closer->post([closer, state = state_] { state->close(PipeShutdown::kCloseTimeout); });
   }
@@ -153,8 +153,8 @@ class PyPipe {
   }
 
   // Starts one request for a task of the event loop on this thread; never waits. A completion on another thread calls
-  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions. An error of the start
-  // is raised by the await.
+  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions. An error of the
+  // start is raised by the await.
   py::object submit_from_loop(py::dict request, const py::object& timeout, py::object completion_queue,
                               const py::object& loop) {
     check_greenlet();
