@@ -174,6 +174,39 @@ def test_a_greenlet_that_stops_waiting_cancels_its_call() -> None:
     )
 
 
+def test_a_future_completes_after_the_thread_that_submitted_it_has_ended() -> None:
+    check(
+        """
+    gate = allocate_lock()
+    gate.acquire()
+
+    @hami.register
+    class Gated(hami.Backend):
+        def forward(self, batch):
+            assert gate.acquire(timeout=30)
+            batch[0]["result"] = 1
+
+    def submit():
+        future = pipe.submit({"data": 1})
+        future.add_done_callback(completed.append)
+        futures.append(future)
+        gevent.get_hub().destroy(destroy_loop=True)
+        ended.release()
+
+    pipe, futures, completed = hami.pipe("Gated"), [], []
+    ended = allocate_lock()
+    ended.acquire()
+    monkey.get_original("_thread", "start_new_thread")(submit, ())
+    assert ended.acquire(timeout=30)
+    gate.release()
+    pipe.close()
+    assert completed == futures and futures[0].result()["result"] == 1
+    print("good")
+    """,
+        "patched",
+    )
+
+
 def test_greenlets_build_pipes_whose_init_switches_greenlets(mode: str) -> None:
     check(
         """

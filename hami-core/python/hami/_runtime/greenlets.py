@@ -64,9 +64,10 @@ def _completions() -> _Completions | None:
     hub = _hub() if is_module_patched("threading") else None
     if hub is None:
         return None
-    found: _Completions | None = vars(hub).get("hami_completions")
-    if found is None:
-        found = hub.hami_completions = _Completions(hub)
+    attributes = vars(hub)
+    if "hami_completions" not in attributes:
+        attributes["hami_completions"] = _Completions(hub)
+    found: _Completions = attributes["hami_completions"]
     return found
 
 
@@ -99,9 +100,12 @@ class _Completions:
         def deliver(error: BaseException | None) -> None:
             if get_hub_if_exists() is self._hub:
                 finish(error)
-            else:
-                self._ready.append((finish, error))
+                return
+            self._ready.append((finish, error))
+            try:
                 self._watcher.send()
+            except ValueError:  # the loop of the hub was destroyed when its thread ended
+                complete(error)
 
         if self._outstanding == 0:
             self._watcher.start(self._run)
