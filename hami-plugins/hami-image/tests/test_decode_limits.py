@@ -79,6 +79,52 @@ def test_an_animated_png_needs_memory_for_two_results_and_gives_its_first_image(
     assert peak_bytes(animated(depth)) < 2 * 3 * PIXELS + OTHER_MEMORY
 
 
+def picture(channels: int, dtype: type = np.uint8) -> np.ndarray:
+    """An image of 2000 x 2000 pixels that compresses well, as some formats take time otherwise."""
+    ramp = np.add.outer(np.arange(2000), np.arange(2000)) % 256
+    return np.repeat(ramp.astype(dtype)[:, :, None], channels, axis=2)
+
+
+def animation(extension: str, channels: int) -> bytes:
+    frames = cv2.Animation()
+    frames.frames = [picture(channels), picture(channels)[::-1].copy()]
+    frames.durations = [10, 10]
+    return cv2.imencodeanimation(extension, frames)[1].tobytes()
+
+
+def strip(channels: int, dtype: type) -> bytes:
+    """A TIFF file without compression and with a single strip."""
+    flags = cv2.IMWRITE_TIFF_COMPRESSION, 1, cv2.IMWRITE_TIFF_ROWSPERSTRIP, 2000
+    return cv2.imencode(".tiff", picture(channels, dtype), flags)[1].tobytes()
+
+
+WITHOUT_SUBSAMPLING = cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444
+FILES = {  # and the bytes per pixel that the README promises
+    "jpeg": (lambda: cv2.imencode(".jpg", picture(3))[1], 6),
+    "progressive": (lambda: cv2.imencode(".jpg", picture(3), (cv2.IMWRITE_JPEG_PROGRESSIVE, 1))[1], 6),
+    "all-chroma": (
+        lambda: cv2.imencode(".jpg", picture(3), (cv2.IMWRITE_JPEG_PROGRESSIVE, 1, *WITHOUT_SUBSAMPLING))[1],
+        9,
+    ),
+    "png": (lambda: cv2.imencode(".png", picture(3))[1], 6),
+    "bmp": (lambda: cv2.imencode(".bmp", picture(3))[1], 6),
+    "webp": (lambda: cv2.imencode(".webp", picture(3))[1], 6),
+    "webp-alpha": (lambda: cv2.imencode(".webp", picture(4))[1], 10),
+    "webp-animation": (lambda: animation(".webp", 3), 13),
+    "gif-animation": (lambda: animation(".gif", 4), 13),
+    "tiff": (lambda: cv2.imencode(".tiff", picture(3))[1], 6 + 1),  # strips of a few rows
+    "tiff-strip": (lambda: strip(3, np.uint8), 6 + 2 * 3),
+    "tiff-strip-16": (lambda: strip(4, np.uint16), 6 + 2 * 8),
+}
+
+
+@pytest.mark.parametrize("color", ["bgr", "gray"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_needs_no_more_memory_than_the_readme_says(peak_bytes, name, color):
+    encode, bytes_per_pixel = FILES[name]
+    assert peak_bytes(bytes(encode()), color=color) < bytes_per_pixel * PIXELS + OTHER_MEMORY
+
+
 @pytest.mark.parametrize("size", [(1, 1), (700, 501)])
 def test_the_high_bytes_of_16_bits_are_kept(run, size):
     deep = np.random.default_rng(3).integers(0, 65536, (*size, 4), np.uint16)
