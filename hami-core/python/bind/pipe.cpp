@@ -66,12 +66,8 @@ void wait_if_nested(const py::object& capsule) {
 
 class PyPipe {
  public:
-<<<<<<< HEAD
   PyPipe(const PipeConfig& config, const std::map<std::string, Ref<Queue>>& queues) {
-=======
-  explicit PyPipe(const PipeConfig& config) {
     check_greenlet();
->>>>>>> plugins25
     const ReleaseGil released;
     state_ = PipeState::build(config, queues);
   }
