@@ -121,7 +121,11 @@ def test_the_schema_rejects_invalid_configurations(given: dict[str, Any], check:
         ({"a": {"backend": "E"}, "max": {"backend": "E", "min": "x"}}, ["max", "min"], "not valid"),
         ({"a": {"backend": "E"}, "speed": None}, ["speed"], "not valid"),
         ({"a": {"backend": "E"}, "a b": {"backend": "E"}}, ["a b"], "should not be valid"),
-        ({"a": {"backend": "E"}, "InstanceDispatcher.max": {"backend": "E"}}, ["InstanceDispatcher.max"], "not be valid"),
+        (
+            {"a": {"backend": "E"}, "InstanceDispatcher.max": {"backend": "E"}},
+            ["InstanceDispatcher.max"],
+            "not be valid",
+        ),
         ({"max": 4}, [], "'backend' is a required property"),
         ({"global": {"max": "x"}, "a": {"backend": "E"}}, ["global", "max"], "not valid"),
     ],

@@ -29,8 +29,8 @@ struct PipeConfig {
   std::set<Key> referenced;          // used already, in the values of other keys
   // What to write instead of a key that nothing uses; empty: unknown.
   std::function<std::string(const std::string& key)> advice;
-  std::set<Key> unknown;             // given, but with values that could not be determined; that error was reported
-  std::string file;                  // that it was read from; empty: it was given as an expression or a dict
+  std::set<Key> unknown;  // given, but with values that could not be determined; that error was reported
+  std::string file;       // that it was read from; empty: it was given as an expression or a dict
 };
 
 }  // namespace hami
