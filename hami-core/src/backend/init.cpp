@@ -1,120 +1,19 @@
-// Init: builds backends from plans; InstanceProxy calls instances by name.
+// Init: builds backends from plans.
 #include "backend/init.hpp"
 
 #include <utility>
 
 #include "backend/dedicated_thread.hpp"
+#include "backend/instance_proxy.hpp"
 #include "backend/serialized_backend.hpp"
 #include "sync/blocking.hpp"
 
 namespace hami {
-namespace {
-
-constexpr std::size_t kMaxNestedCalls = 1000;  // of instances on one thread; far below what the stack holds
-
-class InstanceProxy final : public Backend {
- public:
-  InstanceProxy(const std::shared_ptr<PipeContext>& context, std::string name)
-      : context_(context), there_(context->instances.is_alive()), name_(std::move(name)) {}
-  bool is_asynchronous() const noexcept override {
-    const Inside inside(*this);
-    const Backend* found = inside.again() ? nullptr : registered();
-    return !found || found->is_asynchronous();
-  }
-
- private:
-  // The proxies that this thread queries, innermost first: detects an instance that refers to itself.
-  class Inside {
-   public:
-    explicit Inside(const InstanceProxy& proxy) : proxy_(&proxy), outer_(std::exchange(innermost, this)) {}
-    ~Inside() { innermost = outer_; }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
-    bool again() const noexcept {
-      for (const Inside* each = outer_; each; each = each->outer_)
-        if (each->proxy_ == proxy_) return true;
-      return false;
-    }
-
-   private:
-    static thread_local Inside* innermost;
-    const InstanceProxy* proxy_;
-    Inside* outer_;
-  };
-
-  // Limits the recursion of an instance that refers to itself and was not detected by its range.
-  class Call {
-   public:
-    explicit Call(const InstanceProxy& proxy) {
-      if (inside >= kMaxNestedCalls) proxy.throw_recursion(ErrorCode::kReentrantCall);
-      ++inside;
-    }
-    ~Call() { --inside; }
-    Call(const Call&) = delete;
-    Call& operator=(const Call&) = delete;
-
-   private:
-    static thread_local std::size_t inside;
-  };
-
-  [[noreturn]] void throw_recursion(ErrorCode code) const {
-    throw Error(code, "instance \"" + name_ + "\" calls itself, directly or through other instances");
-  }
-  void forward_(Batch batch) override {
-    const Call call(*this);
-    target().forward(batch);
-  }
-  void forward_with_dep_(Batch batch, Backend& dependency) override {
-    const Call call(*this);
-    target().forward_with_dep(batch, dependency);
-  }
-  void inject_dependency_(const BackendPtr& dependency) override { target().inject_dependency(dependency); }
-  void post_(Batch batch, InlinePolicy how) override {
-    const Call call(*this);
-    target().post(batch, how);
-  }
-  // While the pipe is built the instance may not be registered yet: then no range is declared.
-  Range range_() const override {
-    const Inside inside(*this);
-    if (inside.again()) throw_recursion(ErrorCode::kConfig);
-    const Backend* found = registered();
-    return found ? found->range() : Range{};
-  }
-  const Backend* registered() const noexcept {
-    if (!*there_) return nullptr;
-    if (const Backend* found = target_.load(std::memory_order_acquire)) return found;
-    const std::shared_ptr<PipeContext> context = context_.lock();
-    return context ? context->instances.find(name_) : nullptr;
-  }
-
-  // A backend may call it in its `close`, after the instance was destroyed.
-  Backend& target() const {
-    if (!*there_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
-    Backend* found = target_.load(std::memory_order_acquire);
-    if (found) return *found;
-    const std::shared_ptr<PipeContext> context = context_.lock();
-    if (!context) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
-    found = &context->instances.get(name_);
-    target_.store(found, std::memory_order_release);
-    return *found;
-  }
-
-  std::weak_ptr<PipeContext> context_;
-  std::shared_ptr<const std::atomic<bool>> there_;
-  std::string name_;
-  mutable std::atomic<Backend*> target_{nullptr};
-};
-
-thread_local InstanceProxy::Inside* InstanceProxy::Inside::innermost = nullptr;
-thread_local std::size_t InstanceProxy::Call::inside = 0;
-
-}  // namespace
-
 BackendPtr Init::make(const Plan& plan) {
   if (plan.binding) return bindings_->at(plan.binding);
   if (!plan.instance.empty()) {
     context_->instances.expect(plan.instance, node_);
-    return std::make_shared<InstanceProxy>(context_, plan.instance);
+    return make_instance_proxy(context_, plan.instance);
   }
   if (!plan.cls) throw Error(ErrorCode::kInternal, "\"" + plan.label + "\" has a plan without a class");
   check_interrupt();  // before each backend, so that Ctrl-C does not wait for all of them

@@ -2,6 +2,7 @@
 #include "backend/instance_table.hpp"
 
 #include "base/near.hpp"
+#include "sync/waiting.hpp"
 
 namespace hami {
 
@@ -31,8 +32,45 @@ Backend& InstanceTable::get(const std::string& name) const {
   throw Error(ErrorCode::kNotFound, "instance \"" + name + "\" not found" + did_you_mean(near_names(name, candidates)));
 }
 
+bool InstanceTable::enter(const std::string& name) {
+  MutexLock lock(mutex_);
+  if (visits_ended_) return false;
+  visited_.insert(name);
+  return true;
+}
+
+void InstanceTable::leave(const std::string& name) noexcept {
+  MutexLock lock(mutex_);
+  visited_.erase(visited_.find(name));
+  if (visited_.empty()) left_.notify_all();
+}
+
+std::vector<std::string> InstanceTable::end_visits(Nanoseconds until) {
+  {
+    MutexLock lock(mutex_);
+    visits_ended_ = true;
+    if (visited_.empty()) return {};
+  }
+  wait_for(mutex_, left_, until, [&] {
+    mutex_.assert_held();
+    return visited_.empty();
+  });
+  MutexLock lock(mutex_);
+  return {visited_.begin(), visited_.end()};
+}
+
+void InstanceTable::expect(const std::string& name, const std::string& node) {
+  MutexLock lock(mutex_);
+  expected_.emplace_back(name, node);
+}
+
 void InstanceTable::check_expected() const {
-  for (const auto& [name, node] : expected_) {
+  std::vector<std::pair<std::string, std::string>> expected;
+  {
+    MutexLock lock(mutex_);
+    expected = expected_;
+  }
+  for (const auto& [name, node] : expected) {
     try {
       get(name).range();  // throws if the instance names itself
     } catch (const Error& error) {

@@ -4,11 +4,13 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "base/clock.hpp"
 #include "base/mutex.hpp"
 
 namespace hami {
@@ -24,8 +26,15 @@ class InstanceTable {
 
   // False once the table is cleared: a pointer that was found by name may dangle.
   std::shared_ptr<const std::atomic<bool>> is_alive() const noexcept { return is_alive_; }
+  // A thread that does not work for the pipe uses the instance `name` until it calls `leave`. False: no more, the pipe closes.
+  bool enter(const std::string& name);
+  void leave(const std::string& name) noexcept;
+  // Ends `enter`, and waits for the threads that have entered. Returns the instances that they still use at `until`. Throws Error
+  // if interrupted: then it may be called again.
+  std::vector<std::string> end_visits(Nanoseconds until);
+
   // A backend of `node` will call this name; `check_expected` verifies it once everything is registered.
-  void expect(const std::string& name, const std::string& node) { expected_.emplace_back(name, node); }
+  void expect(const std::string& name, const std::string& node);
   void check_expected() const;  // Error(kNotFound) for the first missing name
 
  private:
@@ -35,7 +44,10 @@ class InstanceTable {
   std::vector<std::pair<std::string, BackendPtr>> instances_ HAMI_GUARDED_BY(mutex_);
   std::map<std::string, Backend*> by_name_ HAMI_GUARDED_BY(mutex_);
   const std::shared_ptr<std::atomic<bool>> is_alive_ = std::make_shared<std::atomic<bool>>(true);
-  std::vector<std::pair<std::string, std::string>> expected_;  // name and node
+  std::vector<std::pair<std::string, std::string>> expected_ HAMI_GUARDED_BY(mutex_);  // name and node
+  bool visits_ended_ HAMI_GUARDED_BY(mutex_) = false;
+  std::multiset<std::string> visited_ HAMI_GUARDED_BY(mutex_);
+  CondVar left_;
 };
 
 }  // namespace hami

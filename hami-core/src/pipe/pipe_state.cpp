@@ -60,7 +60,11 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config, const std:
   } catch (...) {
     if (state->context_->shutdown.has_detached_init()) throw;  // the detached init owns the pipe and ends it
     const Error error = current_error();
-    state->destroy();
+    const UninterruptibleScope must_finish;
+    if (state->end_visits(after(kGracePeriod)))
+      state->destroy();
+    else
+      leak_intentionally(state);
     throw with_abandoned(error, state->context_->shutdown.take_abandoned());
   }
   state->plan_.reset();
@@ -97,6 +101,13 @@ void PipeState::make() {
 }
 
 PipeState::~PipeState() { destroy(); }
+
+// Waits for threads outside of the pipe that use its instances. False: they did not return in time.
+bool PipeState::end_visits(Nanoseconds until) {
+  const std::vector<std::string> visited = context_->instances.end_visits(until);
+  for (const std::string& name : visited) context_->shutdown.report_abandoned(name + ", which another thread uses");
+  return visited.empty();
+}
 
 void PipeState::destroy() noexcept {
   for_each_service([](Service& service) { service.stop(); });
@@ -357,7 +368,7 @@ std::vector<std::string> PipeState::end(Nanoseconds timeout) {
   });
   joined = pool_.stop(until) && joined;
   timer_.stop();
-  joined = drain(until) && joined;
+  joined = drain(until) && joined && end_visits(until);
   destroying_ = true;
   if (joined)
     destroy();

@@ -61,6 +61,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   static void discard(PipeState* state);
   void make();
   void destroy() noexcept;
+  bool end_visits(Nanoseconds until);
   template <class Use>
   void for_each_service(const Use& use);
   std::vector<std::string> end(Nanoseconds timeout);  // throws Error if interrupted; then it may be called again
