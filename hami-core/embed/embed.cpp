@@ -1,6 +1,7 @@
 // Implements hami/embed.h: pipes for C and C++ programs without Python.
-#include "hami/embed.h"
+#include "plugin/abi.hpp"  // before hami/embed.h, which includes hami/abi.h
 
+#include "hami/embed.h"
 #include "pipe/pipe_state.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"

@@ -18,7 +18,7 @@ from conftest import GOLDEN, HERE, SHARED, TOOLCHAINS, Toolchain
 
 Build = Callable[..., Path]
 VERSIONS = HERE / "plugins" / "versions.c"
-SERVES = f"hami-core {hami.__version__} serves 1.0"
+SERVES = f"hami-core {hami.__version__} serves 1.1"
 
 
 def versions(toolchain: Toolchain, build: Build, major: int, minor: int, needs: int) -> Path:

@@ -47,7 +47,8 @@ def test_a_plugin_uses_a_queue_of_the_pipe(plugin: str) -> None:
         assert (out["result"], out["empty"]) == ("frame", DEADLINE_EXCEEDED)
         assert repr(out["queue"]) == '<hami.Queue "frames": 0 of 1024>'
     with pytest.raises(
-        ValueError, match=r'\Athe queue "n.queue" belongs to a node; to send to it, take Send\(n.queue\) as a child'
+        ValueError,
+        match=r'\Athe queue "n.queue" belongs to a node; to send to it, write Send\(n.queue\) in an expression',
     ):
         hami.pipe({"n": {"backend": f"{plugin}Through(name=n.queue)"}})
 

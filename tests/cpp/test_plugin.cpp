@@ -218,7 +218,7 @@ TEST_CASE("each pair of minor versions shares the common functions, or is reject
 }
 
 TEST_CASE("a plugin of another major version or a newer required minor version is rejected") {
-  const std::string serves = "; hami-core " HAMI_VERSION " serves 1.0";
+  const std::string serves = "; hami-core " HAMI_VERSION " serves 1.1";
   CHECK(incompatibility(needs<2, 0>) == "needs hami ABI 2.0" + serves + ": pip install -U hami-core");
   CHECK(incompatibility(needs<1, 4>) == "needs hami ABI 1.4" + serves + ": pip install -U hami-core");
   CHECK(incompatibility(needs<1, 65535>) == "needs hami ABI 1.65535" + serves + ": pip install -U hami-core");

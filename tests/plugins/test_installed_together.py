@@ -19,7 +19,7 @@ DUPLICATE = (
     'backend "AcmeAdd" is provided by acme-cv and acme-good; '
     'write acme-good::AcmeAdd, or set [providers] AcmeAdd = "acme-good"'
 )
-SERVES = f"hami-core {hami.__version__} serves 1.0"
+SERVES = f"hami-core {hami.__version__} serves 1.1"
 ABSENT = "cannot open shared object file: No such file or directory"
 TABLE = """\
 plugin  package      version  abi  state         time

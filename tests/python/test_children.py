@@ -81,11 +81,11 @@ def test_a_child_in_another_node_is_already_closed_when_a_backend_is_closed() ->
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_dependency_cannot_be_used_after_the_call_that_lent_it(raises: bool) -> None:
-    kept: list[hami.Child] = []
+    kept: list[hami.BackendHandle] = []
     each(lambda number: number, "TestSame", max=3)
 
     class Keeps(hami.Backend):
-        def forward_with_dep(self, batch: list[Any], dependency: hami.Child) -> None:
+        def forward_with_dep(self, batch: list[Any], dependency: hami.BackendHandle) -> None:
             kept.append(dependency)
             assert (dependency.min, dependency.max) == (1, 3)
             if raises:
@@ -108,7 +108,7 @@ def test_a_dependency_cannot_be_used_after_the_call_that_lent_it(raises: bool) -
 
 @pytest.mark.parametrize("expression", ["TestKeeps[LoopCondition[TestSame]]", "DI[TestKeeps,TestSame]"])
 def test_a_child_cannot_be_used_after_its_pipe_was_closed(expression: str) -> None:
-    kept: list[hami.Child] = []
+    kept: list[hami.BackendHandle] = []
     each(lambda number: number, "TestSame", max=3)
 
     class Keeps(hami.Backend):
@@ -117,7 +117,7 @@ def test_a_child_cannot_be_used_after_its_pipe_was_closed(expression: str) -> No
         def init(self, options: hami.DictView) -> None:
             kept.extend(self.children)
 
-        def inject_dependency(self, dependency: hami.Child) -> None:
+        def inject_dependency(self, dependency: hami.BackendHandle) -> None:
             kept.append(dependency)
 
         def forward(self, batch: list[Any]) -> None:
@@ -133,7 +133,7 @@ def test_a_child_cannot_be_used_after_its_pipe_was_closed(expression: str) -> No
         other({"data": 1})
 
 
-def _check_ended(child: hami.Child, error: type[hami.Error], message: str) -> None:
+def _check_ended(child: hami.BackendHandle, error: type[hami.Error], message: str) -> None:
     for use in (lambda: child.min, lambda: child.max, lambda: child.forward([])):
         with pytest.raises(error) as raised:
             use()
@@ -145,7 +145,7 @@ def test_a_dependency_exists_until_every_thread_is_done_with_it() -> None:
     backend(lambda batch: gate.enter(), "TestWaitsAtGate")
 
     class UsesInThread(hami.Backend):
-        def forward_with_dep(self, batch: list[Any], dependency: hami.Child) -> None:
+        def forward_with_dep(self, batch: list[Any], dependency: hami.BackendHandle) -> None:
             running.append(threads.submit(dependency.forward, []))
             gate.wait_for_arrival()
             batch[0]["result"] = 1
@@ -190,7 +190,7 @@ def test_close_waits_for_a_child_in_use_and_abandons_it_after_the_grace_period(r
             if returns:
                 gate.open()
 
-    kept: list[hami.Child] = []
+    kept: list[hami.BackendHandle] = []
     hami.register("TestWaitsAtGate")(WaitsAtGate)
     hami.register("TestLends")(Lends)
     pipe = hami.pipe("TestLends[TestWaitsAtGate]")

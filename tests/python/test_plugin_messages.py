@@ -97,7 +97,7 @@ def test_a_declared_backend_that_is_not_registered_makes_the_plugin_unusable(sit
 
 
 def test_a_native_plugin_that_needs_a_newer_core_is_incompatible(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    reason = f"needs hami ABI 1.4; hami-core {hami.__version__} serves 1.0: pip install -U hami-core"
+    reason = f"needs hami ABI 1.4; hami-core {hami.__version__} serves 1.1: pip install -U hami-core"
 
     def load_library(path: bytes, owner: str) -> None:
         raise _core.AbiMismatch(reason)

@@ -32,7 +32,7 @@ class FixedRange(hami.Backend):
 
     def init(self, options: hami.DictView) -> None:
         self.instance = int(options["instance"])
-        assert_type(self.children, tuple[hami.Child, ...])
+        assert_type(self.children, tuple[hami.BackendHandle, ...])
 
     def forward(self, batch: list[hami.Request]) -> None:
         for item in batch:
@@ -96,10 +96,10 @@ class PropertyRange(hami.Backend):
 class WithPartner(hami.Backend):
     """Receives a partner from `With` or `DI`."""
 
-    def inject_dependency(self, dependency: hami.Child) -> None:
+    def inject_dependency(self, dependency: hami.BackendHandle) -> None:
         self.partner = dependency
 
-    def forward_with_dep(self, batch: list[hami.Request], dependency: hami.Child) -> None:
+    def forward_with_dep(self, batch: list[hami.Request], dependency: hami.BackendHandle) -> None:
         dependency.forward(batch)
 
 

@@ -18,7 +18,7 @@ WIDTH = 82  # characters of a line of help
 GROUPS = {
     "Pipes": ("pipe", "Pipe", "NodeStats", "backends", "plugins"),
     "Backends": (
-        *("Backend", "register", "generate", "Request", "DictView", "Child", "scatter", "scattered"),
+        *("Backend", "register", "generate", "Request", "DictView", "BackendHandle", "scatter", "scattered"),
         *("Key", "Duration", "ByteSize"),
     ),
     "Values": ("Tensor", "to_numpy", "to_like", "TypedDict", "Event", "Queue", "RequestStore", "KVStorage", "Opaque"),

@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 #define HAMI_ABI_MAJOR 1
-/* Functions of later minor versions are declared only on request: #define HAMI_ABI_USE_MINOR 2 before the include. */
+/* Functions and fields of later minor versions are declared only on request: #define HAMI_ABI_USE_MINOR 1 before the include. */
 #ifndef HAMI_ABI_USE_MINOR
 #define HAMI_ABI_USE_MINOR 0
 #endif
@@ -138,6 +138,11 @@ typedef struct hami_backend_class {
                                   hami_backend* dependency);
   /* Injects a dependency, which exists as long as this backend. */
   hami_error* (*inject_dependency)(void* self, hami_backend* dependency);
+#if HAMI_ABI_USE_MINOR >= 1
+  /* -- since 1.1. If not NULL, the name stands for this expression, as with hami.generate: the core reads no other fields than
+   * `name` and `params`, whose defaults are those of parameters of the backends in the expression. */
+  const char* expression;
+#endif
 } hami_backend_class;
 
 /* ---- The core's functions -------------------------------------------------------------------------------------- */

@@ -30,6 +30,10 @@
 #include "hami/sdk/dict.hpp"
 #include "hami/sdk/shared.hpp"
 
+#ifndef HAMI_ABI_MIN_MINOR
+#define HAMI_ABI_MIN_MINOR 0
+#endif
+
 namespace hami {
 inline namespace sdk {
 
@@ -186,15 +190,45 @@ HAMI_SDK_OWN_ inline std::vector<const hami_backend_class*>& registered_classes(
   return classes;
 }
 
+HAMI_SDK_OWN_ inline bool register_table(const hami_backend_class& cls) {
+  static std::deque<hami_backend_class> tables;
+  tables.push_back(cls);
+  registered_classes().push_back(&tables.back());
+  return true;
+}
+
 template <class Class>
 HAMI_SDK_OWN_ bool register_class(const char* name, const char* params, const char* doc) {
   using Thunk = Thunks<Class>;
-  static std::deque<hami_backend_class> tables;  // a class may have several names
-  tables.push_back({sizeof(hami_backend_class), Class::kFlags, name, doc, params, Class::kMinChildren,
-                    Class::kMaxChildren, Class::kRange.min, Class::kRange.max, Thunk::create, Thunk::destroy,
-                    Thunk::forward, overrides_range<Class>::value ? Thunk::range : nullptr, Thunk::forward_with_dep,
-                    Thunk::inject_dependency});
-  registered_classes().push_back(&tables.back());
+  hami_backend_class cls{};
+  cls.struct_size = sizeof cls;
+  cls.flags = Class::kFlags;
+  cls.name = name;
+  cls.doc = doc;
+  cls.params = params;
+  cls.min_children = Class::kMinChildren;
+  cls.max_children = Class::kMaxChildren;
+  cls.min_items = Class::kRange.min;
+  cls.max_items = Class::kRange.max;
+  cls.create = Thunk::create;
+  cls.destroy = Thunk::destroy;
+  cls.forward = Thunk::forward;
+  cls.range = overrides_range<Class>::value ? Thunk::range : nullptr;
+  cls.forward_with_dep = Thunk::forward_with_dep;
+  cls.inject_dependency = Thunk::inject_dependency;
+  return register_table(cls);
+}
+
+HAMI_SDK_OWN_ inline bool register_generated([[maybe_unused]] const char* name, [[maybe_unused]] const char* expression,
+                                             [[maybe_unused]] const char* params) {
+#if HAMI_ABI_USE_MINOR >= 1
+  hami_backend_class cls{};
+  cls.struct_size = sizeof cls;
+  cls.name = name;
+  cls.params = params;
+  cls.expression = expression;
+  register_table(cls);
+#endif
   return true;
 }
 
@@ -205,9 +239,7 @@ HAMI_SDK_OWN_ inline const hami_plugin* enter(hami_fill fill, hami_error** error
   table.slot_count = HAMI_HOST_SLOTS;
   table.abi_major = HAMI_ABI_MAJOR;
   table.abi_minor = HAMI_ABI_MINOR;
-#ifdef HAMI_ABI_MIN_MINOR
   table.min_minor = HAMI_ABI_MIN_MINOR;
-#endif
   *error = fill(&table);
   if (*error) return nullptr;
   if (!host().error_new) host() = table;  // only once: if it is called again, backends may be running
@@ -228,6 +260,17 @@ HAMI_SDK_OWN_ inline const hami_plugin* enter(hami_fill fill, hami_error** error
 // Registers a class: name, parameters, and one sentence for its documentation. Parameters, for example:
 // "model: path; max: int = 1 {1..64}; device: str = 'cpu' {cpu,gpu}; post: str?"
 #define HAMI_REGISTER(Class, name, params, doc) HAMI_REGISTER_AT_(Class, __COUNTER__, name, params, doc)
+
+#define HAMI_GENERATE_AT_(number, ...)                                                                              \
+  static_assert(HAMI_ABI_USE_MINOR >= 1 && HAMI_ABI_MIN_MINOR >= 1,                                                 \
+                "HAMI_GENERATE_BACKEND needs #define HAMI_ABI_USE_MINOR 1 and #define HAMI_ABI_MIN_MINOR 1 before " \
+                "the include of hami/backend.hpp");                                                                 \
+  [[maybe_unused]] static const bool HAMI_REGISTER_JOIN_(hami_registered_, number) =                                \
+      ::hami::register_generated(__VA_ARGS__)
+
+// Registers a name that is replaced by an expression, as hami.generate does in Python. `params`: defaults of parameters of the
+// backends in the expression, "width: int = 224; color: str = 'rgb'"; "" if there are none. Since 1.1.
+#define HAMI_GENERATE_BACKEND(name, expression, params) HAMI_GENERATE_AT_(__COUNTER__, name, expression, params)
 
 // Defines the plugin's entry. Use it once in a plugin, at namespace scope.
 #define HAMI_PLUGIN(name, version)                                                                          \

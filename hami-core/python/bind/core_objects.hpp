@@ -19,5 +19,6 @@ void register_core_objects(py::module_& module);
 void register_event(py::module_& module);
 void register_queue(py::module_& module);
 void register_opaque(py::module_& module);
+void register_backend_handle(py::module_& module);
 
 }  // namespace hami::bind

@@ -22,21 +22,21 @@ void remove_result(py::dict& request) {
   if (PyDict_DelItemString(request.ptr(), "result") != 0) PyErr_Clear();
 }
 
-std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request) {
-  std::optional<Error> failed;
-  if (const Error* error = call.error(index)) {
-    failed = *error;
+std::optional<Error> deliver(const Error* failed, const Dict& dict, py::dict& request) {
+  std::optional<Error> error;
+  if (failed) {
+    error = *failed;
   } else {
     try {
-      write_back(call.dict(index), request);
+      write_back(dict, request);
     } catch (py::error_already_set& raised) {  // by a dict subclass, or by the parts given to hami.scatter
-      failed = from_python(raised);
+      error = from_python(raised);
     } catch (const Error& invalid) {
-      failed = invalid;
+      error = invalid;
     }
   }
-  if (failed) remove_result(request);
-  return failed;
+  if (error) remove_result(request);
+  return error;
 }
 
 void Listener::complete(const Call& call) noexcept {

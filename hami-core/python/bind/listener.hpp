@@ -15,7 +15,11 @@ namespace hami::bind {
 // Removes `result` from a caller's dict. A request that restarts or fails has no `result`.
 void remove_result(py::dict& request);
 // Writes the keys that the backends set into the caller's dict. On failure removes `result` and returns the error.
-std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request);
+// `failed`: the error of the request; null: it succeeded.
+std::optional<Error> deliver(const Error* failed, const Dict& dict, py::dict& request);
+inline std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request) {
+  return deliver(call.error(index), call.dict(index), request);
+}
 
 // Receives the completion of one request that no thread waits for.
 class Listener {

@@ -2,8 +2,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "backend_services.hpp"
 #include "base/near.hpp"
-#include "child.hpp"
 #include "config.hpp"
 #include "core_objects.hpp"
 #include "errors.hpp"
@@ -31,7 +31,7 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_request_store(module);
   hami::bind::register_views(module);
   hami::bind::register_parts(module);
-  hami::bind::register_child(module);
+  hami::bind::register_backend_services(module);
   hami::bind::register_python_backends(module);
   hami::bind::register_plugins(module);
   hami::bind::register_config(module);

@@ -8,6 +8,7 @@
 #include "backend/pipe_context.hpp"
 #include "config.hpp"
 #include "core_objects.hpp"
+#include "describe.hpp"
 #include "errors.hpp"
 #include "greenlets.hpp"
 #include "listener.hpp"
@@ -179,6 +180,11 @@ class PyPipe {
 
   bool closed() const { return state_->closed(); }
 
+  Ref<Queue> queue(const std::string& name) const { return state_->context().resources.queue_by_name(name); }
+  std::shared_ptr<RequestStore> store() const { return state_->context().resources.shared_store(); }
+
+  py::dict describe() const { return description_of(*state_); }
+
   py::dict stats() const {
     py::dict all;
     const double uptime = seconds_since(state_->opened_at());
@@ -321,6 +327,9 @@ void register_pipe(py::module_& module) {
       .def("close", &PyPipe::close, py::arg("timeout"),
            "Close the pipe and return the names of the backends that did not finish within `timeout` seconds.")
       .def_property_readonly("closed", &PyPipe::closed, "Whether close() was called.")
+      .def("queue", &PyPipe::queue, py::arg("name"), "Return a queue of the pipe by name.")
+      .def_property_readonly("store", &PyPipe::store, "The store of the pipe.")
+      .def("describe", &PyPipe::describe, "Return the nodes with their backends, parameters and edges.")
       .def("stats", &PyPipe::stats, "Return the statistics of each node, by name.");
   module.def("cancel", cancel, py::arg("call"), "Cancel a submitted request. Returns False if it has completed.");
   module.def("wait_if_nested", wait_if_nested, py::arg("call"),

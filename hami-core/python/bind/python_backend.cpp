@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "backend/init.hpp"
+#include "backend_services.hpp"
 #include "base/fork.hpp"
-#include "child.hpp"
 #include "container/forwarding.hpp"
 #include "errors.hpp"
 #include "lang/units.hpp"
@@ -79,6 +79,7 @@ class PythonBackend final : public Backend {
     const HoldGil gil;
     try {
       py::object object = call_python(cls_->get());
+      object.attr("_services") = py::cast(std::make_unique<BackendServices>(init));
       set_params(init.params(), object);
       set_children(init, object);
       object_ = PyRef(object);
@@ -117,7 +118,7 @@ class PythonBackend final : public Backend {
       for (const PlanItem& item : init.items()) children_.emplace_back(init.make(item));
     }
     py::tuple children(children_.size());
-    for (std::size_t i = 0; i < children_.size(); ++i) children[i] = py::cast(children_[i].loan.child());
+    for (std::size_t i = 0; i < children_.size(); ++i) children[i] = py::cast(children_[i].loan.handle());
     object.attr("children") = children;
   }
 
@@ -174,7 +175,7 @@ class PythonBackend final : public Backend {
       const Loan loan(BackendPtr(BackendPtr(), &dependency),
                       Error(ErrorCode::kRequest,
                             "this backend can be used only during forward_with_dep, which has returned or raised"));
-      call(object_.get().attr("forward_with_dep"), views.list(), py::cast(loan.child()));
+      call(object_.get().attr("forward_with_dep"), views.list(), py::cast(loan.handle()));
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
     }
@@ -188,7 +189,7 @@ class PythonBackend final : public Backend {
                   label() + " takes no dependency; to accept one, define a method inject_dependency(self, dependency)");
     try {
       children_.emplace_back(dependency);
-      call_python(object_.get().attr("inject_dependency"), py::cast(children_.back().loan.child()));
+      call_python(object_.get().attr("inject_dependency"), py::cast(children_.back().loan.handle()));
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
     }

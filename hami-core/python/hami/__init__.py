@@ -10,7 +10,7 @@ except ImportError as error:
     raise ImportError(explain(error)) from error
 
 from hami._core import (
-    Child,
+    BackendHandle,
     DictView,
     Event,
     Opaque,
@@ -58,10 +58,10 @@ __all__ = [
     "Alias",
     "AlreadyExists",
     "Backend",
+    "BackendHandle",
     "BackendNotFound",
     "BatchError",
     "ByteSize",
-    "Child",
     "ConfigError",
     "DataTypeError",
     "DeadlineExceeded",

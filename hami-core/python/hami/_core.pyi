@@ -406,12 +406,39 @@ def scattered(batch: list[Request], key: str = "data") -> Any:
         key: The key that holds the parts.
     """
 
-class Child:
-    """A backend inside the brackets of a Python backend, or its dependency.
+@final
+class BackendHandle:
+    """A backend as a value: one in the brackets of a Python backend, its dependency, or an instance of the pipe.
 
-    It can be used until the backend that received it is closed; the argument of `forward_with_dep` only during that
-    call. Closing, and the end of that call, wait for threads that still use it.
+        detect = self.find("node.detect")        # in `init` or later
+        detect.forward(batch)                    # runs requests of the current batch
+        detect({"data": crop})["result"]         # runs a request of its own
+
+    Any thread may use it, and it may be a value of a request. A backend in brackets or a dependency can be used until
+    the backend that received it is closed, the argument of `forward_with_dep` only during that call, and an instance
+    until its pipe is closed. Closing, and the end of that call, wait for threads that still use it.
     """
+
+    def __call__(self, requests: dict[str, Any] | list[dict[str, Any]], timeout: float | None = None) -> Any:
+        """Run a request, or a list of requests, that do not belong to a batch, and wait for the results.
+
+        Inside `forward`, a call that would complete a deadlock cycle fails with ReentrantCall, as that of a pipe.
+
+        Args:
+            requests: A dict, or a list of different dicts.
+            timeout: Time limit of each request in seconds; None means no limit. A backend in brackets runs on this
+                thread, so the call returns when the backend does.
+
+        Returns:
+            The same dict or list. Each request has its `result`.
+
+        Raises:
+            DataTypeError: `requests` is not a dict or a list of different dicts.
+            PipeClosed: Its pipe is closed.
+            RequestError: A request has the key `event`, which only pipes take; or as for `forward`.
+            BatchError: Requests of a list failed; the other requests have their `result`.
+            Exception: The exception of the backend that failed the request. The request has no `result`.
+        """
 
     def forward(self, batch: list[Request]) -> None:
         """Run a batch of requests and set their `result`.
@@ -426,6 +453,21 @@ class Child:
             Exception: Any error of the backend that concerns the whole batch.
         """
 
+    def forward_with_dep(self, batch: list[Request], dependency: BackendHandle) -> None:
+        """Run a batch of requests with a dependency, as `With[…]` does.
+
+        Args:
+            batch: As for `forward`.
+            dependency: The backend that this one may call during the call.
+
+        Raises:
+            Error: The backend has no `forward_with_dep`.
+            Exception: As for `forward`.
+        """
+
+    def _run(self, requests: list[dict[str, Any]], timeout: float | None) -> list[BaseException | None]:
+        """Run requests that do not belong to a batch. Return None or an exception for each."""
+
     @property
     def min(self) -> int:
         """The minimum batch size in items."""
@@ -433,6 +475,10 @@ class Child:
     @property
     def max(self) -> int | None:
         """The maximum batch size in items; None if the backend declares none."""
+
+    @property
+    def label(self) -> str:
+        """The name as written in the expression, or that of the instance."""
 
 @final
 class Opaque:
@@ -549,6 +595,26 @@ class Tensor:
         """
 
 # ---- private: for the package only ----
+
+class BackendServices:
+    """What a Python backend reaches of its pipe."""
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+
+    @property
+    def store(self) -> RequestStore:
+        """The store of the pipe."""
+
+    def find(self, name: str) -> BackendHandle:
+        """Return an instance of the pipe by name."""
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue of the pipe by name."""
+
+    def count(self, name: str, by: int) -> None:
+        """Add to a counter of the node."""
 
 class BackendClass:
     """A handle of a backend class: its name, parameters and traits."""
@@ -675,6 +741,16 @@ class Pipe:
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
+
+    def queue(self, name: str) -> Queue:
+        """Return a queue of the pipe by name."""
+
+    @property
+    def store(self) -> RequestStore:
+        """The store of the pipe."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the nodes with their backends, parameters and edges as plain data."""
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Return the values of `hami.NodeStats` for each node, by the node's name."""

@@ -1,6 +1,7 @@
 // PipeResources: unique names, queues, and what one node asks about another.
 #include "backend/pipe_resources.hpp"
 
+#include "backend/node_queue_name.hpp"
 #include "value/error.hpp"
 
 namespace hami {
@@ -21,6 +22,14 @@ Ref<Queue> PipeResources::queue(const std::string& name, std::optional<std::size
                                         " and with " + std::to_string(*max) + "; declare it once");
   queue->set_max(static_cast<std::int64_t>(*max));
   return queue;
+}
+
+Ref<Queue> PipeResources::queue_by_name(const std::string& name) {
+  if (node_queue_name(name))
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "the queue \"" + name + "\" belongs to a node; to send to it, write Send(" + name + ") in an expression");
+  return queue(name);
 }
 
 void PipeResources::share_queue(const std::string& name, Ref<Queue> queue) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -22,7 +23,9 @@ namespace hami {
 class PipeResources {
  public:
   // The pipe's own store. Each backend defines the values that it keeps there.
-  RequestStore& store() noexcept { return store_; }
+  RequestStore& store() noexcept { return *store_; }
+  // For a program, which may keep it for longer than the pipe exists.
+  const std::shared_ptr<RequestStore>& shared_store() const noexcept { return store_; }
   // Held while a backend creates an id in the store for a value of its own, or removes an id that holds nothing more:
   // several backends may do so for one id.
   Mutex& store_ids() noexcept { return store_ids_; }
@@ -31,6 +34,10 @@ class PipeResources {
   // The pipe's queue of that name, created on first use. `max`, declared once, is its capacity; Error(kConfig) if two
   // declarations differ.
   Ref<Queue> queue(const std::string& name, std::optional<std::size_t> max = {});
+
+  // The same for code of authors. Error(kInvalidArgument) for the queue of a node: a value that is pushed there becomes a request,
+  // which a push does not create.
+  Ref<Queue> queue_by_name(const std::string& name);
 
   // Makes a queue of the program the pipe's queue of that name; before any backend is initialised.
   void share_queue(const std::string& name, Ref<Queue> queue);
@@ -62,7 +69,7 @@ class PipeResources {
   std::map<std::string, Counters> counters_;
   Nanoseconds timeout_ = kNever;
   bool non_blocking_ = true;
-  RequestStore store_;
+  const std::shared_ptr<RequestStore> store_ = std::make_shared<RequestStore>();
   Mutex store_ids_;
   mutable Mutex mutex_;
   std::map<std::string, std::function<bool()>> free_instance_ HAMI_GUARDED_BY(mutex_);

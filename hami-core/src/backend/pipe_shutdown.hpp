@@ -59,6 +59,7 @@ class PipeShutdown {
   Nanoseconds close_until() const noexcept { return opened_ ? close_until_.load() : after(kCloseTimeout); }
   void set_close_until(Nanoseconds until) noexcept { close_until_ = until; }
   void set_opened() noexcept { opened_ = true; }
+  bool opened() const noexcept { return opened_; }
 
   // Names of backends that did not finish in time.
   void report_abandoned(std::string what);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "backend/backend.hpp"
 #include "request/wait_graph.hpp"
 #include "sync/parker.hpp"
 
@@ -59,6 +60,7 @@ class Call final : public CompletionSink {
   void forget_deadlines() noexcept;
 
   std::shared_ptr<PipeState> pipe_;
+  BackendPtr instance_;  // where the requests start; null: at the entrypoint
   std::vector<Slot> slots_;
   const bool calls_back_;
   OnComplete on_complete_;

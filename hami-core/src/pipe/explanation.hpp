@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lang/params.hpp"
 #include "value/value.hpp"
 
 namespace hami {
@@ -16,6 +17,7 @@ struct ExplainedParam {
   std::string text;  // in its unit
   From from = From::kDefault;
   std::string key;  // of the node or of [global]
+  ParamType type = ParamType::kStr;
 };
 
 struct ExplainedBackend {
@@ -24,6 +26,8 @@ struct ExplainedBackend {
   std::string owner;  // the distribution
   std::size_t depth;  // of nested brackets
   std::vector<ExplainedParam> params;
+  bool schedules = false;  // as BackendClass
+  bool makes_copies = false;
 };
 
 struct Explanation {

@@ -48,11 +48,41 @@ std::string name_of(const PipeConfig& config) {
 
 }  // namespace
 
+bool read_urgency(Request& request, Nanoseconds limit, Nanoseconds moment) {
+  const auto lower = [&](Nanoseconds duration) {
+    request.deadline = std::min(request.deadline, after(moment, std::max<Nanoseconds>(0, duration)));
+  };
+  lower(limit);
+  request.deadline = std::min(request.deadline, ExecutionFrame::deadline());
+  try {
+    request.priority = declared_priority(request.dict);
+  } catch (const Error& error) {
+    request.fail(error);
+    return false;
+  }
+  try {
+    if (const Value* given = request.dict.find("timeout"); given && !given->is_none()) {
+      lower(timeout_of(*given));
+    }
+    if (const Value* given = request.dict.find("deadline"); given && !given->is_none()) {
+      const double seconds = given->as_float();
+      if (std::isnan(seconds)) throw Error(ErrorCode::kDataType, "expected a number, got nan");
+      request.deadline = std::min(request.deadline, from_milliseconds(seconds * 1e3));
+    }
+    return true;
+  } catch (const Error& error) {
+    request.fail(Error(ErrorCode::kDataType, "timeout or deadline of the request: " + error.message()));
+    return false;
+  }
+}
+
 std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config, const std::map<std::string, Ref<Queue>>& queues) {
-  auto [plan, problems] = plan_pipe(config);
+  Explanation explanation;
+  auto [plan, problems] = plan_pipe(config, &explanation);
   if (!problems.empty()) throw PlanProblems{std::move(problems)};
   std::shared_ptr<PipeState> state(new PipeState, &PipeState::discard);
   state->plan_ = std::move(plan);
+  state->explanation_ = std::move(explanation);
   state->context_->name = name_of(config);
   for (const auto& [name, queue] : queues) state->context_->resources.share_queue(name, queue);
   try {
@@ -142,40 +172,9 @@ void PipeState::left_start() noexcept {
   drained_.notify_all();
 }
 
-// Reads the priority, and the deadline: the earliest of all limits, including the deadline of the request for which a backend
-// makes this call. Fails the request and returns false if a value is invalid.
-bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const {
-  const auto limit = [&](Nanoseconds duration) {
-    request.deadline = std::min(request.deadline, after(moment, std::max<Nanoseconds>(0, duration)));
-  };
-  limit(timeout);
-  limit(context_->resources.timeout());
-  request.deadline = std::min(request.deadline, ExecutionFrame::deadline());
-  try {
-    request.priority = declared_priority(request.dict);
-  } catch (const Error& error) {
-    request.fail(error);
-    return false;
-  }
-  try {
-    if (const Value* given = request.dict.find("timeout"); given && !given->is_none()) {
-      limit(timeout_of(*given));
-    }
-    if (const Value* given = request.dict.find("deadline"); given && !given->is_none()) {
-      const double seconds = given->as_float();
-      if (std::isnan(seconds)) throw Error(ErrorCode::kDataType, "expected a number, got nan");
-      request.deadline = std::min(request.deadline, from_milliseconds(seconds * 1e3));
-    }
-    return true;
-  } catch (const Error& error) {
-    request.fail(Error(ErrorCode::kDataType, "timeout or deadline of the request: " + error.message()));
-    return false;
-  }
-}
-
-Ref<Call> PipeState::run(std::vector<Dict> dicts, Nanoseconds timeout) {
+Ref<Call> PipeState::run(std::vector<Dict> dicts, Nanoseconds timeout, BackendPtr instance) {
   const BlockedScope wait(WaitToken::Release::kEarly);
-  Ref<Call> call = begin(std::move(dicts), timeout, InlinePolicy::kAllow, {}, wait.token());
+  Ref<Call> call = begin(std::move(dicts), timeout, InlinePolicy::kAllow, {}, wait.token(), std::move(instance));
   call->wait();
   return call;
 }
@@ -188,17 +187,19 @@ Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
 }
 
 Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete,
-                           Ref<WaitToken> token) {
+                           Ref<WaitToken> token, BackendPtr instance) {
   const WorkScope starting(context_.get());  // a callback cannot wait for this to return
   if (generation_ != fork_generation())
     throw Error(ErrorCode::kInternal, "this pipe was made before the process forked; make a new one in the child");
   const bool waits = !on_complete;
   Ref<Call> call = make_counted<Call>(shared_from_this(), std::move(dicts), std::move(on_complete), token);
+  call->instance_ = std::move(instance);
   if (call->size() == 0) {
     if (call->on_complete_) call->on_complete_(*call);
     return call;
   }
   const Nanoseconds moment = now();
+  const Nanoseconds limit = std::min(timeout, context_->resources.timeout());
   std::vector<Request*> good;
   std::vector<Request*> bad;
   good.reserve(call->size());
@@ -206,7 +207,7 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
     Request& request = *slot.request;
     request.dict.erase(kResult);
     request.wait_token = Ref<Counted>(token.get());
-    (read_urgency(request, timeout, moment) ? good : bad).push_back(&request);
+    (read_urgency(request, limit, moment) ? good : bad).push_back(&request);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
   open_call(*call);  // from here on a close may complete it at any time
@@ -236,10 +237,11 @@ void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& reque
   // A caller with a deadline, or one that may be interrupted, must be able to leave, so blocking work runs on the pool. Two
   // exceptions stay on their thread: a backend that calls its own pipe (the node detects the recursion there), and a callback
   // on a pool thread (there may be no other thread).
+  Backend& start = start_of(*call);
   const bool may_wait_here =
-      entry_->traits().non_blocking || ExecutionFrame::on_this_thread() || WorkerPool::on_some_pool();
-  if (entry_->is_asynchronous() || (how == InlinePolicy::kAllow && may_wait_here))
-    return entry_->post(Batch(requests), how);
+      start.traits().non_blocking || ExecutionFrame::on_this_thread() || WorkerPool::on_some_pool();
+  if (start.is_asynchronous() || (how == InlinePolicy::kAllow && may_wait_here))
+    return start.post(Batch(requests), how);
   if (!pool_.post([call] { call->pipe_->run_launched(*call); })) call->has_to_wait_ = true;
 }
 
@@ -248,7 +250,7 @@ void PipeState::run_launched(Call& call) noexcept {
   std::vector<Request*> good;
   for (const Call::Slot& slot : call.slots_)
     if (slot.request->alive()) good.push_back(slot.request.get());
-  entry_->post(Batch(good), InlinePolicy::kAllow);
+  start_of(call).post(Batch(good), InlinePolicy::kAllow);
 }
 
 void PipeState::help(Call& call) {

@@ -24,6 +24,10 @@ struct PlanProblems {
 // Registers the core's own classes. Call it before the first pipe; further calls have no effect.
 void register_core();
 
+// Reads the priority of a request, and its deadline: the earliest of `limit`, of its own keys, and of the deadline of the request
+// for which a backend makes this one. Fails the request and returns false if a value is invalid.
+bool read_urgency(Request& request, Nanoseconds limit, Nanoseconds moment);
+
 // The error with a note for each abandoned backend.
 Error with_abandoned(Error error, const std::vector<std::string>& names);
 
@@ -36,8 +40,9 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   ~PipeState();
 
   // Runs the requests and waits until they are complete. Throws Error if the pipe is closed or the process was forked, and
-  // Interrupted, after giving up all requests; an error of a single request becomes its outcome.
-  Ref<Call> run(std::vector<Dict> dicts, Nanoseconds timeout);
+  // Interrupted, after giving up all requests; an error of a single request becomes its outcome. `instance`: where they start
+  // instead of at the entrypoint.
+  Ref<Call> run(std::vector<Dict> dicts, Nanoseconds timeout, BackendPtr instance = nullptr);
   // Starts the requests, for a caller that will not wait inside a backend. `how` is kAllow if the caller will wait.
   Ref<Call> start(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete = {});
 
@@ -52,6 +57,9 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   // True if a call takes microseconds and never blocks while an instance is idle.
   bool non_blocking() const noexcept { return non_blocking_; }
   Nanoseconds opened_at() const noexcept { return opened_at_; }
+  PipeContext& context() const noexcept { return *context_; }
+  // What was built.
+  const Explanation& explanation() const noexcept { return explanation_; }
   const std::map<std::string, NodeStats>& stats() const noexcept { return context_->resources.all_stats(); }
   const std::map<std::string, Counters>& counters() const noexcept { return context_->resources.all_counters(); }
 
@@ -70,16 +78,17 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   bool is_quiet();
   void start_waiting();
   Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete,
-                  Ref<WaitToken> token);
+                  Ref<WaitToken> token, BackendPtr instance = nullptr);
   void launch(const Ref<Call>& call, const std::vector<Request*>& requests, InlinePolicy how);
   void run_launched(Call& call) noexcept;  // unless another thread runs or has run it
-  void help(Call& call);                   // work helping: runs it here if it waits for a thread of the pool
-  bool read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const;
+  Backend& start_of(const Call& call) const noexcept { return call.instance_ ? *call.instance_ : *entry_; }
+  void help(Call& call);  // work helping: runs it here if it waits for a thread of the pool
   void open_call(Call& call);
   void close_call(Call& call) noexcept;
   void left_start() noexcept;
   std::vector<Ref<Call>> open_calls();
 
+  Explanation explanation_;
   std::optional<PipePlan> plan_;  // only while the pipe is built
   std::shared_ptr<PipeContext> context_ = std::make_shared<PipeContext>();
   std::shared_ptr<Interpreter> interpreter_ = std::make_shared<Interpreter>();

@@ -84,12 +84,13 @@ void ExprPlanner::explain(const ParamSpec& spec, const Value& value, ExplainedPa
                           const std::string& key) {
   if (!planning_.explanation) return;
   planning_.explanation->part->backends.back().params.push_back(
-      {spec.name, value, value.is_none() ? "None" : show_value(spec.type, value), from, key});
+      {spec.name, value, value.is_none() ? "None" : show_value(spec.type, value), from, key, spec.type});
 }
 
 void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& plan) {
   if (planning_.explanation)
-    planning_.explanation->part->backends.push_back({expr.name, cls.name, cls.owner, planning_.depth, {}});
+    planning_.explanation->part->backends.push_back(
+        {expr.name, cls.name, cls.owner, planning_.depth, {}, cls.schedules, cls.makes_copies});
   if (cls.takes_all_keys) return read_all_keys(expr, plan);
   if (cls.free_args) {
     plan.args = expr.args;

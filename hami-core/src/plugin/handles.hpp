@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/init.hpp"
-#include "hami/abi.h"
+#include "plugin/abi.hpp"
 #include "value/error.hpp"
 
 struct hami_error {

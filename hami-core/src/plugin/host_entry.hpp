@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-#include "hami/abi.h"
+#include "plugin/abi.hpp"
 #include "plugin/handles.hpp"
 
 namespace hami {

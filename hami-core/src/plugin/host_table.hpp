@@ -3,12 +3,13 @@
 
 #include <cstdint>
 
-#include "hami/abi.h"
+#include "plugin/abi.hpp"
 
 namespace hami {
 
 // The newest minor version that this core serves.
-inline constexpr std::uint16_t kAbiMinor = 0;
+inline constexpr std::uint16_t kAbiMinor = 1;
+static_assert(HAMI_ABI_MINOR == kAbiMinor);
 
 const hami_host& host_table();
 

@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "lang/chars.hpp"
+#include "lang/parse.hpp"
 #include "plugin/handles.hpp"
+#include "registry/generated.hpp"
 #include "value/error.hpp"
 #include "value/visible.hpp"
 
@@ -57,6 +60,29 @@ std::string describe_range(const hami_backend_class& cls) {
   return cls.range ? "as its instances declare" : cls.max_children > 0 ? kNarrowest : "";
 }
 
+std::vector<ParamSpec> params_of(const hami_backend_class& cls, const std::string& what) {
+  try {
+    return parse_param_specs(cls.params ? cls.params : "");
+  } catch (const Error& error) {
+    reject(what + ": " + error.message());
+  }
+}
+
+ClassPtr name_for_expression(const hami_backend_class& cls, const std::string& what, const std::string& owner) {
+  GeneratedBody body{cls.name, cls.expression, {}};
+  for (const ParamSpec& spec : params_of(cls, what)) {
+    if (spec.required)
+      reject(what + " stands for an expression, so its parameter " + in_quotes(spec.name) + " needs a default");
+    if (!spec.fallback.is_none()) body.defaults.emplace_back(spec.name, spec.fallback);
+  }
+  try {
+    return generated_class(std::move(body), owner);
+  } catch (const SyntaxError& error) {
+    reject(escape_invalid_utf8(message_with_caret(what + " stands for an expression that is not valid: " + error.what(),
+                                                  cls.expression, error.span, "", error.hint)));
+  }
+}
+
 ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin,
                   const std::string& owner, const std::string& library) {
   std::string what = "class " + std::to_string(number) + " of plugin " + in_quotes(plugin);
@@ -65,16 +91,13 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
   what = "class " + in_quotes(native.name) + " of plugin " + in_quotes(plugin);
   if (!is_ident(native.name))
     reject(what + " does not have a valid backend name: use letters, digits and _, not starting with a digit");
+  if (native.expression) return name_for_expression(native, what, owner);
   if (!native.create || !native.destroy || !native.forward) reject(what + " has no create, destroy or forward");
   BackendClass cls;
   cls.name = native.name;
   cls.owner = owner;
   cls.doc = escape_invalid_utf8(native.doc ? native.doc : "");
-  try {
-    cls.params = parse_param_specs(native.params ? native.params : "");
-  } catch (const Error& error) {
-    reject(what + ": " + error.message());
-  }
+  cls.params = params_of(native, what);
   cls.brackets = brackets_of(native, what);
   if (native.max_items > 0 && native.min_items > native.max_items)
     reject(what + " declares min_items=" + std::to_string(native.min_items) +

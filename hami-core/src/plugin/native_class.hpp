@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/backend_class.hpp"
-#include "hami/abi.h"
+#include "plugin/abi.hpp"
 
 namespace hami {
 

@@ -8,15 +8,27 @@ from hami._text import is_text
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any, Literal, TypeAlias, TypeVar, overload
+    from functools import cached_property
+    from logging import Logger
+    from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, overload
 
-    from hami._core import BackendClass, Child, DictView, Request
+    from hami._core import BackendClass, BackendHandle, BackendServices, DictView, Queue, Request, RequestStore
 
     BackendType = TypeVar("BackendType", bound="type[Backend]")
     Plain = TypeVar("Plain")
     Duration: TypeAlias = float
     ByteSize: TypeAlias = int
 else:
+
+    class cached_property:
+        def __init__(self, function):
+            self.function, self.__doc__ = function, function.__doc__
+
+        def __get__(self, instance, owner):
+            if instance is None:
+                return self
+            value = instance.__dict__[self.function.__name__] = self.function(instance)
+            return value
 
     class Duration(float):
         """Annotate a parameter that is a duration: the attribute is a float in seconds.
@@ -125,8 +137,9 @@ class Backend:
     """Whether a failed batch may run again, request by request."""
     child_count: tuple[int, int | None] = (0, 0)
     """The minimum and maximum number of backends in the brackets; a maximum of None means any number."""
-    children: tuple[Child, ...] = ()
+    children: tuple[BackendHandle, ...] = ()
     """The initialised backends in the brackets; set before `init`."""
+    _services: ClassVar[BackendServices | None] = None  # set on each instance before `init`
 
     def init(self, options: DictView) -> None:
         """Prepare one instance.
@@ -146,6 +159,83 @@ class Backend:
 
     def close(self) -> None:
         """Release what `init` acquired. Runs once, after the last `forward`."""
+
+    def find(self, name: str) -> BackendHandle:
+        """Return an instance of the pipe: another node, or one of its instances.
+
+        >>> @hami.register
+        ... class Twice(hami.Backend):
+        ...     def init(self, options):
+        ...         self.inner = self.find("node.inner")
+        ...     def forward(self, batch):
+        ...         for item in batch:
+        ...             item["result"] = 2 * self.inner({"data": item["data"]})["result"]
+        >>> with hami.pipe({"outer": {"backend": "Twice"}, "inner": {"backend": "Identity"}}) as pipe:
+        ...     pipe({"data": 3, "node_name": "outer"})["result"]
+        6
+
+        During `init` the instance may not be registered yet; building the pipe fails if it never is.
+
+        Args:
+            name: "node.detect", or "detect.0" for one instance of the node.
+
+        Raises:
+            ConfigError: The backend does not belong to a pipe.
+            NotFound: The pipe is built and has no such instance.
+            PipeClosed: The pipe is closed.
+        """
+        return self._of_pipe("find").find(name)
+
+    def queue(self, name: str) -> Queue:
+        """Return the queue of the pipe with that name, which `Send(name)` and `Recv(name)` use; create it if needed.
+
+        Args:
+            name: The name of the queue.
+
+        Raises:
+            ConfigError: The backend does not belong to a pipe.
+            ValueError: The queue belongs to a node, as "detect.queue".
+        """
+        return self._of_pipe("queue").queue(name)
+
+    @cached_property
+    def store(self) -> RequestStore:
+        """The store that all backends of the pipe share; also `pipe.store`.
+
+        Raises:
+            ConfigError: The backend does not belong to a pipe.
+        """
+        return self._of_pipe("store").store
+
+    @cached_property
+    def log(self) -> Logger:
+        """The logger of the node, "hami.node.<name>".
+
+        Raises:
+            ConfigError: The backend does not belong to a pipe.
+        """
+        from logging import getLogger
+
+        return getLogger(f"hami.node.{self._of_pipe('log').node}")
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a counter of the node, which `pipe.stats()` shows under `counters`; it starts at 0.
+
+        Args:
+            name: The name of the counter.
+            by: The number to add.
+
+        Raises:
+            ConfigError: The backend does not belong to a pipe.
+        """
+        self._of_pipe("count").count(name, by)
+
+    def _of_pipe(self, name: str) -> BackendServices:
+        if self._services is None:
+            raise ConfigError(
+                f"{type(self).__name__}.{name} works from `init` on, in a backend that hami.pipe has created"
+            )
+        return self._services
 
 
 if TYPE_CHECKING:

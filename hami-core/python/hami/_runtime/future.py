@@ -39,8 +39,13 @@ class RequestFuture(Future[dict[str, Any]]):
             _core.wait_if_nested(call)
 
 
-def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None, *, may_wait: bool = True) -> RequestFuture:
-    """Start a request and return its future. Without `may_wait`, a full queue accepts the request too."""
+def submit(
+    core: _core.Pipe, request: dict[str, Any], timeout: float | None, *, may_wait: bool = True, result: Any = None
+) -> RequestFuture:
+    """Start a request and return its future.
+
+    Without `may_wait`, a full queue accepts the request too. `result` is what the future returns instead of the request.
+    """
     future = RequestFuture()
 
     def complete(error: BaseException | None) -> None:
@@ -52,7 +57,7 @@ def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None, *, 
         elif error is not None:
             future.set_exception(error)
         else:
-            future.set_result(request)
+            future.set_result(request if result is None else result)
         future._call = None
 
     if "gevent" in modules:

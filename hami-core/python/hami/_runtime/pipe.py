@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     from hami.observe.node_stats import NodeStats
 
+    class TensorDict(Protocol):
+        """The part of `tensordict.TensorDict` that tells it from a dict."""
+
+        @property
+        def batch_size(self) -> Any: ...
+        def to_dict(self) -> Any: ...
+
     AnyDict = TypeVar("AnyDict", bound="dict[str, Any]")
+    AnyTensorDict = TypeVar("AnyTensorDict", bound=TensorDict)
 
     class BuildPipe(Protocol):
         """The type of `hami.pipe`."""
@@ -65,6 +73,10 @@ class Pipe:
         def __call__(self, requests: list[dict[str, Any]], timeout: float | None = None) -> list[dict[str, Any]]: ...
         @overload
         def __call__(self, requests: list[AnyDict], timeout: float | None = None) -> list[AnyDict]: ...
+        @overload
+        def __call__(self, requests: AnyTensorDict, timeout: float | None = None) -> AnyTensorDict: ...
+        @overload
+        def __call__(self, requests: list[AnyTensorDict], timeout: float | None = None) -> list[AnyTensorDict]: ...
 
     def __call__(self, requests: Any, timeout: float | None = None) -> Any:
         """Run one request or a list of requests, and wait for the results.
@@ -74,7 +86,7 @@ class Pipe:
         [{'data': 1, 'result': 1}, {'data': 2, 'result': 2}]
 
         Args:
-            requests: A dict, or a list of different dicts.
+            requests: A dict or a `tensordict.TensorDict`, or a list of different ones.
             timeout: Time limit of each request in seconds; None means no limit.
 
         Returns:
@@ -99,21 +111,22 @@ class Pipe:
             pause_if_exiting()
             raise
 
-    def _call_all(self, requests: Any, timeout: float | None) -> list[dict[str, Any]]:
-        if not isinstance(requests, list) or not all(isinstance(request, dict) for request in requests):
-            raise DataTypeError(f'a pipe takes a dict such as {{"data": …}}, or a list of dicts, got {_kind(requests)}')
-        if len({id(request) for request in requests}) < len(requests):
-            raise DataTypeError("the same dict appears twice in the list; pass a separate dict for each request")
-        outcomes = _blocking(self._core.call_many, requests, timeout)
-        errors = [(index, outcome) for index, outcome in enumerate(outcomes) if outcome is not None]
-        for _, error in errors:
-            if isinstance(error, KeyboardInterrupt):
-                raise error
-        if errors:
-            raise BatchError(errors)
-        return requests
+    def _call_all(self, requests: Any, timeout: float | None) -> Any:
+        from hami._runtime.calls import call_all
 
-    def submit(self, request: dict[str, Any], timeout: float | None = None) -> Future[dict[str, Any]]:
+        if (adopted := _adopt(requests)) is not None:
+            self(adopted, timeout)
+            return requests
+        return call_all(lambda *call: _blocking(self._core.call_many, *call), requests, timeout, "a pipe")
+
+    if TYPE_CHECKING:
+
+        @overload
+        def submit(self, request: dict[str, Any], timeout: float | None = None) -> Future[dict[str, Any]]: ...
+        @overload
+        def submit(self, request: AnyTensorDict, timeout: float | None = None) -> Future[AnyTensorDict]: ...
+
+    def submit(self, request: Any, timeout: float | None = None) -> Future[Any]:
         """Start one request and return a future of the completed request.
 
         >>> with hami.pipe("Identity") as pipe:
@@ -124,7 +137,7 @@ class Pipe:
         Waits only if the queue of the node is full and its `on_full` is "block".
 
         Args:
-            request: The request.
+            request: The request: a dict or a `tensordict.TensorDict`.
             timeout: Time limit of the request in seconds; None means no limit.
 
         Returns:
@@ -134,13 +147,20 @@ class Pipe:
         Raises:
             DataTypeError: `request` is not a dict.
         """
-        if not isinstance(request, dict):
-            raise _not_one_dict("submit", request)
         from hami._runtime.future import submit
 
-        return submit(self._core, request, timeout)
+        if isinstance(request, dict):
+            return submit(self._core, request, timeout)
+        return submit(self._core, _adopt_one("submit", request), timeout, result=request)
 
-    async def acall(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
+    if TYPE_CHECKING:
+
+        @overload
+        async def acall(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]: ...
+        @overload
+        async def acall(self, request: AnyTensorDict, timeout: float | None = None) -> AnyTensorDict: ...
+
+    async def acall(self, request: Any, timeout: float | None = None) -> Any:
         """Run one request from a task of an asyncio loop.
 
         >>> import asyncio
@@ -154,7 +174,7 @@ class Pipe:
         request.
 
         Args:
-            request: The request.
+            request: The request: a dict or a `tensordict.TensorDict`.
             timeout: Time limit of the request in seconds; None means no limit.
 
         Returns:
@@ -165,10 +185,9 @@ class Pipe:
             RuntimeError: No asyncio loop is running on this thread.
             Exception: As for a call.
         """
-        if not isinstance(request, dict):
-            raise _not_one_dict("acall", request)
+        keys = request if isinstance(request, dict) else _adopt_one("acall", request)
         try:
-            awaitable = _start(self._core, request, timeout)
+            awaitable = _start(self._core, keys, timeout)
             try:
                 await awaitable
             except BaseException:
@@ -179,9 +198,18 @@ class Pipe:
             raise
         return request
 
-    def map(
-        self, requests: Iterable[dict[str, Any]], concurrency: int = 16, timeout: float | None = None
-    ) -> Iterator[dict[str, Any]]:
+    if TYPE_CHECKING:
+
+        @overload
+        def map(
+            self, requests: Iterable[dict[str, Any]], concurrency: int = 16, timeout: float | None = None
+        ) -> Iterator[dict[str, Any]]: ...
+        @overload
+        def map(
+            self, requests: Iterable[AnyTensorDict], concurrency: int = 16, timeout: float | None = None
+        ) -> Iterator[AnyTensorDict]: ...
+
+    def map(self, requests: Iterable[Any], concurrency: int = 16, timeout: float | None = None) -> Iterator[Any]:
         """Run many requests, several at a time, and yield them in order.
 
         >>> with hami.pipe("Identity") as pipe:
@@ -193,7 +221,7 @@ class Pipe:
         stops iterating.
 
         Args:
-            requests: The requests; each needs a dict of its own.
+            requests: The requests; each needs a dict or a `tensordict.TensorDict` of its own.
             concurrency: Maximum number of requests that run at a time.
             timeout: Time limit of each request in seconds; None means no limit.
 
@@ -239,6 +267,45 @@ class Pipe:
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._core.closed
+
+    def queue(self, name: str) -> _core.Queue:
+        """Return the queue of the pipe with that name, which `Send(name)` and `Recv(name)` use; create it if needed.
+
+        >>> with hami.pipe("Send(frames)") as pipe:
+        ...     request = pipe({"data": "page"})
+        ...     pipe.queue("frames").get(timeout=1.0)
+        'page'
+
+        Args:
+            name: The name of the queue.
+
+        Raises:
+            ValueError: The queue belongs to a node, as "detect.queue".
+        """
+        return self._core.queue(name)
+
+    @property
+    def store(self) -> _core.RequestStore:
+        """The store that all backends of the pipe share.
+
+        >>> with hami.pipe("Identity") as pipe:
+        ...     pipe.store.create("r1")
+        ...     pipe.store.contains("r1")
+        True
+        """
+        return self._core.store
+
+    def describe(self) -> dict[str, Any]:
+        """Return the nodes of the pipe with their backends, parameters and edges, as dicts and lists for JSON.
+
+        >>> with hami.pipe({"double": {"backend": "S[Identity,Identity]", "max": 8}}) as pipe:
+        ...     node = pipe.describe()["nodes"]["double"]
+        >>> node["backends"][0]["name"], node["batching"]["max"], node["next"]
+        ('S', 8, [])
+
+        The keys are listed in the reference, under "Description of a pipe". Durations are in seconds.
+        """
+        return self._core.describe()
 
     def stats(self) -> dict[str, NodeStats]:
         """Return the statistics of each node since the pipe was built, by the name of the node.
@@ -314,10 +381,19 @@ def _blocking(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def _not_one_dict(method: str, request: object) -> DataTypeError:
-    return DataTypeError(f'{method} takes one dict such as {{"data": …}}, got {_kind(request)}')
+def _adopt(requests: Any) -> Any:
+    """Return requests that have a TensorDict among them as dicts that write into it; None if there is none."""
+    if "tensordict" not in sys.modules:
+        return None
+    from hami._runtime.tensordicts import adopt
+
+    return adopt(requests)
 
 
-def _kind(value: object) -> str:
-    others = {type(item).__name__ for item in value if not isinstance(item, dict)} if isinstance(value, list) else set()
-    return "a list of " + ", ".join(sorted(others)) if others else type(value).__name__
+def _adopt_one(method: str, request: Any) -> dict[str, Any]:
+    adopted = _adopt(request)
+    if isinstance(adopted, dict):
+        return adopted
+    from hami._runtime.calls import kind
+
+    raise DataTypeError(f'{method} takes one dict such as {{"data": …}}, got {kind(request)}')

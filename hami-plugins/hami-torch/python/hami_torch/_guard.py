@@ -12,7 +12,7 @@ from hami_torch._device import device_of
 from hami_torch._stream_handoff import HostWait, hand_off_results, run_on_stream
 from hami_torch._tensor import data_of
 from hami_torch._torch import torch
-from hami_torch._types import Batch, Child
+from hami_torch._types import BackendHandle, Batch
 
 
 class Guard(hami.Backend):
@@ -42,8 +42,8 @@ class Guard(hami.Backend):
                 self._outer_held = _streams.swap_held_inputs([])
 
     @property
-    def _child(self) -> Child | None:
-        children = cast("Sequence[Child]", self.children)
+    def _child(self) -> BackendHandle | None:
+        children = cast("Sequence[BackendHandle]", self.children)
         return children[0] if children else None
 
     def min(self) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from hami import Child, Request
+    from hami import BackendHandle, Request
 else:
-    Child = Request = Any
+    BackendHandle = Request = Any
 
 Batch: TypeAlias = "list[Request]"
 
-__all__ = ["Batch", "Child", "Request"]
+__all__ = ["BackendHandle", "Batch", "Request"]

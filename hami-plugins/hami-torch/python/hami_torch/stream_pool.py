@@ -11,7 +11,7 @@ from hami_torch import _streams
 from hami_torch._device import device_of
 from hami_torch._stream_handoff import run_on_stream
 from hami_torch._torch import torch
-from hami_torch._types import Batch, Child
+from hami_torch._types import BackendHandle, Batch
 
 
 class StreamPool(hami.Backend):
@@ -37,7 +37,7 @@ class StreamPool(hami.Backend):
         for index in range(self.n):
             self._free.put(self._streams[index] if cuda else None)
 
-    def forward_with_dep(self, batch: Batch, dep: Child) -> None:
+    def forward_with_dep(self, batch: Batch, dep: BackendHandle) -> None:
         stream = self._free.get()
         try:
             if stream is None:

@@ -1,0 +1,34 @@
+// hami._core.BackendServices: what a Python backend reaches of its pipe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "backend/init.hpp"
+#include "backend_handle.hpp"
+#include "hami/sdk/request_store.hpp"
+
+namespace hami::bind {
+
+class BackendServices {
+ public:
+  explicit BackendServices(const Init& init)
+      : context_(init.shared_context()), node_(init.node()), counters_(init.context().resources.counters(node_)) {}
+
+  const std::string& node() const noexcept { return node_; }
+  // An instance by name. While the pipe is built, it may be registered later; afterwards Error(kNotFound) names similar ones.
+  Ref<BackendHandle> find(const std::string& name) const;
+  Ref<Queue> queue(const std::string& name) const { return context_->resources.queue_by_name(name); }
+  const std::shared_ptr<RequestStore>& store() const noexcept { return context_->resources.shared_store(); }
+  void count(const std::string& name, std::int64_t by) const { counters_.add(name, by); }
+
+ private:
+  const std::shared_ptr<PipeContext> context_;
+  const std::string node_;
+  Counters& counters_;  // of context_
+};
+
+void register_backend_services(py::module_& module);
+
+}  // namespace hami::bind
