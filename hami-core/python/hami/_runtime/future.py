@@ -44,7 +44,8 @@ def submit(
 ) -> RequestFuture:
     """Start a request and return its future.
 
-    Without `may_wait`, a full queue accepts the request too. `result` is what the future returns instead of the request.
+    Without `may_wait`, a full queue accepts the request too. The future returns `result` instead of the request, if it is
+    given.
     """
     future = RequestFuture()
 
