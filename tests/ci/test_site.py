@@ -225,6 +225,10 @@ def test_the_table_has_one_cell_for_each_column() -> None:
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
 
 
+def test_the_page_of_the_plugins_has_no_empty_table() -> None:
+    assert not re.search(r"^\|---\|---\|\n(?!\|)", plugins_page.page(ROOT), re.MULTILINE)
+
+
 def test_generated_pages_link_to_pages_that_exist() -> None:
     generated = {
         keys.PLACE: keys.page(ROOT),

@@ -178,7 +178,7 @@ def _items(node: ast.expr) -> list[ast.expr]:
 
 
 class Module:
-    """The source of a Python module, and the names that its top level binds."""
+    """The source of a Python module, the names that its top level binds, and those that it imports anywhere."""
 
     def __init__(self, path: Path, sources: Path) -> None:
         self.path, self.sources = path, sources
@@ -193,8 +193,9 @@ class Module:
                 self.values[node.targets[0].id] = node.value
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
                 self.values[node.target.id] = node.value
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                self.imports |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
+        for found in ast.walk(self.tree):
+            if isinstance(found, ast.ImportFrom) and found.module:
+                self.imports |= {alias.asname or alias.name: (found.module, alias.name) for alias in found.names}
 
     @staticmethod
     @cache

@@ -58,7 +58,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   bool non_blocking() const noexcept { return non_blocking_; }
   Nanoseconds opened_at() const noexcept { return opened_at_; }
   PipeContext& context() const noexcept { return *context_; }
-  // What was built.
+  // The backends that were built, and their parameters.
   const Explanation& explanation() const noexcept { return explanation_; }
   const std::map<std::string, NodeStats>& stats() const noexcept { return context_->resources.all_stats(); }
   const std::map<std::string, Counters>& counters() const noexcept { return context_->resources.all_counters(); }

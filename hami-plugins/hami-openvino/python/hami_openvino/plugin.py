@@ -7,7 +7,6 @@ from typing import Any
 
 import pluggy
 
-from hami_openvino._check import CheckModel
 from hami_openvino._openvino import find_library, version
 
 hookimpl = pluggy.HookimplMarker("hami")
@@ -15,6 +14,8 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
+    from hami_openvino._check import CheckModel  # imports modules that only a loaded plugin needs
+
     library = Path(__file__).with_name("openvino_tensor.so")
     registry.add_library(library, {"library": str(find_library())}, check=CheckModel)
 
