@@ -206,7 +206,7 @@ PyObject* abandon(PyObject* self, PyObject*) {
     if (const Ref<Call> call{awaitable.call}; call) {
       release_call(awaitable);
       const ReleaseGil released;
-      call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
+      call->give_up(Error::cancelled());
     }
   }
   Py_RETURN_NONE;

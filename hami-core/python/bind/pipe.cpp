@@ -53,7 +53,7 @@ Ref<Call> call_in(const py::object& capsule) {
 bool cancel(const py::object& capsule) {
   const Ref<Call> call = call_in(capsule);
   const ReleaseGil released;
-  return call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
+  return call->give_up(Error::cancelled());
 }
 
 void wait_if_nested(const py::object& capsule) {

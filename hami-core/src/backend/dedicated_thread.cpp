@@ -109,23 +109,21 @@ class InitTask {
   std::optional<Error> error_ HAMI_GUARDED_BY(mutex_);
 };
 
-// Ends a backend on its worker. A std::function may be copied on its way, and the last copy could be destroyed on this
-// thread: the shared pointer keeps the backend in one place.
-void close_on(Worker& worker, BackendPtr backend) {
-  worker.post([held = std::make_shared<BackendPtr>(std::move(backend))] { *held = nullptr; });
-}
-
 }  // namespace
 
 bool wait_for_detached_inits(Nanoseconds until) { return DetachedInit::wait_for_none(until); }
 
 DedicatedThread::DedicatedThread(const std::string& label, const std::string& node,
                                  std::shared_ptr<PipeContext> context, Factory build)
-    : context_(std::move(context)), name_(label + " of node \"" + node + "\""), worker_(label) {
+    : context_(std::move(context)),
+      name_(label),
+      node_(node),
+      inner_(std::make_shared<BackendPtr>()),
+      worker_(label, [inner = inner_] { *inner = nullptr; }) {
   const auto task = std::make_shared<InitTask>(context_->shutdown.pipe(), std::move(build));
   worker_.post([task] { task->run(); });
   try {
-    inner_ = task->wait();
+    *inner_ = task->wait();
   } catch (...) {
     const Error error = current_error();
     if (task->detach()) {
@@ -133,45 +131,37 @@ DedicatedThread::DedicatedThread(const std::string& label, const std::string& no
       worker_.stop(kNoWait);
       throw error.with_note("init of " + label + ", which continues and is closed when it ends");
     }
-    close_late([&] { return task->take(); });
+    try {  // the init ended just after its caller gave up: what it built is closed as usual
+      *inner_ = task->take();
+    } catch (const Error&) {  // it failed: there is nothing to close
+    }
+    stop_worker();
     throw;
   }
 }
 
-// The init ended just after its caller gave up: what it built is closed as usual.
-void DedicatedThread::close_late(const std::function<BackendPtr()>& take) {
-  try {
-    close_on(worker_, take());
-  } catch (const Error&) {  // it failed: there is nothing to close
-  }
-  stop_worker();
-}
-
 void DedicatedThread::stop_worker() noexcept {
-  if (!worker_.stop(context_->shutdown.close_until())) context_->shutdown.report_abandoned(name_);
+  if (!worker_.stop(context_->shutdown.close_until())) context_->shutdown.report_abandoned(name_, node_);
 }
 
-DedicatedThread::~DedicatedThread() {
-  close_on(worker_, std::move(inner_));
-  stop_worker();
-}
+DedicatedThread::~DedicatedThread() { stop_worker(); }
 
 void DedicatedThread::forward_(Batch batch) {
   worker_.run([&, caller = ExecutionFrame::on_this_thread()] {
     const AdoptFrame adopted(caller);
-    inner_->forward(batch);
+    inner().forward(batch);
   });
 }
 
 void DedicatedThread::forward_with_dep_(Batch batch, Backend& dependency) {
   worker_.run([&, caller = ExecutionFrame::on_this_thread()] {
     const AdoptFrame adopted(caller);
-    inner_->forward_with_dep(batch, dependency);
+    inner().forward_with_dep(batch, dependency);
   });
 }
 
 void DedicatedThread::inject_dependency_(const BackendPtr& dependency) {
-  worker_.run([&] { inner_->inject_dependency(dependency); });
+  worker_.run([&] { inner().inject_dependency(dependency); });
 }
 
 }  // namespace hami

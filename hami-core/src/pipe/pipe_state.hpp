@@ -63,7 +63,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   bool owns_this_thread() noexcept;
   Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete,
                   Ref<WaitToken> token);
-  void launch(const Ref<Call>& call, const std::vector<Request*>& requests, InlinePolicy how);
+  void launch(const Ref<Call>& call, InlinePolicy how);
   void run_launched(Call& call) noexcept;  // unless another thread runs or has run it
   void help(Call& call);                   // work helping: runs it here if it waits for a thread of the pool
   template <class Condition>
@@ -72,7 +72,9 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   void open_call(Call& call);
   void close_call(Call& call) noexcept;
   void left_start() noexcept;
-  std::vector<Ref<Call>> open_calls();
+  void give_up_open_calls() noexcept;
+  void end_later(Nanoseconds until);
+  void leak_intentionally() noexcept;
 
   std::optional<PipePlan> plan_;  // only while the pipe is built
   std::shared_ptr<PipeContext> context_ = std::make_shared<PipeContext>();
@@ -92,6 +94,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   CondVar drained_;
   bool closed_ HAMI_GUARDED_BY(mutex_) = false;
   Call* first_ HAMI_GUARDED_BY(mutex_) = nullptr;
+  std::shared_ptr<PipeState> leaked_;  // itself, if it is never freed
+  PipeState* previous_leaked_ = nullptr;
 };
 
 }  // namespace hami

@@ -23,13 +23,18 @@ struct WaitRegistry {
   std::vector<const BlockedScope*> blocked_scopes HAMI_GUARDED_BY(mutex);
 };
 
+std::atomic<WaitRegistry*> current_waits{nullptr};
+
+bool is_of_this_process(const WaitRegistry* registry) noexcept {
+  return registry && registry->generation == fork_generation();
+}
+
 // The child of a fork gets a new registry: a thread that does not exist there may have held the mutex.
 WaitRegistry& waits() {
-  static std::atomic<WaitRegistry*> current{new WaitRegistry(fork_generation())};
-  WaitRegistry* found = current.load(std::memory_order_acquire);
-  if (found->generation == fork_generation()) return *found;
+  WaitRegistry* found = current_waits.load(std::memory_order_acquire);
+  if (is_of_this_process(found)) return *found;
   auto* fresh = new WaitRegistry(fork_generation());
-  if (current.compare_exchange_strong(found, fresh)) return *fresh;
+  if (current_waits.compare_exchange_strong(found, fresh)) return *fresh;
   delete fresh;
   return *found;
 }
@@ -168,8 +173,10 @@ BlockedScope::BlockedScope(Dependency dependency)
 
 BlockedScope::~BlockedScope() {
   if (!inside_) return;
-  const MutexLock lock(waits().mutex);
-  std::vector<const BlockedScope*>& blocked_scopes = waits().blocked_scopes;
+  WaitRegistry* const registry = current_waits.load(std::memory_order_acquire);
+  if (!is_of_this_process(registry)) return;  // the child of a fork, where no wait has started
+  const MutexLock lock(registry->mutex);
+  std::vector<const BlockedScope*>& blocked_scopes = registry->blocked_scopes;
   blocked_scopes.erase(std::remove(blocked_scopes.begin(), blocked_scopes.end(), this), blocked_scopes.end());
 }
 

@@ -2,8 +2,10 @@
 #include "sync/worker.hpp"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <atomic>
+#include <cerrno>
 #include <deque>
 #include <optional>
 #include <system_error>
@@ -17,31 +19,77 @@
 namespace hami {
 namespace {
 thread_local bool is_worker = false;
+
+bool has_memory_for(std::size_t bytes) noexcept {
+  void* const probe = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return probe != MAP_FAILED && munmap(probe, bytes) == 0;
 }
+
+// The system reports one error for two reasons: no memory for the stack, and a limit on threads.
+Error no_thread(const std::error_code& reason) {
+  const std::string what = "cannot start a thread: ";
+  if (reason.value() != EAGAIN) return Error(ErrorCode::kInternal, what + reason.message());
+  pthread_attr_t defaults;
+  std::size_t stack = 0;
+  pthread_attr_init(&defaults);
+  pthread_attr_getstacksize(&defaults, &stack);
+  pthread_attr_destroy(&defaults);
+  const std::string text =
+      has_memory_for(stack) ? "the limit on threads is reached; raise it (ulimit -u, or pids.max of the control group)"
+                            : "no memory for its stack of " + std::to_string(stack >> 10) +
+                                  " kB; free memory, raise the limit (ulimit -v), or make stacks smaller (ulimit -s)";
+  return Error(ErrorCode::kOutOfMemory, what + text, {}, true);
+}
+}  // namespace
 
 // Shared with the thread, so that an abandoned thread never uses freed memory.
 struct Worker::State {
   Mutex mutex;
   CondVar work;  // notified for the thread: a job, or closing
-  CondVar ended_changed;
+  CondVar state_changed;  // notified for the owner: `attached`, `ended`
+  std::function<void()> at_end;
   std::deque<std::function<void()>> jobs HAMI_GUARDED_BY(mutex);
+  std::optional<bool> attached HAMI_GUARDED_BY(mutex);  // to the language; set when the thread has started
   bool closing HAMI_GUARDED_BY(mutex) = false;
   bool ended HAMI_GUARDED_BY(mutex) = false;
   std::atomic<bool> has_work{false};  // closing || !jobs.empty(), readable without the mutex
   std::thread thread;
 
+  void run(const std::string& name) {
+    pthread_setname_np(pthread_self(), name.c_str());
+    is_worker = true;
+    const bool succeeded = attach_thread();
+    {
+      MutexLock lock(mutex);
+      attached = succeeded;
+      state_changed.notify_all();
+    }
+    if (succeeded) loop();
+  }
+
+  bool wait_until_attached() {
+    MutexLock lock(mutex);
+    state_changed.wait(lock, [&] {
+      mutex.assert_held();
+      return attached.has_value();
+    });
+    return *attached;
+  }
+
+ private:
   void loop() {
     Spin spin;
     while (std::function<void()> job = next_job(spin)) {
       job();
       job = nullptr;  // destroyed without the mutex
     }
+    if (at_end) at_end();
+    at_end = nullptr;
     MutexLock lock(mutex);
     ended = true;
-    ended_changed.notify_all();
+    state_changed.notify_all();
   }
 
- private:
   // Waits for a job; empty when the worker closes.
   std::function<void()> next_job(Spin& spin) {
     if (!has_work) spin.until([&] { return has_work.load(std::memory_order_acquire); });
@@ -58,16 +106,17 @@ struct Worker::State {
   }
 };
 
-Worker::Worker(std::string name) : state_(std::make_shared<State>()) {
+Worker::Worker(const std::string& name, std::function<void()> at_end) : state_(std::make_shared<State>()) {
   try {
-    state_->thread = std::thread([state = state_, name = name.substr(0, 15)] {
-      pthread_setname_np(pthread_self(), name.c_str());
-      is_worker = true;
-      state->loop();
-    });
-  } catch (const std::system_error& error) {  // its what() differs between C++ libraries
-    throw Error(ErrorCode::kInternal, error.code().message());
+    state_->thread = std::thread([state = state_, name = name.substr(0, 15)] { state->run(name); });
+  } catch (const std::system_error& error) {
+    throw no_thread(error.code());
   }
+  if (!state_->wait_until_attached()) {
+    state_->thread.join();
+    throw Error::out_of_memory();
+  }
+  state_->at_end = std::move(at_end);
 }
 
 Worker::~Worker() { stop(kNever); }
@@ -134,8 +183,8 @@ bool Worker::stop(Nanoseconds until) {
       return state->ended;
     };
     if (until == kNever) {
-      state->ended_changed.wait(lock, ended);
-    } else if (!state->ended_changed.wait_until(lock, to_time_point(until), ended)) {
+      state->state_changed.wait(lock, ended);
+    } else if (!state->state_changed.wait_until(lock, to_time_point(until), ended)) {
       state->thread.detach();
       return false;
     }

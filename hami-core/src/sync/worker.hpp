@@ -11,8 +11,9 @@ namespace hami {
 
 class Worker {
  public:
-  // Debuggers show the first 15 bytes of `name`. Error(kInternal) if the system provides no thread.
-  explicit Worker(std::string name);
+  // Debuggers show the first 15 bytes of `name`. `at_end` runs on the thread after the last job; it must not throw.
+  // Error(kOutOfMemory) if the system provides no thread: there is no memory for one, or the limit on threads is reached.
+  explicit Worker(const std::string& name, std::function<void()> at_end = {});
   ~Worker();  // stop(kNever)
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
