@@ -69,12 +69,16 @@ class HAMI_SCOPED_CAPABILITY FreeThreadedLock {
   FreeThreadedMutex& mutex_;
 };
 
+// Throws the exception that Python has set: as py::error_already_set, or as std::bad_alloc if CPython had no memory for an
+// exception object. pybind11 would create the object now, and CPython before 3.12 aborts if it cannot.
+[[noreturn]] void throw_python_error();
+
 // callable(arguments…). Use it for calls that run user code.
 template <class... Arguments>
 py::object call_python(py::handle callable, const Arguments&... arguments) {
   PyObject* const given[] = {arguments.ptr()..., nullptr};
   PyObject* result = hami_call(callable.ptr(), given, sizeof...(arguments));
-  if (!result) throw py::error_already_set();
+  if (!result) throw_python_error();
   return py::reinterpret_steal<py::object>(result);
 }
 

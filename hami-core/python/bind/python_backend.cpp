@@ -50,6 +50,9 @@ class PythonBackend final : public Backend {
       if (initialised_ && !close.is_none()) call_python(close);
     } catch (py::error_already_set& raised) {
       raised.discard_as_unraisable(py::reinterpret_borrow<py::object>(cls_->get()));
+    } catch (const std::exception&) {  // no memory for the call
+      PyErr_NoMemory();
+      PyErr_WriteUnraisable(cls_->get().ptr());
     }
     object_ = PyRef();
   }
@@ -77,8 +80,8 @@ class PythonBackend final : public Backend {
       initialised_ = true;
       read_range(object);
       forward_method_ = PyRef(object.attr("forward"));
-    } catch (py::error_already_set& raised) {
-      throw from_python(raised);
+    } catch (...) {
+      rethrow_python_error();
     }
   }
 
@@ -120,8 +123,8 @@ class PythonBackend final : public Backend {
       const BatchViews views(batch);
       const py::object returned = call(forward_method_.get(), views.list());
       if (!returned.is_none()) check_returned(returned, batch);
-    } catch (py::error_already_set& raised) {
-      throw from_python(raised);
+    } catch (...) {
+      rethrow_python_error();
     }
     run_pending_decrefs();
     add_backend_note(batch);
@@ -147,8 +150,8 @@ class PythonBackend final : public Backend {
       const py::object child = py::cast(Child{not_owned});
       call(object_.get().attr("forward_with_dep"), views.list(), child);
       child.cast<Child&>().backend = nullptr;  // Python code may keep the Child for longer than the dependency lives
-    } catch (py::error_already_set& raised) {
-      throw from_python(raised);
+    } catch (...) {
+      rethrow_python_error();
     }
     add_backend_note(batch);
   }
@@ -160,8 +163,8 @@ class PythonBackend final : public Backend {
                   label() + " takes no dependency; to accept one, define a method inject_dependency(self, dependency)");
     try {
       call_python(object_.get().attr("inject_dependency"), py::cast(Child{dependency}));
-    } catch (py::error_already_set& raised) {
-      throw from_python(raised);
+    } catch (...) {
+      rethrow_python_error();
     }
   }
 

@@ -2,6 +2,7 @@
 #include "request_view.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "base/mutex.hpp"
 #include "errors.hpp"
@@ -69,15 +70,20 @@ class ViewPool {
 
   View take() {
     if (free_.empty()) {
-      auto* view = new RequestView();
-      return {view, py::cast(view, py::return_value_policy::take_ownership)};
+      auto view = std::make_unique<RequestView>();
+      py::object object = py::cast(view.get(), py::return_value_policy::take_ownership);
+      return {view.release(), std::move(object)};
     }
     View view = std::move(free_.back());
     free_.pop_back();
     return view;
   }
-  void put(View view) {
-    if (free_.size() < kMaxSize && is_only_reference(view.second)) free_.push_back(std::move(view));
+  void put(View view) noexcept {
+    if (free_.size() >= kMaxSize || !is_only_reference(view.second)) return;
+    try {
+      free_.push_back(std::move(view));
+    } catch (const std::bad_alloc&) {  // it is not reused
+    }
   }
 
  private:

@@ -292,6 +292,16 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
   return {};
 }
 
+// The thread is created now, because a thread kept for this purpose would not exist in a forked child.
+void PipeState::close_elsewhere(Nanoseconds timeout) noexcept {
+  try {
+    const auto closer = std::make_shared<Worker>("hami-closer");
+    closer->post([closer, self = shared_from_this(), timeout] { self->close(timeout); });
+  } catch (...) {
+    leak_intentionally();
+  }
+}
+
 void PipeState::end_later(Nanoseconds until) {
   try {
     const auto closer = std::make_shared<Worker>("hami-closer");

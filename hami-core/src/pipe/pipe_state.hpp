@@ -45,6 +45,9 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   // On a thread of the pipe itself (a callback) it returns at once and the shutdown continues on another thread.
   // An interrupt ends the timeout; it is stored and thrown later.
   std::vector<std::string> close(Nanoseconds timeout);
+  // For a thread of a pipe, which cannot wait for its own end: a new thread closes it. Without memory for a thread, it stays open
+  // and is never freed.
+  void close_elsewhere(Nanoseconds timeout) noexcept;
   bool closed() const noexcept { return closing_.load(std::memory_order_relaxed); }
 
   // True if a call takes microseconds and never blocks while an instance is idle.

@@ -25,6 +25,7 @@ void check_interrupt() {
 }
 
 bool attach_thread() noexcept { return active_hooks.attach_thread(); }
+void detach_thread() noexcept { active_hooks.detach_thread(); }
 
 void store_interrupt(const Error& error) noexcept {
   take_stored_interrupt();

@@ -15,9 +15,10 @@ namespace hami {
 using CompletionStorage = std::aligned_storage_t<64, alignof(std::max_align_t)>;
 
 struct BlockingHooks {
-  // Called on each new thread of the core, before its first job. Allocates what the language keeps for a thread, which later
-  // calls must not have to; false: there is no memory for it.
+  // Called on each thread of the core before its first and after its last job. The first call allocates what the language keeps
+  // for a thread, so that later calls do not have to; false: there is no memory for it.
   bool (*attach_thread)() noexcept = []() noexcept { return true; };
+  void (*detach_thread)() noexcept = []() noexcept {};
   // Called before and after a wait; `enter` gets the token of `leave`.
   void* (*leave)() noexcept = []() noexcept -> void* { return nullptr; };
   void (*enter)(void* token) noexcept = [](void*) noexcept {};
@@ -41,8 +42,9 @@ struct BlockingHooks {
 // Call it once, before the first pipe. Returns the previous hooks. The default hooks do nothing.
 BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept;
 
-// False: there is no memory for what the language keeps for this thread.
+// For threads of the core. False: there is no memory for what the language keeps for this thread.
 bool attach_thread() noexcept;
+void detach_thread() noexcept;
 
 // Holds the global lock of the language if the backend `label` needs it; Error(kPlugin) if there is no such language.
 class GlobalLock {

@@ -20,6 +20,8 @@ namespace hami {
 namespace {
 thread_local bool is_worker = false;
 
+constexpr std::size_t kBesideStack = 64 << 10;  // bytes, for its guard page and the thread-local data
+
 bool has_memory_for(std::size_t bytes) noexcept {
   void* const probe = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return probe != MAP_FAILED && munmap(probe, bytes) == 0;
@@ -35,7 +37,7 @@ Error no_thread(const std::error_code& reason) {
   pthread_attr_getstacksize(&defaults, &stack);
   pthread_attr_destroy(&defaults);
   const std::string text =
-      has_memory_for(stack) ? "the limit on threads is reached; raise it (ulimit -u, or pids.max of the control group)"
+      has_memory_for(stack + kBesideStack) ? "the limit on threads is reached; raise it (ulimit -u, or pids.max of the control group)"
                             : "no memory for its stack of " + std::to_string(stack >> 10) +
                                   " kB; free memory, raise the limit (ulimit -v), or make stacks smaller (ulimit -s)";
   return Error(ErrorCode::kOutOfMemory, what + text, {}, true);
@@ -85,6 +87,7 @@ struct Worker::State {
     }
     if (at_end) at_end();
     at_end = nullptr;
+    detach_thread();
     MutexLock lock(mutex);
     ended = true;
     state_changed.notify_all();
