@@ -7,6 +7,7 @@
 #include "core_objects.hpp"
 #include "errors.hpp"
 #include "expression.hpp"
+#include "failing_allocations.hpp"
 #include "gil.hpp"
 #include "part.hpp"
 #include "pipe.hpp"
@@ -33,6 +34,7 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_config(module);
   hami::bind::register_expressions(module);
   hami::bind::register_pipe(module);
+  hami::bind::register_failing_allocations(module);
   module.def("near_names",
              [](const std::string& name, const std::vector<std::string>& candidates, std::size_t limit) {
     return hami::near_names(name, candidates, limit);

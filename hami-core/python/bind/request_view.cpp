@@ -70,9 +70,8 @@ class ViewPool {
 
   View take() {
     if (free_.empty()) {
-      auto view = std::make_unique<RequestView>();
-      py::object object = py::cast(view.get(), py::return_value_policy::take_ownership);
-      return {view.release(), std::move(object)};
+      auto* view = new RequestView();  // pybind11 frees it if the cast fails, except for the first of its allocations
+      return {view, py::cast(view, py::return_value_policy::take_ownership)};
     }
     View view = std::move(free_.back());
     free_.pop_back();
