@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
@@ -50,13 +53,13 @@ def test_the_error_for_a_file_that_is_not_a_library_contains_the_reason(tmp_path
     (tmp_path / "text.so").write_text("not a library, but long enough that the loader reads it as the header of one")
     (tmp_path / "folder.so").mkdir()
     for name, why in (
-        ("text.so", "invalid ELF header"),
-        ("folder.so", "cannot read file data: Is a directory"),
-        ("absent.so", "cannot open shared object file: No such file or directory"),
+        ("text.so", '"{}" is not a shared library: it does not start as an ELF file'),
+        ("folder.so", '"{}" is not a regular file'),
+        ("absent.so", "{}: cannot open shared object file: No such file or directory"),
     ):
         with pytest.raises(hami.PluginError) as caught:
             hami.register_plugin(tmp_path / name)
-        assert str(caught.value) == f"{tmp_path / name}: {why}"
+        assert str(caught.value) == why.format(tmp_path / name)
 
 
 def test_loading_a_library_by_path_does_not_read_installed_packages(toolchain: Toolchain, build: Build) -> None:
@@ -123,6 +126,17 @@ def install(site: Path, name: str, library: Path, *backends: str, defaults: str 
     )
 
 
+def record(site: Path, name: str) -> None:
+    """List the files of an installed distribution in its RECORD, like pip."""
+    module = name.replace("-", "_")
+    folder = site / f"{module}-0.9.0.dist-info"
+    lines = []
+    for file in sorted((site / module).iterdir()):
+        digest = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest()).decode().rstrip("=")
+        lines.append(f"{file.relative_to(site)},sha256={digest},{file.stat().st_size}")
+    (folder / "RECORD").write_text("\n".join([*lines, f"{folder.name}/RECORD,,", ""]))
+
+
 def run_hami(*arguments: str, path: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     python_path = os.pathsep.join(filter(None, [str(path or ""), os.environ.get("PYTHONPATH", "")]))
     command = [sys.executable, "-m", "hami", *arguments]
@@ -162,6 +176,59 @@ def test_native_plugins_in_wheels_are_found_and_loaded(build: Build, tmp_path: P
     assert run_hami("backends", "GccAdd", **chosen).stdout == (
         "GccAdd  (acme-golden, thread concurrent, non-blocking)\n  Adds `step` to an integer.\n  step: int = 1\n"
     )
+
+
+def truncated(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def changed(content: bytes) -> bytes:
+    """Return a library with the same size and headers, and other bytes in its code or data."""
+    middle = len(content) // 2
+    return content[:middle] + bytes(byte ^ 0xFF for byte in content[middle : middle + 64]) + content[middle + 64 :]
+
+
+def foreign(content: bytes) -> bytes:
+    return content[:18] + bytes([0xF3, 0]) + content[20:]  # e_machine of RISC-V
+
+
+@pytest.mark.parametrize(
+    ("damage", "recorded", "reason"),
+    [
+        (
+            truncated,
+            False,
+            "is truncated: it has {half} bytes, and its headers describe at least {size}; install it again",
+        ),
+        (foreign, False, "is built for another machine: riscv, 64 bits; this process is {machine}, 64 bits: "),
+        (truncated, True, "is damaged: it has {half} bytes, and {size} were installed; reinstall it: {command}"),
+        (changed, True, "is damaged: its content is not what was installed; reinstall it: {command}"),
+    ],
+)
+def test_a_damaged_library_is_an_error_of_its_plugin(
+    build: Build, tmp_path: Path, damage: Callable[[bytes], bytes], recorded: bool, reason: str
+) -> None:
+    plain = build(TOOLCHAINS[0], GOLDEN / "plain.c", include=GOLDEN / "include")
+    install(tmp_path, "acme-golden", plain, "GccAdd")
+    if recorded:
+        record(tmp_path, "acme-golden")
+    chosen = {"path": tmp_path, "HAMI_PLUGINS": "golden"}
+    assert run_hami("run", "GccAdd", "--data", "4", **chosen).stdout == "5\n"
+    library = tmp_path / "acme_golden" / plain.name
+    content = library.read_bytes()
+    library.write_bytes(damage(content))
+    command = f"pip install --upgrade --no-deps --target {tmp_path} acme-golden"
+    sizes = {"half": len(content) // 2, "size": len(content)}
+    expected = f'"{library}" ' + reason.format(command=command, machine=platform.machine(), **sizes)
+    done = run_hami("run", "GccAdd", "--data", "4", **chosen)
+    assert done.returncode == 1
+    assert f'error: backend "GccAdd" is provided by acme-golden 0.9.0, which failed to load: {expected}' in done.stderr
+    done = run_hami("plugins", "--load", "--json", **chosen)
+    (found,) = (one for one in json.loads(done.stdout) if one["plugin"] == "golden")
+    assert (done.returncode, found["state"], found["error"][: len(expected)]) == (1, "failed", expected)
+    done = run_hami("doctor", "--json", **chosen)
+    assert done.returncode == 1
+    assert any(expected in problem for problem in json.loads(done.stdout)["problems"])
 
 
 def test_a_library_is_found_if_its_path_is_not_utf8(build: Build, tmp_path: Path) -> None:
@@ -206,7 +273,8 @@ def test_libraries_in_hami_plugin_path_are_found_and_loaded(build: Build, tmp_pa
     assert [records[name]["state"] for name in ("bad", "folder", "good")] == ["failed", "failed", "ok"]
     assert records["good"]["distribution"] == str(folder / "libgood.so")
     assert (records["good"]["version"], records["good"]["abi"]) == ("1.0", "1.0")
-    assert records["bad"]["error"] == f"{folder / 'bad.so'}: file too short"
+    bad = f'"{folder / "bad.so"}" is not a shared library: it does not start as an ELF file'
+    assert records["bad"]["error"] == bad
     (folder / "twin.so").write_bytes(library.read_bytes())
     done = run_hami("run", "GccAdd", "--data", "4", **{**chosen, "HAMI_PLUGINS": "good,twin"})
     owners = f"{folder / 'libgood.so'} and {folder / 'twin.so'}"

@@ -179,3 +179,56 @@ TEST_CASE("callers who do not come back are not waited for again and again") {
   CHECK_GT(waits, 0u);
   CHECK_LT(waits, 15u);
 }
+
+TEST_CASE("a batch that waits to sample a larger size runs with that size once it is filled") {
+  NodeScheduler scheduler("n");
+  scheduler.add_instance({1, 8}, false);
+  scheduler.set_policy({BatchingMode::kAdaptive, 8, 1, 1'000'000'000});
+  Nanoseconds moment = 0;
+  std::uint64_t calls = 0;
+  RequestChain taken, removed;
+  const auto arrive = [&](std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) scheduler.push(request_of(1), moment, ++calls);
+  };
+  const auto ask = [&](std::size_t completed_items) {
+    taken.clear();
+    return scheduler.next_action(0, moment, completed_items, taken, removed);
+  };
+  // Runs batches until the instance is idle. Batches of two are as fast as single requests, larger ones cost as much per item.
+  const auto run_all = [&](Action step) {
+    while (step.what != Action::kIdle) {
+      std::size_t completed_items = 0;
+      if (step.what == Action::kRun) {
+        completed_items = taken.size();
+        const Nanoseconds took = static_cast<Nanoseconds>(std::max<std::size_t>(taken.size(), 2)) * 1'000'000;
+        moment += took;
+        scheduler.record_batch(0, completed_items, took);
+      } else {
+        moment = std::max(moment, step.until);
+      }
+      step = ask(completed_items);
+    }
+  };
+  for (const std::size_t size : {1, 1, 1, 1, 2, 2, 2, 2, 4, 4, 4, 4}) {
+    arrive(size);
+    REQUIRE_EQ(scheduler.dispatch_idle(), std::optional<Index>(0));
+    run_all(ask(0));
+  }
+  REQUIRE_EQ(scheduler.target_batch_size(), 2u);
+  std::size_t begun = 0, ran = 0;
+  for (int i = 0; i < 300; ++i) {
+    arrive(2);
+    REQUIRE_EQ(scheduler.dispatch_idle(), std::optional<Index>(0));
+    Action step = ask(0);
+    if (step.what == Action::kWait) {  // for two more
+      ++begun;
+      arrive(2);
+      REQUIRE(scheduler.batch_ready());
+      step = ask(0);
+      ran += taken.size() == 4;
+    }
+    run_all(step);
+  }
+  CHECK_GT(begun, 2u);
+  CHECK_EQ(ran, begun);
+}

@@ -1,4 +1,6 @@
 // Sequential, FanOut, IoC, DI, List and names of instances: the order of calls, their inputs, and destruction.
+#include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "container/sequential.hpp"
@@ -279,6 +281,47 @@ TEST_CASE("a node may call an instance of a node that is built later") {
     TestPipe pipe(config);
     for (const Outcome& made : pipe.call_many(requests_of({1, 1}))) CHECK_EQ(made.number(), one.answer);
   }
+}
+
+TEST_CASE("a value that a backend sends while it is initialised is received when all backends are built") {
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+  };
+  class Sends final : public Backend {
+   public:
+    explicit Sends(std::function<void()> sent) : sent_(std::move(sent)) {}
+
+   private:
+    void init_(Init& init) override {
+      init.context().resources.queue("q")->push(Value(7));
+      sent_();
+    }
+    void forward_(Batch batch) override { add(batch, 1); }
+    std::function<void()> sent_;
+  };
+  const auto threads_before = threads();
+  register_core();
+  BackendClass cls;
+  cls.name = "TestSends";
+  cls.create = [&] {
+    return std::make_shared<Sends>([&] { CHECK_EQ(threads(), threads_before); });  // nothing can receive it yet
+  };
+  Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
+  const Gated later("TestLater", {});
+  later.gate->open();
+  PipeConfig config;
+  config.nodes = {
+      {"receives",
+       {{"backend", "Identity"},
+        {"node_entrypoint",
+         "List[InstancesRegister[Reflect[backend]],Register[InstanceDispatcher],Recv(q)[Forward[later.0]]]"}}},
+      {"sends", {{"backend", "TestSends"}}}};
+  for (int i = 0; i < 50; ++i) config.nodes.push_back({"n" + std::to_string(i), {{"backend", "Identity"}}});
+  config.nodes.push_back({"later", {{"backend", "TestLater"}}});
+  config.dag_entrypoint = "Forward[node.sends]";
+  TestPipe pipe(config);
+  later.gate->arrived.wait_for(1);
+  CHECK(later.seen->batches() == Rows{{7}});
 }
 
 TEST_CASE("a backend with a dedicated thread is destroyed on this thread, after its last forward") {

@@ -266,6 +266,10 @@ TEST_CASE("an invalid graph is refused when the pipe is built, each mistake with
   CHECK_EQ(problems({node("detect", {"recogniz"}), node("recognize", {}, {{"detekt", "result", "data"}})}),
            "detect.next: node \"recogniz\" does not exist; did you mean recognize?\n"
            "recognize.map: node \"detekt\" does not exist; did you mean detect?\n");
+  // One wrong name in `next` is one mistake; nodes that cannot be reached without it are not reported.
+  CHECK_EQ(problems({node("a", {"bb"}), node("b", {"c"}), node("c", {}, {{"a", "result", "data"}}),
+                     node("d", {}, {}, true)}),
+           "a.next: node \"bb\" does not exist\n");
   CHECK_EQ(problems({node("a", {"b", "b"}), node("b", {})}), "a.next: node \"b\" is listed twice in `next`\n");
   CHECK_EQ(problems({node("a", {"c"}), node("b", {"c"}), node("c", {})}),
            "c.map: node \"c\" has 2 predecessors and no map\n");

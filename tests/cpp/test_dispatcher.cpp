@@ -243,6 +243,17 @@ TEST_CASE("fewer items than min fail when their time is up, and are never passed
   CHECK(gated.seen->batches() == Rows{{2, 3}});
 }
 
+TEST_CASE("a batch below min waits for further requests, however large batching_timeout is") {
+  const Gated gated("TestGated", {own_thread(), {2, 2}, ""});
+  gated.gate->open();
+  for (const double milliseconds : {1e12, 9.2e12, 1e13, 1e300}) {
+    TestPipe pipe({{"backend", "TestGated"}, {"batching_timeout", milliseconds}});
+    TestPipe::Pending first = pipe.submit(Value(1));
+    CHECK(pipe.submit(Value(2)).wait().good);
+    CHECK(first.wait().good);
+  }
+}
+
 TEST_CASE("a full queue rejects where on_full says so") {
   const Gated gated("TestGated");
   TestPipe pipe({{"backend", "TestGated"}, {"max_queue_size", 2}, {"on_full", "reject"}});

@@ -55,7 +55,7 @@ struct ScopedHook {
 
 struct CountLogMessages {
   CountLogMessages() {
-    set_log_sink([](const std::string&, const std::string&) { ++log_messages; });
+    set_log_sink([](const std::string&, const std::string&, int) { ++log_messages; });
   }
   ~CountLogMessages() { set_log_sink(log_to_standard_error); }
 };

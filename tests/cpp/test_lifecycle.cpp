@@ -233,6 +233,121 @@ TEST_CASE("a pipe may be closed by the callback of its own request") {
   done.wait_for(3);
 }
 
+TEST_CASE("a pipe may be closed again by the callback of a request that its close fails") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}});
+  Latch done;
+  pipe->start(requests_of({1}), kNever, InlinePolicy::kNonBlocking, [&](Call&) {
+    gated.gate->open();
+    CHECK(pipe.close(kNever).empty());
+    done.add();
+  });
+  gated.gate->arrived.wait_for(1);
+  CHECK(pipe.close(0).empty());
+  CHECK_EQ(done.count(), 1u);
+}
+
+TEST_CASE("two threads may close a pipe, one of them a worker of another pipe") {
+  std::shared_ptr<PipeState> closed;
+  Latch started;
+  define("TestAddOne", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {}, ""});
+  define("TestCloses", [&](Batch batch, const Params&) {
+    started.add();
+    closed->close(kNever);
+    add(batch, 1);
+  }, {own_thread(), {}, ""});
+  TestPipe closes({{"backend", "TestCloses"}});
+  for (std::size_t round = 1; round <= 200; ++round) {
+    TestPipe pipe({{"backend", "TestAddOne"}, {"instance_num", 2}, {"timeout", "1h"}});
+    closed = pipe->shared_from_this();
+    CHECK(pipe.submit(Value(1)).wait().good);
+    TestPipe::Pending pending = closes.submit(Value(1));
+    started.wait_for(round);
+    CHECK(pipe.close().empty());
+    CHECK(pending.wait().good);
+    closed = nullptr;
+  }
+}
+
+TEST_CASE("an interrupted close returns while the backend runs, and the pipe is closed in the background") {
+  for (const char* entrypoint : {"", "S[Forward[node.n],Identity]"}) {
+    for (const Nanoseconds timeout :
+         {kNever, Nanoseconds{1}}) {  // the backend runs with its caller, and after it has left
+      CAPTURE(entrypoint);
+      CAPTURE(timeout);
+      const Gated gated("TestGated");
+      PipeConfig config = one_node({{"backend", "TestGated"}});
+      if (*entrypoint) config.entrypoint = entrypoint;
+      TestPipe pipe(config);
+      TestPipe::Pending pending = pipe.submit(request_of(Value(1)));
+      gated.gate->arrived.wait_for(1);
+      TestPipe::Pending timed = pipe.submit(request_of(Value(2)), timeout);
+      if (timeout != kNever) {
+        CHECK(timed.wait().code == ErrorCode::kDeadlineExceeded);
+        pending.call->give_up(Error(ErrorCode::kCancelled, "left"));
+      }
+      interrupts = 1;
+      CHECK(pipe.close(kNever).empty());
+      const std::optional<Interrupted> interrupted = take_stored_interrupt();
+      REQUIRE(interrupted.has_value());
+      CHECK_EQ(interrupted->message(), "interrupted");
+      CHECK(interrupted->notes() == std::vector<std::string>{"close of TestGated of node \"n\", which still runs"});
+      CHECK(pending.wait().code == (timeout == kNever ? ErrorCode::kPipeClosed : ErrorCode::kCancelled));
+      timed.wait();
+      gated.gate->open();
+      CHECK(pipe.close(kNever).empty());  // returns when the pipe is closed
+    }
+  }
+}
+
+TEST_CASE("an interrupted wait for the end of a worker may be repeated") {
+  Gate gate;
+  Worker worker("test");
+  worker.post([&] { gate.pass(); });
+  interrupts = 1;
+  CHECK_THROWS_WITH_AS(worker.stop(kNever), "interrupted", Error);
+  gate.open();
+  CHECK(worker.stop(kNever));
+}
+
+TEST_CASE("a closing pipe runs what waits for further requests, and fails what is below min") {
+  const Gated pairs("TestPairs", {own_thread(), {2, 8}, ""});
+  pairs.gate->open();
+  TestPipe pipe({{"backend", "TestPairs"}, {"batching_timeout", "1h"}});
+  std::vector<TestPipe::Pending> pending;
+  pending.push_back(pipe.submit_many(requests_of({1, 2, 3})));
+  CHECK(pipe.close(kNever).empty());
+  CHECK(pending[0].wait().good);
+  CHECK(pairs.seen->batches() == Rows{{1, 2, 3}});
+
+  TestPipe one({{"backend", "TestPairs"}, {"batching_timeout", "1h"}});
+  TestPipe::Pending alone = one.submit(Value(1));
+  CHECK(one.close(kNever).empty());
+  const Outcome failed = alone.wait();
+  CHECK(failed.code == ErrorCode::kPipeClosed);
+  CHECK_EQ(failed.message, "node \"n\" takes at least 2 items; only 1 arrived before the pipe was closed");
+}
+
+TEST_CASE("a closing pipe fails no request below min for which others are on their way") {
+  const Gated first("TestFirst", {own_thread(), {1, 1}, ""});
+  define("TestPairs", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {2, 2}, ""});
+  define("TestFours", [](Batch batch, const Params&) { add(batch, 1); }, {own_thread(), {4, 4}, ""});
+  PipeConfig config;
+  config.nodes.push_back({"a", {{"backend", "TestFirst"}, {"next", "b"}}});
+  config.nodes.push_back({"b", {{"backend", "TestPairs"}, {"batching_timeout", "1h"}, {"next", "c"}}});
+  config.nodes.push_back({"c", {{"backend", "TestFours"}, {"batching_timeout", "1h"}}});
+  TestPipe pipe(config);
+  std::vector<TestPipe::Pending> pending;
+  for (int i = 0; i < 9; ++i) pending.push_back(pipe.submit(Value(i)));
+  first.gate->arrived.wait_for(1);
+  std::thread closer([&] { CHECK(pipe.close(kNever).empty()); });
+  while (!pipe->closed()) std::this_thread::yield();
+  first.gate->open();
+  closer.join();
+  for (int i = 0; i < 8; ++i) CHECK_EQ(pending[static_cast<std::size_t>(i)].wait().number(), 102 + i);
+  CHECK_EQ(pending[8].wait().message, "node \"b\" takes at least 2 items; only 1 arrived before the pipe was closed");
+}
+
 TEST_CASE("a request and its call are freed when both are done, with any deadline") {
   std::atomic<int> requests{0}, callbacks{0};
   define("TestPass", [](Batch batch, const Params&) {

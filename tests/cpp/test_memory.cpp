@@ -14,7 +14,7 @@ using namespace hami::testing;
 
 namespace {
 
-// What may become of a request besides a result.
+// The errors with which a request may end.
 using Codes = std::vector<ErrorCode>;
 const Codes kOnlyMemory = {ErrorCode::kOutOfMemory};
 
@@ -82,7 +82,7 @@ class Requests {
   std::optional<Error> refused_;
 };
 
-// A course of events in a pipe, made anew for each failure.
+// A course of events in a pipe, made again for each failure.
 struct Course {
   PipeConfig config;
   std::function<void(PipeState&)> run;  // returns when all requests are complete
@@ -384,7 +384,7 @@ TEST_CASE("memory ends while requests are reposted and sent") {
       if (const Value* reply = requests.call()->dict(i).find("reply"); reply && !requests.call()->error(i))
         use(as_event(*reply));
   };
-  set_log_sink([](const std::string&, const std::string&) {});  // errors of requests without a caller
+  set_log_sink([](const std::string&, const std::string&, int) {});  // errors of requests without a caller
   for (const std::string backend : {"Repost[node.z, reply]", "Send(z.queue)", "Send(z.queue.0)"}) {
     CAPTURE(backend);
     with_each_failure([&] {

@@ -314,9 +314,7 @@ struct Asked {
 
 std::vector<const WaitToken*> blocked(const NodeScheduler& scheduler, const std::vector<Index>& unavailable,
                                       Nanoseconds moment = kNever) {
-  std::vector<const WaitToken*> asks;
-  scheduler.add_blocked(unavailable, moment, asks);
-  return asks;
+  return scheduler.blocked(unavailable, moment).tokens;
 }
 
 using Asks = std::vector<const WaitToken*>;
@@ -339,6 +337,29 @@ TEST_CASE("a request that waits for a node is stuck when all its instances are a
   CHECK(blocked(scheduler, {}).empty());
   scheduler.end_arrival(*second.request);
   CHECK(blocked(scheduler, {0, 1}) == Asks{first.ask.get()});
+}
+
+TEST_CASE("a full queue makes no capacity while the instances that its first request fits are away") {
+  NodeScheduler scheduler("n");
+  scheduler.add_instance({1, 2}, false);
+  scheduler.add_instance({1, 8}, false);
+  scheduler.set_policy({BatchingMode::kPerCall, 8, 1, 0});
+  scheduler.set_capacity(2);
+  const auto makes_capacity = [&](const std::vector<Index>& unavailable, Nanoseconds moment = kNever) {
+    return !scheduler.blocked(unavailable, moment).capacity;
+  };
+  CHECK(makes_capacity({0, 1}));
+  const Ref<Request> large = request_of(4);
+  large->deadline = 100;
+  scheduler.push(large, 0, 1);
+  CHECK(makes_capacity({0, 1}));
+  scheduler.push(request_of(1), 0, 2);
+  CHECK(makes_capacity({}, 100));
+  CHECK(makes_capacity({0}, 100));
+  CHECK_FALSE(makes_capacity({1}, 100));
+  CHECK(makes_capacity({0, 1}, 101));  // the first request expires before
+  large->abandon();
+  CHECK(makes_capacity({0, 1}, 100));
 }
 
 TEST_CASE("an instance that a request does not fit is as good as away, also for what is behind the request") {

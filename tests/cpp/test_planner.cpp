@@ -277,7 +277,7 @@ TEST_CASE("every problem carries the place of what is wrong") {
   PipeConfig config;
   config.nodes = {{"a", {{"backend", "S[Identity"}, {"next", "absent"}}},
                   {"b", {{"backend", "TestShows"}, {"n", "four"}, {"colour", "red"}}},
-                  {"c", {{"backend", "Reflect[post]"}, {"post", "Pass["}, {"map", "b[result:data]"}}},
+                  {"c", {{"backend", "Reflect[post]"}, {"post", "Pass["}, {"map", "gone[result:data]"}}},
                   {"d", {{"backend", "TestShows"}, {"or", true}}}};
   config.global.keys = {{"n", "many"}};
   config.dag_entrypoint = "DagDispatcher[Identity]";
@@ -301,8 +301,7 @@ TEST_CASE("every problem carries the place of what is wrong") {
            "DagDispatcher takes no brackets  p.toml:60\n"
            "nothing uses the key \"colour\"  node \"b\", p.toml:5\n"
            "node \"absent\" does not exist  node \"a\", p.toml:2\n"
-           "node \"b\" has not run when \"c\" starts  node \"c\", p.toml:8\n"
-           "node \"d\" has or = true and no predecessor  node \"d\", p.toml:10\n");
+           "node \"gone\" does not exist  node \"c\", p.toml:8\n");
 }
 
 TEST_CASE("a reported problem is not reported again") {

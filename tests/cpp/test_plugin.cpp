@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "observe/log.hpp"
 #include "pipes.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
@@ -226,7 +227,8 @@ TEST_CASE("a plugin of another major version or a newer required minor version i
 
 TEST_CASE("the error names an entry that fails") {
   CHECK(failed(returns_nothing) == "its hami_plugin_v1 returned neither a plugin nor an error");
-  CHECK(failed(throws) == "its hami_plugin_v1 threw: no luck");
+  CHECK(failed(throws) ==
+        "hami_plugin_v1 of this program threw an exception, which functions of a plugin must not do: no luck");
   CHECK(failed(fails_without_a_text) == "an error with code 13 and no text");
 }
 
@@ -315,6 +317,52 @@ TEST_CASE("a range with min above max fails the build of the pipe") {
   }
 }
 
+// The range of an instance that refers to itself cannot be determined.
+TEST_CASE(
+    "a plugin that asks for the range of a broken child does not end the process, and the pipe is a ConfigError") {
+  static std::uint64_t min, max;
+  static std::string logged;
+  min = max = 77;
+  hami_backend_class cls = echo_class("NativeAsks");
+  cls.min_children = cls.max_children = 1;
+  cls.create = [](hami_context*, const hami_dict*, hami_dict*, hami_backend* const* children, std::size_t,
+                  void** self) -> hami_error* {
+    *self = nullptr;
+    host.backend_range(children[0], &min, &max);
+    return nullptr;
+  };
+  define_native(cls);
+  PipeConfig config;
+  config.nodes = {{"a", {{"node_entrypoint", "Register[Forward[node.b]]"}}},
+                  {"b", {{"node_entrypoint", "Register[Forward[node.a]]"}}},
+                  {"c", {{"backend", "NativeAsks[Forward[node.a]]"}}}};
+  set_log_sink([](const std::string&, const std::string& message, int) { logged = message; });
+  try {
+    TestPipe pipe(config);
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kConfig);
+    CHECK_NE(error.message().find("calls itself, directly or through other instances"), std::string::npos);
+  }
+  set_log_sink(log_to_standard_error);
+  CHECK_NE(logged.find("backend_range"), std::string::npos);
+  CHECK_EQ(min, 1u);
+  CHECK_EQ(max, 0u);
+}
+
+TEST_CASE("an exception that leaves a function of a plugin is an error that names both") {
+  hami_backend_class cls = echo_class("NativeThrows");
+  cls.forward = [](void*, hami_context*, hami_dict* const*, std::size_t) -> hami_error* { throw 3; };
+  cls.destroy = [](void*) { throw std::runtime_error("no luck"); };
+  define_native(cls);
+  TestPipe pipe({{"backend", text("NativeThrows")}});
+  const Outcome outcome = pipe.call(Value(7));
+  CHECK(outcome.code == ErrorCode::kPlugin);
+  CHECK(outcome.message ==
+        "forward of backend NativeThrows of plugin forged threw an exception, which functions of a plugin must not do: "
+        "an exception that does not derive from std::exception");
+}
+
 TEST_CASE("a class that needs the GIL cannot be created in a process without Python") {
   hami_backend_class cls = echo_class("NativeLocked");
   cls.flags = HAMI_THREAD_SERIALIZED | HAMI_NEEDS_GIL;
@@ -387,13 +435,4 @@ TEST_CASE("the parameters of a backend are rejected as an item of a batch") {
   hami_backend child{backend};
   CHECK(text_of_error(host_table().backend_forward(&child, items, 1)) ==
         "expected an item of a batch, got the parameters or options of a backend");
-}
-
-TEST_CASE("a missing library is an error with its path") {
-  try {
-    load_library("/nowhere/libacme.so", "");
-    CHECK(false);
-  } catch (const Error& error) {
-    CHECK(error.message() == "/nowhere/libacme.so: cannot open shared object file: No such file or directory");
-  }
 }

@@ -116,6 +116,15 @@ TEST_CASE("an instance that becomes free leaves the waiting requests to the inst
   CHECK_EQ(node.come(1, 63), "1 runs 1; ");
 }
 
+TEST_CASE("a queue delay without a limit never ends by itself") {
+  Two node(kNever);
+  CHECK_EQ(node.come(1, 1), "0 runs 1; ");
+  CHECK_EQ(node.come(1, 1), "1 runs 1; ");
+  CHECK_EQ(node.come(2, 2), "");
+  CHECK_EQ(node.ends(0, 60, 1), "0 waits till " + std::to_string(kNever) + "; ");
+  CHECK_EQ(node.come(2, 61), "0 runs 4; ");
+}
+
 TEST_CASE("full batches of returning callers start staggered, by eight times their return time, evenly at most") {
   Two node;
   node.both_run_4();

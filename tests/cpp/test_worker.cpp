@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "pipes.hpp"
+#include "sync/blocking.hpp"
 #include "sync/worker.hpp"
 #include "sync/worker_pool.hpp"
 #include "value/error.hpp"
@@ -46,10 +47,43 @@ TEST_CASE("a worker whose job does not come back is left behind") {
   });
   gate->arrived.wait_for(1);
   CHECK_FALSE(worker.stop(now()));
-  CHECK(worker.stopped());
   CHECK(worker.stop(now()));  // there is nothing more to stop
   gate->open();
   ended.wait_for(1);
+}
+
+TEST_CASE("a job knows its worker, also while another thread waits for its end") {
+  static Latch waits;
+  static std::thread::id stopping;
+  BlockingHooks hooks;
+  hooks.leave = []() noexcept -> void* {
+    if (std::this_thread::get_id() == stopping) waits.add();
+    return nullptr;
+  };
+  const BlockingHooks before = set_blocking_hooks(hooks);
+  stopping = std::this_thread::get_id();
+  Worker worker("test");
+  bool is_current = false;
+  worker.post([&] {
+    waits.wait_for(1);
+    is_current = worker.is_current();
+  });
+  CHECK(worker.stop(kNever));
+  set_blocking_hooks(before);
+  CHECK(is_current);
+}
+
+TEST_CASE("a thread works for the owner of its worker, and for those who wait for its job") {
+  const int mine = 0, other = 0;
+  Worker worker("test", &mine);
+  const WorkScope outside(&other);
+  CHECK_FALSE(WorkScope::inside(&mine));
+  worker.run([&] {
+    CHECK(WorkScope::inside(&mine));
+    CHECK(WorkScope::inside(&other));
+  });
+  worker.post([&] { CHECK_FALSE(WorkScope::inside(&other)); });
+  worker.run([] {});
 }
 
 TEST_CASE("a worker may be ended by its own job") {

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import hami
@@ -160,3 +163,104 @@ def test_cancelled_can_only_be_read_until_forward_returns() -> None:
         assert pipe({"data": 1})["result"] is False
     with pytest.raises(hami.RequestError, match="this request is no longer valid: the backend's forward has returned"):
         kept[0].cancelled  # noqa: B018
+
+
+def _run_until_cancelled(leave: Callable[[Any], None], name: str = "TestUntilCancelled", **attributes: Any) -> None:
+    """Register a backend that runs each request until it is cancelled and then calls `leave` with it."""
+
+    def forward(batch: list[Any]) -> None:
+        for item in batch:
+            while not item.cancelled:
+                os.sched_yield()
+            leave(item)
+
+    backend(forward, name, **attributes)
+
+
+def _raise(_: Any) -> None:
+    raise ValueError("stopped early")
+
+
+LEAVES = {
+    "a result": lambda item: item.update({"result": "late"}),
+    "no result": lambda item: None,
+    "an error": lambda item: item.fail(ValueError("stopped early")),
+    "an exception": _raise,
+}
+
+
+@pytest.mark.parametrize("leave", LEAVES)
+@pytest.mark.parametrize(
+    "source", ["TestUntilCancelled", "S[TestUntilCancelled]", {"entrypoint": "S[Forward[node.n]]"}]
+)
+def test_a_backend_that_sees_the_cancellation_cannot_change_the_outcome(source: Any, leave: str) -> None:
+    """Before the caller notices that the deadline has passed, the backend has often returned."""
+    _run_until_cancelled(LEAVES[leave], thread="concurrent")
+    nodes = source if isinstance(source, str) else {"n": {"backend": "TestUntilCancelled"}, **source}
+    with hami.pipe(nodes) as pipe:
+        for _ in range(50):
+            for call in (pipe, lambda request, timeout: pipe.submit(request, timeout).result()):
+                request: dict[str, Any] = {"data": 1}
+                with pytest.raises(hami.DeadlineExceeded):
+                    call(request, timeout=0.0002)
+                assert "result" not in request
+
+
+@pytest.mark.parametrize("leave", LEAVES)
+def test_the_event_of_a_reposted_request_fails_with_its_cancellation(leave: str) -> None:
+    """No caller waits for it, so only what the backend leaves can decide the outcome."""
+    _run_until_cancelled(LEAVES[leave])
+    nodes = {"a": {"backend": "Repost[node.b,reply]"}, "b": {"backend": "TestUntilCancelled"}}
+    with hami.pipe(nodes) as pipe:
+        reply = None
+        while reply is None:  # earlier requests expired before they were reposted
+            with contextlib.suppress(hami.DeadlineExceeded):
+                reply = pipe({"data": 1, "node_name": "a", "timeout": 0.05})["reply"]
+        assert reply.wait(TIMEOUT)
+        assert isinstance(reply.exception(), hami.DeadlineExceeded)
+    node = pipe.stats()["b"]
+    assert (node.completed + node.failed, node.retried) == (0, 0)
+
+
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+def test_statistics_count_a_cancelled_request_that_a_backend_completed(how: str) -> None:
+    watch = Watch()
+    with hami.pipe({"n": {"backend": "TestWatches"}}) as pipe:
+        future = pipe.submit({"data": 1})
+        watch.wait_for_start()
+        if how == "cancel":
+            assert future.cancel()
+        else:
+            future = pipe.submit({"data": 2}, timeout=0.01)
+            with pytest.raises(hami.DeadlineExceeded):
+                future.result(TIMEOUT)
+        watch.release()
+    node = pipe.stats()["n"]
+    counts = (node.submitted, node.completed, node.cancelled, node.expired)
+    assert counts == ((1, 0, 1, 0) if how == "cancel" else (2, 1, 0, 1))
+
+
+def test_a_batch_that_fails_does_not_run_its_cancelled_requests_again() -> None:
+    ran: list[list[int]] = []
+    first, both = Gate(), Gate()
+
+    def forward(batch: list[Any]) -> None:
+        ran.append([item["data"] for item in batch])
+        if ran == [[0]]:
+            first.enter()
+        if len(batch) > 1:
+            both.enter()
+            raise ValueError("as a batch")
+        batch[0]["result"] = batch[0]["data"]
+
+    backend(forward, "TestFailsAsBatch", max=2)
+    with hami.pipe({"n": {"backend": "TestFailsAsBatch", "batching": "greedy"}}) as pipe:
+        futures = [pipe.submit({"data": 0})]
+        first.wait_for_arrival()
+        futures += [pipe.submit({"data": number}) for number in (1, 2)]
+        first.open()
+        both.wait_for_arrival()
+        assert futures[1].cancel()
+        both.open()
+        assert [future.result(TIMEOUT)["result"] for future in (futures[0], futures[2])] == [0, 2]
+    assert ran == [[0], [1, 2], [2]]

@@ -19,6 +19,9 @@ def test_backends_lists_names_and_owners(hami_command: Run, site: Site) -> None:
     assert owners["AcmeAdd"] == "acme-good"
     assert owners["AcmeEngine"] == "acme-broken"
     assert owners["Identity"] == "hami-core"
+    texts = {line.split()[0]: " ".join(line.split()[2:]) for line in done.stdout.splitlines()}
+    assert texts["AcmeEcho"] == "Gives back its data."  # read from the source; the plugin is not loaded
+    assert texts["AcmeAdd"] == "(for a description run: hami backends AcmeAdd)"  # its class has another name
     listed = json.loads(hami_command("backends", "--json", site=site.folder).stdout)
     assert {
         "name": "AcmeAdd",
@@ -51,6 +54,10 @@ def test_backends_accepts_names_and_patterns(hami_command: Run, site: Site) -> N
     done = hami_command("backends", "AcmeAdd", site=site.folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "AcmeAdd  (acme-good, thread dedicated)\n  Adds `step` to a number.\n  step: int = 1\n"
+    assert hami_command("backends", "acme-good::AcmeAdd", site=site.folder).stdout == done.stdout
+    done = hami_command("backends", "acme-good::Identity", site=site.folder)
+    assert done.returncode == 1
+    assert done.stderr.startswith('error: backend "Identity" not found in acme-good\n  backends of acme-good: Acme')
     done = hami_command("backends", "Acme*", "--json", site=site.folder)
     assert [info["name"] for info in json.loads(done.stdout)] == ["AcmeAdd", "AcmeEcho"]
     done = hami_command("backends", "AcmeEcko", site=site.folder)

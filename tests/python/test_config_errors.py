@@ -161,13 +161,13 @@ def write(folder: Path, text: str | bytes, name: str = "pipeline.toml") -> Path:
         ),
         (
             {"global": {"k": "\ud800"}, "a": {}},
-            """"k" of [global] contains half a surrogate pair, which is not valid text
+            """"k" of [global] is not valid text: it contains half a surrogate pair, or bytes that are not UTF-8
   in  k = "\\ud800"   ([global])
       ^""",
         ),
-        ({"a": {"\udc80": 1}}, 'the keys of node "a" must be text, got "\\udc80"'),
+        ({"a": {"\udc80": 1}}, 'the keys of node "a" must be text, got "\\x80"'),
         ({"backend": "Identity", None: 1}, "the keys of a configuration must be text, got NoneType None"),
-        ({"backend": "Identity", "\udc80": 1}, 'the keys of a configuration must be text, got "\\udc80"'),
+        ({"backend": "Identity", "\udc80": 1}, 'the keys of a configuration must be text, got "\\x80"'),
     ],
 )
 def test_an_invalid_dict_is_rejected_with_a_message(source: Any, message: str) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,134 @@ def test_10000_mistakes_are_all_reported() -> None:
     config, problems = read({f"n{i}": {"backend": "Identity", "colour": 1} for i in range(10_000)})
     assert problems == []
     assert len(_core.check(config)) == 10_000
+
+
+def all_heads(problems: list[Exception], config: Any) -> list[str]:
+    return heads([*problems, *_core.check(config)])
+
+
+@pytest.mark.parametrize("section", ["a", "global"])
+def test_of_many_unused_keys_the_first_20_are_listed_and_the_others_are_counted(section: str) -> None:
+    unused = {f"x{i}": i for i in range(1000)}
+    nodes: dict[str, Any] = {"a": {"backend": "Identity"}, "b": {"backend": "Identity", "y": 1}}
+    nodes[section] = {**nodes.get(section, {}), **unused}
+    config, problems = read(nodes)
+    listed = [f'nothing uses the key "x{i}"' for i in range(20)]
+    rest = f"nothing uses 980 more of the {len(nodes[section])} keys"
+    own, other = [*listed, rest], ['nothing uses the key "y"']
+    assert all_heads(problems, config) == (own + other if section == "a" else other + own)
+
+
+def test_of_many_unknown_top_level_keys_the_first_20_are_listed_and_the_others_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text("".join(f"x{i} = 1\n" for i in range(1000)) + '[a]\nbackend = "Identity"\n')
+    listed = [f'unknown top-level key "x{i}"' for i in range(20)]
+    config, problems = read(tmp_path / "p.toml")
+    assert all_heads(problems, config) == [*listed, f"980 more unknown top-level keys   ({tmp_path}/p.toml)"]
+
+
+def lines_of(function: Callable[[], Any]) -> int:
+    """Return how many lines of Python a call runs, which does not depend on the load of the machine."""
+    count = 0
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(previous)
+    return count
+
+
+def many_keys(number: int) -> dict[str, Any]:
+    return {"a": {"backend": "Identity", **{f"x{i}": i for i in range(number)}}}
+
+
+def many_references(number: int) -> dict[str, Any]:
+    return {"a": {"backend": "Identity", **{f"x{i}": f"${{y{i}}}" for i in range(number)}}}
+
+
+@pytest.mark.parametrize("source", [many_keys, many_references])
+def test_the_time_to_report_mistakes_is_linear_in_their_number(source: Callable[[int], Any], monkeypatch: Any) -> None:
+    compared = 0
+    near_names = _core.near_names
+
+    def counted(name: str, candidates: list[str]) -> list[str]:
+        nonlocal compared
+        compared += len(candidates)
+        return near_names(name, candidates)
+
+    monkeypatch.setattr(_core, "near_names", counted)
+    few = lines_of(lambda: read(source(1000)))
+    many = lines_of(lambda: read(source(10_000)))
+    assert many < 12 * few
+    assert compared <= 20 * (1000 + 10_000 + 10)
+
+
+def test_the_core_reports_100000_unused_keys_in_linear_time() -> None:
+    """The core once compared each of these keys with all others, which took a minute."""
+    config, problems = read(many_keys(99_000))
+    started = time.process_time()
+    assert len(_core.check(config)) == 21
+    assert problems == []
+    assert time.process_time() - started < 20  # 0.3 s on an idle machine
+
+
+def test_a_configuration_has_at_most_100000_keys(tmp_path: Path) -> None:
+    number = 600_000
+    source = tmp_path / "many.toml"
+    source.write_text('[a]\nbackend = "Identity"\n' + "".join(f"x{i} = {i}\n" for i in range(number)))
+    started = time.process_time()
+    with pytest.raises(hami.ConfigError) as caught:
+        load(source)
+    assert str(caught.value) == f"{source}: a configuration has at most 100000 keys and tables, got 600002"
+    with pytest.raises(hami.ConfigError) as caught:
+        load(many_keys(100_000))
+    assert str(caught.value) == "a configuration has at most 100000 keys and tables, got 100002"
+    assert time.process_time() - started < 20  # 0.5 s on an idle machine
+
+
+def test_text_and_lists_of_any_length_do_not_count_as_keys(tmp_path: Path) -> None:
+    rows = ",\n".join(["[1, 2]"] * 60_000)
+    (tmp_path / "p.toml").write_text(
+        f'[a]\nbackend = "Log"\nmessage = """\n{"x = [1]" * 200_000}\n"""  # {"=" * 200_000}\nrows = [\n{rows}\n]\n'
+    )
+    config, problems = read(tmp_path / "p.toml")
+    assert all_heads(problems, config) == ['nothing uses the key "rows"']
+
+
+def test_a_configuration_file_is_a_regular_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "zero.toml").symlink_to("/dev/zero")
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "extends.toml").write_text('extends = "pipe.toml"\n')
+    for name, reason in (
+        ("pipe.toml", "it is not a regular file"),
+        ("zero.toml", "it is not a regular file"),
+        ("folder.toml", "Is a directory"),
+    ):
+        with pytest.raises(hami.ConfigError) as caught:
+            load(tmp_path / name)
+        assert str(caught.value) == f'cannot read "{tmp_path / name}": {reason}'
+    with pytest.raises(hami.ConfigError) as caught:
+        load(tmp_path / "extends.toml")
+    assert heads([caught.value]) == [f'cannot read "{tmp_path}/pipe.toml": it is not a regular file']
+
+
+def test_a_configuration_file_has_at_most_16_mib(tmp_path: Path) -> None:
+    source = tmp_path / "large.toml"
+    source.write_text('[a]\nbackend = "Identity"\n#')
+    with source.open("ab") as file:
+        file.write(b"x" * ((16 << 20) - source.stat().st_size))
+    assert _core.check(load(source)) == []
+    os.truncate(source, 1 << 40)  # sparse
+    with pytest.raises(hami.ConfigError) as caught:
+        load(source)
+    assert str(caught.value) == f'cannot read "{source}": a configuration file has at most 16 MiB'
 
 
 def test_an_expression_may_have_10000_children() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import hami
 import pytest
-from running import TIMEOUT, Gate, each
+from running import TIMEOUT, Gate, each, gated
 
 THREADS = 64  # worker threads that a pipe has for requests of an entrypoint that waits
 ADVICE = (
@@ -45,6 +46,27 @@ def test_exactly_one_request_of_a_deadlock_cycle_gets_an_error(nodes: str, threa
         assert first_line(errors[0]) == f"nested calls would deadlock: {' -> '.join(path)}; {ADVICE}"
         good = [future.result(0)["result"] for future in futures if future.exception(0) is None]
         assert good == ["good"] * (len(nodes) - 1)
+
+
+@pytest.mark.parametrize("source", ["expression", "same expression", "dict", "file"])
+def test_a_deadlock_cycle_over_several_pipes_names_the_pipes(source: str, tmp_path: Path) -> None:
+    pipes: list[hami.Pipe] = []
+    each(lambda number: pipes[1 - number]({"data": 1 - number})["result"], "TestCallsOther")
+    file = tmp_path / "second.toml"
+    file.write_text('[default]\nbackend = "TestCallsOther"\n', "utf-8")
+    second, name = {
+        "expression": ("S[TestCallsOther]", '"S[TestCallsOther]"'),
+        "same expression": ("TestCallsOther", '"TestCallsOther" (2)'),
+        "dict": ({"default": {"backend": "TestCallsOther", "next": "b"}, "b": {"backend": "Identity"}}, '"default, b"'),
+        "file": (file, f'"{file}"'),
+    }[source]
+    with hami.pipe("TestCallsOther") as first, hami.pipe(second) as other:
+        pipes.extend([first, other])
+        with pytest.raises(hami.ReentrantCall) as raised:
+            first({"data": 0})
+    names = ['"TestCallsOther"' + (" (1)" if source == "same expression" else ""), name]
+    start, between = (f"default of pipe {name}" for name in names)
+    assert first_line(raised.value) == f"nested calls would deadlock: {start} -> {between} -> {start}; {ADVICE}"
 
 
 @pytest.mark.parametrize("how", ["result", "exception"])
@@ -170,6 +192,51 @@ def test_a_callback_that_waits_for_its_own_instance_gets_an_error(how: str, inst
         assert done.wait(TIMEOUT)
         assert outcomes == [2 if instances == 2 else hami.ReentrantCall]
         assert pipe({"data": 3})["result"] == 3
+
+
+@pytest.mark.parametrize("how", ["submit", "call"])
+def test_a_callback_gets_an_error_from_a_full_queue_that_only_its_own_instance_serves(how: str) -> None:
+    cls = gated()
+    nested: list[BaseException | None] = []
+    called = threading.Event()
+    with hami.pipe({"backend": "TestGated", "max_queue_size": 1}) as pipe:
+
+        def callback(_: Any) -> None:
+            try:
+                pipe.submit({"data": 3}).result() if how == "submit" else pipe({"data": 3})
+            except hami.Error as error:
+                nested.append(error)
+            called.set()
+
+        first = pipe.submit({"data": 1})
+        first.add_done_callback(callback)
+        cls.gate.wait_for_arrival()
+        second = pipe.submit({"data": 2})
+        cls.gate.open()
+        assert [future.result(TIMEOUT)["result"] for future in (first, second)] == [101, 102]
+        assert called.wait(TIMEOUT)
+        assert [type(error) for error in nested] == [hami.ReentrantCall]
+        assert pipe({"data": 4})["result"] == 104
+
+
+def test_a_backend_gets_an_error_if_it_submits_more_than_its_own_queue_holds() -> None:
+    pipes: list[hami.Pipe] = []
+    nested: list[Any] = []
+
+    def submit(data: Any) -> Any:
+        if data == "outer":
+            nested.extend(pipes[0].submit({"data": number}) for number in range(3))
+        return data
+
+    each(submit, "TestSubmits")
+    with hami.pipe({"backend": "TestSubmits", "max_queue_size": 2}) as pipe:
+        pipes.append(pipe)
+        assert pipe({"data": "outer"}, timeout=TIMEOUT)["result"] == "outer"
+        assert [future.result(TIMEOUT)["result"] for future in nested[:2]] == [0, 1]
+        with pytest.raises(
+            hami.ReentrantCall, match='waiting for capacity in the queue of node "default" would deadlock'
+        ):
+            nested[2].result(TIMEOUT)
 
 
 def test_a_deadlock_cycle_through_children_is_detected() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -108,9 +110,22 @@ def test_loop_condition_repeats_until_an_instance_is_free() -> None:
     assert answer({**node, "instance_num": 2}) == 1
 
 
-def test_log_sets_result_and_writes_its_message(capfd: pytest.CaptureFixture[str]) -> None:
+def test_log_sets_result_and_logs_its_message(caplog: pytest.LogCaptureFixture) -> None:
     assert answer("Log('page read')", 4) == 4
-    assert capfd.readouterr().err == "hami default: page read\n"
+    [record] = caplog.records
+    assert (record.name, record.levelname, record.getMessage()) == ("hami.node.default", "WARNING", "page read")
+
+
+def test_the_core_logs_what_the_logger_accepts_when_a_pipe_is_built(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("ERROR", logger="hami"):
+        assert answer("Log('page read')", 4) == 4
+    assert caplog.records == []
+
+
+def test_without_a_handler_messages_go_to_standard_error() -> None:
+    program = "import hami\nwith hami.pipe(\"Log('page %s read')\") as pipe: pipe({'data': 1})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == "hami default: page %s read\n"
 
 
 def test_add_and_remove_change_keys() -> None:

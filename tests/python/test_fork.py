@@ -102,6 +102,40 @@ def test_a_pipe_dropped_by_a_thread_of_the_core_is_also_closed_in_a_forked_child
     check_clean(run_script(slow(0, script)), "True", "True")
 
 
+def test_a_forked_child_does_not_wait_for_an_init_that_was_detached_in_its_parent() -> None:
+    script = """
+        import os, signal, threading, warnings
+        import hami
+        warnings.simplefilter("ignore")
+
+        class Interrupted(hami.Backend):
+            def init(self, options):
+                signal.raise_signal(signal.SIGINT)
+                may_continue.wait(60)
+            def forward(self, batch): ...
+
+        def interrupt():
+            global may_continue
+            may_continue = threading.Event()
+            try: hami.pipe("Interrupted")
+            except KeyboardInterrupt: pass
+
+        hami.register("Interrupted")(Interrupted)
+        wait = hami._core.wait_for_detached_inits
+        interrupt()
+        if (child := os.fork()) == 0:
+            interrupt()
+            may_continue.set()
+            print(wait(5), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        print(wait(0), flush=True)
+        may_continue.set()
+        print(wait(60), flush=True)
+    """
+    check_clean(run_script(script), "True", "False", "True")
+
+
 def test_a_child_forked_while_threads_build_pipes_can_build_pipes() -> None:
     """A thread that holds a lock of the core or of plugin discovery does not exist in the child."""
     script = """

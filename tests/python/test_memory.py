@@ -10,8 +10,7 @@ from running import run_script
 
 from hami import _core
 
-# What can happen to a request, each with its own memory. A course returns when its requests have ended; `memory_is_back`
-# lets allocations succeed again.
+# Courses of requests. A course returns when its requests have ended; `memory_is_back` lets allocations succeed again.
 COURSES = """
 import asyncio
 import os
@@ -169,17 +168,103 @@ for node in NODES.values():
 print("done")
 """
 
-courses = pytest.mark.parametrize("course", ["call", "call_list", "submit", "cancel", "event", "tasks"])
+# Each course, and a flood of requests that uses up the memory, in an address space that may grow by `headroom` bytes only.
+# `fill` takes all of these but about `left`.
+UNDER_A_LIMIT = """
+import contextlib
+import resource
+
+
+def size():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()
+
+
+def fill(left):
+    blocks, block = [], 1 << 20
+    while block >= 1 << 10:
+        try:
+            blocks.append(bytearray(block))
+        except MemoryError:
+            block >>= 1
+    while blocks and left > 0:
+        left -= len(blocks.pop())
+    return blocks
+
+
+def flood(pipe, memory_is_back):
+    futures = []
+    try:
+        while len(futures) < 5000:
+            futures.append(pipe.submit({"data": 1, "payload": bytes(4000)}, TIMEOUT))
+    except MemoryError:
+        pass
+    memory_is_back()
+    for future in futures:
+        check(future.exception(TIMEOUT))
+
+
+headroom = int(sys.argv[1])
+unlimited = resource.getrlimit(resource.RLIMIT_AS)
+blocks = []
+
+
+def memory_is_back():
+    resource.setrlimit(resource.RLIMIT_AS, unlimited)
+    blocks.clear()
+
+
+for node in NODES.values():
+    for course in (call, call_list, submit, cancel, event, tasks, flood):
+        for left in (0, 1 << 12, 1 << 16, headroom):
+            pipe = hami.pipe({"n": node})
+            warm_up(call, pipe)
+            resource.setrlimit(resource.RLIMIT_AS, (size() + headroom, unlimited[1]))
+            with contextlib.suppress(MemoryError):  # of the program itself
+                if left < headroom:
+                    blocks = fill(left)
+                course(pipe, memory_is_back)
+            memory_is_back()
+            assert pipe({"data": 1})["result"] in (1, 2)
+            pipe.close()
+print("done")
+"""
+
+NO_STACK = """
+import resource
+
+with open("/proc/self/statm") as statm:
+    size = int(statm.read().split()[0]) * resource.getpagesize()
+unlimited = resource.getrlimit(resource.RLIMIT_AS)
+with hami.pipe({"n": NODES["any"]}) as pipe:
+    resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 20), unlimited[1]))
+    error = pipe.submit({"data": 1}).exception(TIMEOUT)
+    resource.setrlimit(resource.RLIMIT_AS, unlimited)
+    assert isinstance(error, MemoryError), repr(error)
+    print(error)
+    assert pipe.submit({"data": 1}).result(TIMEOUT)["result"] == 2
+"""
 
 
 def run(program: str, *arguments: str) -> str:
-    ended = run_script(program, *arguments, timeout=300)
+    ended = run_script(program, *arguments, timeout=600)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
 
-@courses
+@pytest.mark.parametrize("course", ["call", "call_list", "submit", "cancel", "event", "tasks"])
 @pytest.mark.parametrize("extent", ["once", "on"])
 @pytest.mark.skipif(not hasattr(_core, "_fail_allocations"), reason="only a development build can let allocations fail")
 def test_a_request_ends_once_wherever_memory_ends_in_the_core(course: str, extent: str) -> None:
     assert run(COURSES + EACH_ALLOCATION, course, extent) == "done\n"
+
+
+@pytest.mark.parametrize("headroom", [1 << 19, 1 << 21, 1 << 23])
+def test_a_request_ends_once_under_a_memory_limit(headroom: int) -> None:
+    assert run(COURSES + UNDER_A_LIMIT, str(headroom)) == "done\n"
+
+
+def test_without_memory_for_the_stack_of_a_thread_a_request_fails_with_memory_error() -> None:
+    said = run(COURSES + NO_STACK)
+    assert said.startswith("cannot start a thread: no memory for its stack of ")
+    assert "free memory, raise the limit (ulimit -v), or make stacks smaller (ulimit -s)" in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -22,11 +23,11 @@ def package(tmp_path: Path) -> Path:
     return Path(shutil.copytree(PACKAGE, tmp_path / "hami", ignore=shutil.ignore_patterns("_core.*.so", "__pycache__")))
 
 
-def error_of(package: Path, before: str = "") -> str:
+def error_of(package: Path, before: str = "", status: int = 1) -> str:
     command = [sys.executable, "-S", "-c", f"{before}\nimport hami"]
     path = {"PYTHONPATH": str(package.parent)}
     done = subprocess.run(command, env=path, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == status
     return done.stderr.splitlines()[-1]
 
 
@@ -47,6 +48,11 @@ def test_a_binary_that_does_not_load_is_reported(package: Path) -> None:
     (package / f"_core{SUFFIX}").write_bytes(b"\x7fELF and no more")
     message = f"ImportError: the binary of hami-core in {package} cannot be loaded: {package}/_core{SUFFIX}: "
     assert error_of(package).startswith(message)
+
+
+def test_ctrl_c_while_the_binary_is_initialised_is_not_an_import_error(package: Path) -> None:
+    (package / "_core.py").write_text("raise ImportError('initialization failed') from KeyboardInterrupt()")
+    assert error_of(package, status=-signal.SIGINT) == "KeyboardInterrupt"
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,15 @@ def test_each_statistic_has_a_row(page: str) -> None:
     assert {name for name in statistics() if f"`{name}`" not in text} == set()
 
 
+def test_the_repr_of_statistics_shows_each_once_in_short_lines() -> None:
+    every = dict.fromkeys(hami.NodeStats.__slots__, 7) | {"per_item_ms": 0.20449, "counters": {"misses": 2}}
+    text = repr(hami.NodeStats(every))
+    assert sorted(re.findall(r"(\w+)=", text)) == sorted(every)
+    assert "per_item_ms=0.204," in text
+    assert "\n    closed_full=7, closed_target_size=7, closed_timeout=7, closed_queue_empty=7,  # why" in text
+    assert max(map(len, text.splitlines())) <= 110
+
+
 @pytest.mark.parametrize("page", ["configuration.md", "glossary.md"])
 def test_each_key_of_a_node_has_a_row(page: str) -> None:
     rows = re.findall(r"^\| \[?`(\w+)`", (PAGE.parent / page).read_text("utf-8"), re.MULTILINE)

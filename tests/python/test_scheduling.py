@@ -184,3 +184,24 @@ def test_statistics_count_why_each_batch_started() -> None:
     assert counts(gated(max=8)) == [0, 0, 0, 2]
     assert counts(gated(max=3)) == [1, 0, 0, 1]
     assert counts(gated(max=1)) == [4, 0, 0, 0]
+    # Every request is a call of its own. Only the last batch leaves no request in the queue.
+    assert counts(gated(max=8), batching="off") == [0, 2, 0, 2]
+
+
+@pytest.mark.parametrize("batching", ["off", "greedy", "adaptive"])
+def test_statistics_count_a_request_before_its_call_returns(batching: str) -> None:
+    def work(number: int) -> int:
+        if number % 10 == 0:
+            raise ValueError("ends in 0")
+        return number
+
+    each(work, "TestWorks", max=4)
+    with hami.pipe({"backend": "TestWorks", "batching": batching, "instance_num": 2}) as pipe:
+        for number in range(1, 1001):
+            request = pipe.submit({"data": number})
+            assert isinstance(request.exception(TIMEOUT), ValueError) == (number % 10 == 0)
+            node = pipe.stats()["default"]
+            assert (node.submitted, node.completed, node.failed) == (number, number - number // 10, number // 10)
+            assert (node.waiting, node.running, node.batches) == (0, 0, number)
+            closed = node.closed_full + node.closed_target_size + node.closed_timeout + node.closed_queue_empty
+            assert closed == node.batches - node.inline_batches

@@ -41,26 +41,30 @@ def check() -> Any:
         {"backend": "Identity"},
         {"backend": "Identity", "max": 4, "own_key": [1, "a", True]},
         {"a": {"backend": "Identity"}},
-        {"a": {"instance_num": 2}},
-        {"a": {"instance_num": "2"}},
-        {"a": {"instance_num": 2.0}},
-        {"a": {"instance_num": " 2 "}},
-        {"a": {"instance_num": "${env:N:-2}"}},
-        {"a": {"batching_timeout": 5}},
-        {"a": {"batching_timeout": "5ms"}},
-        {"a": {"batching_timeout": "1.5 s"}},
-        {"a": {"on_full": "reject"}},
-        {"a": {"on_full": "${how}"}},
-        {"a": {"or": "Yes"}},
-        {"a": {"or": 1}},
-        {"a": {"next": "b,c"}},
-        {"a": {"next": ["b", "c"]}},
-        {"a": {"InstanceDispatcher": {"max": 4}}},
-        {"a": {"InstanceDispatcher.max": 4}},
-        {"a": {"Unknown": {"what": 3, "deep": {"er": "x"}}}},
-        {"global": {"max": 2}, "providers": {"A": "b"}, "requires": ["x>=1"], "entrypoint": "E", "a": {}},
+        {"a": {"backend": "E", "instance_num": 2}},
+        {"a": {"backend": "E", "instance_num": "2"}},
+        {"a": {"backend": "E", "instance_num": 2.0}},
+        {"a": {"backend": "E", "instance_num": " 2 "}},
+        {"a": {"backend": "E", "instance_num": "${env:N:-2}"}},
+        {"a": {"backend": "E", "batching_timeout": 5}},
+        {"a": {"backend": "E", "batching_timeout": "5ms"}},
+        {"a": {"backend": "E", "batching_timeout": "1.5 s"}},
+        {"a": {"backend": "E", "on_full": "reject"}},
+        {"a": {"backend": "E", "on_full": "${how}"}},
+        {"a": {"backend": "E", "or": "Yes"}},
+        {"a": {"backend": "E", "or": 1}},
+        {"a": {"backend": "E", "next": "b,c"}},
+        {"a": {"backend": "E", "next": ["b", "c"]}},
+        {"a": {"backend": "E", "InstanceDispatcher": {"max": 4}}},
+        {"a": {"backend": "E", "InstanceDispatcher.max": 4}},
+        {"a": {"backend": "E", "Unknown": {"what": 3, "deep": {"er": "x"}}}},
+        {"global": {"max": 2}, "providers": {"A": "b"}, "requires": ["x>=1"], "entrypoint": "E", "a": {"backend": "E"}},
         {"extends": "base.toml"},
         {"extends": ["base.toml", "ocr"], "a": {"max": 1}},
+        {"extends": "base.toml", "max": 4},
+        {"global": {"backend": "E"}, "a": {}, "b": {}},
+        {"a": {"node_entrypoint": "E"}, "b": {"init": "E"}},
+        {"max": {"backend": "E"}},
     ],
 )
 def test_the_schema_accepts_valid_configurations(given: dict[str, Any], check: Any) -> None:
@@ -96,6 +100,25 @@ def test_the_schema_accepts_valid_configurations(given: dict[str, Any], check: A
 )
 def test_the_schema_rejects_invalid_configurations(given: dict[str, Any], check: Any) -> None:
     assert not check(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "message"),
+    [
+        ({"a": {"backend": "E"}, "b": {"backend": "E", "instance_num": "two"}}, ["b", "instance_num"], "not valid"),
+        ({"a": {"backend": "E", "InstanceDispatcher": {"max": "x"}}}, ["a", "InstanceDispatcher", "max"], "not valid"),
+        ({"a": {"backend": "E", "InstanceDispatcher": {"mx": 1}}}, ["a", "InstanceDispatcher"], "'mx' was unexpected"),
+        ({"a": {"backend": "E"}, "b": {"max": 2}}, ["b"], "'backend' is a required property"),
+        ({"backend": "E", "max": "x"}, ["max"], "not valid"),
+        ({"extends": "base.toml", "max": "x"}, ["max"], "not valid"),
+        ({"a": {"backend": "E"}, "speed": 1}, ["speed"], "is not of type 'object'"),
+        ({"global": {"max": "x"}, "a": {"backend": "E"}}, ["global", "max"], "not valid"),
+    ],
+)
+def test_one_mistake_gives_one_error_at_the_wrong_key(given: dict[str, Any], path: list[str], message: str) -> None:
+    [error] = jsonschema.Draft202012Validator(schema_of(infos())).iter_errors(given)
+    assert list(error.absolute_path) == path
+    assert message in error.message
 
 
 OWN_FILES = sorted((ROOT / "hami-plugins").glob("*/python/*/*.toml")) + sorted(
@@ -187,10 +210,10 @@ def test_backends_that_share_a_key_may_differ_in_its_type() -> None:
 
     schema = schema_of([info("X", "int", []), info("Y", "str", ["a"])])
     validator = jsonschema.Draft202012Validator(schema)
-    right = [{"n": {"k": 1}}, {"n": {"k": "a"}}, {"n": {"X": {"k": 1}}}, {"n": {"Y": {"k": "a"}}}]
-    wrong = [{"n": {"k": "b"}}, {"n": {"X": {"k": "a"}}}, {"n": {"Y": {"k": 1}}}]
-    assert [given for given in right if not validator.is_valid(given)] == []
-    assert [given for given in wrong if validator.is_valid(given)] == []
+    right = [{"k": 1}, {"k": "a"}, {"X": {"k": 1}}, {"Y": {"k": "a"}}]
+    wrong = [{"k": "b"}, {"X": {"k": "a"}}, {"Y": {"k": 1}}]
+    assert [keys for keys in right if not validator.is_valid({"n": {"backend": "E", **keys}})] == []
+    assert [keys for keys in wrong if validator.is_valid({"n": {"backend": "E", **keys}})] == []
 
 
 def test_the_command_prints_or_writes_the_schema_with_plugins(hami_command: Run, site: Site, tmp_path: Path) -> None:

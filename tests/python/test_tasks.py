@@ -290,5 +290,44 @@ def test_a_task_may_run_its_loop_until_a_later_outcome_arrives() -> None:
     assert done == ["behind"]
 
 
+@pytest.mark.parametrize("what", ["success", "failure", "wrong request", "closed pipe"])
+def test_a_task_that_awaits_request_after_request_does_not_keep_the_loop_from_other_tasks(what: str, run: Run) -> None:
+    """These requests complete on the thread of the loop, before the task awaits them."""
+
+    def work(number: int) -> int:
+        if number < 0:
+            raise ValueError("below zero")
+        return number
+
+    each(work, "TestWorks", thread="concurrent", non_blocking=True)
+    passes: list[int] = []
+
+    async def other() -> None:
+        while True:
+            passes.append(len(passes))
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        with hami.pipe("TestWorks") as pipe:
+            if what == "closed pipe":
+                pipe.close()
+            data, error = {
+                "success": ({"data": 1}, None),
+                "failure": ({"data": -1}, ValueError),
+                "wrong request": ({"data": 1, 2: 3}, hami.DataTypeError),
+                "closed pipe": ({"data": 1}, hami.PipeClosed),
+            }[what]
+            task = asyncio.create_task(other())
+            for _ in range(100_000):  # far more than fit between two passes
+                if len(passes) == 5:
+                    break
+                with pytest.raises(error) if error else contextlib.nullcontext():
+                    await pipe.acall(dict(data))  # type: ignore[arg-type]
+            assert len(passes) == 5
+            task.cancel()
+
+    run(main())
+
+
 async def _await(answer: Any) -> None:
     await answer

@@ -110,11 +110,14 @@ def calls(pipe: hami.Pipe) -> None:
     assert_type(pipe([{"data": 1}]), list[dict[str, Any]])
     assert_type(pipe.submit(request).result(), dict[str, Any])
     assert_type(list(pipe.map([request])), list[dict[str, Any]])
+    assert_type(pipe.stats(), dict[str, hami.NodeStats])
     node = pipe.stats()["default"]
+    assert_type(node.batch_items / node.batches, float)
     assert_type(node, hami.NodeStats)
     assert_type(node.batches, int)
     assert_type(node.compute_ms, float)
     assert_type(node.target_batch_size, int | None)
+    assert_type(node.per_item_ms, float | None)
     assert_type(node.counters, dict[str, int])
 
 

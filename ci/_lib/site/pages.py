@@ -24,6 +24,7 @@ OUTSIDE = (
     ("tests/bench/peers/README.md", "benchmarks/peers.md"),
     ("tests/bench/*.md", "benchmarks/{0}.md"),
     ("tests/gpu/results.md", "benchmarks/gpu.md"),
+    ("tests/gpu/measured-once.md", "benchmarks/gpu-measured-once.md"),
     ("tests/wheels/results.md", "benchmarks/wheels.md"),
 )
 

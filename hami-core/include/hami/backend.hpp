@@ -67,7 +67,8 @@ class Child {
   hami_backend* backend_;
 };
 
-// Base class of backends. Only forward_ must be overridden. An exception fails the requests of the call.
+// Base class of backends. Only forward_ must be overridden. An exception of any type fails the requests of the call; one of the
+// destructor is logged.
 class Backend {
  public:
   // The declarations of a class. Redeclare a constant in the derived class to change it.
@@ -79,7 +80,7 @@ class Backend {
   Backend() = default;
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
-  virtual ~Backend() = default;
+  virtual ~Backend() noexcept(false) {}  // so that an exception of a derived destructor can be caught
 
   // The range of this instance, for classes whose instances differ. Called once, after init_. Without it and without kRange, a
   // backend has the range of its children.
@@ -125,7 +126,7 @@ class Backend {
   std::vector<Child> children_;
 };
 
-// The functions of the class table.
+// The functions of the class table. No exception leaves them.
 template <class Class>
 struct Thunks {
   static Backend& object(void* self) noexcept { return *static_cast<Backend*>(self); }
@@ -133,16 +134,26 @@ struct Thunks {
   static hami_error* create(hami_context* context, const hami_dict* params, hami_dict*, hami_backend* const* children,
                             std::size_t n_children, void** self) {
     return guard([&] {
-      std::unique_ptr<Backend> made = std::make_unique<Class>();
-      made->context_ = context;
-      for (std::size_t i = 0; i < n_children; ++i) made->children_.emplace_back(children[i]);
-      made->init_(Params(params));
-      *self = made.release();
+      Backend* const made = new Class;
+      hami_error* const error = guard([&] {
+        made->context_ = context;
+        for (std::size_t i = 0; i < n_children; ++i) made->children_.emplace_back(children[i]);
+        made->init_(Params(params));
+      });
+      if (error) destroy(made);
+      check(error);
+      *self = made;
     });
   }
   static void destroy(void* self) {
-    hami_error* ignored = guard([&] { delete &object(self); });
-    host().error_free(ignored);
+    hami_context* const context = object(self).context_;
+    hami_error* const error = guard([&] { delete &object(self); });
+    if (!error) return;
+    host().error_free(guard([&] {
+      const std::string text = "the destructor threw: " + std::string(view(host().error_text(error)));
+      host().log(context, HAMI_LOG_WARNING, text.data(), text.size());
+    }));
+    host().error_free(error);
   }
   static hami_error* forward(void* self, hami_context*, hami_dict* const* items, std::size_t n) {
     return guard([&] { object(self).forward_(Batch(items, n)); });

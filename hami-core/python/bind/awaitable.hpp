@@ -15,6 +15,9 @@ void set_outcome(py::handle awaitable, py::handle error) noexcept;
 // Applies the stored outcome and resumes the task. Call it on the loop's thread while no task runs, or before the task
 // awaits.
 void settle(py::handle awaitable);
+// The same for a request that completed while its task started it. The task continues at once, but after kLoopShare it
+// waits for one pass of the loop: a task that awaits request after request must not keep the loop from other tasks.
+void settle_inline(py::handle awaitable);
 
 void register_awaitable(py::module_& module);
 

@@ -13,8 +13,8 @@ struct PendingWakeups;
 void begin_completion_batch(CompletionStorage& storage) noexcept;
 void end_completion_batch(CompletionStorage& storage) noexcept;
 
-// How long a completion waits for memory: 60 s on a thread of the core; `otherwise` on a thread of the program, which may be
-// the one that has to free memory.
+// How long a completion waits for memory: 60 s on a thread of the core; `otherwise` on a thread of the program, which may have
+// to free memory itself.
 Nanoseconds memory_timeout(Nanoseconds otherwise) noexcept;
 
 // Runs `complete`, which calls into Python. Runs it again until there is memory, and once more if another exception,

@@ -5,6 +5,7 @@
 
 #include "errors.hpp"
 #include "lang/parse.hpp"
+#include "lang/units.hpp"
 #include "pipe/planner.hpp"
 #include "values.hpp"
 
@@ -89,6 +90,8 @@ py::dict explain(const py::object& loaded) {
 
 PipeConfig config_of(const py::object& loaded) {
   PipeConfig config;
+  if (const py::tuple files = loaded.attr("files"); !files.empty())
+    config.file = files[files.size() - 1].cast<std::string>();
   for (const auto& [name, keys] : py::dict(loaded.attr("nodes")))
     config.nodes.push_back(section(py::cast<std::string>(name), py::reinterpret_borrow<py::dict>(keys)));
   config.global = section("global", py::dict(loaded.attr("globals")));
@@ -106,6 +109,10 @@ void register_config(py::module_& module) {
              "Return every problem of a configuration as an exception, without building the pipe.");
   module.def("explain", explain, py::arg("config"),
              "Return the backends and parameter values of a configuration, and the source of each value.");
+  module.def("read_duration", [](const std::string& text) -> std::optional<double> {
+    const std::optional<double> milliseconds = read_number(text) ? std::nullopt : read_duration(text);
+    return milliseconds ? std::optional(*milliseconds / 1e3) : std::nullopt;
+  }, py::arg("text"), "Return a number with a unit, such as \"5ms\", in seconds; None for any other text.");
   module.def("message_with_caret",
              [](const std::string& headline, const std::string& text, std::uint32_t begin, std::uint32_t end,
                 const std::string& where,

@@ -19,7 +19,6 @@
 #include "value/error.hpp"
 
 namespace hami::bind {
-namespace {
 
 bool finalizing() noexcept {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -28,6 +27,8 @@ bool finalizing() noexcept {
   return _Py_IsFinalizing();
 #endif
 }
+
+namespace {
 
 // The main thread finalizes the interpreter and may use Python while it does.
 bool on_main_thread() noexcept { return syscall(SYS_gettid) == getpid(); }

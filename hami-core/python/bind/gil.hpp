@@ -14,6 +14,9 @@ namespace py = pybind11;
 // Whether the calling thread holds the GIL.
 bool has_gil() noexcept;
 
+// Whether the interpreter is finalizing: only the main thread may still use Python.
+bool finalizing() noexcept;
+
 // Acquires the GIL; the calling thread may already hold it. Halts the thread if the interpreter is finalizing.
 class HoldGil {
  public:

@@ -95,7 +95,7 @@ void Listener::notify_caller(const py::object& error) {
     const py::handle awaitable = awaitable_.get(), queue = completion_queue_.get();
     set_outcome(awaitable, error);
     const bool completed_inline = starting_thread_ == std::this_thread::get_id();
-    if (completed_inline) return settle(awaitable);
+    if (completed_inline) return settle_inline(awaitable);
     static const py::handle put = interned("put");
     call_python(py::getattr(queue, put), awaitable);
     wake_after_batch(queue);

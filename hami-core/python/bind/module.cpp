@@ -3,12 +3,14 @@
 #include <pybind11/stl.h>
 
 #include "base/near.hpp"
+#include "child.hpp"
 #include "config.hpp"
 #include "core_objects.hpp"
 #include "errors.hpp"
 #include "expression.hpp"
 #include "failing_allocations.hpp"
 #include "gil.hpp"
+#include "logging.hpp"
 #include "part.hpp"
 #include "pipe.hpp"
 #include "pipe/pipe_state.hpp"
@@ -25,10 +27,12 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_translators();
   hami::bind::install_hooks();
   hami::register_core();
+  hami::bind::register_logging(module);
   hami::bind::register_core_objects(module);
   hami::bind::register_request_store(module);
   hami::bind::register_views(module);
   hami::bind::register_parts(module);
+  hami::bind::register_child(module);
   hami::bind::register_python_backends(module);
   hami::bind::register_plugins(module);
   hami::bind::register_config(module);

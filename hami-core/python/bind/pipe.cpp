@@ -152,13 +152,19 @@ class PyPipe {
   }
 
   // Starts one request for a task of the event loop on this thread; never waits. A completion on another thread calls
-  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions.
+  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions. An error of the start
+  // is raised by the await.
   py::object submit_from_loop(py::dict request, const py::object& timeout, py::object completion_queue,
                               const py::object& loop) {
     const Nanoseconds limit = from_seconds(timeout);
     py::object awaitable = make_awaitable(loop);
-    const auto listener = std::make_shared<Listener>(request, std::move(completion_queue), awaitable);
-    set_call(awaitable, *start_with_listener(listener, prepare(request), limit, InlinePolicy::kEventLoop));
+    try {
+      const auto listener = std::make_shared<Listener>(request, std::move(completion_queue), awaitable);
+      set_call(awaitable, *start_with_listener(listener, prepare(request), limit, InlinePolicy::kEventLoop));
+    } catch (...) {
+      set_outcome(awaitable, to_exception(current_python_error()));
+      settle_inline(awaitable);
+    }
     return awaitable;
   }
 

@@ -5,9 +5,12 @@
 
 #include <limits>
 #include <map>
+#include <memory>
+#include <new>
 
 #include "backend/init.hpp"
 #include "base/fork.hpp"
+#include "child.hpp"
 #include "errors.hpp"
 #include "lang/units.hpp"
 #include "registry/generated.hpp"
@@ -18,17 +21,6 @@
 
 namespace hami::bind {
 namespace {
-
-// hami.Child: an item of `self.children`, or the dependency of forward_with_dep.
-struct Child {
-  BackendPtr backend;  // null once forward_with_dep has returned
-
-  Backend& get() const {
-    if (!backend)
-      throw Error(ErrorCode::kRequest, "this backend can be used only during forward_with_dep, which has returned");
-    return *backend;
-  }
-};
 
 // The attribute of the Python object that holds a parameter, and how the value is converted.
 struct Attribute {
@@ -43,6 +35,28 @@ class PythonBackend final : public Backend {
   PythonBackend(std::shared_ptr<PyRef> cls, std::shared_ptr<const Attributes> attributes)
       : cls_(std::move(cls)), attributes_(std::move(attributes)) {}
   ~PythonBackend() override {
+    close_object();
+    while (!children_.empty()) {  // in reverse order
+      close_child(std::move(children_.back()));
+      children_.pop_back();
+    }
+  }
+
+  bool acquires_gil() const noexcept override { return true; }
+
+ private:
+  // A backend that this one lends to its object until it is closed.
+  struct OwnedChild {
+    OwnedChild(std::shared_ptr<PipeContext> of_pipe, BackendPtr lent)
+        : context(std::move(of_pipe)),
+          backend(std::move(lent)),
+          loan(backend, Error(ErrorCode::kPipeClosed, "the pipe of the backend " + backend->label() + " is closed")) {}
+    std::shared_ptr<PipeContext> context;
+    BackendPtr backend;
+    Loan loan;
+  };
+
+  void close_object() noexcept {
     if (!object_) return;
     const HoldGil gil;
     try {
@@ -57,10 +71,18 @@ class PythonBackend final : public Backend {
     object_ = PyRef();
   }
 
-  bool acquires_gil() const noexcept override { return true; }
+  // A child that a thread still uses when the time for closing is over is abandoned, with everything that it may reach.
+  void close_child(std::unique_ptr<OwnedChild> child) noexcept {
+    if (child->loan.end(context_->shutdown.close_until())) return;
+    const OwnedChild& leaked = *child.release();  // intentionally
+    try {
+      context_->shutdown.report_abandoned(leaked.backend->label() + " in " + label());
+    } catch (const std::bad_alloc&) {
+    }
+  }
 
- private:
   void init_(Init& init) override {
+    context_ = init.shared_context();
     const HoldGil gil;
     try {
       py::object object = call_python(cls_->get());
@@ -86,13 +108,13 @@ class PythonBackend final : public Backend {
   }
 
   void set_children(Init& init, py::object& object) {
-    std::vector<BackendPtr> backends;
     if (init.has_brackets()) {
       const ReleaseGil release;
-      for (const PlanItem& item : init.items()) backends.push_back(init.make(item));
+      for (const PlanItem& item : init.items())
+        children_.push_back(std::make_unique<OwnedChild>(context_, init.make(item)));
     }
-    py::tuple children(backends.size());
-    for (std::size_t i = 0; i < backends.size(); ++i) children[i] = py::cast(Child{backends[i]});
+    py::tuple children(children_.size());
+    for (std::size_t i = 0; i < children_.size(); ++i) children[i] = py::cast(children_[i]->loan.child());
     object.attr("children") = children;
   }
 
@@ -146,10 +168,10 @@ class PythonBackend final : public Backend {
       throw Error(ErrorCode::kRequest, label() + " has no forward_with_dep");
     try {
       const BatchViews views(batch);
-      const BackendPtr not_owned(&dependency, [](Backend*) {});
-      const py::object child = py::cast(Child{not_owned});
-      call(object_.get().attr("forward_with_dep"), views.list(), child);
-      child.cast<Child&>().backend = nullptr;  // Python code may keep the Child for longer than the dependency lives
+      const Loan loan(BackendPtr(BackendPtr(), &dependency),
+                      Error(ErrorCode::kRequest,
+                            "this backend can be used only during forward_with_dep, which has returned or raised"));
+      call(object_.get().attr("forward_with_dep"), views.list(), py::cast(loan.child()));
     } catch (...) {
       rethrow_python_error();
     }
@@ -162,7 +184,8 @@ class PythonBackend final : public Backend {
       throw Error(ErrorCode::kConfig,
                   label() + " takes no dependency; to accept one, define a method inject_dependency(self, dependency)");
     try {
-      call_python(object_.get().attr("inject_dependency"), py::cast(Child{dependency}));
+      children_.push_back(std::make_unique<OwnedChild>(context_, dependency));
+      call_python(object_.get().attr("inject_dependency"), py::cast(children_.back()->loan.child()));
     } catch (...) {
       rethrow_python_error();
     }
@@ -191,6 +214,8 @@ class PythonBackend final : public Backend {
   const unsigned fork_generation_ = fork_generation();  // of the process that created this object
   std::shared_ptr<PyRef> cls_;
   std::shared_ptr<const Attributes> attributes_;
+  std::shared_ptr<PipeContext> context_;
+  std::vector<std::unique_ptr<OwnedChild>> children_;  // the bracket items, then injected dependencies
   PyRef object_;
   PyRef forward_method_;
   bool initialised_ = false;  // `close` runs only after a successful init
@@ -289,6 +314,7 @@ ClassPtr find_in_python(const PyRef& finder, const std::string& name, const std:
     for (const auto& [key, value] : providers) by_name[py::str(key)] = value;
     return py::reinterpret_borrow<py::object>(finder.get())(name, distribution, by_name).cast<ClassHandle>().cls;
   } catch (py::error_already_set& raised) {
+    if (!raised.matches(PyExc_Exception)) throw from_signal_handler(raised);  // such as KeyboardInterrupt
     const py::object exception = raised.value();
     const bool is_missing = py::isinstance(exception, py::module_::import("hami._errors").attr("BackendNotFound"));
     const auto text_of_attribute = [&](const char* attribute) -> std::string {
@@ -321,20 +347,6 @@ void register_python_backends(py::module_& module) {
       .def_property_readonly("non_blocking", [](const ClassHandle& self) { return self.cls->traits.non_blocking; })
       .def("with_defaults", with_defaults, py::arg("defaults"),
            "Return a copy of the class with other parameter defaults.");
-
-  py::class_<Child>(module, "Child", "A backend inside the brackets of a Python backend.")
-      .def("forward",
-           [](const Child& self, const py::list& batch) {
-    Backend& backend = self.get();
-    const Borrowed borrowed(batch);
-    const ReleaseGil release;
-    backend.forward(Batch(borrowed.requests()));
-  }, py::arg("batch"), "Run a batch of requests and set their `result`. Raises the error of the batch.")
-      .def_property_readonly("min", [](const Child& self) { return self.get().min(); }, "The minimum batch size.")
-      .def_property_readonly("max", [](const Child& self) -> std::optional<std::size_t> {
-    const Range range = self.get().range();
-    return range.declared() ? std::optional(range.max) : std::nullopt;
-  }, "The maximum batch size; None if the backend declares none.");
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"),
              py::arg("doc"), py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"),

@@ -3,6 +3,8 @@
 try:
     from hami import _core as _core
 except ImportError as error:
+    if isinstance(error.__cause__, KeyboardInterrupt):  # while the binary was initialised
+        raise error.__cause__ from None
     from hami._no_core import explain
 
     raise ImportError(explain(error)) from error

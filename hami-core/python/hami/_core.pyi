@@ -400,7 +400,11 @@ def scattered(batch: list[Request], key: str = "data") -> Any:
     """
 
 class Child:
-    """A backend inside the brackets of a Python backend, or its dependency."""
+    """A backend inside the brackets of a Python backend, or its dependency.
+
+    It can be used until the backend that received it is closed; the argument of `forward_with_dep` only during that
+    call. Closing, and the end of that call, wait for threads that still use it.
+    """
 
     def forward(self, batch: list[Request]) -> None:
         """Run a batch of requests and set their `result`.
@@ -410,7 +414,8 @@ class Child:
 
         Raises:
             DataTypeError: `batch` holds another object, or a request twice.
-            RequestError: The backend was the dependency of a `forward_with_dep` that has returned.
+            PipeClosed: Its pipe is closed.
+            RequestError: It was the argument of a `forward_with_dep` that has returned or raised.
             Exception: Any error of the backend that concerns the whole batch.
         """
 
@@ -685,6 +690,12 @@ def is_defined(name: str) -> bool:
 
 def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> None:
     """Set the function that finds classes outside the registry: finder(name, distribution, providers)."""
+
+def set_log_level(level: int) -> None:
+    """Set the lowest level that is logged. The environment variable HAMI_LOG overrides it."""
+
+def read_duration(text: str) -> float | None:
+    """Return a number with a unit, such as "5ms", in seconds; None for any other text."""
 
 def near_names(name: str, candidates: Sequence[str], limit: int = 3) -> list[str]:
     """Return at most `limit` candidates that are spelled like `name`, nearest first."""

@@ -11,7 +11,7 @@ Error
 │  ├─ QueueFull             a queue is full
 │  ├─ DeadlineExceeded      the timeout or deadline passed                            (also a TimeoutError)
 │  ├─ PipeClosed            the pipe was closed first
-│  └─ ReentrantCall         a nested call would have completed a deadlock cycle
+│  └─ ReentrantCall         a nested call, or a wait for capacity, would have completed a deadlock cycle
 ├─ BatchError               some requests of pipe([…]) failed: `errors` has (index, exception) pairs
 ├─ NotFound                 the request, key or instance does not exist               (also a KeyError)
 └─ AlreadyExists            the request, key or name exists already                   (also a KeyError)
@@ -116,6 +116,8 @@ class BackendNotFound(_WithHint):
     backend "identity" not found; names are case-sensitive: Identity (hami-core)
     """
 
+    unsearched = ""  # the part of the hint about plugins that may have the name
+
 
 class PluginError(_WithHint):
     """A plugin or a backend class cannot be used.
@@ -208,6 +210,9 @@ class PipeClosed(RequestError):
 
 class ReentrantCall(RequestError):
     """A call inside a backend would have completed a deadlock cycle: every instance it needs waits for this call.
+
+    In a backend or callback, it is also the error of a request that finds the queue of its node full, if no other
+    instance can make capacity.
 
     >>> @hami.register
     ... class CallsItself(hami.Backend):

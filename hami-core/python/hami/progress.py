@@ -113,4 +113,5 @@ def _rich_bar(fraction: float, stream: TextIO) -> str | None:
     console = Console(file=stream)
     with console.capture() as captured:
         console.print(ProgressBar(total=1.0, completed=fraction, width=BAR_WIDTH), end="")
-    return captured.get().rstrip("\n")
+    text: str = captured.get()
+    return text.rstrip("\n")

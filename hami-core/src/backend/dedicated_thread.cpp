@@ -1,7 +1,6 @@
 // DedicatedThread: passes every call to the thread, also the close.
 #include "backend/dedicated_thread.hpp"
 
-#include <atomic>
 #include <utility>
 
 #include "base/assert.hpp"
@@ -13,25 +12,24 @@
 namespace hami {
 namespace {
 
-// Counts detached inits. The process may end while some run, so the counter is never destroyed.
+// Counts the detached inits of this process.
 class DetachedInit {
  public:
-  DetachedInit() {
-    MutexLock lock(counter.mutex);
-    counter.generation = fork_generation();
-    ++counter.count;
+  DetachedInit() : counter_(counters.get()) {
+    MutexLock lock(counter_.mutex);
+    ++counter_.count;
   }
   ~DetachedInit() {
-    MutexLock lock(counter.mutex);
-    --counter.count;
-    counter.decreased.notify_all();
+    MutexLock lock(counter_.mutex);
+    --counter_.count;
+    counter_.decreased.notify_all();
   }
   DetachedInit(const DetachedInit&) = delete;
   DetachedInit& operator=(const DetachedInit&) = delete;
 
   static bool wait_for_none(Nanoseconds until) {
-    if (counter.generation != fork_generation()) return true;  // the parent's threads do not exist in this child
-    return wait_for(counter.mutex, counter.decreased, until, [] {
+    Counter& counter = counters.get();
+    return wait_for(counter.mutex, counter.decreased, until, [&] {
       counter.mutex.assert_held();
       return counter.count == 0;
     });
@@ -42,11 +40,12 @@ class DetachedInit {
     Mutex mutex;
     CondVar decreased;
     std::size_t count HAMI_GUARDED_BY(mutex) = 0;
-    std::atomic<unsigned> generation{0};
   };
-  static Counter& counter;
+  static PerProcess<Counter> counters;
+
+  Counter& counter_;
 };
-DetachedInit::Counter& DetachedInit::counter = *new Counter;
+PerProcess<DetachedInit::Counter> DetachedInit::counters;
 
 // An init on a dedicated thread. It owns what it uses, so its caller may leave it (`detach`).
 class InitTask {
@@ -116,10 +115,9 @@ bool wait_for_detached_inits(Nanoseconds until) { return DetachedInit::wait_for_
 DedicatedThread::DedicatedThread(const std::string& label, const std::string& node,
                                  std::shared_ptr<PipeContext> context, Factory build)
     : context_(std::move(context)),
-      name_(label),
-      node_(node),
+      name_(label + " of node \"" + node + "\""),
       inner_(std::make_shared<BackendPtr>()),
-      worker_(label, [inner = inner_] { *inner = nullptr; }) {
+      worker_(label, context_.get(), [inner = inner_] { *inner = nullptr; }) {
   const auto task = std::make_shared<InitTask>(context_->shutdown.pipe(), std::move(build));
   worker_.post([task] { task->run(); });
   try {
@@ -141,7 +139,8 @@ DedicatedThread::DedicatedThread(const std::string& label, const std::string& no
 }
 
 void DedicatedThread::stop_worker() noexcept {
-  if (!worker_.stop(context_->shutdown.close_until())) context_->shutdown.report_abandoned(name_, node_);
+  const UninterruptibleScope must_finish;
+  if (!worker_.stop(context_->shutdown.close_until())) context_->shutdown.report_abandoned(name_);
 }
 
 DedicatedThread::~DedicatedThread() { stop_worker(); }

@@ -39,7 +39,6 @@ class DedicatedThread final : public Backend {
 
   const std::shared_ptr<PipeContext> context_;
   const std::string name_;
-  const std::string node_;
   const std::shared_ptr<BackendPtr> inner_;  // used and closed on the worker's thread; range() is called on any thread
   Worker worker_;
 };

@@ -6,19 +6,26 @@
 namespace hami {
 
 void InstanceTable::add(const std::string& name, BackendPtr backend) {
+  MutexLock lock(mutex_);
   if (by_name_.count(name)) throw Error(ErrorCode::kAlreadyExists, "instance \"" + name + "\" exists already");
   by_name_[name] = backend.get();
   instances_.emplace_back(name, std::move(backend));
 }
 
 Backend* InstanceTable::find(const std::string& name) const noexcept {
+  MutexLock lock(mutex_);
+  return find_locked(name);
+}
+
+Backend* InstanceTable::find_locked(const std::string& name) const noexcept {
   auto found = by_name_.find(name);
   if (found == by_name_.end()) found = by_name_.find("node." + name);
   return found == by_name_.end() ? nullptr : found->second;
 }
 
 Backend& InstanceTable::get(const std::string& name) const {
-  if (Backend* backend = find(name)) return *backend;
+  MutexLock lock(mutex_);
+  if (Backend* backend = find_locked(name)) return *backend;
   std::vector<std::string> candidates;
   for (const auto& entry : instances_) candidates.push_back(entry.first);
   throw Error(ErrorCode::kNotFound, "instance \"" + name + "\" not found" + did_you_mean(near_names(name, candidates)));
@@ -36,8 +43,13 @@ void InstanceTable::check_expected() const {
 
 void InstanceTable::clear() noexcept {
   *is_alive_ = false;
-  by_name_.clear();
-  while (!instances_.empty()) instances_.pop_back();
+  std::vector<std::pair<std::string, BackendPtr>> instances;  // destroyed without the mutex
+  {
+    MutexLock lock(mutex_);
+    by_name_.clear();
+    instances.swap(instances_);
+  }
+  while (!instances.empty()) instances.pop_back();
 }
 
 }  // namespace hami

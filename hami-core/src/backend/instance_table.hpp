@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "base/mutex.hpp"
 
 namespace hami {
 
-// Written while the pipe is built, by one thread at a time, and only read afterwards.
+// Written while the pipe is built. A node that is built already may look names up meanwhile: a backend that is being initialised
+// can send it values.
 class InstanceTable {
  public:
   void add(const std::string& name, BackendPtr backend);  // Error(kAlreadyExists)
@@ -27,8 +29,11 @@ class InstanceTable {
   void check_expected() const;  // Error(kNotFound) for the first missing name
 
  private:
-  std::vector<std::pair<std::string, BackendPtr>> instances_;
-  std::map<std::string, Backend*> by_name_;
+  Backend* find_locked(const std::string& name) const noexcept HAMI_REQUIRES(mutex_);
+
+  mutable Mutex mutex_;
+  std::vector<std::pair<std::string, BackendPtr>> instances_ HAMI_GUARDED_BY(mutex_);
+  std::map<std::string, Backend*> by_name_ HAMI_GUARDED_BY(mutex_);
   const std::shared_ptr<std::atomic<bool>> is_alive_ = std::make_shared<std::atomic<bool>>(true);
   std::vector<std::pair<std::string, std::string>> expected_;  // name and node
 };

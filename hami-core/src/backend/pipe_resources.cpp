@@ -24,23 +24,36 @@ Ref<Queue> PipeResources::queue(const std::string& name, std::optional<std::size
 }
 
 bool PipeResources::has_free_instance(const std::string& node) const {
-  const auto found = free_instance_.find(node);
-  return found == free_instance_.end() || found->second();
+  std::function<bool()> probe;
+  {
+    MutexLock lock(mutex_);
+    const auto found = free_instance_.find(node);
+    if (found == free_instance_.end()) return true;
+    probe = found->second;
+  }
+  return probe();
 }
 
 void PipeResources::set_free_instance_probe(const std::string& node, std::function<bool()> probe) {
+  MutexLock lock(mutex_);
   free_instance_[node] = std::move(probe);
 }
 
 std::optional<Value> PipeResources::first_waiting(const std::string& node) const {
-  const auto found = first_waiting_.find(node);
-  if (found == first_waiting_.end())
-    throw Error(ErrorCode::kNotFound,
-                "node \"" + node + "\" has no queue; its node_entrypoint has no InstanceDispatcher");
-  return found->second();
+  std::function<std::optional<Value>()> probe;
+  {
+    MutexLock lock(mutex_);
+    const auto found = first_waiting_.find(node);
+    if (found == first_waiting_.end())
+      throw Error(ErrorCode::kNotFound,
+                  "node \"" + node + "\" has no queue; its node_entrypoint has no InstanceDispatcher");
+    probe = found->second;
+  }
+  return probe();
 }
 
 void PipeResources::set_queue_probe(const std::string& node, std::function<std::optional<Value>()> probe) {
+  MutexLock lock(mutex_);
   first_waiting_[node] = std::move(probe);
 }
 

@@ -57,13 +57,13 @@ class PipeResources {
  private:
   std::map<std::string, NodeStats> stats_;
   std::map<std::string, Counters> counters_;
-  std::map<std::string, std::function<bool()>> free_instance_;
-  std::map<std::string, std::function<std::optional<Value>()>> first_waiting_;
   Nanoseconds timeout_ = kNever;
   bool non_blocking_ = true;
   RequestStore store_;
   Mutex store_ids_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  std::map<std::string, std::function<bool()>> free_instance_ HAMI_GUARDED_BY(mutex_);
+  std::map<std::string, std::function<std::optional<Value>()>> first_waiting_ HAMI_GUARDED_BY(mutex_);
   std::map<std::string, std::size_t> given_out_ HAMI_GUARDED_BY(mutex_);
   std::map<std::string, Ref<Queue>> queues_ HAMI_GUARDED_BY(mutex_);
   std::set<std::string> declared_queues_ HAMI_GUARDED_BY(mutex_);  // whose capacity was declared

@@ -6,10 +6,10 @@
 
 namespace hami {
 
-void PipeShutdown::report_abandoned(const std::string& backend, const std::string& node) noexcept {
+void PipeShutdown::report_abandoned(const std::string& name) noexcept {
   MutexLock lock(mutex_);
   try {
-    abandoned_.push_back(backend + " of node \"" + node + "\"");
+    abandoned_.push_back(name);
   } catch (const std::bad_alloc&) {
   }
 }

@@ -16,12 +16,21 @@ namespace hami {
 class Service {
  public:
   virtual ~Service() = default;
+  // Called once, when all backends of the pipe are built. Throws Error if the system provides no thread.
+  virtual void start() {}
   // Accepts nothing more and fails queued requests; running ones may finish. Returns at once.
   virtual void stop() noexcept = 0;
-  // Waits until running requests finish. False: they did not finish in time.
-  virtual bool join(Nanoseconds until) noexcept = 0;
-  // True on a thread that `join` waits for.
-  virtual bool owns_this_thread() noexcept = 0;
+  // Waits until running requests finish, and ends its threads. False: they did not finish in time. Throws Error if interrupted:
+  // then it may be called again.
+  virtual bool join(Nanoseconds until) = 0;
+  // The backends that run, for messages.
+  virtual std::vector<std::string> running() = 0;
+
+  // For a pipe that closes. True while no thread works here and none will, unless a further request comes or time passes.
+  virtual bool is_quiet() = 0;
+  // Starts the batch that waits for further requests, because none will come. With `below_min` it fails if it is below the
+  // minimum size; without, such a batch waits on. False: it started nothing.
+  virtual bool start_waiting(bool /*below_min*/) { return false; }
 };
 
 class PipeShutdown {
@@ -49,7 +58,7 @@ class PipeShutdown {
   void set_opened() noexcept { opened_ = true; }
 
   // Names of backends that did not finish in time. Without memory for a name it is missing.
-  void report_abandoned(const std::string& backend, const std::string& node) noexcept;
+  void report_abandoned(const std::string& name) noexcept;
   std::vector<std::string> take_abandoned();
 
  private:

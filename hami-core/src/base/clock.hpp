@@ -19,14 +19,11 @@ inline Nanoseconds from_milliseconds(double milliseconds) noexcept {
   return milliseconds >= 9e12 ? kNever : static_cast<Nanoseconds>(milliseconds * 1e6);
 }
 
-// `duration` from now; saturates at kNever.
-inline Nanoseconds after(Nanoseconds duration) noexcept {
-  const Nanoseconds start = now();
-  return duration >= kNever - start ? kNever : start + duration;
+// `duration` after `moment`, which is not negative; saturates at kNever.
+inline Nanoseconds after(Nanoseconds moment, Nanoseconds duration) noexcept {
+  return duration >= kNever - moment ? kNever : moment + duration;
 }
-
-inline std::chrono::steady_clock::time_point to_time_point(Nanoseconds moment) noexcept {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(moment));
-}
+// `duration` from now.
+inline Nanoseconds after(Nanoseconds duration) noexcept { return after(now(), duration); }
 
 }  // namespace hami

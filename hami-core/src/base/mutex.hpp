@@ -1,10 +1,12 @@
 // Mutex, MutexLock and CondVar: the standard ones with thread-safety annotations, which libstdc++ lacks.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 
+#include "base/clock.hpp"
 #include "base/thread_annotations.hpp"
 
 namespace hami {
@@ -45,8 +47,6 @@ class HAMI_SCOPED_CAPABILITY MutexLock {
 // A predicate runs under the mutex; it starts with `mutex.assert_held()` where it reads guarded members.
 class CondVar {
  public:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
   void notify_one() noexcept { changed_.notify_one(); }
   void notify_all() noexcept { changed_.notify_all(); }
 
@@ -55,14 +55,25 @@ class CondVar {
   void wait(MutexLock& lock, Ready ready) {
     changed_.wait(lock.lock_, ready);
   }
-  void wait_until(MutexLock& lock, TimePoint moment) { changed_.wait_until(lock.lock_, moment); }
+  // May return early, without a notification.
+  void wait_until(MutexLock& lock, Nanoseconds moment) {
+    const std::chrono::nanoseconds until(std::min(moment, now() + kLongestWait));
+    changed_.wait_until(lock.lock_, std::chrono::steady_clock::time_point(until));
+  }
   // False: `ready` was not true at `moment`.
   template <class Ready>
-  bool wait_until(MutexLock& lock, TimePoint moment, Ready ready) {
-    return changed_.wait_until(lock.lock_, moment, ready);
+  bool wait_until(MutexLock& lock, Nanoseconds moment, Ready ready) {
+    while (!ready()) {
+      if (now() >= moment) return false;
+      wait_until(lock, moment);
+    }
+    return true;
   }
 
  private:
+  // One hour: C++ libraries convert to other clocks and overflow beyond that.
+  static constexpr Nanoseconds kLongestWait = 3'600'000'000'000;
+
   std::condition_variable changed_;
 };
 

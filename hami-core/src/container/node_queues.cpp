@@ -29,7 +29,7 @@ class DetachedSink final : public CompletionSink {
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i) {
-      if (requests[i]->alive()) continue;
+      if (requests[i]->alive() || requests[i]->error->code() == ErrorCode::kCancelled) continue;  // its pipe closes
       {
         MutexLock lock(mutex_);
         if (is_posting_ && is_rejection(*requests[i]->error)) {
@@ -72,23 +72,23 @@ QueueConsumer::~QueueConsumer() {
 
 void QueueConsumer::stop() noexcept { queue_->close(); }
 
-bool QueueConsumer::owns_this_thread() noexcept { return worker_ && worker_->is_current(); }
-
-bool QueueConsumer::join(Nanoseconds until) noexcept {
-  if (worker_->stop(until)) return true;
-  context_->shutdown.report_abandoned(label(), node_);
-  return false;
+std::vector<std::string> QueueConsumer::running() {
+  if (queue_->starved()) return {};
+  return {label() + " of node \"" + node_ + "\""};
 }
 
-void QueueConsumer::start(Init& init, Ref<Queue> queue, BackendPtr target) {
-  HAMI_ASSERT(!worker_);
+void QueueConsumer::connect(Init& init, Ref<Queue> queue, BackendPtr target) {
+  HAMI_ASSERT(!queue_);
   node_ = init.node();
   context_ = init.shared_context();
   queue_ = std::move(queue);
   target_ = std::move(target);
-  worker_ = std::make_unique<Worker>(label());
-  worker_->post([this] { run(); });
   context_->shutdown.add_service(weak_from_this());
+}
+
+void QueueConsumer::start() {
+  worker_ = std::make_unique<Worker>(label(), context_.get());
+  worker_->post([this] { run(); });
 }
 
 void QueueConsumer::forward_(Batch) {
@@ -126,7 +126,7 @@ Ref<Queue> open_queue(Init& init, const std::string& name) {
   if (!of_node || of_node->instance.empty() || context.instances.find(name)) return queue;
   const auto consumer = std::make_shared<QueueConsumer>();
   consumer->describe(name, {});
-  consumer->start(init, queue, instance_proxy(init, of_node->instance));
+  consumer->connect(init, queue, instance_proxy(init, of_node->instance));
   context.instances.add(name, consumer);
   return queue;
 }

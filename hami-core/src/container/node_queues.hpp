@@ -18,12 +18,14 @@ namespace hami {
 class QueueConsumer : public Backend, public Service, public std::enable_shared_from_this<QueueConsumer> {
  public:
   ~QueueConsumer() override;
+  void start() override;
   void stop() noexcept override;
-  bool owns_this_thread() noexcept override;
-  bool join(Nanoseconds until) noexcept override;
+  bool join(Nanoseconds until) override { return worker_->stop(until); }
+  std::vector<std::string> running() override;
+  bool is_quiet() override { return queue_->starved(); }
 
-  // Starts the thread; called once, while the pipe is built.
-  void start(Init& init, Ref<Queue> queue, BackendPtr target);
+  // Called once, while the pipe is built. The thread starts when the pipe is complete: until then, values wait.
+  void connect(Init& init, Ref<Queue> queue, BackendPtr target);
 
  private:
   void forward_(Batch batch) override;

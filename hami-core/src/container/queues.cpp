@@ -59,7 +59,7 @@ class Recv final : public QueueConsumer {
     const auto of_node = node_queue_name(name);
     if (of_node && of_node->instance.empty()) return add_instance(init, of_node->node);
     Ref<Queue> queue = open_queue(init, name);
-    start(init, std::move(queue), init.make(init.items()[0]));
+    connect(init, std::move(queue), init.make(init.items()[0]));
   }
 
   // Registers B as one more instance of the node, with the next number.

@@ -109,7 +109,7 @@ void add(Registry& registry, const char* name, const char* params, bool non_bloc
 void register_utilities(Registry& registry) {
   add<Pass>(registry, "Pass", "", true, "Fails every request.");
   add<Log>(registry, "Log", "message: str 'text to log'", false,
-           "Logs the message for each request, to standard error; `result` is `data`.");
+           "Logs the message for each request as a warning; `result` is `data`.");
   add<Raise>(registry, "Raise", "message: str 'text of the error'", true, "Fails each request with the message.");
   add<Sleep>(registry, "Sleep", "time: duration 'duration'", false, "Sleeps; `result` is `data`.");
   add<Add>(registry, "Add", nullptr, true,

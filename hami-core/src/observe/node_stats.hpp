@@ -1,4 +1,5 @@
-// Counters of one node since its pipe was built. Its instances write them; any thread reads them at any time.
+// Counters of one node since its pipe was built. Its instances write them, each request and batch before the callers of the
+// batch continue; any thread reads them at any time.
 #pragma once
 
 #include <atomic>
@@ -26,8 +27,8 @@ struct NodeStats {
   Counter model_calls{0};     // calls of forward, retries included
   Counter compute_ns{0};      // time inside forward, summed over instances
 
-  // Why a batch taken from the queue started: it was full; it had the target size; the queue delay was over; the queue was
-  // empty.
+  // Why a batch taken from the queue started; the first that holds: it or the queue was full; it left requests in the queue;
+  // a wait of the instance was over; it emptied the queue. Each batch is counted in one of these, or is inline.
   Counter closed_full{0}, closed_target_size{0}, closed_timeout{0}, closed_queue_empty{0};
 
   // The learned time of a batch, overhead + per_item * items; and how many items the next one should have. 0: unknown.

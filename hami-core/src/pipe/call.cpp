@@ -20,8 +20,7 @@ struct Caller {
   ~Caller() { --callers; }
 };
 
-// Leaked intentionally: threads may use them until the process ends.
-const Error& timed_out = *new Error(ErrorCode::kDeadlineExceeded, "the request timed out");
+// Leaked intentionally: threads may use it until the process ends.
 const Error& no_result = *new Error(ErrorCode::kNoResult, "the pipeline left no `result`");
 
 }  // namespace
@@ -114,7 +113,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
         continue;
       }
       slot.request->abandon();
-      settle(slot, timed_out);
+      settle(slot, Error::timed_out());
       last = remaining_ == 0;
     }
   }

@@ -76,8 +76,8 @@ std::vector<Error> InstanceNames::missing() const {
   for (const Call& call : calls_) {
     if (is_registered(call.name)) continue;
     if (names.empty()) names = examples();
-    const std::string headline =
-        "instance \"" + call.name + "\" not found" + did_you_mean(near_names(call.name, names));
+    std::string headline = "instance \"" + call.name + "\" not found";
+    if (errors.size() < kMaxSuggestions) headline += did_you_mean(near_names(call.name, names));
     const Source& source = *call.place.source;
     errors.emplace_back(ErrorCode::kNotFound,
                         message_with_caret(headline, source.text, call.place.span, source.where, ""));

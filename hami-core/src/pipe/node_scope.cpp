@@ -45,13 +45,6 @@ std::string NodeScope::where(const std::string& section, const std::string& key)
   return text;
 }
 
-std::vector<std::string> NodeScope::unused() const {
-  std::vector<std::string> keys;
-  for (const auto& entry : values_)
-    if (!used_.count(entry.first) && !config().referenced.count({name(), entry.first})) keys.push_back(entry.first);
-  return keys;
-}
-
 std::string show_setting(const std::string& key, const Value& value, Span& span) {
   span = {0, static_cast<std::uint32_t>(key.size())};
   return key + " = " + show_value(value);

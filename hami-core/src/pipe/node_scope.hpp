@@ -48,7 +48,7 @@ class NodeScope {
   const PipeConfig& config() const noexcept { return global_.config; }
   // `node "resnet", pipeline.toml:7`; parts that are not known are omitted.
   std::string where(const std::string& section, const std::string& key) const;
-  std::vector<std::string> unused() const;
+  const std::set<std::string>& used() const noexcept { return used_; }
   // Some of the node's backends are not known, so unused keys cannot be reported.
   void give_up() noexcept { complete_ = global_.complete = false; }
   bool complete() const noexcept { return complete_; }

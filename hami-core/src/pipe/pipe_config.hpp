@@ -27,6 +27,7 @@ struct PipeConfig {
   std::map<Key, std::string> where;  // "pipeline.toml:7", if known
   std::set<Key> referenced;          // used already, in the values of other keys
   std::set<Key> unknown;             // given, but with values that could not be determined; that error was reported
+  std::string file;                  // that it was read from; empty: it was given as an expression or a dict
 };
 
 }  // namespace hami

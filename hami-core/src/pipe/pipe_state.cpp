@@ -22,27 +22,6 @@ constexpr Nanoseconds kGracePeriod = 1'000'000'000;
 const Error& closed_while_open = *new Error(ErrorCode::kPipeClosed, "the pipe was closed");
 Mutex& leaked_mutex = *new Mutex;
 
-// The pipes that the current thread is starting requests of: a callback there cannot wait for that start to return.
-class Starting {
- public:
-  explicit Starting(const PipeState& pipe) noexcept : pipe_(pipe), outer_(std::exchange(innermost_, this)) {}
-  ~Starting() { innermost_ = outer_; }
-  Starting(const Starting&) = delete;
-  Starting& operator=(const Starting&) = delete;
-
-  static bool on_this_thread(const PipeState& pipe) noexcept {
-    for (const Starting* starting = innermost_; starting; starting = starting->outer_)
-      if (&starting->pipe_ == &pipe) return true;
-    return false;
-  }
-
- private:
-  const PipeState& pipe_;
-  const Starting* outer_;
-  static thread_local const Starting* innermost_;
-};
-thread_local const Starting* Starting::innermost_ = nullptr;
-
 // The key `timeout` of a request: a number of seconds, or a text with a unit. Error(kConfig) if it is neither.
 Nanoseconds timeout_of(const Value& given) {
   static const ParamSpec spec = parse_param_specs("timeout: duration")[0];
@@ -52,6 +31,26 @@ Nanoseconds timeout_of(const Value& given) {
   throw Error(ErrorCode::kConfig, "expected seconds, or text with a unit as \"50ms\", got " + show_value(given));
 }
 
+// What messages call a pipe: its file, the expression of its only node, or the names of its nodes.
+std::string name_of(const PipeConfig& config) {
+  if (!config.file.empty()) return config.file;
+  if (config.nodes.size() == 1)
+    for (const auto& [key, value] : config.nodes[0].keys)
+      if (key == "backend" && value.kind() == Kind::kStr) return std::string(value.as_text());
+  std::string names;
+  for (const PipeConfig::Section& node : config.nodes) names += (names.empty() ? "" : ", ") + node.name;
+  return names;
+}
+
+// Calls `use` with the name of each backend that runs, for messages; without memory for the names, with none.
+template <class Use>
+void for_each_running(Service& service, const Use& use) noexcept {
+  try {
+    for (const std::string& name : service.running()) use(name);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
@@ -59,6 +58,7 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   if (!problems.empty()) throw PlanProblems{std::move(problems)};
   std::shared_ptr<PipeState> state(new PipeState, &PipeState::discard);
   state->plan_ = std::move(plan);
+  state->context_->name = name_of(config);
   try {
     state->make();
   } catch (...) {
@@ -69,6 +69,12 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
   }
   state->plan_.reset();
   return state;
+}
+
+template <class Use>
+void PipeState::for_each_service(const Use& use) {
+  for (const auto& weak : context_->shutdown.services())
+    if (const auto service = weak.lock()) use(*service);
 }
 
 // The last reference to a pipe whose build was interrupted may drop on a worker of the pipe, which cannot join itself.
@@ -91,6 +97,7 @@ void PipeState::make() {
   interpreter_->make(*plan_, context_);
   entry_ = interpreter_->entrypoint();
   context_->instances.check_expected();
+  for_each_service([](Service& service) { service.start(); });
   context_->shutdown.set_opened();
   opened_at_ = now();
   non_blocking_ = context_->resources.non_blocking() && entry_->is_asynchronous();
@@ -99,8 +106,7 @@ void PipeState::make() {
 PipeState::~PipeState() { destroy(); }
 
 void PipeState::destroy() noexcept {
-  for (const auto& weak : context_->shutdown.services())
-    if (const auto service = weak.lock()) service->stop();
+  for_each_service([](Service& service) { service.stop(); });
   context_->instances.clear();
   entry_ = nullptr;
   interpreter_ = nullptr;
@@ -136,8 +142,7 @@ void PipeState::left_start() noexcept {
 // makes this call. Fails the request and returns false if a value is invalid.
 bool PipeState::read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const {
   const auto limit = [&](Nanoseconds duration) {
-    if (duration < kNever - moment)
-      request.deadline = std::min(request.deadline, moment + std::max<Nanoseconds>(0, duration));
+    request.deadline = std::min(request.deadline, after(moment, std::max<Nanoseconds>(0, duration)));
   };
   limit(timeout);
   limit(context_->resources.timeout());
@@ -180,7 +185,7 @@ Ref<Call> PipeState::start(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
 
 Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete,
                            Ref<WaitToken> token) {
-  const Starting starting(*this);
+  const WorkScope starting(context_.get());  // a callback cannot wait for this to return
   if (generation_ != fork_generation())
     throw Error(ErrorCode::kInternal, "this pipe was made before the process forked; make a new one in the child");
   const bool waits = !on_complete;
@@ -239,7 +244,7 @@ void PipeState::run_launched(Call& call) noexcept {
 
 void PipeState::help(Call& call) {
   if (!call.has_to_wait_) return;
-  const Starting starting(*this);
+  const WorkScope helping(context_.get());
   {
     MutexLock lock(mutex_);
     if (call.complete()) return;
@@ -277,18 +282,39 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
   }
   const Nanoseconds until = after(timeout);
   const bool first = !closing_.exchange(true);
-  if (owns_this_thread()) {  // a thread cannot wait for its own end
+  if (WorkScope::inside(context_.get())) {  // a thread cannot wait for its own end
     if (!first) return {};
-    end_later(until);
+    try {
+      end_later(until);
+    } catch (...) {  // no thread, no memory: the pipe stays open
+      closing_ = false;
+      throw;
+    }
     return {};
   }
-  if (first) return end(until);
-  // A backend whose close closes its own pipe runs on the thread that ends the pipe, or that thread waits for it.
-  if (destroying_ && (ended_by_ == std::this_thread::get_id() || Worker::on_some_worker())) return {};
-  wait_until(until, [&] {
-    mutex_.assert_held();
-    return closed_;
-  });
+  try {
+    if (first) return end(until);
+    wait_for(mutex_, drained_, until, [&] {
+      mutex_.assert_held();
+      return closed_;
+    });
+  } catch (const Error& interrupt) {
+    Error error = interrupt;
+    if (first) {
+      for_each_service([&](Service& service) {
+        for_each_running(service, [&](const std::string& name) {
+          error = error.with_note("close of " + name + ", which still runs");
+        });
+      });
+      try {
+        end_later(kNoWait);
+      } catch (...) {  // no thread, no memory
+        const UninterruptibleScope must_finish;
+        end(kNoWait);
+      }
+    }
+    store_interrupt(error);
+  }
   return {};
 }
 
@@ -302,43 +328,68 @@ void PipeState::close_elsewhere(Nanoseconds timeout) noexcept {
   }
 }
 
-void PipeState::end_later(Nanoseconds until) {
-  try {
-    const auto closer = std::make_shared<Worker>("hami-closer");
-    closer->post([closer, self = shared_from_this(), until] { self->end(until); });
-  } catch (...) {  // no thread, no memory: the pipe stays open
-    closing_ = false;
-    throw;
+void PipeState::end_later(Nanoseconds timeout) {
+  const auto closer = std::make_shared<Worker>("hami-closer");
+  closer->post([closer, self = shared_from_this(), timeout] { self->end(timeout); });
+}
+
+// Waits until all requests are complete. False: they are not in time.
+bool PipeState::drain(Nanoseconds until) {
+  for (;;) {
+    if (is_quiet()) start_waiting();
+    const auto drained = [&] {
+      mutex_.assert_held();
+      return !first_ && starting_ == 0;
+    };
+    if (wait_for(mutex_, drained_, std::min(until, after(kInterruptPoll)), drained)) return true;
+    if (now() >= until) return false;
+    check_interrupt();
   }
 }
 
-bool PipeState::owns_this_thread() noexcept {
-  if (Starting::on_this_thread(*this)) return true;
-  if (!Worker::on_some_worker()) return false;
-  for (const auto& weak : context_->shutdown.services())
-    if (const auto service = weak.lock(); service && service->owns_this_thread()) return true;
-  return timer_.owns_this_thread() || pool_.owns_this_thread();
+// Whether the open requests wait for others that cannot come: nothing runs, and nothing is on its way from one node to another.
+bool PipeState::is_quiet() {
+  const auto events = [&] {
+    std::uint64_t sum = 0;
+    for (const auto& [node, stats] : context_->resources.all_stats()) sum += stats.submitted + stats.batches;
+    return sum;
+  };
+  const auto nothing_runs = [&] {
+    bool quiet = starting_ == 0 && pool_.is_quiet();
+    for_each_service([&](Service& service) { quiet = quiet && service.is_quiet(); });
+    return quiet;
+  };
+  // Between two looks without an event in between, all parts are quiet at the same time.
+  const std::uint64_t before = events();
+  return nothing_runs() && nothing_runs() && events() == before;
+}
+
+// Batches below the minimum size come last: the others may still send them requests.
+void PipeState::start_waiting() {
+  for (const bool below_min : {false, true}) {
+    bool started = false;
+    for_each_service([&](Service& service) { started = service.start_waiting(below_min) || started; });
+    if (started) return;
+  }
 }
 
 std::vector<std::string> PipeState::end(Nanoseconds timeout) {
   const std::shared_ptr<PipeState> self = shared_from_this();
-  const auto drained = [&] {
-    mutex_.assert_held();
-    return !first_ && starting_ == 0;
-  };
-  const Nanoseconds until = wait_until(timeout, drained) ? std::max(timeout, after(kGracePeriod)) : after(kGracePeriod);
+  const WorkScope ending(context_.get());  // a callback or the close of a backend may close the pipe again
+  const Nanoseconds until = drain(timeout) ? std::max(timeout, after(kGracePeriod)) : after(kGracePeriod);
   context_->shutdown.set_close_until(until);
   context_->shutdown.root_request()->abandon();
   give_up_open_calls();
-  for (const auto& weak : context_->shutdown.services())
-    if (const auto service = weak.lock()) service->stop();
+  for_each_service([](Service& service) { service.stop(); });
   bool joined = true;
-  for (const auto& weak : context_->shutdown.services())
-    if (const auto service = weak.lock()) joined = service->join(until) && joined;
+  for_each_service([&](Service& service) {
+    if (service.join(until)) return;
+    joined = false;
+    for_each_running(service, [&](const std::string& name) { context_->shutdown.report_abandoned(name); });
+  });
   joined = pool_.stop(until) && joined;
   timer_.stop();
-  joined = wait_until(until, drained) && joined;
-  ended_by_ = std::this_thread::get_id();
+  joined = drain(until) && joined;
   destroying_ = true;
   if (joined)
     destroy();
@@ -350,16 +401,6 @@ std::vector<std::string> PipeState::end(Nanoseconds timeout) {
     drained_.notify_all();
   }
   return context_->shutdown.take_abandoned();
-}
-
-template <class Condition>
-bool PipeState::wait_until(Nanoseconds until, Condition condition) {
-  try {
-    return wait_for(mutex_, drained_, until, condition);
-  } catch (...) {  // the close must finish; its caller throws the interrupt later
-    store_interrupt(current_error());
-    return false;
-  }
 }
 
 Error with_abandoned(Error error, const std::vector<std::string>& names) {

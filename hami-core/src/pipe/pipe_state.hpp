@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "backend/pipe_context.hpp"
@@ -43,7 +42,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   // Accepts nothing more, finishes open requests until the timeout, fails the rest, and ends all threads. Returns the names of
   // backends that did not return in time: they are abandoned, and their memory is never freed.
   // On a thread of the pipe itself (a callback) it returns at once and the shutdown continues on another thread.
-  // An interrupt ends the timeout; it is stored and thrown later.
+  // If it is interrupted it returns at once, too: the shutdown continues on another thread, which gives running requests no more
+  // than the grace period. The interrupt is stored, with notes that name what runs, and thrown later.
   std::vector<std::string> close(Nanoseconds timeout);
   // For a thread of a pipe, which cannot wait for its own end: a new thread closes it. Without memory for a thread, it stays open
   // and is never freed.
@@ -62,21 +62,23 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   static void discard(PipeState* state);
   void make();
   void destroy() noexcept;
-  std::vector<std::string> end(Nanoseconds timeout);
-  bool owns_this_thread() noexcept;
+  template <class Use>
+  void for_each_service(const Use& use);
+  std::vector<std::string> end(Nanoseconds timeout);  // throws Error if interrupted; then it may be called again
+  void end_later(Nanoseconds timeout);                // on another thread
+  bool drain(Nanoseconds until);
+  bool is_quiet();
+  void start_waiting();
   Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete,
                   Ref<WaitToken> token);
   void launch(const Ref<Call>& call, InlinePolicy how);
   void run_launched(Call& call) noexcept;  // unless another thread runs or has run it
   void help(Call& call);                   // work helping: runs it here if it waits for a thread of the pool
-  template <class Condition>
-  bool wait_until(Nanoseconds until, Condition condition);  // `condition` runs under mutex_
   bool read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const;
   void open_call(Call& call);
   void close_call(Call& call) noexcept;
   void left_start() noexcept;
   void give_up_open_calls() noexcept;
-  void end_later(Nanoseconds until);
   void leak_intentionally() noexcept;
 
   std::optional<PipePlan> plan_;  // only while the pipe is built
@@ -86,12 +88,11 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   bool non_blocking_ = false;
   unsigned generation_ = 0;
   Nanoseconds opened_at_ = 0;
-  Timer timer_;
-  WorkerPool pool_{"hami-submit", 64};  // for entrypoints that block
+  Timer timer_{context_.get()};
+  WorkerPool pool_{"hami-submit", 64, context_.get()};  // for entrypoints that block
 
   std::atomic<bool> closing_{false};
   std::atomic<bool> destroying_{false};   // backends are being closed
-  std::thread::id ended_by_;              // the thread that closes them; written before destroying_
   std::atomic<std::size_t> starting_{0};  // callers inside start()
   Mutex mutex_;
   CondVar drained_;

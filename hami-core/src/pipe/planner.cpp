@@ -12,6 +12,8 @@
 namespace hami {
 namespace {
 
+constexpr std::size_t kMaxUnusedKeys = 20;  // reported for each node; the others are counted
+
 class PipePlanner {
  public:
   PipePlanner(const PipeConfig& config, Explanation* explanation) : config_(config), global_(config) {
@@ -157,21 +159,30 @@ class PipePlanner {
 
   // Skips nodes with an unknown backend: it may use the keys.
   void report_unused(const PipeConfig::Section& section, const NodeScope& scope) {
-    if (!scope.complete()) return;
-    for (const std::string& key : scope.unused())
-      report_unused_key(section, key, scope.known(), scope.where(section.name, key));
+    if (scope.complete()) report_unused_keys(section, section.name, scope.used(), scope.known(), scope);
   }
 
   void report_unused_global() {
-    if (!global_.complete) return;
-    const NodeScope scope(global_, nullptr);
-    for (const auto& entry : global_.values)
-      if (!global_.used.count(entry.first) && !config_.referenced.count({"global", entry.first}))
-        report_unused_key(config_.global, entry.first, global_.known, scope.where("global", entry.first));
+    if (global_.complete)
+      report_unused_keys(config_.global, "global", global_.used, global_.known, NodeScope(global_, nullptr));
   }
 
-  void report_unused_key(const PipeConfig::Section& section, const std::string& key, const std::set<std::string>& known,
-                         const std::string& where) {
+  void report_unused_keys(const PipeConfig::Section& section, const std::string& name,
+                          const std::set<std::string>& used, const std::set<std::string>& known,
+                          const NodeScope& scope) {
+    std::size_t unused = 0;
+    for (const auto& [key, value] : section.keys) {
+      if (used.count(key) || config_.referenced.count({name, key})) continue;
+      if (++unused <= kMaxUnusedKeys) report_unused_key(section, key, value, known, scope.where(name, key));
+    }
+    if (unused > kMaxUnusedKeys)
+      report_table("nothing uses " + std::to_string(unused - kMaxUnusedKeys) + " more of the " +
+                       std::to_string(section.keys.size()) + " keys",
+                   name, "", scope);
+  }
+
+  void report_unused_key(const PipeConfig::Section& section, const std::string& key, const Value& value,
+                         const std::set<std::string>& known, const std::string& where) {
     const bool is_qualified = key.find('.') != std::string::npos;
     std::vector<std::string> candidates;
     for (const std::string& name : known)
@@ -186,9 +197,7 @@ class PipePlanner {
     if (near.empty() && !is_qualified && !elsewhere)
       for (const std::string& name : candidates)
         if (name != "node_name") all += (all.empty() ? "the keys here are " : ", ") + name;
-    for (const auto& [name, value] : section.keys)
-      if (name == key)
-        report("nothing uses the key \"" + key + "\"" + did_you_mean(near, true), key, value, all, where);
+    report("nothing uses the key \"" + key + "\"" + did_you_mean(near, true), key, value, all, where);
   }
 
   void report_graph(const GraphProblem& problem) {

@@ -1,6 +1,8 @@
 // Timer: one thread that sleeps until the next deadline.
 #include "pipe/timer.hpp"
 
+#include "sync/waiting.hpp"
+
 namespace hami {
 
 Timer::~Timer() { stop(); }
@@ -9,7 +11,7 @@ void Timer::add(Nanoseconds moment, Call& call) {
   MutexLock lock(mutex_);
   if (stopping_) return;
   if (!worker_) {
-    auto worker = std::make_unique<Worker>("hami-timer");
+    auto worker = std::make_unique<Worker>("hami-timer", owner_);
     worker->post([this] { loop(); });
     worker_ = std::move(worker);
   }
@@ -33,12 +35,8 @@ void Timer::stop() noexcept {
   worker = nullptr;  // joins
 }
 
-bool Timer::owns_this_thread() noexcept {
-  MutexLock lock(mutex_);
-  return worker_ && worker_->is_current();
-}
-
 void Timer::loop() {
+  const NoWaitScope prompt;
   MutexLock lock(mutex_);
   while (!stopping_) {
     if (calls_.empty()) {
@@ -48,7 +46,7 @@ void Timer::loop() {
     const Nanoseconds next = calls_.begin()->first;
     const Nanoseconds moment = now();
     if (next > moment) {
-      changed_.wait_until(lock, to_time_point(next));
+      changed_.wait_until(lock, next);
       continue;
     }
     Ref<Call> call(calls_.begin()->second);

@@ -13,15 +13,17 @@ namespace hami {
 
 class Timer {
  public:
+  // `owner`: for whom the thread works (WorkScope).
+  explicit Timer(const void* owner) noexcept : owner_(owner) {}
   ~Timer();
   void add(Nanoseconds moment, Call& call);  // starts the thread on first use
   void remove(Nanoseconds moment, Call& call) noexcept;
   void stop() noexcept;
-  bool owns_this_thread() noexcept;
 
  private:
   void loop();
 
+  const void* const owner_;
   Mutex mutex_;
   CondVar changed_;
   // Open calls, once for each deadline. A call removes itself when it is complete, before it can be destroyed.

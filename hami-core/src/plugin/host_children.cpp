@@ -2,6 +2,7 @@
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
+#include "plugin/plugin_call.hpp"
 
 namespace hami {
 namespace {
@@ -37,15 +38,20 @@ Init& init_of(const hami_context& context) {
 void add_children(hami_host& host) {
   HAMI_HOST_ENTRY(host, backend_forward, [](hami_backend* backend, hami_dict* const* items, std::size_t n) {
     const std::vector<Request*> requests = open_requests(items, n);
-    if (!requests.empty()) on_required_thread(*backend).forward(Batch(requests));
+    if (requests.empty()) return;
+    const PluginCall core = PluginCall::of_core();
+    on_required_thread(*backend).forward(Batch(requests));
   });
   HAMI_HOST_ENTRY(host, backend_forward_with_dep,
                   [](hami_backend* backend, hami_dict* const* items, std::size_t n, hami_backend* dependency) {
     const std::vector<Request*> requests = open_requests(items, n);
-    if (!requests.empty())
-      on_required_thread(*backend).forward_with_dep(Batch(requests), on_required_thread(*dependency));
+    if (requests.empty()) return;
+    const PluginCall core = PluginCall::of_core();
+    on_required_thread(*backend).forward_with_dep(Batch(requests), on_required_thread(*dependency));
   });
   HAMI_HOST_ENTRY(host, backend_range, [](const hami_backend* backend, std::uint64_t* min, std::uint64_t* max) {
+    *min = 1;  // where the range cannot be determined: no limit
+    *max = 0;
     const Range range = backend->backend->range();
     *min = range.min;
     *max = range.declared() ? range.max : 0;

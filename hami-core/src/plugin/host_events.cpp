@@ -1,9 +1,11 @@
 // Host functions: events.
 #include "sync/event.hpp"
 
+#include "observe/log.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
+#include "plugin/plugin_call.hpp"
 
 namespace hami {
 namespace {
@@ -32,11 +34,15 @@ void wait_for(const Event& event, Nanoseconds until, hami_value& out) {
 void call_when_done(const hami_value* event, void (*callback)(void*, const hami_value*), void* data,
                     void (*release)(void*)) {
   const std::shared_ptr<void> held(data, release ? release : [](void*) {});
-  event_of(*event)->on_done([callback, held](const Event& done) {
+  event_of(*event)->on_done([callback, held, owner = PluginCall::owner()](const Event& done) {
     const Value value = Value::share(const_cast<Event&>(done));
     hami_value raw;
     std::memcpy(&raw, static_cast<const void*>(&value), sizeof raw);  // borrowed for the call
-    callback(held.get(), &raw);
+    try {
+      call_plugin("a callback of an event", owner.c_str(), [&] { callback(held.get(), &raw); });
+    } catch (const Error& error) {
+      log("hami", error.message());
+    }
   });
 }
 

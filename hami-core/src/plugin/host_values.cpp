@@ -1,7 +1,9 @@
 // Host functions: values. Texts, lists, dicts and opaque pointers.
+#include "observe/log.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/host_entry.hpp"
 #include "plugin/host_table.hpp"
+#include "plugin/plugin_call.hpp"
 #include "value/visible.hpp"
 
 namespace hami {
@@ -13,7 +15,12 @@ class NativeOpaque final : public OpaqueObject {
   NativeOpaque(std::unique_ptr<const std::string> key, void* object, void (*destroy)(void*)) noexcept
       : OpaqueObject(key->c_str()), key_(std::move(key)), pointer_(object), destroy_(destroy) {}
   ~NativeOpaque() override {
-    if (destroy_) destroy_(pointer_);
+    if (!destroy_) return;
+    try {
+      call_plugin("the release function", key_->c_str(), [&] { destroy_(pointer_); });
+    } catch (const Error& error) {
+      log("hami", error.message());
+    }
   }
   void* pointer() const noexcept override { return pointer_; }
   std::string type_name() const override { return *key_; }

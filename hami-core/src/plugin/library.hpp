@@ -19,7 +19,7 @@ std::string served_abi();  // the newest ABI version that this core serves: "1.0
 // Throws IncompatibleAbi, or Error(kPlugin).
 NativePlugin load_library(const std::string& path, const std::string& owner);
 
-// Calls the entry of a loaded library and reads its tables. Throws as load_library.
-NativePlugin call_entry(hami_entry entry, const std::string& owner);
+// Calls the entry of a library, which is loaded from the file `library`, and reads its tables. Throws as load_library.
+NativePlugin call_entry(hami_entry entry, const std::string& owner, const std::string& library = "this program");
 
 }  // namespace hami

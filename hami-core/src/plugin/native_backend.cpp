@@ -5,8 +5,10 @@
 
 #include "backend/init.hpp"
 #include "base/assert.hpp"
+#include "observe/log.hpp"
 #include "plugin/handles.hpp"
 #include "plugin/native_class.hpp"
+#include "plugin/plugin_call.hpp"
 #include "sync/blocking.hpp"
 
 namespace hami {
@@ -44,11 +46,9 @@ class Items {
 
 class NativeBackend final : public Backend {
  public:
-  explicit NativeBackend(const hami_backend_class& cls) : cls_(cls) {}
+  NativeBackend(const hami_backend_class& cls, std::string origin) : cls_(cls), origin_(std::move(origin)) {}
   ~NativeBackend() override {
-    if (!created_) return;
-    const GlobalLock lock = lock_language();
-    cls_.destroy(self_);
+    if (created_) destroy();
   }
 
  private:
@@ -61,8 +61,9 @@ class NativeBackend final : public Backend {
     std::vector<hami_backend*> handles;
     for (const auto& child : children_) handles.push_back(child.get());
     const GlobalLock lock = lock_language();
-    hami_error* const error =
-        cls_.create(&context_, &params_handle, &context_.options, handles.data(), handles.size(), &self_);
+    hami_error* const error = call_plugin("create", origin_.c_str(), [&] {
+      return cls_.create(&context_, &params_handle, &context_.options, handles.data(), handles.size(), &self_);
+    });
     context_.init = nullptr;
     throw_if(error);
     created_ = true;
@@ -78,6 +79,21 @@ class NativeBackend final : public Backend {
     context_.shared_options = init.shared_options();
     context_.options = {context_.shared_options.get(), nullptr};
     context_.init = &init;
+  }
+
+  // Calls a function of the class and throws its error.
+  template <class Function>
+  void call(const char* name, const Function& function) {
+    throw_if(call_plugin(name, origin_.c_str(), function));
+  }
+
+  void destroy() {
+    const GlobalLock lock = lock_language();
+    try {
+      call_plugin("destroy", origin_.c_str(), [&] { cls_.destroy(self_); });
+    } catch (const Error& error) {
+      log(context_.node, error.message());
+    }
   }
 
   // Python's GIL, if the class needs it for its calls.
@@ -101,7 +117,7 @@ class NativeBackend final : public Backend {
     }
     std::uint64_t min = 1;
     std::uint64_t max = 0;
-    throw_if(cls_.range(self_, &min, &max));
+    call("range", [&] { return cls_.range(self_, &min, &max); });
     range_value_ = {min, max > 0 ? max : Range::kUnbounded};
     if (min < 1 || min > range_value_.max)
       throw Error(ErrorCode::kConfig, label() + " declares the range min=" + std::to_string(min) +
@@ -113,7 +129,7 @@ class NativeBackend final : public Backend {
     HAMI_ASSERT(created_);
     const Items items(batch);
     const GlobalLock lock = lock_language();
-    throw_if(cls_.forward(self_, &context_, items.data(), items.size()));
+    call("forward", [&] { return cls_.forward(self_, &context_, items.data(), items.size()); });
     add_backend_note(batch);
   }
 
@@ -122,7 +138,8 @@ class NativeBackend final : public Backend {
     const Items items(batch);
     hami_backend borrowed(BackendPtr(&dependency, [](Backend*) {}));  // not owned; exists for the call only
     const GlobalLock lock = lock_language();
-    throw_if(cls_.forward_with_dep(self_, &context_, items.data(), items.size(), &borrowed));
+    call("forward_with_dep",
+         [&] { return cls_.forward_with_dep(self_, &context_, items.data(), items.size(), &borrowed); });
     add_backend_note(batch);
   }
 
@@ -130,12 +147,13 @@ class NativeBackend final : public Backend {
     if (!cls_.inject_dependency) return Backend::inject_dependency_(dependency);
     injected_.push_back(std::make_unique<hami_backend>(dependency));
     const GlobalLock lock = lock_language();
-    throw_if(cls_.inject_dependency(self_, injected_.back().get()));
+    call("inject_dependency", [&] { return cls_.inject_dependency(self_, injected_.back().get()); });
   }
 
   Range range_() const override { return range_value_; }
 
   const hami_backend_class cls_;
+  const std::string origin_;
   hami_context context_;
   std::vector<std::unique_ptr<hami_backend>> children_;
   std::vector<std::unique_ptr<hami_backend>> injected_;
@@ -146,6 +164,8 @@ class NativeBackend final : public Backend {
 
 }  // namespace
 
-BackendPtr make_native_backend(const hami_backend_class& cls) { return std::make_shared<NativeBackend>(cls); }
+BackendPtr make_native_backend(const hami_backend_class& cls, std::string origin) {
+  return std::make_shared<NativeBackend>(cls, std::move(origin));
+}
 
 }  // namespace hami

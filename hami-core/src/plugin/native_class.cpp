@@ -58,7 +58,7 @@ std::string describe_range(const hami_backend_class& cls) {
 }
 
 ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std::string& plugin,
-                  const std::string& owner) {
+                  const std::string& owner, const std::string& library) {
   std::string what = "class " + std::to_string(number) + " of plugin " + in_quotes(plugin);
   const auto native = read_table(given, offsetof(hami_backend_class, forward) + sizeof given->forward, what);
   if (!native.name || !*native.name) reject(what + " has no name");
@@ -87,7 +87,8 @@ ClassPtr class_of(const hami_backend_class* given, std::size_t number, const std
         what +
         " is non-blocking, which needs HAMI_THREAD_SERIALIZED or HAMI_THREAD_CONCURRENT; it is HAMI_THREAD_DEDICATED");
   cls.traits.idempotent = (native.flags & HAMI_NOT_IDEMPOTENT) == 0;
-  cls.create = [native] { return make_native_backend(native); };
+  std::string origin = "backend " + cls.name + " of plugin " + plugin + (library.empty() ? "" : " (" + library + ")");
+  cls.create = [native, origin = std::move(origin)] { return make_native_backend(native, origin); };
   return std::make_shared<BackendClass>(std::move(cls));
 }
 
@@ -98,7 +99,7 @@ std::optional<Range> declared_range(const hami_backend_class& cls) {
   return Range{std::max<std::size_t>(1, cls.min_items), cls.max_items > 0 ? cls.max_items : Range::kUnbounded};
 }
 
-NativePlugin read_plugin(const hami_plugin& given, const std::string& owner) {
+NativePlugin read_plugin(const hami_plugin& given, const std::string& owner, const std::string& library) {
   const auto plugin = read_table(&given, offsetof(hami_plugin, n_classes) + sizeof given.n_classes, "its hami_plugin");
   if (!plugin.name || !*plugin.name) reject("its hami_plugin has no name");
   if (plugin.n_classes > 0 && !plugin.classes) reject("plugin " + in_quotes(plugin.name) + " has no table of classes");
@@ -108,7 +109,7 @@ NativePlugin read_plugin(const hami_plugin& given, const std::string& owner) {
                     {}};
   std::set<std::string> names;
   for (std::size_t i = 0; i < plugin.n_classes; ++i) {
-    read.classes.push_back(class_of(plugin.classes[i], i, read.name, owner));
+    read.classes.push_back(class_of(plugin.classes[i], i, read.name, owner, library));
     if (!names.insert(read.classes.back()->name).second)
       reject("plugin " + in_quotes(read.name) + " has two classes " + in_quotes(read.classes.back()->name));
   }

@@ -17,13 +17,14 @@ struct NativePlugin {
   std::vector<ClassPtr> classes;
 };
 
-// Checks the tables, as far as this is possible. Error(kPlugin) says what is wrong.
-NativePlugin read_plugin(const hami_plugin& plugin, const std::string& owner);
+// Checks the tables, as far as this is possible. Error(kPlugin) says what is wrong. `library` is the path of its file, if it has
+// one, for messages.
+NativePlugin read_plugin(const hami_plugin& plugin, const std::string& owner, const std::string& library = "");
 
 // The range that a class declares for all of its instances; empty if it declares none.
 std::optional<Range> declared_range(const hami_backend_class& cls);
 
-// Creates an instance. Fields of `cls` that its plugin does not have are zero.
-BackendPtr make_native_backend(const hami_backend_class& cls);
+// Creates an instance. Fields of `cls` that its plugin does not have are zero. `origin` names the class and its plugin in messages.
+BackendPtr make_native_backend(const hami_backend_class& cls, std::string origin = "a native backend");
 
 }  // namespace hami

@@ -2,6 +2,7 @@
 #include "request/execution_frame.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace hami {
 
@@ -22,6 +23,14 @@ void ExecutionFrame::record_dependencies() {
   }
   dependencies_ = std::move(known);
   recorded_ = true;
+}
+
+void ExecutionFrame::begin_completion() noexcept {
+  try {
+    record_dependencies();
+  } catch (const std::bad_alloc&) {  // a deadlock cycle through this thread may not be detected
+  }
+  batch_ = Batch(nullptr, 0);
 }
 
 Nanoseconds ExecutionFrame::deadline() noexcept {

@@ -9,7 +9,7 @@
 namespace hami {
 
 // On the stack of a thread while it runs a batch of a node, and while it completes one: the instance is not available until
-// the thread returns. In the second case the batch is empty.
+// the thread returns.
 class ExecutionFrame {
  public:
   ExecutionFrame(WaitLocation& location, std::size_t instance, Batch batch) noexcept
@@ -27,8 +27,8 @@ class ExecutionFrame {
       if (&frame->location_ == &location) return true;
     return false;
   }
-  // The latest deadline of the innermost batch: after it, no caller waits for the batch or for requests that it makes. kNever:
-  // no batch, or no deadline.
+  // The latest deadline of the innermost batch that runs: after it, no caller waits for the batch or for requests that it makes.
+  // kNever: no batch, or no deadline.
   static Nanoseconds deadline() noexcept;
 
   WaitLocation& location() const noexcept { return location_; }
@@ -37,6 +37,8 @@ class ExecutionFrame {
   // The waits that depend on this batch. Known after record_dependencies, which this thread calls before it passes the batch on.
   const std::vector<Dependency>& dependencies() const noexcept { return dependencies_; }
   void record_dependencies();
+  // From now on the thread completes the batch: the waits for its requests depend on the thread, which no longer owns them.
+  void begin_completion() noexcept;
 
  private:
   friend class AdoptFrame;

@@ -28,6 +28,10 @@ bool Request::cancelled() const noexcept {
   return !merged_from.empty() && std::all_of(merged_from.begin(), merged_from.end(), gone);
 }
 
+void Request::fail_if_cancelled() noexcept {
+  if (cancelled()) error = deadline <= now() ? Error::timed_out() : Error::cancelled();
+}
+
 std::size_t Batch::items() const noexcept {
   std::size_t sum = 0;
   for (const Request* request : *this) sum += request->items;

@@ -60,6 +60,8 @@ class Request : public Counted {
   }
   // Abandoned, or past its deadline: for backends that can stop early.
   bool cancelled() const noexcept;
+  // Fails a cancelled request, also if a backend has left a result in it: with kDeadlineExceeded or kCancelled.
+  void fail_if_cancelled() noexcept;
   void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
 
   // A new request with the same keys, whose parent is this one.

@@ -2,7 +2,6 @@
 #include "request/wait_graph.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <map>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "base/fork.hpp"
 #include "base/mutex.hpp"
 #include "request/execution_frame.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
@@ -17,30 +17,42 @@ namespace {
 // All waits of the process: a cycle may lead through several pipes. A woken thread removes its wait before it does anything
 // else, so while the mutex is held, an instance whose thread is in a wait does not become available.
 struct WaitRegistry {
-  explicit WaitRegistry(unsigned forks) noexcept : generation(forks) {}
-  const unsigned generation;
   Mutex mutex;
   std::vector<const BlockedScope*> blocked_scopes HAMI_GUARDED_BY(mutex);
 };
 
-std::atomic<WaitRegistry*> current_waits{nullptr};
+PerProcess<WaitRegistry> registry_of_waits;
 
-bool is_of_this_process(const WaitRegistry* registry) noexcept {
-  return registry && registry->generation == fork_generation();
-}
-
-// The child of a fork gets a new registry: a thread that does not exist there may have held the mutex.
 WaitRegistry& waits() {
-  WaitRegistry* found = current_waits.load(std::memory_order_acquire);
-  if (is_of_this_process(found)) return *found;
-  auto* fresh = new WaitRegistry(fork_generation());
-  if (current_waits.compare_exchange_strong(found, fresh)) return *fresh;
-  delete fresh;
-  return *found;
+  return registry_of_waits.get();
 }
 
 bool has(const std::vector<const WaitToken*>& sorted, const WaitToken* token) {
   return std::binary_search(sorted.begin(), sorted.end(), token, std::less<>());
+}
+
+constexpr std::size_t kMaxPipeName = 200;  // columns; a path keeps its file name
+
+// "a -> b -> a". If the nodes belong to several pipes, each name is followed by that of its pipe; pipes with the same name are
+// numbered.
+std::string path_of(const std::vector<const WaitLocation*>& cycle) {
+  std::vector<const std::string*> pipes;  // each once
+  for (const WaitLocation* node : cycle)
+    if (std::find(pipes.begin(), pipes.end(), &node->pipe_name()) == pipes.end()) pipes.push_back(&node->pipe_name());
+  const auto show = [&](const WaitLocation& node) {
+    if (pipes.size() == 1) return node.location_name();
+    std::size_t same = 0;
+    std::size_t number = 0;
+    for (const std::string* pipe : pipes) {
+      same += *pipe == node.pipe_name();
+      if (pipe == &node.pipe_name()) number = same;
+    }
+    return node.location_name() + " of pipe " + in_quotes(node.pipe_name(), kMaxPipeName) +
+           (same > 1 ? " (" + std::to_string(number) + ")" : "");
+  };
+  std::string path;
+  for (const WaitLocation* node : cycle) path += show(*node) + " -> ";
+  return path + show(*cycle.front());
 }
 
 // The maximal deadlocked set: every wait in it is blocked only by others in it, at least until `moment`. A wait is blocked if
@@ -60,16 +72,25 @@ class DeadlockSet {
 
   // Throws if a wait for this token is part of a cycle. A wait can also be in the set without being part of a cycle.
   void check_deadlock(const WaitToken* token) const {
-    std::vector<std::string> names;
+    std::vector<const WaitLocation*> cycle;
     for (const BlockedScope* wait : waits_)
-      if (names.empty() && wait->token().get() == token) names = cycle_through(*wait);
-    if (names.empty()) return;
-    std::string path;
-    for (const std::string& name : names) path += name + " -> ";
+      if (cycle.empty() && !wait->full() && wait->token().get() == token) cycle = cycle_through(*wait);
+    if (cycle.empty()) return;
     throw Error(ErrorCode::kReentrantCall,
-                "nested calls would deadlock: " + path + names.front() +
+                "nested calls would deadlock: " + path_of(cycle) +
                     "; every instance of these nodes waits for the next one; give a "
                     "node more instances (instance_num), give the calls a timeout, or call in another order");
+  }
+  // Throws if this wait for capacity is part of a cycle.
+  void check_deadlock(const BlockedScope& wait) const {
+    if (std::find(waits_.begin(), waits_.end(), &wait) == waits_.end()) return;
+    const std::vector<const WaitLocation*> cycle = cycle_through(wait);
+    if (cycle.empty()) return;
+    throw Error(ErrorCode::kReentrantCall,
+                "waiting for capacity in the queue of node \"" + wait.full()->location_name() +
+                    "\" would deadlock: " + path_of(cycle) +
+                    "; every instance of these nodes waits for the next one; give a node a larger queue "
+                    "(max_queue_size) or more instances (instance_num), or submit from a thread of your own");
   }
 
  private:
@@ -86,16 +107,21 @@ class DeadlockSet {
       }
     std::sort(by_frame_.begin(), by_frame_.end(), std::less<>());
     for (const auto& [place, instances] : unavailable) {
-      std::vector<const WaitToken*>& blocked = by_location_[place];
-      place->add_blocked(instances, moment_, blocked);
-      std::sort(blocked.begin(), blocked.end(), std::less<>());
+      WaitLocation::Blocked& blocked = by_location_[place] = place->blocked(instances, moment_);
+      std::sort(blocked.tokens.begin(), blocked.tokens.end(), std::less<>());
     }
   }
 
   bool is_blocked(const BlockedScope& wait) const {
+    if (wait.full()) return wait.until() >= moment_ && has_no_capacity(*wait.full());
     const WaitToken* token = wait.token().get();
-    const auto queued = [&](const auto& entry) { return has(entry.second, token); };
+    const auto queued = [&](const auto& entry) { return has(entry.second.tokens, token); };
     return token->open() && (has(by_frame_, token) || std::any_of(by_location_.begin(), by_location_.end(), queued));
+  }
+
+  bool has_no_capacity(const WaitLocation& location) const {
+    const auto found = by_location_.find(&location);
+    return found != by_location_.end() && found->second.capacity;
   }
 
   // The outermost frame of `other` that blocks `wait`; null: none.
@@ -105,15 +131,18 @@ class DeadlockSet {
     const auto matches = [&](const Dependency& dependency) {
       return dependency.token.get() == token && dependency.until >= moment_;
     };
-    for (const ExecutionFrame* frame = other.inside(); frame; frame = frame->outer())
-      if (has(by_location_.at(&frame->location()), token) ||
-          std::any_of(frame->dependencies().begin(), frame->dependencies().end(), matches))
-        outermost = frame;
+    for (const ExecutionFrame* frame = other.inside(); frame; frame = frame->outer()) {
+      const bool blocks = wait.full()
+                              ? &frame->location() == wait.full()
+                              : has(by_location_.at(&frame->location()).tokens, token) ||
+                                    std::any_of(frame->dependencies().begin(), frame->dependencies().end(), matches);
+      if (blocks) outermost = frame;
+    }
     return outermost;
   }
 
-  // The nodes on the shortest cycle through this wait, starting at the node that it waits for.
-  std::vector<std::string> cycle_through(const BlockedScope& closing) const {
+  // The nodes on the shortest cycle through this wait, starting at the node that it waits for. Empty: it is not part of a cycle.
+  std::vector<const WaitLocation*> cycle_through(const BlockedScope& closing) const {
     std::map<const BlockedScope*, const BlockedScope*> before;  // predecessors on the path
     std::vector<const BlockedScope*> reached{&closing};
     for (std::size_t i = 0; i < reached.size() && !before.count(&closing); ++i)
@@ -123,13 +152,13 @@ class DeadlockSet {
           reached.push_back(next);
         }
     if (!before.count(&closing)) return {};
-    std::vector<std::string> backwards;
+    std::vector<const WaitLocation*> backwards;
     const BlockedScope* here = &closing;
     do {
       const BlockedScope* const previous = before[here];
       const ExecutionFrame* const last = blocking_frame(*previous, *here);
       for (const ExecutionFrame* frame = here->inside(); frame != last->outer(); frame = frame->outer())
-        backwards.push_back(frame->location().location_name());
+        backwards.push_back(&frame->location());
       here = previous;
     } while (here != &closing);
     return {backwards.rbegin(), backwards.rend()};
@@ -138,7 +167,7 @@ class DeadlockSet {
   std::vector<const BlockedScope*> waits_;
   const Nanoseconds moment_;
   std::vector<const WaitToken*> by_frame_;  // blocked by a request that runs in a frame of the set
-  std::map<const WaitLocation*, std::vector<const WaitToken*>> by_location_;  // blocked by a request in a queue
+  std::map<const WaitLocation*, WaitLocation::Blocked> by_location_;
 };
 
 }  // namespace
@@ -171,10 +200,23 @@ BlockedScope::BlockedScope(Dependency dependency)
   waits().blocked_scopes.push_back(this);
 }
 
+BlockedScope::BlockedScope(WaitLocation& full, Nanoseconds until, bool may_fail)
+    : inside_(ExecutionFrame::on_this_thread()), full_(&full), until_(until) {
+  if (!inside_) return;
+  inside_->record_dependencies();
+  const MutexLock lock(waits().mutex);
+  if (may_fail) {
+    std::vector<const BlockedScope*> all = waits().blocked_scopes;
+    all.push_back(this);
+    DeadlockSet(std::move(all), until).check_deadlock(*this);
+  }
+  waits().blocked_scopes.push_back(this);
+}
+
 BlockedScope::~BlockedScope() {
   if (!inside_) return;
-  WaitRegistry* const registry = current_waits.load(std::memory_order_acquire);
-  if (!is_of_this_process(registry)) return;  // the child of a fork, where no wait has started
+  WaitRegistry* const registry = registry_of_waits.find();
+  if (!registry) return;  // the child of a fork, where no wait has started
   const MutexLock lock(registry->mutex);
   std::vector<const BlockedScope*>& blocked_scopes = registry->blocked_scopes;
   blocked_scopes.erase(std::remove(blocked_scopes.begin(), blocked_scopes.end(), this), blocked_scopes.end());

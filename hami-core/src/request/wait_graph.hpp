@@ -11,6 +11,7 @@
 namespace hami {
 
 class ExecutionFrame;
+class WaitLocation;
 
 // What a thread inside a node waits for: the completion of all requests that carry this token (Request::wait_token).
 class WaitToken final : public Counted {
@@ -47,26 +48,39 @@ class BlockedScope {
   // For requests that have started. Throws Error(kReentrantCall) if this wait would complete a deadlock cycle that lasts until
   // their deadline.
   explicit BlockedScope(Dependency dependency);
+  // For a thread that waits until the queue of `full` has capacity, at most until `until`. Throws Error(kReentrantCall) if
+  // `may_fail` and this wait would complete a deadlock cycle that lasts until then.
+  BlockedScope(WaitLocation& full, Nanoseconds until, bool may_fail);
   ~BlockedScope();
   BlockedScope(const BlockedScope&) = delete;
   BlockedScope& operator=(const BlockedScope&) = delete;
 
-  const Ref<WaitToken>& token() const noexcept { return token_; }  // null: outside of all nodes
+  const Ref<WaitToken>& token() const noexcept { return token_; }  // null: outside of all nodes, or a wait for capacity
   const ExecutionFrame* inside() const noexcept { return inside_; }
+  WaitLocation* full() const noexcept { return full_; }  // where it waits for capacity; null: it waits for requests
+  Nanoseconds until() const noexcept { return until_; }  // of a wait for capacity
 
  private:
   Ref<WaitToken> token_;
   ExecutionFrame* const inside_;
+  WaitLocation* const full_ = nullptr;
+  const Nanoseconds until_ = kNever;
 };
 
 // A place where requests wait for one of several instances: a node.
 class WaitLocation {
  public:
+  // The waits that cannot end, at least until some moment, while some instances do not return.
+  struct Blocked {
+    std::vector<const WaitToken*> tokens;  // for requests here that cannot run, or that depend on such requests
+    bool capacity = false;                 // for capacity: the queue is full and does not move
+  };
+
   virtual const std::string& location_name() const noexcept = 0;
-  // Adds to `blocked` the tokens that depend, at least until `moment`, on requests here that cannot run while the `unavailable`
-  // instances do not return.
-  virtual void add_blocked(const std::vector<std::size_t>& unavailable, Nanoseconds moment,
-                           std::vector<const WaitToken*>& blocked) = 0;
+  // The name of its pipe: the same object for all locations of one pipe.
+  virtual const std::string& pipe_name() const noexcept = 0;
+  // The waits that are blocked, at least until `moment`, while the `unavailable` instances do not return.
+  virtual Blocked blocked(const std::vector<std::size_t>& unavailable, Nanoseconds moment) = 0;
 
  protected:
   ~WaitLocation() = default;

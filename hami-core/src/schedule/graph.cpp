@@ -47,9 +47,10 @@ class Positions {
   std::unordered_map<std::string, std::size_t> positions_;
 };
 
-std::string unknown_node(const GraphSpec& spec, const std::string& name) {
+std::string unknown_node(const GraphSpec& spec, const std::string& name, bool suggest) {
   std::vector<std::string> names;
-  for (const GraphNode& node : spec) names.push_back(node.name);
+  if (suggest)
+    for (const GraphNode& node : spec) names.push_back(node.name);
   return "node \"" + name + "\" does not exist" + did_you_mean(near_names(name, names));
 }
 
@@ -127,12 +128,14 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
   std::vector<GraphProblem> problems;
   const Positions positions(spec);
   std::vector<std::vector<std::size_t>> before(spec.size());
+  bool complete = true;  // every `next` names nodes; if not, errors that only follow from a missing edge are left out
   for (std::size_t i = 0; i < spec.size(); ++i) {
     std::set<std::string> seen;
     for (const std::string& name : spec[i].next) {
       const std::size_t next = positions.of(name);
       if (next == Graph::kNone) {
-        problems.push_back({spec[i].name, "next", unknown_node(spec, name), ""});
+        problems.push_back({spec[i].name, "next", unknown_node(spec, name, problems.size() < kMaxSuggestions), ""});
+        complete = false;
       } else if (!seen.insert(name).second) {
         problems.push_back({spec[i].name, "next", "node \"" + name + "\" is listed twice in `next`", ""});
       } else {
@@ -153,15 +156,15 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
            "say where each key comes from: map = \"" + spec[before[i][0]].name + "[result:data], …\""});
     if (node.is_or && !node.map.empty())
       problems.push_back({node.name, "or", "node \"" + node.name + "\" has both or and map", "keep one of them"});
-    if (node.is_or && before[i].empty())
+    if (complete && node.is_or && before[i].empty())
       problems.push_back({node.name, "or", "node \"" + node.name + "\" has or = true and no predecessor",
                           "name it in another node's next"});
     const std::vector<bool> earlier = node.map.empty() ? std::vector<bool>() : ancestors_of(before, i);
     for (const MapEntry& entry : node.map) {
       const std::size_t source = positions.of(entry.source);
       if (source == Graph::kNone)
-        problems.push_back({node.name, "map", unknown_node(spec, entry.source), ""});
-      else if (cycle == Graph::kNone && !earlier[source])
+        problems.push_back({node.name, "map", unknown_node(spec, entry.source, problems.size() < kMaxSuggestions), ""});
+      else if (complete && cycle == Graph::kNone && !earlier[source])
         problems.push_back({node.name, "map",
                             "node \"" + entry.source + "\" has not run when \"" + node.name + "\" starts",
                             "map may name only nodes that come before it"});

@@ -13,6 +13,9 @@ namespace {
 constexpr int kMaxInlineDepth = 64;
 thread_local int inline_depth = 0;
 
+// A request on its way through a graph waits so many times, 50 ms each, before it may be refused for a deadlock cycle.
+constexpr unsigned kYieldingRounds = 2;
+
 struct InlineDepth {
   InlineDepth() noexcept { ++inline_depth; }
   ~InlineDepth() { --inline_depth; }
@@ -38,8 +41,7 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   const std::optional<Index> instance = acquire_inline(items, how);
   if (!instance) return enqueue(admitted, how);
   const InlineDepth depth;
-  ++stats_->inline_batches;
-  const Nanoseconds took = run(*instance, ready);
+  const Nanoseconds took = run(*instance, ready, stats_->inline_batches);
   finish_inline(*instance, items, took);
   complete_requests(ready);
 }
@@ -72,6 +74,7 @@ void InstanceDispatcher::reject_deadlocks(const std::vector<Request*>& requests)
   }
 }
 
+// From here on nothing throws: `post` would complete requests that are queued once more.
 void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePolicy how) noexcept {
   reject_deadlocks(requests);
   RequestChain refused;
@@ -91,7 +94,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
       try {
         if (interrupted) throw Error(*interrupted);
         if (how != InlinePolicy::kEventLoop || reject_when_full_ || scheduler_->stopping())
-          wait_for_capacity(request->deadline, dispatched, removed, interrupted);
+          wait_for_capacity(*request, dispatched, removed, interrupted);
         scheduler_->push(Ref<Request>(request), arrived, call);
         items += request->items;
       } catch (...) {
@@ -116,27 +119,36 @@ bool InstanceDispatcher::dispatch_idle(Dispatched& dispatched) noexcept {
   return true;
 }
 
-// Returns when one more request may be queued; throws if it may not. Releases the mutex while it waits. The caller wakes the
+// Returns when the request may be queued; throws if it may not. Releases the mutex while it waits. The caller wakes the
 // instances in `dispatched`, to which this adds.
-void InstanceDispatcher::wait_for_capacity(Nanoseconds until, Dispatched& dispatched, RequestChain& removed,
+void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
                                            std::optional<Error>& interrupted) {
+  const Nanoseconds until = request.deadline;
   const auto full = [&] {
     mutex_.assert_held();
     return !scheduler_->stopping() && scheduler_->full();
   };
-  if (full()) {
+  const auto remove_expired = [&] {
+    mutex_.assert_held();
+    if (!full()) return;
     const std::size_t before = removed.size();
     scheduler_->remove_expired(now(), removed);
     // One slot is for this request, the others are for other producers.
     for (std::size_t freed = removed.size() - before; freed > 1; --freed) capacity_available_.notify_one();
-  }
+  };
+  remove_expired();
   while (full() && reject_when_full_) {
     if (!dispatch_idle(dispatched))  // it would take requests from the queue
       throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(max_queue_size_) +
                                              " requests queued (max_queue_size = " + std::to_string(max_queue_size_) +
                                              ")");
   }
-  while (full()) {
+  for (unsigned round = 0; full(); ++round) {
+    if (NoWaitScope::active())
+      throw Error(ErrorCode::kReentrantCall,
+                  "node \"" + node_ +
+                      "\" has a full queue, and a callback after a timeout must not wait for capacity: "
+                      "other timeouts would be late; submit from a thread of your own, or raise max_queue_size");
     const Nanoseconds moment = now();
     if (moment >= until) {
       capacity_available_.notify_one();
@@ -149,23 +161,29 @@ void InstanceDispatcher::wait_for_capacity(Nanoseconds until, Dispatched& dispat
     mutex_.unlock();  // the GIL is never acquired while a core lock is held
     wake(dispatched);
     runner_->complete_rejected(removed);
-    {
+    std::optional<Error> refused;
+    try {
+      // Of the threads in a deadlock cycle, one that submits inside a backend or callback gives way first.
+      const bool is_nested = static_cast<bool>(dependency_of(request).token);
+      const BlockedScope wait(*this, until, is_nested || round >= kYieldingRounds);
       BlockingScope blocking;
       MutexLock inner(mutex_);
-      capacity_available_.wait_until(inner, to_time_point(std::min(until, moment + kInterruptPoll)),
-                                     [&] { return !full(); });
+      capacity_available_.wait_until(inner, std::min(until, moment + kInterruptPoll), [&] { return !full(); });
+    } catch (...) {
+      refused = current_error();
     }
     try {
       check_interrupt();
     } catch (...) {
-      interrupted = current_error();
+      refused = interrupted = current_error();
       store_interrupt(*interrupted);
     }
     mutex_.lock();
-    if (interrupted) {
+    if (refused) {
       capacity_available_.notify_one();
-      throw Error(*interrupted);
+      throw Error(*refused);
     }
+    remove_expired();
   }
   if (scheduler_->stopping()) throw Error::pipe_closed();
 }

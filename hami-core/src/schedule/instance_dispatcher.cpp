@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "request/execution_frame.hpp"
-#include "sync/blocking.hpp"
+#include "sync/waiting.hpp"
 
 namespace hami {
 
@@ -91,6 +91,7 @@ void InstanceDispatcher::set_probes() {
 }
 
 InstanceDispatcher::~InstanceDispatcher() {
+  const UninterruptibleScope must_finish;
   stop();
   join(kNever);
 }
@@ -108,42 +109,54 @@ void InstanceDispatcher::stop() noexcept {
   fail_all(waiting, Error::pipe_closed());
 }
 
-bool InstanceDispatcher::join(Nanoseconds until) noexcept {
-  {
-    BlockingScope blocking;
-    MutexLock lock(mutex_);
-    if (!scheduler_) return true;  // its init failed
-    const auto all_back = [&] {
-      mutex_.assert_held();
-      return scheduler_->all_idle();
-    };
-    if (until == kNever)
-      all_idle_.wait(lock, all_back);
-    else if (!all_idle_.wait_until(lock, to_time_point(until), all_back)) {
-      const auto& idle = scheduler_->idle();
-      for (Index i = 0; i < instances_.size(); ++i)
-        if (std::find(idle.begin(), idle.end(), i) == idle.end())
-          context_->shutdown.report_abandoned(instances_[i]->backend->label(), node_);
-      return false;
-    }
-  }
-  bool joined = true;
+bool InstanceDispatcher::join(Nanoseconds until) {
+  bool joined = wait_for(mutex_, all_idle_, until, [&] {
+    mutex_.assert_held();
+    return !scheduler_ || scheduler_->all_idle();  // without a scheduler, its init failed
+  });
+  if (!joined) return false;
   for (const auto& instance : instances_)
-    if (instance->helper && !instance->helper->stopped()) joined = instance->helper->stop(until) && joined;
+    if (instance->helper) joined = instance->helper->stop(until) && joined;
   return joined;
 }
 
-bool InstanceDispatcher::owns_this_thread() noexcept {
-  if (ExecutionFrame::inside(*this)) return true;  // this thread runs for an instance
+std::vector<std::string> InstanceDispatcher::running() {
   MutexLock lock(mutex_);
-  return std::any_of(instances_.begin(), instances_.end(), [](const std::unique_ptr<Instance>& instance) {
-    return instance->worker && instance->worker->is_current();
-  });
+  std::vector<std::string> names;
+  const auto& idle = scheduler_->idle();
+  for (Index i = 0; i < instances_.size(); ++i)
+    if (std::find(idle.begin(), idle.end(), i) == idle.end())
+      names.push_back(instances_[i]->backend->label() + " of node \"" + node_ + "\"");
+  return names;
 }
 
-Nanoseconds InstanceDispatcher::run(Index instance, Batch batch) noexcept {
+bool InstanceDispatcher::is_quiet() {
+  MutexLock lock(mutex_);
+  return scheduler_->is_quiet();
+}
+
+bool InstanceDispatcher::start_waiting(bool below_min) {
+  MutexLock lock(mutex_);
+  const bool starts = scheduler_->start_waiting(below_min);
+  notify_batch_ready();
+  return starts;
+}
+
+Nanoseconds InstanceDispatcher::run(Index instance, Batch batch, NodeStats::Counter& origin) noexcept {
   const ExecutionFrame running(*this, instance, batch);
-  return runner_->run(*instances_[instance]->backend, batch);
+  const Nanoseconds took = runner_->run(*instances_[instance]->backend, batch);
+  ++origin;
+  return took;
+}
+
+NodeStats::Counter& InstanceDispatcher::started(NodeScheduler::StartReason reason) noexcept {
+  switch (reason) {
+    case NodeScheduler::StartReason::kFull: return stats_->closed_full;
+    case NodeScheduler::StartReason::kTargetSize: return stats_->closed_target_size;
+    case NodeScheduler::StartReason::kTimeout: return stats_->closed_timeout;
+    case NodeScheduler::StartReason::kQueueEmpty: break;
+  }
+  return stats_->closed_queue_empty;
 }
 
 // Makes an instance work on the queue; called without the lock. If the system provides no thread and no other instance is
@@ -168,7 +181,7 @@ void InstanceDispatcher::wake(Index index) noexcept {
 void InstanceDispatcher::post_to_worker(Index index) {
   Instance& instance = *instances_[index];
   if (!instance.worker) {
-    auto helper = std::make_unique<Worker>(node_);
+    auto helper = std::make_unique<Worker>(node_, context_.get());
     MutexLock lock(mutex_);
     instance.helper = std::move(helper);
     instance.worker = instance.helper.get();
@@ -206,10 +219,9 @@ void InstanceDispatcher::notify_batch_ready() {
   if (scheduler_->batch_ready()) instances_[*scheduler_->forming()]->batch_ready.notify_all();
 }
 
-void InstanceDispatcher::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
-                                     std::vector<const WaitToken*>& blocked) {
+WaitLocation::Blocked InstanceDispatcher::blocked(const std::vector<Index>& unavailable, Nanoseconds moment) {
   MutexLock lock(mutex_);
-  scheduler_->add_blocked(unavailable, moment, blocked);
+  return scheduler_->blocked(unavailable, moment);
 }
 
 // The loop of an instance while there is work, on its worker.
@@ -220,25 +232,26 @@ void InstanceDispatcher::run_instance_loop(Index instance) noexcept {
   LastBatch last;
   GilPreacquire gil;
   // Completion may run callers' code. If that waits for this node, this instance counts as unavailable.
-  const auto complete = [&](const auto& outcomes) {
-    const ExecutionFrame here(*this, instance, Batch(nullptr, 0));
+  const auto complete = [&](Batch completed, const auto& outcomes) {
+    ExecutionFrame here(*this, instance, completed);
+    here.begin_completion();
     outcomes();
   };
   while (next_batch(instance, last, gil, taken, removed)) {
     if (!removed.empty()) gil.release();
-    complete([&] { runner_->complete_rejected(removed); });
+    complete(Batch(nullptr, 0), [&] { runner_->complete_rejected(removed); });
     if (taken.empty()) continue;
     if (!batch.take(taken)) {
       gil.release();
-      complete([&] { fail_all(taken, Error::out_of_memory().with_note(runner_->note())); });
+      complete(Batch(nullptr, 0), [&] { fail_all(taken, Error::out_of_memory().with_note(runner_->note())); });
       continue;
     }
     last.items = last.completed_items = batch.batch().items();
     gil.consume();
-    last.took = run(instance, batch.batch());
+    last.took = run(instance, batch.batch(), started(last.reason));
     gil.release();
     if (last.more && instances_[instance]->acquires_gil && only_wakes(batch.batch())) gil.acquire();
-    complete([&] { complete_requests(batch.batch()); });
+    complete(batch.batch(), [&] { complete_requests(batch.batch()); });
     batch.clear();
   }
 }
@@ -253,11 +266,12 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
     for (;;) {
       const NodeScheduler::Action step = scheduler_->next_action(instance, now(), last.completed_items, taken, removed);
       becomes_idle = step.what == NodeScheduler::Action::kIdle;
+      last.reason = step.reason;
       if (step.what == NodeScheduler::Action::kAgain) break;
       last.completed_items = 0;
       if (step.what != NodeScheduler::Action::kRun) gil.release();
       if (step.what != NodeScheduler::Action::kWait) break;
-      instances_[instance]->batch_ready.wait_until(lock, to_time_point(step.until));
+      instances_[instance]->batch_ready.wait_until(lock, step.until);
     }
     last.more = scheduler_->waiting() > 0;
     next = scheduler_->dispatch_idle();
@@ -274,11 +288,6 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
 
 void InstanceDispatcher::record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept {
   scheduler_->record_batch(instance, items, took);
-  const NodeScheduler::Closed& closed = scheduler_->closed();
-  stats_->closed_full = closed.full;
-  stats_->closed_target_size = closed.target_size;
-  stats_->closed_timeout = closed.timeout;
-  stats_->closed_queue_empty = closed.queue_empty;
   const std::optional<ServiceTime> service_time = scheduler_->service_time();
   if (!service_time) return;
   stats_->batch_overhead_ns = static_cast<std::uint64_t>(service_time->overhead);

@@ -21,8 +21,10 @@ class InstanceDispatcher final : public Backend,
  public:
   ~InstanceDispatcher() override;
   void stop() noexcept override;
-  bool join(Nanoseconds until) noexcept override;
-  bool owns_this_thread() noexcept override;
+  bool join(Nanoseconds until) override;
+  std::vector<std::string> running() override;
+  bool is_quiet() override;
+  bool start_waiting(bool below_min) override;
   bool is_asynchronous() const noexcept override { return runner_->admits_without_blocking(); }
 
   // Before the first request.
@@ -61,12 +63,12 @@ class InstanceDispatcher final : public Backend,
   void set_probes();
   std::optional<Index> acquire_inline(std::size_t items, InlinePolicy how);
   const std::string& location_name() const noexcept override { return node_; }
-  void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
-                   std::vector<const WaitToken*>& blocked) override;
+  const std::string& pipe_name() const noexcept override { return context_->name; }
+  Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) override;
 
   void enqueue(const std::vector<Request*>& requests, InlinePolicy how) noexcept;
   void reject_deadlocks(const std::vector<Request*>& requests) noexcept;
-  void wait_for_capacity(Nanoseconds until, Dispatched& dispatched, RequestChain& removed,
+  void wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
                          std::optional<Error>& interrupted) HAMI_REQUIRES(mutex_);
   bool dispatch_idle(Dispatched& dispatched) noexcept HAMI_REQUIRES(mutex_);
   void wake(Dispatched& dispatched) noexcept;
@@ -81,12 +83,15 @@ class InstanceDispatcher final : public Backend,
     Nanoseconds took = 0;
     std::size_t completed_items = 0;  // items whose callers may return together
     bool more = false;                // more requests were queued when it started
+    NodeScheduler::StartReason reason{};
   };
   void run_instance_loop(Index instance) noexcept;
   // False: the instance is idle, and the dispatcher may be destroyed.
   bool next_batch(Index instance, LastBatch& last, GilPreacquire& gil, RequestChain& taken,
                   RequestChain& removed) noexcept;
-  Nanoseconds run(Index instance, Batch batch) noexcept;
+  // Counts the batch also in `origin`: where it came from, or why it started.
+  Nanoseconds run(Index instance, Batch batch, NodeStats::Counter& origin) noexcept;
+  NodeStats::Counter& started(NodeScheduler::StartReason reason) noexcept;
   void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept HAMI_REQUIRES(mutex_);
 
   std::string node_;

@@ -59,23 +59,29 @@ void NodeScheduler::end_arrival(const Request& request) noexcept {
 }
 
 // Requests behind a blocked one are blocked too, unless that one leaves the queue: it expires, or its caller gives it up.
-void NodeScheduler::add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
-                                std::vector<const WaitToken*>& blocked) const {
-  if (!asked_inside_) return;
+WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailable, Nanoseconds moment) const {
+  WaitLocation::Blocked blocked;
   std::vector<bool> comes(instances_.size(), true);
   for (Index instance : unavailable) comes[instance] = false;
-  if (alike_ && std::find(comes.begin(), comes.end(), true) != comes.end()) return;
+  if (alike_ && std::find(comes.begin(), comes.end(), true) != comes.end()) return blocked;
+  const auto taken = [&](const Request& request) {
+    for (Index i = 0; i < instances_.size(); ++i)
+      if (comes[i] && takes(i, request)) return true;
+    return false;
+  };
+  const auto stays = [&](const Request& request) { return request.deadline >= moment && !request.abandoned(); };
+  blocked.capacity = full() && !taken(*first()) && stays(*first());
+  if (!asked_inside_) return blocked;
   bool closed = false;
   const auto look_at = [&](const Request& request) {
-    bool taken = false;
-    for (Index i = 0; i < instances_.size(); ++i) taken = taken || (comes[i] && takes(i, request));
-    if (taken && !closed) return;
+    if (!closed && taken(request)) return;
     if (const Dependency dependency = dependency_of(request); dependency.token && dependency.until >= moment)
-      blocked.push_back(dependency.token.get());
-    closed = closed || (request.deadline >= moment && !request.abandoned());
+      blocked.tokens.push_back(dependency.token.get());
+    closed = closed || stays(request);
   };
   for (const Request* request = queue_.first(); request; request = RequestChain::after(*request)) look_at(*request);
   for (const Request* request : arriving_) look_at(*request);
+  return blocked;
 }
 
 // Fails a request that expired or was abandoned, and counts it as removed; true if it did.
@@ -95,6 +101,11 @@ void NodeScheduler::remove_expired(Nanoseconds moment, RequestChain& removed) no
 RequestChain NodeScheduler::take_all() noexcept {
   items_ = 0;
   return std::move(queue_);
+}
+
+bool NodeScheduler::start_waiting(bool below_min) noexcept {
+  if (!forming_ || (!below_min && items_ < min_items(*forming_))) return false;
+  return nobody_comes_ = true;
 }
 
 std::size_t NodeScheduler::max_items(Index instance) const noexcept {
@@ -196,30 +207,25 @@ TargetSize NodeScheduler::current_target(std::size_t cap) const noexcept {
 }
 
 // The maximum size of the instance's next batch.
-std::size_t NodeScheduler::next_batch_size(Index instance) noexcept {
+NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance) noexcept {
   const std::size_t floor = min_items(instance), cap = max_items(instance);
-  if (policy_.mode != BatchingMode::kAdaptive) return cap;
+  if (policy_.mode != BatchingMode::kAdaptive) return {cap, false};
   const std::size_t front = queue_.first()->items;
   smallest_ = std::min(std::max(floor, front), cap);  // smaller batches are not possible
-  const TargetSize target_batch_size = current_target(cap);
-  const bool tries = batches_ >= try_again_;
-  if (tries) {
-    try_again_ = batches_ + std::clamp(batches_ / 4, kTriesAtFirst, kTriesOther);
-    tries_more_ = !tries_more_;
-  }
-  std::size_t target_size = target_batch_size.items;
-  if (target_batch_size.items == 0)
+  const TargetSize target = current_target(cap);
+  const bool samples = batches_ >= try_again_ && (idle_.empty() || !target.settled);
+  std::size_t size = target.items;
+  if (target.items == 0)
     // Large batches may gain nothing, and engines keep the memory that they allocate for them. But a configured
     // batching_timeout says that batching pays.
-    target_size = policy_.batching_timeout > 0 ? cap : kBegins;
+    size = policy_.batching_timeout > 0 ? cap : kBegins;
   else if (!idle_.empty())
-    target_size = items_per_instance(items_, idle_.size() + 1, target_size);
-  else if (tries && target_batch_size.settled)
-    target_size = tries_more_ ? 2 * target_size : quotient(target_size, 2);
-  if (!target_batch_size.settled && !tries)
-    target_size = std::max(target_size, items_of_first_call());  // requests of one call stay together
-  target_size = quotient(target_size, front) * front;            // whole requests: other sizes never occur
-  return std::clamp(target_size, std::min(floor, cap), cap);
+    size = items_per_instance(items_, idle_.size() + 1, size);
+  else if (samples && target.settled)
+    size = samples_less_ ? quotient(size, 2) : 2 * size;
+  if (!target.settled && !samples) size = std::max(size, items_of_first_call());  // requests of one call stay together
+  size = quotient(size, front) * front;  // whole requests: other sizes never occur
+  return {std::clamp(size, std::min(floor, cap), cap), samples};
 }
 
 // How long to wait for the callers of the batch that just completed; 0: not at all. They often return together, and the first
@@ -260,7 +266,7 @@ void NodeScheduler::expect_returns(Index instance, Nanoseconds moment, std::size
 
 // Whether a batch may start staggered: it has several requests, and in greedy mode it is full.
 bool NodeScheduler::is_paced(const Fill& batch, std::size_t cap) const noexcept {
-  if (instances_.size() < 2 || stopping_ || full() || batch.count < 2) return false;
+  if (instances_.size() < 2 || full() || batch.count < 2) return false;
   return policy_.mode == BatchingMode::kAdaptive || (policy_.mode == BatchingMode::kGreedy && batch.items >= cap);
 }
 
@@ -289,6 +295,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   mark_arrived(instance);
   const bool waited = forming_ == instance && items_ < ready_items_;
   const bool had_paced_start = forming_ == instance && ready_items_ == kPacedStart;
+  const bool at_once = stopping_ || (forming_ == instance && std::exchange(nobody_comes_, false));
   if (forming_ == instance)
     end_hold();
   else
@@ -315,7 +322,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     mark_idle(instance);
     return {Action::kIdle};
   }
-  const std::size_t target_size = next_batch_size(instance);
+  const auto [target_size, samples] = next_batch_size(instance);
   const Fill batch = fill(target_size);
   // The caller that would fill the batch may be waiting for capacity in the queue.
   const bool closed = batch.items >= target_size || batch.count < queue_.size() || full();
@@ -324,13 +331,13 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   Nanoseconds company = policy_.batching_timeout;
   if (const std::optional<ServiceTime> known = service_time(); known && enough)
     company = std::min(company, static_cast<Nanoseconds>(known->overhead));
-  Nanoseconds timeout = queue_.first()->queued_at + company;
+  Nanoseconds timeout = after(queue_.first()->queued_at, company);
   if (batch.count == 1 && enough) timeout = std::min(timeout, returns_until_);
   // Waits for returning callers even if the first request has waited long, while all instances were busy.
-  const Nanoseconds until = std::min(returns_until_, instances_[instance].free_since + company);
+  const Nanoseconds until = std::min(returns_until_, after(instances_[instance].free_since, company));
   const bool returning =
       moment >= timeout && moment < until && pending_returns_ > 0 && batches_ >= hold_again_at_batch_;
-  if (!closed && !alone && !stopping_ && (moment < timeout || returning) &&
+  if (!closed && !alone && !at_once && (moment < timeout || returning) &&
       (policy_.mode != BatchingMode::kPerCall || !enough)) {
     if (!forming_) {
       holding_for_returns_ = returning;
@@ -343,8 +350,8 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
       return {Action::kIdle};
     }
   }
-  if (!enough) return refuse(batch, min_items(instance), removed);
-  if (!had_paced_start && is_paced(batch, cap)) {
+  if (!enough) return refuse(batch, min_items(instance), at_once, removed);
+  if (!had_paced_start && !at_once && is_paced(batch, cap)) {
     const Nanoseconds begins = paced_start(instance, moment);
     if (forming_ && (policy_.mode == BatchingMode::kGreedy ||
                      pacing_trial_.use_alternative())) {  // the forming instance starts first
@@ -354,27 +361,33 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     if (moment < begins) return wait(instance, kPacedStart, begins);
   }
   last_began_ = moment;
-  const bool left = batch.count < queue_.size() && policy_.mode == BatchingMode::kAdaptive;
-  ++(batch.items >= cap || full() ? closed_.full
-     : left                       ? closed_.target_size
-     : waited                     ? closed_.timeout
-                                  : closed_.queue_empty);
-  return take(instance, batch, taken);
+  const StartReason reason = batch.items >= cap || full()  ? StartReason::kFull
+                             : batch.count < queue_.size() ? StartReason::kTargetSize
+                             : waited                      ? StartReason::kTimeout
+                                                           : StartReason::kQueueEmpty;
+  if (samples) {
+    try_again_ = batches_ + std::clamp(batches_ / 4, kTriesAtFirst, kTriesOther);
+    samples_less_ = !samples_less_;
+  }
+  return take(instance, batch, reason, taken);
 }
 
-NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, RequestChain& taken) noexcept {
+NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, StartReason reason,
+                                          RequestChain& taken) noexcept {
   for (std::size_t i = 0; i < batch.count; ++i) taken.push(queue_.pop());
   items_ -= batch.items;
   instances_[instance].contended = others_work();
   instances_[instance].requests = batch.count;
-  return {Action::kRun};
+  return {Action::kRun, 0, reason};
 }
 
-NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, RequestChain& removed) noexcept {
+NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, bool closing,
+                                            RequestChain& removed) noexcept {
   const Error error = error_from([&] {
-    return Error(ErrorCode::kRequest, "node \"" + node_ + "\" takes at least " + std::to_string(min_items) +
-                                          " items; only " + std::to_string(batch.items) +
-                                          " arrived within batching_timeout");
+    return Error(closing ? ErrorCode::kPipeClosed : ErrorCode::kRequest,
+                 "node \"" + node_ + "\" takes at least " + std::to_string(min_items) + " items; only " +
+                     std::to_string(batch.items) + " arrived " +
+                     (closing ? "before the pipe was closed" : "within batching_timeout"));
   });
   for (std::size_t i = 0; i < batch.count; ++i) {
     Ref<Request> request = queue_.pop();

@@ -21,7 +21,7 @@
 //   asking      next_action() = kAgain                  running     completes `removed`, then asks again
 //   asking      next_action() = kIdle                   idle        returns the worker
 //
-// A forming instance waits for one of three reasons. A full queue or stop() ends each of these waits early.
+// A forming instance waits for one of three reasons. A full queue, stop() or start_waiting() ends each of these waits early.
 //
 //   reason               mode              batch_ready() once             `until`
 //   -------------------  ----------------  -----------------------------  -------------------------------------------
@@ -36,7 +36,7 @@
 //   3. kIdle   no queued request suits the instance
 //   4. kWait   filling; or holding for returns, greedy
 //      kIdle   instead, if another instance is forming a batch that takes these requests too
-//   5. kAgain  the queue delay is over and the batch is below the minimum size: its requests fail
+//   5. kAgain  the queue delay is over, or no request will come, and the batch is below the minimum size: its requests fail
 //   6. kWait   paced start
 //      kIdle   instead, if another instance is forming and starts first
 //   7. kRun
@@ -95,16 +95,19 @@ class NodeScheduler {
   // instance can take it.
   bool begin_arrival(const Request& request);
   void end_arrival(const Request& request) noexcept;
-  // Adds to `blocked` the tokens that depend, at least until `moment`, on a request that cannot run while the `unavailable`
-  // instances do not return.
-  void add_blocked(const std::vector<Index>& unavailable, Nanoseconds moment,
-                   std::vector<const WaitToken*>& blocked) const;
+  // The waits that are blocked, at least until `moment`, while the `unavailable` instances do not return.
+  WaitLocation::Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) const;
   // Removes and fails requests that expired or were abandoned.
   void remove_expired(Nanoseconds moment, RequestChain& removed) noexcept;
   RequestChain take_all() noexcept;
   // From now on no request is held for others.
   void stop() noexcept { stopping_ = true; }
   bool stopping() const noexcept { return stopping_; }
+  // True while all instances are idle, except one that is forming a batch.
+  bool is_quiet() const noexcept { return idle_.size() + forming_.has_value() == instances_.size() && !batch_ready(); }
+  // No further request will come: the forming batch starts, or fails if it is below the minimum size. Without `below_min`, such a
+  // batch waits on. False: it started nothing.
+  bool start_waiting(bool below_min) noexcept;
 
   // The idle instances, the most recently idle one last.
   const std::vector<Index>& idle() const noexcept { return idle_; }
@@ -120,9 +123,17 @@ class NodeScheduler {
   // How many idle instances should work on `items` that just arrived.
   std::size_t instances_for(std::size_t items) const noexcept;
 
+  // Why a batch started: the first of these that holds.
+  enum class StartReason {
+    kFull,        // it had the maximum size, or the queue was full
+    kTargetSize,  // it left requests in the queue, which may not join it
+    kTimeout,     // a wait of the instance ended without the items it waited for
+    kQueueEmpty,  // it took all that was queued
+  };
   struct Action {
     enum What { kRun, kWait, kAgain, kIdle } what;
     Nanoseconds until = 0;
+    StartReason reason = StartReason::kQueueEmpty;  // of kRun
   };
   // What a free instance does next, after it has completed a batch of `completed_items` (0: it was idle). kRun: `taken` is its
   // batch. kWait: it asks again at `until`, or as soon as batch_ready(). kAgain: it asks again after `removed` is completed.
@@ -131,21 +142,15 @@ class NodeScheduler {
                      RequestChain& removed) noexcept;
   // The forming instance, if any; and whether its batch can start.
   std::optional<Index> forming() const noexcept { return forming_; }
-  bool batch_ready() const noexcept { return forming_ && (items_ >= ready_items_ || full() || stopping_); }
+  bool batch_ready() const noexcept {
+    return forming_ && (items_ >= ready_items_ || full() || stopping_ || nobody_comes_);
+  }
   // An instance has run a batch: updates the learned service time.
   void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept;
 
   // The learned time of a batch; empty: not known, or not adaptive. And the learned target size; 0: not known.
   std::optional<ServiceTime> service_time() const noexcept;
   std::size_t target_batch_size() const noexcept;
-  // Why batches started.
-  struct Closed {
-    std::uint64_t full = 0;         // it had the maximum size
-    std::uint64_t target_size = 0;  // it had the target size
-    std::uint64_t timeout = 0;      // the queue delay was over
-    std::uint64_t queue_empty = 0;  // nothing else was queued
-  };
-  const Closed& closed() const noexcept { return closed_; }
 
  private:
   struct Instance {
@@ -156,6 +161,10 @@ class NodeScheduler {
     std::size_t requests = 0;  // of its last batch; 0 once their callers are expected to return
     Nanoseconds free_since = 0;
     Nanoseconds ended = 0;  // when its last batch ended
+  };
+  struct BatchSize {
+    std::size_t items = 0;
+    bool samples = false;  // another size than the target, so that the model stays current
   };
   struct Fill {
     std::size_t count = 0;
@@ -173,15 +182,15 @@ class NodeScheduler {
   std::size_t items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept;
   std::size_t items_of_first_call() const noexcept;
   TargetSize current_target(std::size_t cap) const noexcept;
-  std::size_t next_batch_size(Index instance) noexcept;
+  BatchSize next_batch_size(Index instance) noexcept;
   Nanoseconds return_wait(Index instance, std::size_t completed_items) noexcept;
   void end_hold() noexcept;
   void expect_returns(Index instance, Nanoseconds moment, std::size_t completed_items) noexcept;
   bool is_paced(const Fill& batch, std::size_t cap) const noexcept;
   Nanoseconds paced_start(Index instance, Nanoseconds moment) noexcept;
   Action wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
-  Action take(Index instance, const Fill& batch, RequestChain& taken) noexcept;
-  Action refuse(const Fill& batch, std::size_t min_items, RequestChain& removed) noexcept;
+  Action take(Index instance, const Fill& batch, StartReason reason, RequestChain& taken) noexcept;
+  Action refuse(const Fill& batch, std::size_t min_items, bool closing, RequestChain& removed) noexcept;
 
   std::string node_;
   Error expired_;  // of requests that were queued too long
@@ -198,14 +207,14 @@ class NodeScheduler {
   bool stopping_ = false;
   std::optional<Index> forming_;
   std::size_t ready_items_ = 0;  // items at which the forming batch starts
-  Closed closed_;
+  bool nobody_comes_ = false;    // it starts with what is queued
 
   ServiceTimeModel solo_, contended_;  // without and with other instances running
   PolicyTrial pacing_trial_;           // baseline: start at once; alternative: staggered start
   std::uint64_t batches_ = 0;
   std::uint64_t try_again_ = 8;  // the batch count at which another size is sampled
-  bool tries_more_ = false;
-  std::size_t smallest_ = 1;  // smallest possible batch of the current queue
+  bool samples_less_ = false;    // the next sample is smaller than the target, not larger
+  std::size_t smallest_ = 1;     // smallest possible batch of the current queue
   Nanoseconds last_took_ = 0;
   Nanoseconds last_ended_ = 0;             // when the last batch of any instance ended
   Nanoseconds last_began_ = 0;             // when the last batch of any instance started

@@ -14,15 +14,20 @@ thread_local bool has_interrupt = false;
 alignas(Interrupted) thread_local unsigned char interrupt_storage[sizeof(Interrupted)];
 
 Interrupted& stored_interrupt() noexcept { return *std::launder(reinterpret_cast<Interrupted*>(interrupt_storage)); }
+
+thread_local bool uninterruptible = false;
 }  // namespace
 
 BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept { return std::exchange(active_hooks, hooks); }
 
-bool may_be_interrupted() noexcept { return active_hooks.may_be_interrupted(); }
+bool may_be_interrupted() noexcept { return !uninterruptible && active_hooks.may_be_interrupted(); }
 
 void check_interrupt() {
   if (may_be_interrupted()) active_hooks.check_interrupt();
 }
+
+UninterruptibleScope::UninterruptibleScope() noexcept : outer_(std::exchange(uninterruptible, true)) {}
+UninterruptibleScope::~UninterruptibleScope() { uninterruptible = outer_; }
 
 bool attach_thread() noexcept { return active_hooks.attach_thread(); }
 void detach_thread() noexcept { active_hooks.detach_thread(); }

@@ -62,6 +62,18 @@ class GlobalLock {
 bool may_be_interrupted() noexcept;
 void check_interrupt();
 
+// For code that must finish what it waits for: an interrupt stays pending meanwhile.
+class UninterruptibleScope {
+ public:
+  UninterruptibleScope() noexcept;
+  ~UninterruptibleScope();
+  UninterruptibleScope(const UninterruptibleScope&) = delete;
+  UninterruptibleScope& operator=(const UninterruptibleScope&) = delete;
+
+ private:
+  const bool outer_;
+};
+
 // Ctrl-C: for the caller of the pipe; never the outcome of a request.
 class Interrupted final : public Error {
  public:

@@ -91,9 +91,15 @@ std::optional<Value> Queue::next() {
   std::optional<Value> taken;
   wait_for(mutex_, has_value_, kNever, [&] {
     mutex_.assert_held();
-    return take(taken);
+    consumer_waits_ = !take(taken);
+    return !consumer_waits_;
   });
   return taken;
+}
+
+bool Queue::starved() const noexcept {
+  MutexLock lock(mutex_);
+  return consumer_waits_ && values_.empty();
 }
 
 std::optional<Value> Queue::peek() const {

@@ -34,6 +34,8 @@ class Queue final : public OpaqueObject {
   std::optional<Value> try_pop();  // empty if the queue is empty; throws if it is also closed
   // For the loop of a consumer: waits without a limit; empty once the queue is closed and empty.
   std::optional<Value> next();
+  // True while the consumer waits in `next` and there is no value for it.
+  bool starved() const noexcept;
 
   // The next value, which stays in the queue; empty if there is none. Does not wait.
   std::optional<Value> peek() const;
@@ -61,6 +63,7 @@ class Queue final : public OpaqueObject {
   CondVar has_value_;
   std::deque<Value> values_ HAMI_GUARDED_BY(mutex_);
   bool closed_ HAMI_GUARDED_BY(mutex_) = false;
+  bool consumer_waits_ HAMI_GUARDED_BY(mutex_) = false;
 };
 
 // Null, or Error(kDataType), if the value is not a queue. The result is valid while the value exists.

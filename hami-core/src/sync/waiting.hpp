@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
@@ -11,10 +12,23 @@ namespace hami {
 
 // How often an interruptible wait checks for Ctrl-C.
 inline constexpr Nanoseconds kInterruptPoll = 50'000'000;
-// The longest single wait, one hour: C++ libraries convert to other clocks and overflow beyond that.
-inline constexpr Nanoseconds kLongestWait = 3'600'000'000'000;
 // A moment that is always past: for calls that must not wait.
 inline constexpr Nanoseconds kNoWait = 0;
+
+// On the stack of a thread that other threads rely on to be prompt: the callbacks that it runs must not wait for capacity.
+class NoWaitScope {
+ public:
+  NoWaitScope() noexcept : outer_(std::exchange(active_, true)) {}
+  ~NoWaitScope() { active_ = outer_; }
+  NoWaitScope(const NoWaitScope&) = delete;
+  NoWaitScope& operator=(const NoWaitScope&) = delete;
+
+  static bool active() noexcept { return active_; }
+
+ private:
+  const bool outer_;
+  static inline thread_local bool active_ = false;
+};
 
 // Waits until `ready` returns true. `ready` runs under the mutex and may consume what it finds: it is not called again after
 // it has returned true. Returns false if it is not true at `until`. Throws Error if interrupted. `spin` runs before the
@@ -30,8 +44,8 @@ bool wait_for(Mutex& mutex, CondVar& changed, Nanoseconds until, Ready ready, Sp
         changed.wait(lock, ready);
         return true;
       }
-      const Nanoseconds step = std::min(until, now() + (may_be_interrupted() ? kInterruptPoll : kLongestWait));
-      if (changed.wait_until(lock, to_time_point(step), ready)) return true;
+      const Nanoseconds step = may_be_interrupted() ? std::min(until, now() + kInterruptPoll) : until;
+      if (changed.wait_until(lock, step, ready)) return true;
     }
     if (now() >= until) return false;
     check_interrupt();

@@ -10,15 +10,18 @@
 #include <optional>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/mutex.hpp"
-#include "sync/blocking.hpp"
 #include "sync/spin.hpp"
+#include "sync/waiting.hpp"
 #include "value/error.hpp"
 
 namespace hami {
+
+thread_local const WorkScope* WorkScope::innermost_ = nullptr;
+
 namespace {
-thread_local bool is_worker = false;
 
 constexpr std::size_t kBesideStack = 64 << 10;  // bytes, for its guard page and the thread-local data
 
@@ -37,29 +40,35 @@ Error no_thread(const std::error_code& reason) {
   pthread_attr_getstacksize(&defaults, &stack);
   pthread_attr_destroy(&defaults);
   const std::string text =
-      has_memory_for(stack + kBesideStack) ? "the limit on threads is reached; raise it (ulimit -u, or pids.max of the control group)"
-                            : "no memory for its stack of " + std::to_string(stack >> 10) +
-                                  " kB; free memory, raise the limit (ulimit -v), or make stacks smaller (ulimit -s)";
+      has_memory_for(stack + kBesideStack)
+          ? "the limit on threads is reached; raise it (ulimit -u, or pids.max of the control group)"
+          : "no memory for its stack of " + std::to_string(stack >> 10) +
+                " kB; free memory, raise the limit (ulimit -v), or make stacks smaller (ulimit -s)";
   return Error(ErrorCode::kOutOfMemory, what + text, {}, true);
 }
+
 }  // namespace
 
 // Shared with the thread, so that an abandoned thread never uses freed memory.
 struct Worker::State {
+  explicit State(const void* for_whom) noexcept : owner(for_whom) {}
+
+  const void* const owner;
   Mutex mutex;
-  CondVar work;  // notified for the thread: a job, or closing
+  CondVar work;           // notified for the thread: a job, or closing
   CondVar state_changed;  // notified for the owner: `attached`, `ended`
   std::function<void()> at_end;
   std::deque<std::function<void()>> jobs HAMI_GUARDED_BY(mutex);
   std::optional<bool> attached HAMI_GUARDED_BY(mutex);  // to the language; set when the thread has started
   bool closing HAMI_GUARDED_BY(mutex) = false;
   bool ended HAMI_GUARDED_BY(mutex) = false;
-  std::atomic<bool> has_work{false};  // closing || !jobs.empty(), readable without the mutex
+  bool stopped HAMI_GUARDED_BY(mutex) = false;  // the thread is joined or detached
+  std::atomic<bool> has_work{false};            // closing || !jobs.empty(), readable without the mutex
   std::thread thread;
+  static thread_local const State* current;  // of this thread; null: it is not a worker's
 
   void run(const std::string& name) {
     pthread_setname_np(pthread_self(), name.c_str());
-    is_worker = true;
     const bool succeeded = attach_thread();
     {
       MutexLock lock(mutex);
@@ -80,6 +89,8 @@ struct Worker::State {
 
  private:
   void loop() {
+    current = this;
+    const WorkScope scope(owner);
     Spin spin;
     while (std::function<void()> job = next_job(spin)) {
       job();
@@ -109,7 +120,10 @@ struct Worker::State {
   }
 };
 
-Worker::Worker(const std::string& name, std::function<void()> at_end) : state_(std::make_shared<State>()) {
+thread_local const Worker::State* Worker::State::current = nullptr;
+
+Worker::Worker(const std::string& name, const void* owner, std::function<void()> at_end)
+    : state_(std::make_shared<State>(owner)) {
   try {
     state_->thread = std::thread([state = state_, name = name.substr(0, 15)] { state->run(name); });
   } catch (const std::system_error& error) {
@@ -122,7 +136,10 @@ Worker::Worker(const std::string& name, std::function<void()> at_end) : state_(s
   state_->at_end = std::move(at_end);
 }
 
-Worker::~Worker() { stop(kNever); }
+Worker::~Worker() {
+  const UninterruptibleScope must_finish;
+  stop(kNever);
+}
 
 void Worker::post(std::function<void()> job) {
   const std::shared_ptr<State> state = state_;  // the job may destroy this worker before its thread is notified
@@ -142,7 +159,8 @@ void Worker::run(const std::function<void()>& job) {
     bool done HAMI_GUARDED_BY(mutex) = false;
     std::optional<Error> error HAMI_GUARDED_BY(mutex);
   } outcome;
-  post([&] {
+  post([&, caller = WorkScope::innermost_] {
+    const WorkScope lent(state_->owner, caller);
     std::optional<Error> error;
     try {
       job();
@@ -163,37 +181,32 @@ void Worker::run(const std::function<void()>& job) {
   if (outcome.error) throw Error(*outcome.error);
 }
 
-bool Worker::is_current() const noexcept { return state_ && state_->thread.get_id() == std::this_thread::get_id(); }
+bool Worker::is_current() const noexcept { return state_.get() == State::current; }
 
-bool Worker::on_some_worker() noexcept { return is_worker; }
+bool Worker::on_some_worker() noexcept { return State::current != nullptr; }
 
 bool Worker::stop(Nanoseconds until) {
-  if (!state_) return true;
-  const std::shared_ptr<State> state = std::move(state_);
-  state_ = nullptr;
-  BlockingScope blocking;  // before the mutex, so that the global lock is taken back after the mutex is released
+  const std::shared_ptr<State> state = state_;  // its own job may destroy this worker
+  const BlockingScope blocking;
   {
     MutexLock lock(state->mutex);
+    if (state->stopped) return true;
     state->closing = true;
     state->has_work = true;
     state->work.notify_all();
-    if (state->thread.get_id() == std::this_thread::get_id()) {  // a thread cannot wait for its own end
-      state->thread.detach();
-      return true;
-    }
-    const auto ended = [&] {
-      state->mutex.assert_held();
-      return state->ended;
-    };
-    if (until == kNever) {
-      state->state_changed.wait(lock, ended);
-    } else if (!state->state_changed.wait_until(lock, to_time_point(until), ended)) {
-      state->thread.detach();
-      return false;
-    }
   }
-  state->thread.join();
-  return true;
+  // A thread cannot wait for its own end.
+  const bool ended = !is_current() && wait_for(state->mutex, state->state_changed, until, [&] {
+    state->mutex.assert_held();
+    return state->ended;
+  });
+  MutexLock lock(state->mutex);
+  if (std::exchange(state->stopped, true)) return true;
+  if (ended)
+    state->thread.join();
+  else
+    state->thread.detach();
+  return ended || is_current();
 }
 
 }  // namespace hami

@@ -4,17 +4,45 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/clock.hpp"
 
 namespace hami {
 
+// For which owners the current thread works, innermost first: it must not wait for their end. On the stack of a thread while it
+// does their work; a thread that waits for a job of a worker lends its scopes to the worker.
+class WorkScope {
+ public:
+  explicit WorkScope(const void* owner) noexcept : WorkScope(owner, innermost_) {}
+  ~WorkScope() { innermost_ = before_; }
+  WorkScope(const WorkScope&) = delete;
+  WorkScope& operator=(const WorkScope&) = delete;
+
+  static bool inside(const void* owner) noexcept {
+    for (const WorkScope* scope = innermost_; scope; scope = scope->outer_)
+      if (scope->owner_ == owner) return true;
+    return false;
+  }
+
+ private:
+  friend class Worker;
+  WorkScope(const void* owner, const WorkScope* outer) noexcept
+      : owner_(owner), outer_(outer), before_(std::exchange(innermost_, this)) {}
+
+  const void* const owner_;
+  const WorkScope* const outer_;
+  const WorkScope* const before_;
+  static thread_local const WorkScope* innermost_;
+};
+
 class Worker {
  public:
-  // Debuggers show the first 15 bytes of `name`. `at_end` runs on the thread after the last job; it must not throw.
+  // Debuggers show the first 15 bytes of `name`. `owner`: for whom the thread works (WorkScope). `at_end` runs on the thread after
+  // the last job; it must not throw.
   // Error(kOutOfMemory) if the system provides no thread: there is no memory for one, or the limit on threads is reached.
-  explicit Worker(const std::string& name, std::function<void()> at_end = {});
-  ~Worker();  // stop(kNever)
+  explicit Worker(const std::string& name, const void* owner = nullptr, std::function<void()> at_end = {});
+  ~Worker();  // as stop(kNever), without interrupts
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
@@ -27,14 +55,13 @@ class Worker {
   // True on the thread of any worker: code that joins workers must not run there.
   static bool on_some_worker() noexcept;
 
-  // Runs the queued jobs and joins the thread. False: the thread did not end in time and is abandoned; its job must own all
-  // that it still uses.
+  // Runs the queued jobs and joins the thread; further calls return true. False: the thread did not end in time and is
+  // abandoned; its job must own all that it still uses. Throws Error if interrupted: then it may be called again.
   bool stop(Nanoseconds until);
-  bool stopped() const noexcept { return state_ == nullptr; }
 
  private:
   struct State;
-  std::shared_ptr<State> state_;
+  const std::shared_ptr<State> state_;
 };
 
 }  // namespace hami

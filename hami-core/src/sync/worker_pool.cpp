@@ -1,8 +1,6 @@
 // WorkerPool: an idle worker, a new one, or the queue.
 #include "sync/worker_pool.hpp"
 
-#include <algorithm>
-
 #include "value/error.hpp"
 
 namespace hami {
@@ -28,11 +26,11 @@ bool WorkerPool::post(std::function<void()> job) {
   return true;
 }
 
-// Afterwards there is room in `idle_` for all workers.
+// Afterwards `idle_` has the capacity for all workers.
 void WorkerPool::add_worker() {
   workers_.reserve(workers_.size() + 1);
   idle_.reserve(workers_.size() + 1);
-  workers_.push_back(std::make_unique<Worker>(name_));
+  workers_.push_back(std::make_unique<Worker>(name_, owner_));
   idle_.push_back(workers_.back().get());
 }
 
@@ -51,9 +49,9 @@ void WorkerPool::work(Worker& worker, std::function<void()> job) {
   }
 }
 
-bool WorkerPool::owns_this_thread() {
+bool WorkerPool::is_quiet() {
   MutexLock lock(mutex_);
-  return std::any_of(workers_.begin(), workers_.end(), [](const auto& worker) { return worker->is_current(); });
+  return idle_.size() == workers_.size() && waiting_.empty();
 }
 
 bool WorkerPool::stop(Nanoseconds until) {

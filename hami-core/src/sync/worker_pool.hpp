@@ -14,12 +14,14 @@ namespace hami {
 
 class WorkerPool {
  public:
-  WorkerPool(std::string name, std::size_t limit) : name_(std::move(name)), limit_(limit) {}
+  // `owner`: for whom the workers work (WorkScope).
+  WorkerPool(std::string name, std::size_t limit, const void* owner = nullptr)
+      : name_(std::move(name)), limit_(limit), owner_(owner) {}
 
   // Jobs must not throw. Error(kPipeClosed) once the pool is stopped. False: all workers are busy and the job is queued.
   bool post(std::function<void()> job);
   bool stop(Nanoseconds until);  // Worker::stop for each
-  bool owns_this_thread();
+  bool is_quiet();               // no job runs or waits
   // True inside a job of any pool: other jobs may be queued for this thread.
   static bool on_some_pool() noexcept;
 
@@ -30,6 +32,7 @@ class WorkerPool {
 
   const std::string name_;
   const std::size_t limit_;
+  const void* const owner_;
   Mutex mutex_;
   bool stopping_ HAMI_GUARDED_BY(mutex_) = false;
   std::vector<std::unique_ptr<Worker>> workers_ HAMI_GUARDED_BY(mutex_);

@@ -20,6 +20,7 @@ const auto& no_notes = *new const std::vector<std::string>;
 const Error& no_memory = *new Error(ErrorCode::kOutOfMemory, "out of memory", {}, true);
 const Error& closed_pipe = *new Error(ErrorCode::kPipeClosed, "the pipe is closed");
 const Error& cancelled_request = *new Error(ErrorCode::kCancelled, "cancelled by its caller");
+const Error& late_request = *new Error(ErrorCode::kDeadlineExceeded, "the request timed out");
 }  // namespace
 
 Error::Error(ErrorCode code, std::string message, Value payload, bool final_error)
@@ -28,6 +29,7 @@ Error::Error(ErrorCode code, std::string message, Value payload, bool final_erro
 const Error& Error::out_of_memory() noexcept { return no_memory; }
 const Error& Error::pipe_closed() noexcept { return closed_pipe; }
 const Error& Error::cancelled() noexcept { return cancelled_request; }
+const Error& Error::timed_out() noexcept { return late_request; }
 
 const char* Error::what() const noexcept { return state_->message.c_str(); }
 ErrorCode Error::code() const noexcept { return state_->code; }

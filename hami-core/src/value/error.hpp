@@ -43,6 +43,7 @@ class Error : public std::exception {
   static const Error& out_of_memory() noexcept;
   static const Error& pipe_closed() noexcept;
   static const Error& cancelled() noexcept;
+  static const Error& timed_out() noexcept;
 
   const char* what() const noexcept override;
   ErrorCode code() const noexcept;
@@ -68,7 +69,7 @@ static_assert(std::is_nothrow_copy_constructible_v<Error>);
 // thread.
 Error current_error();
 
-// The error that `make` returns, or the one that prevents it: there may be no memory for the message.
+// The error that `make` returns, or the exception that prevents it: there may be no memory for the message.
 template <class Make>
 Error error_from(const Make& make) {
   try {

@@ -71,8 +71,8 @@ class Value {
   template <class T>
   static Value opaque(const char* type_key, std::unique_ptr<T> object) {
     Value value;
-    check(host().opaque_new(type_key, object.release(), [](void* pointer) { delete static_cast<T*>(pointer); },
-                            &value.raw_));
+    const auto release = [](void* pointer) { host().error_free(guard([&] { delete static_cast<T*>(pointer); })); };
+    check(host().opaque_new(type_key, object.release(), release, &value.raw_));
     return value;
   }
 

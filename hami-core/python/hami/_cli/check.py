@@ -7,6 +7,7 @@ import json
 
 from hami._cli.source import check_all, read_source
 from hami._errors import ConfigError, Error
+from hami._text import printable
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -23,12 +24,12 @@ def check(arguments: argparse.Namespace) -> int:
         problems += error.problems if isinstance(error, ConfigError) else [error]
     if arguments.json:
         found = [{"type": type(problem).__name__, "message": str(problem)} for problem in problems]
-        print(json.dumps({"source": arguments.source, "nodes": nodes, "problems": found}))
+        print(json.dumps({"source": printable(arguments.source), "nodes": nodes, "problems": found}))
     elif problems:
         print("\n\n".join(str(problem) for problem in problems))
-        print(f"\n{_count(len(problems), 'problem')} in {arguments.source}")
+        print(f"\n{_count(len(problems), 'problem')} in {printable(arguments.source)}")
     else:
-        print(f"{arguments.source}: no problems, {_count(nodes, 'node')}")
+        print(f"{printable(arguments.source)}: no problems, {_count(nodes, 'node')}")
     return 1 if problems else 0
 
 

@@ -14,10 +14,10 @@ from hami._cli.terminal import print_table
 from hami._plugins import installation
 from hami._plugins.manager import installed
 from hami._plugins.messages import describe_exception
-from hami._plugins.native_loading import printable
 from hami._plugins.plugin import CORE
 from hami._plugins.requires import requirements_of
 from hami._suggestions import did_you_mean
+from hami._text import printable
 
 
 def doctor(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,8 @@ from hami._cli.show import aligned, json_of
 from hami._cli.terminal import print_table
 from hami._errors import Error
 from hami._plugins.manager import installed
-from hami._plugins.records import BackendInfo, PluginRecord
+from hami._plugins.records import BackendInfo, PluginRecord, info_of
+from hami._plugins.source_summaries import summaries
 
 
 def backends(arguments: argparse.Namespace) -> int:
@@ -21,20 +22,44 @@ def backends(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print(json_of([info._asdict() for info in infos.values()]))
         else:
-            rows = [[info.name, info.owner or "(this process)", _first_line(info.doc)] for info in infos.values()]
-            print_table(rows)
+            from_source = _summaries()
+            print_table([_backend_row(info, from_source) for info in infos.values()])
         return 0
+    distribution, separator, name = arguments.pattern.partition("::")
+    if separator:
+        return _print([info_of(installed.find(name, distribution))], arguments)
     names = [name for name, info in infos.items() if fnmatch.filter([name, *(info.aliases or [])], arguments.pattern)]
     if not names:
         if arguments.pattern not in infos:
             installed.find(arguments.pattern)  # raises an error with similar names, or with the package to install
         names = [arguments.pattern]
     found, failed = _describe(names, infos)
+    _print(found, arguments)
+    return 1 if failed else 0
+
+
+def _backend_row(info: BackendInfo, from_source: dict[str, str]) -> list[str]:
+    text = _first_line(info.doc)
+    if info.params is None:  # not loaded
+        text = from_source.get(info.name, f"(for a description run: hami backends {info.name})")
+    return [info.name, info.owner or "(this process)", text]
+
+
+def _summaries() -> dict[str, str]:
+    """Return what the backends of plugins that are not loaded do, from their sources."""
+    found: dict[str, str] = {}
+    for plugin in installed.index().plugins:
+        if plugin.state == "not loaded":
+            found |= summaries(plugin)
+    return found
+
+
+def _print(found: list[BackendInfo], arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_of([info._asdict() for info in found]))
     else:
         print("\n\n".join(_description(info) for info in found))
-    return 1 if failed else 0
+    return 0
 
 
 def _describe(names: list[str], infos: dict[str, BackendInfo]) -> tuple[list[BackendInfo], int]:

@@ -6,6 +6,7 @@ import argparse
 import importlib
 import io
 import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 
@@ -13,9 +14,27 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status: 0 for success, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    """Run one command and return the exit status.
+
+    0 is success, 1 an error, 2 wrong usage, 130 Ctrl-C, and 143 a run that SIGTERM ended.
+    """
     _accept_any_output()
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            return _run_command(list(sys.argv[1:] if arguments is None else arguments))
+        finally:
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("interrupted by Ctrl-C", file=sys.stderr)
+        return 130
+    except OSError as error:  # of standard output
+        if not isinstance(error, BrokenPipeError):
+            report(error, "standard output")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still in the buffer
+        return 1
+
+
+def _run_command(given: list[str]) -> int:
     parser, commands = _parser()
     wanted = next((word for word in given if not word.startswith("-")), None)
     if wanted is not None and wanted not in commands.choices:
@@ -26,23 +45,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rest:  # inputs after an option, such as `hami run ocr --stats page.png`
         parsed.inputs += rest
     try:
-        status = parsed.run(parsed)
+        status = int(parsed.run(parsed) or 0)
         sys.stdout.flush()
-        return int(status or 0)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # the reader of the output has ended, such as head in `hami backends | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return status
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            raise
         if getattr(parsed, "json", False):
             from hami._cli.show import json_of
 
             print(json_of({"error": str(error), "type": type(error).__name__}))
         if getattr(parsed, "traceback", False):
-            raise
-        report(error)
+            import traceback
+
+            traceback.print_exception(error)
+        else:
+            report(error)
         return 1
+
+
+def _reader_is_gone() -> bool:
+    """Return whether the reader of standard output has ended, such as head in `hami backends | head`."""
+    poll = select.poll()
+    try:
+        poll.register(sys.stdout, 0)
+    except ValueError:  # not a file, as in tests
+        return False
+    return bool(poll.poll(0))
 
 
 def _accept_any_output() -> None:
@@ -110,7 +139,10 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         commands, "backends", "hami._cli.listing:backends", "list backends, or describe the backends that match a name"
     )
     backends.add_argument(
-        "pattern", nargs="?", metavar="NAME", help="name, or pattern with *; the matching backends are loaded"
+        "pattern",
+        nargs="?",
+        metavar="NAME",
+        help="name, package::name, or pattern with *; the matching backends are loaded",
     )
 
     plugins = _add(commands, "plugins", "hami._cli.listing:plugins", "list plugins and their state")

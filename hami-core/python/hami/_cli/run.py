@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,8 @@ from hami._cli.source import read_source
 from hami._cli.terminal import print_table
 from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
+from hami._text import printable
+from hami.observe.node_stats import rounded
 from hami.progress import Progress
 
 MAX_OUTSTANDING = 4 * (os.cpu_count() or 1)  # keeps every instance busy with few files in memory
@@ -42,15 +46,43 @@ class Input:
             raise RequestError(f"cannot be read: {error.strerror}") from error
 
 
+class Sigterm:
+    """While requests run, the first SIGTERM only sets `received`. The next one ends the process, as usual.
+
+    A handler of the program or of a backend, and a SIGTERM that is ignored, stay as they are.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+
+    def __enter__(self) -> Sigterm:
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if signal.getsignal(signal.SIGTERM) == self._note:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _note(self, *_: object) -> None:
+        self.received = True
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Run the pipeline on every input and print the results in order; return 1 if a request failed."""
+    """Run the pipeline on every input and print the results in order.
+
+    Return 1 if a request failed, and 143 if SIGTERM ended the run: the requests that run are completed and printed.
+    """
     inputs = list(_inputs(arguments))
     config, problems = read_source(arguments.source, arguments.set, arguments.imports)
     if problems:
         raise ConfigError.of(problems)
-    failed = 0
-    with hami.pipe(config) as pipe, Progress(len(inputs), enabled=len(inputs) >= MIN_TOTAL) as progress:
-        for entry, outcome in _outcomes(pipe, inputs):
+    done, failed = 0, 0
+    progress = Progress(len(inputs), enabled=len(inputs) >= MIN_TOTAL)
+    with hami.pipe(config) as pipe, progress, Sigterm() as sigterm:
+        for entry, outcome in _outcomes(pipe, inputs, sigterm):
             progress.clear()
             if not isinstance(outcome, BaseException):
                 outcome = _result_text(entry, outcome, arguments, several=len(inputs) > 1)
@@ -59,10 +91,16 @@ def run(arguments: argparse.Namespace) -> int:
                 _print_failure(entry, outcome, arguments)
             else:
                 print(outcome)
+            sys.stdout.flush()  # a process that is killed has printed what was done
+            done += 1
             progress.advance()
         if arguments.stats:
             stats = pipe.stats()
             _print_stats({name: stats[name].as_dict() for name in config.nodes if name in stats}, arguments)
+            sys.stdout.flush()
+    if sigterm.received:
+        print(f"ended by SIGTERM: {done} of {len(inputs)} inputs are done", file=sys.stderr)
+        return 143
     return 1 if failed else 0
 
 
@@ -83,25 +121,37 @@ def _inputs(arguments: argparse.Namespace) -> Iterator[Input]:
         elif path.is_dir():
             files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
             if not files:
-                raise ConfigError(f'the folder "{name}" has no files')
-            yield from (Input(str(file), path=file) for file in files)
+                raise ConfigError(f'the folder "{printable(name)}" has no files')
+            yield from (Input(printable(file), path=file) for file in files)
         else:
-            yield Input(name, path=path)
+            yield Input(printable(name), path=path)
     if not (arguments.text or arguments.data or arguments.inputs):
         raise ConfigError("there is no input; give a file, a folder, - for standard input, --text or --data")
 
 
-def _outcomes(pipe: Any, inputs: list[Input]) -> Iterator[tuple[Input, Any]]:
-    """Yield every input with its completed request or its exception, in order. Several requests run at a time."""
+def _outcomes(pipe: Any, inputs: list[Input], sigterm: Sigterm) -> Iterator[tuple[Input, Any]]:
+    """Yield every input with its completed request or its exception, in order. Several requests run at a time.
+
+    After SIGTERM no further request is started.
+    """
     waiting = iter(inputs)
     running: deque[tuple[Input, Any]] = deque()
-    while True:
-        while len(running) < MAX_OUTSTANDING and (entry := next(waiting, None)) is not None:
-            running.append((entry, _start(pipe, entry)))
-        if not running:
-            return
-        entry, started = running.popleft()
-        yield entry, started if isinstance(started, BaseException) else _wait(started)
+    try:
+        while True:
+            while (
+                not sigterm.received and len(running) < MAX_OUTSTANDING and (entry := next(waiting, None)) is not None
+            ):
+                running.append((entry, _start(pipe, entry)))
+            if not running:
+                return
+            entry, started = running[0]
+            outcome = started if isinstance(started, BaseException) else _wait(started)
+            running.popleft()
+            yield entry, outcome
+    finally:  # after Ctrl-C: closing the pipe then does not wait for these requests
+        for _, started in running:
+            if not isinstance(started, BaseException):
+                started.cancel()
 
 
 def _start(pipe: Any, entry: Input) -> Any:
@@ -151,11 +201,7 @@ def _print_stats(stats: dict[str, dict[str, Any]], arguments: argparse.Namespace
     if arguments.json:
         print(json_of({"stats": stats}))
         return
-    columns = list(dict.fromkeys(key for counters in stats.values() for key in counters))
-    rows = [[node, *(_number(counters.get(column, "")) for column in columns)] for node, counters in stats.items()]
+    names = list(dict.fromkeys(name for values in stats.values() for name in values))
+    rows = [[name, *(rounded(values.get(name, "")) for values in stats.values())] for name in names]
     print()
-    print_table(rows, ["node", *(column.replace("_", " ") for column in columns)])
-
-
-def _number(value: Any) -> str:
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    print_table(rows, ["statistic", *stats])

@@ -14,6 +14,7 @@ from hami._config.document import RESERVED, Document, Entry, Section
 from hami._config.reader import LoadedConfig
 from hami._errors import ConfigError
 from hami._plugins.messages import describe_exception
+from hami._text import printable
 
 
 def read_source(source: str, settings: Sequence[str], imports: Sequence[str]) -> tuple[LoadedConfig, list[Exception]]:
@@ -24,7 +25,7 @@ def read_source(source: str, settings: Sequence[str], imports: Sequence[str]) ->
         except (ConfigError, KeyboardInterrupt):
             raise
         except BaseException as error:  # a script may even call sys.exit
-            raise ConfigError(f"--import {name}: {describe_exception(error)}") from error
+            raise ConfigError(f"--import {printable(name)}: {describe_exception(error)}") from error
 
     def apply_settings(document: Document) -> None:
         for setting in settings:
@@ -62,11 +63,11 @@ def _import(name: str) -> None:
         return
     path = Path(name)
     if not path.is_file():
-        raise ConfigError(f'cannot import "{name}": no such file')
+        raise ConfigError(f'cannot import "{printable(name)}": no such file')
     sys.path.insert(0, str(path.resolve().parent))  # the file may import modules of its folder
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f'cannot import "{name}"')
+        raise ConfigError(f'cannot import "{printable(name)}"')
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     spec.loader.exec_module(module)

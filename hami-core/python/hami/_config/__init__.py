@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hami import _core
 from hami._config import qualified_name
-from hami._config.document import Document, document_of
+from hami._config.document import MAX_KEYS, Document, document_of
 from hami._config.problems import Problems
 from hami._config.reader import LoadedConfig, read_document
 from hami._errors import ConfigError
@@ -41,6 +41,8 @@ def read(
         return source, []
     problems = Problems()
     document = _document(source, known_backend or _known_backend, problems)
+    if document.size > MAX_KEYS:
+        raise ConfigError(f"a configuration has at most {MAX_KEYS} keys and tables, got {document.size}")
     if change:
         change(document)
     return read_document(document, problems), problems

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hami._config.problems import Problems, got, is_text, name_of, of, quoted
+from hami._config.problems import Problems, got, name_of, of, quoted
+from hami._text import is_text
 
 SETTINGS = ("requires", "extends", "entrypoint", "dag_entrypoint")
 RESERVED = ("global", "providers", *SETTINGS)
+MAX_KEYS = 100_000  # of all files together, tables included; bounds the time that a mistake costs
 MAX_DEPTH = 32  # of nested tables in a node; no backend needs more than two
 
 Path = tuple[Any, ...]
@@ -57,6 +59,11 @@ class Document:
         return merged
 
     @property
+    def size(self) -> int:
+        """The number of its keys and tables."""
+        return len(self.top) + sum(1 + len(section.entries) for section in self.sections.values())
+
+    @property
     def nodes(self) -> dict[Any, Section]:
         """The nodes by name. Without any table, the top-level keys are the node "default"."""
         tables = {name: section for name, section in self.sections.items() if name not in RESERVED}
@@ -100,14 +107,23 @@ class _DocumentBuilder:
             elif not isinstance(value, Mapping) or key in SETTINGS:
                 document.top[key] = Entry(value, self.place(path))
             elif key == "providers":
-                entries = {name: Entry(package, self.place((*path, name))) for name, package in value.items()}
-                document.sections[key] = Section(self.header(path), entries)
+                document.sections[key] = Section(self.header(path), self.providers(value))
             else:
                 document.sections[key] = Section(self.header(path), self.keys(key, value))
         flat = document.top if not any(key not in RESERVED for key in document.sections) else {}
         if any(key not in RESERVED for key in flat):
             self.rename_init("default", flat)
         return document
+
+    def providers(self, table: Mapping[Any, Any]) -> dict[str, Entry]:
+        entries: dict[str, Entry] = {}
+        for name, package in table.items():
+            place = self.place(("providers", name))
+            if isinstance(name, str) and is_text(name):
+                entries[name] = Entry(package, place)
+            else:
+                self.problems.add(f"the keys of [providers] must be text, got {got(name)}", place=place)
+        return entries
 
     def keys(self, section: Any, table: Mapping[Any, Any]) -> dict[str, Entry]:
         """Return the keys of one node: a key of the sub-table X as "X.key", and `init` as "node_entrypoint"."""

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import importlib.util
 import os
 import re
+import stat
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from hami._config.toml_lines import key_lines, tomllib
+from hami._config.document import MAX_KEYS
+from hami._config.toml_lines import count_keys, key_lines, tomllib
 from hami._errors import ConfigError, PluginError
 from hami._plugins import messages
 from hami._plugins.plugin import Pipeline
+from hami._suggestions import did_you_mean
+from hami._text import printable
 
 _POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
+MAX_BYTES = 16 << 20  # of a file; the largest configurations have some hundred KiB
 MAX_PARTS = 100  # of a dotted key; tomllib takes very long for thousands
 _PART = r"(?:[A-Za-z0-9_-]+|\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*')"
 _TOO_MANY_PARTS = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}[ \t]*\.[ \t]*){{{MAX_PARTS}}}", re.M)
@@ -39,7 +45,7 @@ class Location(NamedTuple):
     def sibling(self, name: str) -> Location:
         """Return the location of `name`, relative to the folder of this file."""
         folder, label = os.path.dirname(self.path), os.path.dirname(self.label)
-        return Location(os.path.join(folder, name), os.path.join(label, name), self.get)
+        return Location(os.path.join(folder, name), os.path.join(label, printable(name)), self.get)
 
 
 class File(NamedTuple):
@@ -52,7 +58,7 @@ class File(NamedTuple):
 
 def on_disk(path: str) -> Location:
     """Return the location of a file on the disk."""
-    return Location(path, path, _from_disk)
+    return Location(path, printable(path), _from_disk)
 
 
 def packaged(pipeline: Pipeline) -> Location:
@@ -64,19 +70,22 @@ def packaged(pipeline: Pipeline) -> Location:
             raise ModuleNotFoundError(f"No package named {package!r}")
     except Exception as error:
         raise _pipeline_failed(pipeline, messages.describe_exception(error)) from error
-    path = os.path.join(next(iter(spec.submodule_search_locations)), *name.split("/"))
-    get = getattr(spec.loader, "get_data", None)  # reads folders and zip archives; absent without an __init__.py
-    return Location(path, f"{package.replace('.', '/')}/{name}", get or _from_disk)
+    folder = next(iter(spec.submodule_search_locations))
+    get = None if os.path.isdir(folder) else getattr(spec.loader, "get_data", None)  # reads a zip archive
+    return Location(os.path.join(folder, *name.split("/")), f"{package.replace('.', '/')}/{name}", get or _from_disk)
 
 
 def content_of(location: Location, pipeline: Pipeline | None) -> bytes:
     """Return the bytes of a file. `pipeline` is the packaged pipeline that it belongs to."""
     try:
-        return location.get(location.path)
+        content = location.get(location.path)
+        if len(content) > MAX_BYTES:
+            raise OSError(errno.EFBIG, f"a configuration file has at most {MAX_BYTES >> 20} MiB")
+        return content
     except (OSError, ValueError) as error:  # ValueError: the path contains NUL
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         if pipeline:
-            raise _pipeline_failed(pipeline, f"{reason}: {location.path}") from error
+            raise _pipeline_failed(pipeline, f"{reason}: {printable(location.path)}") from error
         hint = _suggestion(location) if isinstance(error, FileNotFoundError) else ""
         raise ConfigError(f'cannot read "{location.label}": {reason}{hint}') from error
 
@@ -94,6 +103,9 @@ def parse(content: bytes, location: Location) -> File:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise ConfigError(f"{label}:{line}: TOML must not contain NUL characters")
+    keys = count_keys(text, MAX_KEYS)
+    if keys > MAX_KEYS:
+        raise ConfigError(f"{label}: a configuration has at most {MAX_KEYS} keys and tables, got {keys}")
     long_key = _TOO_MANY_PARTS.search(text)
     if long_key:
         line = text.count("\n", 0, long_key.end()) + 1
@@ -109,8 +121,11 @@ def parse(content: bytes, location: Location) -> File:
 
 
 def _from_disk(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
+    """Return the content of a regular file: another one, such as a pipe or a device, may block or have no end."""
+    with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return file.read(MAX_BYTES + 1)
 
 
 def _pipeline_failed(pipeline: Pipeline, text: str) -> PluginError:
@@ -134,15 +149,12 @@ def _syntax_error(text: str, label: str, message: str) -> str:
 
 def _suggestion(location: Location) -> str:
     """Suggest files of the same folder with a similar name; without one, return the absolute path."""
-    from hami import _core
-
     folder, name = os.path.split(location.path)
     try:
         files = [file for file in os.listdir(folder or ".") if file.endswith(".toml")]
     except OSError:
         files = []
-    shown = os.path.dirname(location.label)
-    near = [os.path.join(shown, file) for file in _core.near_names(name, files)]
-    if near or os.path.isabs(location.path):
-        return _core.did_you_mean(near, quoted=True)
-    return f" (looked for {os.path.abspath(location.path)})"
+    near = did_you_mean(name, files, quoted=True, folder=os.path.dirname(location.label))
+    return near or (
+        "" if os.path.isabs(location.path) else f" (looked for {printable(os.path.abspath(location.path))})"
+    )

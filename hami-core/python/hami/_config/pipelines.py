@@ -20,14 +20,15 @@ def find_pipeline(name: str, distribution: str) -> Pipeline | None:
         manager.installed.find(name)  # a plugin may register it without declaring it in its metadata
     except PluginError:
         return None  # the core raises it again, with the expression
-    except BackendNotFound:
+    except BackendNotFound as error:
         if os.path.exists(name):
             raise ConfigError(
                 f'"{name}" is not an expression; the name of a configuration file must end in .toml'
             ) from None
-        raise messages.pipeline_not_found(
+        missing = messages.pipeline_not_found(
             name, sorted(manager.installed.pipelines()), list(manager.installed.names())
-        ) from None
+        )
+        raise messages.with_unsearched(missing, error.unsearched) from None
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from hami import _core
 from hami._errors import ConfigError
+from hami._text import printable
 
 _NOTHING: Any = object()
 MAX_SHOWN = 60  # characters of a value in a headline
@@ -38,9 +39,9 @@ def with_caret(headline: str, text: str, span: tuple[int, int], section: str, pl
     """Return a message in the form of those of the core; without a text, it has no line with carets."""
     where = ", ".join(filter(None, [section and name_of(section), place]))
     if not text:
-        return _encodable(headline) + (f"   ({where})" if where else "") + (f"\n  {hint}" if hint else "")
-    begin, end = (len(_encodable(text[:index]).encode()) for index in span)
-    return _core.message_with_caret(_encodable(headline), _encodable(text), begin, end, where, hint)
+        return printable(headline) + (f"   ({where})" if where else "") + (f"\n  {hint}" if hint else "")
+    begin, end = (len(printable(text[:index]).encode()) for index in span)
+    return _core.message_with_caret(printable(headline), printable(text), begin, end, where, hint)
 
 
 def _span(text: str, key: object, value: Any, at: tuple[int, int] | str | None) -> tuple[int, int]:
@@ -88,16 +89,3 @@ def got(value: object) -> str:
         return f'"{value}"' if len(value) <= MAX_SHOWN else f'"{value[:MAX_SHOWN]}…"'
     text = repr(value)
     return f"{type(value).__name__} {text}" if len(text) <= MAX_SHOWN and "\n" not in text else type(value).__name__
-
-
-def is_text(text: str) -> bool:
-    """Return whether UTF-8 can represent a str: it has no half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

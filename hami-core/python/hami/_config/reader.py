@@ -11,6 +11,7 @@ from hami._config.problems import Problems, got, quoted, show
 from hami._config.values import Values
 from hami._suggestions import did_you_mean
 
+MAX_LISTED = 20  # unknown keys; the others are counted
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
 
 Where = dict[tuple[str, str], str]
@@ -57,14 +58,13 @@ class _Reader:
         self.values = Values(self.entries, problems)
 
     def read(self) -> LoadedConfig:
-        for key, entry in self.document.top.items():
-            if key not in RESERVED:
-                self.unknown_top_level(key, entry)
+        self.unknown_top_level([(key, entry) for key, entry in self.document.top.items() if key not in RESERVED])
         requires = self.requires()
         nodes = {name: self.keys(name) for name in self.nodes}
         if not self.document.nodes:
-            place = self.document.files[-1] if self.document.files else ""
-            self.problems.add('a configuration needs at least one node, such as [node] with backend = "…"', place=place)
+            self.problems.add(
+                'a configuration needs at least one node, such as [node] with backend = "…"', place=self.own_file
+            )
         config = LoadedConfig(
             nodes,
             self.global_keys(),
@@ -79,6 +79,10 @@ class _Reader:
         )
         return config._replace(written=self.written())
 
+    @property
+    def own_file(self) -> str:
+        return self.document.files[-1] if self.document.files else ""
+
     def is_node_name(self, name: object) -> bool:
         if isinstance(name, str) and _SEGMENT.fullmatch(name):
             return True
@@ -86,15 +90,18 @@ class _Reader:
         self.problems.add(headline, str(name) or '""', place=self.document.sections[name].begin)
         return False
 
-    def unknown_top_level(self, key: object, entry: Entry) -> None:
-        near = did_you_mean(key, RESERVED, quoted=True) if isinstance(key, str) else ""
-        self.problems.add(
-            f"unknown top-level key {quoted(key)}{near}",
-            key,
-            entry.value,
-            place=entry.place,
-            hint="write a node as a table, [node], and a key for all nodes into [global]",
-        )
+    def unknown_top_level(self, entries: list[tuple[Any, Entry]]) -> None:
+        for key, entry in entries[:MAX_LISTED]:
+            near = did_you_mean(key, RESERVED, quoted=True) if isinstance(key, str) else ""
+            self.problems.add(
+                f"unknown top-level key {quoted(key)}{near}",
+                key,
+                entry.value,
+                place=entry.place,
+                hint="write a node as a table, [node], and a key for all nodes into [global]",
+            )
+        if len(entries) > MAX_LISTED:
+            self.problems.add(f"{len(entries) - MAX_LISTED} more unknown top-level keys", place=self.own_file)
 
     def global_keys(self) -> dict[str, Any]:
         if "global" in self.document.top:

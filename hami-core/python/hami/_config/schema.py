@@ -29,9 +29,35 @@ _LIST_OF_TEXT = {"type": "array", "items": {"type": "string"}}
 _EXPRESSION = {"type": "string", "minLength": 1}
 _OPEN = {"anyOf": [_VALUE, {"$ref": "#/$defs/table"}]}
 
+_BACKEND = {"required": ["backend"]}
+_NO_BACKEND_NEEDED = {"anyOf": [{"required": ["node_entrypoint"]}, {"required": ["init"]}]}
+_ANY_EXPRESSION = {"anyOf": [_BACKEND, *_NO_BACKEND_NEEDED["anyOf"]]}
+# Nodes may get `backend` from [global], or from the configurations that the file extends.
+_BACKEND_ELSEWHERE = {
+    "anyOf": [{"required": ["extends"]}, {"properties": {"global": _ANY_EXPRESSION}, "required": ["global"]}]
+}
+# The top level has an expression, or the file extends others and has no table that could be a node.
+_SINGLE_NODE = {
+    "anyOf": [
+        *(
+            {"properties": {key: {"type": "string"}}, "required": [key]}
+            for key in ("backend", "node_entrypoint", "init")
+        ),
+        {
+            "properties": {"global": True, "providers": True},
+            "additionalProperties": {"not": {"type": "object"}},
+            "required": ["extends"],
+        },
+    ]
+}
+
 
 def schema_of(backends: Iterable[BackendInfo]) -> Schema:
-    """Return the schema of files that use these backends. Backends without known parameters accept any key."""
+    """Return the schema of files that use these backends. Backends without known parameters accept any key.
+
+    A file has a table for each node, or the keys of a single node at the top level. An editor marks a mistake at the
+    key that is wrong: no alternative (anyOf) spans more than the value of one key.
+    """
     known = [backend for backend in backends if backend.params is not None]
     top, keys, tables = _top_level(), _keys(known), _tables(known)
     reserved = dict.fromkeys(top, True)
@@ -39,24 +65,22 @@ def schema_of(backends: Iterable[BackendInfo]) -> Schema:
         "$schema": DRAFT,
         "title": "HAMi configuration",
         "type": "object",
-        "properties": top,
-        "anyOf": [
-            {
-                "title": "one table for each node",
-                "propertyNames": {"pattern": "^[A-Za-z0-9_-]+$"},
-                "properties": reserved,
-                "additionalProperties": {"$ref": "#/$defs/node"},
-            },
-            {
-                "title": "the keys of a single node",
-                "properties": {**keys, **reserved},
-                "additionalProperties": _VALUE,
-            },
-        ],
+        # For keys of a single node, editors find the descriptions here and the types under "then".
+        "properties": {**{key: {"description": schema["description"]} for key, schema in keys.items()}, **top},
+        "additionalProperties": {"$ref": "#/$defs/node"},
+        "if": _SINGLE_NODE,
+        "then": {"properties": {**keys, **reserved}, "additionalProperties": _VALUE},
+        "else": {
+            "propertyNames": {"pattern": "^[A-Za-z0-9_-]+$"},
+            "properties": reserved,
+            "additionalProperties": {"type": "object"},
+            "if": _BACKEND_ELSEWHERE,
+            "else": {"properties": reserved, "additionalProperties": {"if": _NO_BACKEND_NEEDED, "else": _BACKEND}},
+        },
         "$defs": {
             "value": {"anyOf": [{"type": ["string", "number", "boolean"]}, {"type": "array", "items": _VALUE}]},
             "table": {"type": "object", "additionalProperties": _OPEN},
-            "node": {"type": "object", "properties": {**tables, **keys}, "additionalProperties": _OPEN},
+            "node": {"properties": {**tables, **keys}, "additionalProperties": _OPEN},
             **{f"{backend.name}()": _table(backend) for backend in known if backend.params},
         },
     }
@@ -65,7 +89,7 @@ def schema_of(backends: Iterable[BackendInfo]) -> Schema:
 def _top_level() -> Schema:
     entrypoint = "the expression that receives the requests"
     return {
-        "global": {"description": "keys for all nodes", "$ref": "#/$defs/node"},
+        "global": {"description": "keys for all nodes", "type": "object", "$ref": "#/$defs/node"},
         "providers": {
             "description": "which distribution provides a backend that several plugins have: backend = distribution",
             "type": "object",

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from hami._config.document import Entry
-from hami._config.problems import Problems, got, is_text, name_of, of, quoted, show
+from hami._config.problems import Problems, got, name_of, of, quoted, show
 from hami._suggestions import did_you_mean
+from hami._text import is_text
 
 MAX_CHAIN = 100  # references that lead to each other
 MAX_LISTS = 32  # nested lists
+MAX_SUGGESTIONS = 20  # among many mistakes, they are searched for the first ones only
 MAX_GROWTH = 1 << 24  # characters and list items that all references together may insert
 
 # "$${" is a literal "${". Balanced braces inside a reference, such as "{node_name}" in a default, are text.
@@ -71,7 +73,7 @@ class Values:
     def _checked(self, value: Any, depth: int) -> tuple[Any, int]:
         if isinstance(value, str):
             if not is_text(value):
-                raise self._invalid("contains half a surrogate pair, which is not valid text")
+                raise self._invalid("is not valid text: it contains half a surrogate pair, or bytes that are not UTF-8")
             return self._text(value) if "${" in value else (value, len(value))
         if isinstance(value, (list, tuple)):
             if depth > MAX_LISTS:
@@ -132,7 +134,7 @@ class Values:
         if not value and default is not None:
             return default
         if value is None:
-            near = did_you_mean(name, filter(is_text, os.environ))
+            near = did_you_mean(name, os.environ)
             raise self._problem(
                 f"the environment variable {name} is not set{near}",
                 found,
@@ -160,7 +162,8 @@ class Values:
         return self._resolve(section, name)
 
     def _missing(self, name: str, own: str) -> str:
-        near = did_you_mean(name, {**self._visible("global"), **self._visible(own)}, quoted=True)
+        suggest = len(self._problems) < MAX_SUGGESTIONS
+        near = did_you_mean(name, {**self._visible("global"), **self._visible(own)}, quoted=True) if suggest else ""
         if own in ("", "global"):
             return f"[global] has no key {quoted(name)}{near}"
         return f"neither {name_of(own)} nor [global] has a key {quoted(name)}{near}"

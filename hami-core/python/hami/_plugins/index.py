@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hami._plugins.distributions import Distribution, installed_distributions, target_of
-from hami._plugins.native_loading import printable
 from hami._plugins.plugin import Pipeline, Plugin, PluginFilter, normalised
+from hami._text import printable
 
 
 class Index:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import importlib.metadata as metadata
 import os
 import shlex
-import sysconfig
 from functools import cached_property
 from pathlib import Path
 
 from hami import _core
 from hami._plugins.manager import installed
 from hami._plugins.plugin import CORE, normalised
+from hami._plugins.recorded_files import reinstall, sha256
 from hami._plugins.versions import parse_requirement, satisfies
 
 
@@ -36,21 +34,13 @@ class Copy:
     @cached_property
     def changed(self) -> list[str]:
         """The files that are missing or were replaced."""
-        return [name for name, expected in self.files.items() if _sha256(Path(self.folder, name)) != expected]
+        return [name for name, expected in self.files.items() if sha256(Path(self.folder, name)) != expected]
 
     @property
     def metadata_folder(self) -> str:
         """The folder with its metadata."""
         record = next((str(file.parent) for file in self._files if file.name == "RECORD"), "")
         return os.path.join(self.folder, record or f"{self.name.replace('-', '_')}-{self.version}.dist-info")
-
-
-def _sha256(path: Path) -> str:
-    try:
-        digest = hashlib.sha256(path.read_bytes()).digest()
-    except OSError:
-        return ""
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def problems() -> list[str]:
@@ -110,19 +100,12 @@ def _stale_metadata(name: str, folder: str, copies: list[Copy]) -> str:
         stale = [copy.metadata_folder for copy in copies if copy is not right[0]]
         return f"{problem}. The files belong to {right[0].version}: rm -r {shlex.join(stale)}"
     every = shlex.join(copy.metadata_folder for copy in copies)
-    return f"{problem}. The files belong to none of them: rm -r {every}; {_reinstall(name, folder)}"
-
-
-def _reinstall(name: str, folder: str) -> str:
-    """Return the command that reinstalls a distribution in its folder."""
-    if folder == os.path.realpath(sysconfig.get_path("purelib")):
-        return f"pip install --force-reinstall --no-deps {name}"
-    return f"pip install --upgrade --no-deps --target {shlex.quote(folder)} {name}"
+    return f"{problem}. The files belong to none of them: rm -r {every}; {reinstall(name, folder)}"
 
 
 def _changed_files(copy: Copy, owners: dict[str, list[str]]) -> list[str]:
     """Report files that are missing or were replaced, except by another plugin."""
-    command = _reinstall(copy.name, copy.folder)
+    command = reinstall(copy.name, copy.folder)
     if copy.name == CORE and copy.version != _core.__version__:
         return [f"the metadata of {CORE} says {copy.version}, the binary is {_core.__version__}: {command}"]
     changed = [file for file in copy.changed if os.path.join(copy.folder, file) not in owners]

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pluggy
@@ -15,8 +16,10 @@ from hami import _core
 from hami._errors import PluginError
 from hami._plugins import native_loading
 from hami._plugins.plugin import Plugin
+from hami._plugins.recorded_files import check_library
 from hami._runtime.backend import make_class, make_generated
 from hami._runtime.backend_class import check_name
+from hami._text import printable
 
 hookspec = pluggy.HookspecMarker("hami")
 
@@ -96,11 +99,12 @@ class Registry:
             defaults: Defaults of parameters that are only known where the plugin runs. A default applies to every
                 backend of the library that declares the parameter.
         """
+        check_library(path, self._distribution)
         library = native_loading.load(path, self._distribution)
         defaults = defaults or {}
         declared = {param["name"] for handle in library.classes for param in handle.params}
         if unknown := [name for name in defaults if name not in declared]:
-            raise PluginError(f'no backend of "{native_loading.printable(path)}" declares the parameter "{unknown[0]}"')
+            raise PluginError(f'no backend of "{printable(path)}" declares the parameter "{unknown[0]}"')
         self.libraries.append(library)
         for handle in library.classes:
             self._add(handle.name, handle.with_defaults(defaults))
@@ -121,10 +125,36 @@ class Loader:
         # Guards the manager and the fields of plugins. Never held while a module is imported: an import takes import
         # locks, and an imported module may look up backends.
         self._lock = threading.RLock()
+        self._searches: dict[tuple[str, ...], _Search] = {}  # by the identity of the plugin
 
     def reset_lock_after_fork(self) -> None:
-        """Replace the lock: the thread that may hold it does not exist in this process."""
+        """Replace the lock: the thread that may hold it does not exist in this process, and no other thread does."""
         self._lock = threading.RLock()
+        self._searches = {}
+
+    def load_within(self, plugin: Plugin, timeout: float) -> bool:
+        """Load a plugin unless its import takes longer than `timeout` seconds; return whether it was loaded.
+
+        The import runs in a thread of its own, which continues after the timeout. Later calls do not wait again until
+        it ends. A module that cannot be imported there, for example because it sets signal handlers, gets another try.
+        """
+        if plugin.state != "not loaded":
+            return True
+        search = None if plugin.library else self._search_of(plugin)
+        if search is not None and not search.ends_within(timeout):
+            return False
+        self.load(plugin)
+        if search is not None and plugin.seconds is not None:
+            plugin.seconds += search.seconds
+        return True
+
+    def _search_of(self, plugin: Plugin) -> _Search:
+        with self._lock:
+            search = self._searches.get(plugin.identity)
+            if search is None or not search.is_alive():
+                search = self._searches[plugin.identity] = _Search(plugin.module)
+                search.start()
+            return search
 
     def load(self, plugin: Plugin) -> None:
         """Load a plugin whose state is "not loaded"; its next state is "ok", "failed" or "incompatible"."""
@@ -197,6 +227,28 @@ class Loader:
         """Return a function that calls the hook of one plugin only."""
         others = [other for other in self.manager.get_plugins() if other is not loaded]
         return self.manager.subset_hook_caller(hook, others)
+
+
+class _Search(threading.Thread):
+    """Imports the module of a plugin that may have a name which its metadata do not declare."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(name=f"hami: import of {module}", daemon=True)
+        self._module = module
+        self._timed_out = False
+        self.seconds = 0.0  # that the import took
+
+    def run(self) -> None:
+        started = time.perf_counter()
+        with suppress(BaseException):  # loading the plugin raises it again
+            import_object(self._module)
+        self.seconds = time.perf_counter() - started
+
+    def ends_within(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the end, or not at all after a previous timeout."""
+        self.join(0.0 if self._timed_out else timeout)
+        self._timed_out = self.is_alive()
+        return not self._timed_out
 
 
 def _not_registered(plugin: Plugin, loaded: Any, missing: list[str]) -> str:

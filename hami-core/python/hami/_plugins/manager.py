@@ -15,7 +15,9 @@ from hami._plugins.loading import Loader
 from hami._plugins.plugin import CORE, Pipeline, Plugin
 from hami._plugins.records import BackendInfo, PluginRecord, info_of
 from hami._plugins.resolver import Resolver, defined_names, enabled_distributions, known_names
+from hami._text import printable
 
+SEARCH_TIMEOUT = "10s"  # importing an engine from a cold disk takes some seconds
 SLOW_S = 1.0  # a remark names plugins that take longer to load; importing an engine takes about that long
 
 
@@ -50,11 +52,18 @@ class PluginManager:
         BackendNotFound or PluginError, each with `headline` and `hint`.
         """
         try:
-            return Resolver(self.index(), self._loader).resolve(name, distribution, providers)
+            return self._resolver().resolve(name, distribution, providers)
         except BackendNotFound:
             if not self._refresh():
                 raise
-            return Resolver(self.index(), self._loader).resolve(name, distribution, providers)
+            return self._resolver().resolve(name, distribution, providers)
+
+    def _resolver(self) -> Resolver:
+        text = printable(self._environment.get("HAMI_SEARCH_TIMEOUT") or SEARCH_TIMEOUT)
+        timeout = _core.read_duration(text)
+        if timeout is None:
+            raise messages.invalid_timeout(text)
+        return Resolver(self.index(), self._loader, timeout)
 
     def _refresh(self) -> bool:
         """Rebuild the index if packages were installed or removed; return whether it was rebuilt."""

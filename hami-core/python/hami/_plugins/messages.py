@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 from hami._errors import BackendNotFound, PluginError
 from hami._suggestions import did_you_mean
+from hami._text import printable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hami._plugins.plugin import Plugin
 
 MAX_LINE = 300  # characters of an exception
 LIST_ALL = "  (list all: hami backends)"
@@ -15,7 +20,7 @@ IMPORT_FIRST = "to use a class of your own, import its module first; on the comm
 def describe_exception(error: BaseException) -> str:
     """Return an exception that code of a plugin raised as one line of at most 300 characters."""
     lines = str(error).strip().splitlines()
-    text = lines[0][:MAX_LINE] if lines else ""
+    text = printable(lines[0][:MAX_LINE]) if lines else ""
     if isinstance(error, SystemExit):
         return f"it called sys.exit({text})"
     if isinstance(error, ImportError) or type(error).__module__.startswith("hami."):
@@ -50,10 +55,35 @@ def not_found_with_hint(name: str, hint: str) -> BackendNotFound:
     return BackendNotFound(f'backend "{name}" not found', hint)
 
 
+def not_searched(error: BackendNotFound, plugins: Sequence[Plugin], seconds: float) -> BackendNotFound:
+    """Add the plugins that may have the name, but whose import did not end within `seconds`."""
+    if not plugins:
+        return error
+    names = _join([_owner(plugin.distribution, plugin.version) for plugin in plugins], "and")
+    imports = "imports have not ended and continue" if len(plugins) > 1 else "import has not ended and continues"
+    return with_unsearched(
+        error, f"not searched: {names}, whose {imports}; HAMI_SEARCH_TIMEOUT={seconds:g}s limits the wait"
+    )
+
+
+def with_unsearched(error: BackendNotFound, unsearched: str) -> BackendNotFound:
+    """Return an error with the hint of another one about plugins that were not searched; empty: the error itself."""
+    if not unsearched:
+        return error
+    found = BackendNotFound(error.headline, "\n  ".join(filter(None, [error.hint, unsearched])))
+    found.unsearched = unsearched
+    return found
+
+
+def invalid_timeout(text: str) -> PluginError:
+    return PluginError(f'HAMI_SEARCH_TIMEOUT takes a duration such as "10s", got "{text}"')
+
+
 def unknown_in(name: str, distribution: str, names: Sequence[str]) -> BackendNotFound:
     near = did_you_mean(name, names)
     return BackendNotFound(
-        f'backend "{name}" not found in {distribution}{near}', f"backends of {distribution}: {', '.join(names)}"
+        f'backend "{name}" not found in {distribution}{near}',
+        f"backends of {distribution}: {', '.join(names)}" if names else "",
     )
 
 

@@ -28,7 +28,8 @@ def register_plugin(path: os.PathLike[str] | str, /) -> list[str]:
         PluginError: The file is not a plugin, or needs another version of hami-core.
     """
     from hami import _core
-    from hami._plugins.native_loading import Incompatible, load, printable
+    from hami._plugins.native_loading import Incompatible, load
+    from hami._text import printable
 
     try:
         library = load(path, "")

@@ -22,11 +22,6 @@ class Library(NamedTuple):
     classes: list[_core.BackendClass]
 
 
-def printable(path: os.PathLike[str] | str) -> str:
-    """Return a path as printable text: a byte that is not UTF-8 becomes \\xff, as in the core."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
 def load(path: os.PathLike[str] | str, owner: str) -> Library:
     """Load a plugin's library, which stays loaded. Raises Incompatible or another PluginError."""
     try:

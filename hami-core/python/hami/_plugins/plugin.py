@@ -6,7 +6,8 @@ import re
 from typing import Any, NamedTuple
 
 from hami._plugins.messages import describe_exception
-from hami._plugins.native_loading import Incompatible, printable
+from hami._plugins.native_loading import Incompatible
+from hami._text import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,9 +15,11 @@ from hami._plugins.plugin import CORE, Plugin, normalised
 class Resolver:
     """Resolves names with one index. Errors are BackendNotFound or PluginError, each with `headline` and `hint`."""
 
-    def __init__(self, index: Index, loader: Loader) -> None:
+    def __init__(self, index: Index, loader: Loader, timeout: float) -> None:
+        """`timeout` is in seconds, for the import of each plugin that does not declare the name that is searched."""
         self._index = index
         self._loader = loader
+        self._timeout = timeout
 
     def resolve(
         self, name: str, distribution: str = "", providers: Mapping[str, str] | None = None
@@ -32,16 +34,20 @@ class Resolver:
         Plugins that declare the name in their metadata come first; only if there are none, all others are loaded.
         """
         found = self._class_of_owner(name, self._index.owners(name))
+        unsearched: list[Plugin] = []
         if found is None:
-            for plugin in self._index.plugins:
-                self._loader.load(plugin)
+            unsearched = self._search(self._index.plugins)
             found = self._class_of_owner(name, self._index.owners(name))
         if found is None:  # only disabled plugins declare it
             declaring = [plugin for plugin in self._index.plugins if name in plugin.declared]
             found = self._class_of_owner(name, declaring)
         if found is None:
-            raise self._not_found(name)
+            raise messages.not_searched(self._not_found(name), unsearched, self._timeout)
         return found
+
+    def _search(self, plugins: list[Plugin]) -> list[Plugin]:
+        """Load plugins that may have registered a name; return those whose import takes too long."""
+        return [plugin for plugin in plugins if not self._loader.load_within(plugin, self._timeout)]
 
     def _resolve_in(self, name: str, distribution: str) -> _core.BackendClass:
         if normalised(distribution) == CORE:
@@ -54,13 +60,14 @@ class Resolver:
                 sorted({plugin.distribution for plugin in self._index.plugins}),
                 first_party=normalised(distribution) in first_party.DISTRIBUTIONS,
             )
-        if not any(name in plugin.declared for plugin in plugins):
-            for plugin in plugins:
-                self._loader.load(plugin)
+        declared = any(name in plugin.declared for plugin in plugins)
+        unsearched = [] if declared else self._search(plugins)
         found = self._class_of_owner(name, [plugin for plugin in plugins if name in plugin.names])
         if found is None:
             names = sorted({known for plugin in plugins for known in plugin.names})
-            raise messages.unknown_in(name, plugins[0].distribution, names)
+            raise messages.not_searched(
+                messages.unknown_in(name, plugins[0].distribution, names), unsearched, self._timeout
+            )
         return found
 
     def _class_of_owner(self, name: str, owners: list[Plugin]) -> _core.BackendClass | None:

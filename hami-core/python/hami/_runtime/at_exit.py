@@ -39,11 +39,13 @@ def _close_all() -> None:
     global _exiting
     _exiting = True
     timeout = GRACE_PERIOD_S
+    interrupted = []
     for pipe in list(_open_pipes):
         try:
             pipe.close(timeout)
         except KeyboardInterrupt:  # Ctrl-C: do not wait for the other pipes
             timeout = 0.0
+            interrupted.append(pipe)
         except Exception:  # for example a warning that is configured as an error: close the other pipes too
             import traceback
 
@@ -51,6 +53,8 @@ def _close_all() -> None:
     from contextlib import suppress
 
     with suppress(KeyboardInterrupt):
+        for pipe in interrupted:
+            pipe.close(GRACE_PERIOD_S)  # which continues in the background; it gives running backends one second
         _core.wait_for_detached_inits(timeout)
 
 

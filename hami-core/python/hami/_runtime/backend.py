@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hami._errors import ConfigError, PluginError
+from hami._text import is_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def make_generated(name: str, expression: str, defaults: Mapping[str, Any], *, o
     from hami._runtime.backend_class import check_name
 
     check_name(name)
-    if not isinstance(expression, str):
+    if not isinstance(expression, str) or not is_text(expression):
         raise ConfigError(f'the expression of "{name}" must be a str such as "S[A,B]", got {expression!r}')
     _core.print_expression(expression, f'the expression of "{name}"')
     return _core.generated_class(name, expression, owner=owner, defaults=dict(defaults))

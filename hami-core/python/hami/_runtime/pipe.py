@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from hami import _core
 from hami._errors import BatchError, DataTypeError, PipeClosed
 from hami._runtime.at_exit import close_at_exit, pause_if_exiting
@@ -31,6 +33,8 @@ class Pipe:
     def __init__(self, source: Any) -> None:
         from hami._config import load
 
+        if logging := sys.modules.get("logging"):
+            _core.set_log_level(logging.getLogger("hami").getEffectiveLevel())
         try:
             self._core = _core.Pipe(load(source))
         except BaseException:  # an interrupted construction may leave an init running, and the program waits for that
@@ -195,8 +199,9 @@ class Pipe:
         >>> pipe.closed
         True
 
-        After `timeout`, or on Ctrl-C, the outstanding requests fail with PipeClosed and the backends have a grace
-        period of 1 s. A backend that does not return in time is abandoned: a RuntimeWarning names it.
+        After `timeout`, the outstanding requests fail with PipeClosed and the backends have a grace period of 1 s. A
+        backend that does not return in time is abandoned: a RuntimeWarning names it. Ctrl-C raises KeyboardInterrupt at
+        once, and the same happens in the background.
 
         Args:
             timeout: Time limit in seconds; None means no limit.

@@ -57,7 +57,7 @@ class NodeStats:
     expired: int
     """Requests whose timeout or deadline passed."""
     cancelled: int
-    """Requests that were cancelled by their caller, or by the close of the pipe."""
+    """Requests that were cancelled by their caller."""
     waiting: int
     """Requests in the queue now."""
     running: int
@@ -75,13 +75,13 @@ class NodeStats:
     compute_ms: float
     """Time inside `forward`, summed over all instances."""
     closed_full: int
-    """Batches that started because they had `max` items."""
+    """Batches that had `max` items, or started because the queue had reached `max_queue_size`."""
     closed_target_size: int
-    """Batches that started because they had the target size."""
+    """Batches below `max` that left requests in the queue: the next one exceeds the target size, or may not join."""
     closed_timeout: int
-    """Batches that started because `batching_timeout` passed."""
+    """Batches that started because a wait of the instance ended, and that took all requests in the queue."""
     closed_queue_empty: int
-    """Batches that started because the queue was empty."""
+    """Batches that took all requests in the queue, without a wait or with a wait that brought the expected requests."""
     target_batch_size: int | None
     """Number of items that the next batch should have; None until batches of two sizes were measured."""
     batch_overhead_ms: float | None
@@ -111,8 +111,28 @@ class NodeStats:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"NodeStats({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
+        """Return one line for each question: what became of the requests, how large batches are, why they started."""
+        values = self.as_dict()
+        lines = []
+        for title, names in _LINES.items():
+            if facts := [f"{name}={rounded(values[name])}" for name in names if name in values]:
+                lines.append(f"    {', '.join(facts)},  # {title}\n")
+        return f"NodeStats(\n{''.join(lines)})"
+
+
+def rounded(value: Any) -> str:
+    """Return a statistic for people: milliseconds and seconds have at most three decimals."""
+    return str(round(value, 3) if isinstance(value, float) else value)
 
 
 _LEARNED = frozenset({"target_batch_size", "batch_overhead_ms", "per_item_ms"})
+_LINES = {
+    "requests": ("submitted", "completed", "failed", "rejected", "expired", "cancelled"),
+    "requests now": ("waiting", "running"),
+    "batches": ("batches", "batch_items", "inline_batches", "retried", "model_calls"),
+    "why batches started": ("closed_full", "closed_target_size", "closed_timeout", "closed_queue_empty"),
+    "learned": ("target_batch_size", "batch_overhead_ms", "per_item_ms"),
+    "time": ("compute_ms", "uptime_s"),
+    "of the backends": ("counters",),
+}
 _ORDER = tuple(name for name in NodeStats.__annotations__ if not name.startswith("_"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from operator import attrgetter
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import hami
 from hami.batching import group_requests
@@ -40,7 +40,7 @@ class TensorBackend(hami.Backend):
     its memory is freed.
     """
 
-    thread = "concurrent"
+    thread: Literal["dedicated", "serialized", "concurrent"] = "concurrent"
 
     devices = ("cuda", "cpu")  # without an annotation, so that it is not a parameter
 

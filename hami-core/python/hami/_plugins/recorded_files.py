@@ -1,0 +1,90 @@
+"""Compares installed files with the sizes and hashes that the RECORD of their distribution lists."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata as metadata
+import os
+import re
+import shlex
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from hami._errors import PluginError
+from hami._text import printable
+
+_SHARED_LIBRARY = re.compile(r"\.so(\.\d+)*$")
+
+
+def check_library(path: os.PathLike[str] | str, distribution: str) -> None:
+    """Raise PluginError if a library is not the file that its distribution has installed.
+
+    The loader would map what it finds, and a damaged file ends the process. The size of every shared library of the
+    distribution is compared, because they may load each other, and the hash of this one. A file that no RECORD lists,
+    as in an editable installation, is not checked.
+    """
+    library = os.path.realpath(path)
+    problems: dict[str, str] = {}
+    whole = set()  # `pip install --target` leaves the RECORD of the previous version; the file may match either
+    for found, file, recorded in _recorded_libraries(distribution):
+        problem = _problem_with(file, recorded, with_hash=file == library)
+        if problem is None:
+            whole.add(file)
+        else:
+            folder = os.path.realpath(str(found.locate_file("")))
+            problems[file] = f"{problem}; reinstall it: {reinstall(distribution, folder)}"
+    for file, problem in problems.items():
+        if file not in whole:
+            raise PluginError(f'"{printable(file)}" is damaged: {problem}')
+
+
+def _recorded_libraries(distribution: str) -> Iterator[tuple[metadata.Distribution, str, metadata.PackagePath]]:
+    """Yield the shared libraries that the installations of a distribution list, with their real paths."""
+    for found in metadata.distributions(name=distribution):
+        try:
+            if (found.read_text("INSTALLER") or "").strip() == "conda":  # it changes the binaries that it installs
+                continue
+            files = found.files or []
+        except Exception:  # damaged metadata; `hami doctor` reports them
+            continue
+        for file in files:
+            if _SHARED_LIBRARY.search(file.name):
+                yield found, os.path.realpath(str(found.locate_file(file))), file
+
+
+def _problem_with(path: str, recorded: metadata.PackagePath, *, with_hash: bool) -> str | None:
+    """Return how a file differs from its line in RECORD; None if it does not, or if it is missing."""
+    try:
+        status = os.stat(path)
+    except OSError:  # the loader reports it, if it needs the file
+        return None
+    if recorded.size is not None and status.st_size != recorded.size:
+        return f"it has {status.st_size} bytes, and {recorded.size} were installed"
+    if not with_hash or recorded.hash is None or recorded.hash.mode != "sha256":
+        return None
+    current = _cached_sha256(path, status.st_size, status.st_mtime_ns)
+    return None if current == recorded.hash.value else "its content is not what was installed"
+
+
+@cache
+def _cached_sha256(path: str, _size: int, _modified: int) -> str:
+    return sha256(Path(path))
+
+
+def sha256(path: Path) -> str:
+    """Return the hash of a file as RECORD has it; empty if the file cannot be read."""
+    try:
+        digest = hashlib.sha256(path.read_bytes()).digest()
+    except OSError:
+        return ""
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def reinstall(distribution: str, folder: str) -> str:
+    """Return the command that reinstalls a distribution in its folder."""
+    if folder in [os.path.realpath(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")]:
+        return f"pip install --force-reinstall --no-deps {distribution}"
+    return f"pip install --upgrade --no-deps --target {shlex.quote(folder)} {distribution}"

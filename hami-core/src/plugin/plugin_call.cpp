@@ -1,0 +1,114 @@
+// The functions of plugins that threads run, and the report of a fatal signal in one of them.
+#include "plugin/plugin_call.hpp"
+
+#include <limits.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <mutex>
+
+#include "plugin/handles.hpp"
+
+namespace hami {
+namespace {
+
+struct FatalSignal {
+  int number;
+  const char* name;
+  struct sigaction previous;
+};
+
+FatalSignal fatal_signals[] = {{SIGSEGV, "SIGSEGV", {}},
+                               {SIGBUS, "SIGBUS", {}},
+                               {SIGFPE, "SIGFPE", {}},
+                               {SIGILL, "SIGILL", {}},
+                               {SIGABRT, "SIGABRT", {}}};
+
+// The PluginCall::Thread of each thread that has called a plugin. A signal handler cannot read the thread_local itself: its first
+// use in a thread allocates memory.
+pthread_key_t thread_key() noexcept {
+  static const pthread_key_t key = [] {
+    pthread_key_t made{};
+    return pthread_key_create(&made, nullptr) == 0 ? made : PTHREAD_KEYS_MAX;
+  }();
+  return key;
+}
+
+// A line of text in a fixed buffer: signal handlers must not allocate.
+class Line {
+ public:
+  Line& operator<<(const char* text) noexcept {
+    const std::size_t size = std::min(std::strlen(text), sizeof data_ - size_);
+    std::memcpy(data_ + size_, text, size);
+    size_ += size;
+    return *this;
+  }
+  void write() const noexcept {
+    const ssize_t ignored = ::write(STDERR_FILENO, data_, size_);
+    (void)ignored;
+  }
+
+ private:
+  char data_[1024];
+  std::size_t size_ = 0;
+};
+
+// The previous handler follows: with its original context if the faulting instruction runs again, else by a new signal.
+void on_fatal_signal(int number, siginfo_t* info, void*) {
+  const int error = errno;
+  for (const FatalSignal& fatal : fatal_signals)
+    if (fatal.number == number) sigaction(number, &fatal.previous, nullptr);
+  write_crash_report(number);
+  errno = error;
+  if (info->si_code <= 0) raise(number);
+}
+
+}  // namespace
+
+PluginCall::Thread& PluginCall::this_thread() noexcept {
+  thread_local Thread thread;
+  if (!thread.is_registered) {
+    pthread_setspecific(thread_key(), &thread);
+    thread.is_registered = true;
+  }
+  return thread;
+}
+
+std::string PluginCall::owner() {
+  const PluginCall* const call = this_thread().innermost;
+  return call && call->owner_ ? call->owner_ : "a native plugin";
+}
+
+void throw_escaped_exception(const char* function, const char* owner) {
+  const Error escaped = current_error();
+  throw Error(ErrorCode::kPlugin, std::string(function) + " of " + owner +
+                                      " threw an exception, which functions of a plugin must not do: " +
+                                      escape_invalid_utf8(escaped.message()));
+}
+
+void write_crash_report(int signal) noexcept {
+  const auto* const thread = static_cast<const PluginCall::Thread*>(pthread_getspecific(thread_key()));
+  const PluginCall* const call = thread ? thread->innermost : nullptr;
+  if (!call || !call->function_) return;
+  for (const FatalSignal& fatal : fatal_signals)
+    if (fatal.number == signal)
+      (Line() << "hami: " << fatal.name << " in " << call->function_ << " of " << call->owner_ << "\n").write();
+}
+
+void report_crashes() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    thread_key();
+    struct sigaction action{};
+    action.sa_sigaction = on_fatal_signal;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigemptyset(&action.sa_mask);
+    for (FatalSignal& fatal : fatal_signals) sigaction(fatal.number, &action, &fatal.previous);
+  });
+}
+
+}  // namespace hami
