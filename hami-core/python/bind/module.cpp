@@ -10,6 +10,7 @@
 #include "expression.hpp"
 #include "failing_allocations.hpp"
 #include "gil.hpp"
+#include "greenlets.hpp"
 #include "logging.hpp"
 #include "part.hpp"
 #include "pipe.hpp"
@@ -25,6 +26,7 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   module.doc() = "The C++ core of HAMi. Use it through the package `hami`.";
   module.attr("__version__") = HAMI_VERSION;
   hami::bind::register_translators();
+  hami::bind::make_greenlet_names();
   hami::bind::install_hooks();
   hami::register_core();
   hami::bind::register_logging(module);

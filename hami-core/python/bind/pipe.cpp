@@ -9,6 +9,7 @@
 #include "config.hpp"
 #include "core_objects.hpp"
 #include "errors.hpp"
+#include "greenlets.hpp"
 #include "listener.hpp"
 #include "pipe/pipe_state.hpp"
 #include "sync/worker.hpp"
@@ -63,6 +64,7 @@ bool cancel(const py::object& capsule) {
 }
 
 void wait_if_nested(const py::object& capsule) {
+  check_greenlet();
   const Ref<Call> call = call_in(capsule);
   const ReleaseGil released;
   call->wait_inside();
@@ -71,13 +73,14 @@ void wait_if_nested(const py::object& capsule) {
 class PyPipe {
  public:
   explicit PyPipe(const PipeConfig& config) {
+    check_greenlet();
     const ReleaseGil released;
     state_ = PipeState::build(config);
   }
   // Closes a pipe that the program did not close: submitted requests finish first.
   ~PyPipe() {
     if (!state_ || state_->closed()) return;
-    if (!Worker::on_some_worker()) {
+    if (!Worker::on_some_worker() && on_entered_greenlet()) {
       try {
         close_within(PipeShutdown::kCloseTimeout);
       } catch (py::error_already_set& raised) {
@@ -89,11 +92,13 @@ class PyPipe {
       return;
     }
     const ReleaseGil released;
+    // This thread belongs to a pipe and cannot join itself, or it may not enter the core.
     state_->close_elsewhere(PipeShutdown::kCloseTimeout);
   }
 
   // Runs one request. Raises its error, after removing `result`. Returns at once if the request has an event.
   py::dict call(py::dict request, const py::object& timeout) {
+    check_greenlet();
     run_postponed();
     const Nanoseconds limit = from_seconds(timeout);
     Prepared prepared = prepare(request);
@@ -110,6 +115,7 @@ class PyPipe {
 
   // Runs several requests. Returns None or an exception for each. Requests with an event are only started.
   py::list call_many(const std::vector<py::dict>& requests, const py::object& timeout) {
+    check_greenlet();
     run_postponed();
     const Nanoseconds limit = from_seconds(timeout);
     std::vector<Dict> dicts;
@@ -142,20 +148,24 @@ class PyPipe {
   }
 
   // Starts one request and returns a handle for cancel() and wait_if_nested(). callback(exception or None) is called on
-  // completion, on any thread, and the request's event completes too. Waits while the node's queue is full.
-  py::object submit(py::dict request, const py::object& timeout, py::object callback) {
+  // completion, on any thread, and the request's event completes too. While the node's queue is full, this waits if
+  // `may_wait`; otherwise the request waits.
+  py::object submit(py::dict request, const py::object& timeout, py::object callback, bool may_wait) {
+    check_greenlet();
     const Nanoseconds limit = from_seconds(timeout);
     const auto listener = std::make_shared<Listener>(request, std::move(callback));
     py::object capsule = make_capsule();
-    put_in(capsule, start_with_listener(listener, prepare(request), limit, InlinePolicy::kNonBlocking));
+    const InlinePolicy policy = may_wait ? InlinePolicy::kNonBlocking : InlinePolicy::kEventLoop;
+    put_in(capsule, start_with_listener(listener, prepare(request), limit, policy));
     return capsule;
   }
 
   // Starts one request for a task of the event loop on this thread; never waits. A completion on another thread calls
-  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions. An error of the start
-  // is raised by the await.
+  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions. An error of the
+  // start is raised by the await.
   py::object submit_from_loop(py::dict request, const py::object& timeout, py::object completion_queue,
                               const py::object& loop) {
+    check_greenlet();
     const Nanoseconds limit = from_seconds(timeout);
     py::object awaitable = make_awaitable(loop);
     try {
@@ -168,7 +178,10 @@ class PyPipe {
     return awaitable;
   }
 
-  std::vector<std::string> close(const py::object& timeout) { return close_within(from_seconds(timeout)); }
+  std::vector<std::string> close(const py::object& timeout) {
+    check_greenlet();
+    return close_within(from_seconds(timeout));
+  }
 
   bool closed() const { return state_->closed(); }
 
@@ -314,6 +327,7 @@ void register_pipe(py::module_& module) {
       .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none(),
            "Run several requests and return None or an exception for each.")
       .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("callback"),
+           py::arg("may_wait") = true,
            "Start one request and return a handle. `callback(exception or None)` runs on completion, on any thread.")
       .def("submit_from_loop", &PyPipe::submit_from_loop, py::arg("request"), py::arg("timeout"),
            py::arg("completion_queue"), py::arg("loop"),
@@ -326,7 +340,7 @@ void register_pipe(py::module_& module) {
   module.def("wait_if_nested", wait_if_nested, py::arg("call"),
              "Wait for a submitted request if this thread runs a backend or a pipe; otherwise return at once.");
   module.def("deliver_postponed", [] {
-    if (!Listener::deliver_postponed()) throw std::bad_alloc();
+    if (on_entered_greenlet() && !Listener::deliver_postponed()) throw std::bad_alloc();
   }, "Complete the submitted requests whose callbacks could not run for lack of memory. Raises MemoryError if they still "
      "cannot.");
   module.def("on_core_thread", &Worker::on_some_worker, "Return whether hami-core created the calling thread.");

@@ -602,9 +602,11 @@ class Pipe:
         request: dict[str, Any],
         timeout: float | None,
         callback: Callable[[BaseException | None], object],
+        may_wait: bool = True,
     ) -> Call:
         """Start one request; `callback(exception or None)` runs on completion, on any thread.
 
+        While the queue of the node is full, this call waits; without `may_wait`, the request waits instead.
         If an exception of a signal handler interrupts the callback, the callback runs a second time.
         """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import CancelledError, Future
 from concurrent.futures._base import LOGGER
+from sys import modules
 from typing import Any
 
 from hami import _core
@@ -62,8 +63,8 @@ class RequestFuture(Future[dict[str, Any]]):
             _core.wait_if_nested(call)
 
 
-def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> RequestFuture:
-    """Start a request and return its future."""
+def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None, *, may_wait: bool = True) -> RequestFuture:
+    """Start a request and return its future. Without `may_wait`, a full queue accepts the request too."""
     try:
         future = RequestFuture()
     except (RuntimeError, SystemError) as error:  # so CPython reports no memory for a lock, and before 3.12 for a frame
@@ -82,7 +83,12 @@ def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> 
         future._call = None
 
     future._call = None  # once the request has started, this needs no memory
-    future._call = core.submit(request, timeout, complete)
+    if "gevent" in modules:
+        from hami._runtime.greenlets import start
+
+        future._call = start(core, request, timeout, complete, may_wait)
+    else:
+        future._call = core.submit(request, timeout, complete, may_wait)
     if future.done():
         future._call = None
     return future
