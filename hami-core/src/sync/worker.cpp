@@ -51,7 +51,7 @@ Error no_thread(const std::error_code& reason) {
 
 // Shared with the thread, so that an abandoned thread never uses freed memory.
 struct Worker::State {
-  explicit State(const void* for_whom) noexcept : owner(for_whom) {}
+  explicit State(const void* for_whom) : owner(for_whom) {}
 
   const void* const owner;
   Mutex mutex;
