@@ -120,6 +120,7 @@ void enable_garbage_collection(PyHeapTypeObject* type) {
 void register_event(py::module_& module) {
   py::class_<Event, Ref<Event>> event(module, "Event", kEventDoc, py::is_final(),
                                       py::custom_type_setup(enable_garbage_collection));
+  keep_shared_objects<Ref<Event>>(event);
   event.attr("__module__") = "hami";
   event.def(py::init([] { return make_object<Event>(); }))
       .def("notify", notify, py::arg("value") = py::none(),

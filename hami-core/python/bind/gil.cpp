@@ -18,6 +18,10 @@
 #include "sync/blocking.hpp"
 #include "value/error.hpp"
 
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+extern "C" PyAPI_FUNC(void) _PyThreadState_SetCurrent(PyThreadState* state);
+#endif
+
 namespace hami::bind {
 
 bool finalizing() noexcept {
@@ -54,7 +58,12 @@ void end_thread_state(PyThreadState* state) noexcept {
 thread_local PyThreadState* core_thread_state = nullptr;
 
 bool attach_thread() noexcept {
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000  // PyThreadState_New crashes if there is no memory
+  core_thread_state = _PyThreadState_Prealloc(PyInterpreterState_Main());
+  if (core_thread_state) _PyThreadState_SetCurrent(core_thread_state);
+#else
   core_thread_state = PyThreadState_New(PyInterpreterState_Main());
+#endif
   return core_thread_state != nullptr;
 }
 

@@ -77,6 +77,19 @@ class HAMI_SCOPED_CAPABILITY FreeThreadedLock {
 // exception object. pybind11 would create the object now, and CPython before 3.12 aborts if it cannot.
 [[noreturn]] void throw_python_error();
 
+// Called once for a class whose objects are shared with the core. Without memory for a Python object, pybind11 would free the
+// object behind it, which others hold.
+template <class Holder>
+void keep_shared_objects(py::handle cls) {
+  py::detail::get_type_info(reinterpret_cast<PyTypeObject*>(cls.ptr()))->dealloc =
+      [](py::detail::value_and_holder& object) {
+    const py::error_scope saved;
+    if (object.holder_constructed()) object.holder<Holder>().~Holder();
+    object.set_holder_constructed(false);
+    object.value_ptr() = nullptr;
+  };
+}
+
 // callable(arguments…). Use it for calls that run user code.
 template <class... Arguments>
 py::object call_python(py::handle callable, const Arguments&... arguments) {

@@ -97,7 +97,7 @@ class PythonBackend final : public Backend {
       set_children(init, object);
       object_ = PyRef(object);
       if (py::hasattr(object, "init")) {
-        call(object.attr("init"), py::cast(std::make_unique<DictView>(init.shared_options())));
+        call(object.attr("init"), py::cast(new DictView(init.shared_options()), py::return_value_policy::take_ownership));
       }
       initialised_ = true;
       read_range(object);

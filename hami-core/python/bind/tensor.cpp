@@ -123,6 +123,7 @@ std::int64_t length(const TensorObject& self) {
 
 void register_tensor(py::module_& module) {
   py::class_<TensorObject, Tensor> tensor(module, "Tensor", kTensorDoc, py::is_final(), py::buffer_protocol());
+  keep_shared_objects<Tensor>(tensor);
   tensor.attr("__module__") = "hami";
   tensor.def_buffer(buffer)
       .def_property_readonly("shape", [](const TensorObject& self) { return py::tuple(py::cast(self.shape())); },

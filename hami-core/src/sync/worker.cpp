@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <deque>
+#include <exception>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -23,11 +25,23 @@ thread_local const WorkScope* WorkScope::innermost_ = nullptr;
 
 namespace {
 
-constexpr std::size_t kBesideStack = 64 << 10;  // bytes, for its guard page and the thread-local data
+constexpr std::size_t kBesideStack = 64 << 10;   // bytes, for its guard page
+constexpr std::size_t kThreadLocals = 16 << 10;  // bytes, many times what they need
 
 bool has_memory_for(std::size_t bytes) noexcept {
   void* const probe = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return probe != MAP_FAILED && munmap(probe, bytes) == 0;
+}
+
+// The C library allocates the thread-local data of a library when a thread first uses them, and ends the process if there is no
+// memory: this makes sure that there is, and uses those of this library and of the C++ runtime.
+bool allocate_thread_locals() noexcept {
+  void* volatile probe = std::malloc(kThreadLocals);
+  if (!probe) return false;
+  std::free(probe);
+  (void)WorkScope::inside(nullptr);
+  (void)std::uncaught_exceptions();
+  return true;
 }
 
 // The system reports one error for two reasons: no memory for the stack, and a limit on threads.
@@ -69,7 +83,7 @@ struct Worker::State {
 
   void run(const std::string& name) {
     pthread_setname_np(pthread_self(), name.c_str());
-    const bool succeeded = attach_thread();
+    const bool succeeded = allocate_thread_locals() && attach_thread();
     {
       MutexLock lock(mutex);
       attached = succeeded;
