@@ -209,7 +209,8 @@ TEST_CASE("memory ends while the parts of a request run") {
     if (entrypoint) config.entrypoint = entrypoint;
     for (const How how : {How::kCall, How::kSubmit})
       with_each_failure([&] {
-        Course made = simple(config, {request_of(data), request_of(numbers({})), request_of(numbers({4}))}, how, kMemoryOrRequest);
+        Course made = simple(config, {request_of(data), request_of(numbers({})), request_of(numbers({4}))}, how,
+                             kMemoryOrRequest);
         made.next = request_of(numbers({7}));
         made.next_result = std::nullopt;
         return made;
@@ -369,8 +370,9 @@ TEST_CASE("memory ends while requests of one req_id pass their state on") {
   for (const char* backend : {"StateFul[TestCounts]", "StateFul(ttl=0ms)[TestCounts]"})
     for (const How how : {How::kCall, How::kSubmit})
       with_each_failure([&] {
-        Course course = simple(one_node({{"backend", backend}}),
-                               {of_id(one, false), of_id(one, false), of_id("2", false), of_id(one, true)}, how, kOnlyMemory);
+        Course course =
+            simple(one_node({{"backend", backend}}),
+                   {of_id(one, false), of_id(one, false), of_id("2", false), of_id(one, true)}, how, kOnlyMemory);
         course.next = of_id("other", false);
         course.next_result = 1;
         return course;
@@ -431,14 +433,65 @@ TEST_CASE("memory ends while a backend calls its own pipe") {
         requests->wait();
       };
       course.check = [requests, instances] {
-        requests->check(instances == 1 ? Codes{ErrorCode::kOutOfMemory, ErrorCode::kReentrantCall}
-                                       : kOnlyMemory);
+        requests->check(instances == 1 ? Codes{ErrorCode::kOutOfMemory, ErrorCode::kReentrantCall} : kOnlyMemory);
       };
       course.next = request_of(Value(0));
       course.next_result = 1;
       return course;
     });
   }
+}
+
+TEST_CASE("memory ends while a backend submits to its own full queue") {
+  with_each_failure([&] {
+    const auto outer = std::make_shared<Requests>(requests_of({1}));
+    const auto inner = std::make_shared<std::vector<std::shared_ptr<Requests>>>();
+    for (int i = 0; i < 3; ++i) inner->push_back(std::make_shared<Requests>(requests_of({0})));
+    const auto submitted = std::make_shared<std::atomic<std::size_t>>(0);
+    const auto state = std::make_shared<std::atomic<PipeState*>>();
+    define("TestSubmits", [=](Batch batch, const Params&) {
+      for (Request* request : batch)
+        if (number(*request) == 1)
+          for (const auto& each : *inner) {
+            ++*submitted;
+            each->submit(*state->load());
+          }
+      add(batch, 1);
+    }, {own_thread(), {}, ""});
+    Course course;
+    course.config = one_node({{"backend", "TestSubmits"}, {"max_queue_size", 1}});
+    course.run = [=](PipeState& pipe) {
+      *state = &pipe;
+      outer->submit(pipe);
+      outer->wait();
+      for (std::size_t i = 0; i < *submitted; ++i) (*inner)[i]->wait();
+    };
+    course.check = [=] {
+      outer->check(kOnlyMemory);
+      for (std::size_t i = 0; i < *submitted; ++i)
+        (*inner)[i]->check({ErrorCode::kOutOfMemory, ErrorCode::kReentrantCall});
+    };
+    course.next = request_of(Value(0));
+    course.next_result = 1;
+    return course;
+  });
+}
+
+TEST_CASE("memory ends while a pipe closes that waits for a batch of the minimum size") {
+  define_steps();
+  with_each_failure([&] {
+    const auto requests = std::make_shared<Requests>(requests_of({1}));
+    Course course;
+    course.config =
+        one_node({{"backend", "TestAddOne"}, {"min", 2}, {"batching", "greedy"}, {"batching_timeout", 3'600'000}});
+    course.run = [requests](PipeState& pipe) {
+      requests->submit(pipe);
+      CHECK(pipe.close(kNever).empty());
+      requests->wait();
+    };
+    course.check = [requests] { requests->check({ErrorCode::kOutOfMemory, ErrorCode::kPipeClosed}); };
+    return course;
+  });
 }
 
 TEST_CASE("memory ends in a native plugin") {

@@ -6,9 +6,8 @@ Each test runs a program of its own: memory that ends may take down the interpre
 from __future__ import annotations
 
 import pytest
-from running import run_script
-
 from hami import _core
+from running import run_script
 
 # Courses of requests. A course returns when its requests have ended; `memory_is_back` lets allocations succeed again.
 COURSES = """
@@ -168,7 +167,7 @@ for node in NODES.values():
 print("done")
 """
 
-# Each course, and a flood of requests that uses up the memory, in an address space that may grow by `headroom` bytes only.
+# Each course, and a flood of requests that uses up the memory, in an address space that may grow by `headroom` bytes.
 # `fill` takes all of these but about `left`.
 UNDER_A_LIMIT = """
 import contextlib

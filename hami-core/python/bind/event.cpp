@@ -137,7 +137,8 @@ void register_event(py::module_& module) {
            "Wait at most `timeout` seconds (None: no limit) for completion and return whether the event is done. Does "
            "not raise the "
            "event's exception.")
-      .def("add_done_callback", [](Event& self, py::object function) { watch<run_callback>(self, std::move(function)); },
+      .def("add_done_callback",
+           [](Event& self, py::object function) { watch<run_callback>(self, std::move(function)); },
            py::arg("callback"),
            "Call `callback(event)` once, on the thread that completes the event, or at once if the event is done. An "
            "exception of "

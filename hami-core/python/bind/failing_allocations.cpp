@@ -46,9 +46,10 @@ void register_failing_allocations([[maybe_unused]] pybind11::module_& module) {
     before_failure = number - 1;
     return has_failed.exchange(false);
   };
-  module.def("_fail_allocations", fail, py::arg("number"), py::arg("on"),
-             "Let allocation `number` of the C++ code fail, counted from 1 over all threads, and with `on` all after it; "
-             "0: none. Return whether one has failed since the last call.");
+  module.def(
+      "_fail_allocations", fail, py::arg("number"), py::arg("on"),
+      "Let allocation `number` of the C++ code fail, counted from 1 over all threads, and with `on` all after it; "
+      "0: none. Return whether one has failed since the last call.");
 #endif
 }
 

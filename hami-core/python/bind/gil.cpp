@@ -269,9 +269,9 @@ bool raise_later(const py::error_already_set& raised) noexcept {
 }
 
 void install_hooks() {
-  set_blocking_hooks({attach_thread, detach_thread, release_for_wait, reacquire_after_wait, runs_signal_handlers, check_signals, preacquire,
-                      begin_batch, release_preacquired, begin_completion_batch, end_completion_batch, hold_for_plugin,
-                      release_plugin_gil});
+  set_blocking_hooks({attach_thread, detach_thread, release_for_wait, reacquire_after_wait, runs_signal_handlers,
+                      check_signals, preacquire, begin_batch, release_preacquired, begin_completion_batch,
+                      end_completion_batch, hold_for_plugin, release_plugin_gil});
   pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);
 }
 

@@ -47,9 +47,7 @@ py::object make_capsule() {
   return py::reinterpret_steal<py::object>(capsule);
 }
 
-void put_in(const py::object& capsule, Ref<Call> call) noexcept {
-  PyCapsule_SetPointer(capsule.ptr(), call.detach());
-}
+void put_in(const py::object& capsule, Ref<Call> call) noexcept { PyCapsule_SetPointer(capsule.ptr(), call.detach()); }
 
 Ref<Call> call_in(const py::object& capsule) {
   void* const call = PyCapsule_GetPointer(capsule.ptr(), kCallCapsule);
@@ -339,10 +337,13 @@ void register_pipe(py::module_& module) {
   module.def("cancel", cancel, py::arg("call"), "Cancel a submitted request. Returns False if it has completed.");
   module.def("wait_if_nested", wait_if_nested, py::arg("call"),
              "Wait for a submitted request if this thread runs a backend or a pipe; otherwise return at once.");
-  module.def("deliver_postponed", [] {
+  module.def(
+      "deliver_postponed",
+      [] {
     if (on_entered_greenlet() && !Listener::deliver_postponed()) throw std::bad_alloc();
-  }, "Complete the submitted requests whose callbacks could not run for lack of memory. Raises MemoryError if they still "
-     "cannot.");
+  },
+      "Complete the submitted requests whose callbacks could not run for lack of memory. Raises MemoryError if they still "
+      "cannot.");
   module.def("on_core_thread", &Worker::on_some_worker, "Return whether hami-core created the calling thread.");
   module.def(
       "wait_for_detached_inits",

@@ -102,7 +102,8 @@ class PythonBackend final : public Backend {
       set_children(init, object);
       object_ = PyRef(object);
       if (py::hasattr(object, "init")) {
-        call(object.attr("init"), py::cast(new DictView(init.shared_options()), py::return_value_policy::take_ownership));
+        call(object.attr("init"),
+             py::cast(new DictView(init.shared_options()), py::return_value_policy::take_ownership));
       }
       initialised_ = true;
       read_range(object);

@@ -180,7 +180,8 @@ class StateSequencer final : public CompletionSink {
       MutexLock lock(mutex_);
       expiry_order_.emplace_back(stored.written_at, id);
     }
-    const std::optional<StoredState> previous = find(id);  // destroyed without a lock: its destructor may call this class
+    const std::optional<StoredState> previous =
+        find(id);  // destroyed without a lock: its destructor may call this class
     try {
       const MutexLock lock(store_ids_);
       create_request(id);

@@ -69,8 +69,7 @@ Parker* Call::complete(Request* const* requests, std::size_t count) noexcept {
       Slot& slot = slots_[requests[i]->index];
       requests[i]->sink = {};      // breaks the reference cycle
       if (slot.settled) continue;  // given up or expired before
-      if (requests[i]->alive() && !requests[i]->dict.contains(kResult))
-        requests[i]->fail(no_result);
+      if (requests[i]->alive() && !requests[i]->dict.contains(kResult)) requests[i]->fail(no_result);
       settle(slot, requests[i]->error);
       last = remaining_ == 0;
     }

@@ -23,9 +23,7 @@ struct WaitRegistry {
 
 PerProcess<WaitRegistry> registry_of_waits;
 
-WaitRegistry& waits() {
-  return registry_of_waits.get();
-}
+WaitRegistry& waits() { return registry_of_waits.get(); }
 
 bool has(const std::vector<const WaitToken*>& sorted, const WaitToken* token) {
   return std::binary_search(sorted.begin(), sorted.end(), token, std::less<>());

@@ -11,8 +11,7 @@ namespace hami {
 
 class BatchRunner {
  public:
-  BatchRunner(const std::string& node, NodeStats& stats)
-      : node_(node), note_("node \"" + node + "\""), stats_(stats) {}
+  BatchRunner(const std::string& node, NodeStats& stats) : node_(node), note_("node \"" + node + "\""), stats_(stats) {}
 
   // The brackets of the dispatcher: a hook for each request before it is queued, and one for each batch.
   void set_hooks(Init& init);

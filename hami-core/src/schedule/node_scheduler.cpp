@@ -27,8 +27,7 @@ std::size_t quotient(std::size_t items, std::size_t by) noexcept { return items 
 }  // namespace
 
 NodeScheduler::NodeScheduler(const std::string& node)
-    : node_(node),
-      expired_(ErrorCode::kDeadlineExceeded, "timed out while queued for node \"" + node + "\"") {}
+    : node_(node), expired_(ErrorCode::kDeadlineExceeded, "timed out while queued for node \"" + node + "\"") {}
 
 void NodeScheduler::add_instance(const Range& range, bool any_thread) {
   if (!instances_.empty()) {

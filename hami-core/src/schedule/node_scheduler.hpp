@@ -199,7 +199,7 @@ class NodeScheduler {
   std::vector<Instance> instances_;
   bool alike_ = true;  // all instances have the same range
   RequestChain queue_;
-  std::size_t items_ = 0;  // in the queue
+  std::size_t items_ = 0;       // in the queue
   std::vector<Index> idle_;     // never allocates: it begins with all instances
   std::size_t dispatched_ = 0;  // number of dispatched instances
   std::vector<const Request*> arriving_;

@@ -70,7 +70,8 @@ Error current_error() {
   } catch (...) {
     // glibc cancels threads with a foreign exception, which has no C++ type and must be rethrown.
     if (!abi::__cxa_current_exception_type()) throw;
-    return error_from([] { return Error(ErrorCode::kInternal, "an exception that does not derive from std::exception"); });
+    return error_from(
+        [] { return Error(ErrorCode::kInternal, "an exception that does not derive from std::exception"); });
   }
 }
 
