@@ -97,15 +97,17 @@ InstanceDispatcher::~InstanceDispatcher() {
 }
 
 void InstanceDispatcher::stop() noexcept {
-  RequestChain waiting;
+  RequestChain expired, waiting;
   {
     MutexLock lock(mutex_);
     if (!scheduler_) return;  // its init failed
     scheduler_->stop();
+    scheduler_->remove_expired(now(), expired);
     waiting = scheduler_->take_all();
     capacity_available_.notify_all();
     notify_batch_ready();
   }
+  runner_->complete_rejected(expired);
   fail_all(waiting, Error::pipe_closed());
 }
 
