@@ -4,7 +4,7 @@
 namespace hami::bind {
 
 Ref<BackendHandle> BackendServices::find(const std::string& name) const {
-  if (!*context_->instances.is_alive()) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+  if (!*context_->instances.is_alive()) throw Error::pipe_closed();
   if (context_->shutdown.opened())
     context_->instances.get(name);
   else

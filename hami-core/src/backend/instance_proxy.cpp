@@ -27,25 +27,25 @@ class InstanceProxy final : public Backend {
   // On the stack of a thread while it uses the instance. A thread that does not work for the pipe delays its close until then.
   class Visit {
    public:
-    explicit Visit(const InstanceProxy& proxy) : name_(proxy.name_) {
+    explicit Visit(const InstanceProxy& proxy) noexcept : visitor_{proxy.name_} {
       if (WorkScope::inside(proxy.pipe_)) return;
       context_ = proxy.context_.lock();
-      entered_ = context_ && context_->instances.enter(name_);
+      entered_ = context_ && context_->instances.enter(visitor_);
       if (entered_) work_.emplace(proxy.pipe_);
     }
     ~Visit() {
       work_.reset();
-      if (entered_ && context_) context_->instances.leave(name_);
+      if (entered_ && context_) context_->instances.leave(visitor_);
     }
     Visit(const Visit&) = delete;
     Visit& operator=(const Visit&) = delete;
     bool entered() const noexcept { return entered_; }
     void check() const {
-      if (!entered_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+      if (!entered_) throw Error::pipe_closed();
     }
 
    private:
-    const std::string& name_;
+    InstanceTable::Visitor visitor_;
     std::shared_ptr<PipeContext> context_;
     bool entered_ = true;
     std::optional<WorkScope> work_;
@@ -123,11 +123,11 @@ class InstanceProxy final : public Backend {
 
   // A backend may call it in its `close`, after the instance was destroyed.
   Backend& target() const {
-    if (!*there_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+    if (!*there_) throw Error::pipe_closed();
     Backend* found = target_.load(std::memory_order_acquire);
     if (found) return *found;
     const std::shared_ptr<PipeContext> context = context_.lock();
-    if (!context) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+    if (!context) throw Error::pipe_closed();
     found = &context->instances.get(name_);
     target_.store(found, std::memory_order_release);
     return *found;

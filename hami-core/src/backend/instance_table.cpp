@@ -32,31 +32,36 @@ Backend& InstanceTable::get(const std::string& name) const {
   throw Error(ErrorCode::kNotFound, "instance \"" + name + "\" not found" + did_you_mean(near_names(name, candidates)));
 }
 
-bool InstanceTable::enter(const std::string& name) {
+bool InstanceTable::enter(Visitor& visitor) noexcept {
   MutexLock lock(mutex_);
   if (visits_ended_) return false;
-  visited_.insert(name);
+  visitor.next = visitors_;
+  if (visitors_) visitors_->previous = &visitor;
+  visitors_ = &visitor;
   return true;
 }
 
-void InstanceTable::leave(const std::string& name) noexcept {
+void InstanceTable::leave(Visitor& visitor) noexcept {
   MutexLock lock(mutex_);
-  visited_.erase(visited_.find(name));
-  if (visited_.empty()) left_.notify_all();
+  (visitor.previous ? visitor.previous->next : visitors_) = visitor.next;
+  if (visitor.next) visitor.next->previous = visitor.previous;
+  if (!visitors_) left_.notify_all();
 }
 
 std::vector<std::string> InstanceTable::end_visits(Nanoseconds until) {
   {
     MutexLock lock(mutex_);
     visits_ended_ = true;
-    if (visited_.empty()) return {};
+    if (!visitors_) return {};
   }
   wait_for(mutex_, left_, until, [&] {
     mutex_.assert_held();
-    return visited_.empty();
+    return !visitors_;
   });
   MutexLock lock(mutex_);
-  return {visited_.begin(), visited_.end()};
+  std::vector<std::string> names;
+  for (const Visitor* visitor = visitors_; visitor; visitor = visitor->next) names.push_back(visitor->name);
+  return names;
 }
 
 void InstanceTable::expect(const std::string& name, const std::string& node) {

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,9 +25,14 @@ class InstanceTable {
 
   // False once the table is cleared: a pointer that was found by name may dangle.
   std::shared_ptr<const std::atomic<bool>> is_alive() const noexcept { return is_alive_; }
-  // A thread that does not work for the pipe uses the instance `name` until it calls `leave`. False: no more, the pipe closes.
-  bool enter(const std::string& name);
-  void leave(const std::string& name) noexcept;
+  // A thread that does not work for the pipe and uses an instance, on its stack from `enter` to `leave`.
+  struct Visitor {
+    const std::string& name;
+    Visitor* previous = nullptr;
+    Visitor* next = nullptr;
+  };
+  bool enter(Visitor& visitor) noexcept;  // false: no more, the pipe closes
+  void leave(Visitor& visitor) noexcept;
   // Ends `enter`, and waits for the threads that have entered. Returns the instances that they still use at `until`. Throws Error
   // if interrupted: then it may be called again.
   std::vector<std::string> end_visits(Nanoseconds until);
@@ -46,7 +50,7 @@ class InstanceTable {
   const std::shared_ptr<std::atomic<bool>> is_alive_ = std::make_shared<std::atomic<bool>>(true);
   std::vector<std::pair<std::string, std::string>> expected_ HAMI_GUARDED_BY(mutex_);  // name and node
   bool visits_ended_ HAMI_GUARDED_BY(mutex_) = false;
-  std::multiset<std::string> visited_ HAMI_GUARDED_BY(mutex_);
+  Visitor* visitors_ HAMI_GUARDED_BY(mutex_) = nullptr;
   CondVar left_;
 };
 

@@ -61,8 +61,8 @@ class PipeShutdown {
   void set_opened() noexcept { opened_ = true; }
   bool opened() const noexcept { return opened_; }
 
-  // Names of backends that did not finish in time.
-  void report_abandoned(std::string what);
+  // Names of backends that did not finish in time. Without memory for a name it is missing.
+  void report_abandoned(const std::string& name) noexcept;
   std::vector<std::string> take_abandoned();
 
  private:

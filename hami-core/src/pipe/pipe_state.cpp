@@ -18,13 +18,9 @@ namespace {
 // The grace period of a close, one second: after the timeout, cancelled work gets this long to return.
 constexpr Nanoseconds kGracePeriod = 1'000'000'000;
 
-// Abandoned backends may still run, so their pipe is never freed.
-void leak_intentionally(std::shared_ptr<PipeState> state) {
-  static Mutex& mutex = *new Mutex;
-  static auto& kept = *new std::vector<std::shared_ptr<PipeState>>;
-  MutexLock lock(mutex);
-  kept.push_back(std::move(state));
-}
+// Leaked intentionally: threads may use them until the process ends.
+const Error& closed_while_open = *new Error(ErrorCode::kPipeClosed, "the pipe was closed");
+Mutex& leaked_mutex = *new Mutex;
 
 // The key `timeout` of a request: a number of seconds, or a text with a unit. Error(kConfig) if it is neither.
 Nanoseconds timeout_of(const Value& given) {
@@ -44,6 +40,15 @@ std::string name_of(const PipeConfig& config) {
   std::string names;
   for (const PipeConfig::Section& node : config.nodes) names += (names.empty() ? "" : ", ") + node.name;
   return names;
+}
+
+// Calls `use` with the name of each backend that runs, for messages; without memory for the names, with none.
+template <class Use>
+void for_each_running(Service& service, const Use& use) noexcept {
+  try {
+    for (const std::string& name : service.running()) use(name);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace
@@ -94,7 +99,7 @@ std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config, const std:
     if (state->end_visits(after(kGracePeriod)))
       state->destroy();
     else
-      leak_intentionally(state);
+      state->leak_intentionally();
     throw with_abandoned(error, state->context_->shutdown.take_abandoned());
   }
   state->plan_.reset();
@@ -113,8 +118,11 @@ void PipeState::discard(PipeState* state) {
     delete state;
     return;
   }
-  const auto closer = std::make_shared<Worker>("hami-closer");
-  closer->post([closer, state] { delete state; });
+  try {
+    const auto closer = std::make_shared<Worker>("hami-closer");
+    closer->post([closer, state] { delete state; });
+  } catch (...) {  // no thread, no memory: it is never freed
+  }
 }
 
 void PipeState::make() {
@@ -134,9 +142,13 @@ PipeState::~PipeState() { destroy(); }
 
 // Waits for threads outside of the pipe that use its instances. False: they did not return in time.
 bool PipeState::end_visits(Nanoseconds until) {
-  const std::vector<std::string> visited = context_->instances.end_visits(until);
-  for (const std::string& name : visited) context_->shutdown.report_abandoned(name + ", which another thread uses");
-  return visited.empty();
+  try {
+    const std::vector<std::string> visited = context_->instances.end_visits(until);
+    for (const std::string& name : visited) context_->shutdown.report_abandoned(name + ", which another thread uses");
+    return visited.empty();
+  } catch (const std::bad_alloc&) {  // there is no memory for the names
+    return false;
+  }
 }
 
 void PipeState::destroy() noexcept {
@@ -148,7 +160,7 @@ void PipeState::destroy() noexcept {
 
 void PipeState::open_call(Call& call) {
   MutexLock lock(mutex_);
-  if (closing_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+  if (closing_) throw Error::pipe_closed();
   ++starting_;
   call.next_ = first_;
   if (first_) first_->previous_ = &call;
@@ -200,9 +212,8 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
   }
   const Nanoseconds moment = now();
   const Nanoseconds limit = std::min(timeout, context_->resources.timeout());
-  std::vector<Request*> good;
+  std::vector<Request*>& good = call->open_;
   std::vector<Request*> bad;
-  good.reserve(call->size());
   for (Call::Slot& slot : call->slots_) {
     Request& request = *slot.request;
     request.dict.erase(kResult);
@@ -216,8 +227,7 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
   if (!good.empty()) {
     try {
       if (!waits) call->watch_deadlines();
-      launch(call, good,
-             how == InlinePolicy::kAllow && call->next_deadline_ != kNever ? InlinePolicy::kNonBlocking : how);
+      launch(call, how == InlinePolicy::kAllow && call->next_deadline_ != kNever ? InlinePolicy::kNonBlocking : how);
     } catch (...) {  // no thread, no memory
       const Error error = current_error();
       for (Request* request : good) request->fail(error);
@@ -233,7 +243,7 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
 }
 
 // Throws only if it started nothing.
-void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& requests, InlinePolicy how) {
+void PipeState::launch(const Ref<Call>& call, InlinePolicy how) {
   // A caller with a deadline, or one that may be interrupted, must be able to leave, so blocking work runs on the pool. Two
   // exceptions stay on their thread: a backend that calls its own pipe (the node detects the recursion there), and a callback
   // on a pool thread (there may be no other thread).
@@ -241,16 +251,13 @@ void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& reque
   const bool may_wait_here =
       start.traits().non_blocking || ExecutionFrame::on_this_thread() || WorkerPool::on_some_pool();
   if (start.is_asynchronous() || (how == InlinePolicy::kAllow && may_wait_here))
-    return start.post(Batch(requests), how);
+    return start.post(Batch(call->open_), how);
   if (!pool_.post([call] { call->pipe_->run_launched(*call); })) call->has_to_wait_ = true;
 }
 
 void PipeState::run_launched(Call& call) noexcept {
   if (call.launched_.exchange(true)) return;
-  std::vector<Request*> good;
-  for (const Call::Slot& slot : call.slots_)
-    if (slot.request->alive()) good.push_back(slot.request.get());
-  start_of(call).post(Batch(good), InlinePolicy::kAllow);
+  start_of(call).post(Batch(call.open_), InlinePolicy::kAllow);
 }
 
 void PipeState::help(Call& call) {
@@ -265,23 +272,42 @@ void PipeState::help(Call& call) {
   left_start();
 }
 
-std::vector<Ref<Call>> PipeState::open_calls() {
-  MutexLock lock(mutex_);
-  std::vector<Ref<Call>> calls;
-  for (Call* call = first_; call; call = call->next_) calls.emplace_back(call);
-  return calls;
+void PipeState::give_up_open_calls() noexcept {
+  const auto next_call = [&] {
+    MutexLock lock(mutex_);
+    Call* call = first_;
+    while (call && call->given_up_) call = call->next_;
+    if (call) call->given_up_ = true;
+    return Ref<Call>(call);
+  };
+  while (const Ref<Call> call = next_call()) call->give_up(closed_while_open);
+}
+
+// Abandoned backends may still run, so their pipe is never freed.
+void PipeState::leak_intentionally() noexcept {
+  static PipeState* latest = nullptr;
+  MutexLock lock(leaked_mutex);
+  if (leaked_) return;
+  leaked_ = shared_from_this();
+  previous_leaked_ = std::exchange(latest, this);
 }
 
 std::vector<std::string> PipeState::close(Nanoseconds timeout) {
   const std::shared_ptr<PipeState> self = shared_from_this();
   if (generation_ != fork_generation()) {  // its threads exist in the parent only
-    leak_intentionally(self);
+    leak_intentionally();
     return {};
   }
   const Nanoseconds until = after(timeout);
   const bool first = !closing_.exchange(true);
   if (WorkScope::inside(context_.get())) {  // a thread cannot wait for its own end
-    if (first) end_later(until);
+    if (!first) return {};
+    try {
+      end_later(until);
+    } catch (...) {  // no thread, no memory: the pipe stays open
+      closing_ = false;
+      throw;
+    }
     return {};
   }
   try {
@@ -294,12 +320,13 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
     Error error = interrupt;
     if (first) {
       for_each_service([&](Service& service) {
-        for (const std::string& name : service.running())
+        for_each_running(service, [&](const std::string& name) {
           error = error.with_note("close of " + name + ", which still runs");
+        });
       });
       try {
         end_later(kNoWait);
-      } catch (const Error&) {  // there is no thread for it
+      } catch (...) {  // no thread, no memory
         const UninterruptibleScope must_finish;
         end(kNoWait);
       }
@@ -307,6 +334,16 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
     store_interrupt(error);
   }
   return {};
+}
+
+// The thread is created now, because a thread kept for this purpose would not exist in a forked child.
+void PipeState::close_elsewhere(Nanoseconds timeout) noexcept {
+  try {
+    const auto closer = std::make_shared<Worker>("hami-closer");
+    closer->post([closer, self = shared_from_this(), timeout] { self->close(timeout); });
+  } catch (...) {
+    leak_intentionally();
+  }
 }
 
 void PipeState::end_later(Nanoseconds timeout) {
@@ -360,13 +397,13 @@ std::vector<std::string> PipeState::end(Nanoseconds timeout) {
   const Nanoseconds until = drain(timeout) ? std::max(timeout, after(kGracePeriod)) : after(kGracePeriod);
   context_->shutdown.set_close_until(until);
   context_->shutdown.root_request()->abandon();
-  for (const Ref<Call>& call : open_calls()) call->give_up(Error(ErrorCode::kPipeClosed, "the pipe was closed"));
+  give_up_open_calls();
   for_each_service([](Service& service) { service.stop(); });
   bool joined = true;
   for_each_service([&](Service& service) {
     if (service.join(until)) return;
     joined = false;
-    for (const std::string& name : service.running()) context_->shutdown.report_abandoned(name);
+    for_each_running(service, [&](const std::string& name) { context_->shutdown.report_abandoned(name); });
   });
   joined = pool_.stop(until) && joined;
   timer_.stop();
@@ -375,7 +412,7 @@ std::vector<std::string> PipeState::end(Nanoseconds timeout) {
   if (joined)
     destroy();
   else
-    leak_intentionally(self);
+    leak_intentionally();
   {
     MutexLock lock(mutex_);
     closed_ = true;

@@ -25,6 +25,7 @@ class ScopedRetryPolicy {
   ScopedRetryPolicy(Batch batch, bool isolates) : batch_(batch) {
     const auto agrees = [&](const Request* request) { return request->isolates == isolates; };
     if (std::all_of(batch.begin(), batch.end(), agrees)) return;
+    before_.reserve(batch.size());
     for (Request* request : batch) before_.push_back(std::exchange(request->isolates, isolates));
   }
   ~ScopedRetryPolicy() {
@@ -60,6 +61,7 @@ bool BatchRunner::admit(Request& request, std::size_t max_items) noexcept {
   } catch (...) {
     request.fail(current_error());
   }
+  if (!request.alive()) *request.error = request.error->with_note(note_);
   return request.alive();
 }
 
@@ -70,16 +72,21 @@ void BatchRunner::forward(Backend& instance, Batch batch) {
 }
 
 Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
-  const ScopedRetryPolicy retry_policy(batch, isolate_);
   stats_.running += batch.size();
   const Nanoseconds start = now();
-  stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) { forward(instance, part); });
+  try {
+    const ScopedRetryPolicy retry_policy(batch, isolate_);
+    stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) { forward(instance, part); });
+  } catch (...) {  // no memory for the policy
+    const Error error = current_error();
+    for (Request* request : batch) request->fail(error);
+  }
   const Nanoseconds took = now() - start;
   stats_.compute_ns += static_cast<std::uint64_t>(took);
   ++stats_.batches;
   stats_.batch_items += batch.items();
   for (Request* request : batch)
-    if (!request->alive()) *request->error = request->error->with_note("node \"" + node_ + "\"");
+    if (!request->alive()) *request->error = request->error->with_note(note_);
   count_outcomes(batch);
   stats_.running -= batch.size();
   return took;
@@ -106,6 +113,10 @@ void BatchRunner::complete_rejected(Batch batch) noexcept {
   if (batch.empty()) return;
   count_outcomes(batch);
   complete_requests(batch);
+}
+
+void BatchRunner::complete_rejected(RequestChain& requests) noexcept {
+  use_all(requests, [&](Batch batch) { complete_rejected(batch); });
 }
 
 }  // namespace hami

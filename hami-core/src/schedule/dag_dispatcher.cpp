@@ -1,9 +1,11 @@
 // DagDispatcher: runs requests through the graph of nodes.
 #include <algorithm>
 #include <memory>
+#include <new>
 
 #include "backend/init.hpp"
 #include "base/mutex.hpp"
+#include "request/request_chain.hpp"
 #include "schedule/graph.hpp"
 #include "schedule/scheduling.hpp"
 
@@ -37,37 +39,35 @@ class Run final : public Counted {
   std::size_t branches HAMI_GUARDED_BY(mutex) = 0;          // branches that are at a node now
 };
 
-// The requests that one batch of results starts, by node.
+// What one batch of results leads to: requests for nodes, whose `index` is the node, and completed requests of the pipe.
 class Hops {
  public:
-  explicit Hops(std::size_t nodes) : by_node_(nodes) {}
-  void add(std::size_t node, Ref<Request> request) { by_node_[node].push_back(std::move(request)); }
-  void complete(Ref<Request> outer) { completed_.push_back(std::move(outer)); }
+  void add(Ref<Request> request) noexcept { started_.push(std::move(request)); }
+  void complete(Ref<Request> outer) noexcept { completed_.push(std::move(outer)); }
 
-  void go(const std::vector<Backend*>& targets) {
-    std::vector<Request*> pointers;
-    for (std::size_t node = 0; node < by_node_.size(); ++node) {
-      if (by_node_[node].empty()) continue;
-      pointers.clear();
-      for (const Ref<Request>& request : by_node_[node]) pointers.push_back(request.get());
-      targets[node]->post(Batch(pointers), hop_inline);
+  void go(const std::vector<Backend*>& targets) noexcept {
+    while (const Request* first = started_.first()) {
+      RequestChain together;  // the requests for one node
+      started_.move_to(together, [node = first->index](const Request& request) {
+        return request.index == node ? RequestChain::Verdict::kTake : RequestChain::Verdict::kKeep;
+      });
+      Backend& target = *targets[first->index];
+      use_all(together, [&](Batch batch) { target.post(batch, hop_inline); });
     }
-    pointers.clear();
-    for (const Ref<Request>& outer : completed_) pointers.push_back(outer.get());
-    complete_requests(Batch(pointers));
+    use_all(completed_, complete_requests);
   }
 
  private:
-  std::vector<std::vector<Ref<Request>>> by_node_;
-  std::vector<Ref<Request>> completed_;
+  RequestChain started_;
+  RequestChain completed_;
 };
 
 class Router final : public CompletionSink {
  public:
   Router(const GraphSpec& spec, std::vector<Backend*> targets) : graph_(spec), targets_(std::move(targets)) {}
 
-  void start(Batch batch) {
-    Hops hops(targets_.size());
+  void start(Batch batch) noexcept {
+    Hops hops;
     for (Request* request : batch) {
       try {
         start_one(*request, hops);
@@ -80,11 +80,15 @@ class Router final : public CompletionSink {
   }
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
-    Hops hops(targets_.size());
+    Hops hops;
     for (std::size_t i = 0; i < count; ++i) {
       Run& run = *static_cast<Run*>(requests[i]->owner.get());
       MutexLock lock(run.mutex);
-      arrive(run, *requests[i], requests[i]->index, hops);
+      try {
+        arrive(run, *requests[i], requests[i]->index, hops);
+      } catch (...) {  // no memory for the next requests; those that exist run, and the last one completes the run
+        fail(run, current_error());
+      }
       leave(run, hops);
     }
     hops.go(targets_);
@@ -137,7 +141,7 @@ class Router final : public CompletionSink {
     request->deadline = from.deadline;
     request->priority = from.priority;
     ++run.branches;
-    hops.add(node, std::move(request));
+    hops.add(std::move(request));
   }
 
   // `request` has completed at `node`.
@@ -191,20 +195,21 @@ class Router final : public CompletionSink {
   }
 
   // The first error is the outcome; later errors become notes.
-  void fail(Run& run, const Error& error) {
+  void fail(Run& run, const Error& error) noexcept {
     Request& outer = *run.outer;
-    if (outer.alive())
-      outer.fail(error);
-    else
+    if (outer.alive()) return outer.fail(error);
+    try {
       *outer.error = outer.error->with_note("also failed: " + error.message());
+    } catch (const std::bad_alloc&) {  // without the note
+    }
   }
 
-  void leave(Run& run, Hops& hops) HAMI_REQUIRES(run.mutex) {
+  void leave(Run& run, Hops& hops) noexcept HAMI_REQUIRES(run.mutex) {
     if (--run.branches > 0) return;
     Request& outer = *run.outer;
     try {
       if (outer.alive()) answer(run);
-    } catch (...) {  // the nesting limit
+    } catch (...) {  // the nesting limit, no memory
       outer.fail(current_error());
     }
     hops.complete(run.outer);
