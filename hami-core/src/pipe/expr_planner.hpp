@@ -87,6 +87,8 @@ class ExprPlanner final : public PlanContext {
   bool within_limits(Span span);
   Plan plan_counted(const Expr& expr);
   Plan wrapped(Plan backend);
+  std::unique_ptr<Plan> plan_otherwise(const BackendClass& wrapper);
+  void report_otherwise_alone(const BackendClass& wrapper);
   Plan plan_body(const Expr& use);
   Given given(const std::string& name);
   const Value* generated_default(const std::string& name) const;

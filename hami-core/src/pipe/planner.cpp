@@ -105,12 +105,14 @@ class PipePlanner {
     read("map", [&](const Value& value) {
       node.map = parse_map(text_of(value, "map is one text, as \"det[result:data],src[data:image]\""));
     });
-    read("or", [&](const Value& value) {
+    for (auto [key, flag] : {std::pair("or", &node.is_or), std::pair("accept_skipped", &node.accepts_skipped)}) {
       ParamSpec spec;
-      spec.name = "or";
+      spec.name = key;
       spec.type = ParamType::kBool;
-      node.is_or = coerce_param(spec, value, "node \"" + node.name + "\"").as_bool();
-    });
+      read(key, [&, flag = flag](const Value& value) {
+        *flag = coerce_param(spec, value, "node \"" + node.name + "\"").as_bool();
+      });
+    }
   }
 
   void plan_entry(NodeScope& scope, bool single) {

@@ -93,6 +93,7 @@ void BatchRunner::count_outcomes(Batch batch) noexcept {
       continue;
     }
     switch (request->error->code()) {
+      case ErrorCode::kSkipped: ++stats_.completed; break;
       case ErrorCode::kQueueFull:
       case ErrorCode::kPipeClosed: ++stats_.rejected; break;
       case ErrorCode::kDeadlineExceeded: ++stats_.expired; break;
