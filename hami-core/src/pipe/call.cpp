@@ -20,8 +20,6 @@ struct Caller {
   ~Caller() { --callers; }
 };
 
-Error timed_out() { return Error(ErrorCode::kDeadlineExceeded, "the request timed out"); }
-
 }  // namespace
 
 Call::Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete on_complete, Ref<WaitToken> token)
@@ -111,7 +109,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
         continue;
       }
       slot.request->abandon();
-      settle(slot, timed_out());
+      settle(slot, deadline_exceeded(*slot.request, moment));
       last = remaining_ == 0;
     }
   }

@@ -30,8 +30,9 @@ bool Request::cancelled() const noexcept {
 
 void Request::fail_if_cancelled() {
   if (!cancelled()) return;
-  error.emplace(deadline <= now() ? Error(ErrorCode::kDeadlineExceeded, "the request timed out")
-                                  : Error(ErrorCode::kCancelled, "cancelled by its caller"));
+  const Nanoseconds moment = now();
+  error.emplace(deadline <= moment ? deadline_exceeded(*this, moment)
+                                   : Error(ErrorCode::kCancelled, "cancelled by its caller"));
 }
 
 std::size_t Batch::items() const noexcept {

@@ -46,6 +46,16 @@ void BatchRunner::set_hooks(Init& init) {
   if (init.items().size() > 1) before_instance_ = init.make(init.items()[1]);
 }
 
+void BatchRunner::record_arrival(Batch batch) {
+  std::optional<Nanoseconds> moment;
+  for (const Request* request : batch) {
+    NodeVisits* const visits = visits_of(*request);
+    if (!visits) continue;
+    if (!moment) moment = now();
+    visits->arrive(node_, *moment);
+  }
+}
+
 bool BatchRunner::admit(Request& request, std::size_t max_items) noexcept {
   try {
     request.items = declared_items(request.dict);
@@ -73,6 +83,8 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
   const ScopedRetryPolicy retry_policy(batch, isolate_);
   stats_.running += batch.size();
   const Nanoseconds start = now();
+  for (const Request* request : batch)
+    if (NodeVisits* const visits = visits_of(*request)) visits->start(node_, start);
   stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) { forward(instance, part); });
   const Nanoseconds took = now() - start;
   stats_.compute_ns += static_cast<std::uint64_t>(took);
@@ -80,9 +92,15 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
   stats_.batch_items += batch.items();
   for (Request* request : batch)
     if (!request->alive()) *request->error = request->error->with_note("node \"" + node_ + "\"");
+  record_end(batch, true);
   count_outcomes(batch);
   stats_.running -= batch.size();
   return took;
+}
+
+void BatchRunner::record_end(Batch batch, bool ran) noexcept {
+  for (const Request* request : batch)
+    if (NodeVisits* const visits = visits_of(*request)) visits->leave(node_, ran);
 }
 
 // Called before the requests complete, because their caller may read the statistics at once.
@@ -105,6 +123,7 @@ void BatchRunner::count_outcomes(Batch batch) noexcept {
 
 void BatchRunner::complete_rejected(Batch batch) noexcept {
   if (batch.empty()) return;
+  record_end(batch, false);
   count_outcomes(batch);
   complete_requests(batch);
 }

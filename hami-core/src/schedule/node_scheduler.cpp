@@ -81,8 +81,7 @@ bool NodeScheduler::remove_if_expired(std::size_t index, Nanoseconds moment, Req
   Request& request = *queue_[index].request;
   const bool late = request.deadline <= moment;
   if (!late && !request.abandoned()) return false;
-  request.fail(late ? Error(ErrorCode::kDeadlineExceeded, "timed out while queued for node \"" + node_ + "\"")
-                    : Error(ErrorCode::kCancelled, "cancelled by its caller"));
+  request.fail(late ? deadline_exceeded(request, moment) : Error(ErrorCode::kCancelled, "cancelled by its caller"));
   items_ -= request.items;
   removed.push_back(std::move(queue_[index].request));
   queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(index));

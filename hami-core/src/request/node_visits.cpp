@@ -1,0 +1,84 @@
+// NodeVisits: counting, and the text.
+#include "request/node_visits.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lang/units.hpp"
+#include "request/request.hpp"
+
+namespace hami {
+namespace {
+
+// Rounded to three digits: more are noise in a message.
+std::string show(Nanoseconds duration) {
+  const double milliseconds = static_cast<double>(std::max<Nanoseconds>(0, duration)) / 1e6;
+  if (milliseconds < 0.001) return "0ms";
+  const double unit = std::pow(10, std::floor(std::log10(milliseconds)) - 2);
+  return show_duration(unit >= 1 ? std::round(milliseconds / unit) * unit
+                                 : std::round(milliseconds / unit) / std::round(1 / unit));
+}
+
+}  // namespace
+
+NodeVisits::Visit* NodeVisits::find(std::string_view node) noexcept {
+  const auto found =
+      std::find_if(visits_.begin(), visits_.end(), [&](const Visit& visit) { return visit.node == node; });
+  return found == visits_.end() ? nullptr : &*found;
+}
+
+void NodeVisits::arrive(std::string_view node, Nanoseconds moment) {
+  MutexLock lock(mutex_);
+  Visit* visit = find(node);
+  if (!visit) visit = &visits_.emplace_back(Visit{std::string(node), moment});
+  ++visit->waiting;
+}
+
+void NodeVisits::start(std::string_view node, Nanoseconds moment) noexcept {
+  MutexLock lock(mutex_);
+  Visit* const visit = find(node);
+  if (!visit || visit->waiting == 0) return;
+  --visit->waiting;
+  ++visit->running;
+  visit->started = std::min(visit->started, moment);
+}
+
+void NodeVisits::leave(std::string_view node, bool ran) noexcept {
+  MutexLock lock(mutex_);
+  Visit* const visit = find(node);
+  if (!visit) return;
+  std::size_t& count = ran ? visit->running : visit->waiting;
+  if (count > 0) --count;
+  if (visit->waiting + visit->running > 0) return;
+  last_left_.swap(visit->node);
+  visits_.erase(visits_.begin() + (visit - visits_.data()));
+}
+
+std::string NodeVisits::describe(Nanoseconds deadline, Nanoseconds moment) const {
+  MutexLock lock(mutex_);
+  std::string text = "its limit of " + show(deadline - began_) + " passed ";
+  if (visits_.empty())
+    return text + (last_left_.empty() ? "before it reached a node" : "after node \"" + last_left_ + "\"");
+  for (const Visit& visit : visits_) {
+    text += (&visit == &visits_.front() ? "at node \"" : " and at node \"") + visit.node + "\" (";
+    if (!last_left_.empty()) text += "reached after " + show(visit.arrived - began_) + ", ";
+    const Nanoseconds started = std::min(visit.started, moment);
+    text += "waited " + show(started - visit.arrived) + ", ran " + show(moment - started) + ")";
+  }
+  return text;
+}
+
+NodeVisits* visits_of(const Request& request) noexcept {
+  if (request.deadline == kNever) return nullptr;
+  for (const Request* each = &request; each; each = each->parent.get())
+    if (each->visits) return each->visits.get();
+  return nullptr;
+}
+
+Error deadline_exceeded(const Request& request, Nanoseconds moment) {
+  const NodeVisits* const visits = visits_of(request);
+  return Error(ErrorCode::kDeadlineExceeded,
+               "the request timed out" + (visits ? ": " + visits->describe(request.deadline, moment) : ""));
+}
+
+}  // namespace hami
