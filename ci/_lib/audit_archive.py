@@ -104,11 +104,16 @@ def declared_entry_points(files: Mapping[str, bytes]) -> list[str]:
 
 
 def entry_points(wheel: Path, files: Mapping[str, bytes], cores: Cores) -> Check:
-    """Each entry point names something in the wheel, and every suitable CPython of this machine can import it."""
+    """Each entry point names something in the wheel, and every suitable CPython of this machine can import it.
+
+    Only a wheel without a module named plugin, which other plugins use, may have none.
+    """
     declared = declared_entry_points(files)
     wrong = [target for target in declared if not defines(files, *target.partition(":")[::2])]
-    if wrong or not declared:
-        return "entry points", False, f"not in the wheel: {', '.join(wrong)}" if wrong else "none"
+    if wrong:
+        return "entry points", False, f"not in the wheel: {', '.join(wrong)}"
+    if not declared:
+        return "entry points", not any(name.endswith("/plugin.py") for name in files), "none"
     fitting = {core: found for core, found in cores.items() if wheel == core or "-py3-none-" in wheel.name}
     modules = [target for target in declared if not target.endswith(".toml")]
     for core, interpreter in fitting.items():

@@ -83,8 +83,10 @@ def recorded() -> dict[str, Run]:
 def install_s(interpreter: Interpreter) -> float:
     """Return the seconds that pip takes to install INSTALLED into a new environment, from an index on this machine."""
     names = tuple(f"{name.replace('-', '_')}-" for name in INSTALLED)
-    ours = [wheel for wheel in wheel_env.usable(interpreter) if wheel.name.startswith(names)]
-    others = wheelhouse.fetch(interpreter, wheelhouse.requirements(ours))
+    ours = wheel_env.usable(interpreter)
+    # hami-model-check, which hami-onnx needs too, has no requirements of its own.
+    wanted = wheelhouse.requirements([wheel for wheel in ours if wheel.name.startswith(names)])
+    others = wheelhouse.fetch(interpreter, wanted)
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
         index.write([*ours, *others], folder / "index")

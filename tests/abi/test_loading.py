@@ -104,17 +104,20 @@ def test_plugins_built_without_hidden_symbols_do_not_interfere(toolchain: Toolch
             assert pipe({"data": 0})["result"] == number
 
 
-def install(site: Path, name: str, library: Path, *backends: str, defaults: str = "None") -> None:
-    """Install the distribution of a native plugin like pip."""
+def install(
+    site: Path, name: str, library: Path, *backends: str, defaults: str = "None", check: str = "None", code: str = ""
+) -> None:
+    """Install the distribution of a native plugin like pip; `code` defines what `check` names."""
     module = name.replace("-", "_")
     (site / module).mkdir(parents=True)
     (site / module / "__init__.py").touch()
     (site / module / "plugin.py").write_text(
         "from pathlib import Path\n"
         "import pluggy\n"
+        f"{code}\n"
         "@pluggy.HookimplMarker('hami')\n"
         "def hami_register(registry):\n"
-        f"    registry.add_library(Path(__file__).with_name('{library.name}'), {defaults})\n"
+        f"    registry.add_library(Path(__file__).with_name('{library.name}'), {defaults}, check={check})\n"
     )
     (site / module / library.name).write_bytes(library.read_bytes())
     folder = site / f"{module}-0.9.0.dist-info"
@@ -155,6 +158,38 @@ def test_a_wheel_may_set_defaults_at_runtime(build: Build, tmp_path: Path) -> No
     library = tmp_path / "acme_typo" / plain.name
     done = run_hami("run", "GccSub", "--data", "2", **chosen)
     assert f'no backend of "{library}" declares the parameter "stp"' in done.stderr
+
+
+CHECK = """
+from typing import Annotated
+import hami
+
+class Check(hami.Backend):
+    step: int = 0
+    most: Annotated[int, "largest step"] = 10
+
+    def init(self, options):
+        if self.step > self.most:
+            raise hami.ConfigError(f"step {self.step} of instance {options['instance']} is above {self.most}")
+
+    def close(self):
+        print("checked")
+
+    def forward(self, batch): ...
+"""
+
+
+def test_a_check_in_python_runs_before_a_native_backend(build: Build, tmp_path: Path) -> None:
+    plain = build(TOOLCHAINS[0], GOLDEN / "plain.c", include=GOLDEN / "include")
+    install(tmp_path, "acme-golden", plain, "GccAdd", defaults="{'step': 7}", check="Check", code=CHECK)
+    chosen = {"path": tmp_path, "HAMI_PLUGINS": "golden"}
+    assert run_hami("run", "GccAdd", "--data", "2", **chosen).stdout == "checked\n9\n"
+    assert run_hami("run", "GccAdd(step=20,most=20)", "--data", "2", **chosen).stdout == "checked\n22\n"
+    assert "step 20 of instance 0 is above 10" in run_hami("run", "GccAdd(step=20)", "--data", "2", **chosen).stderr
+    assert run_hami("backends", "GccAdd", **chosen).stdout.splitlines()[-2:] == [
+        "  step: int = 7",
+        "  most: int = 10  largest step",
+    ]
 
 
 def test_native_plugins_in_wheels_are_found_and_loaded(build: Build, tmp_path: Path) -> None:

@@ -261,6 +261,10 @@ def test_wheel_without_entry_points_is_found(tmp_path: Path) -> None:
     assert failed(plugin(tmp_path, entry_points__txt=None)) == {"entry points": "none"}
 
 
+def test_wheel_for_other_plugins_needs_no_entry_points(tmp_path: Path) -> None:
+    assert failed(write_wheel(tmp_path, "hami_x", "py3-none-any", {"hami_x/use.py": b""}, entry_points__txt=None)) == {}
+
+
 def test_file_beside_the_package_is_found(tmp_path: Path) -> None:
     found = failed(plugin(tmp_path, {"hami_x/__pycache__/plugin.pyc": b""}))
     assert list(found) == ["check-wheel-contents"]

@@ -147,9 +147,9 @@ def test_a_key_of_a_node_has_one_row_in_the_core() -> None:
 
 @pytest.mark.parametrize("plugin", PLUGINS)
 def test_every_backend_in_the_metadata_of_a_plugin_is_found(plugin: str) -> None:
-    entry_points = pyproject(ROOT / "hami-plugins" / plugin)["project"]["entry-points"]
+    entry_points = pyproject(ROOT / "hami-plugins" / plugin)["project"].get("entry-points", {})
     found = {backend.name: backend for backend in PLUGINS[plugin]}
-    assert set(entry_points["hami.backends"]) <= set(found)
+    assert set(entry_points.get("hami.backends", {})) <= set(found)
     assert all(backend.summary for backend in found.values())
 
 
@@ -223,6 +223,10 @@ def test_a_backend_without_a_source_is_an_error(tmp_path: Path) -> None:
 def test_the_table_has_one_cell_for_each_column() -> None:
     rows = [line for line in keys.page(ROOT).splitlines() if line.startswith("|")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
+
+
+def test_the_page_of_the_plugins_has_no_empty_table() -> None:
+    assert not re.search(r"^\|---\|---\|\n(?!\|)", plugins_page.page(ROOT), re.MULTILINE)
 
 
 def test_generated_pages_link_to_pages_that_exist() -> None:

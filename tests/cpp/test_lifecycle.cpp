@@ -441,6 +441,19 @@ class HeldUp final : public Backend {
   Gate& gate_;
 };
 
+// A backend whose init waits at a gate.
+class Blocks final : public Backend {
+ public:
+  Blocks(std::atomic<int>& alive, Gate& gate) : alive_(alive), gate_(gate) {}
+
+ private:
+  void init_(Init&) override { gate_.opened.wait_for(1); }
+  void forward_(Batch) override {}
+
+  Alive alive_;
+  Gate& gate_;
+};
+
 }  // namespace
 
 TEST_CASE("an interrupted caller of a pipe's creation leaves; the init goes on, and its instance is closed") {
@@ -458,6 +471,34 @@ TEST_CASE("an interrupted caller of a pipe's creation leaves; the init goes on, 
   gate.open();
   REQUIRE(wait_for_detached_inits(after(std::chrono::nanoseconds(kPatience).count())));
   CHECK_EQ(alive, 0);
+}
+
+TEST_CASE("an init that exceeds init_timeout is left; it goes on, and its instance is closed") {
+  std::atomic<int> alive{0};
+  register_core();
+  for (const Traits& traits : {own_thread(), any_thread()}) {
+    Gate gate;
+    BackendClass cls;
+    cls.name = "TestBlocks";
+    cls.traits = traits;
+    cls.create = [&] { return std::make_shared<Blocks>(alive, gate); };
+    Registry::instance().define(std::make_shared<BackendClass>(std::move(cls)));
+    const PipeConfig config =
+        one_node({{"backend", "S[Identity,TestBlocks]"}, {"instance_num", 3}, {"init_timeout", "20ms"}});
+    try {
+      PipeState::build(config);
+      FAIL("the pipe was built");
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kDeadlineExceeded);
+      CHECK_EQ(error.message(), "the init of node \"n\" took longer than init_timeout = 20ms");
+      CHECK_EQ(error.notes(),
+               std::vector<std::string>{"init of S, which continues and is closed when it ends", "node \"n\""});
+    }
+    CHECK_EQ(alive, 1);
+    gate.open();
+    REQUIRE(wait_for_detached_inits(after(std::chrono::nanoseconds(kPatience).count())));
+    CHECK_EQ(alive, 0);
+  }
 }
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)

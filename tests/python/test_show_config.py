@@ -67,6 +67,7 @@ entrypoint = "Forward[node.{{node_name}}]"  default
   List
     InstancesRegister
         instance_num = 2                base.toml:6
+        init_timeout = None             default
       S
         Identity
         Log

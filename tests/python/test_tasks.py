@@ -37,7 +37,14 @@ def _run_with_tasks_in_python(main: Coroutine[Any, Any, None]) -> None:
         loop.run_until_complete(main)
 
 
-@pytest.fixture(params=[asyncio.run, _run_in_debug_mode, _run_with_tasks_in_python])
+def _run_in_uvloop(main: Coroutine[Any, Any, None]) -> None:
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+    loop = uvloop.new_event_loop()
+    with contextlib.closing(loop):
+        loop.run_until_complete(main)
+
+
+@pytest.fixture(params=[asyncio.run, _run_in_debug_mode, _run_with_tasks_in_python, _run_in_uvloop])
 def run(request: pytest.FixtureRequest) -> Run:
     return request.param  # type: ignore[no-any-return]
 

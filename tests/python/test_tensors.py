@@ -45,6 +45,27 @@ class Exporter:
         return self.device
 
 
+class Damaged:
+    """Exports an array through a DLPack struct in which a field of 8 bytes is replaced."""
+
+    SHAPE, DATA = 24, 0  # offsets of pointers in DLTensor
+
+    def __init__(self, array: Any, offset: int, value: int) -> None:
+        self.array = array
+        self.offset = offset
+        self.value = value
+
+    def __dlpack__(self, **options: Any) -> Any:
+        capsule = self.array.__dlpack__()
+        get = ctypes.pythonapi.PyCapsule_GetPointer
+        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        ctypes.c_uint64.from_address(get(capsule, b"dltensor") + self.offset).value = self.value
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
 # Import and export without a copy
 
 
@@ -142,6 +163,23 @@ def test_the_error_of_an_impossible_conversion_contains_the_reason() -> None:
     with pytest.raises(hami.DataTypeError) as raised:
         hami.to_numpy(half)
     assert str(raised.value).startswith("to_numpy: numpy cannot convert <hami.Tensor bfloat16 [1]>: ")
+
+
+@pytest.mark.parametrize(
+    ("offset", "reason"),
+    [(Damaged.SHAPE, "a DLPack tensor without a shape"), (Damaged.DATA, "a DLPack tensor without memory")],
+)
+def test_a_damaged_dlpack_struct_never_reaches_another_package(offset: int, reason: str) -> None:
+    """It would end the process there."""
+    damaged = Damaged(np.zeros(2), offset, 0)
+    assert refusal("ContiguousTensor", damaged).endswith(f"`data`: {reason}")
+    with pytest.raises(hami.DataTypeError) as raised:
+        hami.to_numpy(damaged)
+    assert str(raised.value) == f"to_numpy: numpy cannot convert this {__name__}.Damaged: {reason}"
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    with pytest.raises(hami.DataTypeError) as raised:
+        hami.to_like(damaged, torch.zeros(1))  # type: ignore[arg-type]
+    assert str(raised.value) == f"to_like: torch cannot convert this {__name__}.Damaged: {reason}"
 
 
 def test_importing_hami_does_not_import_numpy() -> None:

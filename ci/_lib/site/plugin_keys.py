@@ -1,7 +1,8 @@
 """Reads the backends of the plugins from their sources. Nothing is imported: engines need not be installed.
 
 A Python plugin calls `registry.add("Name", "module:Class")`; the annotated attributes of the class and of its bases are
-parameters. A native plugin has `HAMI_REGISTER(Class, "Name", "declarations", "description")`.
+parameters. A native plugin has `HAMI_REGISTER(Class, "Name", "declarations", "description")`; the attributes of a class
+in `registry.add_library(…, check=Class)` are parameters too.
 """
 
 from __future__ import annotations
@@ -54,7 +55,26 @@ def native_backends(folder: Path) -> Iterator[Backend]:
         for arguments in _REGISTER.findall(file.read_text("utf-8")):
             _, *texts = _arguments(arguments)
             name, parameters, doc = (*texts, "", "")[:3]
-            yield Backend(name, _summary(doc), declarations.every(parameters))
+            declared = declarations.every(parameters)
+            keys = {declaration.key for declaration in declared}
+            more = [declaration for declaration in check_parameters(folder) if declaration.key not in keys]
+            yield Backend(name, _summary(doc), declared + more)
+
+
+def check_parameters(folder: Path) -> list[Declaration]:
+    """Return the parameters of the class that checks the native backends of a plugin."""
+    for module in plugin_modules(folder):
+        calls = [node for node in ast.walk(module.tree) if isinstance(node, ast.Call)]
+        for call in calls:
+            for keyword in call.keywords:
+                if keyword.arg == "check" and ast.unparse(call.func).endswith(".add_library"):
+                    return _backend("check", module, ast.unparse(keyword.value)).parameters
+    return []
+
+
+def plugin_modules(folder: Path) -> list[Module]:
+    groups = pyproject(folder)["project"].get("entry-points", {}).get("hami", {})
+    return [Module.load(group, folder / "python") for group in groups.values()]
 
 
 def _arguments(text: str) -> list[str]:
@@ -73,8 +93,7 @@ def _arguments(text: str) -> list[str]:
 def python_backends(folder: Path) -> Iterator[Backend]:
     """Yield what the plugin module registers."""
     sources = folder / "python"
-    for group in pyproject(folder)["project"].get("entry-points", {}).get("hami", {}).values():
-        module = Module.load(group, sources)
+    for module in plugin_modules(folder):
         for call in ast.walk(module.tree):
             method = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
             if not isinstance(call, ast.Call) or method not in ("add", "generate") or len(call.args) != 2:
@@ -159,7 +178,7 @@ def _items(node: ast.expr) -> list[ast.expr]:
 
 
 class Module:
-    """The source of a Python module, and the names that its top level binds."""
+    """The source of a Python module, the names that its top level binds, and those that it imports anywhere."""
 
     def __init__(self, path: Path, sources: Path) -> None:
         self.path, self.sources = path, sources
@@ -174,8 +193,9 @@ class Module:
                 self.values[node.targets[0].id] = node.value
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
                 self.values[node.target.id] = node.value
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                self.imports |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
+        for found in ast.walk(self.tree):
+            if isinstance(found, ast.ImportFrom) and found.module:
+                self.imports |= {alias.asname or alias.name: (found.module, alias.name) for alias in found.names}
 
     @staticmethod
     @cache

@@ -26,8 +26,9 @@ def page(root: Path) -> str:
     for plugin, backends in plugin_keys.every(root).items():
         project = pyproject(root / "hami-plugins" / plugin)["project"]
         sections.append(f"\n## [{plugin}]({plugin}.md)\n\n{project['description']}\n\n")
-        sections.append("| backend | what it does |\n|---|---|\n")
-        sections += [f"| `{backend.name}` | {backend.summary.replace('|', chr(92) + '|')} |\n" for backend in backends]
+        rows = [f"| `{backend.name}` | {backend.summary.replace('|', chr(92) + '|')} |\n" for backend in backends]
         pipelines = project.get("entry-points", {}).get("hami.pipelines", {})
-        sections += [f'| pipeline `{name}` | packaged: `hami.pipe("{name}")` |\n' for name in sorted(pipelines)]
+        rows += [f'| pipeline `{name}` | packaged: `hami.pipe("{name}")` |\n' for name in sorted(pipelines)]
+        if rows:
+            sections += ["| backend | what it does |\n|---|---|\n", *rows]
     return "".join(sections)

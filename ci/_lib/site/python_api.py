@@ -22,7 +22,7 @@ GROUPS = {
         *("Key", "Duration", "ByteSize"),
     ),
     "Values": ("Tensor", "to_numpy", "to_like", "TypedDict", "Event", "Queue", "RequestStore", "KVStorage", "Opaque"),
-    "Native plugins": ("register_plugin", "get_include"),
+    "Native code": ("register_plugin", "get_include", "allow_library", "check_library"),
 }
 TOP = """\
 # Python API

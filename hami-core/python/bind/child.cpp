@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/mutex.hpp"
+#include "greenlets.hpp"
 #include "request_view.hpp"
 #include "sync/blocking.hpp"
 
@@ -49,6 +50,7 @@ void register_child(py::module_& module) {
   py::class_<Child>(module, "Child", "A backend inside the brackets of a Python backend.")
       .def("forward",
            [](const Child& self, const py::list& batch) {
+    check_greenlet();
     const BackendPtr backend = self.use();
     const Borrowed borrowed(batch);
     const ReleaseGil release;

@@ -5,6 +5,7 @@
 
 #include "core_objects.hpp"
 #include "errors.hpp"
+#include "greenlets.hpp"
 #include "time.hpp"
 #include "values.hpp"
 
@@ -33,6 +34,7 @@ void run_callback(PyRef& function, const Event& event) noexcept {
 }
 
 std::uint64_t watch(Event& event, py::object function) {
+  check_greenlet();
   if (!PyCallable_Check(function.ptr()))
     throw Error(ErrorCode::kDataType,
                 "a callback must be a function of one argument, got " + std::string(py::repr(function)));
@@ -41,12 +43,14 @@ std::uint64_t watch(Event& event, py::object function) {
 }
 
 bool notify(Event& event, py::handle given) {
+  check_greenlet();
   Value value = to_value(given);
   const ReleaseGil released;  // callbacks of the core may wait
   return event.notify(std::move(value));
 }
 
 bool fail_event(Event& event, py::object exception) {
+  check_greenlet();
   Error error = from_exception(as_exception(std::move(exception)));
   const ReleaseGil released;
   return event.fail(std::move(error));

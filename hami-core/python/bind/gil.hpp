@@ -5,6 +5,7 @@
 
 #include "base/assert.hpp"
 #include "base/thread_annotations.hpp"
+#include "greenlets.hpp"
 #include "interpreter_end.h"
 
 namespace hami::bind {
@@ -75,6 +76,7 @@ class HAMI_SCOPED_CAPABILITY FreeThreadedLock {
 // callable(arguments…). Use it for calls that run user code.
 template <class... Arguments>
 py::object call_python(py::handle callable, const Arguments&... arguments) {
+  const ProgramCodeScope scope;
   PyObject* const given[] = {arguments.ptr()..., nullptr};
   PyObject* result = hami_call(callable.ptr(), given, sizeof...(arguments));
   if (!result) throw py::error_already_set();

@@ -9,6 +9,7 @@
 #include "config.hpp"
 #include "core_objects.hpp"
 #include "errors.hpp"
+#include "greenlets.hpp"
 #include "listener.hpp"
 #include "pipe/pipe_state.hpp"
 #include "sync/worker.hpp"
@@ -57,6 +58,7 @@ bool cancel(const py::object& capsule) {
 }
 
 void wait_if_nested(const py::object& capsule) {
+  check_greenlet();
   const Ref<Call> call = call_in(capsule);
   const ReleaseGil released;
   call->wait_inside();
@@ -65,13 +67,14 @@ void wait_if_nested(const py::object& capsule) {
 class PyPipe {
  public:
   explicit PyPipe(const PipeConfig& config) {
+    check_greenlet();
     const ReleaseGil released;
     state_ = PipeState::build(config);
   }
   // Closes a pipe that the program did not close: submitted requests finish first.
   ~PyPipe() {
     if (!state_ || state_->closed()) return;
-    if (!Worker::on_some_worker()) {
+    if (!Worker::on_some_worker() && on_entered_greenlet()) {
       try {
         close_within(PipeShutdown::kCloseTimeout);
       } catch (py::error_already_set& raised) {
@@ -80,14 +83,15 @@ class PyPipe {
       return;
     }
     const ReleaseGil released;
-    // This thread belongs to a pipe and cannot join itself. The closing thread is created now, because a thread kept
-    // for this purpose would not exist in a forked child.
+    // This thread belongs to a pipe and cannot join itself, or it may not enter the core. The closing thread is created
+    // now, because a thread kept for this purpose would not exist in a forked child.
     const auto closer = std::make_shared<Worker>("hami-closer");
     closer->post([closer, state = state_] { state->close(PipeShutdown::kCloseTimeout); });
   }
 
   // Runs one request. Raises its error, after removing `result`. Returns at once if the request has an event.
   py::dict call(py::dict request, const py::object& timeout) {
+    check_greenlet();
     run_pending_decrefs();
     const Nanoseconds limit = from_seconds(timeout);
     Prepared prepared = prepare(request);
@@ -104,6 +108,7 @@ class PyPipe {
 
   // Runs several requests. Returns None or an exception for each. Requests with an event are only started.
   py::list call_many(const std::vector<py::dict>& requests, const py::object& timeout) {
+    check_greenlet();
     run_pending_decrefs();
     const Nanoseconds limit = from_seconds(timeout);
     std::vector<Dict> dicts;
@@ -136,19 +141,23 @@ class PyPipe {
   }
 
   // Starts one request and returns a handle for cancel() and wait_if_nested(). callback(exception or None) is called on
-  // completion, on any thread, and the request's event completes too. Waits while the node's queue is full.
-  py::object submit(py::dict request, const py::object& timeout, py::object callback) {
+  // completion, on any thread, and the request's event completes too. While the node's queue is full, this waits if
+  // `may_wait`; otherwise the request waits.
+  py::object submit(py::dict request, const py::object& timeout, py::object callback, bool may_wait) {
+    check_greenlet();
     const Nanoseconds limit = from_seconds(timeout);
     Prepared prepared = prepare(request);
     const auto listener = std::make_shared<Listener>(std::move(request), std::move(callback), prepared.event);
-    return to_capsule(start_with_listener(listener, std::move(prepared.dict), limit, InlinePolicy::kNonBlocking));
+    const InlinePolicy policy = may_wait ? InlinePolicy::kNonBlocking : InlinePolicy::kEventLoop;
+    return to_capsule(start_with_listener(listener, std::move(prepared.dict), limit, policy));
   }
 
   // Starts one request for a task of the event loop on this thread; never waits. A completion on another thread calls
-  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions. An error of the start
-  // is raised by the await.
+  // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions. An error of the
+  // start is raised by the await.
   py::object submit_from_loop(py::dict request, const py::object& timeout, py::object completion_queue,
                               const py::object& loop) {
+    check_greenlet();
     const Nanoseconds limit = from_seconds(timeout);
     py::object awaitable = make_awaitable(loop);
     try {
@@ -163,7 +172,10 @@ class PyPipe {
     return awaitable;
   }
 
-  std::vector<std::string> close(const py::object& timeout) { return close_within(from_seconds(timeout)); }
+  std::vector<std::string> close(const py::object& timeout) {
+    check_greenlet();
+    return close_within(from_seconds(timeout));
+  }
 
   bool closed() const { return state_->closed(); }
 
@@ -299,6 +311,7 @@ void register_pipe(py::module_& module) {
       .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none(),
            "Run several requests and return None or an exception for each.")
       .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("callback"),
+           py::arg("may_wait") = true,
            "Start one request and return a handle. `callback(exception or None)` runs on completion, on any thread.")
       .def("submit_from_loop", &PyPipe::submit_from_loop, py::arg("request"), py::arg("timeout"),
            py::arg("completion_queue"), py::arg("loop"),

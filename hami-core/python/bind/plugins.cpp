@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 
+#include "lang/allowed_libraries.hpp"
 #include "plugin/library.hpp"
 #include "python_backend.hpp"
 
@@ -28,6 +29,11 @@ void register_plugins(py::module_& module) {
   py::register_exception<IncompatibleAbi>(module, "AbiMismatch");
   module.def("supported_abi", served_abi,
              "Return the version of the plugin ABI, such as \"1.0\", that this core supports.");
+  module.def("allow_library", [](const py::bytes& path) { allow_library(path); }, py::arg("path"),
+             "Allow configurations to load a file with native code, or any file in a folder.");
+  module.def("check_library", [](const py::bytes& path, const std::string& what) {
+    check_library(path, what);
+  }, py::arg("path"), py::arg("what"), "Raise ConfigError if a configuration may not load this file with native code.");
   module.def("load_library", load, py::arg("path"), py::arg("owner"),
              "Load a native plugin and return its name, its version, the ABI version it was built with and its backend "
              "classes.");

@@ -3,12 +3,15 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
+#include <utility>
 
 #include "backend/init.hpp"
 #include "base/fork.hpp"
 #include "child.hpp"
+#include "container/forwarding.hpp"
 #include "errors.hpp"
 #include "lang/units.hpp"
 #include "registry/generated.hpp"
@@ -77,7 +80,9 @@ class PythonBackend final : public Backend {
     try {
       py::object object = call_python(cls_->get());
       for (const auto& [name, value] : init.params()) {
-        const Attribute& attribute = attributes_->at(name);
+        const auto found = attributes_->find(name);
+        if (found == attributes_->end()) continue;  // of the class that this one checks
+        const Attribute& attribute = found->second;
         py::object converted =
             attribute.is_duration && !value.is_none() ? py::float_(value.as_float() / 1e3) : to_python(value);
         if (attribute.is_path && !converted.is_none())
@@ -211,6 +216,22 @@ class PythonBackend final : public Backend {
   Range batch_range_;
 };
 
+// Initialises `check`, with the parameters of both, before the backend itself.
+class CheckedBackend final : public Forwarding {
+ public:
+  CheckedBackend(BackendPtr check, BackendPtr target) : check_(std::move(check)) { target_ = std::move(target); }
+
+ private:
+  void init_(Init& init) override {
+    check_->describe(label(), traits());
+    std::exchange(check_, nullptr)->init(init);
+    target_->describe(label(), traits());
+    target_->init(init);
+  }
+
+  BackendPtr check_;
+};
+
 // Converts a default value. Durations are seconds in Python and milliseconds in the core.
 Value default_of(const ParamSpec& spec, py::handle given, const std::string& owner) {
   const bool is_number =
@@ -276,6 +297,21 @@ ClassHandle with_defaults(const ClassHandle& handle, const std::map<std::string,
   return {std::make_shared<BackendClass>(std::move(copy))};
 }
 
+// A copy of the class that also has the parameters of `check`, a Python class, which is initialised before it.
+ClassHandle with_check(const ClassHandle& handle, const ClassHandle& check) {
+  if (!handle.cls->brackets.phases.empty())  // the check would build the items too
+    throw Error(ErrorCode::kPlugin, handle.cls->name + " has brackets; only a class without brackets can have a check");
+  BackendClass copy = *handle.cls;
+  for (const ParamSpec& spec : check.cls->params) {
+    const auto same_name = [&](const ParamSpec& other) { return other.name == spec.name; };
+    if (std::none_of(copy.params.begin(), copy.params.end(), same_name)) copy.params.push_back(spec);
+  }
+  copy.create = [target = handle.cls, check = check.cls] {
+    return std::make_shared<CheckedBackend>(check->create(), target->create());
+  };
+  return {std::make_shared<BackendClass>(std::move(copy))};
+}
+
 py::list params_of(const ClassHandle& handle) {
   py::list list;
   for (const ParamSpec& spec : handle.cls->params) {
@@ -335,7 +371,9 @@ void register_python_backends(py::module_& module) {
                              [](const ClassHandle& self) { return thread_mode_name(self.cls->traits.thread); })
       .def_property_readonly("non_blocking", [](const ClassHandle& self) { return self.cls->traits.non_blocking; })
       .def("with_defaults", with_defaults, py::arg("defaults"),
-           "Return a copy of the class with other parameter defaults.");
+           "Return a copy of the class with other parameter defaults.")
+      .def("with_check", with_check, py::arg("check"),
+           "Return a copy of the class that initialises a Python class first, and has the parameters of both.");
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"),
              py::arg("doc"), py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"),

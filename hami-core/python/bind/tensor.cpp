@@ -122,6 +122,9 @@ std::int64_t length(const TensorObject& self) {
 }  // namespace
 
 void register_tensor(py::module_& module) {
+  module.def(
+      "check_dlpack", check_capsule, py::arg("object"), py::arg("capsule"),
+      "Raise DataTypeError if the DLPack capsule of an object is damaged, so that reading it could end the process.");
   py::class_<TensorObject, Tensor> tensor(module, "Tensor", kTensorDoc, py::is_final(), py::buffer_protocol());
   tensor.attr("__module__") = "hami";
   tensor.def_buffer(buffer)

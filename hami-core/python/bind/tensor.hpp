@@ -11,6 +11,9 @@ namespace hami::bind {
 // on any thread.
 Value tensor_from(py::handle object);
 
+// Checks a capsule that `object` returned from __dlpack__, for a consumer outside of the core. Error(kDataType).
+void check_capsule(py::handle object, const py::object& capsule);
+
 // The type of an object as messages show it: "torch.Tensor", "set".
 std::string python_type_name(py::handle object);
 

@@ -78,6 +78,12 @@ Value tensor_from(py::handle object) {
   }
 }
 
+void check_capsule(py::handle object, const py::object& capsule) {
+  DLManagedTensorVersioned managed{};
+  read_capsule(object, capsule, managed);
+  check_dlpack(managed.dl_tensor);
+}
+
 std::string python_type_name(py::handle object) {
   const py::handle type = py::type::handle_of(object);
   const std::string name = py::str(type.attr("__qualname__"));

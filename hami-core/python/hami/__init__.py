@@ -41,6 +41,7 @@ from hami._errors import (
 from hami._plugins.lookup import backends, plugins
 from hami._plugins.native import get_include, register_plugin
 from hami._runtime.backend import Backend, ByteSize, Duration, Key, generate, register
+from hami._runtime.libraries import allow_library, check_library
 from hami._runtime.pipe import Pipe, pipe
 from hami._runtime.tensors import to_like, to_numpy
 from hami._runtime.typed_dict import TypedDict
@@ -80,7 +81,9 @@ __all__ = [
     "Tensor",
     "TypedDict",
     "__version__",
+    "allow_library",
     "backends",
+    "check_library",
     "generate",
     "get_include",
     "pipe",

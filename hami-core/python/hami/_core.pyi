@@ -543,6 +543,9 @@ class BackendClass:
     def with_defaults(self, defaults: dict[str, Any]) -> BackendClass:
         """Return a copy of the class with other parameter defaults, by parameter name."""
 
+    def with_check(self, check: BackendClass) -> BackendClass:
+        """Return a copy of the class that initialises a Python class first, and has the parameters of both."""
+
 Call: TypeAlias = object  # the handle of a submitted request
 
 def cancel(call: Call) -> bool:
@@ -596,9 +599,11 @@ class Pipe:
         request: dict[str, Any],
         timeout: float | None,
         callback: Callable[[BaseException | None], object],
+        may_wait: bool = True,
     ) -> Call:
         """Start one request; `callback(exception or None)` runs on completion, on any thread.
 
+        While the queue of the node is full, this call waits; without `may_wait`, the request waits instead.
         If an exception of a signal handler interrupts the callback, the callback runs a second time.
         """
 
@@ -620,6 +625,9 @@ class Pipe:
 
     def stats(self) -> dict[str, dict[str, Any]]:
         """Return the values of `hami.NodeStats` for each node, by the node's name."""
+
+def check_dlpack(object: Any, capsule: Any) -> None:
+    """Raise DataTypeError if the DLPack capsule of an object is damaged, so that reading it could end the process."""
 
 def on_core_thread() -> bool:
     """Return whether the core created the calling thread."""
@@ -663,6 +671,12 @@ class AbiMismatch(Exception):
 
 def supported_abi() -> str:
     """Return the version of the plugin ABI, such as "1.0", that this core supports."""
+
+def allow_library(path: bytes) -> None:
+    """Allow configurations to load a file with native code, or any file in a folder."""
+
+def check_library(path: bytes, what: str) -> None:
+    """Raise ConfigError if a configuration may not load this file with native code."""
 
 def load_library(path: bytes, owner: str) -> tuple[str, str, str, list[BackendClass]]:
     """Load a native plugin and return its name, its version, the ABI version it was built with and its classes.

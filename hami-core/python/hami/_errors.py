@@ -9,7 +9,7 @@ Error
 ├─ RequestError             one request failed; the pipe continues
 │  ├─ NoResult              the backend set no `result`
 │  ├─ QueueFull             a queue is full
-│  ├─ DeadlineExceeded      the timeout or deadline passed                            (also a TimeoutError)
+│  ├─ DeadlineExceeded      the timeout or deadline passed, or an init_timeout        (also a TimeoutError)
 │  ├─ PipeClosed            the pipe was closed first
 │  └─ ReentrantCall         a nested call, or a wait for capacity, would have completed a deadlock cycle
 ├─ BatchError               some requests of pipe([…]) failed: `errors` has (index, exception) pairs
@@ -184,7 +184,7 @@ class QueueFull(RequestError):
 
 
 class DeadlineExceeded(RequestError, TimeoutError):
-    """The timeout or deadline of a request passed before the request was complete.
+    """The timeout or deadline of a request passed before the request was complete, or the init_timeout of a node.
 
     >>> queue = hami.Queue()
     >>> try:
@@ -212,7 +212,8 @@ class ReentrantCall(RequestError):
     """A call inside a backend would have completed a deadlock cycle: every instance it needs waits for this call.
 
     In a backend or callback, it is also the error of a request that finds the queue of its node full, if no other
-    instance can make capacity.
+    instance can make capacity. In a greenlet, it is the error of a call while another greenlet of the thread is
+    switched out inside a backend or callback.
 
     >>> @hami.register
     ... class CallsItself(hami.Backend):

@@ -51,8 +51,7 @@ PerProcess<DetachedInit::Counter> DetachedInit::counters;
 class InitTask {
  public:
   // `pipe` owns the plan that `build` reads.
-  InitTask(std::shared_ptr<void> pipe, DedicatedThread::Factory build)
-      : pipe_(std::move(pipe)), build_(std::move(build)) {}
+  InitTask(std::shared_ptr<void> pipe, BackendFactory build) : pipe_(std::move(pipe)), build_(std::move(build)) {}
 
   void run() {
     std::shared_ptr<void> pipe = std::move(pipe_);  // released last
@@ -73,13 +72,12 @@ class InitTask {
     changed_.notify_all();
   }
 
-  // Returns what was built.
-  BackendPtr wait() {
-    wait_for(mutex_, changed_, kNever, [&] {
+  // False: the init is not done at that moment. Throws if interrupted.
+  bool wait(Nanoseconds until) {
+    return wait_for(mutex_, changed_, until, [&] {
       mutex_.assert_held();
       return done_;
     });
-    return take();
   }
 
   // The backend that a finished init built.
@@ -99,7 +97,7 @@ class InitTask {
 
  private:
   std::shared_ptr<void> pipe_;
-  DedicatedThread::Factory build_;
+  BackendFactory build_;
   Mutex mutex_;
   CondVar changed_;
   bool done_ HAMI_GUARDED_BY(mutex_) = false;
@@ -107,6 +105,30 @@ class InitTask {
   BackendPtr built_ HAMI_GUARDED_BY(mutex_);
   std::optional<Error> error_ HAMI_GUARDED_BY(mutex_);
 };
+
+// Builds a backend on `worker`. `close` gets what an init built that ended just after its caller gave up.
+BackendPtr build_on(Worker& worker, Nanoseconds until, const Error& expired, const std::string& label,
+                    PipeContext& context, BackendFactory build, const std::function<void(BackendPtr)>& close) {
+  const auto task = std::make_shared<InitTask>(context.shutdown.pipe(), std::move(build));
+  worker.post([task] { task->run(); });
+  std::optional<Error> gave_up;
+  try {
+    if (!task->wait(until)) gave_up = expired;
+  } catch (...) {
+    gave_up = current_error();
+  }
+  if (gave_up && task->detach()) {
+    context.shutdown.detach_init(std::make_shared<DetachedInit>());
+    worker.stop(kNoWait);
+    throw gave_up->with_note("init of " + label + ", which continues and is closed when it ends");
+  }
+  if (!gave_up) return task->take();
+  try {
+    close(task->take());
+  } catch (const Error&) {  // it failed: there is nothing to close
+  }
+  throw Error(*gave_up);
+}
 
 // Ends a backend on its worker. A std::function may be copied on its way, and the last copy could be destroyed on this
 // thread: the shared pointer keeps the backend in one place.
@@ -118,32 +140,22 @@ void close_on(Worker& worker, BackendPtr backend) {
 
 bool wait_for_detached_inits(Nanoseconds until) { return DetachedInit::wait_for_none(until); }
 
-DedicatedThread::DedicatedThread(const std::string& label, const std::string& node,
-                                 std::shared_ptr<PipeContext> context, Factory build)
-    : context_(std::move(context)), name_(label + " of node \"" + node + "\""), worker_(label, context_.get()) {
-  const auto task = std::make_shared<InitTask>(context_->shutdown.pipe(), std::move(build));
-  worker_.post([task] { task->run(); });
-  try {
-    inner_ = task->wait();
-  } catch (...) {
-    const Error error = current_error();
-    if (task->detach()) {
-      context_->shutdown.detach_init(std::make_shared<DetachedInit>());
-      worker_.stop(kNoWait);
-      throw error.with_note("init of " + label + ", which continues and is closed when it ends");
-    }
-    close_late([&] { return task->take(); });
-    throw;
-  }
+BackendPtr build_until(Nanoseconds until, const Error& expired, const std::string& label, PipeContext& context,
+                       BackendFactory build) {
+  Worker worker("hami-init", &context);
+  return build_on(worker, until, expired, label, context, std::move(build), [](BackendPtr) {});
 }
 
-// The init ended just after its caller gave up: what it built is closed as usual.
-void DedicatedThread::close_late(const std::function<BackendPtr()>& take) {
+DedicatedThread::DedicatedThread(const std::string& label, const std::string& node,
+                                 std::shared_ptr<PipeContext> context, BackendFactory build)
+    : context_(std::move(context)), name_(label + " of node \"" + node + "\""), worker_(label, context_.get()) {
   try {
-    close_on(worker_, take());
-  } catch (const Error&) {  // it failed: there is nothing to close
+    inner_ = build_on(worker_, kNever, Error(ErrorCode::kInternal, ""), label, *context_, std::move(build),
+                      [this](BackendPtr built) { close_on(worker_, std::move(built)); });
+  } catch (...) {
+    stop_worker();
+    throw;
   }
-  stop_worker();
 }
 
 void DedicatedThread::stop_worker() noexcept {

@@ -1,5 +1,5 @@
-// DedicatedThread: initialises, runs and closes a backend on one thread of its own. Ctrl-C during the init detaches it: the
-// init continues, and the backend that it builds is closed when it ends.
+// DedicatedThread: initialises, runs and closes a backend on one thread of its own. An init on such a thread can be detached,
+// by Ctrl-C or when its time is over: it continues, and the backend that it builds is closed when it ends.
 #pragma once
 
 #include <functional>
@@ -15,15 +15,20 @@ namespace hami {
 // interrupted.
 bool wait_for_detached_inits(Nanoseconds until);
 
+using BackendFactory = std::function<BackendPtr()>;
+
+// Builds a backend on a temporary thread, for as long as `until`. Throws the Error of the init; or `expired` or that of an
+// interrupt: the init then continues, detached. `label` is for messages.
+BackendPtr build_until(Nanoseconds until, const Error& expired, const std::string& label, PipeContext& context,
+                       BackendFactory build);
+
 class DedicatedThread final : public Backend {
  public:
-  using Factory = std::function<BackendPtr()>;
-
   // Starts the thread and builds the backend there; returns when it is initialised. Throws the Error of the init, or of an
   // interrupt: the init then continues, detached, and what it builds is closed when it ends. `label` and `node` are for
   // messages.
   DedicatedThread(const std::string& label, const std::string& node, std::shared_ptr<PipeContext> context,
-                  Factory build);
+                  BackendFactory build);
   ~DedicatedThread() override;
 
   Worker* own_worker() noexcept override { return &worker_; }
@@ -34,7 +39,6 @@ class DedicatedThread final : public Backend {
   void forward_with_dep_(Batch batch, Backend& dependency) override;
   void inject_dependency_(const BackendPtr& dependency) override;
   Range range_() const override { return inner_->range(); }
-  void close_late(const std::function<BackendPtr()>& take);
   void stop_worker() noexcept;
 
   const std::shared_ptr<PipeContext> context_;

@@ -138,6 +138,11 @@ BackendPtr Init::make(const Plan& plan) {
   return needs_lock ? std::make_shared<SerializedBackend>(std::move(backend)) : backend;
 }
 
+BackendPtr Init::make_until(Nanoseconds until, const Error& expired, const PlanItem& item) const {
+  return build_until(until, expired, item.plan->label, *context_,
+                     [init = *this, &plan = *item.plan]() mutable { return init.make(plan); });
+}
+
 BackendPtr Init::make_on_dedicated_thread(const Plan& plan) const {
   auto thread = std::make_shared<DedicatedThread>(
       plan.label, node_, context_, [init = on_own_thread(), &plan]() mutable { return init.make(plan); });

@@ -42,6 +42,8 @@ class Init {
   // For an item that refers to an existing backend it returns that one; a named instance may be registered later.
   BackendPtr make(const PlanItem& item) { return make(*item.plan); }
   BackendPtr make(const Plan& plan);
+  // The same on a temporary thread, for as long as `until`. Throws `expired` then; the init continues, detached.
+  BackendPtr make_until(Nanoseconds until, const Error& expired, const PlanItem& item) const;
   // The same on a new dedicated thread, which also runs and closes the backend.
   BackendPtr make_on_dedicated_thread(const Plan& plan) const;
   void bind(std::size_t binding, BackendPtr backend) { (*bindings_)[binding] = std::move(backend); }

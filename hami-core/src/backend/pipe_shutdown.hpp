@@ -46,8 +46,11 @@ class PipeShutdown {
   void set_pipe(std::weak_ptr<void> pipe) noexcept { pipe_ = std::move(pipe); }
   // An init continues without its caller: from now on it alone may touch what it shares with its node. `detached_init` is
   // destroyed after everything else of the pipe.
-  void detach_init(std::shared_ptr<void> detached_init) noexcept { detached_init_ = std::move(detached_init); }
-  bool has_detached_init() const noexcept { return detached_init_ != nullptr; }
+  void detach_init(std::shared_ptr<void> detached_init) noexcept {
+    detached_init_ = std::move(detached_init);
+    has_detached_init_ = true;
+  }
+  bool has_detached_init() const noexcept { return has_detached_init_; }
 
   // How long a close may take unless the caller says otherwise: 10 s.
   static constexpr Nanoseconds kCloseTimeout = 10'000'000'000;
@@ -63,6 +66,7 @@ class PipeShutdown {
 
  private:
   std::shared_ptr<void> detached_init_;
+  std::atomic<bool> has_detached_init_{false};
   std::vector<std::weak_ptr<Service>> services_;
   std::weak_ptr<void> pipe_;
   std::atomic<bool> opened_{false};

@@ -1,5 +1,6 @@
 // Register and InstancesRegister: register backends by name.
 #include <memory>
+#include <optional>
 
 #include "backend/plan.hpp"
 #include "container/forwarding.hpp"
@@ -24,10 +25,20 @@ class InstancesRegister final : public Backend {
  private:
   void init_(Init& init) override {
     const auto count = init.params().get<std::int64_t>("instance_num");
+    const auto timeout = init.params().get<std::optional<double>>("init_timeout");
+    const Nanoseconds until = timeout ? after(from_milliseconds(*timeout)) : kNever;
     for (std::int64_t i = 0; i < count; ++i) {
-      instances_.push_back(init.for_instance(static_cast<std::size_t>(i)).make(init.items()[0]));
+      Init instance = init.for_instance(static_cast<std::size_t>(i));
+      const PlanItem& item = init.items()[0];
+      instances_.push_back(timeout ? instance.make_until(until, expired(init.node(), *timeout), item)
+                                   : instance.make(item));
       init.context().instances.add(init.node() + "." + std::to_string(i), instances_.back());
     }
+  }
+
+  static Error expired(const std::string& node, double timeout) {
+    return Error(ErrorCode::kDeadlineExceeded, "the init of node \"" + node + "\" took longer than init_timeout = " +
+                                                   show_value(ParamType::kDuration, Value(timeout)));
   }
 
   void forward_(Batch) override {
@@ -54,7 +65,9 @@ void register_registers(Registry& registry) {
   BackendClass instances;
   instances.name = "InstancesRegister";
   instances.doc = "Builds `instance_num` copies of its item and registers them as `<node_name>.<i>`; has no forward.";
-  instances.params = parse_param_specs("instance_num: int = 1 {1..65536} 'number of instances'");
+  instances.params = parse_param_specs(
+      "instance_num: int = 1 {1..65536} 'number of instances';"
+      "init_timeout: duration? 'time limit for the init of all instances together'");
   instances.brackets = {true, {Phase{}}};
   instances.schedules = true;
   instances.owns_threads = true;

@@ -90,7 +90,8 @@ std::optional<Value> read_as(ParamType type, const Value& given) {
     case ParamType::kInt: return read_int_value(given);
     case ParamType::kFloat: return read_float_value(given);
     case ParamType::kStr:
-    case ParamType::kPath: return read_text_value(given);
+    case ParamType::kPath:
+    case ParamType::kLibrary: return read_text_value(given);
     case ParamType::kList: return read_list_value(given);
     case ParamType::kDuration: return read_duration_value(given, false);
     case ParamType::kMilliseconds: return read_duration_value(given, true);

@@ -12,7 +12,8 @@
 
 namespace hami {
 
-enum class ParamType { kBool, kInt, kFloat, kStr, kPath, kList, kDuration, kMilliseconds, kByteSize };
+// A kLibrary is a path of a file with native code. Only allowed files may be configured (lang/allowed_libraries.hpp).
+enum class ParamType { kBool, kInt, kFloat, kStr, kPath, kLibrary, kList, kDuration, kMilliseconds, kByteSize };
 
 const char* param_type_name(ParamType type) noexcept;  // "bool", "int", …, "duration", "milliseconds", "bytesize"
 std::optional<ParamType> param_type_of(std::string_view name) noexcept;

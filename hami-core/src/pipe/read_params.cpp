@@ -1,5 +1,6 @@
 // ExprPlanner: the value of each declared parameter, by the scopes of reference/expressions.md.
 #include "base/near.hpp"
+#include "lang/allowed_libraries.hpp"
 #include "lang/parse.hpp"
 #include "pipe/expr_planner.hpp"
 
@@ -10,6 +11,14 @@ std::vector<std::string> names_of(const BackendClass& cls) {
   std::vector<std::string> names;
   for (const ParamSpec& spec : cls.params) names.push_back(spec.name);
   return names;
+}
+
+// A value of the declared type that the configuration may give. Error(kConfig)
+Value configured_param(const ParamSpec& spec, const Value& given, const std::string& owner) {
+  Value value = coerce_param(spec, given, owner);
+  if (spec.type == ParamType::kLibrary && !value.is_none())
+    check_library(std::string(value.as_text()), "parameter \"" + spec.name + "\" of " + owner);
+  return value;
 }
 
 }  // namespace
@@ -100,7 +109,7 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
   const Arg* outer = arg ? nullptr : given(spec.name).arg;
   if (const Arg* given = arg ? arg : outer) {
     try {
-      set(coerce_param(spec, Value(given->value), expr.name), outer ? From::kGenerated : From::kExpression);
+      set(configured_param(spec, Value(given->value), expr.name), outer ? From::kGenerated : From::kExpression);
     } catch (const Error& error) {
       problem(outer ? expr.name_span : given->value_span, error.message(), "");
     }
@@ -110,7 +119,7 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
   if (found.unknown) return;
   if (found.value) {
     try {
-      set(coerce_param(spec, *found.value, expr.name), found.section == "global" ? From::kGlobal : From::kNode,
+      set(configured_param(spec, *found.value, expr.name), found.section == "global" ? From::kGlobal : From::kNode,
           found.key);
     } catch (const Error& error) {
       Span span;

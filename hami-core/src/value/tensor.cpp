@@ -99,17 +99,23 @@ void copy_axis(const TensorObject& tensor, std::size_t axis, std::size_t solid, 
 
 }  // namespace
 
+std::size_t check_dlpack(const DLTensor& tensor) {
+  if (tensor.ndim < 0 || (tensor.ndim > 0 && !tensor.shape)) refuse("a DLPack tensor without a shape");
+  const Shape shape(tensor.shape, tensor.shape + tensor.ndim);
+  const std::size_t count = count_of(shape, std::max<std::size_t>(1, item_size(tensor.dtype)));
+  if (count > 0 && !tensor.data) refuse("a DLPack tensor without memory");
+  return count;
+}
+
 TensorObject::TensorObject(DLManagedTensorVersioned* managed) : Object(Kind::kTensor), managed_(managed) {
   const DLTensor& tensor = managed->dl_tensor;
-  if (tensor.ndim < 0 || (tensor.ndim > 0 && !tensor.shape)) refuse("a DLPack tensor without a shape");
   if (!is_cpu_memory(tensor.device))
     refuse("the tensor is on " + show_device(tensor.device) + "; the core reads tensors in CPU memory only");
   if (tensor.dtype.bits % 8 != 0 || tensor.dtype.bits == 0 || tensor.dtype.lanes == 0)
     refuse("a tensor of " + dtype_name(tensor.dtype) + ": elements must be whole bytes");
+  count_ = check_dlpack(tensor);
   shape_.assign(tensor.shape, tensor.shape + tensor.ndim);
-  count_ = count_of(shape_, item_size(tensor.dtype));
   strides_ = tensor.strides ? Shape(tensor.strides, tensor.strides + tensor.ndim) : contiguous_strides(shape_);
-  if (count_ > 0 && !tensor.data) refuse("a DLPack tensor without memory");
   if (tensor.data) data_ = static_cast<char*>(tensor.data) + tensor.byte_offset;
 }
 

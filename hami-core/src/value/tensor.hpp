@@ -13,6 +13,10 @@ namespace hami {
 
 using Shape = std::vector<std::int64_t>;
 
+// Returns the number of elements. Error(kDataType) if the struct is inconsistent, so that reading it could end the process;
+// its memory may be on any device.
+std::size_t check_dlpack(const DLTensor& tensor);
+
 // Shape, dtype and address never change; the contents are up to the users.
 class TensorObject final : public Object {
  public:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import cv2
 import hami
 import numpy as np
@@ -216,3 +218,22 @@ def test_an_object_with_broken_dlpack_support_is_a_data_type_error(run):
         'ResizeMat: "data" must be an image (array H x W or H x W x C, as DecodeMat returns), '
         "got a Broken that cannot be read through DLPack: "
     )
+
+
+def test_a_dlpack_struct_without_a_shape_is_a_data_type_error(run):
+    """NumPy would read the shape at address 0."""
+
+    class WithoutShape:
+        def __dlpack__(self, **_):
+            capsule = np.zeros((2, 2), np.uint8).__dlpack__()
+            address = ctypes.pythonapi.PyCapsule_GetPointer
+            address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+            ctypes.memset(address(capsule, b"dltensor") + 24, 0, 8)
+            return capsule
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    with pytest.raises(hami.DataTypeError) as error:
+        run("Mat2Tensor", data=WithoutShape())
+    assert str(error.value).splitlines()[0].endswith("read through DLPack: a DLPack tensor without a shape")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import hami
 import numpy as np
 import pytest
@@ -285,6 +287,25 @@ def test_an_object_that_supports_dlpack_is_accepted(pipe, models):
             return self.array.__dlpack_device__()
 
     assert pipe(model=str(models.double()))({"data": Tensor(floats([1, 2]))})["result"].tolist() == [[2, 4]]
+
+
+def test_a_dlpack_struct_without_a_shape_is_a_data_type_error(pipe, models):
+    """NumPy would read the shape at address 0."""
+
+    class WithoutShape:
+        def __dlpack__(self, **_):
+            capsule = np.zeros((2, 2), np.float32).__dlpack__()
+            address = ctypes.pythonapi.PyCapsule_GetPointer
+            address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+            ctypes.memset(address(capsule, b"dltensor") + 24, 0, 8)
+            return capsule
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    with pytest.raises(hami.DataTypeError) as error:
+        pipe(model=str(models.double()))({"data": WithoutShape()})
+    assert str(error.value).splitlines()[0].endswith("read through DLPack: a DLPack tensor without a shape")
 
 
 @pytest.mark.parametrize(

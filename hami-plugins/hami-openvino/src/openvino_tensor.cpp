@@ -70,7 +70,7 @@ HAMI_REGISTER(
     "cache_dir: path? 'folder for compiled models, which makes the next start faster';"
     "properties: list = '' 'further OpenVINO properties, each as KEY=value';"
     "batched: bool? 'whether axis 0 is a batch axis; default: detected from the shapes of the model';"
-    "library: path? 'path of libopenvino_c.so; default: that of the installed openvino package'",
+    "library: library? 'path of libopenvino_c.so; default: that of the installed openvino package'",
     "Run an ONNX or OpenVINO model with OpenVINO.\n"
     "\n"
     "OpenvinoTensor(model='detector.onnx', hint=throughput)\n"

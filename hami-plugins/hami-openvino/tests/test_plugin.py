@@ -86,7 +86,9 @@ def test_the_native_library_by_itself_needs_the_path_of_openvino(models):
         f"config = {{'backend': 'OpenvinoTensor', 'model': {str(models.double())!r}}}\n"
         "try: hami.pipe(config)\n"
         "except hami.Error as error: print(str(error).splitlines()[0])\n"
-        f"with hami.pipe({{**config, 'library': {str(_openvino.find_library())!r}}}) as pipe:\n"
+        f"library = {str(_openvino.find_library())!r}\n"
+        "hami.allow_library(library)\n"
+        "with hami.pipe({**config, 'library': library}) as pipe:\n"
         "    print(hami.to_numpy(pipe({'data': numpy.ones((1, 2), numpy.float32)})['result']).tolist())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

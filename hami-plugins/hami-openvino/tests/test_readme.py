@@ -18,13 +18,15 @@ def blocks(language: str) -> list[str]:
 
 def test_the_example_runs_a_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (config,), (code,) = blocks("toml"), blocks("python")
+    (config, untrusted), (code,) = blocks("toml"), blocks("python")
     Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
     mean = helper.make_node("ReduceMean", ["image"], ["mean"], axes=[1, 2, 3], keepdims=0)
     ports = {"image": (TensorProto.FLOAT, ["n", 3, "h", "w"])}, {"mean": (TensorProto.FLOAT, ["n"])}
     save(Path("detector.onnx"), [mean], *ports)
     exec(compile(code, str(README), "exec"), {})
     assert capsys.readouterr().out == "[0.]\n"
+    Path("untrusted.toml").write_text(untrusted)
+    hami.pipe("untrusted.toml").close()
 
 
 def test_the_table_lists_every_parameter():

@@ -37,12 +37,23 @@ def test_a_folder_is_rejected(pipe, tmp_path):
     assert f'"model" must be an ONNX file or the .xml file of an OpenVINO IR, "{tmp_path}" is a folder' in text
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model.xml"])
-def test_a_file_that_cannot_be_read_is_reported_with_its_size(pipe, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("model.onnx", b"", "(0 bytes) is truncated or is not an ONNX model: the file is empty"),
+        ("model.xml", b"", "is empty; expected an ONNX model or an OpenVINO IR"),
+        ("model.onnx", b"no model", "(8 bytes) is truncated or is not an ONNX model: wire type 6 is not used by ONNX"),
+        ("model.xml", b"no model", "(8 bytes) is truncated or is not an ONNX model: wire type 6 is not used by ONNX"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_reported_with_its_size(pipe, tmp_path, name, content, reason):
     path = tmp_path / name
-    path.write_bytes(b"")
-    expected = f'OpenvinoTensor: "{path}" is empty; expected an ONNX model or an OpenVINO IR'
-    assert expected in error_of(pipe, model=str(path))
+    path.write_bytes(content)
+    assert f'OpenvinoTensor: "{path}" {reason}' in error_of(pipe, model=str(path))
+
+
+def test_the_reason_of_openvino_is_reported_without_places_in_its_sources(pipe, tmp_path):
+    path = tmp_path / "model.xml"
     path.write_bytes(b"<net is not a model>")
     text = error_of(pipe, model=str(path))
     assert f'OpenvinoTensor: OpenVINO {VERSION} cannot read "{path}" (20 bytes): ' in text
@@ -147,8 +158,19 @@ def test_an_ir_of_symbolic_links_is_read_as_in_the_hugging_face_cache(pipe, mode
 
 
 def test_a_library_that_is_not_openvino_is_rejected(pipe, models):
+    hami.allow_library("/absent/libopenvino_c.so")
     text = error_of(pipe, hami.PluginError, model=str(models.double()), library="/absent/libopenvino_c.so")
     assert "cannot load OpenVINO's C library: /absent/libopenvino_c.so: cannot open shared object file" in text
     other = next(Path(openvino.__file__).parent.glob("libs/libtbb.so*"))
+    hami.allow_library(other)
     text = error_of(pipe, hami.PluginError, model=str(models.double()), library=str(other))
     assert f'"{other}" has no function ov_get_last_err_msg; OpenVINO 2024.0 or newer is required' in text
+
+
+def test_a_library_beside_a_configuration_is_not_loaded(pipe, models, tmp_path):
+    """Loading it would run its code."""
+    library = tmp_path / "libopenvino_c.so"
+    library.write_bytes(b"")
+    text = error_of(pipe, model=str(models.double()), library=str(library))
+    assert 'parameter "library" of OpenvinoTensor loads native code, which a configuration may do only from ' in text
+    assert f'allow "{library}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.allow_library' in text

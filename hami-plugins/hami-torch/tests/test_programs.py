@@ -99,6 +99,13 @@ def test_an_aotinductor_package_runs_on_the_device_it_is_compiled_for(pipe, tmp_
             Scaled(), (torch.zeros(2, 2),), dynamic_shapes={"x": {0: torch.export.Dim("n", max=8)}}
         )
         path = torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))
+    with pytest.raises(hami.ConfigError) as raised:
+        pipe("TorchModel", model=path)
+    assert message(raised) == (
+        "model of TorchModel, an AOTInductor package, loads native code, which a configuration may do only from "
+        f'allowed files; allow "{path}" by HAMI_ALLOWED_LIBRARIES in the environment, or by hami.allow_library'
+    )
+    hami.allow_library(path)
     requests = [{"data": X}, {"data": X * 2}]
     pipe("TorchModel", model=path, max=4, batching="greedy")(requests)
     assert [request["result"].tolist() for request in requests] == [[[3, 6]], [[6, 12]]]

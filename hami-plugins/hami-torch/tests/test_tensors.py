@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 
@@ -160,6 +161,29 @@ def test_data_that_does_not_fit_is_rejected(backend, request_keys, text):
     with hami.pipe(config) as pipe, pytest.raises(hami.Error) as raised:
         pipe(request_keys)
     assert message(raised) == text
+
+
+def test_a_dlpack_struct_without_a_shape_is_a_data_type_error():
+    """torch would read the shape at address 0."""
+
+    class WithoutShape:
+        def __dlpack__(self, **_):
+            capsule = np.zeros((2, 2), np.float32).__dlpack__()
+            address = ctypes.pythonapi.PyCapsule_GetPointer
+            address.restype, address.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+            ctypes.memset(address(capsule, b"dltensor") + 24, 0, 8)
+            return capsule
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    with hami.pipe("CpuTensor") as pipe, pytest.raises(hami.DataTypeError) as error:
+        pipe({"data": WithoutShape()})
+    assert (
+        str(error.value)
+        .splitlines()[0]
+        .endswith("CpuTensor: torch cannot read this WithoutShape: a DLPack tensor without a shape")
+    )
 
 
 def test_requests_that_do_not_fit_together_run_alone(pipe):

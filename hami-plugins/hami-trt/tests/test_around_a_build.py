@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import hami
+import models
 import pytest
 import torch
 
@@ -17,9 +18,7 @@ from hami_trt._onnx_files import hash_model
 
 @pytest.fixture
 def model(tmp_path):
-    path = tmp_path / "model.onnx"
-    path.write_bytes(b"\x0a\x03old")
-    return path
+    return models.convolution(tmp_path / "model.onnx")
 
 
 class Library:
@@ -72,7 +71,7 @@ def test_replacing_the_model_during_a_build_is_an_error(model, monkeypatch, tmp_
     options = BuildOptions(model=model, library=Library(None), owner="Owner")
     recipe = {"model": hash_model(model, "Owner")}
     monkeypatch.setattr(_prepare, "build", lambda options: (b"engine", {}))
-    model.write_bytes(b"\x0a\x03new")
+    models.convolution(model, seed=1)
     with pytest.raises(hami.ConfigError) as raised:
         _prepare.prepare_engine(options, recipe, tmp_path / "cache")
     assert str(raised.value) == (f'Owner: "{model}" was replaced while its engine was built; build the engine again')

@@ -15,8 +15,10 @@ from building import RTX, needs_rtx, options, prepare_engine
 from fake_tensorrt import Fake, serialized
 
 from hami_trt import load_tensorrt_engine, onnx2tensorrt
-from hami_trt._cache import read, sidecar_path
+from hami_trt._cache import StoredEngine, read, sidecar_path, write
 from hami_trt._engine import open_engine
+from hami_trt._engine_loader import EngineLoader
+from hami_trt._prepare import PreparedEngine
 from hami_trt._recipe import Gpu, incompatibility
 from hami_trt._tensorrt import Library
 
@@ -254,6 +256,42 @@ class InstalledLibrary:
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
+
+
+def test_an_engine_with_code_for_the_cpu_is_loaded_from_an_allowed_file_only(monkeypatch, tmp_path):
+    opened = []
+    library = InstalledLibrary("tensorrt", "10.3.0")
+    monkeypatch.setattr(EngineLoader, "find_library_and_device", lambda self: (library, torch.device("cpu")))
+    monkeypatch.setattr(load_tensorrt_engine, "open_engine", lambda *given: opened.append(given))
+    monkeypatch.setattr(load_tensorrt_engine, "gpu_of", lambda device: L4)
+    path = tmp_path / "portable.trt"
+    recipe = {"library": "tensorrt", "version": "10.3.0", "gpu": "any", "version_compatible": True}
+    write(path, StoredEngine(b"engine", recipe, {}))
+    with pytest.raises(hami.ConfigError) as caught:
+        hami.pipe({"backend": "LoadTensorrtEngine", "model": str(path)})
+    text = str(caught.value)
+    assert text.startswith("model of LoadTensorrtEngine, a version compatible engine, loads native code, which a ")
+    assert f'allow "{path}" by HAMI_ALLOWED_LIBRARIES in the environment' in text
+    assert opened == []
+    hami.allow_library(path)
+    hami.pipe({"backend": "LoadTensorrtEngine", "model": str(path)}).close()
+    assert len(opened) == 1
+
+
+@needs_rtx  # it has no such engines, so the cache is a fake
+@pytest.mark.parametrize("built", [True, False])
+def test_a_cached_engine_with_code_for_the_cpu_needs_permission(machine, model, tmp_path, monkeypatch, built):
+    path = tmp_path / "cache" / "engine.trt"
+    prepared = PreparedEngine(StoredEngine(b"engine", {}, {}), path, built)
+    monkeypatch.setattr(onnx2tensorrt, "prepare_engine", lambda *given: prepared)
+    given = {"model": str(model), "model::cache": str(path.parent), "version_compatible": True}
+    if not built:
+        text = "model::cache of Onnx2Tensorrt, with version_compatible = true, loads native code"
+        with pytest.raises(hami.ConfigError, match=text):
+            opened_by("Onnx2Tensorrt", **given)
+        assert machine == []
+        hami.allow_library(path.parent)
+    assert opened_by("Onnx2Tensorrt", **given).blob == b"engine"
 
 
 H100 = Gpu("NVIDIA H100", "9.0")

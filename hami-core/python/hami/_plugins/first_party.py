@@ -43,6 +43,7 @@ PIPELINES: dict[str, str] = {
 DISTRIBUTIONS: frozenset[str] = frozenset(
     {
         "hami-image",
+        "hami-model-check",
         "hami-ocr",
         "hami-onnx",
         "hami-openvino",

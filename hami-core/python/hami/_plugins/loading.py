@@ -17,7 +17,7 @@ from hami._errors import PluginError
 from hami._plugins import native_loading
 from hami._plugins.plugin import Plugin
 from hami._plugins.recorded_files import check_library
-from hami._runtime.backend import make_class, make_generated
+from hami._runtime.backend import Backend, make_class, make_generated
 from hami._runtime.backend_class import check_name
 from hami._text import printable
 
@@ -89,7 +89,13 @@ class Registry:
         """
         self._add(name, make_generated(name, expression, defaults, owner=self._distribution))
 
-    def add_library(self, path: os.PathLike[str] | str, defaults: dict[str, Any] | None = None) -> None:
+    def add_library(
+        self,
+        path: os.PathLike[str] | str,
+        defaults: dict[str, Any] | None = None,
+        *,
+        check: type[Backend] | None = None,
+    ) -> None:
         """Register the backends of a native library.
 
         registry.add_library(Path(__file__).with_name("acme.so"), {"engine": find_engine()})
@@ -98,6 +104,9 @@ class Registry:
             path: The path of the library, usually a file beside the plugin's modules.
             defaults: Defaults of parameters that are only known where the plugin runs. A default applies to every
                 backend of the library that declares the parameter.
+            check: A backend class in Python whose `init` runs before each backend of the library is created, and may
+                raise; its `forward` never runs. Its annotated attributes are parameters too; those that the backend
+                declares have the backend's type and default. None of the backends may take brackets.
         """
         check_library(path, self._distribution)
         library = native_loading.load(path, self._distribution)
@@ -107,7 +116,9 @@ class Registry:
             raise PluginError(f'no backend of "{printable(path)}" declares the parameter "{unknown[0]}"')
         self.libraries.append(library)
         for handle in library.classes:
-            self._add(handle.name, handle.with_defaults(defaults))
+            backend = handle.with_defaults(defaults)
+            checked = backend.with_check(make_class(check, handle.name, owner=self._distribution)) if check else backend
+            self._add(handle.name, checked)
 
     def _add(self, name: str, backend: _core.BackendClass | str) -> None:
         check_name(name)

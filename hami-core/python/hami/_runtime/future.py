@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import CancelledError, Future
+from sys import modules
 from typing import Any
 
 from hami import _core
@@ -38,8 +39,8 @@ class RequestFuture(Future[dict[str, Any]]):
             _core.wait_if_nested(call)
 
 
-def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> RequestFuture:
-    """Start a request and return its future."""
+def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None, *, may_wait: bool = True) -> RequestFuture:
+    """Start a request and return its future. Without `may_wait`, a full queue accepts the request too."""
     future = RequestFuture()
 
     def complete(error: BaseException | None) -> None:
@@ -54,7 +55,12 @@ def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> 
             future.set_result(request)
         future._call = None
 
-    future._call = core.submit(request, timeout, complete)
+    if "gevent" in modules:
+        from hami._runtime.greenlets import start
+
+        future._call = start(core, request, timeout, complete, may_wait)
+    else:
+        future._call = core.submit(request, timeout, complete, may_wait)
     if future.done():
         future._call = None
     return future

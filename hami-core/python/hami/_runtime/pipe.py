@@ -10,7 +10,7 @@ from hami._runtime.at_exit import close_at_exit, pause_if_exiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
     from typing import Any, TypeVar, overload
 
@@ -36,7 +36,7 @@ class Pipe:
         if logging := sys.modules.get("logging"):
             _core.set_log_level(logging.getLogger("hami").getEffectiveLevel())
         try:
-            self._core = _core.Pipe(load(source))
+            self._core: _core.Pipe = _blocking(_core.Pipe, load(source))
         except BaseException:  # an interrupted construction may leave an init running, and the program waits for that
             close_at_exit()
             raise
@@ -74,6 +74,10 @@ class Pipe:
         """
         try:
             if isinstance(requests, dict):
+                if "gevent" in sys.modules:
+                    from hami._runtime.greenlets import call
+
+                    return call(self._core, requests, timeout)
                 return self._core.call(requests, timeout)
             return self._call_all(requests, timeout)
         except (PipeClosed, BatchError):
@@ -85,7 +89,7 @@ class Pipe:
             raise DataTypeError(f'a pipe takes a dict such as {{"data": …}}, or a list of dicts, got {_kind(requests)}')
         if len({id(request) for request in requests}) < len(requests):
             raise DataTypeError("the same dict appears twice in the list; pass a separate dict for each request")
-        outcomes = self._core.call_many(requests, timeout)
+        outcomes = _blocking(self._core.call_many, requests, timeout)
         errors = [(index, outcome) for index, outcome in enumerate(outcomes) if outcome is not None]
         for _, error in errors:
             if isinstance(error, KeyboardInterrupt):
@@ -206,7 +210,7 @@ class Pipe:
         Args:
             timeout: Time limit in seconds; None means no limit.
         """
-        abandoned = self._core.close(timeout)
+        abandoned = _blocking(self._core.close, timeout)
         if abandoned:
             import warnings
 
@@ -275,6 +279,15 @@ def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> 
     from hami._runtime.tasks import start as _start
 
     return _start(core, request, timeout)
+
+
+def _blocking(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that blocks; under gevent, other greenlets run meanwhile."""
+    if "gevent" in sys.modules:
+        from hami._runtime.greenlets import in_thread_pool
+
+        return in_thread_pool(function, *arguments)
+    return function(*arguments)
 
 
 def _not_one_dict(method: str, request: object) -> DataTypeError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from hami._core import Tensor
+from hami._core import Tensor, check_dlpack
 from hami._errors import DataTypeError
 
 TYPE_CHECKING = False
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     class SupportsDLPack(Protocol):
         """An object that exports its memory through DLPack."""
 
-        def __dlpack__(self, **options: Any) -> Any: ...
+        def __dlpack__(self, *args: Any, **options: Any) -> Any: ...
 
     Like = TypeVar("Like")
 
@@ -75,6 +75,21 @@ def to_like(tensor: SupportsDLPack, like: Like) -> Like:
     return converted
 
 
+class _CheckedExporter:
+    """Exports another object through DLPack, and raises DataTypeError if its struct could end the process."""
+
+    def __init__(self, exporter: Any) -> None:
+        self._exporter = exporter
+
+    def __dlpack__(self, **options: Any) -> Any:
+        capsule = self._exporter.__dlpack__(**options)
+        check_dlpack(self._exporter, capsule)
+        return capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self._exporter.__dlpack_device__()
+
+
 def _namespace(like: Any) -> Any:
     """Return the module with `from_dlpack`: the namespace of the array API, otherwise the package of the type."""
     if hasattr(like, "__array_namespace__"):
@@ -91,8 +106,8 @@ def _convert(namespace: Any, tensor: Any, function: str, package: str) -> Any:
     if not hasattr(tensor, "__dlpack__"):
         raise DataTypeError(f"{function} takes a hami.Tensor or another object with __dlpack__, got {_name(tensor)}")
     try:
-        return namespace.from_dlpack(tensor)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        return namespace.from_dlpack(tensor if isinstance(tensor, Tensor) else _CheckedExporter(tensor))
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise DataTypeError(f"{function}: {package} cannot convert {_show(tensor)}: {error}") from error
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from hami_image._jpeg_file import EOI, FRAMES, SOI, SOS, segments
+from hami_image._png_file import chunks
+
 FORMATS = "JPEG, PNG, WebP, BMP, GIF or TIFF"
 
-# Limits for damaged or malicious files. Real files have far fewer segments and almost no bytes between them.
-_MAX_SEGMENTS = 10_000  # JPEG segments or PNG chunks before the pixels
-_MAX_SKIPPED_BYTES = 65_536  # bytes between the segments of a JPEG file
-# Like libjpeg, skips stuffed zeros, fill bytes and markers without a segment (TEM, RST0 to RST7).
-_JPEG_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 _TIFF_SIZE_TAGS = _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT = 256, 257, 322, 323
+_TIFF_BITS, _TIFF_COMPRESSION, _TIFF_SAMPLES = 258, 259, 277
+# The most bytes of pixels that one byte of compressed data can hold: LZW, Deflate (both codes) and PackBits.
+_TIFF_MAX_RATIO = {5: 1400, 8: 1032, 32946: 1032, 32773: 64}
 _TIFF_INTEGER_BYTES = {3: 2, 4: 4, 16: 8}  # by field type: SHORT, LONG, LONG8
 _MAX_TIFF_FIELDS = 65_535  # the largest number that a classic TIFF file can state
 
@@ -25,7 +25,9 @@ class ImageHeader(NamedTuple):
     format: str
     size: tuple[int, int] | None  # (width, height) as stored; None if the header is incomplete or ambiguous
     alpha: bool = False
+    is_deep: bool = False  # a PNG file with 16 bits per channel
     tile: tuple[int, int] = (0, 0)  # (width, height) of TIFF tiles: even a small image needs memory for whole tiles
+    min_bytes: int = 0  # a smaller TIFF file cannot hold the pixels
 
 
 def read_header(data: memoryview) -> ImageHeader | None:
@@ -41,46 +43,22 @@ def read_header(data: memoryview) -> ImageHeader | None:
 
 
 def _jpeg(name: str, data: memoryview) -> ImageHeader:
-    """Walk through the segments exactly as libjpeg does, so that the decoder cannot see another size."""
-    at, skipped = 2, 0
-    for _ in range(_MAX_SEGMENTS):
-        found = _JPEG_MARKER.search(data, at, at + _MAX_SKIPPED_BYTES - skipped)
-        if not found:
+    for segment in segments(data):
+        if segment.marker in (SOI, EOI, SOS):  # a second start, the end, or pixels before a frame
             break
-        skipped += found.start() - at
-        at = found.end()
-        marker = data[at - 1]
-        if marker in (0xD8, 0xD9, 0xDA):  # a second start, the end, or pixels before a frame
-            break
-        (length,) = struct.unpack_from(">H", data, at)
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame header
-            height, width = struct.unpack_from(">HH", data, at + 3)
+        if segment.marker in FRAMES:
+            height, width = struct.unpack_from(">HH", data, segment.begin + 1)
             return ImageHeader(name, (width, height))
-        if length < 2:
-            break
-        at += length
     return ImageHeader(name, None)
 
 
 def _png(name: str, data: memoryview) -> ImageHeader:
-    length, kind, width, height, _, color = struct.unpack_from(">I4sIIBB", data, 8)
+    length, kind, width, height, depth, color = struct.unpack_from(">I4sIIBB", data, 8)
     if kind != b"IHDR" or length != 13:
         return ImageHeader(name, None)
     # OpenCV ignores the transparent value of a gray image (color type 0).
-    return ImageHeader(name, (width, height), color in (4, 6) or (color != 0 and _png_has_transparency(data)))
-
-
-def _png_has_transparency(data: memoryview) -> bool:
-    """Return whether there is a tRNS chunk before the pixels."""
-    at = 33
-    for _ in range(_MAX_SEGMENTS):
-        if at + 8 > len(data):
-            return False
-        length, kind = struct.unpack_from(">I4s", data, at)
-        if kind in (b"tRNS", b"IDAT"):
-            return bool(kind == b"tRNS")
-        at += 12 + length
-    raise IndexError("too many chunks")
+    alpha = color in (4, 6) or (color != 0 and any(chunk.kind == b"tRNS" for chunk in chunks(data)))
+    return ImageHeader(name, (width, height), alpha, is_deep=depth == 16)
 
 
 def _gif(name: str, data: memoryview) -> ImageHeader:
@@ -120,6 +98,7 @@ def _tiff(name: str, data: memoryview) -> ImageHeader:
     (count,) = struct.unpack_from(count_format, data, at)
     at += struct.calcsize(count_format)
     sizes: dict[int, int] = {}  # by tag
+    others = {_TIFF_BITS: 1, _TIFF_COMPRESSION: 1, _TIFF_SAMPLES: 1}  # the least, where the value is elsewhere
     for _ in range(min(count, _MAX_TIFF_FIELDS)):
         tag, field_type, values, value = struct.unpack_from(entry_format, data, at)
         if tag in _TIFF_SIZE_TAGS:
@@ -128,11 +107,17 @@ def _tiff(name: str, data: memoryview) -> ImageHeader:
             if length is None or length > len(value) or values != 1 or tag in sizes:
                 return ImageHeader(name, None)
             sizes[tag] = int.from_bytes(value[:length], "little" if order == "<" else "big")
+        elif tag in others and field_type == 3 and values == 1:
+            others[tag] = struct.unpack_from(order + "H", value)[0]
         at += struct.calcsize(entry_format)
     if _TIFF_WIDTH not in sizes or _TIFF_HEIGHT not in sizes:
         return ImageHeader(name, None)
     tile = (sizes.get(_TIFF_TILE_WIDTH, 0), sizes.get(_TIFF_TILE_HEIGHT, 0))
-    return ImageHeader(name, (sizes[_TIFF_WIDTH], sizes[_TIFF_HEIGHT]), tile=tile)
+    bits = sizes[_TIFF_WIDTH] * sizes[_TIFF_HEIGHT] * others[_TIFF_BITS] * others[_TIFF_SAMPLES]
+    ratio = _TIFF_MAX_RATIO.get(others[_TIFF_COMPRESSION])
+    return ImageHeader(
+        name, (sizes[_TIFF_WIDTH], sizes[_TIFF_HEIGHT]), tile=tile, min_bytes=bits // (8 * ratio) if ratio else 0
+    )
 
 
 _Matches = Callable[[bytes], bool]  # takes the first 16 bytes of a file

@@ -54,10 +54,11 @@ def array_of(data: Any, expected: str) -> NDArray[Any]:
         return data
     if hasattr(data, "__dlpack__"):
         try:
-            return np.from_dlpack(data)
+            return hami.to_numpy(data)
         except Exception as error:  # an object may raise any exception here
+            reason = error.__cause__ or error
             raise hami.DataTypeError(
-                f"{expected}, got a {type(data).__name__} that cannot be read through DLPack: {error}"
+                f"{expected}, got a {type(data).__name__} that cannot be read through DLPack: {reason}"
             ) from error
     raise hami.DataTypeError(f"{expected}, got {type(data).__name__}")
 

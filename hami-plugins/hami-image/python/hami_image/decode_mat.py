@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Annotated, Any, Literal
 
 import cv2
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from hami_image._image_backend import ImageBackend
 from hami_image._image_header import FORMATS, ImageHeader, read_header
 from hami_image._inputs import data_of
+from hami_image._jpeg_file import data_to_decode
+from hami_image._png_file import decode_deep, without_animation
 
 _FLAGS = {"bgr": cv2.IMREAD_COLOR_BGR, "rgb": cv2.IMREAD_COLOR_RGB, "gray": cv2.IMREAD_GRAYSCALE}
 
@@ -22,19 +25,22 @@ class DecodeMat(ImageBackend):
     data: bytes, or another bytes-like object (bytearray, memoryview, uint8 array)
     result: image H x W x 3, uint8; H x W with `color` = gray; H x W x 4 if `alpha` is true and the file has alpha
 
-    The size of the image is read from the header and checked against `max_pixels` before decoding. Of an animation or
-    a file with several pages, the first image is decoded. With `alpha` = true, the EXIF orientation of a file with an
-    alpha channel is not applied. A gray PNG file with a transparent value (tRNS) counts as a file without alpha.
+    The size of the image is read from the header and checked against `max_pixels` before decoding. A picture whose data
+    end early is an error. Of an animation or a file with several pages, the first image is decoded. With `alpha` =
+    true, the EXIF orientation of a file with an alpha channel is not applied. A gray PNG file with a transparent value
+    (tRNS) counts as a file without alpha.
     """
 
     color: Annotated[Literal["bgr", "rgb", "gray"], "channel order of the result"] = "bgr"
     max_pixels: Annotated[int, "largest accepted width x height; checked before decoding"] = 100_000_000
+    max_scans: Annotated[int, "largest accepted number of scans of a JPEG file; each costs time for all pixels"] = 50
     exif: Annotated[bool, "rotate the image as its EXIF orientation requires"] = True
     alpha: Annotated[bool, "keep the alpha channel of PNG and WebP files that have one"] = False
 
     def init(self, options: Any) -> None:
-        if self.max_pixels < 1:
-            raise hami.ConfigError(f'DecodeMat: "max_pixels" must be at least 1, got {self.max_pixels}')
+        for name, limit in (("max_pixels", self.max_pixels), ("max_scans", self.max_scans)):
+            if limit < 1:
+                raise hami.ConfigError(f'DecodeMat: "{name}" must be at least 1, got {limit}')
         if self.alpha and self.color == "gray":
             raise hami.ConfigError('DecodeMat: "alpha" = true requires "color" = bgr or rgb, got gray')
 
@@ -46,13 +52,34 @@ class DecodeMat(ImageBackend):
         if not self.exif and not keep_alpha:
             flags |= cv2.IMREAD_IGNORE_ORIENTATION
         try:
-            image: NDArray[Any] | None = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
+            image = self._decode(encoded, flags, header)
         except cv2.error as error:
             raise _decode_error(header, encoded, error) from error
+        except (struct.error, IndexError):  # the file ends early
+            raise _decode_error(header, encoded) from None
         if image is None:
             raise _decode_error(header, encoded)
         _check_decoded_size(header, image)
-        return self._convert_alpha(image) if keep_alpha else image
+        if keep_alpha and self.color == "rgb":
+            flipped: NDArray[Any] = cv2.cvtColor(
+                image, cv2.COLOR_BGRA2RGBA if image.shape[2] == 4 else cv2.COLOR_BGR2RGB
+            )
+            return flipped
+        return image
+
+    def _decode(self, encoded: memoryview, flags: int, header: ImageHeader) -> NDArray[Any] | None:
+        """Decode a file, but only if it is complete. Few files need memory for more than two images."""
+        complete: bytes | memoryview = encoded
+        if header.format == "JPEG":
+            try:
+                complete = data_to_decode(encoded, self.max_scans)
+            except ValueError as error:
+                raise _decode_error(header, encoded, reason=str(error)) from None
+        elif header.format == "PNG":
+            complete = without_animation(encoded)
+            if flags == cv2.IMREAD_UNCHANGED and header.is_deep and header.size:
+                return decode_deep(np.frombuffer(complete, np.uint8), header.size)
+        return cv2.imdecode(np.frombuffer(complete, np.uint8), flags)
 
     def _check_header(self, encoded: memoryview) -> ImageHeader:
         """Return the header of a file that may be decoded. Raises RequestError for all other files."""
@@ -84,15 +111,9 @@ class DecodeMat(ImageBackend):
                 f"{tile_height} = {tile_width * tile_height:,} pixels, more than max_pixels = {self.max_pixels:,}; "
                 "save the file with smaller tiles or raise max_pixels"
             )
+        if encoded.nbytes < header.min_bytes:
+            raise _decode_error(header, encoded)
         return header
-
-    def _convert_alpha(self, image: NDArray[Any]) -> NDArray[np.uint8]:
-        """Convert an image that OpenCV decoded unchanged: 16 bits to 8 bits, BGR to `color`."""
-        if image.dtype == np.uint16:
-            image = (image >> 8).astype(np.uint8)
-        if self.color == "rgb":
-            image = cv2.cvtColor(image, cv2.COLOR_BGRA2RGBA if image.shape[2] == 4 else cv2.COLOR_BGR2RGB)
-        return image
 
 
 def _check_decoded_size(header: ImageHeader, image: NDArray[Any]) -> None:
@@ -128,7 +149,9 @@ def _not_bytes(given: str) -> hami.DataTypeError:
     )
 
 
-def _decode_error(header: ImageHeader, encoded: memoryview, error: Exception | None = None) -> hami.RequestError:
+def _decode_error(
+    header: ImageHeader, encoded: memoryview, error: Exception | None = None, reason: str = ""
+) -> hami.RequestError:
     width, height = header.size or (0, 0)
     detail = f" ({str(error).strip()})" if error else ""
     cause = "the file is truncated or damaged"
@@ -139,7 +162,7 @@ def _decode_error(header: ImageHeader, encoded: memoryview, error: Exception | N
             "it is above a limit of OpenCV; raise OPENCV_IO_MAX_IMAGE_PIXELS, OPENCV_IO_MAX_IMAGE_WIDTH or "
             "OPENCV_IO_MAX_IMAGE_HEIGHT in the environment"
         )
+    reason = reason or f"cannot be decoded{detail}; {cause}"
     return hami.RequestError(
-        f"DecodeMat: the {header.format} image, {width} x {height} in {encoded.nbytes} bytes, "
-        f"cannot be decoded{detail}; {cause}"
+        f"DecodeMat: the {header.format} image, {width} x {height} in {encoded.nbytes} bytes, {reason}"
     )

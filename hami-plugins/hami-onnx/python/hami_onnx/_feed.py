@@ -76,11 +76,11 @@ def _array(value: Any, spec: TensorSpec, backend: str) -> NDArray[Any]:
                 f'{backend}: input "{spec.name}" must be an array ({spec}), got {type(value).__name__}'
             )
         try:
-            value = np.from_dlpack(value)
+            value = hami.to_numpy(value)
         except Exception as error:  # an object may raise any exception here
             raise hami.DataTypeError(
                 f'{backend}: input "{spec.name}" must be an array in CPU memory, '
-                f"got a {type(value).__name__} that cannot be read through DLPack: {error}"
+                f"got a {type(value).__name__} that cannot be read through DLPack: {error.__cause__ or error}"
             ) from error
     array = np.asarray(value)
     if spec.dtype is not None and spec.dtype.hasobject:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
 
 import hami
@@ -23,6 +25,7 @@ _FULL_NAMES = {
     "azure": "AzureExecutionProvider",
 }
 _SHORT_NAMES = {full: short for short, full in _FULL_NAMES.items()}
+_LIBRARY_NAME = re.compile(r"\.(so(\.[0-9.]+)?|dylib|dll)$", re.IGNORECASE)
 _PACKAGES = {
     "cuda": "onnxruntime-gpu",
     "tensorrt": "onnxruntime-gpu",
@@ -74,11 +77,32 @@ def check_active_provider(session: onnxruntime.InferenceSession, name: str, mode
 
 
 def parse_provider_options(options: Iterable[str], backend: str) -> dict[str, str]:
-    """Parse options that are written as key=value."""
+    """Parse options that are written as key=value. Raises ConfigError for a library that is not allowed.
+
+    Some providers load a library that an option names: `backend_path` of QNN, `trt_extra_plugin_lib_paths` of TensorRT.
+    """
     parsed = {}
     for option in options:
         key, equals, value = str(option).partition("=")
         if not equals or not key.strip():
             raise hami.ConfigError(f'{backend}: "provider_options" must be written as key=value, got {option!r}')
         parsed[key.strip()] = value.strip()
+        for library in libraries_in([value]):
+            hami.check_library(library, f'{key.strip()} in "provider_options" of {backend}')
     return parsed
+
+
+def libraries_in(values: Iterable[str]) -> list[str]:
+    """Return the files with native code that values of options name."""
+    parts = (part.strip() for value in values for part in re.split("[;,:]", value))
+    return [part for part in parts if _LIBRARY_NAME.search(part) or _is_library(part)]
+
+
+def _is_library(path: str) -> bool:
+    try:
+        if not os.path.isfile(path):
+            return False
+        with open(path, "rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except (OSError, ValueError):  # a path with a NUL character, or a file that only others may read
+        return False

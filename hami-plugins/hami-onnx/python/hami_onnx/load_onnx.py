@@ -17,7 +17,7 @@ class LoadOnnx(OnnxModelBackend):
     """
 
     def init(self, options: Any) -> None:
-        options["onnx_model"] = self.open_model()
+        options["onnx_model"] = self.open_model(options)
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:

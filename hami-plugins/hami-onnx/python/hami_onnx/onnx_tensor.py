@@ -24,7 +24,7 @@ class OnnxTensor(OnnxModelBackend):
     _model: Model | None = None
 
     def init(self, options: Any) -> None:
-        self._model = self.open_model()
+        self._model = self.open_model(options)
 
     def min(self) -> int | None:
         return self._rows_per_run()

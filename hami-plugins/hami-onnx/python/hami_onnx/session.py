@@ -11,14 +11,16 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import hami
 import onnxruntime
+from hami_model_check.isolation import load_in_child
+from hami_model_check.onnx import read_onnx
 
 from hami_onnx._cores import usable_cores
 from hami_onnx._model_files import FileStamp, find_model_files
-from hami_onnx._providers import check_active_provider, full_name, parse_provider_options
+from hami_onnx._providers import check_active_provider, full_name, libraries_in, parse_provider_options
 
 # Parts of onnxruntime's messages, in different versions, for a file that is not a complete model.
 _NOT_A_MODEL = ("Protobuf parsing failed", "No graph was found", "does not have a graph")
@@ -45,6 +47,9 @@ def open_session(
     provider: str = "cpu",
     provider_options: Sequence[str] = (),
     threads: int = 0,
+    limits: Mapping[str, int] | None = None,
+    isolate_load: bool = False,
+    init_event: hami.Event | None = None,
     backend: str = "open_session",
 ) -> onnxruntime.InferenceSession:
     """Open an ONNX model, or return its session if the model is already open with the same settings.
@@ -58,10 +63,14 @@ def open_session(
         provider: short name (cpu, cuda, openvino, …) or full name of an execution provider of onnxruntime.
         provider_options: options of the provider, each written as key=value.
         threads: size of the session's thread pool; 0 means the number of cores that this process may use.
+        limits: arguments of hami_model_check.onnx.read_onnx, such as {"max_nodes": 1000}; None: its defaults.
+        isolate_load: load the model in a child process first; for the backends OnnxTensor and LoadOnnx.
+        init_event: `options["init_event"]` of the backend; if it completes, the child process is killed.
         backend: name of the calling backend, for error messages.
 
     Raises:
-        hami.ConfigError: the model cannot be read or loaded, or the provider cannot be used.
+        hami.ConfigError: the model cannot be read or loaded, exceeds a limit, or ended the child process; or the
+            provider cannot be used, or one of its options names a library that is not allowed.
     """
     path = _existing_file(model, backend)
     if not 0 <= threads <= _MAX_THREADS:
@@ -71,12 +80,26 @@ def open_session(
         )
     name = full_name(provider, backend)
     options = parse_provider_options(provider_options, backend)
-    path, stamps = _find_model_files(path, backend)
+    path, stamps = _find_model_files(path, limits or {}, backend)
     threads = threads or usable_cores()
     key = (stamps, name, tuple(sorted(options.items())), threads)
     with _lock:
         session = _sessions.get(key)
         if session is None:
+            if isolate_load:
+                parameters: dict[str, object] = {
+                    "model": path,
+                    "provider": name,
+                    "provider_options": list(provider_options),
+                }
+                parameters |= {"threads": threads, **(limits or {})}
+                load_in_child(
+                    f"hami-onnx::{backend}",
+                    parameters,
+                    version_of_files=stamps,
+                    init_event=init_event,
+                    libraries=libraries_in(options.values()),
+                )
             session = _sessions[key] = _create_session(path, name, options, threads, backend)
     return session
 
@@ -95,9 +118,9 @@ def _existing_file(model: str | os.PathLike[str], backend: str) -> str:
     return path
 
 
-def _find_model_files(path: str, backend: str) -> tuple[str, tuple[FileStamp, ...]]:
+def _find_model_files(path: str, limits: Mapping[str, int], backend: str) -> tuple[str, tuple[FileStamp, ...]]:
     try:
-        return find_model_files(path)
+        return find_model_files(path, read_onnx(path, backend=backend, **limits).external_files)
     except OSError as error:
         raise hami.ConfigError(f'{backend}: "{path}" cannot be read: {error.strerror}') from error
 

@@ -14,7 +14,10 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
-    registry.add_library(Path(__file__).with_name("openvino_tensor.so"), {"library": str(find_library())})
+    from hami_openvino._check import CheckModel  # imports modules that only a loaded plugin needs
+
+    library = Path(__file__).with_name("openvino_tensor.so")
+    registry.add_library(library, {"library": str(find_library())}, check=CheckModel)
 
 
 @hookimpl

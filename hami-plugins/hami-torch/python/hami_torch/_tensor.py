@@ -20,12 +20,13 @@ from hami_torch._streams import (
     use_default_stream,
     wait_for_inputs,
 )
-from hami_torch._torch import torch, torch_untyped
+from hami_torch._torch import torch
 from hami_torch._types import Batch, Request
 
 V = TypeVar("V")
 
 _MISSING = object()
+_EXAMPLE = torch.empty(0)  # of the type to which hami.to_like converts
 _layout_of = attrgetter("shape", "dtype", "device")  # tensors that agree in these can be concatenated as they are
 
 Structure = int | tuple[str, ...] | None  # None: one tensor; int: a list of so many; names: a dict with these keys
@@ -187,10 +188,10 @@ def as_tensor(data: Any, owner: str) -> torch.Tensor:
         )
     try:
         source = hami.to_numpy(data).copy() if _needs_copy(data) else data
-        tensor: torch.Tensor = torch_untyped.from_dlpack(source)
-        return tensor
-    except (BufferError, RuntimeError, TypeError) as error:
-        raise hami.DataTypeError(f"{owner}: torch cannot read this {type(data).__name__}: {error}") from error
+        return hami.to_like(source, _EXAMPLE)
+    except hami.DataTypeError as error:
+        reason = error.__cause__ or error
+        raise hami.DataTypeError(f"{owner}: torch cannot read this {type(data).__name__}: {reason}") from error
 
 
 def _needs_copy(data: Any) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,7 @@ class BuildOptions:
     compute_capability: Sequence[str] = ()
     timing_cache: Path | None = None
     device: torch.device | None = None  # the GPU to build on; None if the library needs none
+    graph_limits: Mapping[str, int] = field(default_factory=dict)  # of hami_model_check.onnx.read_onnx
     init_event: hami.Event | None = None  # of the node; if it fails during the build, the build stops
 
     def __post_init__(self) -> None:

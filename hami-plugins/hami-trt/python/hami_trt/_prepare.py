@@ -38,7 +38,7 @@ def prepare_engine(options: BuildOptions, recipe: Recipe, cache: Path | None) ->
 
 def _build(options: BuildOptions, recipe: Recipe) -> StoredEngine:
     blob, profile_shapes = build(options)
-    if hash_model(options.model, options.owner) != recipe["model"]:
+    if hash_model(options.model, options.owner, options.graph_limits) != recipe["model"]:
         raise hami.ConfigError(
             f'{options.owner}: "{options.model}" was replaced while its engine was built; build the engine again'
         )

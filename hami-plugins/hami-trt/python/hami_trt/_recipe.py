@@ -32,7 +32,7 @@ def make_recipe(options: BuildOptions, gpu: Gpu | None) -> Recipe:
     """Return the recipe of a build on this machine, whose GPU is `gpu`."""
     return {
         "recipe_version": RECIPE_VERSION,
-        "model": hash_model(options.model, options.owner),
+        "model": hash_model(options.model, options.owner, options.graph_limits),
         "library": options.library.name,
         "version": options.library.version,
         "gpu": _target(options, gpu),

@@ -29,6 +29,8 @@ class LoadTensorrtEngine(EngineLoader):
     def init(self, options: Any) -> None:
         library, device = self.find_library_and_device()
         stored = read_compatible(self.model, library, gpu_of(device), "LoadTensorrtEngine")
+        if stored.recipe and stored.recipe.get("version_compatible"):
+            hami.check_library(self.model, "model of LoadTensorrtEngine, a version compatible engine,")
         options["tensorrt_engine"] = open_engine(
             stored.blob, library, device, stored.recipe, f'LoadTensorrtEngine: "{self.model}"'
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import hami
+from hami_model_check.onnx import OnnxLimits
 
 from hami_trt._build_options import BuildOptions
 from hami_trt._engine import Engine, open_engine
@@ -20,7 +21,7 @@ _lock = threading.Lock()  # guards _open_engines; held during a build, so that t
 _open_engines: weakref.WeakValueDictionary[tuple[str, str], Engine] = weakref.WeakValueDictionary()
 
 
-class Onnx2Tensorrt(EngineLoader):
+class Onnx2Tensorrt(EngineLoader, OnnxLimits):
     """Build the TensorRT engine of an ONNX model for TensorrtInferTensor; requests pass unchanged.
 
     IoC[Onnx2Tensorrt, TensorrtInferTensor; TensorrtInferTensor]
@@ -70,6 +71,7 @@ class Onnx2Tensorrt(EngineLoader):
             compute_capability=self.compute_capability,
             timing_cache=self.timing_cache,
             device=device,
+            graph_limits=self.onnx_limits(),
             init_event=options["init_event"],
         )
         with _lock:
@@ -77,7 +79,10 @@ class Onnx2Tensorrt(EngineLoader):
             key = (recipe_key(recipe), str(device))
             engine = _open_engines.get(key)
             if engine is None:
-                stored = prepare_engine(build_options, recipe, self.cache).engine
+                prepared = prepare_engine(build_options, recipe, self.cache)
+                if prepared.path is not None and not prepared.built and self.version_compatible:
+                    hami.check_library(prepared.path, "model::cache of Onnx2Tensorrt, with version_compatible = true,")
+                stored = prepared.engine
                 engine = open_engine(stored.blob, library, device, stored.recipe, "Onnx2Tensorrt")
                 _open_engines[key] = engine
         options["tensorrt_engine"] = engine

@@ -1,0 +1,28 @@
+// Greenlets (of gevent, or of the package greenlet): they switch between stacks on one thread.
+#pragma once
+
+#include <Python.h>
+
+namespace hami::bind {
+
+// Around code of the program that the core calls. If that code switches to another greenlet, the frames of the core
+// below it are moved off the stack until the first greenlet continues. Thread-local data of the core refers to these
+// frames, so until then no other greenlet of the thread may enter the core: `check_greenlet` throws.
+class ProgramCodeScope {
+ public:
+  ProgramCodeScope() noexcept;
+  ~ProgramCodeScope();
+  ProgramCodeScope(const ProgramCodeScope&) = delete;
+  ProgramCodeScope& operator=(const ProgramCodeScope&) = delete;
+
+ private:
+  const bool outer_active_;
+  PyObject* const outer_greenlet_;
+};
+
+// False if the code of the program that the core called on this thread has switched to another greenlet.
+bool on_entered_greenlet() noexcept;
+// Error(kReentrantCall) in that case. Functions that enter the core call it first.
+void check_greenlet();
+
+}  // namespace hami::bind

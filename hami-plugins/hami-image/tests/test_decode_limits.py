@@ -1,0 +1,288 @@
+"""DecodeMat on damaged and malicious files: memory, processor time, and pictures whose data end early."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+import sys
+import zlib
+
+import cv2
+import hami
+import numpy as np
+import pytest
+
+PIXELS = 2000 * 2000
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+
+def png(depth: int, *, before: bytes = b"", after: bytes = b"", rows: int = 2000) -> bytes:
+    """A PNG file of 2000 x 2000 pixels with alpha, all of whose bytes are 7; chunks before and after its pixels."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 2000, 2000, depth, 6, 0, 0, 0))
+    pixels = chunk(b"IDAT", zlib.compress((b"\0" + b"\7" * (2000 * depth // 2)) * rows))
+    return b"\x89PNG\r\n\x1a\n" + header + before + pixels + after + chunk(b"IEND", b"")
+
+
+def refused(run, data: bytes, **params) -> str:
+    """Return the first line of the RequestError for `data`."""
+    with pytest.raises(hami.RequestError) as error:
+        run("DecodeMat", params, data=data)
+    return str(error.value).splitlines()[0]
+
+
+@pytest.fixture
+def peak_bytes(tmp_path):
+    """peak_bytes(data, color=…) decodes a file in a process of its own; returns the memory that this took."""
+
+    def measure(data: bytes, **params) -> int:
+        (tmp_path / "image").write_bytes(data)
+        code = (
+            "import hami, sys\n"
+            "def of(key): return int(open('/proc/self/status').read().split(key)[1].split()[0]) * 1024\n"
+            f"with hami.pipe({ {'backend': 'DecodeMat', **params}!r}) as pipe:\n"
+            "    data = open(sys.argv[1], 'rb').read()\n"
+            "    before = of('VmRSS:')\n"
+            "    pipe({'data': data})\n"
+            "    print(of('VmHWM:') - before)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / "image")], capture_output=True, text=True, check=True
+        )
+        return int(done.stdout)
+
+    return measure
+
+
+OTHER_MEMORY = 6_000_000  # of the process, such as code that is loaded when it first runs
+
+
+@pytest.mark.parametrize("color", ["bgr", "rgb"])
+def test_a_png_with_16_bits_and_alpha_needs_memory_for_two_results(peak_bytes, color):
+    assert peak_bytes(png(16), alpha=True, color=color) < 2 * 4 * PIXELS + OTHER_MEMORY
+
+
+def animated(depth: int) -> bytes:
+    """An animation whose second image consists of other bytes."""
+    control = [struct.pack(">IIIIIHHBB", number, 2000, 2000, 0, 0, 1, 10, 0, 0) for number in (0, 1)]
+    second = struct.pack(">I", 2) + zlib.compress((b"\0" + b"\x60" * (2000 * depth // 2)) * 2000)
+    before = chunk(b"acTL", struct.pack(">II", 2, 0)) + chunk(b"fcTL", control[0])
+    return png(depth, before=before, after=chunk(b"fcTL", control[1]) + chunk(b"fdAT", second))
+
+
+@pytest.mark.parametrize("depth", [8, 16])
+def test_an_animated_png_needs_memory_for_two_results_and_gives_its_first_image(run, peak_bytes, depth):
+    assert set(run("DecodeMat", data=animated(depth))["result"].reshape(-1)) == {7}
+    assert peak_bytes(animated(depth)) < 2 * 3 * PIXELS + OTHER_MEMORY
+
+
+def picture(channels: int, dtype: type = np.uint8) -> np.ndarray:
+    """An image of 2000 x 2000 pixels that compresses well, as some formats take time otherwise."""
+    ramp = np.add.outer(np.arange(2000), np.arange(2000)) % 256
+    return np.repeat(ramp.astype(dtype)[:, :, None], channels, axis=2)
+
+
+def animation(extension: str, channels: int) -> bytes:
+    frames = cv2.Animation()
+    frames.frames = [picture(channels), picture(channels)[::-1].copy()]
+    frames.durations = [10, 10]
+    return cv2.imencodeanimation(extension, frames)[1].tobytes()
+
+
+def strip(channels: int, dtype: type) -> bytes:
+    """A TIFF file without compression and with a single strip."""
+    flags = cv2.IMWRITE_TIFF_COMPRESSION, 1, cv2.IMWRITE_TIFF_ROWSPERSTRIP, 2000
+    return cv2.imencode(".tiff", picture(channels, dtype), flags)[1].tobytes()
+
+
+WITHOUT_SUBSAMPLING = cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444
+FILES = {  # and the bytes per pixel that the README promises
+    "jpeg": (lambda: cv2.imencode(".jpg", picture(3))[1], 6),
+    "progressive": (lambda: cv2.imencode(".jpg", picture(3), (cv2.IMWRITE_JPEG_PROGRESSIVE, 1))[1], 6),
+    "all-chroma": (
+        lambda: cv2.imencode(".jpg", picture(3), (cv2.IMWRITE_JPEG_PROGRESSIVE, 1, *WITHOUT_SUBSAMPLING))[1],
+        9,
+    ),
+    "png": (lambda: cv2.imencode(".png", picture(3))[1], 6),
+    "bmp": (lambda: cv2.imencode(".bmp", picture(3))[1], 6),
+    "webp": (lambda: cv2.imencode(".webp", picture(3))[1], 6),
+    "webp-alpha": (lambda: cv2.imencode(".webp", picture(4))[1], 10),
+    "webp-animation": (lambda: animation(".webp", 3), 13),
+    "gif-animation": (lambda: animation(".gif", 4), 13),
+    "tiff": (lambda: cv2.imencode(".tiff", picture(3))[1], 6 + 1),  # strips of a few rows
+    "tiff-strip": (lambda: strip(3, np.uint8), 6 + 2 * 3),
+    "tiff-strip-16": (lambda: strip(4, np.uint16), 6 + 2 * 8),
+}
+
+
+@pytest.mark.parametrize("color", ["bgr", "gray"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_needs_no_more_memory_than_the_readme_says(peak_bytes, name, color):
+    encode, bytes_per_pixel = FILES[name]
+    assert peak_bytes(bytes(encode()), color=color) < bytes_per_pixel * PIXELS + OTHER_MEMORY
+
+
+@pytest.mark.parametrize("size", [(1, 1), (700, 501)])
+def test_the_high_bytes_of_16_bits_are_kept(run, size):
+    deep = np.random.default_rng(3).integers(0, 65536, (*size, 4), np.uint16)
+    data = cv2.imencode(".png", deep)[1].tobytes()
+    expected = (deep >> 8).astype(np.uint8)
+    assert np.array_equal(run("DecodeMat", {"alpha": True}, data=data)["result"], expected)
+    assert np.array_equal(
+        run("DecodeMat", {"alpha": True, "color": "rgb"}, data=data)["result"], expected[:, :, [2, 1, 0, 3]]
+    )
+
+
+@pytest.mark.parametrize("rows", [0, 100, 1999])
+def test_a_png_with_16_bits_and_alpha_whose_data_end_early_is_refused(run, rows):
+    assert refused(run, png(16, rows=rows), alpha=True).endswith(" cannot be decoded; the file is truncated or damaged")
+
+
+@pytest.mark.parametrize("missing", [1, 12, 13, 40, 10_000])
+def test_a_truncated_png_with_16_bits_and_alpha_is_refused(run, missing):
+    assert refused(run, png(16)[:-missing], alpha=True).endswith(" cannot be decoded; the file is truncated or damaged")
+
+
+# JPEG files whose data end early
+
+
+def jpeg(*flags: int, height: int = 300, width: int = 400) -> bytes:
+    random = np.random.default_rng(5).integers(0, 256, (height, width, 3), np.uint8)
+    return cv2.imencode(".jpg", cv2.GaussianBlur(random, (0, 0), 2), flags)[1].tobytes()
+
+
+PROGRESSIVE = cv2.IMWRITE_JPEG_PROGRESSIVE, 1
+RESTARTS = cv2.IMWRITE_JPEG_RST_INTERVAL, 5
+
+
+def scan_starts(data: bytes) -> list[int]:
+    """Return where the data of each scan begin."""
+    return [found.end() + struct.unpack_from(">H", data, found.end())[0] for found in re.finditer(rb"\xff\xda", data)]
+
+
+def with_size(data: bytes, height: int, width: int) -> bytes:
+    at = re.search(rb"\xff[\xc0\xc2]", data).end() + 3
+    return data[:at] + struct.pack(">HH", height, width) + data[at + 4 :]
+
+
+@pytest.mark.parametrize("flags", [(), PROGRESSIVE])
+def test_a_jpeg_that_claims_more_pixels_than_it_has_data_is_refused_before_decoding(run, peak_bytes, flags):
+    data = with_size(jpeg(*flags, height=60, width=60), 9999, 9999)
+    assert re.fullmatch(
+        r"DecodeMat: the JPEG image, 9999 x 9999 in [\d,]+ bytes, has a scan of [\d,]+ bytes, which needs at least "
+        r"[\d,]+; the file is truncated or damaged",
+        refused(run, data),
+    )
+
+
+@pytest.mark.parametrize("flags", [(), RESTARTS], ids=["", "restarts"])
+@pytest.mark.parametrize("part", [0.01, 0.3, 0.9, 0.99])
+@pytest.mark.parametrize("end", [b"\xff\xd9", b"", b"\xff\xd9" + b"x" * 50 + b"\xff\xd9"], ids=["end", "cut", "twice"])
+def test_a_jpeg_whose_data_end_early_is_refused(run, flags, part, end):
+    whole = jpeg(*flags)
+    (start,) = scan_starts(whole)
+    data = whole[start:-2]
+    assert refused(run, whole[:start] + data[: int(len(data) * part)].rstrip(b"\xff") + end).endswith(
+        "; the file is truncated or damaged"
+    )
+
+
+def test_a_progressive_jpeg_whose_first_scan_ends_early_is_refused(run):
+    whole = jpeg(*PROGRESSIVE, height=800, width=800)
+    first, second = scan_starts(whole)[:2]
+    marker = whole.index(b"\xff\xc4", first) if b"\xff\xc4" in whole[first:second] else whole.index(b"\xff\xda", first)
+    assert "; the file is truncated or damaged" in refused(run, whole[: first + 40] + whole[marker:])
+
+
+def test_a_progressive_jpeg_without_a_component_is_refused(run):
+    whole = jpeg(*PROGRESSIVE)
+    header = whole[: re.search(rb"\xff[\xc4\xda]", whole[200:]).start() + 200]
+    assert refused(run, header + b"\xff\xd9").endswith(
+        "has no data for some of its components; the file is truncated or damaged"
+    )
+
+
+def in_three_scans(left: int | None = None) -> bytes:
+    """A sequential JPEG file with a scan for each of its components; the last scan may have only `left` bytes."""
+    gray = cv2.imencode(".jpg", np.tile(np.arange(160, dtype=np.uint8), (120, 1)))[1].tobytes()
+    frame, (start,) = gray.index(b"\xff\xc0"), scan_starts(gray)
+    length = struct.unpack_from(">H", gray, frame + 2)[0]
+    parts = b"".join(bytes([number, 0x11, 0]) for number in (1, 2, 3))
+    new_frame = b"\xff\xc0" + struct.pack(">HBHHB", 17, 8, 120, 160, 3) + parts
+    tables = gray[:frame] + new_frame + gray[frame + 2 + length : gray.index(b"\xff\xda")]
+    data = gray[start:-2]
+    headers = [bytes([0xFF, 0xDA, 0, 8, 1, number, 0, 0, 63, 0]) for number in (1, 2, 3)]
+    return tables + b"".join(header + data for header in headers[:2]) + headers[2] + data[:left] + b"\xff\xd9"
+
+
+def test_each_scan_of_a_sequential_jpeg_must_have_data(run):
+    assert run("DecodeMat", data=in_three_scans())["result"].shape == (120, 160, 3)
+    assert refused(run, in_three_scans(left=74)).endswith(
+        " has a scan of 74 bytes, which needs at least 75; the file is truncated or damaged"
+    )
+
+
+@pytest.mark.parametrize("height", [1, 8, 17, 120])
+@pytest.mark.parametrize("flags", [(), RESTARTS, PROGRESSIVE, (cv2.IMWRITE_JPEG_QUALITY, 5)], ids=str)
+def test_a_complete_jpeg_is_decoded_exactly_as_opencv_does(run, flags, height):
+    data = jpeg(*flags, height=height, width=33)
+    expected = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    assert np.array_equal(run("DecodeMat", data=data)["result"], expected)
+    assert np.array_equal(run("DecodeMat", data=data + b"\xff\xd8 another file \xff\xd9")["result"], expected)
+
+
+def test_a_complete_jpeg_may_lack_the_marker_of_its_end(run):
+    data = jpeg()
+    assert np.array_equal(
+        run("DecodeMat", data=data[:-2])["result"], cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    )
+
+
+def test_a_jpeg_with_arithmetic_codes_is_refused(run):
+    data = jpeg()
+    assert refused(run, data.replace(b"\xff\xc0", b"\xff\xc9", 1)).endswith(
+        "uses coding process 9; save it as a baseline or progressive JPEG with Huffman codes"
+    )
+
+
+# Processor time
+
+
+def with_scans(count: int) -> bytes:
+    """A progressive JPEG file whose last scan is repeated, so that it has `count` scans."""
+    whole = cv2.imencode(".jpg", np.zeros((64, 64, 3), np.uint8), PROGRESSIVE)[1].tobytes()
+    starts = [found.start() for found in re.finditer(rb"\xff\xda", whole)]
+    return whole[:-2] + whole[starts[-1] : -2] * (count - len(starts)) + b"\xff\xd9"
+
+
+def test_the_number_of_scans_is_limited(run):
+    assert run("DecodeMat", data=with_scans(50))["result"].shape == (64, 64, 3)
+    assert refused(run, with_scans(51)).endswith(
+        " bytes, has more than max_scans = 50 scans; save it again or raise max_scans"
+    )
+    assert run("DecodeMat", {"max_scans": 100}, data=with_scans(100))["result"].shape == (64, 64, 3)
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe({"backend": "DecodeMat", "max_scans": 0})
+    assert 'DecodeMat: "max_scans" must be at least 1, got 0' in str(error.value)
+
+
+# TIFF
+
+
+@pytest.mark.parametrize("compression", [5, 8, 32773], ids=["lzw", "deflate", "packbits"])
+def test_a_compressed_tiff_that_claims_more_pixels_than_it_can_hold_is_refused(run, compression):
+    image = np.random.default_rng(0).integers(0, 256, (30, 40), np.uint8)
+    whole = bytearray(cv2.imencode(".tiff", image, (cv2.IMWRITE_TIFF_COMPRESSION, compression))[1].tobytes())
+    assert np.array_equal(run("DecodeMat", {"color": "gray"}, data=bytes(whole))["result"], image)
+    (fields,) = struct.unpack_from("<I", whole, 4)
+    for number in range(struct.unpack_from("<H", whole, fields)[0]):
+        at = fields + 2 + 12 * number
+        if struct.unpack_from("<H", whole, at)[0] in (257, 278):  # the height, and the rows of a strip
+            struct.pack_into("<HII", whole, at + 2, 4, 1, 2_000_000)
+    assert refused(run, bytes(whole)).endswith(
+        "cannot be decoded; the file is truncated or damaged, or its pixel type is not supported (for example, "
+        "floating point)"
+    )

@@ -1,0 +1,3 @@
+"""Checks of model files before an engine loads them: hami_model_check.onnx and hami_model_check.isolation."""
+
+__all__: list[str] = []
