@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import hami
 import pytest
 from rows import answer, answers, failure, noting, refused, sizing
-from running import TIMEOUT, Gate, backend, each
+from running import TIMEOUT, Gate, backend, each, gated
 
 
 def graph(**nodes: Any) -> dict[str, Any]:
@@ -270,3 +271,21 @@ def test_otherwise_is_a_key_of_nodes_only() -> None:
     assert refused({"global": {"otherwise": "skip"}, "a": {"backend": "Identity", "filter": "Even"}}).startswith(
         'nothing uses the key "otherwise"'
     )
+
+
+def test_a_timeout_names_the_node_the_limit_and_the_time_waited_and_run() -> None:
+    slow = gated("TestSlow")
+    time = r"[0-9.]+(us|ms|s)"
+    with hami.pipe({"quick": {"backend": "Identity", "next": "slow"}, "slow": {"backend": "TestSlow"}}) as pipe:
+        running = pipe.submit({"data": 1}, timeout=0.2)
+        slow.gate.wait_for_arrival()
+        waiting = pipe.submit({"data": 2}, timeout=0.05)
+        for future, limit in ((waiting, "50ms"), (running, "200ms")):
+            error = future.exception(TIMEOUT)
+            assert isinstance(error, hami.DeadlineExceeded)
+            assert re.fullmatch(
+                f'the request timed out: its limit of {limit} passed at node "slow" '
+                rf"\(reached after {time}, waited {time}, ran {time}\)",
+                str(error).splitlines()[0],
+            )
+        slow.gate.open()

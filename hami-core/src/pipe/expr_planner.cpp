@@ -78,7 +78,7 @@ Plan ExprPlanner::plan_value(const std::string& key) {
     return {};
   }
   if (!found.value) return plan_text(text_of(key));
-  Source source{"", node_.where(found.section, key)};
+  Source source{"", node_.where(found.section, key), node_.folder(found.section, key)};
   if (found.value->kind() != Kind::kStr) {
     node_.give_up();
     Span span;
@@ -155,7 +155,7 @@ void ExprPlanner::report_otherwise_alone(const BackendClass& wrapper) {
 
 // The text replaces this planner's own: the same generated backends and keys enclose it.
 Plan ExprPlanner::plan_text(const std::string& text) {
-  ExprPlanner planner(planning_, node_, {text, source_->where}, false, asked_by_);
+  ExprPlanner planner(planning_, node_, {text, source_->where, source_->folder}, false, asked_by_);
   planner.generation_ = generation_;
   planner.key_ = key_;
   return planner.plan_text_of_source();

@@ -101,6 +101,7 @@ class ExprPlanner final : public PlanContext {
   void read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg, bool args_good,
                   Plan& plan);
   void explain(const ParamSpec& spec, const Value& value, ExplainedParam::From from, const std::string& key = "");
+  const std::string& folder_of(const Arg& arg) const;
   bool read_args(const Expr& expr, const BackendClass& cls, std::vector<const Arg*>& by_spec);
   void add(ErrorCode code, Span span, const std::string& headline, const std::string& hint);
 

@@ -55,7 +55,8 @@ class PipePlanner {
     const NodeScope::Found own = scope.find("node_entrypoint");
     Source source{kDefaultNodeEntrypoint, scope.where(section.name, "backend")};
     if (own.value && own.value->kind() == Kind::kStr)
-      source = {std::string(own.value->as_text()), scope.where(own.section, own.key)};
+      source = {std::string(own.value->as_text()), scope.where(own.section, own.key),
+                scope.folder(own.section, own.key)};
     if (planning_.explanation) {
       planning_.explanation->nodes.push_back({source.text, own.key, {}});
       planning_.explanation->part = &planning_.explanation->nodes.back();
@@ -122,7 +123,8 @@ class PipePlanner {
       key = "dag_entrypoint";
       text = config_.dag_entrypoint;
     }
-    Source source{text.value_or(single ? kDefaultEntrypoint : kDefaultDagEntrypoint), text ? scope.where("", key) : ""};
+    Source source{text.value_or(single ? kDefaultEntrypoint : kDefaultDagEntrypoint), text ? scope.where("", key) : "",
+                  text ? scope.folder("", key) : ""};
     if (planning_.explanation) {
       planning_.explanation->entry = {source.text, text ? key : "", {}};
       planning_.explanation->part = &planning_.explanation->entry;

@@ -211,4 +211,4 @@ def test_a_missing_file_is_named(pipe, tmp_path):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", model=str(tmp_path / "m.pt2"))
     path = tmp_path / "m.pt2"
-    assert message(raised) == f'TorchModel: file "{path}" of "model" not found (full path {path.resolve()})'
+    assert message(raised) == f'parameter "model" of TorchModel: file "{path}" does not exist (looked for {path})'
