@@ -63,7 +63,7 @@ TEST_CASE("a timeout names every node at which branches of the request are, each
   visits.leave("lines", true);
   CHECK_EQ(
       deadline_exceeded(*part, 2000 * kMs).message(),
-      "the request timed out: its limit of 2s passed at node \"lines\" (waited 1230ms, ran 765ms) and at node \"page\" "
+      "the request timed out: its limit of 2s passed at node \"lines\" (waited 1.23s, ran 765ms) and at node \"page\" "
       "(waited 2s, ran 0ms)");
   visits.leave("lines", true);
   visits.leave("lines", false);

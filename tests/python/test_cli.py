@@ -500,14 +500,8 @@ def test_a_fault_handler_that_is_enabled_already_stays_as_it_is(tmp_path: Path) 
     assert (tmp_path / "stack.txt").read_text().startswith("Fatal Python error: Segmentation fault\n\n")
 
 
-def test_a_program_that_calls_a_command_keeps_its_own_crash_settings(call: Any) -> None:
-    import faulthandler
-
-    enabled = faulthandler.is_enabled()
-    faulthandler.disable()
-    try:
-        assert call("version")[0] == 0
-        assert not faulthandler.is_enabled()
-    finally:
-        if enabled:
-            faulthandler.enable()
+def test_a_program_that_calls_a_command_keeps_its_own_crash_settings() -> None:
+    code = "import faulthandler\nfrom hami._cli.main import main\nmain(['version'])\nprint(faulthandler.is_enabled())"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONFAULTHANDLER"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines()[-1] == "False"

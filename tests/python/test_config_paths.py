@@ -128,11 +128,15 @@ def test_a_relative_path_beside_a_folder_that_is_not_utf8_is_an_error(tmp_path: 
 
 
 def test_hami_check_reports_files_that_do_not_exist(folder: Path, hami_command: Run) -> None:
-    write(
-        folder,
-        "words.py",
-        "import hami\n@hami.register\nclass Words(hami.Backend):\n    one: hami.FilePath\n    two: hami.FilePath\n",
+    lines = (
+        "import hami",
+        "@hami.register",
+        "class Words(hami.Backend):",
+        "    one: hami.FilePath",
+        "    two: hami.FilePath",
+        "    def forward(self, batch): ...",
     )
+    write(folder, "words.py", "\n".join(lines))
     source = write(folder / "own", "p.toml", '[a]\nbackend = "Words"\none = "m.onnx"\ntwo = "n.onnx"\n')
     done = hami_command("check", str(source), "--import", str(folder / "words.py"))
     assert (done.returncode, done.stderr) == (1, "")

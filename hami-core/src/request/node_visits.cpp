@@ -2,21 +2,22 @@
 #include "request/node_visits.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <cstdio>
 
-#include "lang/units.hpp"
 #include "request/request.hpp"
 
 namespace hami {
 namespace {
 
-// Rounded to three digits: more are noise in a message.
+// In ms or s, rounded to three digits: more are noise in a message.
 std::string show(Nanoseconds duration) {
   const double milliseconds = static_cast<double>(std::max<Nanoseconds>(0, duration)) / 1e6;
   if (milliseconds < 0.001) return "0ms";
-  const double unit = std::pow(10, std::floor(std::log10(milliseconds)) - 2);
-  return show_duration(unit >= 1 ? std::round(milliseconds / unit) * unit
-                                 : std::round(milliseconds / unit) / std::round(1 / unit));
+  const bool seconds = milliseconds >= 999.5;
+  const double count = seconds ? milliseconds / 1e3 : milliseconds;
+  char text[64];
+  std::snprintf(text, sizeof text, count < 999.5 ? "%.3g" : "%.0f", count);
+  return text + std::string(seconds ? "s" : "ms");
 }
 
 }  // namespace

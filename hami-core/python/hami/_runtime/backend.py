@@ -60,11 +60,12 @@ else:
         >>> @hami.register
         ... class Words(hami.Backend):
         ...     file: hami.FilePath
-        ...     def init(self, options):
-        ...         self.words = self.file.read_text().split()
+        ...     def forward(self, batch):
+        ...         for item in batch:
+        ...             item["result"] = len(self.file.read_text().split())
         >>> hami.pipe("Words(file='none.txt')")
         Traceback (most recent call last):
-        hami.ConfigError: parameter "file" of Words: file "none.txt" does not exist (looked for …)
+        hami.ConfigError: parameter "file" of Words: file "none.txt" does not exist (looked for …
         """
 
 
