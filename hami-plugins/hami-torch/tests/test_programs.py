@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import hami
 import pytest
@@ -201,7 +202,10 @@ NEEDS = 'TorchModel needs either "model" (a .pt2 or TorchScript file) or "factor
         ),
     ],
 )
-def test_an_invalid_source_is_rejected(pipe, config, text):
+def test_an_invalid_source_is_rejected(pipe, tmp_path, monkeypatch, config, text):
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.pt2", "w.pt"):
+        Path(name).touch()
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", **config)
     assert message(raised) == text
