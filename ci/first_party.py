@@ -1,4 +1,4 @@
-"""Writes hami/_plugins/first_party.py: which of our plugins has which backend and pipeline."""
+"""Writes hami/_plugins/first_party.py: which of our plugins has which backend and pipeline, and serves which device."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ TARGET = ROOT / "hami-core" / "python" / "hami" / "_plugins" / "first_party.py"
 PLANNED: dict[str, list[str]] = {}
 
 
-def collect(plugins: Path) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Return backends and pipelines, each name -> distribution, and all distributions."""
-    backends: dict[str, str] = {}
-    pipelines: dict[str, str] = {}
+Table = dict[str, str]  # name -> distribution
+
+
+def collect(plugins: Path) -> tuple[Table, Table, Table, list[str]]:
+    """Return backends, pipelines and devices, each name -> distribution, and all distributions."""
+    backends: Table = {}
+    pipelines: Table = {}
+    devices: Table = {}
     distributions = set()
     for file in sorted(plugins.glob("*/pyproject.toml")):
         project = tomllib.loads(file.read_text("utf-8"))["project"]
@@ -30,7 +34,8 @@ def collect(plugins: Path) -> tuple[dict[str, str], dict[str, str], list[str]]:
         if name in PLANNED:
             raise SystemExit(f"{file} exists: remove {name} from PLANNED in ci/first_party.py")
         entry_points = project.get("entry-points", {})
-        for table, group in ((backends, "hami.backends"), (pipelines, "hami.pipelines")):
+        tables = {"hami.backends": backends, "hami.pipelines": pipelines, "hami.devices": devices}
+        for group, table in tables.items():
             for key in entry_points.get(group, {}):
                 if table.setdefault(key, name) != name:
                     raise SystemExit(f"{file}: {key} is a name of {table[key]} already")
@@ -39,11 +44,11 @@ def collect(plugins: Path) -> tuple[dict[str, str], dict[str, str], list[str]]:
         for key in planned:
             if backends.setdefault(key, name) != name:
                 raise SystemExit(f"ci/first_party.py: {key} of {name} is a name of {backends[key]} already")
-    return backends, pipelines, sorted(distributions)
+    return backends, pipelines, devices, sorted(distributions)
 
 
-def render(backends: dict[str, str], pipelines: dict[str, str], distributions: list[str]) -> str:
-    def table(name: str, entries: dict[str, str]) -> list[str]:
+def render(backends: Table, pipelines: Table, devices: Table, distributions: list[str]) -> str:
+    def table(name: str, entries: Table) -> list[str]:
         lines = [f'    "{key}": "{entries[key]}",' for key in sorted(entries)]
         return [f"{name}: dict[str, str] = {{", *lines, "}"] if lines else [f"{name}: dict[str, str] = {{}}"]
 
@@ -56,6 +61,7 @@ def render(backends: dict[str, str], pipelines: dict[str, str], distributions: l
             "",
             *table("BACKENDS", backends),
             *table("PIPELINES", pipelines),
+            *table("DEVICES", devices),
             "DISTRIBUTIONS: frozenset[str] = frozenset(",
             "    {",
             *(f'        "{name}",' for name in distributions),

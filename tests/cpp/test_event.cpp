@@ -47,6 +47,25 @@ TEST_CASE("the first outcome wins") {
   CHECK(failed->error().has_value());
 }
 
+TEST_CASE("an event of several completions is done after the last and keeps the first error") {
+  const Ref<Event> event = make_object<Event>(std::size_t{3});
+  int called = 0;
+  event->on_done([&](const Event&) { ++called; });
+  CHECK(event->claim());
+  CHECK(event->notify(Value(1)));
+  CHECK(event->fail(bad()));
+  CHECK_FALSE(event->done());
+  CHECK_FALSE(event->error().has_value());
+  CHECK_EQ(called, 0);
+  CHECK(event->fail(Error(ErrorCode::kRequest, "worse page")));
+  CHECK(event->done());
+  CHECK_EQ(called, 1);
+  CHECK_EQ(event->error()->message(), "bad page");
+  CHECK(event->value().is_none());
+  CHECK_FALSE(event->notify());
+  CHECK_FALSE(event->claim());
+}
+
 TEST_CASE("of many threads that bring an outcome one succeeds, and each callback runs once") {
   for (int round = 0; round < 50; ++round) {
     const Ref<Event> event = make_object<Event>();

@@ -179,12 +179,13 @@ TEST_CASE("a callback after a timeout does not wait for capacity, so that other 
   TestPipe pipe(config);
   TestPipe::Pending nested;
   Latch full;
+  TestPipe::Pending running = pipe.submit(Nodes::to("n", 4));
+  gated.gate->arrived.wait_for(1);
   TestPipe::Pending timed = submit_then(*pipe, Nodes::to("n", 1), [&] {
     full.wait_for(1);
     nested = pipe.submit(Nodes::to("n", 3));
   }, 1'000'000);
-  gated.gate->arrived.wait_for(1);
-  TestPipe::Pending second = pipe.submit(Nodes::to("n", 2));
+  TestPipe::Pending second = pipe.submit(Nodes::to("n", 2));  // waits until `timed` has expired
   full.add();
   CHECK(timed.wait().code == ErrorCode::kDeadlineExceeded);
   const Outcome refused = nested.wait();
@@ -195,6 +196,7 @@ TEST_CASE("a callback after a timeout does not wait for capacity, so that other 
       "be late; submit from a thread of your own, or raise max_queue_size");
   CHECK(pipe.submit(Nodes::to("m", 1), 1'000'000).wait().code == ErrorCode::kDeadlineExceeded);
   gated.gate->open();
+  CHECK_EQ(running.wait().number(), 104);
   CHECK_EQ(second.wait().number(), 102);
 }
 

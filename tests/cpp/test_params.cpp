@@ -72,6 +72,17 @@ TEST_CASE("declarations carry name, type, default, choices and range") {
   CHECK(parse_param_specs(" ").empty());
 }
 
+TEST_CASE("a parameter may have other spellings") {
+  const std::vector<ParamSpec> specs = parse_param_specs("width|resize_w | w: int = 1 {1..} 'pixels'; height: int");
+  CHECK(specs[0].spellings() == std::vector<std::string>{"width", "resize_w", "w"});
+  CHECK_EQ(specs[0].help, "pixels");
+  CHECK(specs[1].spellings() == std::vector<std::string>{"height"});
+  CHECK_EQ(show_param(specs[0]), "width: int = 1 {1..}");
+  CHECK_EQ(declaration_error("a|b: int; c|b: int"),
+           "declared parameters \"a|b: int; c|b: int\": \"b\" is declared twice");
+  CHECK_EQ(declaration_error("a|: int"), "declared parameters \"a|: int\": \"\" is not a valid parameter name");
+}
+
 TEST_CASE("a parameter is shown as users read it") {
   const auto shown = [](const std::string& text) { return show_param(spec(text)); };
   CHECK_EQ(shown("model: path"), "model: path");

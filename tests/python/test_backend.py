@@ -30,7 +30,7 @@ def params_of(cls: type) -> dict[str, dict[str, Any]]:
 
 def param(kind: str, **given: Any) -> dict[str, Any]:
     default = {"type": kind, "required": "default" not in given, "default": None, "choices": [], "help": ""}
-    return {**default, **given}
+    return {"aliases": [], **default, **given}
 
 
 def test_annotations_become_parameters() -> None:

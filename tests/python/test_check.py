@@ -9,7 +9,7 @@ from conftest import Run, Site
 
 TEN = """\
 requires = ["acme-none>=1"]
-speed = 1
+entrypiont = 1
 
 [decode]
 backend = "S[Identity,Log(hello]"
@@ -34,9 +34,9 @@ backend = "Log('${nme}')"
 """
 
 REPORT = """\
-unknown top-level key "speed"
-  in  speed = 1   (ten.toml:2)
-      ^^^^^
+unknown top-level key "entrypiont"; did you mean "entrypoint"?
+  in  entrypiont = 1   (ten.toml:2)
+      ^^^^^^^^^^
   write a node as a table, [node], and a key for all nodes into [global]
 
 requires acme-none>=1, which is not installed: pip install "acme-none>=1"
@@ -95,7 +95,7 @@ def test_one_run_reports_all_mistakes_of_a_file(hami_command: Run, tmp_path: Pat
 
 
 def test_the_same_file_without_mistakes_has_no_problems(hami_command: Run, tmp_path: Path) -> None:
-    text = TEN.replace('"acme-none>=1"', '"hami-core"').replace("speed = 1\n", "").replace("(hello]", "(hello)]")
+    text = TEN.replace('"acme-none>=1"', '"hami-core"').replace("entrypiont = 1\n", "").replace("(hello]", "(hello)]")
     text = text.replace("Loog", "Log").replace("detekt", "detect").replace("tme=", "time=").replace('"four"', "4")
     text = text.replace('colour = "red"', 'message = "red"').replace("nme", "node_name")
     (tmp_path / "fixed.toml").write_text(text + 'map = "detect[result:data],other[result:more]"\n')

@@ -437,11 +437,13 @@ def test_check_finds_nothing_wrong(call: Any, tmp_path: Path) -> None:
 
 
 def test_check_lists_every_problem_and_fails(call: Any, tmp_path: Path) -> None:
-    (tmp_path / "bad.toml").write_text('speed = 1\n[a]\nbackend = "S[Identiti"\n[b]\nbackend = "TestUper"\nmax = "x"\n')
+    text = 'entrypiont = 1\n[a]\nbackend = "S[Identiti"\n[b]\nbackend = "TestUper"\nmax = "x"\n'
+    (tmp_path / "bad.toml").write_text(text)
     status, out, err = call("check", "bad.toml")
     assert (status, err) == (1, "")
     assert out.startswith(
-        'unknown top-level key "speed"\n  in  speed = 1   (bad.toml:1)\n      ^^^^^\n'
+        'unknown top-level key "entrypiont"; did you mean "entrypoint"?\n'
+        "  in  entrypiont = 1   (bad.toml:1)\n      ^^^^^^^^^^\n"
         "  write a node as a table, [node], and a key for all nodes into [global]\n\n"
     )
     assert 'backend "TestUper" not found; did you mean TestUpper?' in out

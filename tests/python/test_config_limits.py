@@ -59,9 +59,17 @@ def test_of_many_unused_keys_the_first_20_are_listed_and_the_others_are_counted(
 
 def test_of_many_unknown_top_level_keys_the_first_20_are_listed_and_the_others_are_counted(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text("".join(f"x{i} = 1\n" for i in range(1000)) + '[a]\nbackend = "Identity"\n')
-    listed = [f'unknown top-level key "x{i}"' for i in range(20)]
+    listed = [f'nothing uses the key "x{i}"' for i in range(20)]
     config, problems = read(tmp_path / "p.toml")
-    assert all_heads(problems, config) == [*listed, f"980 more unknown top-level keys   ({tmp_path}/p.toml)"]
+    assert all_heads(problems, config) == [*listed, "nothing uses 980 more of the 1000 keys"]
+
+
+def test_of_many_wrong_top_level_keys_the_first_20_are_listed_and_the_others_are_counted(tmp_path: Path) -> None:
+    keys = "".join(f"x{i} = 1\n" for i in range(1000))
+    (tmp_path / "p.toml").write_text(f'{keys}[global]\n{keys}[a]\nbackend = "Identity"\n')
+    listed = [f'"x{i}" is given twice: above the first table and in [global]' for i in range(20)]
+    config, problems = read(tmp_path / "p.toml")
+    assert all_heads(problems, config)[:21] == [*listed, f"980 more wrong top-level keys   ({tmp_path}/p.toml)"]
 
 
 def lines_of(function: Callable[[], Any]) -> int:

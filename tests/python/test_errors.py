@@ -21,9 +21,16 @@ TREE = {
     "ReentrantCall": "RequestError",
     "BatchError": "Error",
     "NotFound": "Error",
+    "OutOfRange": "Error",
     "AlreadyExists": "Error",
 }
-ALSO = {"DataTypeError": TypeError, "DeadlineExceeded": TimeoutError, "NotFound": KeyError, "AlreadyExists": KeyError}
+ALSO = {
+    "DataTypeError": TypeError,
+    "DeadlineExceeded": TimeoutError,
+    "NotFound": KeyError,
+    "AlreadyExists": KeyError,
+    "OutOfRange": IndexError,
+}
 
 
 @pytest.mark.parametrize(("name", "parent"), TREE.items())

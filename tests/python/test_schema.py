@@ -89,6 +89,11 @@ def test_the_schema_accepts_valid_configurations(given: dict[str, Any], check: A
         {"a": {"InstanceDispatcher.max": "x"}},
         {"a b": {}},
         {"a": {}, "speed": 1},
+        {"a": {"backend": "E"}, "max": "x"},
+        {"a": {"backend": "E"}, "InstanceDispatcher.max": "x"},
+        {"a": {"backend": "E"}, "a b": {"backend": "E"}},
+        {},
+        {"max": 4},
         {"global": 3},
         {"global": {"max": "x"}, "a": {}},
         {"providers": {"A": 3}},
@@ -111,7 +116,17 @@ def test_the_schema_rejects_invalid_configurations(given: dict[str, Any], check:
         ({"a": {"backend": "E"}, "b": {"max": 2}}, ["b"], "'backend' is a required property"),
         ({"backend": "E", "max": "x"}, ["max"], "not valid"),
         ({"extends": "base.toml", "max": "x"}, ["max"], "not valid"),
-        ({"a": {"backend": "E"}, "speed": 1}, ["speed"], "is not of type 'object'"),
+        ({"backend": "E", "a": {}, "max": "x"}, ["max"], "not valid"),
+        ({"a": {"backend": "E"}, "max": "x"}, ["max"], "not valid"),
+        ({"a": {"backend": "E"}, "max": {"backend": "E", "min": "x"}}, ["max", "min"], "not valid"),
+        ({"a": {"backend": "E"}, "speed": None}, ["speed"], "not valid"),
+        ({"a": {"backend": "E"}, "a b": {"backend": "E"}}, ["a b"], "should not be valid"),
+        (
+            {"a": {"backend": "E"}, "InstanceDispatcher.max": {"backend": "E"}},
+            ["InstanceDispatcher.max"],
+            "not be valid",
+        ),
+        ({"max": 4}, [], "'backend' is a required property"),
         ({"global": {"max": "x"}, "a": {"backend": "E"}}, ["global", "max"], "not valid"),
     ],
 )
@@ -174,7 +189,8 @@ def test_every_parameter_of_every_backend_is_described() -> None:
 
 
 def test_the_schema_of_a_key_contains_its_default_and_range() -> None:
-    param = {"name": "k", "default": 3, "help": "how many", "text": "k: int = 3 {1..9}", "required": False}
+    param = {"name": "k", "aliases": [], "default": 3, "help": "how many", "required": False}
+    param["text"] = "k: int = 3 {1..9}"
     one = BackendInfo(
         "X",
         "d",
@@ -198,7 +214,7 @@ def test_the_schema_of_a_key_contains_its_default_and_range() -> None:
 
 def test_backends_that_share_a_key_may_differ_in_its_type() -> None:
     def info(name: str, kind: str, choices: list[str]) -> BackendInfo:
-        param = {"name": "k", "type": kind, "choices": choices, "least": None, "most": None}
+        param = {"name": "k", "aliases": [], "type": kind, "choices": choices, "least": None, "most": None}
         return BackendInfo(
             name,
             "d",

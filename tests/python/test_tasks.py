@@ -8,6 +8,7 @@ import contextvars
 import gc
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import hami
@@ -38,13 +39,24 @@ def _run_with_tasks_in_python(main: Coroutine[Any, Any, None]) -> None:
 
 
 def _run_in_uvloop(main: Coroutine[Any, Any, None]) -> None:
-    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed")
+    import uvloop
+
     loop = uvloop.new_event_loop()
     with contextlib.closing(loop):
         loop.run_until_complete(main)
 
 
-@pytest.fixture(params=[asyncio.run, _run_in_debug_mode, _run_with_tasks_in_python, _run_in_uvloop])
+_needs_uvloop = pytest.mark.skipif(find_spec("uvloop") is None, reason="uvloop is not installed")
+
+
+@pytest.fixture(
+    params=[
+        asyncio.run,
+        _run_in_debug_mode,
+        _run_with_tasks_in_python,
+        pytest.param(_run_in_uvloop, marks=_needs_uvloop),
+    ]
+)
 def run(request: pytest.FixtureRequest) -> Run:
     return request.param  # type: ignore[no-any-return]
 

@@ -200,10 +200,142 @@ def test_a_tensor_has_shape_dtype_and_device(tensor: hami.Tensor) -> None:
     assert tensor.dtype == "float64"
     assert tensor.nbytes == 48
     assert len(tensor) == 2
-    assert repr(tensor) == "<hami.Tensor float64 [2, 3]>"
+    assert repr(tensor) == "<hami.Tensor float64 [2, 3]: [[1, 2, 3], [4, 5, 6]]>"
     assert tensor.__dlpack_device__() == (1, 0)
     with pytest.raises(TypeError, match=r"^len\(\) of a tensor without axes$"):
         len(through("ArgMaxTensor", np.zeros(2)))
+
+
+# Values
+
+
+def test_tolist_returns_the_numbers_of_every_dtype() -> None:
+    for dtype in ("?", "b", "h", "i", "q", "B", "H", "I", "Q", "e", "f", "d", "F", "D"):
+        array = np.array([[0, 1], [1, 0]], dtype)
+        found = through("ContiguousTensor", array).tolist()
+        assert found == array.tolist()
+        assert {type(number) for row in found for number in row} == {type(array.tolist()[0][0])}
+    assert through("FixTensor(dtype=bfloat16)", np.array([3], np.uint8)).tolist() == [3.0]
+    assert through("ContiguousTensor", np.array(7)).tolist() == 7
+    assert through("ContiguousTensor", np.zeros((2, 0))).tolist() == [[], []]
+    strided = np.arange(12).reshape(3, 4)[::-1, ::2]
+    assert through("FixTensor", strided).tolist() == strided.tolist()
+
+
+def test_tolist_without_numbers_for_the_elements_is_an_error_that_names_the_tensor() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    tensor = through("ContiguousTensor", torch.zeros(2).to(torch.float8_e4m3fn))
+    for read in (tensor.tolist, lambda: tensor[0]):
+        with pytest.raises(hami.DataTypeError) as raised:
+            read()
+        assert str(raised.value).startswith("Python has no numbers for the elements of float8_e4m3fn [")
+    assert repr(tensor) == "<hami.Tensor float8_e4m3fn [2]>"
+
+
+def test_item_returns_the_only_element(tensor: hami.Tensor) -> None:
+    assert through("ArgMaxTensor", np.array([1, 3])).item() == 1
+    assert tensor[1:, :1].item() == 4.0
+    with pytest.raises(hami.DataTypeError) as raised:
+        tensor.item()
+    assert str(raised.value) == (
+        "item() takes a tensor of one element, got float64 [2, 3]; select one with an index, or use tolist()"
+    )
+
+
+def test_an_index_selects_like_in_numpy_over_the_same_memory(tensor: hami.Tensor) -> None:
+    array = hami.to_numpy(tensor)
+    for index in (0, -1, np.int64(1), slice(None), slice(None, None, -1), slice(5, 9), ..., (..., 1), (1, ...)):
+        assert tensor[index].tolist() == array[index].tolist()
+    for pair in ((slice(0, 1), slice(1, None)), (slice(None), -2), (0, slice(None, None, 2)), (..., slice(2, 0, -1))):
+        assert tensor[pair].tolist() == array[pair].tolist()
+    assert tensor[1, 2] == 6.0
+    assert type(tensor[1, 2]) is float
+    assert tensor[1, 2, ...].shape == ()
+    assert address(np.asarray(tensor[1])) == address(array) + 24
+    assert [row.tolist() for row in tensor] == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_a_view_keeps_the_memory_alive() -> None:
+    row = through("SoftmaxTensor", np.zeros((2, 2)))[0]
+    assert row.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (2, "index 2 is out of range for axis 0 of float64 [2, 3]"),
+        ((0, -4), "index -4 is out of range for axis 1 of float64 [2, 3]"),
+        ((0, 0, 0), "an index of 3 axes does not fit float64 [2, 3]"),
+        ((..., 0, ...), "an index of 1 axis and several ... does not fit float64 [2, 3]"),
+    ],
+)
+def test_an_index_out_of_range_names_the_axis_and_the_tensor(tensor: hami.Tensor, index: Any, text: str) -> None:
+    with pytest.raises(hami.OutOfRange) as raised:
+        tensor[index]
+    assert str(raised.value) == text
+
+
+def test_an_index_of_another_type_is_rejected(tensor: hami.Tensor) -> None:
+    for index, name in (("x", "str"), (1.0, "float"), ([0], "list")):
+        with pytest.raises(hami.DataTypeError) as raised:
+            tensor[index]
+        assert str(raised.value) == f"the index of a tensor takes ints, slices and ..., got {name}"
+
+
+def test_comparisons_compare_the_elements(tensor: hami.Tensor) -> None:
+    array = hami.to_numpy(tensor)
+    assert (tensor == [[1, 2, 3], [4, 5, 6]]).all()
+    assert (tensor == tensor[:]).all()
+    assert (tensor != array + 1).all()
+    assert ((tensor < 3) == (array < 3)).all()
+    assert ((tensor >= array.T[0][:, None]) == (array >= array.T[0][:, None])).all()
+    assert (through("FixTensor(dtype=bfloat16)", np.array([3], np.uint8)) == [3]).all()
+    assert through("ArgMaxTensor", np.array([1, 3])) == 1
+    assert (tensor == None, tensor == "x", tensor != "x") == (False, False, True)  # noqa: E711
+    assert len({tensor, tensor, tensor[:]}) == 2
+    with pytest.raises(hami.DataTypeError) as raised:
+        tensor == [1, 2]  # noqa: B015
+    assert str(raised.value).startswith("cannot compare <hami.Tensor float64 [2, 3]> with list [2]: ")
+
+
+def test_a_comparison_without_numpy_says_what_to_install(tensor: hami.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(hami.DataTypeError) as raised:
+        tensor == 1  # noqa: B015
+    assert str(raised.value) == "comparing a hami.Tensor needs numpy: pip install numpy; or compare its tolist()"
+
+
+def test_only_a_tensor_of_one_element_has_a_truth_value(tensor: hami.Tensor) -> None:
+    assert tensor[:1, :1]
+    assert not through("ArgMaxTensor", np.array([3, 1]))
+    with pytest.raises(hami.DataTypeError, match=r"^item\(\) takes a tensor of one element, got float64 \[2, 3\]"):
+        bool(tensor)
+
+
+def test_numpy_converts_a_tensor_with_dtype_and_copy(tensor: hami.Tensor) -> None:
+    assert address(tensor.__array__()) == address(hami.to_numpy(tensor))
+    assert address(tensor.__array__(copy=True)) != address(hami.to_numpy(tensor))
+    assert np.asarray(tensor, np.float32).dtype == np.float32
+    assert np.stack([tensor, tensor]).shape == (2, 2, 3)
+    with pytest.raises(
+        ValueError, match=r"^<hami\.Tensor float64 \[2, 3\]> cannot be converted to float32 without a copy$"
+    ):
+        tensor.__array__("float32", copy=False)
+    with pytest.raises(hami.DataTypeError, match=r"^to_numpy: numpy cannot convert <hami\.Tensor bfloat16 \[1\]>: "):
+        through("FixTensor(dtype=bfloat16)", np.zeros(1, np.uint8)).__array__()
+
+
+def test_the_repr_shows_the_values_and_shortens_large_tensors() -> None:
+    shown = {
+        "<hami.Tensor int64 []: 3>": np.array(3),
+        "<hami.Tensor float32 [3]: [0.1, -2, nan]>": np.array([0.1, -2, np.nan], np.float32),
+        "<hami.Tensor bool [1, 2]: [[True, False]]>": np.array([[True, False]]),
+        "<hami.Tensor float64 [0, 3]: []>": np.zeros((0, 3)),
+        "<hami.Tensor int64 [40]: [0, 1, 2, …, 37, 38, 39]>": np.arange(40),
+        "<hami.Tensor int64 [2, 30]: [[0, 1, 2, …, 27, 28, 29], …]>": np.arange(60).reshape(2, 30),
+        "<hami.Tensor uint8 [2, 2, 9, 2]: [[[[0, 0], …], …], …]>": np.zeros((2, 2, 9, 2), np.uint8),
+    }
+    assert [repr(through("ContiguousTensor", array)) for array in shown.values()] == list(shown)
 
 
 def test_a_tensor_is_a_buffer(tensor: hami.Tensor) -> None:
@@ -275,8 +407,14 @@ def test_the_error_for_an_object_that_is_not_a_tensor_names_its_type() -> None:
 
 def test_the_error_for_memory_of_another_device_names_the_device() -> None:
     exporter = Exporter(np.zeros(1), device=(2, 3))
-    assert refusal("CatTensor", exporter) == (
-        f"CatTensor {EXPECTED}: the {__name__}.Exporter is on cuda:3; the core reads tensors in CPU memory only"
+    with hami.pipe("CatTensor") as pipe, pytest.raises(hami.DataTypeError) as raised:
+        pipe({"data": exporter})
+    assert str(raised.value).split("\n")[:2] == [
+        "CatTensor cannot take data on cuda:3: no installed plugin has tensor backends for cuda",
+        "  pip install hami-torch, or move the data to the CPU",
+    ]
+    assert refusal("SoftmaxTensor", {"a": Exporter(np.zeros(1), device=(8, 0))}) == (
+        "SoftmaxTensor cannot take data on metal:0: no installed plugin has tensor backends for metal"
     )
 
 

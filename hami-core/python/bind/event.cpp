@@ -19,7 +19,8 @@ constexpr const char* kEventDoc = R"(A one-shot event that completes once, with 
     if event.wait(timeout=1.0):
         result = event.value()
 
-Thread-safe. The first completion wins. `await event` works in any asyncio loop: it returns the value or raises the
+`hami.Event(count)` completes after `count` requests or calls of `notify` and `fail`: its value is None, and its exception
+the first one. Thread-safe. The first completion wins. `await event` works in any asyncio loop: it returns the value or raises the
 exception.)";
 
 // Runs a Python callback on the current thread and releases it.
@@ -104,7 +105,13 @@ void register_event(py::module_& module) {
   py::class_<Event, Ref<Event>> event(module, "Event", kEventDoc, py::is_final(),
                                       py::custom_type_setup(enable_garbage_collection));
   event.attr("__module__") = "hami";
-  event.def(py::init([] { return make_object<Event>(); }))
+  const auto make = [](std::int64_t count) {
+    if (count < 1)
+      throw Error(ErrorCode::kConfig,
+                  "the count of an Event must be an int of at least 1, got " + std::to_string(count));
+    return make_object<Event>(static_cast<std::size_t>(count));
+  };
+  event.def(py::init(make), py::arg("count") = 1)
       .def("notify", notify, py::arg("value") = py::none(),
            "Complete the event with a value and run the callbacks. Returns False if the event was already done.")
       .def("fail", fail_event, py::arg("exception"),

@@ -66,10 +66,10 @@ void wait_if_nested(const py::object& capsule) {
 
 class PyPipe {
  public:
-  explicit PyPipe(const PipeConfig& config) {
+  PyPipe(const PipeConfig& config, const std::map<std::string, Ref<Queue>>& queues) {
     check_greenlet();
     const ReleaseGil released;
-    state_ = PipeState::build(config);
+    state_ = PipeState::build(config, queues);
   }
   // Closes a pipe that the program did not close: submitted requests finish first.
   ~PyPipe() {
@@ -303,9 +303,11 @@ class PyPipe {
 
 void register_pipe(py::module_& module) {
   register_awaitable(module);
-  const auto make = [](const py::object& config) { return std::make_unique<PyPipe>(config_of(config)); };
+  const auto make = [](const py::object& config, const std::map<std::string, Ref<Queue>>& queues) {
+    return std::make_unique<PyPipe>(config_of(config), queues);
+  };
   py::class_<PyPipe>(module, "Pipe", "A built pipe. Use hami.Pipe.")
-      .def(py::init(make), py::arg("config"))
+      .def(py::init(make), py::arg("config"), py::arg("queues") = std::map<std::string, Ref<Queue>>())
       .def("call", &PyPipe::call, py::arg("request"), py::arg("timeout") = py::none(),
            "Run one request and return the same dict, with `result`. Raises the error of the request.")
       .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none(),

@@ -79,16 +79,7 @@ class PythonBackend final : public Backend {
     const HoldGil gil;
     try {
       py::object object = call_python(cls_->get());
-      for (const auto& [name, value] : init.params()) {
-        const auto found = attributes_->find(name);
-        if (found == attributes_->end()) continue;  // of the class that this one checks
-        const Attribute& attribute = found->second;
-        py::object converted =
-            attribute.is_duration && !value.is_none() ? py::float_(value.as_float() / 1e3) : to_python(value);
-        if (attribute.is_path && !converted.is_none())
-          converted = py::module_::import("pathlib").attr("Path")(converted);
-        object.attr(attribute.name.c_str()) = converted;
-      }
+      set_params(init.params(), object);
       set_children(init, object);
       object_ = PyRef(object);
       if (py::hasattr(object, "init")) {
@@ -100,6 +91,24 @@ class PythonBackend final : public Backend {
     } catch (py::error_already_set& raised) {
       throw from_python(raised);
     }
+  }
+
+  void set_params(const Params& params, py::object& object) const {
+    py::dict all;  // for a class that takes every key of its node
+    for (const auto& [name, value] : params) {
+      if (!attributes_) {
+        all[py::str(name)] = to_python(value);
+        continue;
+      }
+      const auto found = attributes_->find(name);
+      if (found == attributes_->end()) continue;  // of the class that this one checks
+      const Attribute& attribute = found->second;
+      py::object converted =
+          attribute.is_duration && !value.is_none() ? py::float_(value.as_float() / 1e3) : to_python(value);
+      if (attribute.is_path && !converted.is_none()) converted = py::module_::import("pathlib").attr("Path")(converted);
+      object.attr(attribute.name.c_str()) = converted;
+    }
+    if (!attributes_) object.attr("params") = all;
   }
 
   void set_children(Init& init, py::object& object) {
@@ -207,7 +216,7 @@ class PythonBackend final : public Backend {
 
   const unsigned fork_generation_ = fork_generation();  // of the process that created this object
   std::shared_ptr<PyRef> cls_;
-  std::shared_ptr<const Attributes> attributes_;
+  std::shared_ptr<const Attributes> attributes_;  // null: the attribute `params` is a dict of all of them
   std::shared_ptr<PipeContext> context_;
   std::vector<OwnedChild> children_;  // the bracket items, then injected dependencies
   PyRef object_;
@@ -244,6 +253,7 @@ Value default_of(const ParamSpec& spec, py::handle given, const std::string& own
 ParamSpec spec_of(const py::dict& given) {
   ParamSpec spec;
   spec.name = given["name"].cast<std::string>();
+  spec.aliases = given["aliases"].cast<std::vector<std::string>>();
   spec.type = *param_type_of(given["type"].cast<std::string>());
   spec.required = given["required"].cast<bool>();
   spec.choices = given["choices"].cast<std::vector<std::string>>();
@@ -258,7 +268,8 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
                          const std::string& batch_range, const std::vector<py::dict>& params,
                          const std::map<std::string, std::string>& attributes, const std::string& thread,
                          bool non_blocking, bool idempotent,
-                         const std::pair<std::size_t, std::optional<std::size_t>>& child_count) {
+                         const std::pair<std::size_t, std::optional<std::size_t>>& child_count, bool takes_all_keys,
+                         bool is_instance) {
   BackendClass result;
   result.name = name;
   result.owner = owner;
@@ -268,6 +279,8 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
   result.traits.thread = *thread_mode_of(thread);
   result.traits.non_blocking = non_blocking;
   result.traits.idempotent = idempotent;
+  result.takes_all_keys = takes_all_keys;
+  result.is_instance = is_instance;
   const auto [min_children, max_children] = child_count;
   const std::size_t most = max_children.value_or(Phase::kMany);
   if (most > 0) result.brackets = {min_children > 0, {Phase{std::max<std::size_t>(1, min_children), most}}};
@@ -278,7 +291,8 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
                            spec.type == ParamType::kDuration};
   }
   result.create = [shared_cls = std::make_shared<PyRef>(std::move(cls)),
-                   shared_attributes = std::make_shared<const Attributes>(std::move(by_param))] {
+                   shared_attributes =
+                       takes_all_keys ? nullptr : std::make_shared<const Attributes>(std::move(by_param))] {
     return std::make_shared<PythonBackend>(shared_cls, shared_attributes);
   };
   return {std::make_shared<BackendClass>(std::move(result))};
@@ -317,6 +331,7 @@ py::list params_of(const ClassHandle& handle) {
   for (const ParamSpec& spec : handle.cls->params) {
     py::dict param;
     param["name"] = spec.name;
+    param["aliases"] = spec.aliases;
     param["type"] = param_type_name(spec.type);
     param["required"] = spec.required;
     param["default"] = to_python(spec.fallback);
@@ -330,14 +345,12 @@ py::list params_of(const ClassHandle& handle) {
   return list;
 }
 
-// Asks the Python `finder` for a class that the core does not have.
-ClassPtr find_in_python(const PyRef& finder, const std::string& name, const std::string& distribution,
-                        const std::map<std::string, std::string>& providers) {
+// Asks a Python `finder` for a class that the core does not have.
+template <class... Arguments>
+ClassPtr find_in_python(const PyRef& finder, const Arguments&... arguments) {
   const HoldGil gil;
   try {
-    py::dict by_name;
-    for (const auto& [key, value] : providers) by_name[py::str(key)] = value;
-    return py::reinterpret_borrow<py::object>(finder.get())(name, distribution, by_name).cast<ClassHandle>().cls;
+    return py::reinterpret_borrow<py::object>(finder.get())(arguments...).template cast<ClassHandle>().cls;
   } catch (py::error_already_set& raised) {
     if (!raised.matches(PyExc_Exception)) throw from_signal_handler(raised);  // such as KeyboardInterrupt
     const py::object exception = raised.value();
@@ -377,8 +390,8 @@ void register_python_backends(py::module_& module) {
 
   module.def("python_class", python_class, py::arg("cls"), py::arg("name"), py::kw_only(), py::arg("owner"),
              py::arg("doc"), py::arg("range"), py::arg("params"), py::arg("attributes"), py::arg("thread"),
-             py::arg("non_blocking"), py::arg("idempotent"), py::arg("child_count"),
-             "Return a handle of a backend class written in Python.");
+             py::arg("non_blocking"), py::arg("idempotent"), py::arg("child_count"), py::arg("takes_all_keys") = false,
+             py::arg("is_instance") = false, "Return a handle of a backend class written in Python.");
   module.def("generated_class",
              [](const std::string& name, const std::string& text, std::string owner, const py::dict& defaults) {
     GeneratedBody body{name, text, {}};
@@ -404,6 +417,12 @@ void register_python_backends(py::module_& module) {
     });
   }, py::arg("finder"),
              "Set the function that finds classes outside the registry: finder(name, distribution, providers).");
+  module.def("set_device_finder", [](py::object finder) {
+    auto shared_finder = std::make_shared<PyRef>(std::move(finder));
+    Registry::instance().set_device_finder([shared_finder](const std::string& name, const std::string& device) {
+      return find_in_python(*shared_finder, name, device);
+    });
+  }, py::arg("finder"), "Set the function that finds classes for memory on a kind of device: finder(name, device).");
 }
 
 }  // namespace hami::bind

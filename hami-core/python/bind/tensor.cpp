@@ -3,17 +3,24 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
 #include "core_objects.hpp"
 #include "value/error.hpp"
+#include "value/tensor_elements.hpp"
 
 namespace hami::bind {
 namespace {
 
 constexpr const char* kTensorDoc = R"(An array in CPU memory, such as the `result` of a built-in or native backend.
 
+    best = request["result"][0, 1]                 # a number; request["result"][0] is a tensor over the same memory
+    rows = request["result"].tolist()
     scores = hami.to_numpy(request["result"])      # or torch.from_dlpack(…), memoryview(…)
 
-These conversions do not copy; each of them keeps the memory alive.)";
+The conversions to other packages do not copy; each of them keeps the memory alive.)";
 
 constexpr const char* kVersioned = "dltensor_versioned";
 constexpr const char* kLegacy = "dltensor";
@@ -119,6 +126,133 @@ std::int64_t length(const TensorObject& self) {
   return self.shape()[0];
 }
 
+template <class Element>
+py::object number_at(const char* at) {
+  const auto number = Element::load(at);
+  if constexpr (Element::kType.code == kDLBool) return py::bool_(number != 0);
+  return py::cast(number);
+}
+
+template <class Float>
+py::object complex_at(const char* at) {
+  Float parts[2];
+  std::memcpy(parts, at, sizeof parts);
+  return py::reinterpret_steal<py::object>(PyComplex_FromDoubles(parts[0], parts[1]));
+}
+
+// Nested lists of the elements from `axis` on; the element itself if there is no such axis.
+template <class Read>
+py::object nested(const TensorObject& self, Read read, const char* at, std::size_t axis = 0) {
+  if (axis == self.rank()) return read(at);
+  const std::ptrdiff_t step = self.strides()[axis] * static_cast<std::ptrdiff_t>(item_size(self.dtype()));
+  py::list items(static_cast<std::size_t>(self.shape()[axis]));
+  for (std::size_t i = 0; i < items.size(); ++i, at += step) items[i] = nested(self, read, at, axis + 1);
+  return std::move(items);
+}
+
+py::object to_list(const TensorObject& self) {
+  py::object found;
+  with_element(self.dtype(), [&](auto element) { found = nested(self, number_at<decltype(element)>, self.data()); });
+  if (same_dtype(self.dtype(), dtype(kDLComplex, 64))) found = nested(self, complex_at<float>, self.data());
+  if (same_dtype(self.dtype(), dtype(kDLComplex, 128))) found = nested(self, complex_at<double>, self.data());
+  if (!found) throw Error(ErrorCode::kDataType, "Python has no numbers for the elements of " + show_tensor(self));
+  return found;
+}
+
+py::object only_item(const TensorObject& self) {
+  if (self.count() != 1)
+    throw Error(ErrorCode::kDataType, "item() takes a tensor of one element, got " + show_tensor(self) +
+                                          "; select one with an index, or use tolist()");
+  py::object found = to_list(self);
+  while (py::isinstance<py::list>(found)) found = py::list(found)[0];
+  return found;
+}
+
+[[noreturn]] void throw_out_of_range(const std::string& message) {
+  PyErr_SetString(py::module_::import("hami._errors").attr("OutOfRange").ptr(), message.c_str());
+  throw py::error_already_set();
+}
+
+// The part of a tensor that an index selects; axes are consumed from the first to the last.
+class Selection {
+ public:
+  explicit Selection(const TensorObject& tensor) : tensor_(tensor) {}
+
+  void take(const py::handle& part) {
+    if (PyIndex_Check(part.ptr()))
+      take_one(part);
+    else if (PySlice_Check(part.ptr()))
+      take_slice(part);
+    else
+      throw Error(ErrorCode::kDataType,
+                  "the index of a tensor takes ints, slices and ..., got " + python_type_name(part));
+  }
+  void take_all(std::size_t axes) {
+    for (; axes > 0; --axes, ++axis_) keep(tensor_.shape()[axis_], tensor_.strides()[axis_]);
+  }
+  void take_rest() { take_all(tensor_.rank() - axis_); }
+  bool is_element() const noexcept { return shape_.empty(); }
+  Tensor view(const Tensor& whole) const { return make_view(whole, shape_, strides_, first_); }
+
+ private:
+  void keep(std::int64_t size, std::int64_t stride) {
+    shape_.push_back(size);
+    strides_.push_back(stride);
+  }
+  void take_one(const py::handle& part) {
+    const Py_ssize_t given = PyNumber_AsSsize_t(part.ptr(), nullptr);
+    if (given == -1 && PyErr_Occurred()) throw py::error_already_set();
+    const std::int64_t size = tensor_.shape()[axis_];
+    if (given < -size || given >= size)
+      throw_out_of_range("index " + std::to_string(given) + " is out of range for axis " + std::to_string(axis_) +
+                         " of " + show_tensor(tensor_));
+    first_ += (given < 0 ? given + size : given) * tensor_.strides()[axis_];
+    ++axis_;
+  }
+  void take_slice(const py::handle& part) {
+    Py_ssize_t start = 0;
+    Py_ssize_t stop = 0;
+    Py_ssize_t step = 0;
+    if (PySlice_Unpack(part.ptr(), &start, &stop, &step) < 0) throw py::error_already_set();
+    const Py_ssize_t size = PySlice_AdjustIndices(tensor_.shape()[axis_], &start, &stop, step);
+    if (size > 0) first_ += start * tensor_.strides()[axis_];
+    keep(size, tensor_.strides()[axis_] * step);
+    ++axis_;
+  }
+
+  const TensorObject& tensor_;
+  std::size_t axis_ = 0;
+  Shape shape_;
+  Shape strides_;
+  std::int64_t first_ = 0;
+};
+
+py::object get_item(const Tensor& self, const py::object& index) {
+  const py::tuple parts = py::isinstance<py::tuple>(index) ? py::tuple(index) : py::make_tuple(index);
+  const auto is_ellipsis = [](py::handle part) { return part.ptr() == Py_Ellipsis; };
+  const auto ellipses = static_cast<std::size_t>(std::count_if(parts.begin(), parts.end(), is_ellipsis));
+  const std::size_t axes = parts.size() - ellipses;
+  if (axes > self->rank() || ellipses > 1)
+    throw_out_of_range("an index of " + std::to_string(axes) + (axes == 1 ? " axis" : " axes") +
+                       (ellipses > 1 ? " and several ... " : " ") + "does not fit " + show_tensor(*self));
+  Selection selection(*self);
+  for (const py::handle part : parts) {
+    if (is_ellipsis(part))
+      selection.take_all(self->rank() - axes);
+    else
+      selection.take(part);
+  }
+  selection.take_rest();
+  const Tensor view = selection.view(self);
+  return selection.is_element() && ellipses == 0 ? to_list(*view) : py::cast(view);
+}
+
+// Calls a function of hami._runtime.tensors, which formats text or needs numpy.
+template <class... Arguments>
+py::object call_helper(const char* name, const Arguments&... arguments) {
+  return py::module_::import("hami._runtime.tensors").attr(name)(arguments...);
+}
+
 }  // namespace
 
 void register_tensor(py::module_& module) {
@@ -140,8 +274,28 @@ void register_tensor(py::module_& module) {
            [](const TensorObject& self) {
     return py::make_tuple(static_cast<int>(self.device().device_type), self.device().device_id);
   }, "Return the DLPack device type and device id.")
+      .def("tolist", to_list, "Return the elements as nested lists of numbers; one number if the tensor has no axes.")
+      .def("item", only_item, "Return the only element as a number.")
       .def("__len__", length)
-      .def("__repr__", [](const TensorObject& self) { return "<hami.Tensor " + show_tensor(self) + ">"; });
+      .def(
+          "__getitem__", get_item, py::arg("index"),
+          "Select by ints, slices and `...`: a number if an int selects on every axis, else a tensor over the same memory.")
+      .def("__array__",
+           [](const py::object& self, const py::object& type, const py::object& copied) {
+    return call_helper("as_array", self, type, copied);
+  }, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
+           "Return a numpy array, over the same memory if possible.")
+      .def("__bool__", [](const TensorObject& self) { return py::bool_(only_item(self)); },
+           "Return whether the only element is not zero.")
+      .def("__hash__", [](const TensorObject& self) {
+    return std::hash<const void*>()(&self);
+  }).def("__repr__", [](const py::object& self) { return call_helper("show", self); });
+  for (const char* name : {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"})
+    tensor.def(name,
+               [name](const py::object& self, const py::object& other) {
+      return call_helper("compare", name, self, other);
+    }, py::is_operator(), py::arg("other"),
+               "Compare the elements with those of an array, a list or a number; needs numpy.");
 }
 
 }  // namespace hami::bind

@@ -23,7 +23,8 @@ void check_device(py::handle object) {
   const DLDevice place{static_cast<DLDeviceType>(py::int_(device[0]).cast<std::int32_t>()),
                        py::int_(device[1]).cast<std::int32_t>()};
   if (!is_cpu_memory(place))
-    throw_import_error(object, "is on " + show_device(place) + "; the core reads tensors in CPU memory only");
+    throw DeviceMemory(place, "the " + python_type_name(object) + " is on " + show_device(place) +
+                                  "; the core reads tensors in CPU memory only");
 }
 
 // Producers before DLPack 1.0 accept no arguments and cannot mark memory as read-only.

@@ -32,6 +32,7 @@ from hami._errors import (
     Error,
     NoResult,
     NotFound,
+    OutOfRange,
     PipeClosed,
     PluginError,
     QueueFull,
@@ -40,16 +41,21 @@ from hami._errors import (
 )
 from hami._plugins.lookup import backends, plugins
 from hami._plugins.native import get_include, register_plugin
-from hami._runtime.backend import Backend, ByteSize, Duration, FilePath, Key, generate, register
+from hami._runtime.backend import Alias, Backend, ByteSize, Duration, FilePath, Key, generate, register
 from hami._runtime.libraries import allow_library, check_library
 from hami._runtime.pipe import Pipe, pipe
 from hami._runtime.tensors import to_like, to_numpy
 from hami._runtime.typed_dict import TypedDict
 from hami.observe.node_stats import NodeStats
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hami._torchpipe import Dict, create, default_queue, get, init
+
 KVStorage = RequestStore
 
 __all__ = [
+    "Alias",
     "AlreadyExists",
     "Backend",
     "BackendNotFound",
@@ -59,6 +65,7 @@ __all__ = [
     "ConfigError",
     "DataTypeError",
     "DeadlineExceeded",
+    "Dict",
     "DictView",
     "Duration",
     "Error",
@@ -70,6 +77,7 @@ __all__ = [
     "NodeStats",
     "NotFound",
     "Opaque",
+    "OutOfRange",
     "Pipe",
     "PipeClosed",
     "PluginError",
@@ -85,8 +93,12 @@ __all__ = [
     "allow_library",
     "backends",
     "check_library",
+    "create",
+    "default_queue",
     "generate",
+    "get",
     "get_include",
+    "init",
     "pipe",
     "plugins",
     "register",
@@ -100,3 +112,14 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Import the entry points for programs of torchpipe when one of them is used."""
+        if name not in ("Dict", "create", "default_queue", "get", "init"):
+            raise AttributeError(f"module 'hami' has no attribute {name!r}")
+        from hami import _torchpipe
+
+        return getattr(_torchpipe, name)

@@ -23,11 +23,18 @@ class Event:
         if event.wait(timeout=1.0):
             result = event.value()
 
-    Thread-safe. The first completion wins. `await event` works in any asyncio loop: it returns the value or raises the
-    exception.
+    `hami.Event(count)` completes after `count` requests or calls of `notify` and `fail`: its value is None, and its
+    exception the first one. Thread-safe. The first completion wins. `await event` works in any asyncio loop: it returns
+    the value or raises the exception.
     """
 
-    def __init__(self) -> None: ...
+    def __init__(self, count: int = 1) -> None:
+        """Create an event that completes after `count` completions.
+
+        Raises:
+            ConfigError: `count` is less than 1.
+        """
+
     def notify(self, value: Any = None) -> bool:
         """Complete the event with a value and run the callbacks.
 
@@ -444,9 +451,12 @@ class Opaque:
 class Tensor:
     """An array in CPU memory, such as the `result` of a built-in or native backend.
 
+        best = request["result"][0, 1]                 # a number; request["result"][0] is a tensor over the same memory
+        rows = request["result"].tolist()
         scores = hami.to_numpy(request["result"])      # or torch.from_dlpack(…), memoryview(…)
 
-    These conversions do not copy; each of them keeps the memory alive.
+    The conversions to other packages do not copy; each of them keeps the memory alive. `==`, `<` and the other
+    comparisons compare the elements and return a numpy array.
     """
 
     @property
@@ -461,9 +471,52 @@ class Tensor:
     def nbytes(self) -> int:
         """The size of the elements in bytes."""
 
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of numbers; one number if the tensor has no axes.
+
+        Raises:
+            DataTypeError: Python has no numbers for the element type, such as float8_e4m3fn.
+        """
+
+    def item(self) -> Any:
+        """Return the only element as a number.
+
+        Raises:
+            DataTypeError: The tensor has not exactly one element, or Python has no numbers for the element type.
+        """
+
     def __len__(self) -> int:
         """Return the length of the first axis; raise TypeError if the tensor has no axes."""
 
+    def __getitem__(self, index: Any, /) -> Any:
+        """Select by ints, slices and `...`.
+
+        Returns:
+            A number if an int selects on every axis, else a tensor over the same memory.
+
+        Raises:
+            OutOfRange: An index is outside of its axis, or there are more indices than axes. Also an IndexError.
+            DataTypeError: The index is neither an int, a slice, `...` nor a tuple of these.
+        """
+
+    def __iter__(self) -> Iterator[Any]: ...
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """Return a numpy array, over the same memory if `dtype` and `copy` permit.
+
+        Raises:
+            DataTypeError: numpy has no such element type, such as bfloat16.
+        """
+
+    def __bool__(self) -> bool:
+        """Return whether the only element is not zero; raise DataTypeError if there is not exactly one."""
+
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> Any: ...
+    def __ne__(self, other: object, /) -> Any: ...
+    def __lt__(self, other: object, /) -> Any: ...
+    def __le__(self, other: object, /) -> Any: ...
+    def __gt__(self, other: object, /) -> Any: ...
+    def __ge__(self, other: object, /) -> Any: ...
     def __buffer__(self, flags: int, /) -> memoryview:
         """Export the memory through the buffer protocol, without a copy.
 
@@ -524,8 +577,8 @@ class BackendClass:
     def params(self) -> list[dict[str, Any]]:
         """The declared parameters.
 
-        Each dict has the keys `name`, `type`, `required`, `default`, `choices`, `least`, `most` (the limits, or None),
-        `help` and `text` (the declaration as messages show it).
+        Each dict has the keys `name`, `aliases` (other spellings), `type`, `required`, `default`, `choices`, `least`,
+        `most` (the limits, or None), `help` and `text` (the declaration as messages show it).
         """
 
     @property
@@ -584,7 +637,7 @@ class Awaitable:
 class Pipe:
     """A built pipe, behind `hami.Pipe`. A `timeout` is seconds; None means no limit."""
 
-    def __init__(self, config: LoadedConfig) -> None: ...
+    def __init__(self, config: LoadedConfig, queues: Mapping[str, Queue] = ...) -> None: ...
     def call(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Run one request and return the same dict, with `result`; raise the error of the request.
 
@@ -660,10 +713,13 @@ def python_class(
     non_blocking: bool,
     idempotent: bool,
     child_count: tuple[int, int | None],
+    takes_all_keys: bool = False,
+    is_instance: bool = False,
 ) -> BackendClass:
     """Return a handle of a backend class written in Python.
 
-    `attributes` maps parameter names to the attributes that hold them, where the names differ.
+    `attributes` maps parameter names to the attributes that hold them, where the names differ. A class that takes all
+    keys of its node has them as the dict `params`. `Forward[name]` means a class that is an instance.
     """
 
 class AbiMismatch(Exception):
@@ -695,6 +751,9 @@ def defined() -> list[BackendClass]:
 
 def is_defined(name: str) -> bool:
     """Return whether a class in the registry has this name or alias."""
+
+def set_device_finder(finder: Callable[[str, str], BackendClass]) -> None:
+    """Set the function that finds classes for memory on a kind of device: finder(name, device)."""
 
 def set_finder(finder: Callable[[str, str, dict[str, str]], BackendClass]) -> None:
     """Set the function that finds classes outside the registry: finder(name, distribution, providers)."""

@@ -14,6 +14,7 @@ Error
 │  └─ ReentrantCall         a nested call, or a wait for capacity, would have completed a deadlock cycle
 ├─ BatchError               some requests of pipe([…]) failed: `errors` has (index, exception) pairs
 ├─ NotFound                 the request, key or instance does not exist               (also a KeyError)
+├─ OutOfRange               an index is outside of a tensor                           (also an IndexError)
 └─ AlreadyExists            the request, key or name exists already                   (also a KeyError)
 """
 
@@ -29,6 +30,7 @@ __all__ = [
     "Error",
     "NoResult",
     "NotFound",
+    "OutOfRange",
     "PipeClosed",
     "PluginError",
     "QueueFull",
@@ -260,6 +262,20 @@ class NotFound(Error, KeyError):
     ... except hami.NotFound as error:
     ...     print(type(error).__name__)
     NotFound
+    """
+
+
+class OutOfRange(Error, IndexError):
+    """An index is outside of a tensor, or has more axes than the tensor.
+
+    >>> import numpy
+    >>> with hami.pipe("SoftmaxTensor") as pipe:
+    ...     scores = pipe({"data": numpy.zeros((1, 2))})["result"]
+    >>> try:
+    ...     scores[0, 2]
+    ... except IndexError as error:
+    ...     print(type(error).__name__, "-", error)
+    OutOfRange - index 2 is out of range for axis 1 of float64 [1, 2]
     """
 
 

@@ -67,6 +67,8 @@ struct BackendClass {
   std::function<BackendPtr()> create = {};
 
   bool free_args = false;       // accepts any arguments: Add(k=v, …)
+  bool takes_all_keys = false;  // its parameters are all keys of the node, and any named arguments
+  bool is_instance = false;     // Forward[name] means this class, which represents one object of the program
   bool reads_settings = false;  // may have key=value among its bracket items
   bool schedules = false;       // allowed only in a node's init expression
   bool owns_threads = false;    // provides the threads of its children

@@ -23,6 +23,7 @@ class Init {
   Init(std::shared_ptr<PipeContext> context, std::string node, std::shared_ptr<Dict> options)
       : context_(std::move(context)), node_(std::move(node)), options_(std::move(options)) {}
 
+  const ClassPtr& cls() const noexcept { return plan_->cls; }
   const Params& params() const noexcept { return plan_->params; }
   const std::vector<Arg>& args() const noexcept { return plan_->args; }
   const std::string& label() const noexcept { return plan_->label; }

@@ -23,6 +23,11 @@ Ref<Queue> PipeResources::queue(const std::string& name, std::optional<std::size
   return queue;
 }
 
+void PipeResources::share_queue(const std::string& name, Ref<Queue> queue) {
+  MutexLock lock(mutex_);
+  queues_[name] = std::move(queue);
+}
+
 bool PipeResources::has_free_instance(const std::string& node) const {
   std::function<bool()> probe;
   {

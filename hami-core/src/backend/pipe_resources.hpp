@@ -32,6 +32,9 @@ class PipeResources {
   // declarations differ.
   Ref<Queue> queue(const std::string& name, std::optional<std::size_t> max = {});
 
+  // Makes a queue of the program the pipe's queue of that name; before any backend is initialised.
+  void share_queue(const std::string& name, Ref<Queue> queue);
+
   // The smallest `timeout` of all nodes.
   Nanoseconds timeout() const noexcept { return timeout_; }
   void lower_timeout(Nanoseconds timeout) noexcept { timeout_ = std::min(timeout_, timeout); }

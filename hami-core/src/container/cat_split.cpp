@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "backend/init.hpp"
-#include "registry/registry.hpp"
+#include "container/tensors.hpp"
 
 namespace hami {
 namespace {
@@ -37,7 +37,9 @@ class CatSplit final : public Backend {
     const Ref<Request> all = make_counted<Request>();
     all->dict = batch[0].dict;
     if (!result_to_data(*all, cat_->label())) throw *all->error;
-    all->items = batch.items();
+    all->items = 0;
+    for (const Request* request : batch) all->items += count_rows(*request);
+    clear_tensor_rows(*all);
     all->dict.set(kRequestSize, static_cast<std::int64_t>(all->items));
     merge_urgency(*all, batch);
     Request* one = all.get();

@@ -66,6 +66,8 @@ Plan plan_instance_from_param(PlanContext& context, const Expr& expr) {
 Plan plan_forward(PlanContext& context, const Expr& expr) {
   Plan plan;
   plan.instance = expr.phases[0][0].expr->name;
+  if (const ClassPtr cls = Registry::instance().find_known(plan.instance); cls && cls->is_instance)
+    return context.plan_expr(*expr.phases[0][0].expr);
   context.call_instance(expr.phases[0][0].span, plan.instance);
   plan.label = "Forward[" + plan.instance + "]";
   return plan;
@@ -106,7 +108,9 @@ void register_references(Registry& registry) {
   BackendClass forward;
   forward.name = "Forward";
   forward.aliases = {"Proxy"};
-  forward.doc = "Passes requests to the instance of that name: `node.<node_name>`, or `<node_name>.<i>`.";
+  forward.doc =
+      "Passes requests to the instance of that name: `node.<node_name>`, or `<node_name>.<i>`.\n"
+      "A name under which the program registered an object means that object.";
   forward.range = "as the instance";
   forward.brackets = {true, {Phase{1, 1, ItemKind::kInstance}}};
   forward.expand = plan_forward;

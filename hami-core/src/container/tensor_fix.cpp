@@ -1,8 +1,10 @@
 // FixTensor and ContiguousTensor: convert tensors for the next backend, with as few copies as possible.
+#include <algorithm>
 #include <charconv>
 #include <memory>
 #include <optional>
 
+#include "container/engine_inputs.hpp"
 #include "container/tensors.hpp"
 #include "value/tensor_elements.hpp"
 #include "value/visible.hpp"
@@ -10,9 +12,9 @@
 namespace hami {
 namespace {
 
-constexpr std::int64_t kAnySize = -1;
+// Types of floating-point numbers, to which a cast may round.
+bool is_float(DLDataType type) noexcept { return type.code == kDLFloat || type.code == kDLBfloat; }
 
-// Only lossless conversions.
 Tensor cast(const Tensor& given, DLDataType type) {
   const Tensor from = contiguous(given);
   const Tensor to = make_tensor(from->shape(), type);
@@ -20,7 +22,7 @@ Tensor cast(const Tensor& given, DLDataType type) {
     using From = decltype(source);
     with_element(type, [&](auto target) {
       using To = decltype(target);
-      if constexpr (casts_safely(From::kType, To::kType)) {
+      if constexpr (casts_safely(From::kType, To::kType) || (From::kIsFloat && To::kIsFloat)) {
         constexpr std::size_t kFrom = item_size(From::kType);
         constexpr std::size_t kTo = item_size(To::kType);
         const char* in = from->data();
@@ -33,14 +35,44 @@ Tensor cast(const Tensor& given, DLDataType type) {
   return to;
 }
 
+// A view whose axis `i` is axis `order[i]` of the tensor.
+Tensor permuted(const Tensor& tensor, const std::vector<std::size_t>& order) {
+  Shape shape;
+  Shape strides;
+  for (const std::size_t axis : order) {
+    shape.push_back(tensor->shape()[axis]);
+    strides.push_back(tensor->strides()[axis]);
+  }
+  return make_view(tensor, std::move(shape), std::move(strides));
+}
+
+// The tensor if the input takes its shape, else images with channels last as channels first, or the reverse, if the input
+// takes those; null if it takes none.
+Tensor arranged(const Tensor& tensor, const EngineInput& input) {
+  if (input.takes(tensor->shape())) return tensor;
+  if (tensor->rank() != 4) return {};
+  for (const std::vector<std::size_t>& order : {std::vector<std::size_t>{0, 3, 1, 2}, {0, 2, 3, 1}})
+    if (Tensor turned = permuted(tensor, order); input.takes(turned->shape())) return turned;
+  return {};
+}
+
+std::optional<DLDevice> device_of(const std::vector<EngineInput>& inputs) {
+  if (inputs.empty() || inputs.front().device == "cpu") return std::nullopt;
+  return read_device(inputs.front().device);
+}
+
 class FixTensor final : public EachTensor {
  private:
   void init_(Init& init) override {
+    EachTensor::init_(init);
+    engine_ = read_engine_inputs(init.options());
+    engine_device_ = device_of(engine_);
     if (const auto name = init.params().get<std::optional<std::string>>("dtype")) {
       dtype_ = dtype_of(*name);
       if (!dtype_)
         throw Error(ErrorCode::kConfig, "parameter \"dtype\" of FixTensor: unknown type " + in_quotes(*name));
     }
+    exact_ = init.params().get<std::optional<bool>>("exact").value_or(dtype_.has_value());
     const auto sizes = init.params().get<std::optional<std::vector<std::string>>>("shape");
     if (!sizes) return;
     shape_.emplace();
@@ -56,29 +88,82 @@ class FixTensor final : public EachTensor {
     return size;
   }
 
-  Value apply(const Tensor& tensor) const override {
-    if (shape_ && !has_shape(tensor->shape())) refuse(*tensor, ErrorCode::kRequest, "");
-    if (!dtype_ || same_dtype(*dtype_, tensor->dtype())) return to_value(tensor);
-    if (!casts_safely(tensor->dtype(), *dtype_))
-      refuse(*tensor, ErrorCode::kDataType, "; a cast from " + dtype_name(tensor->dtype()) + " would lose values");
-    return to_value(cast(tensor, *dtype_));
+  // The engine's device: data in CPU memory moves there too.
+  std::optional<DLDevice> handed_to(const TensorItems& items) const override {
+    return items.device ? items.device : engine_device_;
   }
 
-  bool has_shape(const Shape& shape) const {
-    if (shape.size() != shape_->size()) return false;
-    for (std::size_t axis = 0; axis < shape.size(); ++axis)
-      if ((*shape_)[axis] != kAnySize && (*shape_)[axis] != shape[axis]) return false;
+  std::vector<Value> apply_to(Request& request, const TensorItems& items) const override {
+    const std::vector<EngineInput> inputs = targets(items);
+    const bool is_row = !shape_ && !inputs.empty() && is_row_of(items, inputs);
+    std::vector<Value> values;
+    for (std::size_t i = 0; i < items.tensors.size(); ++i) {
+      const Tensor& given = items.tensors[i];
+      EngineInput target;
+      if (!inputs.empty()) target = inputs[i];
+      if (shape_) target.shape = *shape_;
+      if (dtype_ || inputs.empty()) target.dtype = dtype_.value_or(given->dtype());
+      values.push_back(to_value(fitted(is_row ? with_row_axis(given) : given, *given, target)));
+    }
+    if (is_row)
+      set_tensor_rows(request, kWithoutBatchAxis);
+    else
+      clear_tensor_rows(request);
+    return values;
+  }
+
+  // The inputs of the engine for the tensors, in their order; empty without an engine, or if the parameters replace it.
+  std::vector<EngineInput> targets(const TensorItems& items) const {
+    if (engine_.empty() || (shape_ && dtype_)) return {};
+    if (items.form != Kind::kDict) {
+      if (items.tensors.size() == engine_.size()) return engine_;
+    } else if (items.keys.size() == engine_.size()) {
+      std::vector<EngineInput> found;
+      for (const std::string& key : items.keys)
+        for (const EngineInput& input : engine_)
+          if (input.name == key) found.push_back(input);
+      if (found.size() == engine_.size()) return found;
+    }
+    std::string names;
+    for (const EngineInput& input : engine_) names += (names.empty() ? "" : ", ") + visible(input.name);
+    throw Error(ErrorCode::kRequest, label() + ": the engine has the inputs [" + names + "], got " + items.show_form());
+  }
+
+  // True if every tensor lacks just the batch axis.
+  static bool is_row_of(const TensorItems& items, const std::vector<EngineInput>& inputs) {
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (!inputs[i].has_batch_axis || !inputs[i].shape || items.tensors[i]->rank() + 1 != inputs[i].shape->size())
+        return false;
     return true;
   }
 
-  [[noreturn]] void refuse(const TensorObject& tensor, ErrorCode code, const std::string& why) const {
-    std::string wanted = dtype_ ? dtype_name(*dtype_) : "";
-    if (shape_) wanted += (wanted.empty() ? "" : " ") + show_shape(*shape_);
-    throw Error(code, label() + " takes " + wanted + ", got " + show_tensor(tensor) + why);
+  // `given` is the tensor as the request has it, for messages. The shape of a parameter is only checked.
+  Tensor fitted(const Tensor& tensor, const TensorObject& given, const EngineInput& target) const {
+    EngineInput strict = target;
+    if (shape_) strict.has_batch_axis = false;
+    const Tensor shaped = shape_ ? (strict.takes(tensor->shape()) ? tensor : Tensor()) : arranged(tensor, target);
+    if (!shaped) refuse(given, target, ErrorCode::kRequest, "");
+    if (same_dtype(shaped->dtype(), target.dtype)) return shaped;
+    const bool rounds = !exact_ && is_float(shaped->dtype()) && is_float(target.dtype);
+    if (!rounds && !casts_safely(shaped->dtype(), target.dtype))
+      refuse(given, target, ErrorCode::kDataType, "; a cast from " + dtype_name(given.dtype()) + " would lose values");
+    return cast(shaped, target.dtype);
   }
 
+  [[noreturn]] void refuse(const TensorObject& given, const EngineInput& target, ErrorCode code,
+                           const std::string& why) const {
+    std::string wanted;
+    if (dtype_ || !target.name.empty()) wanted = dtype_name(target.dtype);
+    if (target.shape) wanted += (wanted.empty() ? "" : " ") + show_shape(*target.shape);
+    if (!target.name.empty()) wanted += " for input " + in_quotes(target.name) + " of the engine";
+    throw Error(code, label() + " takes " + wanted + ", got " + show_tensor(given) + why);
+  }
+
+  std::vector<EngineInput> engine_;
+  std::optional<DLDevice> engine_device_;
   std::optional<DLDataType> dtype_;
   std::optional<Shape> shape_;
+  bool exact_ = true;
 };
 
 class ContiguousTensor final : public EachTensor {
@@ -92,9 +177,12 @@ void register_tensor_fixing(Registry& registry) {
   BackendClass fix;
   fix.name = "FixTensor";
   fix.doc =
-      "Checks the shape of tensors and casts them to the dtype.\n"
-      "A request fails if its tensor has another shape, or if the cast could lose values.";
-  fix.params = parse_param_specs("shape: list? '-1: any size'; dtype: str? 'a numpy name'");
+      "Makes tensors fit the engine of the instance, or checks their shape and casts them to the dtype.\n"
+      "An engine announces its inputs: FixTensor casts, moves and permutes the data, and adds the batch axis. Parameters\n"
+      "replace what the engine says. A request fails if its tensor does not fit.";
+  fix.params = parse_param_specs(
+      "shape: list? '-1: any size'; dtype: str? 'a numpy name'; exact: bool? 'whether to refuse casts that round "
+      "floating-point numbers; default: true with `dtype`, else false'");
   fix.create = [] { return std::make_shared<FixTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(fix)));
 

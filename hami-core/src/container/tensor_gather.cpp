@@ -10,12 +10,15 @@ namespace {
 std::string rows(std::int64_t count) { return std::to_string(count) + (count == 1 ? " row" : " rows"); }
 
 // With `stack`, the tensors of requests have no batch axis.
-class Gathering : public Backend {
+class Gathering : public TensorBackend {
  protected:
   bool stack() const noexcept { return stack_; }
 
  private:
-  void init_(Init& init) override { stack_ = init.params().get<bool>("stack"); }
+  void init_(Init& init) final {
+    TensorBackend::init_(init);
+    stack_ = init.params().get<bool>("stack");
+  }
   bool stack_ = false;
 };
 
@@ -28,13 +31,23 @@ class CatTensor final : public Gathering {
 
   void forward_(Batch batch) override {
     std::vector<Member> members;
+    RequestsOnDevices elsewhere;
     for (Request* request : batch) {
       try {
-        members.push_back({request, read_rows(*request)});
+        TensorItems items = read_rows(*request);
+        if (items.device)
+          elsewhere.add(*items.device, request);
+        else
+          members.push_back({request, std::move(items)});
       } catch (...) {
         request->fail(current_error().with_note("backend " + label()));
       }
     }
+    // The node then runs each request alone.
+    if (elsewhere.size() + (members.empty() ? 0 : 1) > 1)
+      throw Error(ErrorCode::kRequest, label() + " cannot concatenate tensors on " + (members.empty() ? "" : "cpu, ") +
+                                           elsewhere.show_devices() + " in one batch");
+    devices().forward(elsewhere);
     if (members.empty()) return;
     for (const Member& member : members) check_fits(members.front(), member);
     std::vector<Value> gathered;
@@ -44,13 +57,17 @@ class CatTensor final : public Gathering {
     for (const Member& member : members) member.request->dict.set(kResult, result);
   }
 
-  // The tensors of one request, each with `request_size` rows along axis 0.
-  TensorItems read_rows(const Request& request) const {
+  // The tensors of one request. Each has as many rows along axis 0 as `request_size` says, else as the first tensor has.
+  TensorItems read_rows(Request& request) const {
     TensorItems items = read_tensors(request, label());
-    const auto size = static_cast<std::int64_t>(request.items);
+    if (items.device) return items;
+    std::int64_t size = static_cast<std::int64_t>(request.items);
     if (stack() && size != 1)
       throw Error(ErrorCode::kRequest,
                   label() + "(stack=true) takes requests of one item; request_size is " + std::to_string(size));
+    const bool from_shape = !stack() && !request.dict.contains(kRequestSize) && !items.tensors.empty();
+    if (from_shape && items.tensors.front()->rank() > 0) size = items.tensors.front()->shape()[0];
+    if (from_shape && size != std::int64_t(count_rows(request))) set_tensor_rows(request, size);
     for (std::size_t i = 0; i < items.tensors.size(); ++i) {
       Tensor& tensor = items.tensors[i];
       if (stack()) {
@@ -61,19 +78,12 @@ class CatTensor final : public Gathering {
       } else if (tensor->shape()[0] != size) {
         throw Error(ErrorCode::kRequest,
                     label() + ": " + items.name(i) + " is " + show_tensor(*tensor) + ", " + rows(tensor->shape()[0]) +
-                        " along axis 0, and request_size is " + std::to_string(size) +
+                        " along axis 0, and " + (from_shape ? items.name(0) + " has " : "request_size is ") +
+                        std::to_string(size) +
                         "; they must be equal, or use stack=true for tensors without a batch axis");
       }
     }
     return items;
-  }
-
-  static Tensor with_row_axis(const Tensor& tensor) {
-    Shape shape = tensor->shape();
-    Shape strides = tensor->strides();
-    shape.insert(shape.begin(), 1);
-    strides.insert(strides.begin(), static_cast<std::int64_t>(tensor->count()));
-    return make_view(tensor, std::move(shape), std::move(strides));
   }
 
   // Each request may be correct by itself, so this fails the whole batch, and the node runs each request alone.
@@ -114,27 +124,33 @@ class CatTensor final : public Gathering {
 class SplitTensor final : public Gathering {
  private:
   void forward_(Batch batch) override {
-    const auto total = static_cast<std::int64_t>(batch.items());
+    std::int64_t total = 0;
+    for (const Request* request : batch) total += static_cast<std::int64_t>(count_rows(*request));
     TensorItems whole;
     const Object* read_from = nullptr;  // usually all requests hold the same object, which is read once
     std::int64_t first = 0;
     for (Request* request : batch) {
       const Value* data = request->dict.find(kData);
       if (!data || !data->object() || data->object() != read_from) whole = read_whole(*request, batch.size(), total);
+      if (whole.device) return devices().forward(*whole.device, batch);
       read_from = data ? data->object() : nullptr;
-      const auto count = static_cast<std::int64_t>(request->items);
+      const auto count = static_cast<std::int64_t>(count_rows(*request));
       if (stack() && count != 1)
         throw Error(ErrorCode::kRequest,
                     label() + "(stack=true) takes requests of one item; request_size is " + std::to_string(count));
       std::vector<Value> parts;
-      for (const Tensor& tensor : whole.tensors) parts.push_back(to_value(part_of(tensor, first, count)));
+      const bool without_axis = stack() || tensor_rows(*request) == kWithoutBatchAxis;
+      for (const Tensor& tensor : whole.tensors)
+        parts.push_back(to_value(without_axis ? row_of(tensor, first) : slice_rows(tensor, first, count)));
       request->dict.set(kResult, whole.with(std::move(parts)));
+      clear_tensor_rows(*request);
       first += count;
     }
   }
 
   TensorItems read_whole(const Request& request, std::size_t requests, std::int64_t total) const {
     TensorItems whole = read_tensors(request, label());
+    if (whole.device) return whole;
     for (std::size_t i = 0; i < whole.tensors.size(); ++i) {
       const TensorObject& tensor = *whole.tensors[i];
       if (tensor.rank() > 0 && tensor.shape()[0] == total) continue;
@@ -145,8 +161,7 @@ class SplitTensor final : public Gathering {
     return whole;
   }
 
-  Tensor part_of(const Tensor& whole, std::int64_t first, std::int64_t count) const {
-    if (!stack()) return slice_rows(whole, first, count);
+  static Tensor row_of(const Tensor& whole, std::int64_t first) {
     return make_view(whole, Shape(whole->shape().begin() + 1, whole->shape().end()),
                      Shape(whole->strides().begin() + 1, whole->strides().end()), first * whole->strides()[0]);
   }
@@ -159,7 +174,7 @@ void register_tensor_gathering(Registry& registry) {
   cat.name = "CatTensor";
   cat.doc =
       "Concatenates the tensors of a batch along axis 0; all requests get the same `result`.\n"
-      "Each tensor has as many rows as the `request_size` of its request.";
+      "A request has `request_size` rows; without the key, as many as its tensor has.";
   cat.params = parse_param_specs("stack: bool = false 'the tensors have no batch axis: add it'");
   cat.create = [] { return std::make_shared<CatTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(cat)));
@@ -168,7 +183,8 @@ void register_tensor_gathering(Registry& registry) {
   split.name = "SplitTensor";
   split.doc =
       "Sets `result` of each request to its rows of the tensor that all requests hold in `data`, without a copy.\n"
-      "A request gets as many rows as its `request_size`.";
+      "A request gets as many rows as it gave to CatTensor, else as its `request_size`. If FixTensor added the batch axis,\n"
+      "the result has none.";
   split.params = parse_param_specs("stack: bool = false 'remove the batch axis from each row'");
   split.create = [] { return std::make_shared<SplitTensor>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(split)));

@@ -72,7 +72,10 @@ class Scores : public EachTensor {
   }
   std::string show_axis() const { return "axis " + std::to_string(axis_); }
 
-  void init_(Init& init) override { axis_ = init.params().get<std::int64_t>("axis"); }
+  void init_(Init& init) override {
+    EachTensor::init_(init);
+    axis_ = init.params().get<std::int64_t>("axis");
+  }
 
  private:
   std::int64_t axis_ = -1;

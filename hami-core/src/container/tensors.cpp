@@ -11,11 +11,14 @@ void register_tensor_scores(Registry& registry);
 
 namespace {
 
+// Throws DeviceMemory for a tensor that another backend must take.
 Tensor tensor_in(const Value& value, const std::string& name, const std::string& taker) {
   const std::string expected = taker + " takes a tensor (anything with __dlpack__), or a list or dict of them; " + name;
   Value seen = value;
   try {
     if (value.kind() == Kind::kOpaque) seen = static_cast<const OpaqueObject*>(value.object())->to_tensor();
+  } catch (const DeviceMemory&) {
+    throw;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDataType) throw;
     throw Error(ErrorCode::kDataType, expected + ": " + error.message());
@@ -71,21 +74,60 @@ TensorItems read_tensors(const Request& request, const std::string& taker) {
   } else {
     values.push_back(*data);
   }
-  for (std::size_t i = 0; i < values.size(); ++i) items.tensors.push_back(tensor_in(values[i], items.name(i), taker));
+  try {
+    for (std::size_t i = 0; i < values.size(); ++i) items.tensors.push_back(tensor_in(values[i], items.name(i), taker));
+  } catch (const DeviceMemory& memory) {
+    items.device = memory.device();
+  }
   return items;
 }
 
 void EachTensor::forward_(Batch batch) {
+  RequestsOnDevices elsewhere;
   for (Request* request : batch) {
     try {
       const TensorItems items = read_tensors(*request, label());
-      std::vector<Value> values;
-      for (std::size_t i = 0; i < items.tensors.size(); ++i) values.push_back(apply(items.tensors[i]));
-      request->dict.set(kResult, items.with(std::move(values)));
+      if (const auto device = handed_to(items))
+        elsewhere.add(*device, request);
+      else
+        request->dict.set(kResult, items.with(apply_to(*request, items)));
     } catch (...) {
       request->fail(current_error().with_note("backend " + label()));
     }
   }
+  devices().forward(elsewhere);
+}
+
+std::vector<Value> EachTensor::apply_to(Request&, const TensorItems& items) const {
+  std::vector<Value> values;
+  for (const Tensor& tensor : items.tensors) values.push_back(apply(tensor));
+  return values;
+}
+
+Tensor with_row_axis(const Tensor& tensor) {
+  Shape shape = tensor->shape();
+  Shape strides = tensor->strides();
+  shape.insert(shape.begin(), 1);
+  strides.insert(strides.begin(), static_cast<std::int64_t>(tensor->count()));
+  return make_view(tensor, std::move(shape), std::move(strides));
+}
+
+void set_tensor_rows(Request& request, std::int64_t rows) {
+  clear_tensor_rows(request);
+  request.dict.enter(std::string(kTensorRows), rows);  // not `set`, which would write it into the caller's dict
+}
+
+void clear_tensor_rows(Request& request) { request.dict.erase(kTensorRows); }
+
+std::optional<std::int64_t> tensor_rows(const Request& request) {
+  const Value* rows = request.dict.find(kTensorRows);
+  return rows && rows->kind() == Kind::kInt ? std::optional(rows->as_int()) : std::nullopt;
+}
+
+std::size_t count_rows(const Request& request) {
+  const std::optional<std::int64_t> rows = tensor_rows(request);
+  if (!rows) return request.items;
+  return *rows == kWithoutBatchAxis ? 1 : static_cast<std::size_t>(*rows);
 }
 
 std::size_t axis_of(const TensorObject& tensor, std::int64_t axis, const std::string& taker) {

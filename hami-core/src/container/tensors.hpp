@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "backend/init.hpp"
+#include "container/device_backends.hpp"
 #include "registry/registry.hpp"
 #include "value/tensor.hpp"
 
@@ -18,6 +19,7 @@ struct TensorItems {
   Kind form = Kind::kTensor;      // or kList, kDict
   std::vector<std::string> keys;  // of a dict
   std::vector<Tensor> tensors;
+  std::optional<DLDevice> device;  // set: the first tensor in device memory; `tensors` is incomplete
 
   // The name of one of them, for messages: "`data`", "element 1 of `data`", "\"boxes\" of `data`".
   std::string name(std::size_t index) const;
@@ -30,12 +32,39 @@ struct TensorItems {
 // `taker` is the backend's label, for messages. Error(kRequest) without `data`, Error(kDataType) for other types.
 TensorItems read_tensors(const Request& request, const std::string& taker);
 
+// Base class of the tensor backends. Data in device memory is handed to the backend of the same name for that device.
+class TensorBackend : public Backend {
+ protected:
+  void init_(Init& init) override { devices_.init(init); }
+  DeviceBackends& devices() noexcept { return devices_; }
+
+ private:
+  DeviceBackends devices_;
+};
+
 // Base class of backends that map each tensor to a value. A request with unsuitable tensors fails alone.
-class EachTensor : public Backend {
+class EachTensor : public TensorBackend {
  private:
   void forward_(Batch batch) final;
-  virtual Value apply(const Tensor& tensor) const = 0;
+  // The device whose backend takes the request.
+  virtual std::optional<DLDevice> handed_to(const TensorItems& items) const { return items.device; }
+  virtual std::vector<Value> apply_to(Request& request, const TensorItems& items) const;
+  virtual Value apply(const Tensor& tensor) const { return to_value(tensor); }
 };
+
+// A view with an axis of length 1 in front.
+Tensor with_row_axis(const Tensor& tensor);
+
+// The rows of a request in a concatenated tensor are its `request_size` or, if it has none, those of its own tensors. The
+// key `tensor_rows` passes them from FixTensor and CatTensor to SplitTensor, which removes it. The caller's dict does not
+// get it.
+inline constexpr std::string_view kTensorRows = "tensor_rows";
+inline constexpr std::int64_t kWithoutBatchAxis = -1;  // one row, and its tensors had no batch axis
+void set_tensor_rows(Request& request, std::int64_t rows);
+void clear_tensor_rows(Request& request);
+std::optional<std::int64_t> tensor_rows(const Request& request);
+// The number of rows, also of a request without the key.
+std::size_t count_rows(const Request& request);
 
 // The axis that a parameter names, counted from the end if negative; Error(kRequest) if the tensor has no such axis.
 std::size_t axis_of(const TensorObject& tensor, std::int64_t axis, const std::string& taker);

@@ -1,6 +1,6 @@
 // The text form of declared parameters, for authors and users.
-#include <algorithm>
 #include <iterator>
+#include <set>
 
 #include "lang/chars.hpp"
 #include "lang/params.hpp"
@@ -32,11 +32,11 @@ class SpecReader {
 
   std::vector<ParamSpec> read_all() {
     std::vector<ParamSpec> specs;
+    std::set<std::string> names;
     while (!in_.at_end()) {
       specs.push_back(read());
-      const std::string& name = specs.back().name;
-      const auto same = [&](const ParamSpec& other) { return other.name == name; };
-      if (std::count_if(specs.begin(), specs.end(), same) > 1) fail(in_quotes(name) + " is declared twice");
+      for (const std::string& name : specs.back().spellings())
+        if (!names.insert(name).second) fail(in_quotes(name) + " is declared twice");
       if (!in_.take(";") && !in_.at_end()) fail("unexpected " + in_quotes(in_.text(in_.next_thing())));
     }
     return specs;
@@ -53,8 +53,8 @@ class SpecReader {
 
   ParamSpec read() {
     ParamSpec spec;
-    spec.name = in_.text(in_.take_word());
-    if (!is_ident(spec.name)) fail(in_quotes(spec.name) + " is not a valid parameter name");
+    spec.name = read_name();
+    while (in_.take("|")) spec.aliases.push_back(read_name());
     if (!in_.take(":")) fail("a type is missing after " + in_quotes(spec.name));
     const std::string_view type_name = in_.text(in_.take_word());
     const std::optional<ParamType> type = param_type_of(type_name);
@@ -74,6 +74,12 @@ class SpecReader {
       spec.fallback_text = show_value(spec.type, spec.fallback);
     }
     return spec;
+  }
+
+  std::string read_name() {
+    const std::string name(in_.text(in_.take_word()));
+    if (!is_ident(name)) fail(in_quotes(name) + " is not a valid parameter name");
+    return name;
   }
 
   std::string read_help() {
@@ -147,6 +153,12 @@ std::vector<ParamSpec> parse_param_specs(std::string_view text) {
     why = error.message();
   }
   throw Error(ErrorCode::kInternal, "declared parameters " + in_quotes(text, 200) + ": " + why);
+}
+
+std::vector<std::string> ParamSpec::spellings() const {
+  std::vector<std::string> all{name};
+  all.insert(all.end(), aliases.begin(), aliases.end());
+  return all;
 }
 
 std::string show_param(const ParamSpec& spec) {

@@ -24,6 +24,7 @@ std::optional<ParamType> param_type_of(std::string_view name) noexcept;
 
 struct ParamSpec {
   std::string name;
+  std::vector<std::string> aliases = {};  // other spellings of the name that configurations may use
   ParamType type = ParamType::kStr;
   bool required = true;
   Value fallback;                    // the default, already of the right type; none if required or if it is None
@@ -32,10 +33,14 @@ struct ParamSpec {
   std::optional<double> least;       // of a number, a duration or a bytesize
   std::optional<double> most;
   std::string help;
+
+  // The name, then the aliases.
+  std::vector<std::string> spellings() const;
 };
 
 // Parses "model: path 'the file'; max: int = 1 {1..64}; device: str = 'cpu' {cpu,cuda} 'where it runs'": name, type,
-// default, choices or a range (either end may be missing), and in quotes a help text. `?` after the type makes the default
+// default, choices or a range (either end may be missing), and in quotes a help text. `|` separates aliases from the name
+// ("width|resize_w: int"). `?` after the type makes the default
 // None ("post: str?"). Defaults and choices are read as in an expression, with white space before the "{". Throws
 // Error(kInternal): the text comes from the backend's author, not from a user.
 std::vector<ParamSpec> parse_param_specs(std::string_view text);

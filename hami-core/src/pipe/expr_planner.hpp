@@ -91,7 +91,9 @@ class ExprPlanner final : public PlanContext {
   void report_otherwise_alone(const BackendClass& wrapper);
   Plan plan_body(const Expr& use);
   Given given(const std::string& name);
+  const Arg* given(const ParamSpec& spec);
   const Value* generated_default(const std::string& name) const;
+  const Value* generated_default(const ParamSpec& spec) const;
   Plan plan_existing(const Expr& expr);
   ClassPtr find_class(const Expr& expr);
   bool check_brackets(const Expr& expr, const BackendClass& cls);
@@ -100,6 +102,9 @@ class ExprPlanner final : public PlanContext {
   void read_params(const Expr& expr, const BackendClass& cls, Plan& plan);
   void read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg, bool args_good,
                   Plan& plan);
+  void read_all_keys(const Expr& expr, Plan& plan);
+  NodeScope::Found find_param(const ParamSpec& spec, const std::string& qualifier);
+  void report_same_param(const NodeScope::Found& one, const NodeScope::Found& other);
   void explain(const ParamSpec& spec, const Value& value, ExplainedParam::From from, const std::string& key = "");
   const std::string& folder_of(const Arg& arg) const;
   bool read_args(const Expr& expr, const BackendClass& cls, std::vector<const Arg*>& by_spec);

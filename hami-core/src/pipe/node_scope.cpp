@@ -34,6 +34,16 @@ NodeScope::Found NodeScope::find(const std::string& key) {
   return {found->second, "global", key};
 }
 
+std::vector<NodeScope::Found> NodeScope::find_all() {
+  std::set<std::string> keys{"node_name"};
+  for (const auto& entry : values_) keys.insert(entry.first);
+  for (const auto& entry : global_.values) keys.insert(entry.first);
+  std::vector<Found> all;
+  for (const std::string& key : keys)
+    if (const Found found = find(key); found.value && !found.unknown) all.push_back(found);
+  return all;
+}
+
 std::string NodeScope::where(const std::string& section, const std::string& key) const {
   std::string text;
   if (section == "global")

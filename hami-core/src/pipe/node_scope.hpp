@@ -44,6 +44,9 @@ class NodeScope {
   // Of the node alone, for "X.key".
   Found find_own(const std::string& key);
 
+  // Every key, with `node_name`. Counts as a use of all.
+  std::vector<Found> find_all();
+
   const std::string& name() const noexcept { return section_ ? section_->name : kNowhere; }
   const PipeConfig& config() const noexcept { return global_.config; }
   // `node "resnet", pipeline.toml:7`; parts that are not known are omitted.

@@ -1,6 +1,7 @@
 // PipeConfig: a pipe's configuration as the core accepts it: nodes and their keys, independent of their source.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,8 +28,10 @@ struct PipeConfig {
   std::map<Key, std::string> where;    // "pipeline.toml:7", if known
   std::map<Key, std::string> folders;  // of the file that contains the value: paths in it are relative to that
   std::set<Key> referenced;            // used already, in the values of other keys
-  std::set<Key> unknown;               // given, but with values that could not be determined; that error was reported
-  std::string file;                    // that it was read from; empty: it was given as an expression or a dict
+  // What to write instead of a key that nothing uses; empty: unknown.
+  std::function<std::string(const std::string& key)> advice;
+  std::set<Key> unknown;  // given, but with values that could not be determined; that error was reported
+  std::string file;       // that it was read from; empty: it was given as an expression or a dict
 };
 
 }  // namespace hami

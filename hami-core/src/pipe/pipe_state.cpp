@@ -48,12 +48,13 @@ std::string name_of(const PipeConfig& config) {
 
 }  // namespace
 
-std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config) {
+std::shared_ptr<PipeState> PipeState::build(const PipeConfig& config, const std::map<std::string, Ref<Queue>>& queues) {
   auto [plan, problems] = plan_pipe(config);
   if (!problems.empty()) throw PlanProblems{std::move(problems)};
   std::shared_ptr<PipeState> state(new PipeState, &PipeState::discard);
   state->plan_ = std::move(plan);
   state->context_->name = name_of(config);
+  for (const auto& [name, queue] : queues) state->context_->resources.share_queue(name, queue);
   try {
     state->make();
   } catch (...) {

@@ -30,7 +30,9 @@ Error with_abandoned(Error error, const std::vector<std::string>& names);
 class PipeState : public std::enable_shared_from_this<PipeState> {
  public:
   // Throws PlanProblems, or the Error of the backend that could not be initialised.
-  static std::shared_ptr<PipeState> build(const PipeConfig& config);
+  // `queues`: of the program, which the pipe uses instead of queues of its own with these names.
+  static std::shared_ptr<PipeState> build(const PipeConfig& config,
+                                          const std::map<std::string, Ref<Queue>>& queues = {});
   ~PipeState();
 
   // Runs the requests and waits until they are complete. Throws Error if the pipe is closed or the process was forked, and

@@ -193,9 +193,9 @@ class PipePlanner {
       if (is_qualified || name.find('.') == std::string::npos) candidates.push_back(name);
     const bool of_nodes = &section == &config_.global && global_.own.count(key) && !global_.known.count(key);
     const bool of_file = key == "entrypoint" || key == "dag_entrypoint";
-    const bool elsewhere = of_nodes || of_file;
+    std::string all = config_.advice ? config_.advice(key) : "";
+    const bool elsewhere = of_nodes || of_file || !all.empty();
     const std::vector<std::string> near = elsewhere ? std::vector<std::string>() : near_names(key, candidates);
-    std::string all;  // for keys that other servers have, as batch_size
     if (of_nodes) all = "this key is only valid in a node, not in [global]";
     if (of_file) all = "this key belongs at the top of the file, before the first table";
     if (near.empty() && !is_qualified && !elsewhere)

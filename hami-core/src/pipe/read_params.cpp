@@ -1,17 +1,27 @@
 // ExprPlanner: the value of each declared parameter, by the scopes of reference/expressions.md.
+#include <algorithm>
+#include <set>
+#include <utility>
+
 #include "base/near.hpp"
 #include "lang/allowed_libraries.hpp"
 #include "lang/parse.hpp"
 #include "lang/paths.hpp"
 #include "pipe/expr_planner.hpp"
+#include "value/visible.hpp"
 
 namespace hami {
 namespace {
 
 std::vector<std::string> names_of(const BackendClass& cls) {
   std::vector<std::string> names;
-  for (const ParamSpec& spec : cls.params) names.push_back(spec.name);
+  for (const ParamSpec& spec : cls.params)
+    for (std::string& name : spec.spellings()) names.push_back(std::move(name));
   return names;
+}
+
+bool has_spelling(const ParamSpec& spec, const std::string& name) {
+  return spec.name == name || std::find(spec.aliases.begin(), spec.aliases.end(), name) != spec.aliases.end();
 }
 
 // A value of the declared type that the configuration may give; `folder`: of the file that contains it. Error(kConfig)
@@ -55,7 +65,7 @@ bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vect
         continue;
       }
     } else {
-      while (index < cls.params.size() && cls.params[index].name != arg.key) ++index;
+      while (index < cls.params.size() && !has_spelling(cls.params[index], arg.key)) ++index;
       if (index == cls.params.size()) {
         problem(arg.key_span,
                 "unknown parameter \"" + arg.key + "\" for " + expr.name +
@@ -97,6 +107,7 @@ void ExprPlanner::explain(const ParamSpec& spec, const Value& value, ExplainedPa
 void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& plan) {
   if (planning_.explanation)
     planning_.explanation->part->backends.push_back({expr.name, cls.name, cls.owner, planning_.depth, {}});
+  if (cls.takes_all_keys) return read_all_keys(expr, plan);
   if (cls.free_args) {
     plan.args = expr.args;
     ParamSpec any;
@@ -111,6 +122,63 @@ void ExprPlanner::read_params(const Expr& expr, const BackendClass& cls, Plan& p
   for (std::size_t i = 0; i < cls.params.size(); ++i) read_param(expr, cls, cls.params[i], by_spec[i], args_good, plan);
 }
 
+void ExprPlanner::read_all_keys(const Expr& expr, Plan& plan) {
+  using From = ExplainedParam::From;
+  const auto set = [&](const std::string& name, Value value, From from, const std::string& key) {
+    ParamSpec any;
+    any.name = name;
+    explain(any, value, from, key);
+    plan.params.set(name, std::move(value));
+  };
+  std::set<std::string> given;
+  for (const Arg& arg : expr.args) {
+    if (arg.key.empty()) {
+      problem(arg.value_span, expr.name + " takes named parameters, got " + in_quotes(arg.value), "write name=value");
+      continue;
+    }
+    given.insert(arg.key);
+    set(arg.key, Value(arg.value), From::kExpression, "");
+  }
+  for (const NodeScope::Found& found : node_.find_all())
+    if (!given.count(found.key))
+      set(found.key, *found.value, found.section == "global" ? From::kGlobal : From::kNode, found.key);
+}
+
+// The value of a parameter in the node, under any spelling; `qualifier`: of the keys "qualifier.name".
+NodeScope::Found ExprPlanner::find_param(const ParamSpec& spec, const std::string& qualifier) {
+  NodeScope::Found best;
+  for (const std::string& name : spec.spellings()) {
+    const NodeScope::Found found = qualifier.empty() ? node_.find(name) : node_.find_own(qualifier + "." + name);
+    if (!found.value) continue;
+    if (best.value && best.section == found.section) report_same_param(best, found);
+    if (!best.value || (best.section == "global" && found.section != "global")) best = found;
+  }
+  return best;
+}
+
+void ExprPlanner::report_same_param(const NodeScope::Found& one, const NodeScope::Found& other) {
+  if (other.unknown || !planning_.causes.insert("same parameter/" + other.section + "/" + other.key).second) return;
+  Span span;
+  const std::string text = show_setting(other.key, *other.value, span);
+  planning_.problems.emplace_back(
+      ErrorCode::kConfig, message_with_caret("\"" + one.key + "\" and \"" + other.key + "\" are the same parameter",
+                                             text, span, node_.where(other.section, other.key), "remove one of them"));
+}
+
+// The argument of the innermost use of a generated backend that names the parameter, under any spelling; or null.
+const Arg* ExprPlanner::given(const ParamSpec& spec) {
+  const Arg* found = nullptr;
+  for (const std::string& name : spec.spellings())
+    if (const Arg* arg = given(name).arg; arg && !found) found = arg;
+  return found;
+}
+
+const Value* ExprPlanner::generated_default(const ParamSpec& spec) const {
+  for (const std::string& name : spec.spellings())
+    if (const Value* value = generated_default(name)) return value;
+  return nullptr;
+}
+
 // `arg`: the argument in the expression, or null.
 void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const ParamSpec& spec, const Arg* arg,
                              bool args_good, Plan& plan) {
@@ -120,10 +188,10 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
     plan.params.set(spec.name, std::move(value));
   };
   // All keys are looked up: a key that is overridden counts as used.
-  const NodeScope::Found as_written = node_.find_own(expr.name + "." + spec.name);
-  const NodeScope::Found as_named = node_.find_own(cls.name + "." + spec.name);
-  const NodeScope::Found plain = node_.find(spec.name);
-  const Arg* outer = arg ? nullptr : given(spec.name).arg;
+  const NodeScope::Found as_written = find_param(spec, expr.name);
+  const NodeScope::Found as_named = find_param(spec, cls.name);
+  const NodeScope::Found plain = find_param(spec, "");
+  const Arg* outer = arg ? nullptr : given(spec);
   if (const Arg* given = arg ? arg : outer) {
     try {
       set(configured_param(spec, Value(given->value), expr.name, folder_of(*given)),
@@ -146,7 +214,7 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
           ErrorCode::kConfig,
           message_with_caret(error.message(), text, span, node_.where(found.section, found.key), ""));
     }
-  } else if (const Value* fallback = generated_default(spec.name)) {
+  } else if (const Value* fallback = generated_default(spec)) {
     try {
       set(coerce_param(spec, *fallback, expr.name), From::kGenerated);
     } catch (const Error& error) {

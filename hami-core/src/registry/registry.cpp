@@ -72,6 +72,21 @@ void Registry::set_finder(Finder finder) {
   std::swap(finder_, finder);
 }
 
+void Registry::set_device_finder(DeviceFinder finder) {
+  MutexLock lock(mutex_);
+  std::swap(device_finder_, finder);
+}
+
+ClassPtr Registry::find_for_device(const std::string& name, const std::string& device) const {
+  DeviceFinder finder;
+  {
+    MutexLock lock(mutex_);
+    finder = device_finder_;
+  }
+  if (finder) return finder(name, device);
+  throw MissingBackend{ErrorCode::kBackendNotFound, "the core computes in CPU memory only", "", ""};
+}
+
 ClassPtr Registry::find_known(const std::string& name) const {
   MutexLock lock(mutex_);
   if (const auto found = defined_.find(name); found != defined_.end()) return found->second;

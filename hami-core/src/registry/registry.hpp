@@ -25,15 +25,21 @@ class Registry {
   using Finder = std::function<ClassPtr(const std::string& name, const std::string& distribution,
                                         const std::map<std::string, std::string>& providers)>;
 
+  // Finds the backend of this name for memory on a kind of device, such as "cuda"; throws MissingBackend.
+  using DeviceFinder = std::function<ClassPtr(const std::string& name, const std::string& device)>;
+
   static Registry& instance();
 
   void add_core(ClassPtr cls);  // also under its aliases
   void define(ClassPtr cls);    // for this process; replaces a class of that name for pipes built later
   void set_finder(Finder finder);
+  void set_device_finder(DeviceFinder finder);
 
   // Look-up order (reference/expressions.md): this process, the core, installed plugins. Throws MissingBackend.
   ClassPtr find(const std::string& name, const std::string& distribution,
                 const std::map<std::string, std::string>& providers) const;
+  // The backend of that name from the plugin that serves the device. Throws MissingBackend.
+  ClassPtr find_for_device(const std::string& name, const std::string& device) const;
   ClassPtr find_known(const std::string& name) const;  // without asking the finder; null if absent
   std::vector<ClassPtr> node_wrappers() const;         // of the core, with `wraps_nodes_with`
   std::vector<ClassPtr> known() const;                 // sorted by name, without aliases
@@ -46,6 +52,7 @@ class Registry {
   std::map<std::string, ClassPtr> core_ HAMI_GUARDED_BY(mutex_);
   std::map<std::string, ClassPtr> defined_ HAMI_GUARDED_BY(mutex_);
   Finder finder_ HAMI_GUARDED_BY(mutex_);
+  DeviceFinder device_finder_ HAMI_GUARDED_BY(mutex_);
 };
 
 }  // namespace hami

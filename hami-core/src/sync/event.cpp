@@ -12,10 +12,10 @@ bool Event::finish(std::optional<Error> error, Value value) noexcept {
   std::vector<std::pair<std::uint64_t, Callback>> callbacks;
   {
     MutexLock lock(mutex_);
-    if (done_) return false;
-    done_ = true;
-    error_ = std::move(error);
-    value_ = std::move(value);
+    if (missing_ == 0) return false;
+    if (error && !error_) error_ = std::move(error);
+    if (--missing_ > 0) return true;
+    if (count_ == 1) value_ = std::move(value);
     callbacks.swap(callbacks_);
     changed_.notify_all();
   }
@@ -28,12 +28,12 @@ bool Event::finish(std::optional<Error> error, Value value) noexcept {
 
 bool Event::done() const noexcept {
   MutexLock lock(mutex_);
-  return done_;
+  return missing_ == 0;
 }
 
 std::optional<Error> Event::error() const {
   MutexLock lock(mutex_);
-  return error_;
+  return missing_ == 0 ? error_ : std::nullopt;
 }
 
 Value Event::value() const {
@@ -44,14 +44,14 @@ Value Event::value() const {
 bool Event::wait_until(Nanoseconds moment) const {
   return done() || wait_for(mutex_, changed_, moment, [&] {
     mutex_.assert_held();
-    return done_;
+    return missing_ == 0;
   });
 }
 
 std::uint64_t Event::on_done(Callback callback) {
   {
     MutexLock lock(mutex_);
-    if (!done_) {
+    if (missing_ > 0) {
       callbacks_.emplace_back(++last_number_, std::move(callback));
       return last_number_;
     }
@@ -90,8 +90,8 @@ void Event::clear_outcome() noexcept {
 
 bool Event::claim() noexcept {
   MutexLock lock(mutex_);
-  if (done_ || claimed_) return false;
-  claimed_ = true;
+  if (missing_ == 0 || claimed_ == count_) return false;
+  ++claimed_;
   return true;
 }
 

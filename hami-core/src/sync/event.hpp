@@ -1,6 +1,7 @@
-// Event: completes once, with a value or an error. Threads can wait for it, callbacks can be registered.
+// Event: completes once, with a value or an error, after one or more completions. Threads can wait for it, callbacks can be registered.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -20,10 +21,13 @@ class Event final : public Object {
   // Runs without any lock held. It must not throw.
   using Callback = std::function<void(const Event&)>;
 
-  Event() noexcept : Object(Kind::kEvent) {}
+  // `count`: how many calls of `notify` and `fail` complete the event. With more than one it has no value, and the error
+  // of the first failure.
+  explicit Event(std::size_t count = 1) noexcept : Object(Kind::kEvent), count_(count), missing_(count) {}
   ~Event() override { deferred_destroy(std::move(value_)); }
 
-  // Completes the event and runs the callbacks before it returns. False, without effect, if it is complete already.
+  // Completes the event, or one of its counts, and runs the callbacks before it returns. False, without effect, if it is
+  // complete already.
   bool notify(Value value = {}) noexcept { return finish({}, std::move(value)); }
   bool fail(Error error) noexcept { return finish(std::move(error), {}); }
 
@@ -50,16 +54,17 @@ class Event final : public Object {
   // Drops the outcome.
   void clear_outcome() noexcept;
 
-  // Reserves the right to complete the event: true for the first caller, if the event is not complete.
+  // Reserves the right to complete the event: true for as many callers as its count, if the event is not complete.
   bool claim() noexcept;
 
  private:
   bool finish(std::optional<Error> error, Value value) noexcept;
 
+  const std::size_t count_;
   mutable Mutex mutex_;
   mutable CondVar changed_;
-  bool done_ HAMI_GUARDED_BY(mutex_) = false;
-  bool claimed_ HAMI_GUARDED_BY(mutex_) = false;
+  std::size_t missing_ HAMI_GUARDED_BY(mutex_);  // completions until it is done
+  std::size_t claimed_ HAMI_GUARDED_BY(mutex_) = 0;
   std::optional<Error> error_ HAMI_GUARDED_BY(mutex_);
   Value value_ HAMI_GUARDED_BY(mutex_);
   std::uint64_t last_number_ HAMI_GUARDED_BY(mutex_) = 0;

@@ -2,6 +2,7 @@
 #include "value/tensor.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -49,6 +50,10 @@ std::unique_ptr<Holder> make_view_holder(const Tensor& tensor, Shape shape, Shap
   holder->owner = tensor;
   return holder;
 }
+
+constexpr DLDeviceType kNamedDevices[] = {kDLCPU,         kDLCUDA,   kDLCUDAHost, kDLOpenCL,   kDLVulkan,
+                                          kDLMetal,       kDLVPI,    kDLROCM,     kDLROCMHost, kDLExtDev,
+                                          kDLCUDAManaged, kDLOneAPI, kDLWebGPU,   kDLHexagon,  kDLMAIA};
 
 const char* device_name(DLDeviceType type) noexcept {
   switch (type) {
@@ -216,6 +221,19 @@ std::string show_device(DLDevice device) {
   const char* name = device_name(device.device_type);
   const std::string shown = name ? name : "device type " + std::to_string(device.device_type);
   return device.device_type == kDLCPU ? shown : shown + ":" + std::to_string(device.device_id);
+}
+
+DLDevice read_device(const std::string& text) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  std::int32_t id = 0;
+  if (colon < text.size()) {
+    const auto [end, error] = std::from_chars(text.data() + colon + 1, text.data() + text.size(), id);
+    if (error != std::errc() || end != text.data() + text.size() || id < 0)
+      throw Error(ErrorCode::kConfig, "\"" + text + "\" is not a device; a device is cpu, cuda:0 or the like");
+  }
+  for (const DLDeviceType type : kNamedDevices)
+    if (text.compare(0, colon, device_name(type)) == 0) return {type, id};
+  throw Error(ErrorCode::kConfig, "\"" + text + "\" is not a device; a device is cpu, cuda:0 or the like");
 }
 
 bool is_cpu_memory(DLDevice device) noexcept {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/counted.hpp"
+#include "value/error.hpp"
 #include "value/tensor_type.hpp"
 #include "value/value.hpp"
 
@@ -49,6 +50,17 @@ class TensorObject final : public Object {
 
 using Tensor = Ref<TensorObject>;
 
+// Error(kDataType): the memory of a tensor is on a device, where the core cannot read it.
+class DeviceMemory : public Error {
+ public:
+  DeviceMemory(DLDevice device, std::string message)
+      : Error(ErrorCode::kDataType, std::move(message)), device_(device) {}
+  DLDevice device() const noexcept { return device_; }
+
+ private:
+  DLDevice device_;
+};
+
 inline Value to_value(const Tensor& tensor) noexcept { return Value::share(*tensor); }
 
 // Allocates uninitialised memory, aligned to 64 bytes. Error(kRequest) if the shape is too large.
@@ -73,6 +85,7 @@ Shape contiguous_strides(const Shape& shape);
 std::string show_shape(const Shape& shape);           // "[4, 3, 224, 224]"
 std::string show_tensor(const TensorObject& tensor);  // "float32 [4, 3, 224, 224]"
 std::string show_device(DLDevice device);             // "cpu", "cuda:0"
+DLDevice read_device(const std::string& text);        // of "cpu" or "cuda:0"; Error(kConfig) for other text
 // Memory that the CPU can read directly.
 bool is_cpu_memory(DLDevice device) noexcept;
 

@@ -64,6 +64,22 @@ def test_top_left_resize_keeps_the_aspect_ratio_and_pads_right_and_bottom(run, i
 
 
 @pytest.mark.parametrize("backend", ["LetterBoxMat", "TopLeftResizeMat"])
+def test_a_border_may_have_one_value_for_each_channel(run, image, backend):
+    request = run(backend, {"resize_w": 60, "resize_h": 90, "pad_val": "1, 2,3"}, data=image)
+    assert (request["result"][-1] == (1, 2, 3)).all()
+    with pytest.raises(hami.RequestError) as error:
+        run(backend, {**SIZE, "pad": "1,2,3"}, data=image[:, :, 0])
+    assert str(error.value).splitlines()[0] == (
+        f'{backend}: "pad" has 3 values, but the image has 1 channels; give one value, or one for each channel'
+    )
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe({"backend": backend, **SIZE, "pad": "gray"})
+    assert str(error.value).splitlines()[0] == (
+        f'{backend}: "pad" must be an int, or an int for each channel as in 0,0,255, got "gray"'
+    )
+
+
+@pytest.mark.parametrize("backend", ["LetterBoxMat", "TopLeftResizeMat"])
 def test_a_border_value_that_the_image_cannot_hold_is_refused(run, image, backend):
     for dtype, value, most in ((np.uint8, 10**12, 255), (np.uint8, -1, 255), (np.uint16, 65536, 65535)):
         with pytest.raises(hami.RequestError) as error:

@@ -15,6 +15,34 @@ def test_the_channel_order_is_converted(run, image):
     assert np.array_equal(back, image[:, :, ::-1])
 
 
+def test_the_key_color_of_the_request_is_the_source_and_is_updated(run, image):
+    request = run("CvtColorMat", {"color": "rgb"}, data=image, color="rgb")
+    assert request["result"] is image
+    request = run("CvtColorMat", {"color": "rgb", "source": "rgb"}, data=image, color="bgr")
+    assert np.array_equal(request["result"], image[:, :, ::-1])
+    assert request["color"] == "rgb"
+
+
+def test_an_unknown_color_of_the_request_is_an_error(run, image):
+    with pytest.raises(hami.RequestError) as error:
+        run("CvtColorMat", {"color": "rgb"}, data=image, color="cmyk")
+    assert str(error.value).splitlines()[0] == "CvtColorMat: the key \"color\" must be rgb, bgr or gray, got 'cmyk'"
+
+
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_one_color_key_configures_decoding_and_conversion(run, encode, image, color):
+    request = run("S[DecodeMat,CvtColorMat]", {"color": color}, data=encode(".png"))
+    assert np.array_equal(request["result"], image if color == "bgr" else image[:, :, ::-1])
+    assert request["color"] == color
+
+
+def test_mat_to_tensor_keeps_the_layout_of_the_image(run, image):
+    request = run("Mat2Tensor", {"data_format": "hwc", "dtype": "uint8"}, data=image)
+    assert np.array_equal(request["result"], image)
+    assert request["data_format"] == "hwc"
+    assert run("Mat2Tensor", {"layout": "hwc"}, data=image[:, :, 0])["result"].shape == (30, 40, 1)
+
+
 def test_gray_has_no_channel_axis_and_converts_back_to_three_channels(run, image):
     gray = run("CvtColorMat", {"color": "gray"}, data=image)["result"]
     assert np.array_equal(gray, cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))

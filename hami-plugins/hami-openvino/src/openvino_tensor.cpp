@@ -37,13 +37,34 @@ Settings read_settings(const hami::Params& params) {
   return settings;
 }
 
+// The option `engine_inputs`, by which FixTensor makes data fit.
+hami::Value announce(const Model& model) {
+  std::vector<hami::Value> inputs;
+  for (const Port& port : model.inputs()) {
+    hami::Value shape;
+    if (port.has_rank) {
+      const std::vector<hami::Value> sizes(port.shape.begin(), port.shape.end());
+      shape = hami::Value::list(sizes);
+    }
+    inputs.push_back(hami::Value::dict({{"name", port.name},
+                                        {"dtype", std::string(port.type->name)},
+                                        {"shape", shape},
+                                        {"device", "cpu"},
+                                        {"batch_axis", model.is_batched()}}));
+  }
+  return hami::Value::list(inputs);
+}
+
 class OpenvinoTensor : public hami::Backend {
  public:
   static constexpr std::uint32_t kFlags =
       HAMI_THREAD_SERIALIZED;  // the infer request of an instance runs once at a time
 
  private:
-  void init_(const hami::Params& params) override { session_.emplace(Model::open(read_settings(params))); }
+  void init_(const hami::Params& params) override {
+    session_.emplace(Model::open(read_settings(params)));
+    options()["engine_inputs"] = announce(session_->model());
+  }
   void forward_(hami::Batch batch) override { run_batch(batch, *session_); }
   // N rows for a batch of exactly N, one request without a batch axis. A batch of any size has no limit here; the node
   // sets it.

@@ -44,6 +44,34 @@ def test_resizing_a_uniform_image_keeps_value_and_dtype(run, interpolation, dtyp
     torch.testing.assert_close(result, torch.full((2, 3, 5, 11), 100, dtype=dtype))
 
 
+@pytest.mark.parametrize(("interpolation", "mode"), [("linear", "bilinear"), ("cubic", "bicubic")])
+def test_align_corners_maps_the_corner_pixels_onto_each_other(run, chw, interpolation, mode):
+    params = {"resize_w": 17, "resize_h": "13", "interpolation": interpolation, "align_corners": True}
+    result = run("ResizeTensor(rounded=false)", params, data=chw)["result"]
+    expected = torch.nn.functional.interpolate(chw[None].float(), (13, 17), mode=mode, align_corners=True)[0]
+    assert torch.equal(result, expected)
+    corners = result[:, [0, 0, -1, -1], [0, -1, 0, -1]]
+    torch.testing.assert_close(corners, chw[:, [0, 0, -1, -1], [0, -1, 0, -1]].float())
+
+
+def test_images_in_the_layout_hwc_stay_in_it(run, encode, chw):
+    expression = (
+        "S[DecodeTensor,ResizeTensor,CvtColorTensor(color=bgr),CropTensor(box='0,0,10,5'),hami-torch::NormalizeTensor]"
+    )
+    params = {"resize_w": 20, "resize_h": 15}
+    expected = run(expression, params, data=encode("PNG"))["result"]
+    request = run(expression, {**params, "data_format": "hwc"}, data=encode("PNG"))
+    assert request["data_format"] == "hwc"
+    assert torch.equal(request["result"], expected[0].permute(1, 2, 0))
+
+
+def test_images_of_both_layouts_run_in_one_batch(pipe, chw):
+    resize = pipe("ResizeTensor", width=20, height=15, max=4)
+    requests = [{"data": chw}, {"data": chw.permute(1, 2, 0).contiguous(), "data_format": "hwc"}]
+    one, other = (request["result"] for request in resize(requests))
+    assert torch.equal(one.permute(1, 2, 0), other)
+
+
 def test_an_image_of_the_target_size_is_passed_on_without_a_copy(run, chw):
     assert run("ResizeTensor", {"width": 40, "height": 30}, data=chw)["result"].data_ptr() == chw.data_ptr()
 
@@ -80,6 +108,10 @@ def test_an_invalid_image_fails_alone(pipe, chw):
         (
             {"width": 1, "height": 1, "interpolation": "area", "antialias": True},
             'ResizeTensor: "antialias" needs interpolation linear or cubic, got area',
+        ),
+        (
+            {"width": 1, "height": 1, "interpolation": "nearest", "align_corners": True},
+            'ResizeTensor: "align_corners" needs interpolation linear or cubic, got nearest',
         ),
     ],
 )

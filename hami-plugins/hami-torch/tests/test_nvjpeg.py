@@ -66,6 +66,19 @@ def test_nvjpeg_gives_the_same_result_as_the_cpu(pipe, files, nvjpeg, monkeypatc
             assert on_gpu[name]["color"] == color
 
 
+def test_nvjpeg_gives_the_layout_hwc(pipe, files, nvjpeg, monkeypatch):
+    on_gpu = [{"data": files["rgb"]} for _ in range(3)]
+    pipe("DecodeTensor", **BATCH, layout="hwc")(on_gpu)
+    assert nvjpeg.batches == [3]
+    monkeypatch.undo()
+    on_cpu = {"data": files["rgb"]}
+    pipe("DecodeTensor", layout="hwc")(on_cpu)
+    assert on_cpu["result"].shape[2] == 3
+    for request in on_gpu:
+        assert torch.equal(request["result"], on_cpu["result"])
+        assert request["data_format"] == "hwc"
+
+
 def test_images_of_one_size_share_one_tensor(pipe, files, nvjpeg):
     requests = [{"data": files["rgb"]} for _ in range(5)]
     pipe("DecodeTensor", **BATCH)(requests)

@@ -13,7 +13,10 @@ import torch
 
 from hami_torch import plugin
 
-SHARED = {"CatTensor", "ContiguousTensor", "FixTensor", "NormalizeTensor", "SplitTensor"}
+SHARED = {
+    *("ArgMaxTensor", "CatTensor", "ContiguousTensor", "FixTensor", "SoftmaxTensor", "SplitTensor", "TopKTensor"),
+    "NormalizeTensor",
+}
 
 
 class Registry:

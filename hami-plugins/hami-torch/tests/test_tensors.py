@@ -83,10 +83,17 @@ def test_lists_and_dicts_are_concatenated_part_by_part(pipe):
 
 
 def test_a_part_with_the_wrong_number_of_rows_is_named(run):
+    data = {"a": torch.zeros(1), "b": torch.zeros(2)}
     with pytest.raises(hami.RequestError) as raised:
-        run("hami-torch::CatTensor", data={"a": torch.zeros(1), "b": torch.zeros(2)})
+        run("hami-torch::CatTensor", data=data, request_size=1)
     assert message(raised) == (
         'CatTensor: "b" is float32 [2], but request_size is 1; axis 0 must have request_size rows'
+    )
+    with pytest.raises(hami.RequestError) as raised:
+        run("hami-torch::CatTensor", data=data)
+    assert message(raised) == (
+        'CatTensor: "a" is float32 [1], "b" is float32 [2]; all tensors of a request must have the same number of rows '
+        "along axis 0"
     )
 
 
@@ -110,7 +117,7 @@ def test_stack_adds_the_batch_axis_and_removes_it(pipe):
     [
         (
             "hami-torch::CatTensor",
-            {"data": torch.zeros(2, 2)},
+            {"data": torch.zeros(2, 2), "request_size": 1},
             'CatTensor: "data" is float32 [2, 2], but request_size is 1; axis 0 must have request_size rows',
         ),
         (

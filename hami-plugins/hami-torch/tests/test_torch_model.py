@@ -106,7 +106,7 @@ def test_a_kept_error_does_not_keep_the_tensors_of_its_batch(pipe, wrong):
     parts = list(whole.split(1))
     if wrong is None:
         parts[1] = whole[:2]
-    calls = [lookup.submit({"data": part}) for part in parts]
+    calls = [lookup.submit({"data": part, "request_size": 1}) for part in parts]
     errors = [call.exception() for call in calls]
     assert [error is None for error in errors] == [True, False, True]
     lookup.close()
@@ -184,7 +184,7 @@ def test_requests_run_alone_if_an_output_is_not_per_row(pipe):
     [
         (
             torch.zeros(2, 2),
-            {},
+            {"request_size": 1},
             hami.RequestError,
             'TorchModel: "data" is float32 [2, 2], but request_size is 1; axis 0 must have request_size rows',
         ),
@@ -192,7 +192,7 @@ def test_requests_run_alone_if_an_output_is_not_per_row(pipe):
             {"x": torch.tensor(1.0)},
             {},
             hami.RequestError,
-            'TorchModel: "x" is float32 [], but request_size is 1; axis 0 must have request_size rows',
+            'TorchModel: "x" is float32 []; all inputs must have the same number of rows along axis 0',
         ),
         ([], {}, hami.RequestError, 'TorchModel: "data" is empty; it must be a tensor, or a list or dict of tensors'),
         (

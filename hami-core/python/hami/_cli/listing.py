@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+from typing import Any
 
 from hami import _core
 from hami._cli.main import report
@@ -82,9 +83,13 @@ def _description(info: BackendInfo) -> str:
     facts += [f"range {info.range}"] if info.range else []
     facts += [f"also {' and '.join(info.aliases)}"] if info.aliases else []
     head = f"{info.name}{info.brackets or ''}  ({', '.join(facts)})"
-    rows = [[f"  {param['text']}", param["help"]] for param in info.params or []]
+    rows = [[f"  {param['text']}", _meaning(param)] for param in info.params or []]
     doc = [f"  {line}".rstrip() for line in (info.doc or "").splitlines()]
     return "\n".join([head, *doc, *aligned(rows)])
+
+
+def _meaning(param: dict[str, Any]) -> str:
+    return "; ".join(filter(None, [param["help"], *(f"also spelled {alias}" for alias in param["aliases"])]))
 
 
 def _first_line(text: str | None) -> str:

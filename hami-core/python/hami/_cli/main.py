@@ -129,6 +129,15 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     run.add_argument(
         "--data", action="append", default=[], metavar="JSON", help="use this JSON value as the input; repeatable"
     )
+    run.add_argument(
+        "--max-values",
+        type=_count,
+        metavar="N",
+        help="print the values of arrays of at most N elements; default: 32, with --json 1000",
+    )
+    run.add_argument(
+        "--output", metavar="DIR", help="write larger arrays to this folder, as .npy or, if they are images, as .png"
+    )
     run.add_argument("--stats", action="store_true", help="print the statistics of each node at the end")
 
     check = _add(commands, "check", "hami._cli.check:check", "list every problem of a configuration")
@@ -193,6 +202,12 @@ def _add(
     parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     parser.set_defaults(run=_lazy(place))
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
+    return int(text)
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:

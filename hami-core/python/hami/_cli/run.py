@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import hami
+from hami._cli.arrays import ArrayWriter
 from hami._cli.main import report
-from hami._cli.show import json_of, lines_of
+from hami._cli.show import SMALL, json_of, lines_of
 from hami._cli.source import read_source
 from hami._cli.terminal import print_table
 from hami._errors import ConfigError, RequestError
@@ -26,6 +27,7 @@ from hami.progress import Progress
 
 MAX_OUTSTANDING = 4 * (os.cpu_count() or 1)  # keeps every instance busy with few files in memory
 MIN_TOTAL = 4  # inputs; fewer need no progress bar
+SMALL_IN_JSON = 1000  # elements of an array; the default of --max-values with --json
 
 
 class Input:
@@ -79,13 +81,17 @@ def run(arguments: argparse.Namespace) -> int:
     config, problems = read_source(arguments.source, arguments.set, arguments.imports)
     if problems:
         raise ConfigError.of(problems)
+    max_values = arguments.max_values
+    if max_values is None:
+        max_values = SMALL_IN_JSON if arguments.json else SMALL
+    writer = ArrayWriter(max_values, Path(arguments.output) if arguments.output else None)
     done, failed = 0, 0
     progress = Progress(len(inputs), enabled=len(inputs) >= MIN_TOTAL)
     with hami.pipe(config) as pipe, progress, Sigterm() as sigterm:
         for entry, outcome in _outcomes(pipe, inputs, sigterm):
             progress.clear()
             if not isinstance(outcome, BaseException):
-                outcome = _result_text(entry, outcome, arguments, several=len(inputs) > 1)
+                outcome = _result_text(entry, outcome, arguments, writer, several=len(inputs) > 1)
             if isinstance(outcome, BaseException):
                 failed += 1
                 _print_failure(entry, outcome, arguments)
@@ -183,13 +189,14 @@ def _print_failure(entry: Input, error: BaseException, arguments: argparse.Names
 
 
 def _result_text(
-    entry: Input, request: dict[str, Any], arguments: argparse.Namespace, *, several: bool
+    entry: Input, request: dict[str, Any], arguments: argparse.Namespace, writer: ArrayWriter, *, several: bool
 ) -> str | Exception:
     """Return the text of a result, or the reason why it cannot be shown."""
     try:
+        result = writer.replace(request, entry.label, json=arguments.json)
         if arguments.json:
-            return json_of({"input": entry.label, "result": request["result"]})
-        lines = lines_of(request["result"])
+            return json_of({"input": entry.label, "result": result})
+        lines = lines_of(result)
     except Exception as error:  # for example a list that contains itself
         failure = RequestError(f"the result cannot be shown: {describe_exception(error)}")
         failure.__cause__ = error

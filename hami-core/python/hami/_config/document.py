@@ -116,9 +116,8 @@ class _DocumentBuilder:
                 document.sections[key] = Section(self.header(path), self.providers(value))
             else:
                 document.sections[key] = Section(self.header(path), self.keys(key, value))
-        flat = document.top if not any(key not in RESERVED for key in document.sections) else {}
-        if any(key not in RESERVED for key in flat):
-            self.rename_init("default", flat)
+        is_single_node = all(key in RESERVED for key in document.sections)
+        self.rename_init("default" if is_single_node else "global", document.top)
         return document
 
     def providers(self, table: Mapping[Any, Any]) -> dict[str, Entry]:

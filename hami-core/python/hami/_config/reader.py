@@ -12,7 +12,8 @@ from hami._config.problems import Problems, got, quoted, show
 from hami._config.values import Values
 from hami._suggestions import did_you_mean
 
-MAX_LISTED = 20  # unknown keys; the others are counted
+MAX_LISTED = 20  # wrong keys; the others are counted
+MAX_COMPARED = 1000  # keys that are compared with the names that HAMi knows
 _SEGMENT = re.compile(r"[A-Za-z0-9_-]+")
 
 Where = dict[tuple[str, str], str]
@@ -56,12 +57,12 @@ class _Reader:
         self.entries: dict[str, dict[str, Entry]] = {name: section.entries for name, section in self.nodes.items()}
         for name in ("global", "providers"):
             self.entries[name] = document.sections[name].entries if name in document.sections else {}
+        self.entries["global"] = {**self.entries["global"], **self.top_level_keys()}
         self.entries[""] = {key: entry for key, entry in document.top.items() if key in RESERVED}
         self.entries[""] |= {f"providers.{name}": entry for name, entry in self.entries.pop("providers").items()}
         self.values = Values(self.entries, problems)
 
     def read(self) -> LoadedConfig:
-        self.unknown_top_level([(key, entry) for key, entry in self.document.top.items() if key not in RESERVED])
         requires = self.requires()
         nodes = {name: self.keys(name) for name in self.nodes}
         if not self.document.nodes:
@@ -93,27 +94,36 @@ class _Reader:
         self.problems.add(headline, str(name) or '""', place=self.document.sections[name].begin)
         return False
 
-    def unknown_top_level(self, entries: list[tuple[Any, Entry]]) -> None:
-        for key, entry in entries[:MAX_LISTED]:
-            near = did_you_mean(key, RESERVED, quoted=True) if isinstance(key, str) else ""
-            self.problems.add(
-                f"unknown top-level key {quoted(key)}{near}",
-                key,
-                entry.value,
-                place=entry.place,
-                hint="write a node as a table, [node], and a key for all nodes into [global]",
-            )
-        if len(entries) > MAX_LISTED:
-            self.problems.add(f"{len(entries) - MAX_LISTED} more unknown top-level keys", place=self.own_file)
+    def top_level_keys(self) -> dict[str, Entry]:
+        """Return the keys above the first table, which are keys of [global] too."""
+        keys, mistakes = {}, []
+        for key, entry in self.document.top.items():
+            if key in self.entries["global"]:
+                headline, hint = (
+                    f"{quoted(key)} is given twice: above the first table and in [global]",
+                    "remove one of them",
+                )
+                mistakes.append((headline, key, entry, hint))
+            elif key not in RESERVED:
+                keys[key] = entry
+        for key in [key for key in keys if isinstance(key, str) and key != "node_entrypoint"][:MAX_COMPARED]:
+            if near := did_you_mean(key, RESERVED, quoted=True):
+                hint = "write a node as a table, [node], and a key for all nodes into [global]"
+                mistakes.append((f"unknown top-level key {quoted(key)}{near}", key, keys.pop(key), hint))
+        for headline, key, entry, hint in mistakes[:MAX_LISTED]:
+            self.problems.add(headline, key, entry.value, place=entry.place, hint=hint)
+        if len(mistakes) > MAX_LISTED:
+            self.problems.add(f"{len(mistakes) - MAX_LISTED} more wrong top-level keys", place=self.own_file)
+        return keys
 
     def global_keys(self) -> dict[str, Any]:
         if "global" in self.document.top:
             self.wrong_type("global", "must be a table with keys for all nodes")
             return {}
-        return self.keys("global") if "global" in self.document.sections else {}
+        return self.keys("global")
 
     def keys(self, section: str) -> dict[str, Any]:
-        if place := self.document.sections[section].begin:
+        if section in self.document.sections and (place := self.document.sections[section].begin):
             self.where[section, ""] = place
         values = {}
         for key, entry in self.entries[section].items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,25 +30,18 @@ _LIST_OF_TEXT = {"type": "array", "items": {"type": "string"}}
 _EXPRESSION = {"type": "string", "minLength": 1}
 _OPEN = {"anyOf": [_VALUE, {"$ref": "#/$defs/table"}]}
 
+_OBJECT = {"type": "object"}
+_NODE = {"$ref": "#/$defs/node"}
+_NODE_NAME = "^[A-Za-z0-9_-]+$"
 _BACKEND = {"required": ["backend"]}
-_NO_BACKEND_NEEDED = {"anyOf": [{"required": ["node_entrypoint"]}, {"required": ["init"]}]}
-_ANY_EXPRESSION = {"anyOf": [_BACKEND, *_NO_BACKEND_NEEDED["anyOf"]]}
-# Nodes may get `backend` from [global], or from the configurations that the file extends.
+_EXPRESSIONS = ("backend", "node_entrypoint", "init")
+_ANY_EXPRESSION = {"anyOf": [{"required": [key]} for key in _EXPRESSIONS]}
+# Nodes may get `backend` from [global], from the top level, or from the configurations that the file extends.
 _BACKEND_ELSEWHERE = {
-    "anyOf": [{"required": ["extends"]}, {"properties": {"global": _ANY_EXPRESSION}, "required": ["global"]}]
-}
-# The top level has an expression, or the file extends others and has no table that could be a node.
-_SINGLE_NODE = {
     "anyOf": [
-        *(
-            {"properties": {key: {"type": "string"}}, "required": [key]}
-            for key in ("backend", "node_entrypoint", "init")
-        ),
-        {
-            "properties": {"global": True, "providers": True},
-            "additionalProperties": {"not": {"type": "object"}},
-            "required": ["extends"],
-        },
+        {"required": ["extends"]},
+        {"properties": {"global": _ANY_EXPRESSION}, "required": ["global"]},
+        *({"properties": {key: {"type": "string"}}, "required": [key]} for key in _EXPRESSIONS),
     ]
 }
 
@@ -55,8 +49,9 @@ _SINGLE_NODE = {
 def schema_of(backends: Iterable[BackendInfo]) -> Schema:
     """Return the schema of files that use these backends. Backends without known parameters accept any key.
 
-    A file has a table for each node, or the keys of a single node at the top level. An editor marks a mistake at the
-    key that is wrong: no alternative (anyOf) spans more than the value of one key.
+    A file has a table for each node, and keys for all nodes at the top level; without a table, they are the keys of a
+    single node. An editor marks a mistake at the key that is wrong: no alternative (anyOf) spans more than the value of
+    one key.
     """
     known = [backend for backend in backends if backend.params is not None]
     top, keys, tables = _top_level(), _keys(known), _tables(known)
@@ -65,17 +60,15 @@ def schema_of(backends: Iterable[BackendInfo]) -> Schema:
         "$schema": DRAFT,
         "title": "HAMi configuration",
         "type": "object",
-        # For keys of a single node, editors find the descriptions here and the types under "then".
-        "properties": {**{key: {"description": schema["description"]} for key, schema in keys.items()}, **top},
-        "additionalProperties": {"$ref": "#/$defs/node"},
-        "if": _SINGLE_NODE,
-        "then": {"properties": {**keys, **reserved}, "additionalProperties": _VALUE},
+        "properties": {**{key: _node_or(schema, key) for key, schema in keys.items()}, **top},
+        "patternProperties": {f"^(?!{_NODE_NAME[1:]})": {"not": _OBJECT}},
+        "additionalProperties": {"if": _OBJECT, "then": _NODE, "else": _VALUE},
+        "if": _BACKEND_ELSEWHERE,
         "else": {
-            "propertyNames": {"pattern": "^[A-Za-z0-9_-]+$"},
             "properties": reserved,
-            "additionalProperties": {"type": "object"},
-            "if": _BACKEND_ELSEWHERE,
-            "else": {"properties": reserved, "additionalProperties": {"if": _NO_BACKEND_NEEDED, "else": _BACKEND}},
+            "additionalProperties": {"if": {**_OBJECT, "not": _ANY_EXPRESSION}, "then": _BACKEND},
+            "if": {"properties": reserved, "additionalProperties": {"not": _OBJECT}},
+            "then": _BACKEND,
         },
         "$defs": {
             "value": {"anyOf": [{"type": ["string", "number", "boolean"]}, {"type": "array", "items": _VALUE}]},
@@ -84,6 +77,12 @@ def schema_of(backends: Iterable[BackendInfo]) -> Schema:
             **{f"{backend.name}()": _table(backend) for backend in known if backend.params},
         },
     }
+
+
+def _node_or(schema: Schema, key: str) -> Schema:
+    """Return the schema of a top-level key: a table is a node of that name, another value is for all nodes."""
+    then = {"then": _NODE} if re.fullmatch(_NODE_NAME, key) else {}
+    return {"description": schema["description"], "if": _OBJECT, **then, "else": schema}
 
 
 def _top_level() -> Schema:
@@ -110,8 +109,9 @@ def _keys(backends: list[BackendInfo]) -> Schema:
     owners: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for backend in backends:
         for param in backend.params or []:
-            owners.setdefault(param["name"], []).append((backend.name, param))
-            owners.setdefault(f"{backend.name}.{param['name']}", []).append((backend.name, param))
+            for name in (param["name"], *param["aliases"]):
+                owners.setdefault(name, []).append((backend.name, param))
+                owners.setdefault(f"{backend.name}.{name}", []).append((backend.name, param))
     keys = {name: _one_of(found) for name, found in owners.items()}
     init = {"description": "the expression that builds the node", **_EXPRESSION}
     keys |= {
@@ -149,7 +149,11 @@ def _tables(backends: list[BackendInfo]) -> Schema:
 
 def _table(backend: BackendInfo) -> Schema:
     """Return the schema of a sub-table [node.X]."""
-    params = {param["name"]: _one_of([(backend.name, param)]) for param in backend.params or []}
+    params = {
+        name: _one_of([(backend.name, param)])
+        for param in backend.params or []
+        for name in (param["name"], *param["aliases"])
+    }
     description = (backend.doc or "").partition("\n")[0] or f"parameters of {backend.name}"
     return {"description": description, "type": "object", "properties": params, "additionalProperties": False}
 

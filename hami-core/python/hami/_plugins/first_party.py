@@ -40,6 +40,9 @@ BACKENDS: dict[str, str] = {
 PIPELINES: dict[str, str] = {
     "ocr": "hami-ocr",
 }
+DEVICES: dict[str, str] = {
+    "cuda": "hami-torch",
+}
 DISTRIBUTIONS: frozenset[str] = frozenset(
     {
         "hami-image",

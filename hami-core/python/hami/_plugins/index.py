@@ -40,6 +40,8 @@ class Index:
                 owner = by_module.setdefault(target, Plugin(name, name, version, target))
                 if entry.name not in owner.declared:
                     owner.declared.append(entry.name)
+            elif entry.group == "hami.devices":
+                by_module.setdefault(target, Plugin(name, name, version, target)).devices.append(entry.name)
             elif entry.group == "hami.pipelines":
                 self.pipelines.setdefault(entry.name, []).append(Pipeline(entry.name, name, version, target))
         for plugin in by_module.values():

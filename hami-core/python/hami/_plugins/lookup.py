@@ -44,4 +44,11 @@ def _find(name: str, distribution: str, providers: dict[str, str]) -> _core.Back
     return installed.find(name, distribution, providers)
 
 
+def _find_for_device(name: str, device: str) -> _core.BackendClass:
+    from hami._plugins.manager import installed
+
+    return installed.find_for_device(name, device)
+
+
 _core.set_finder(_find)
+_core.set_device_finder(_find_for_device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hami import _core
@@ -51,12 +51,19 @@ class PluginManager:
         If the name is not found and packages were installed or removed meanwhile, the index is rebuilt first. Raises
         BackendNotFound or PluginError, each with `headline` and `hint`.
         """
+        return self._resolve(lambda resolver: resolver.resolve(name, distribution, providers))
+
+    def find_for_device(self, name: str, device: str) -> _core.BackendClass:
+        """Return the handle of the backend `name` for memory on a kind of device, such as "cuda"; like `find`."""
+        return self._resolve(lambda resolver: resolver.resolve_for_device(name, device))
+
+    def _resolve(self, resolve: Callable[[Resolver], _core.BackendClass]) -> _core.BackendClass:
         try:
-            return self._resolver().resolve(name, distribution, providers)
+            return resolve(self._resolver())
         except BackendNotFound:
             if not self._refresh():
                 raise
-            return self._resolver().resolve(name, distribution, providers)
+            return resolve(self._resolver())
 
     def _resolver(self) -> Resolver:
         text = printable(self._environment.get("HAMI_SEARCH_TIMEOUT") or SEARCH_TIMEOUT)

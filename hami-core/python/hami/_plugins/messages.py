@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hami._errors import BackendNotFound, PluginError
+from hami._predecessor import instead_of_backend
 from hami._suggestions import did_you_mean
 from hami._text import printable
 
@@ -43,6 +44,8 @@ def not_installed(name: str, distribution: str) -> BackendNotFound:
 
 def unknown(name: str, owners: dict[str, str]) -> BackendNotFound:
     """`owners` has every known name, with its distribution."""
+    if instead := instead_of_backend(name):
+        return not_found_with_hint(name, instead)
     cased = [known for known in owners if known.lower() == name.lower()]
     if cased:
         shown = _join([f"{known} ({owners[known]})" if owners[known] else known for known in cased], "or")
@@ -77,6 +80,12 @@ def with_unsearched(error: BackendNotFound, unsearched: str) -> BackendNotFound:
 
 def invalid_timeout(text: str) -> PluginError:
     return PluginError(f'HAMI_SEARCH_TIMEOUT takes a duration such as "10s", got "{text}"')
+
+
+def no_device(device: str, distribution: str) -> BackendNotFound:
+    """`distribution` is the first-party plugin for this kind of memory, if there is one."""
+    hint = f"pip install {distribution}, or move the data to the CPU" if distribution else "move the data to the CPU"
+    return BackendNotFound(f"no installed plugin has tensor backends for {device}", hint)
 
 
 def unknown_in(name: str, distribution: str, names: Sequence[str]) -> BackendNotFound:
@@ -139,6 +148,8 @@ def slow(seconds: float) -> str:
 
 
 def pipeline_not_found(name: str, pipelines: Sequence[str], backends: Sequence[str]) -> BackendNotFound:
+    if instead := instead_of_backend(name):
+        return BackendNotFound(f'"{name}" is neither a packaged pipeline nor a backend', instead)
     near = did_you_mean(name, [*pipelines, *backends])
     here = f"packaged pipelines here: {', '.join(pipelines)}" if pipelines else "no packaged pipelines are installed"
     return BackendNotFound(

@@ -28,6 +28,13 @@ class Resolver:
         wanted = distribution or (providers or {}).get(name, "")
         return self._resolve_in(name, wanted) if wanted else self._resolve_unqualified(name)
 
+    def resolve_for_device(self, name: str, device: str) -> _core.BackendClass:
+        """Return the handle of `name` from the first plugin that declares `device`, a kind of memory such as "cuda"."""
+        serving = [plugin for plugin in self._index.plugins if device in plugin.devices]
+        for distribution in enabled_distributions(serving):
+            return self._resolve_in(name, distribution)
+        raise messages.no_device(device, first_party.DEVICES.get(device, ""))
+
     def _resolve_unqualified(self, name: str) -> _core.BackendClass:
         """Return the class of any plugin.
 

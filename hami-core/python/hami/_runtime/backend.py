@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hami._core import BackendClass, Child, DictView, Request
 
     BackendType = TypeVar("BackendType", bound="type[Backend]")
+    Plain = TypeVar("Plain")
     Duration: TypeAlias = float
     ByteSize: TypeAlias = int
     FilePath: TypeAlias = Path
@@ -87,6 +88,26 @@ class Key(str):
     __slots__ = ()
 
 
+class Alias(str):
+    """Give a parameter another spelling that configurations and expressions may use.
+
+    >>> from typing import Annotated
+    >>> @hami.register
+    ... class Scale(hami.Backend):
+    ...     width: Annotated[int, hami.Alias("resize_w")]
+    ...     def forward(self, batch):
+    ...         for item in batch:
+    ...             item["result"] = self.width
+    >>> with hami.pipe({"backend": "Scale", "resize_w": 224}) as pipe:
+    ...     pipe({"data": None})["result"]
+    224
+
+    A node that uses both spellings is an error.
+    """
+
+    __slots__ = ()
+
+
 class Backend:
     """Base class of backends written in Python.
 
@@ -105,8 +126,8 @@ class Backend:
 
     A parameter has one of these types, or one of them `| None`: bool, int, float, str, pathlib.Path, list[str],
     Literal["a", "b"], hami.Duration (seconds), hami.ByteSize (bytes) and hami.FilePath (a file that must exist).
-    `Annotated[int, "text"]` adds a help text, and `hami.Key` gives the parameter another name. A parameter without a
-    default is required. Names that start with `_` are not parameters.
+    `Annotated[int, "text"]` adds a help text, `hami.Key` gives the parameter another name, and `hami.Alias` an
+    additional one. A parameter without a default is required. Names that start with `_` are not parameters.
     """
 
     # Any: a subclass overrides them by an int, a property or a method, which have no common type that mypy and pyright
@@ -152,9 +173,11 @@ if TYPE_CHECKING:
     def register(target: BackendType, /) -> BackendType: ...
     @overload
     def register(target: str, /) -> Callable[[BackendType], BackendType]: ...
+    @overload
+    def register(target: str, plain: Plain, /) -> Plain: ...
 
 
-def register(target: Any = None, /) -> Any:
+def register(target: Any = None, plain: Any = None, /) -> Any:
     """Register a backend class in this process, under its own name or under a given name.
 
     >>> @hami.register
@@ -169,13 +192,31 @@ def register(target: Any = None, /) -> Any:
     ...     pipe({"data": 3})["result"]
     12
 
+    With a name and a second argument, it also takes classes and objects that do not derive from hami.Backend:
+
+    >>> class Triple:
+    ...     def init(self, params, options):
+    ...         self.unit = params.get("unit", "")
+    ...     def forward(self, ios):
+    ...         for io in ios:
+    ...             io["result"] = f"{3 * io['data']}{self.unit}"
+    >>> cls = hami.register("Triple", Triple)
+    >>> with hami.pipe({"backend": "Triple", "unit": "ms"}) as pipe:
+    ...     pipe({"data": 3})["result"]
+    '9ms'
+
+    Such a class is created without arguments. `init(self, params, options)` is optional: `params` is a dict of all keys
+    of the node, as text. `max` and `min`, ints or methods, are optional too. An object is used as it is, without
+    `init`, by the expressions `Forward[name]` and `name`.
+
     Registering a name again replaces the class for pipes that are built later.
 
     Args:
-        target: The class, or the name for the class that the decorator is applied to.
+        target: The class, or the name for the class that the decorator is applied to, or for `plain`.
+        plain: A class or an object with a method `forward(self, ios)`.
 
     Returns:
-        The class, unchanged.
+        The class or object, unchanged.
 
     Raises:
         PluginError: The class is not a valid backend class, or the name is not a valid name.
@@ -184,6 +225,10 @@ def register(target: Any = None, /) -> Any:
         raise PluginError(
             'hami.register takes a subclass of hami.Backend, got none; write @hami.register or @hami.register("Name")'
         )
+    if plain is not None:
+        from hami._runtime.plain_class import register_plain
+
+        return register_plain(target, plain)
     if isinstance(target, str):
         return lambda cls: _define(cls, target)
     return _define(target, getattr(target, "__name__", ""))

@@ -11,7 +11,7 @@ from hami._runtime.backend import Backend
 from hami._runtime.backend_params import describe_params
 
 THREADS = ("dedicated", "serialized", "concurrent")
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def check_name(name: object) -> None:
@@ -56,7 +56,7 @@ def _check_constructor(cls: type[Backend]) -> None:
     if cls.__init__ is object.__init__:
         return
     parameters = list(inspect.signature(cls.__init__).parameters.values())[1:]
-    required = [one.name for one in parameters if one.default is one.empty and one.kind not in _VARIADIC]
+    required = [one.name for one in parameters if one.default is one.empty and one.kind not in VARIADIC]
     if required:
         raise PluginError(
             f"{cls.__qualname__}.__init__ requires {', '.join(required)}, but backends are created without arguments; "

@@ -12,7 +12,7 @@ import typing
 from typing import Any
 
 from hami._errors import PluginError
-from hami._runtime.backend import Backend, ByteSize, Duration, FilePath, Key
+from hami._runtime.backend import Alias, Backend, ByteSize, Duration, FilePath, Key
 
 TRAITS = frozenset({"max", "min", "thread", "non_blocking", "idempotent", "child_count", "children"})
 METHODS = frozenset({"init", "forward", "forward_with_dep", "inject_dependency", "close"})
@@ -97,18 +97,28 @@ def _resolve(cls: type, base: type, name: str, annotation: object) -> object:
 def _names(cls: type, annotations: dict[str, Any]) -> dict[str, str]:
     """Return the parameter name of each attribute: the text of its hami.Key, otherwise the name of the attribute."""
     names: dict[str, str] = {}
+    declared: set[str] = set()
     for attribute, annotation in annotations.items():
-        extras = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is typing.Annotated else ()
-        name = next((extra for extra in extras if isinstance(extra, Key)), attribute)
-        if isinstance(name, Key) and not re.fullmatch(_PARAMETER_NAME, name):
-            raise PluginError(
-                f'{cls.__qualname__}: "{name}" is not a valid parameter name: use letters, digits and _, '
-                "and :: between parts"
-            )
-        if name in names.values():
-            raise PluginError(f'{cls.__qualname__}: parameter "{name}" is declared twice')
-        names[attribute] = str(name)
+        names[attribute] = str(next((extra for extra in _extras(annotation) if isinstance(extra, Key)), attribute))
+        for name in (names[attribute], *_aliases(annotation)):
+            if name != attribute and not re.fullmatch(_PARAMETER_NAME, name):
+                raise PluginError(
+                    f'{cls.__qualname__}: "{name}" is not a valid parameter name: use letters, digits and _, '
+                    "and :: between parts"
+                )
+            if name in declared:
+                raise PluginError(f'{cls.__qualname__}: parameter "{name}" is declared twice')
+            declared.add(name)
     return names
+
+
+def _extras(annotation: object) -> tuple[Any, ...]:
+    """Return what `Annotated[type, …]` adds to the type."""
+    return typing.get_args(annotation)[1:] if typing.get_origin(annotation) is typing.Annotated else ()
+
+
+def _aliases(annotation: object) -> list[str]:
+    return [str(extra) for extra in _extras(annotation) if isinstance(extra, Alias)]
 
 
 def _describe(cls: type, name: str, attribute: str, annotation: Any) -> dict[str, Any]:
@@ -129,6 +139,7 @@ def _describe(cls: type, name: str, attribute: str, annotation: Any) -> dict[str
         default = os.fspath(default)
     return {
         "name": name,
+        "aliases": _aliases(annotation),
         "type": kind,
         "required": default is _MISSING,
         "default": None if default is _MISSING else default,
@@ -142,7 +153,7 @@ def _without_help(annotation: Any) -> tuple[Any, str]:
     if typing.get_origin(annotation) is not typing.Annotated:
         return annotation, ""
     inner, *extras = typing.get_args(annotation)
-    return inner, next((extra for extra in extras if isinstance(extra, str) and not isinstance(extra, Key)), "")
+    return inner, next((extra for extra in extras if type(extra) is str), "")
 
 
 def _kind_of(cls: type, name: str, inner: Any, declared: Any) -> tuple[str, list[str]]:

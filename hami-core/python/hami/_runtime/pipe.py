@@ -12,11 +12,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
-    from typing import Any, TypeVar, overload
+    from typing import Any, Protocol, TypeVar, cast, overload
 
     from hami.observe.node_stats import NodeStats
 
     AnyDict = TypeVar("AnyDict", bound="dict[str, Any]")
+
+    class BuildPipe(Protocol):
+        """The type of `hami.pipe`."""
+
+        register: Callable[..., Any]
+
+        def __call__(self, source: Any) -> Pipe: ...
+else:
+
+    def cast(kind: str, value: object) -> object:
+        return value
+
+
+shared_queues: dict[str, _core.Queue] = {}
+"""Queues of the program that pipes use instead of queues of their own with these names."""
 
 
 class Pipe:
@@ -36,7 +51,7 @@ class Pipe:
         if logging := sys.modules.get("logging"):
             _core.set_log_level(logging.getLogger("hami").getEffectiveLevel())
         try:
-            self._core: _core.Pipe = _blocking(_core.Pipe, load(source))
+            self._core: _core.Pipe = _blocking(_core.Pipe, load(source), shared_queues)
         except BaseException:  # an interrupted construction may leave an init running, and the program waits for that
             close_at_exit()
             raise
@@ -252,8 +267,17 @@ class Pipe:
         raise TypeError("a pipe cannot be pickled or copied; call hami.pipe in the process that uses it")
 
 
+def _with_register(function: Callable[[Any], Pipe]) -> BuildPipe:
+    """Give `hami.pipe` the attribute `register`, which is `hami.register`."""
+    from hami._runtime.backend import register
+
+    function.__dict__["register"] = register
+    return cast("BuildPipe", function)
+
+
+@_with_register
 def pipe(source: Any) -> Pipe:
-    """Build a pipe from a configuration.
+    """Build a pipe from a configuration. `hami.pipe.register` is `hami.register`.
 
     >>> with hami.pipe({"double": {"backend": "S[Identity,Identity]", "max": 8}}) as pipe:
     ...     pipe({"data": 1})["result"]

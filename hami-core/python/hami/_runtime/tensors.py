@@ -1,4 +1,7 @@
-"""Converts tensors of the core to arrays of other packages, through DLPack. numpy is imported on first use."""
+"""Tensors of the core in Python: their text, comparisons, and arrays of other packages over the same memory.
+
+numpy is imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def to_numpy(tensor: SupportsDLPack) -> np.ndarray[Any, Any]:
     >>> with hami.pipe("SoftmaxTensor") as pipe:
     ...     tensor = pipe({"data": numpy.zeros((1, 2))})["result"]
     >>> tensor
-    <hami.Tensor float64 [1, 2]>
+    <hami.Tensor float64 [1, 2]: [[0.5, 0.5]]>
     >>> hami.to_numpy(tensor)
     array([[0.5, 0.5]])
 
@@ -111,8 +114,85 @@ def _convert(namespace: Any, tensor: Any, function: str, package: str) -> Any:
         raise DataTypeError(f"{function}: {package} cannot convert {_show(tensor)}: {error}") from error
 
 
+def as_array(tensor: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    """Implement Tensor.__array__."""
+    array = to_numpy(tensor)
+    wanted = array.dtype if dtype is None else dtype
+    if copy is False and array.dtype != wanted:
+        raise ValueError(f"{_show(tensor)} cannot be converted to {wanted} without a copy")
+    return array.astype(wanted, copy=bool(copy))
+
+
+def compare(operator: str, tensor: Tensor, other: object) -> Any:
+    """Implement the comparisons of Tensor; `operator` is the name of a method, such as "__eq__"."""
+    if not isinstance(other, (bool, int, float, complex, list, tuple)) and not hasattr(other, "__dlpack__"):
+        return NotImplemented
+    try:
+        import numpy
+    except ImportError as error:
+        raise DataTypeError(
+            "comparing a hami.Tensor needs numpy: pip install numpy; or compare its tolist()"
+        ) from error
+    try:
+        return getattr(_comparable(tensor), operator)(_comparable(other))
+    except (TypeError, ValueError) as error:
+        given = _show(other) if isinstance(other, Tensor) else f"{_name(other)} {list(numpy.shape(_comparable(other)))}"
+        raise DataTypeError(f"cannot compare {_show(tensor)} with {given}: {error}") from error
+
+
+def _comparable(value: Any) -> np.ndarray[Any, Any]:
+    """Return a value as an array; a tensor of a type that numpy lacks, such as bfloat16, by its elements."""
+    import numpy
+
+    if not hasattr(value, "__dlpack__"):
+        return numpy.asarray(value)
+    try:
+        return to_numpy(value)
+    except DataTypeError:
+        return numpy.asarray(value.tolist())
+
+
+_SHOWN_WHOLE = 32  # elements; of larger tensors the repr shows the first and the last ones
+_EDGE = 3  # elements at each end of the last axis
+
+
+def show(tensor: Tensor) -> str:
+    """Implement Tensor.__repr__."""
+    try:
+        return f"{_show(tensor)[:-1]}: {_elements(tensor, whole=tensor.nbytes == 0 or _count(tensor) <= _SHOWN_WHOLE)}>"
+    except DataTypeError:  # Python has no numbers for the elements
+        return _show(tensor)
+
+
+def _count(tensor: Tensor) -> int:
+    count = 1
+    for size in tensor.shape:
+        count *= size
+    return count
+
+
+def _elements(tensor: Tensor, *, whole: bool) -> str:
+    if not tensor.shape:
+        return _number(tensor.item())
+    size = len(tensor)
+    if len(tensor.shape) > 1:
+        shown = range(size) if whole else range(min(size, 1))
+        parts = [_elements(tensor[index, ...], whole=whole) for index in shown]
+        return f"[{', '.join(parts + (['…'] if len(parts) < size else []))}]"
+    if whole or size <= 2 * _EDGE:
+        return f"[{', '.join(map(_number, tensor.tolist()))}]"
+    first, last = (", ".join(map(_number, part.tolist())) for part in (tensor[:_EDGE], tensor[-_EDGE:]))
+    return f"[{first}, …, {last}]"
+
+
+def _number(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, (float, complex)) else str(value)
+
+
 def _show(tensor: object) -> str:
-    return repr(tensor) if isinstance(tensor, Tensor) else f"this {_name(tensor)}"
+    if isinstance(tensor, Tensor):
+        return f"<hami.Tensor {tensor.dtype} {list(tensor.shape)}>"
+    return f"this {_name(tensor)}"
 
 
 def _name(value: object) -> str:

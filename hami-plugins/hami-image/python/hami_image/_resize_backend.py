@@ -25,8 +25,8 @@ _MAX_SIDE = 32767  # pixels: the largest coordinate of OpenCV's fixed-point resi
 class ResizeBackend(ImageBackend):
     """Declares `width`, `height` and `interpolation`, and resizes and pads images for its subclasses."""
 
-    width: Annotated[int, "width of the result in pixels"]
-    height: Annotated[int, "height of the result in pixels"]
+    width: Annotated[int, hami.Alias("resize_w"), "width of the result in pixels"]
+    height: Annotated[int, hami.Alias("resize_h"), "height of the result in pixels"]
     interpolation: Annotated[Literal["nearest", "linear", "cubic", "area", "lanczos"], "interpolation method"] = (
         "linear"
     )
@@ -55,12 +55,37 @@ class ResizeBackend(ImageBackend):
         )
         return fitted, scale
 
-    def add_border(self, image: NDArray[Any], top: int, bottom: int, left: int, right: int, value: int) -> NDArray[Any]:
-        """Add this many rows and columns with the value `value` around an image."""
-        limit = np.iinfo(image.dtype).max if image.dtype.kind == "u" else None
-        if limit is not None and not 0 <= value <= limit:  # OpenCV would silently use another value
+
+class PaddedResizeBackend(ResizeBackend):
+    """Declares `pad`, the border of an image that keeps its aspect ratio."""
+
+    pad: Annotated[str, hami.Alias("pad_val"), "value of the border: 114 for all channels, or 0,0,255 for each"] = "0"
+
+    def init(self, options: Any) -> None:
+        super().init(options)
+        try:
+            self._border = tuple(int(value) for value in self.pad.split(","))
+        except ValueError:
+            raise hami.ConfigError(
+                f'{type(self).__name__}: "pad" must be an int, or an int for each channel as in 0,0,255, '
+                f'got "{self.pad}"'
+            ) from None
+
+    def add_border(self, image: NDArray[Any], top: int, bottom: int, left: int, right: int) -> NDArray[Any]:
+        """Add this many rows and columns with the values of `pad` around an image."""
+        owner = type(self).__name__
+        channels = image.shape[2] if image.ndim == 3 else 1
+        if len(self._border) not in (1, channels):
             raise hami.RequestError(
-                f'{type(self).__name__}: "pad" must be from 0 to {limit} for an image of {image.dtype}, got {value}'
+                f'{owner}: "pad" has {len(self._border)} values, but the image has {channels} channels; '
+                "give one value, or one for each channel"
             )
-        bordered = cv2.copyMakeBorder(image, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(value,) * 4)
+        limit = np.iinfo(image.dtype).max if image.dtype.kind == "u" else None
+        for value in self._border:
+            if limit is not None and not 0 <= value <= limit:  # OpenCV would silently use another value
+                raise hami.RequestError(
+                    f'{owner}: "pad" must be from 0 to {limit} for an image of {image.dtype}, got {value}'
+                )
+        border = self._border * 4 if len(self._border) == 1 else self._border
+        bordered = cv2.copyMakeBorder(image, top, bottom, left, right, cv2.BORDER_CONSTANT, value=border)
         return np.reshape(bordered, (*bordered.shape[:2], *image.shape[2:]))

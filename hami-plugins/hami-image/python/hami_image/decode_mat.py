@@ -24,6 +24,7 @@ class DecodeMat(ImageBackend):
 
     data: bytes, or another bytes-like object (bytearray, memoryview, uint8 array)
     result: image H x W x 3, uint8; H x W with `color` = gray; H x W x 4 if `alpha` is true and the file has alpha
+    color: written to the request, the channel order of the result
 
     The size of the image is read from the header and checked against `max_pixels` before decoding. A picture whose data
     end early is an error. Of an animation or a file with several pages, the first image is decoded. With `alpha` =
@@ -60,6 +61,7 @@ class DecodeMat(ImageBackend):
         if image is None:
             raise _decode_error(header, encoded)
         _check_decoded_size(header, image)
+        item["color"] = self.color
         if keep_alpha and self.color == "rgb":
             flipped: NDArray[Any] = cv2.cvtColor(
                 image, cv2.COLOR_BGRA2RGBA if image.shape[2] == 4 else cv2.COLOR_BGR2RGB

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import hami
 from numpy.typing import NDArray
 
 from hami_image._inputs import image_of
-from hami_image._resize_backend import ResizeBackend
+from hami_image._resize_backend import PaddedResizeBackend
 
 
-class LetterBoxMat(ResizeBackend):
+class LetterBoxMat(PaddedResizeBackend):
     """Resize an image to fit into `width` x `height`, keep its aspect ratio, centre it and fill the rest with `pad`.
 
     data: image H x W or H x W x C; uint8, uint16 or float32
@@ -21,11 +22,11 @@ class LetterBoxMat(ResizeBackend):
     be shorter than one pixel becomes one pixel, so clip mapped coordinates to the original image.
     """
 
-    pad: Annotated[int, "value of the border, for every channel"] = 114
+    pad: Annotated[str, hami.Alias("pad_val"), "value of the border: 114 for all channels, or 0,0,255 for each"] = "114"
 
     def apply(self, item: Any) -> NDArray[Any]:
         fitted, scale = self.resize_to_fit(image_of(item, "LetterBoxMat"))
         spare_rows, spare_columns = self.height - fitted.shape[0], self.width - fitted.shape[1]
         top, left = spare_rows // 2, spare_columns // 2
         item["letter_box"] = {"scale": scale, "left": left, "top": top}
-        return self.add_border(fitted, top, spare_rows - top, left, spare_columns - left, self.pad)
+        return self.add_border(fitted, top, spare_rows - top, left, spare_columns - left)

@@ -19,13 +19,16 @@ class Mat2Tensor(ImageBackend):
     """Convert an image H x W x C to a contiguous tensor 1 x C x H x W without scaling its values.
 
     data: image H x W or H x W x C; uint8, uint16 or float32
-    result: tensor 1 x C x H x W, or C x H x W with `layout` = chw; a gray image has C = 1
+    result: tensor 1 x C x H x W, C x H x W with `layout` = chw, or H x W x C with `layout` = hwc; gray has C = 1
+    data_format: written to the request, the layout of the result
 
     An image with values that `dtype` cannot hold is an error. Conversion to uint8 drops fractions. NormalizeTensor
     scales and normalises.
     """
 
-    layout: Annotated[Literal["nchw", "chw"], "with or without a batch axis of length 1"] = "nchw"
+    layout: Annotated[
+        Literal["nchw", "chw", "hwc"], hami.Alias("data_format"), "order of the axes; nchw has a batch axis of length 1"
+    ] = "nchw"
     dtype: Annotated[Literal["float32", "float16", "uint8"], "dtype of the result"] = "float32"
 
     def apply(self, item: Any) -> NDArray[Any]:
@@ -35,6 +38,9 @@ class Mat2Tensor(ImageBackend):
         dtype = _DTYPES[self.dtype]
         if not np.can_cast(image.dtype, dtype):
             self._check_range(image)
+        item["data_format"] = self.layout
+        if self.layout == "hwc":
+            return np.array(image, dtype)
         # Copying one channel at a time is much faster than one transposed copy of all channels.
         tensor = np.empty((image.shape[2], *image.shape[:2]), dtype)
         for channel in range(image.shape[2]):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from hami_image._inputs import image_of
-from hami_image._resize_backend import ResizeBackend
+from hami_image._resize_backend import PaddedResizeBackend
 
 
-class TopLeftResizeMat(ResizeBackend):
+class TopLeftResizeMat(PaddedResizeBackend):
     """Resize an image to fit into `width` x `height`, keep its aspect ratio and fill right and bottom with `pad`.
 
     data: image H x W or H x W x C; uint8, uint16 or float32
@@ -21,10 +21,8 @@ class TopLeftResizeMat(ResizeBackend):
     one pixel becomes one pixel, so clip mapped coordinates to the original image.
     """
 
-    pad: Annotated[int, "value of the border, for every channel"] = 0
-
     def apply(self, item: Any) -> NDArray[Any]:
         fitted, scale = self.resize_to_fit(image_of(item, "TopLeftResizeMat"))
         item["scale"] = scale
         bottom, right = self.height - fitted.shape[0], self.width - fitted.shape[1]
-        return self.add_border(fitted, 0, bottom, 0, right, self.pad)
+        return self.add_border(fitted, 0, bottom, 0, right)

@@ -65,6 +65,21 @@ class Model:
         self.fixed_rows: int | None = self.inputs[0].shape[0] if self.has_batch_axis else None
         self._output_names = [spec.name for spec in self.outputs]
 
+    def announced_inputs(self) -> list[dict[str, Any]] | None:
+        """Return the option `engine_inputs`, by which FixTensor makes data fit; None if an input is not of numbers."""
+        if any(spec.dtype is None or spec.dtype.hasobject for spec in self.inputs):
+            return None
+        return [
+            {
+                "name": spec.name,
+                "dtype": spec.dtype.name if spec.dtype is not None else None,
+                "shape": [-1 if size is None else size for size in spec.shape] or None,  # or the rank is unknown
+                "device": "cpu",
+                "batch_axis": self.has_batch_axis,
+            }
+            for spec in self.inputs
+        ]
+
     def run(self, arrays: Sequence[NDArray[Any]]) -> list[Any]:
         """Run the model once on `arrays`, in the order of `inputs`. Returns the outputs in the order of `outputs`."""
         feeds = {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}

@@ -17,7 +17,9 @@ class LoadOnnx(OnnxModelBackend):
     """
 
     def init(self, options: Any) -> None:
-        options["onnx_model"] = self.open_model(options)
+        model = self.open_model(options)
+        options["onnx_model"] = model
+        options["engine_inputs"] = model.announced_inputs()
 
     def forward(self, batch: list[Any]) -> None:
         for item in batch:

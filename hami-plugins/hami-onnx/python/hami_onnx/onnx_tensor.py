@@ -14,7 +14,7 @@ class OnnxTensor(OnnxModelBackend):
 
     data: one array, a dict of arrays by input name, or a list of arrays in the order of the inputs
     result: one array, or a dict of arrays by output name if the model has several outputs
-    request_size: key of the request, the number of rows in `data`; default 1
+    request_size: key of the request, the number of rows in `data`; by default found from its shape
 
     Requests with equal shapes run together if axis 0 of all inputs and outputs is a batch: it is dynamic and has one
     name everywhere, or `batched` is true. Data without the batch axis is one row, and its result has no batch axis. A
@@ -25,6 +25,7 @@ class OnnxTensor(OnnxModelBackend):
 
     def init(self, options: Any) -> None:
         self._model = self.open_model(options)
+        options["engine_inputs"] = self._model.announced_inputs()
 
     def min(self) -> int | None:
         return self._rows_per_run()

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import hami
 from hami.batching import fail_request
 
-from hami_torch._program import first_line
+from hami_torch._program import InputSpec, first_line
 from hami_torch._tensor import (
     Structure,
     TensorBackend,
     as_tensor,
     data_of,
+    dtype_name,
     map_tensors,
     named_parts,
     rows_of,
@@ -32,31 +33,69 @@ class RequestInput(NamedTuple):
     tensors: list[torch.Tensor]
     rows: int
     structure: Structure
+    is_row: bool  # the data have no batch axis, so the result has none either
 
 
 class BatchInput(NamedTuple):
     """The input of one call of a program.
 
     For each input of the program, `columns` has the tensors to concatenate: one for each request, or one for all.
+    `dtypes` has what the program takes, None where it is unknown.
     """
 
     columns: list[list[torch.Tensor]]
     structure: Structure
+    dtypes: list[torch.dtype | None]
 
 
 Call = Callable[[BatchInput, int], Any]  # the int is the total number of rows
 
 
-def read_request(item: Request, check: Callable[[torch.Tensor], torch.Tensor]) -> RequestInput:
-    """Return the input of a request; raises hami.Error if a tensor fails `check` or has the wrong number of rows."""
+def read_request(
+    item: Request,
+    check: Callable[[torch.Tensor], torch.Tensor],
+    specs: Callable[[Structure], list[InputSpec] | None],
+    accepts: Callable[[torch.dtype, InputSpec], bool],
+) -> RequestInput:
+    """Return the input of a request. Data without the batch axis is one row.
+
+    `specs` returns what the program takes for data of a structure, None if that is unknown. Raises hami.Error if a
+    tensor fails `check`, has the wrong number of rows, or has a dtype that is not accepted.
+    """
     data = data_of(item, "TorchModel")
-    if isinstance(data, torch.Tensor):
-        return RequestInput([rows_of(check(data), item, "TorchModel")], size_of(item), None)
     named = named_parts(data)
     if not named:
         raise hami.RequestError('TorchModel: "data" is empty; it must be a tensor, or a list or dict of tensors')
-    tensors = [rows_of(check(as_tensor(part, "TorchModel")), item, "TorchModel", name) for name, part in named.items()]
-    return RequestInput(tensors, size_of(item), structure_of(data))
+    tensors = {name: check(as_tensor(part, "TorchModel")) for name, part in named.items()}
+    structure = structure_of(data)
+    expected = specs(structure)
+    is_row = expected is not None and all(
+        tensor.ndim + 1 == len(spec.shape) for tensor, spec in zip(tensors.values(), expected, strict=True)
+    )
+    if is_row:
+        tensors = {name: tensor[None] for name, tensor in tensors.items()}
+    for tensor, spec in zip(tensors.values(), expected or (), strict=expected is not None):
+        if not accepts(tensor.dtype, spec):
+            raise hami.DataTypeError(
+                f'TorchModel: input "{spec.name}" expects {dtype_name(spec.dtype)}, got {dtype_name(tensor.dtype)}, '
+                f"which cannot be converted without loss; call .to(torch.{dtype_name(spec.dtype)}) on the data to "
+                "accept the loss"
+            )
+    rows = _rows_of_request(item, tensors)
+    return RequestInput(list(tensors.values()), rows, structure, is_row)
+
+
+def _rows_of_request(item: Request, tensors: dict[str, torch.Tensor]) -> int:
+    """Return the number of rows that all tensors have; raises RequestError if they or `request_size` differ."""
+    if "request_size" in item:
+        for name, tensor in tensors.items():
+            rows_of(tensor, item, "TorchModel", name)
+        return size_of(item)
+    counts = {tensor.shape[0] if tensor.ndim else 0 for tensor in tensors.values()}
+    if len(counts) > 1 or not all(tensor.ndim for tensor in tensors.values()):
+        shown = ", ".join(f'"{name}" is {show(tensor)}' for name, tensor in tensors.items())
+        raise hami.RequestError(f"TorchModel: {shown}; all inputs must have the same number of rows along axis 0")
+    return counts.pop()
 
 
 def kind_of(request: RequestInput) -> tuple[Any, ...]:
@@ -64,11 +103,25 @@ def kind_of(request: RequestInput) -> tuple[Any, ...]:
     return request.structure, *((tensor.shape[1:], tensor.dtype) for tensor in request.tensors)
 
 
-def run_group(items: Batch, requests: list[RequestInput], call: Call, backend: TensorBackend) -> None:
+def run_group(
+    items: Batch,
+    requests: list[RequestInput],
+    call: Call,
+    backend: TensorBackend,
+    dtypes: Callable[[Structure], list[torch.dtype | None]],
+) -> None:
     """Call the program once for requests of one kind."""
     columns = [list(parts) for parts in zip(*(request.tensors for request in requests), strict=True)]
     rows = [request.rows for request in requests]
-    run_together(items, BatchInput(columns, requests[0].structure), rows, call, backend)
+    structure = requests[0].structure
+    run_together(items, BatchInput(columns, structure, dtypes(structure)), rows, call, backend)
+    for item, request in zip(items, requests, strict=True):
+        if request.is_row and "result" in item:
+            backend.give(item, map_tensors(item["result"], _without_batch_axis))
+
+
+def _without_batch_axis(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor[0] if tensor.shape[:1] == (1,) else tensor
 
 
 def run_together(items: Batch, inputs: BatchInput, rows: list[int], call: Call, backend: TensorBackend) -> None:
@@ -111,7 +164,9 @@ def _run_separately(items: Batch, inputs: BatchInput, rows: list[int], call: Cal
     """Run each request alone, so that only a request that causes the failure fails."""
     columns = [parts if len(parts) == len(items) else torch.split(parts[0], rows) for parts in inputs.columns]
     for item, parts, count in zip(items, zip(*columns, strict=True), rows, strict=True):
-        run_together([item], BatchInput([[part] for part in parts], inputs.structure), [count], call, backend)
+        run_together(
+            [item], BatchInput([[part] for part in parts], inputs.structure, inputs.dtypes), [count], call, backend
+        )
 
 
 def tensor_versions(tensors: list[torch.Tensor]) -> list[int]:

@@ -15,7 +15,10 @@ _DTYPES = (torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.floa
 
 
 class ImageBackend(TensorBackend):
-    """Runs `apply` on images N x C x H x W. A request with an image C x H x W gets one back."""
+    """Runs `apply` on images N x C x H x W. A request with an image C x H x W gets one back.
+
+    If the request's key `data_format` is "hwc", an image of three axes is H x W x C, and so is the result.
+    """
 
     def run(self, batch: Batch) -> None:
         if not self._run_as_one_tensor(batch):
@@ -63,8 +66,13 @@ class ImageBackend(TensorBackend):
     def image_of(self, item: Request) -> torch.Tensor:
         """Return `data` as images that `check_image` accepts."""
         image = self.tensor_of(item)
+        if _is_hwc(item, image):
+            image = image.permute(2, 0, 1)
         self.check_image(image)
         return image
+
+    def give(self, item: Request, value: torch.Tensor) -> None:
+        super().give(item, value.permute(1, 2, 0) if _is_hwc(item, value) else value)
 
     def check_image(self, image: torch.Tensor) -> None:
         """Raise hami.Error unless the tensor has the shape and dtype of an image and at least one element."""
@@ -76,6 +84,10 @@ class ImageBackend(TensorBackend):
             )
         if image.numel() == 0:
             raise hami.RequestError(f"{owner}: the image is empty, its shape is {list(image.shape)}")
+
+
+def _is_hwc(item: Request, image: torch.Tensor) -> bool:
+    return image.ndim == 3 and item.get("data_format") == "hwc"
 
 
 def _kind_of(given: tuple[torch.Tensor, Any]) -> tuple[Any, ...]:

@@ -37,19 +37,37 @@ class Source(NamedTuple):
     channels_last: bool
 
 
+class InputSpec(NamedTuple):
+    """What a program takes for one input. Axis 0 is the batch; -1 in the shape is any size."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
 class Program:
     """A callable model.
 
     `call` is the model as loaded; `run` calls it in a way that is safe from several threads. `rows` is the number of
-    rows if it is fixed, `max_rows` the limit if there is one. `has_run`: a run has completed. `writes_input`: a run
-    modified its input. Before the first completed run, and once it has modified its input, the program gets copies.
+    rows if it is fixed, `max_rows` the limit if there is one. `inputs` is what it takes, None if that is unknown; the
+    last `keywords` of them are passed by name. `has_run`: a run has completed. `writes_input`: a run modified its
+    input. Before the first completed run, and once it has modified its input, the program gets copies.
     """
 
     has_run = False
     writes_input = False
 
-    def __init__(self, call: Callable[..., Any], rows: int | None = None, max_rows: int | None = None) -> None:
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        rows: int | None = None,
+        max_rows: int | None = None,
+        inputs: list[InputSpec] | None = None,
+        keywords: int = 0,
+    ) -> None:
         self.call = call
+        self.inputs = inputs
+        self.keywords = keywords
         self.compiles = is_compiled(call)
         self.run = CompiledModule(call) if self.compiles else call
         self.rows = rows
@@ -240,13 +258,39 @@ def _placed(module: Any, source: Source) -> Any:
 def _load_exported(source: Source) -> Program:
     program = torch.export.load(source.model)
     rows, max_rows = _row_range(program)
+    inputs, keywords = _exported_inputs(program), _keyword_inputs(program)
     try:
         from torch.export.passes import move_to_device_pass
     except ImportError:  # torch 2.3: tensors that the program creates stay on the device that it was exported for
         pass
     else:
         program = move_to_device_pass(program, source.device)
-    return Program(_placed(program.module(), source), rows, max_rows)
+    return Program(_placed(program.module(), source), rows, max_rows, inputs, keywords)
+
+
+def _user_inputs(program: Any) -> list[tuple[str, Any]]:
+    """Return the name and the example of each input of an exported program, in order."""
+    names = set(program.graph_signature.user_inputs)
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
+    return [(node.name, node.meta.get("val")) for node in placeholders]
+
+
+def _exported_inputs(program: Any) -> list[InputSpec] | None:
+    """Return what an exported program takes; None if an input is not a tensor with a batch axis."""
+    inputs = _user_inputs(program)
+    if not inputs or not all(isinstance(value, torch.Tensor) and value.ndim for _, value in inputs):
+        return None
+    return [
+        InputSpec(name, value.dtype, tuple(size if isinstance(size, int) else -1 for size in value.shape))
+        for name, value in inputs
+    ]
+
+
+def _keyword_inputs(program: Any) -> int:
+    """Return how many inputs of an exported program are passed by name; they follow the others."""
+    tree, spec = torch_untyped.utils._pytree, program.call_spec.in_spec
+    _, keywords = tree.tree_unflatten([None] * spec.num_leaves, spec)
+    return len(keywords)
 
 
 _NO_LIMIT = 2**31  # for no limit, torch states infinity or a number far above this
@@ -254,12 +298,7 @@ _NO_LIMIT = 2**31  # for no limit, torch states infinity or a number far above t
 
 def _row_range(program: Any) -> tuple[int | None, int | None]:
     """Return the fixed and the maximum number of rows of an exported program; None where there is none."""
-    inputs = set(program.graph_signature.user_inputs)
-    first_sizes = [
-        node.meta["val"].shape[0]
-        for node in program.graph.nodes
-        if node.op == "placeholder" and node.name in inputs and getattr(node.meta.get("val"), "ndim", 0)
-    ]
+    first_sizes = [value.shape[0] for _, value in _user_inputs(program) if getattr(value, "ndim", 0)]
     if not first_sizes:
         return None, None
     if all(isinstance(size, int) for size in first_sizes):

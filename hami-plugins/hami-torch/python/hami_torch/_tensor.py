@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
@@ -209,6 +210,25 @@ def size_of(item: Request) -> int:
     return size
 
 
+# The key by which FixTensor and CatTensor pass the number of rows of a request to SplitTensor, as in the core.
+TENSOR_ROWS = "tensor_rows"
+WITHOUT_BATCH_AXIS = -1  # one row, and its tensors had no batch axis
+
+
+def set_tensor_rows(item: Request, rows: int | None) -> None:
+    """Note the number of rows of a request in a concatenated tensor; None: as `request_size` says."""
+    if rows is not None:
+        item[TENSOR_ROWS] = rows
+    elif TENSOR_ROWS in item:
+        del item[TENSOR_ROWS]
+
+
+def count_rows(item: Request) -> int:
+    """Return the number of rows of a request in a concatenated tensor."""
+    rows: int | None = item.get(TENSOR_ROWS, None)
+    return size_of(item) if rows is None else 1 if rows == WITHOUT_BATCH_AXIS else rows
+
+
 def rows_of(tensor: torch.Tensor, item: Request, owner: str, name: str = "data") -> torch.Tensor:
     """Return the tensor if it has `request_size` rows along axis 0; raises RequestError otherwise."""
     size = size_of(item)
@@ -217,6 +237,38 @@ def rows_of(tensor: torch.Tensor, item: Request, owner: str, name: str = "data")
             f'{owner}: "{name}" is {show(tensor)}, but request_size is {size}; axis 0 must have request_size rows'
         )
     return tensor
+
+
+def casts_safely(source: torch.dtype, target: torch.dtype) -> bool:
+    """Whether `target` represents every value of `source` exactly; the same rule as in the core's FixTensor."""
+    if source == target:
+        return True
+    if target == torch.bool or (source.is_complex and not target.is_complex):
+        return False
+    if _has_fractions(source):
+        return (
+            _has_fractions(target)
+            and torch.finfo(source).eps >= torch.finfo(target).eps
+            and torch.finfo(source).max <= torch.finfo(target).max
+        )
+    if _is_signed(source) and not _is_signed(target):
+        return False
+    return _integer_bits(source) <= _integer_bits(target)
+
+
+def _has_fractions(dtype: torch.dtype) -> bool:
+    return bool(dtype.is_floating_point or dtype.is_complex)
+
+
+def _is_signed(dtype: torch.dtype) -> bool:
+    return _has_fractions(dtype) or (dtype != torch.bool and torch.iinfo(dtype).min < 0)
+
+
+def _integer_bits(dtype: torch.dtype) -> int:
+    """Return the largest number of bits, without the sign, of which the dtype represents every integer exactly."""
+    if _has_fractions(dtype):
+        return 1 - round(math.log2(torch.finfo(dtype).eps))
+    return 1 if dtype == torch.bool else torch.iinfo(dtype).max.bit_length()
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

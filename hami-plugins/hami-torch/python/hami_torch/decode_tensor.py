@@ -34,15 +34,17 @@ _Files = list[tuple[Request, bytes]]
 
 
 class DecodeTensor(TensorBackend):
-    """Decode an image file (JPEG, PNG, WebP, BMP, GIF, TIFF) in `data` to a uint8 tensor 1 x C x H x W.
+    """Decode an image file (JPEG, PNG, WebP, BMP, GIF, TIFF) in `data` to a uint8 tensor 1 x C x H x W, or H x W x C.
 
-    `data` is bytes or an object with the buffer protocol. C is 3, or 1 for gray; the request's key `color` is set to
-    the format of the result. On a GPU, nvJPEG decodes the JPEG files of a batch together if its library is installed;
-    all other files are decoded on the CPU and copied. The image is rotated as its EXIF orientation says.
+    `data` is bytes or an object with the buffer protocol. C is 3, or 1 for gray. The request's keys `color` and
+    `data_format` are set to the color format and the layout of the result. On a GPU, nvJPEG decodes the JPEG files of a
+    batch together if its library is installed; all other files are decoded on the CPU and copied. The image is rotated
+    as its EXIF orientation says.
     """
 
     color: Annotated[Literal["rgb", "bgr", "gray"], "format of the result"] = "rgb"
     max_pixels: Annotated[int, "maximum of width x height; checked in the header, before decoding"] = 80_000_000
+    layout: Annotated[Literal["nchw", "hwc"], hami.Alias("data_format"), "order of the axes of the result"] = "nchw"
     exif: Annotated[bool, "rotate the image as its EXIF orientation says"] = True
 
     _decoders: DecoderPool | None = None
@@ -63,12 +65,11 @@ class DecodeTensor(TensorBackend):
             files = self._decode_on_gpu(files, self._decoders)
         for item, encoded in files:
             try:
-                image = self._decode_on_cpu(encoded)[None]
+                image = self._decode_on_cpu(encoded)
             except hami.Error as error:
                 fail_request(item, error)
             else:
-                item["color"] = self.color
-                self.give(item, image)
+                self._give_images([item], image[None])
 
     def _decode_on_gpu(self, files: _Files, decoders: DecoderPool) -> _Files:
         """Decode what nvJPEG can decode, fail requests whose image is too large, and return the remaining files."""
@@ -91,11 +92,20 @@ class DecodeTensor(TensorBackend):
             groups = decoder.decode(readable, self.color)
         for indexes, images, orientation in groups:
             items = [files[index][0] for index in indexes]
-            for item in items:
-                item["color"] = self.color
-            self.give_rows(items, _turned_upright(images, orientation) if self.exif else images, [1] * len(items))
+            self._give_images(items, _turned_upright(images, orientation) if self.exif else images)
             done.update(indexes)
         return [file for index, file in enumerate(files) if index not in done]
+
+    def _give_images(self, items: list[Request], images: torch.Tensor) -> None:
+        """Set the results of requests to images N x C x H x W, one for each."""
+        for item in items:
+            item["color"] = self.color
+            item["data_format"] = self.layout
+        if self.layout == "nchw":
+            self.give_rows(items, images, [1] * len(items))
+            return
+        for item, image in zip(items, images.permute(0, 2, 3, 1).contiguous(), strict=True):
+            self.give(item, image)
 
     def close(self) -> None:
         if self._decoders is not None:

@@ -11,6 +11,7 @@ hookimpl = pluggy.HookimplMarker("hami")
 
 @hookimpl
 def hami_register(registry: Any) -> None:
+    registry.add("ArgMaxTensor", "hami_torch.score_tensors:ArgMaxTensor")
     registry.add("CatTensor", "hami_torch.cat_tensor:CatTensor")
     registry.add("ContiguousTensor", "hami_torch.contiguous_tensor:ContiguousTensor")
     registry.add("CpuTensor", "hami_torch.cpu_tensor:CpuTensor")
@@ -21,10 +22,12 @@ def hami_register(registry: Any) -> None:
     registry.add("GpuTensor", "hami_torch.gpu_tensor:GpuTensor")
     registry.add("NormalizeTensor", "hami_torch.normalize_tensor:NormalizeTensor")
     registry.add("ResizeTensor", "hami_torch.resize_tensor:ResizeTensor")
+    registry.add("SoftmaxTensor", "hami_torch.score_tensors:SoftmaxTensor")
     registry.add("SplitTensor", "hami_torch.split_tensor:SplitTensor")
     registry.add("StreamGuard", "hami_torch.stream_guard:StreamGuard")
     registry.add("StreamPool", "hami_torch.stream_pool:StreamPool")
     registry.add("SyncTensor", "hami_torch.sync_tensor:SyncTensor")
+    registry.add("TopKTensor", "hami_torch.score_tensors:TopKTensor")
     registry.add("TorchModel", "hami_torch.torch_model:TorchModel")
 
 

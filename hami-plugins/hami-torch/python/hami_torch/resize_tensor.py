@@ -19,21 +19,25 @@ class ResizeTensor(ImageBackend):
     front of NormalizeTensor or of the input scaling of TorchModel: the result stays float32, which saves a conversion.
     """
 
-    width: Annotated[int, "width of the result in pixels"]
-    height: Annotated[int, "height of the result in pixels"]
+    width: Annotated[int, hami.Alias("resize_w"), "width of the result in pixels"]
+    height: Annotated[int, hami.Alias("resize_h"), "height of the result in pixels"]
     interpolation: Annotated[Literal["nearest", "linear", "cubic", "area"], "interpolation method"] = "linear"
     rounded: Annotated[bool, "convert the result to the dtype of the image; false: leave it float32"] = True
     antialias: Annotated[bool, "average over all source pixels when shrinking (linear and cubic only)"] = False
+    align_corners: Annotated[bool, "map the centres of the corner pixels onto each other (linear and cubic only)"] = (
+        False
+    )
 
     def init(self, options: Any) -> None:
         super().init(options)
         for name in ("width", "height"):
             if getattr(self, name) < 1:
                 raise hami.ConfigError(f'ResizeTensor: "{name}" must be at least 1, got {getattr(self, name)}')
-        if self.antialias and self.interpolation not in ("linear", "cubic"):
-            raise hami.ConfigError(
-                f'ResizeTensor: "antialias" needs interpolation linear or cubic, got {self.interpolation}'
-            )
+        for name in ("antialias", "align_corners"):
+            if getattr(self, name) and self.interpolation not in ("linear", "cubic"):
+                raise hami.ConfigError(
+                    f'ResizeTensor: "{name}" needs interpolation linear or cubic, got {self.interpolation}'
+                )
 
     def apply(self, images: torch.Tensor, variant: Any) -> torch.Tensor:
         if images.shape[-2:] == (self.height, self.width):
@@ -43,5 +47,6 @@ class ResizeTensor(ImageBackend):
             (self.height, self.width),
             mode=_MODES[self.interpolation],
             antialias=self.antialias,
+            align_corners=self.align_corners or None,  # None: the only value that the other modes accept
         )
         return to_image_dtype(resized, images.dtype) if self.rounded else resized

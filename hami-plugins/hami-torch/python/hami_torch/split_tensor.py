@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated, Any
 
 import hami
 
-from hami_torch._tensor import TensorBackend, as_tensor, data_of, map_tensors, show, size_of, tensors_of
+from hami_torch._tensor import (
+    TENSOR_ROWS,
+    WITHOUT_BATCH_AXIS,
+    TensorBackend,
+    as_tensor,
+    count_rows,
+    data_of,
+    map_tensors,
+    set_tensor_rows,
+    show,
+    size_of,
+    tensors_of,
+)
 from hami_torch._types import Batch, Request
 
 
 class SplitTensor(TensorBackend):
     """Give each request of a batch its rows of the tensor that all of them hold in `data`, as a view without a copy.
 
-    A request gets `request_size` rows (1 if absent), in the order of the batch. `data` is a tensor on the device, or a
+    A request gets as many rows as it gave to CatTensor, else `request_size` rows (1 if absent), in the order of the
+    batch. If FixTensor added the batch axis, the result has none. `data` is a tensor on the device, or a
     list or dict of tensors. The core has a backend of the same name for the CPU.
     """
 
     stack: Annotated[bool, "remove axis 0 from each result, for requests of one item"] = False
 
     def run(self, batch: Batch) -> None:
-        total = sum(map(size_of, batch))
+        total = sum(map(count_rows, batch))
         start = 0
         for item in batch:
-            rows = slice(start, start + size_of(item))
+            rows = slice(start, start + count_rows(item))
+            is_row = self.stack or item.get(TENSOR_ROWS, None) == WITHOUT_BATCH_AXIS
             for _, value in self.read([item], lambda item: self._whole(item, total)):
-                self.give(item, self._select(value, rows))
+                self.give(item, map_tensors(value, itemgetter(rows.start if is_row else rows)))
+                set_tensor_rows(item, None)
             start = rows.stop
 
     def _whole(self, item: Request, total: int) -> Any:
@@ -41,6 +57,3 @@ class SplitTensor(TensorBackend):
                     "and axis 0 must have as many"
                 )
         return value
-
-    def _select(self, value: Any, rows: slice) -> Any:
-        return map_tensors(value, lambda tensor: tensor[rows.start] if self.stack else tensor[rows])

@@ -17,10 +17,10 @@ from hami_torch._batch import (
 )
 from hami_torch._device import as_current
 from hami_torch._graphs import Graphs
-from hami_torch._program import Program, Source, first_line, open_program
+from hami_torch._program import InputSpec, Program, Source, first_line, open_program
 from hami_torch._rows import concatenated
 from hami_torch._scaling import Scaling
-from hami_torch._tensor import TensorBackend, show, size_of
+from hami_torch._tensor import Structure, TensorBackend, casts_safely, dtype_name, show
 from hami_torch._torch import torch
 from hami_torch._types import Batch, Request
 
@@ -29,7 +29,8 @@ class TorchModel(TensorBackend):
     """Run a torch model on `data`: one tensor on the device, a list of its inputs in order, or a dict of them by name.
 
     The model is a file (`model`) or an nn.Module that a function makes (`factory`). Axis 0 of every input is the
-    batch: a request has `request_size` rows (1 if absent), and requests of equal shapes and dtypes run together. The
+    batch, and requests of equal shapes and dtypes run together. If the inputs are known, from torch.export or
+    `row_shape`, data without the batch axis is one row, and dtypes are converted where no value can be lost. The
     result has the structure of the model's output, a tensor, a list or a dict, with the rows of the request.
     """
 
@@ -57,11 +58,23 @@ class TorchModel(TensorBackend):
     _program: Program | None = None
     _scaling: Scaling | None = None
     _graphs: Graphs | None = None
+    _inputs: list[InputSpec] | None = None
 
     def init(self, options: Any) -> None:
         super().init(options)
         with as_current(self.torch_device):  # for tensors that a factory or a model creates on "cuda"
             self._open()
+        if self._inputs is not None and self._scaling is None:
+            options["engine_inputs"] = [  # for FixTensor
+                {
+                    "name": spec.name,
+                    "dtype": dtype_name(spec.dtype),
+                    "shape": list(spec.shape),
+                    "device": str(self.torch_device),
+                    "batch_axis": True,
+                }
+                for spec in self._inputs
+            ]
 
     def _open(self) -> None:
         self._dtype = getattr(torch, self.dtype) if self.dtype else None
@@ -96,8 +109,32 @@ class TorchModel(TensorBackend):
                 owner="TorchModel",
                 names=("input_mean", "input_std"),
             )
+        self._inputs = self._known_inputs(shape, self._program)
         if shape is not None:
             self._prepare(shape, sizes, self._program)
+
+    def _known_inputs(self, shape: list[int] | None, program: Program) -> list[InputSpec] | None:
+        """Return what the program takes: from its file, or from `row_shape`; None if neither says it."""
+        if program.inputs is not None:
+            return [
+                spec._replace(dtype=self._dtype) if self._dtype is not None and spec.dtype.is_floating_point else spec
+                for spec in program.inputs
+            ]
+        return None if shape is None else [InputSpec("data", self._example_dtype(), (-1, *shape))]
+
+    def _inputs_for(self, structure: Structure) -> list[InputSpec] | None:
+        """Return the inputs in the order of data of this structure; None if they are unknown or do not match."""
+        if self._inputs is None or self._scaling is not None:
+            return None
+        if not isinstance(structure, tuple):
+            return self._inputs if (1 if structure is None else structure) == len(self._inputs) else None
+        by_name = {spec.name: spec for spec in self._inputs}
+        return [by_name[name] for name in structure] if by_name.keys() == set(structure) else None
+
+    def _dtypes_for(self, structure: Structure) -> list[torch.dtype | None]:
+        count = 1 if structure is None else structure if isinstance(structure, int) else len(structure)
+        inputs = self._inputs_for(structure)
+        return [None] * count if inputs is None else [spec.dtype for spec in inputs]
 
     def _prepare(self, shape: list[int], sizes: list[int], program: Program) -> None:
         """Run the model on zeros before requests arrive, and capture its CUDA graphs."""
@@ -159,16 +196,25 @@ class TorchModel(TensorBackend):
         found = self.parts(batch)
         if found is not None and self._can_run_as_one(batch, *found):
             parts, rows = found
-            run_together(batch, BatchInput([parts], None), rows, self._call, self)
+            run_together(batch, BatchInput([parts], None, self._dtypes_for(None)), rows, self._call, self)
         else:
             for items, requests in self.read_groups(batch, self._read_request, kind_of):
-                run_group(items, requests, self._call, self)
+                run_group(items, requests, self._call, self, self._dtypes_for)
 
     def _can_run_as_one(self, batch: Batch, parts: list[torch.Tensor], rows: list[int]) -> bool:
-        return rows == list(map(size_of, batch)) and (self._scaling is None or self._scaling.fits(parts[0]))
+        if any(item.get("request_size", count) != count for item, count in zip(batch, rows, strict=True)):
+            return False
+        if self._scaling is not None:
+            return self._scaling.fits(parts[0])
+        inputs = self._inputs_for(None)
+        return inputs is None or (len(inputs[0].shape) == parts[0].ndim and self._accepts(parts[0].dtype, inputs[0]))
+
+    def _accepts(self, dtype: torch.dtype, spec: InputSpec) -> bool:
+        """Whether a dtype is converted: without loss, or to `dtype`, which says so."""
+        return casts_safely(dtype, spec.dtype) or (self._dtype is not None and dtype.is_floating_point)
 
     def _read_request(self, item: Request) -> RequestInput:
-        request = read_request(item, self.check)
+        request = read_request(item, self.check, self._inputs_for, self._accepts)
         if self._scaling is not None:
             if request.structure is not None:
                 raise hami.RequestError(
@@ -201,7 +247,18 @@ class TorchModel(TensorBackend):
             parts = inputs.columns[0]
             if self._graphs.fits(parts[0].shape[1:], self._input_dtype(parts[0]), rows):
                 return self._graphs.run(parts, rows)
-        tensors = [self._converted(concatenated(parts)) for parts in inputs.columns]
+        tensors = [
+            self._converted(concatenated(parts), dtype)
+            for parts, dtype in zip(inputs.columns, inputs.dtypes, strict=True)
+        ]
+        program = self._program
+        assert program is not None
+        if program.inputs is not None and self._inputs_for(inputs.structure) is not None:
+            names = [spec.name for spec in program.inputs]
+            if isinstance(inputs.structure, tuple):
+                tensors = [tensors[inputs.structure.index(name)] for name in names]
+            first = len(names) - program.keywords
+            return self._run_program(*tensors[:first], **dict(zip(names[first:], tensors[first:], strict=True)))
         if isinstance(inputs.structure, tuple):
             return self._run_program(**dict(zip(inputs.structure, tensors, strict=True)))
         return self._run_program(*tensors)
@@ -212,8 +269,8 @@ class TorchModel(TensorBackend):
             return torch.float32  # the scaling then converts to the dtype of the weights
         return self._dtype if self._dtype is not None and tensor.is_floating_point() else tensor.dtype
 
-    def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
-        dtype = self._input_dtype(tensor)
+    def _converted(self, tensor: torch.Tensor, wanted: torch.dtype | None) -> torch.Tensor:
+        dtype = self._input_dtype(tensor) if self._scaling is not None or wanted is None else wanted
         if tensor.dtype != dtype:
             tensor = tensor.to(dtype)
         if self.channels_last and tensor.ndim == 4:

@@ -117,3 +117,30 @@ def test_a_wrong_dtype_or_shape_is_named_and_the_pipe_stays_usable(pipe, data):
     dtype = str(data.dtype).removeprefix("torch.")
     assert message(raised).startswith(f"TorchModel: the model failed on {dtype} {list(data.shape)}: ")
     assert model({"data": torch.zeros(1, 3, 8, 8)})["result"].shape == (1, 1, 6, 6)
+
+
+def test_bare_names_of_the_core_work_on_the_gpu_without_providers(pipe):
+    concatenated = pipe(
+        "S[CatSplit[S[FixTensor(shape='-1,2'),CatTensor],S[ContiguousTensor,SoftmaxTensor],SplitTensor],SyncTensor]",
+        max=4,
+        batching="greedy",
+    )
+    requests = concatenated([{"data": torch.full((rows, 2), 1.0, device="cuda")} for rows in (1, 3)])
+    assert [request["result"].tolist() for request in requests] == [[[0.5, 0.5]], [[0.5, 0.5]] * 3]
+    assert all(request["result"].is_cuda for request in requests)
+
+
+def test_fix_tensor_moves_arrays_to_the_gpu_of_the_model(pipe):
+    model = pipe("S[FixTensor,TorchModel]", factory="helpers:Double", row_shape=[3, 4, 5])
+    result = model({"data": np.ones((4, 5, 3), np.uint8)})["result"]
+    assert (result.device, result.shape) == (torch.device("cuda:0"), (1, 3, 4, 5))
+    assert result.unique().tolist() == [2]
+
+
+@pytest.mark.parametrize("backend", ["SoftmaxTensor", "ArgMaxTensor", "TopKTensor(3)"])
+def test_scores_on_the_gpu_are_those_on_the_cpu(pipe, backend):
+    scores = torch.randint(0, 5, (16, 100)).float()
+    on_gpu, on_cpu = pipe(backend)({"data": scores.cuda()})["result"], pipe(backend)({"data": scores})["result"]
+    parts = (on_gpu, on_cpu) if isinstance(on_gpu, dict) else ({"": on_gpu}, {"": on_cpu})
+    for computed, expected in zip(*(part.values() for part in parts), strict=True):
+        torch.testing.assert_close(computed.cpu(), torch.from_dlpack(expected))

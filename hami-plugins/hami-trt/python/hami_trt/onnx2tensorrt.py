@@ -42,7 +42,9 @@ class Onnx2Tensorrt(EngineLoader, OnnxLimits):
     mean: Annotated[list[str], "values to subtract from the input, per channel or one for all"] = []  # noqa: RUF012
     std: Annotated[list[str], "values to divide by afterwards, per channel or one for all"] = []  # noqa: RUF012
     cache: Annotated[Path | None, hami.Key("model::cache"), "a .trt file or a folder that keeps the engine"] = None
-    timing_cache: Annotated[Path | None, "file that keeps the timings of a build for later builds"] = None
+    timing_cache: Annotated[
+        Path | None, hami.Alias("model::timingcache"), "file that keeps the timings of a build for later builds"
+    ] = None
     workspace: Annotated[hami.ByteSize | None, "memory limit of a layer; default: all memory"] = None
     optimization_level: Annotated[int | None, "0 (fastest build) to 5; default: that of the library"] = None
     version_compatible: Annotated[bool, "also run with later versions of the same major version"] = False

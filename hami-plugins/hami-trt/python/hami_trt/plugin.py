@@ -11,7 +11,7 @@ hookimpl = pluggy.HookimplMarker("hami")
 TENSORRT_TENSOR = (
     "IoC[ModelLoader[(.onnx)Onnx2Tensorrt,(.trt,.engine,.plan)LoadTensorrtEngine],TensorrtInferTensor;"
     "CatSplit["
-    "S[hami-torch::GpuTensor,hami-torch::CatTensor],"
+    "S[hami-torch::FixTensor(exact=true),hami-torch::CatTensor],"
     "S[hami-torch::ContiguousTensor,TensorrtInferTensor,Reflect[post_processor]],"
     "hami-torch::SplitTensor]]"
 )

@@ -51,6 +51,16 @@ class TensorrtInferTensor(TensorBackend):
                 "once, in the node"
             )
         self._open_context = engine.new_context(options.get("instance", 0), "TensorrtInferTensor")
+        options["engine_inputs"] = [  # for FixTensor
+            {
+                "name": port.name,
+                "dtype": dtype_name(port.dtype),
+                "shape": [low if low == high else -1 for low, high in zip(shapes.min, shapes.max, strict=True)],
+                "device": str(engine.device),
+                "batch_axis": engine.batched,
+            }
+            for port, shapes in zip(engine.inputs, self._context.shapes, strict=True)
+        ]
 
     def min(self) -> int:
         return self._context.rows[0]
