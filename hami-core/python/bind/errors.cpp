@@ -25,7 +25,8 @@ const char* class_of(ErrorCode code) {
     case ErrorCode::kPlugin: return "PluginError";
     case ErrorCode::kDataType: return "DataTypeError";
     case ErrorCode::kRequest: return "RequestError";
-    case ErrorCode::kNoResult: return "NoResult";
+    case ErrorCode::kNoResult:
+    case ErrorCode::kSkipped: return "NoResult";
     case ErrorCode::kQueueFull: return "QueueFull";
     case ErrorCode::kDeadlineExceeded: return "DeadlineExceeded";
     case ErrorCode::kPipeClosed: return "PipeClosed";

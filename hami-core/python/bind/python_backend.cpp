@@ -300,7 +300,7 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
   Attributes by_param;
   for (const ParamSpec& spec : result.params) {
     const auto renamed = attributes.find(spec.name);
-    by_param[spec.name] = {renamed == attributes.end() ? spec.name : renamed->second, spec.type == ParamType::kPath,
+    by_param[spec.name] = {renamed == attributes.end() ? spec.name : renamed->second, is_path(spec.type),
                            spec.type == ParamType::kDuration};
   }
   result.create = [shared_cls = std::make_shared<PyRef>(std::move(cls)),

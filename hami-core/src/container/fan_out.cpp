@@ -70,8 +70,11 @@ class Parts final : public CompletionSink {
       if (const Value* result = part->dict.find(kResult); result && !part->error) results.push_back(*result);
     }
     if (failed) {
-      outer_->fail(failed->error->with_note("element " + std::to_string(failed->index) + " of " +
-                                            std::to_string(requests_.size())));
+      // A skipped element leaves a gap in the list: that is a failure of the whole request.
+      const bool skipped = failed->error->code() == ErrorCode::kSkipped;
+      const Error error = skipped ? Error(ErrorCode::kNoResult, failed->error->message()) : *failed->error;
+      outer_->fail(
+          error.with_note("element " + std::to_string(failed->index) + " of " + std::to_string(requests_.size())));
     } else if (results.size() < requests_.size()) {
       outer_->fail(Error(ErrorCode::kNoResult, "an element of the list has no `result`"));
     } else {

@@ -112,7 +112,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
         continue;
       }
       slot.request->abandon();
-      settle(slot, Error::timed_out());
+      settle(slot, deadline_exceeded(*slot.request, moment));
       last = remaining_ == 0;
     }
   }

@@ -219,6 +219,7 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
     request.dict.erase(kResult);
     request.wait_token = Ref<Counted>(token.get());
     (read_urgency(request, limit, moment) ? good : bad).push_back(&request);
+    if (request.deadline != kNever) request.visits = make_counted<NodeVisits>(moment);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
   open_call(*call);  // from here on a close may complete it at any time

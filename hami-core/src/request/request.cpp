@@ -29,7 +29,9 @@ bool Request::cancelled() const noexcept {
 }
 
 void Request::fail_if_cancelled() noexcept {
-  if (cancelled()) error = deadline <= now() ? Error::timed_out() : Error::cancelled();
+  if (!cancelled()) return;
+  const Nanoseconds moment = now();
+  error = deadline <= moment ? deadline_exceeded(*this, moment) : Error::cancelled();
 }
 
 std::size_t Batch::items() const noexcept {

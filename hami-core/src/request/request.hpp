@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/counted.hpp"
+#include "request/node_visits.hpp"
 #include "sync/parker.hpp"
 #include "value/dict.hpp"
 #include "value/error.hpp"
@@ -38,6 +39,7 @@ class Request : public Counted {
   Ref<Request> parent;      // the request that this one is a part or a branch of
   Ref<Counted> wait_token;  // the WaitToken of a wait inside a backend (wait_graph.hpp)
   Ref<Counted> owner;       // for the sink
+  Ref<NodeVisits> visits;   // of the request of a call that has a deadline
   std::size_t index = 0;    // for the sink
   std::size_t items = 1;    // request_size
   Nanoseconds deadline = kNever;

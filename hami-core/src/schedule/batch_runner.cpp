@@ -47,6 +47,16 @@ void BatchRunner::set_hooks(Init& init) {
   if (init.items().size() > 1) before_instance_ = init.make(init.items()[1]);
 }
 
+void BatchRunner::record_arrival(Batch batch) noexcept {
+  std::optional<Nanoseconds> moment;
+  for (const Request* request : batch) {
+    NodeVisits* const visits = visits_of(*request);
+    if (!visits) continue;
+    if (!moment) moment = now();
+    visits->arrive(node_, *moment);
+  }
+}
+
 bool BatchRunner::admit(Request& request, std::size_t max_items) noexcept {
   try {
     request.items = declared_items(request.dict);
@@ -74,6 +84,8 @@ void BatchRunner::forward(Backend& instance, Batch batch) {
 Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
   stats_.running += batch.size();
   const Nanoseconds start = now();
+  for (const Request* request : batch)
+    if (NodeVisits* const visits = visits_of(*request)) visits->start(node_, start);
   try {
     const ScopedRetryPolicy retry_policy(batch, isolate_);
     stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) { forward(instance, part); });
@@ -87,9 +99,15 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
   stats_.batch_items += batch.items();
   for (Request* request : batch)
     if (!request->alive()) *request->error = request->error->with_note(note_);
+  record_end(batch, true);
   count_outcomes(batch);
   stats_.running -= batch.size();
   return took;
+}
+
+void BatchRunner::record_end(Batch batch, bool ran) noexcept {
+  for (const Request* request : batch)
+    if (NodeVisits* const visits = visits_of(*request)) visits->leave(node_, ran);
 }
 
 // Called before the requests complete, because their caller may read the statistics at once.
@@ -100,6 +118,7 @@ void BatchRunner::count_outcomes(Batch batch) noexcept {
       continue;
     }
     switch (request->error->code()) {
+      case ErrorCode::kSkipped: ++stats_.completed; break;
       case ErrorCode::kQueueFull:
       case ErrorCode::kPipeClosed: ++stats_.rejected; break;
       case ErrorCode::kDeadlineExceeded: ++stats_.expired; break;
@@ -111,6 +130,7 @@ void BatchRunner::count_outcomes(Batch batch) noexcept {
 
 void BatchRunner::complete_rejected(Batch batch) noexcept {
   if (batch.empty()) return;
+  record_end(batch, false);
   count_outcomes(batch);
   complete_requests(batch);
 }

@@ -23,6 +23,8 @@ class BatchRunner {
   bool admits_without_blocking() const noexcept {
     return !before_gathering_ || before_gathering_->traits().non_blocking;
   }
+  // Notes that requests with a deadline are at this node, until they have run or are rejected.
+  void record_arrival(Batch batch) noexcept;
   // Checks a request before it is queued. False: it has failed, with a note that names the node.
   bool admit(Request& request, std::size_t max_items) noexcept;
   // Returns the time that it took. Never throws: an exception of the backend becomes the outcome.
@@ -33,6 +35,7 @@ class BatchRunner {
 
  private:
   void forward(Backend& instance, Batch batch);
+  void record_end(Batch batch, bool ran) noexcept;
   void count_outcomes(Batch batch) noexcept;
 
   const std::string node_;

@@ -29,14 +29,16 @@ class HopScope {
 // One request on its way: the results of nodes, and the predecessors that are still missing.
 class Run final : public Counted {
  public:
-  Run(Request& request, std::size_t nodes) : outer(&request), outcomes(nodes), missing(nodes) {}
+  Run(Request& request, std::size_t nodes) : outer(&request), outcomes(nodes), missing(nodes), skipped(nodes) {}
 
   Ref<Request> outer;
   Mutex mutex;
   std::vector<std::optional<Dict>> outcomes
       HAMI_GUARDED_BY(mutex);                               // of nodes that a `map` names, and of the last nodes
   std::vector<std::size_t> missing HAMI_GUARDED_BY(mutex);  // predecessors that have not finished
-  std::size_t branches HAMI_GUARDED_BY(mutex) = 0;          // branches that are at a node now
+  std::vector<bool> skipped HAMI_GUARDED_BY(mutex);         // nodes that do not run, or skipped the request
+  std::optional<Error> first_skip HAMI_GUARDED_BY(mutex);
+  std::size_t branches HAMI_GUARDED_BY(mutex) = 0;  // branches that are at a node now
 };
 
 // What one batch of results leads to: requests for nodes, whose `index` is the node, and completed requests of the pipe.
@@ -146,8 +148,13 @@ class Router final : public CompletionSink {
 
   // `request` has completed at `node`.
   void arrive(Run& run, Request& request, std::size_t node, Hops& hops) HAMI_REQUIRES(run.mutex) {
-    if (request.error) return fail(run, *request.error);
+    const bool skips = request.error && request.error->code() == ErrorCode::kSkipped;
+    if (request.error && !skips) return fail(run, *request.error);
     if (!run.outer->alive()) return;  // another branch has failed: start nothing more
+    if (skips) {
+      if (!run.first_skip) run.first_skip = *request.error;
+      return skip(run, request, node, hops);
+    }
     const Graph::Node& here = graph_.nodes()[node];
     const bool answered = request.dict.contains(kResult);
     const bool all_or = !here.next.empty() && std::all_of(here.next.begin(), here.next.end(),
@@ -164,9 +171,40 @@ class Router final : public CompletionSink {
       } else if (there.map.empty()) {
         enter(run, request, next, promoted(request.dict), hops);
       } else if (--run.missing[next] == 0) {
-        gather(run, request, next, hops);
+        if (may_merge(run, next))
+          gather(run, request, next, hops);
+        else
+          skip(run, request, next, hops);
       }
     }
+  }
+
+  // This node delivers nothing: neither it nor the nodes after it run, up to a merge that accepts that.
+  void skip(Run& run, const Request& request, std::size_t node, Hops& hops) HAMI_REQUIRES(run.mutex) {
+    std::vector<std::size_t> open{node};
+    while (!open.empty()) {
+      const std::size_t here = open.back();
+      open.pop_back();
+      run.skipped[here] = true;
+      for (std::size_t next : graph_.nodes()[here].next) {
+        const bool merges = !graph_.nodes()[next].map.empty();
+        if (merges && --run.missing[next] > 0) continue;
+        if (merges && may_merge(run, next))
+          gather(run, request, next, hops);
+        else
+          open.push_back(next);
+      }
+    }
+  }
+
+  // Whether a node with a `map` runs, once all nodes before it have run or were skipped.
+  bool may_merge(const Run& run, std::size_t node) const HAMI_REQUIRES(run.mutex) {
+    const Graph::Node& here = graph_.nodes()[node];
+    const auto skipped = [&](std::size_t before) { return run.skipped[before]; };
+    const auto source_skipped = [&](const Graph::Node::Source& source) { return run.skipped[source.node]; };
+    if (here.accepts_skipped) return !std::all_of(here.map.begin(), here.map.end(), source_skipped);
+    return std::none_of(here.before.begin(), here.before.end(), skipped) &&
+           std::none_of(here.map.begin(), here.map.end(), source_skipped);
   }
 
   static Dict promoted(Dict dict) {
@@ -184,6 +222,7 @@ class Router final : public CompletionSink {
     for (std::string_view key : kReserved)
       if (const Value* value = run.outer->dict.find(key)) dict.enter(std::string(key), *value);
     for (const Graph::Node::Source& source : graph_.nodes()[node].map) {
+      if (run.skipped[source.node]) continue;
       const Value* value = run.outcomes[source.node]->find(source.from);
       if (!value)
         return fail(
@@ -215,17 +254,22 @@ class Router final : public CompletionSink {
     hops.complete(run.outer);
   }
 
-  // One last node: its keys are the request's; several: `result` is a dict by node name.
+  // One last node: its keys are the request's; several: `result` is a dict by node name, without those that were skipped.
   void answer(Run& run) HAMI_REQUIRES(run.mutex) {
     std::vector<std::pair<std::string, Value>> results;
     const Dict* only = nullptr;
+    bool any_skipped = false;
     for (std::size_t node = 0; node < run.outcomes.size(); ++node) {
-      if (!run.outcomes[node] || !graph_.nodes()[node].next.empty()) continue;
+      const Graph::Node& here = graph_.nodes()[node];
+      if (!here.next.empty()) continue;
+      any_skipped = any_skipped || run.skipped[node];
+      if (!run.outcomes[node]) continue;
       only = &*run.outcomes[node];
-      results.emplace_back(graph_.nodes()[node].name, *only->find(kResult));
+      results.emplace_back(here.name, *only->find(kResult));
     }
+    if (results.empty()) return run.outer->fail(*run.first_skip);
     Dict& dict = run.outer->dict;
-    if (results.size() > 1) return dict.set(kResult, make_dict(std::move(results)));
+    if (results.size() > 1 || any_skipped) return dict.set(kResult, make_dict(std::move(results)));
     for (const Dict::Entry& entry : *only)
       if (entry.written && entry.key != kData) dict.set(entry.key, entry.value);
   }

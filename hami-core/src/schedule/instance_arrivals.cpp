@@ -29,6 +29,7 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   std::vector<Request*> admitted;
   admitted.reserve(batch.size());
   stats_->submitted += batch.size();
+  runner_->record_arrival(batch);
   for (Request* request : batch) {
     if (runner_->admit(*request, limits_.max))
       admitted.push_back(request);
@@ -152,7 +153,8 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
     const Nanoseconds moment = now();
     if (moment >= until) {
       capacity_available_.notify_one();
-      throw Error(ErrorCode::kDeadlineExceeded, "timed out while node \"" + node_ + "\" had a full queue");
+      throw Error(ErrorCode::kDeadlineExceeded,
+                  deadline_exceeded(request, moment).message() + "; the queue of node \"" + node_ + "\" was full");
     }
     // All work must be dispatched before this thread waits for capacity.
     notify_batch_ready();

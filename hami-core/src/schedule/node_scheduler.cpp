@@ -26,9 +26,6 @@ std::size_t quotient(std::size_t items, std::size_t by) noexcept { return items 
 
 }  // namespace
 
-NodeScheduler::NodeScheduler(const std::string& node)
-    : node_(node), expired_(ErrorCode::kDeadlineExceeded, "timed out while queued for node \"" + node + "\"") {}
-
 void NodeScheduler::add_instance(const Range& range, bool any_thread) {
   if (!instances_.empty()) {
     const Range& first = instances_.front().range;
@@ -87,7 +84,7 @@ WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailab
 bool NodeScheduler::fail_if_expired(Request& request, Nanoseconds moment) noexcept {
   const bool late = request.deadline <= moment;
   if (!late && !request.abandoned()) return false;
-  request.fail(late ? expired_ : Error::cancelled());
+  request.fail(late ? deadline_exceeded(request, moment) : Error::cancelled());
   items_ -= request.items;
   return true;
 }

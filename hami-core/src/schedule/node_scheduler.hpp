@@ -74,7 +74,7 @@ class NodeScheduler {
  public:
   using Index = std::size_t;  // of an instance
 
-  explicit NodeScheduler(const std::string& node);
+  explicit NodeScheduler(std::string node) : node_(std::move(node)) {}
 
   // Before the first request. `range`: what one forward takes; `any_thread`: it may run on a caller's thread.
   void add_instance(const Range& range, bool any_thread);

@@ -22,6 +22,7 @@ enum class ErrorCode {
   kDataType,          // DataTypeError
   kRequest,           // RequestError
   kNoResult,          // NoResult
+  kSkipped,           // NoResult: nothing failed, but the request ends here; a graph continues without this branch
   kQueueFull,         // QueueFull
   kDeadlineExceeded,  // DeadlineExceeded
   kPipeClosed,        // PipeClosed
