@@ -440,7 +440,7 @@ def test_a_description_has_nodes_backends_parameters_batching_and_graph() -> Non
         "on_batch_error": "isolate",
         "timeout": None,
     }
-    assert (a["next"], a["map"], a["or"]) == (["b"], [], False)
+    assert (a["next"], a["map"], a["or"], a["accept_skipped"]) == (["b"], [], False, False)
     assert (b["batching"]["batching_timeout"], b["backends"], b["next"]) == (0.005, [identity], [])
     assert b["map"] == [{"node": "a", "from": "result", "to": "data"}]
     entry = {

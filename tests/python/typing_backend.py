@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,6 +34,13 @@ class FixedRange(hami.Backend):
     def init(self, options: hami.DictView) -> None:
         self.instance = int(options["instance"])
         assert_type(self.children, tuple[hami.BackendHandle, ...])
+        self.other = self.find("node.other")
+        assert_type(self.other({"data": 1}), dict[str, Any])
+        assert_type(self.children[0]([{"data": 1}]), list[dict[str, Any]])
+        assert_type(self.queue("frames"), hami.Queue)
+        assert_type(self.store, hami.RequestStore)
+        assert_type(self.log, logging.Logger)
+        self.count("seen")
 
     def forward(self, batch: list[hami.Request]) -> None:
         for item in batch:
@@ -111,6 +119,9 @@ def calls(pipe: hami.Pipe) -> None:
     assert_type(pipe.submit(request).result(), dict[str, Any])
     assert_type(list(pipe.map([request])), list[dict[str, Any]])
     assert_type(pipe.stats(), dict[str, hami.NodeStats])
+    assert_type(pipe.queue("frames"), hami.Queue)
+    assert_type(pipe.store, hami.RequestStore)
+    assert_type(pipe.describe(), dict[str, Any])
     node = pipe.stats()["default"]
     assert_type(node.batch_items / node.batches, float)
     assert_type(node, hami.NodeStats)

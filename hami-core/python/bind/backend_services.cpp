@@ -4,12 +4,13 @@
 namespace hami::bind {
 
 Ref<BackendHandle> BackendServices::find(const std::string& name) const {
-  if (!*context_->instances.is_alive()) throw Error::pipe_closed();
-  if (context_->shutdown.opened())
-    context_->instances.get(name);
+  const std::shared_ptr<PipeContext> pipe = context();
+  if (!*pipe->instances.is_alive()) throw Error::pipe_closed();
+  if (pipe->shutdown.opened())
+    pipe->instances.get(name);
   else
-    context_->instances.expect(name, node_);
-  return make_object<BackendHandle>(context_, name);
+    pipe->instances.expect(name, node_);
+  return make_object<BackendHandle>(pipe, name);
 }
 
 void register_backend_services(py::module_& module) {

@@ -11,6 +11,7 @@
 
 namespace hami::bind {
 
+// Does not keep the pipe alive: Error(kPipeClosed) once it is gone.
 class BackendServices {
  public:
   explicit BackendServices(const Init& init)
@@ -19,12 +20,20 @@ class BackendServices {
   const std::string& node() const noexcept { return node_; }
   // An instance by name. While the pipe is built, it may be registered later; afterwards Error(kNotFound) names similar ones.
   Ref<BackendHandle> find(const std::string& name) const;
-  Ref<Queue> queue(const std::string& name) const { return context_->resources.queue_by_name(name); }
-  const std::shared_ptr<RequestStore>& store() const noexcept { return context_->resources.shared_store(); }
-  void count(const std::string& name, std::int64_t by) const { counters_.add(name, by); }
+  Ref<Queue> queue(const std::string& name) const { return context()->resources.queue_by_name(name); }
+  std::shared_ptr<RequestStore> store() const { return context()->resources.shared_store(); }
+  void count(const std::string& name, std::int64_t by) const {
+    const std::shared_ptr<PipeContext> owner = context();
+    counters_.add(name, by);
+  }
 
  private:
-  const std::shared_ptr<PipeContext> context_;
+  std::shared_ptr<PipeContext> context() const {
+    if (std::shared_ptr<PipeContext> context = context_.lock()) return context;
+    throw Error::pipe_closed();
+  }
+
+  const std::weak_ptr<PipeContext> context_;
   const std::string node_;
   Counters& counters_;  // of context_
 };

@@ -101,6 +101,7 @@ py::dict node(const Explanation::Part& part, const GraphNode& edges) {
   described["next"] = py::cast(edges.next);
   described["map"] = map;
   described["or"] = edges.is_or;
+  described["accept_skipped"] = edges.accepts_skipped;
   return described;
 }
 

@@ -6,7 +6,7 @@ This is one file because it describes one extension module.
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import Context
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, final, overload
 
 from hami._config.reader import LoadedConfig
 
@@ -419,7 +419,8 @@ class BackendHandle:
     until its pipe is closed. Closing, and the end of that call, wait for threads that still use it.
     """
 
-    def __call__(self, requests: dict[str, Any] | list[dict[str, Any]], timeout: float | None = None) -> Any:
+    @overload
+    def __call__(self, requests: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
         """Run a request, or a list of requests, that do not belong to a batch, and wait for the results.
 
         Inside `forward`, a call that would complete a deadlock cycle fails with ReentrantCall, as that of a pipe.
@@ -440,6 +441,8 @@ class BackendHandle:
             Exception: The exception of the backend that failed the request. The request has no `result`.
         """
 
+    @overload
+    def __call__(self, requests: list[dict[str, Any]], timeout: float | None = None) -> list[dict[str, Any]]: ...
     def forward(self, batch: list[Request]) -> None:
         """Run a batch of requests and set their `result`.
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 else:
 
     class cached_property:
+        """A short form of `functools.cached_property`, whose import takes long. A class may assign to the attribute."""
+
         def __init__(self, function):
             self.function, self.__doc__ = function, function.__doc__
 
@@ -213,6 +215,7 @@ class Backend:
 
         Raises:
             ConfigError: The backend does not belong to a pipe.
+            PipeClosed: The pipe is closed.
             ValueError: The queue belongs to a node, as "detect.queue".
         """
         return self._of_pipe("queue").queue(name)

@@ -68,8 +68,8 @@ def submit(
 ) -> RequestFuture:
     """Start a request and return its future.
 
-    Without `may_wait`, a full queue accepts the request too. The future returns `result` instead of the request, if it is
-    given.
+    Without `may_wait`, a full queue accepts the request too. If `result` is given, the future returns it instead of the
+    request.
     """
     try:
         future = RequestFuture()
