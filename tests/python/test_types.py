@@ -31,6 +31,20 @@ def tensor() -> hami.Tensor:
     return answer("SoftmaxTensor", numpy.zeros(3))
 
 
+def handle() -> hami.BackendHandle:
+    found: list[hami.BackendHandle] = []
+
+    class TestFindsItself(hami.Backend):
+        def init(self, options: hami.DictView) -> None:
+            found.append(self.find("node.default"))
+
+        def forward(self, batch: list[Any]) -> None: ...
+
+    hami.register("TestFindsItself")(TestFindsItself)
+    hami.pipe("TestFindsItself").close()
+    return found[0]
+
+
 EXAMPLES: dict[str, Any] = {
     "`None`": [None],
     "`bool`": [True, False],
@@ -42,6 +56,7 @@ EXAMPLES: dict[str, Any] = {
     "`dict`": [{"k": [1]}, {}],
     "`hami.Tensor`": [tensor],
     "`hami.Event`": [hami.Event()],
+    "`hami.BackendHandle`": [handle],
     "anything else": [
         2**63,
         "\ud800",
@@ -62,7 +77,7 @@ def kind_of(value: Any) -> str:
         answer("FanOut[Identity]", value)
     except hami.DataTypeError as error:
         got = str(error).splitlines()[0].removeprefix("FanOut takes a list in `data`, got ")
-        return {"None": "none", "Event": "event", "object": "opaque"}.get(got, got)
+        return {"None": "none", "Event": "event", "Backend": "backend", "object": "opaque"}.get(got, got)
     return "list"
 
 
@@ -73,7 +88,7 @@ def test_the_kinds_match_the_header_of_the_plugin_abi() -> None:
 
 
 def test_every_row_has_examples() -> None:
-    assert set(KINDS) - {""} == set(EXAMPLES)
+    assert set(KINDS) == set(EXAMPLES)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +97,8 @@ def test_every_row_has_examples() -> None:
     ids=[f"{python}-{value!r}".partition(" at 0x")[0][:40] for python, value in CASES],
 )
 def test_a_value_has_its_documented_kind_and_is_returned_unchanged(python: str, value: Any) -> None:
-    if value is tensor:
-        value = tensor()
+    if value in (tensor, handle):
+        value = value()
     assert kind_of(value) == KINDS[python]
     result = answer("S[Identity,Identity]", value)
     assert type(result) is type(value)
