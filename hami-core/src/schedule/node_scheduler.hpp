@@ -193,7 +193,6 @@ class NodeScheduler {
   Action refuse(const Fill& batch, std::size_t min_items, bool closing, RequestChain& removed) noexcept;
 
   std::string node_;
-  Error expired_;  // of requests that were queued too long
   BatchingConfig policy_;
   std::size_t capacity_ = SIZE_MAX;
   std::vector<Instance> instances_;
