@@ -123,6 +123,12 @@ def test_a_dtype_without_a_name_in_npy_files_is_written_as_float32(tmp_path: Pat
     assert np.load(facts["file"]).tolist() == [[1.0, 2.0]]
 
 
+def test_an_array_of_a_type_without_a_file_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(hami.DataTypeError) as raised:
+        ArrayWriter(1, tmp_path).replace({"result": np.array(["cat", "dog"])}, "x", json=True)
+    assert str(raised.value) == "cannot write an array of <U3 to a file"
+
+
 def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert main(["run", "Identity", "--data", "1", "--output", str(tmp_path / "file")]) == 1

@@ -298,6 +298,13 @@ def test_comparisons_compare_the_elements(tensor: hami.Tensor) -> None:
     assert str(raised.value).startswith("cannot compare <hami.Tensor float64 [2, 3]> with list [2]: ")
 
 
+def test_a_comparison_without_numpy_says_what_to_install(tensor: hami.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(hami.DataTypeError) as raised:
+        tensor == 1  # noqa: B015
+    assert str(raised.value) == "comparing a hami.Tensor needs numpy: pip install numpy; or compare its tolist()"
+
+
 def test_only_a_tensor_of_one_element_has_a_truth_value(tensor: hami.Tensor) -> None:
     assert tensor[:1, :1]
     assert not through("ArgMaxTensor", np.array([3, 1]))

@@ -391,3 +391,10 @@ def test_the_tables_of_the_migration_page_are_current() -> None:
     script = ROOT / "ci" / "from_torchpipe.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_cell_of_the_migration_page_is_empty() -> None:
+    page = (ROOT / "hami-core" / "docs" / "howto" / "from-torchpipe.md").read_text("utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert len(rows) > 119
+    assert [row for row in rows if not all(cell.strip() for cell in row.strip("|").split("|"))] == []

@@ -115,12 +115,12 @@ void ExprPlanner::read_all_keys(const Expr& expr, Plan& plan) {
   };
   std::set<std::string> given;
   for (const Arg& arg : expr.args) {
-    if (arg.key.empty())
+    if (arg.key.empty()) {
       problem(arg.value_span, expr.name + " takes named parameters, got " + in_quotes(arg.value), "write name=value");
-    else if (!given.insert(arg.key).second)
-      problem(arg.key_span, "parameter \"" + arg.key + "\" of " + expr.name + " is given twice", "");
-    else
-      set(arg.key, Value(arg.value), From::kExpression, "");
+      continue;
+    }
+    given.insert(arg.key);
+    set(arg.key, Value(arg.value), From::kExpression, "");
   }
   for (const NodeScope::Found& found : node_.find_all())
     if (!given.count(found.key))

@@ -97,15 +97,17 @@ InstanceDispatcher::~InstanceDispatcher() {
 }
 
 void InstanceDispatcher::stop() noexcept {
-  Requests waiting;
+  Requests expired, waiting;
   {
     MutexLock lock(mutex_);
     if (!scheduler_) return;  // its init failed
     scheduler_->stop();
+    scheduler_->remove_expired(now(), expired);
     waiting = scheduler_->take_all();
     capacity_available_.notify_all();
     notify_batch_ready();
   }
+  complete_removed(expired);
   fail_all(waiting, Error(ErrorCode::kPipeClosed, "the pipe is closed"));
 }
 

@@ -101,6 +101,41 @@ def test_fix_tensor_moves_data_to_the_device_of_the_engine(devices):
     ]  # for CPU data and for CUDA data: `device`, and the engine
 
 
+def test_fix_tensor_names_what_does_not_fit_the_engine(devices):
+    @hami.register
+    class EngineOfIntegers(hami.Backend):
+        dtype: str = "uint8"
+
+        def init(self, options):
+            options["engine_inputs"] = [
+                {"name": name, "dtype": self.dtype, "shape": [-1, 2], "device": "cpu", "batch_axis": True}
+                for name in "ab"
+            ]
+
+        def forward(self, batch):
+            for item in batch:
+                item["result"] = item["data"]
+
+    rows = torch.zeros(1, 2, dtype=torch.uint8)
+    with hami.pipe("S[hami-torch::FixTensor(device=cpu),EngineOfIntegers]") as pipe:
+        for data, kind, text in (
+            (rows, hami.RequestError, "FixTensor: the engine has the inputs [a, b], got [data]"),
+            ({"a": rows, "c": rows}, hami.RequestError, "FixTensor: the engine has the inputs [a, b], got [a, c]"),
+            (
+                {"a": rows, "b": rows.int()},
+                hami.DataTypeError,
+                'FixTensor takes uint8 [-1, 2] for input "b" of the engine, got int32 [1, 2]; a cast from int32 would '
+                "lose values",
+            ),
+        ):
+            with pytest.raises(kind) as raised:
+                pipe({"data": data})
+            assert message(raised) == text
+    with pytest.raises(hami.ConfigError) as raised:
+        hami.pipe("S[hami-torch::FixTensor(device=cpu),EngineOfIntegers(dtype=float12)]")
+    assert message(raised) == 'FixTensor: torch has no dtype "float12", which the engine takes'
+
+
 SCORES = (
     *(torch.tensor([[3, 1, 3, 2], [0, -1, 5, 5]]).to(dtype) for dtype in (torch.int8, torch.int64, torch.float16)),
     torch.tensor([[1.0, float("nan"), 2.0, float("inf")], [-1.0, 0.0, 0.0, -0.5]]),

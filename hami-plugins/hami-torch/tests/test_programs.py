@@ -52,6 +52,15 @@ def test_an_exported_program_with_a_fixed_batch_gets_exactly_that_many_rows(pipe
     assert [request["result"].tolist() for request in requests] == [[[2, 4]], [[2, 4]]]
 
 
+def test_an_exported_program_refuses_a_dtype_that_would_lose_values(pipe, tmp_path):
+    with pytest.raises(hami.DataTypeError) as raised:
+        pipe("TorchModel", model=export(tmp_path / "m.pt2"))({"data": X.double()})
+    assert message(raised) == (
+        'TorchModel: input "x" expects float32, got float64, which cannot be converted without loss; call '
+        ".to(torch.float32) on the data to accept the loss"
+    )
+
+
 def test_an_exported_program_can_be_converted_to_another_dtype(pipe, tmp_path):
     program = pipe("TorchModel", model=export(tmp_path / "m.pt2", module=Scaled()), dtype="bfloat16")
     result = program({"data": X})["result"]
