@@ -18,6 +18,7 @@ from . import (
     old_systems,
     plugin_wheels,
     rebuilt,
+    sanitized,
     static,
     wheel_env,
     zig,
@@ -231,6 +232,21 @@ def asan(totals: Totals, options: Options) -> None:
     preset("asan", "clang++", "address,undefined", "clang libclang-rt-14-dev", totals)
 
 
+def plugins_asan(totals: Totals, options: Options) -> None:
+    """The tests of native plugins, compiled under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    runtime = sanitized.runtime()
+    if runtime is None:
+        totals.skip("plugins-asan", f"clang's runtime is missing (Debian, Ubuntu: apt install {sanitized.PACKAGES})")
+        return
+    interpreter = build_current()
+    reports = Options((*options.pytest, "--capture=sys"))  # the sanitizer writes to the standard error and ends all
+    for plugin in filter(plugin_wheels.is_native, plugin_wheels.folders()):
+        print(f"-- {plugin.name}", flush=True)
+        env = sanitized.test_environment(sanitized.build(plugin), runtime)
+        tests = [plugin / "tests"]
+        pytest(plugin_environment(plugin, interpreter), tests, f"{plugin.name} asan", totals, reports, env)
+
+
 def tsan(totals: Totals, options: Options) -> None:
     """The C++ tests under ThreadSanitizer."""
     preset("tsan", "clang++", "thread", "clang libclang-rt-14-dev", totals)
@@ -273,12 +289,12 @@ def coverage(totals: Totals, options: Options) -> None:
 
 
 ALWAYS = (lint, types, ci, cpp, wheels, python, abi, installed, plugins)
-WITH_ALL = (dev, asan, tsan, thread_safety, docs, pythons, systems, edges, again)
+WITH_ALL = (dev, asan, plugins_asan, tsan, thread_safety, docs, pythons, systems, edges, again)
 ON_REQUEST = (containers, coverage)
 # Long tiers start first. The first one builds the wheels, which most tiers need.
 START_ORDER = (
-    *(plugins, asan, tsan, pythons, wheels, python, systems, again, abi, ci, installed, edges, cpp, dev, types),
-    *(thread_safety, docs, lint, containers, coverage),
+    *(plugins, asan, tsan, pythons, wheels, python, systems, again, abi, ci, installed, plugins_asan, edges, cpp),
+    *(dev, types, thread_safety, docs, lint, containers, coverage),
 )
 
 

@@ -34,7 +34,7 @@ class Loads(hami.Backend):
         if self.what == "ends":
             print("the reason", file=sys.stderr)
             sys.stderr.flush()
-            os._exit(7)
+            os._exit(self.number)
         if self.what == "waits":
             with open(self.log + ".fifo", "w") as file:
                 while True:
@@ -124,9 +124,11 @@ def test_a_wrong_parameter_is_the_error_of_the_child():
         load_in_child("acme-loads::Absent", {}, version_of_files=0)
 
 
-def test_what_the_child_wrote_before_it_ended_is_part_of_the_message():
-    assert error_of("ends").splitlines() == [
-        "Loads: the child process that loads the model first (isolate_load) ended with status 7",
+@pytest.mark.parametrize("status", [0, 7])
+def test_a_child_that_ended_before_it_has_loaded_the_model_is_an_error_with_what_it_wrote(status):
+    """An engine may end the process by itself, also with status 0."""
+    assert error_of("ends", number=status).splitlines() == [
+        f"Loads: the child process that loads the model first (isolate_load) ended with status {status}",
         "printed by the engine",
         "the reason",
     ]

@@ -10,12 +10,14 @@ from typing import Any, NoReturn
 
 import hami
 
+from hami_model_check.isolation import LOADED
+
 _PR_SET_PDEATHSIG = 1  # of prctl(2): the signal that the kernel sends when the parent ends
 _FAILED = 1
 
 
 def main(given: dict[str, Any]) -> NoReturn:
-    """Build the pipe of `config`, and write the type and text of its error as JSON to the standard output."""
+    """Build the pipe of `config`; write LOADED to the standard output, or the type and text of its error as JSON."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != given["parent"]:  # it has ended already
         os._exit(_FAILED)
@@ -28,4 +30,5 @@ def main(given: dict[str, Any]) -> NoReturn:
     except Exception as error:
         os.write(answer, json.dumps([type(error).__name__, str(error)]).encode())
         os._exit(_FAILED)
+    os.write(answer, LOADED.encode())
     os._exit(0 if pipe else _FAILED)

@@ -15,6 +15,7 @@ import hami
 # The child finds modules where this process finds them.
 _CHILD = "import json, sys; given = json.load(sys.stdin); sys.path[:] = given['path']; "
 _CHILD += "from hami_model_check._child import main; main(given)"
+LOADED = "loaded"  # what the child answers then; an engine may end the process with status 0 before
 _MAX_OUTPUT = 2000  # characters of what the child wrote to stderr that a message repeats
 
 _loaded: set[str] = set()  # what a child of this process, or of its parent before a fork, has loaded
@@ -75,7 +76,7 @@ def load_in_child(
 
 
 def _check(name: str, status: int, answer: str, output: str) -> None:
-    if status == 0:
+    if status == 0 and answer == LOADED:
         return
     detail = output.strip()[-_MAX_OUTPUT:]
     detail = f"\n{detail}" if detail else ""
