@@ -19,9 +19,10 @@ GROUPS = {
     "Pipes": ("pipe", "Pipe", "NodeStats", "backends", "plugins"),
     "Backends": (
         *("Backend", "register", "generate", "Request", "DictView", "Child", "scatter", "scattered"),
-        *("Key", "Duration", "ByteSize"),
+        *("Key", "Alias", "Duration", "ByteSize"),
     ),
     "Values": ("Tensor", "to_numpy", "to_like", "TypedDict", "Event", "Queue", "RequestStore", "KVStorage", "Opaque"),
+    "Names of torchpipe": ("Dict", "create", "default_queue", "get", "init"),
     "Native code": ("register_plugin", "get_include", "allow_library", "check_library"),
 }
 TOP = """\
