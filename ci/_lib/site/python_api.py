@@ -22,7 +22,7 @@ GROUPS = {
         *("Key", "Alias", "Duration", "ByteSize"),
     ),
     "Values": ("Tensor", "to_numpy", "to_like", "TypedDict", "Event", "Queue", "RequestStore", "KVStorage", "Opaque"),
-    "Names of torchpipe": ("Dict", "create", "default_queue", "get", "init"),
+    "Programs of torchpipe": ("init", "create", "get", "default_queue", "Dict"),
     "Native code": ("register_plugin", "get_include", "allow_library", "check_library"),
 }
 TOP = """\
