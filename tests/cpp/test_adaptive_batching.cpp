@@ -41,7 +41,7 @@ struct Closed {
     std::size_t coming = callers, done = 0;
     double half = 0;
     const auto next_action = [&](Index instance, std::size_t completed_items) {
-      NodeScheduler::Requests taken, removed;
+      RequestChain taken, removed;
       const Action step = scheduler.next_action(instance, nanoseconds(now), completed_items, taken, removed);
       waiting.erase(instance);
       if (step.what == Action::kWait) waiting[instance] = static_cast<double>(step.until) / 1e6;
@@ -160,7 +160,7 @@ TEST_CASE("callers who do not come back are not waited for again and again") {
     for (std::uint64_t k = 0; k < 4; ++k) scheduler.push(request_of(1), 0, 1000 + k);
     const std::optional<Index> instance = scheduler.dispatch_idle();
     REQUIRE(instance.has_value());
-    NodeScheduler::Requests taken, removed;
+    RequestChain taken, removed;
     Nanoseconds moment = 0;
     std::size_t completed_items = 0;
     for (;;) {
@@ -186,7 +186,7 @@ TEST_CASE("a batch that waits to sample a larger size runs with that size once i
   scheduler.set_policy({BatchingMode::kAdaptive, 8, 1, 1'000'000'000});
   Nanoseconds moment = 0;
   std::uint64_t calls = 0;
-  NodeScheduler::Requests taken, removed;
+  RequestChain taken, removed;
   const auto arrive = [&](std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) scheduler.push(request_of(1), moment, ++calls);
   };

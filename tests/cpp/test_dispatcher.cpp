@@ -71,8 +71,8 @@ TEST_CASE(
 
 TEST_CASE("the outcomes of a batch reach the callbacks of a language together") {
   BlockingHooks hooks;
-  hooks.begin_completion_batch = []() noexcept -> void* { return ++telling, nullptr; };
-  hooks.end_completion_batch = [](void*) noexcept { ++told; };
+  hooks.begin_completion_batch = [](CompletionStorage&) noexcept { ++telling; };
+  hooks.end_completion_batch = [](CompletionStorage&) noexcept { ++told; };
   const BlockingHooks usual = set_blocking_hooks(hooks);
   {
     const Gated gated("TestGated");
@@ -105,8 +105,8 @@ TEST_CASE("a language's lock is released for a completion callback that does wor
     const bool calls_;
   };
   BlockingHooks hooks;
-  hooks.begin_completion_batch = []() noexcept -> void* { return ++telling, nullptr; };
-  hooks.end_completion_batch = [](void*) noexcept { ++told; };
+  hooks.begin_completion_batch = [](CompletionStorage&) noexcept { ++telling; };
+  hooks.end_completion_batch = [](CompletionStorage&) noexcept { ++told; };
   const BlockingHooks usual = set_blocking_hooks(hooks);
   telling = told = 0;
   const Ref<Told> sinks[] = {make_counted<Told>(true), make_counted<Told>(true), make_counted<Told>(false),

@@ -18,6 +18,7 @@ namespace {
 
 using Index = NodeScheduler::Index;
 using Action = NodeScheduler::Action;
+using Requests = std::vector<Ref<Request>>;
 
 // What a dispatcher does with its scheduler, in virtual time.
 class Course {
@@ -89,7 +90,7 @@ class Course {
       if (pick(10) == 0) request->deadline = now_ + static_cast<Nanoseconds>(pick(500'000));
       if (pick(10) == 0) at(now_ + static_cast<Nanoseconds>(pick(500'000)), [request] { request->abandon(); });
       if (scheduler_.full()) {
-        NodeScheduler::Requests removed;
+        RequestChain removed;
         scheduler_.remove_expired(now_, removed);
         complete_removed(removed);
       }
@@ -118,11 +119,11 @@ class Course {
 
   // A caller who runs his request himself, if he may.
   void run_here() {
-    NodeScheduler::Requests batch{request_of(1 + pick(policy_.max))};
-    const std::optional<Index> instance = scheduler_.acquire_inline(batch[0]->items);
+    const Ref<Request> request = request_of(1 + pick(policy_.max));
+    const std::optional<Index> instance = scheduler_.acquire_inline(request->items);
     if (!instance) return;
     if (scheduler_.waiting() > 0) problem("out of turn");
-    begin(*instance, std::move(batch), [this, instance = *instance] {
+    begin(*instance, {request}, [this, instance = *instance] {
       scheduler_.mark_idle(instance);
       if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
     });
@@ -135,7 +136,7 @@ class Course {
   }
 
   void work(Index instance, std::size_t completed_items) {
-    NodeScheduler::Requests taken, removed;
+    RequestChain taken, removed;
     for (;;) {
       const Action step = scheduler_.next_action(instance, now_, completed_items, taken, removed);
       trace_ = trace_ * 31 + static_cast<std::uint64_t>(step.what) * 7 + instance + taken.size() * 101;
@@ -148,8 +149,9 @@ class Course {
         return;
       }
       if (step.what == Action::kRun) {
-        const std::size_t items = check(taken);
-        begin(instance, std::exchange(taken, {}), [this, instance, items] { work(instance, items); });
+        Requests batch = all_of(taken);
+        const std::size_t items = check(batch);
+        begin(instance, std::move(batch), [this, instance, items] { work(instance, items); });
       }
       if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
       if (step.what != Action::kAgain) return;
@@ -157,7 +159,7 @@ class Course {
   }
 
   // Checks the requests that were taken from the queue; returns their items.
-  std::size_t check(const NodeScheduler::Requests& taken) {
+  std::size_t check(const Requests& taken) {
     if (taken.empty()) problem("an empty batch");
     std::size_t items = 0;
     for (const Ref<Request>& request : taken) {
@@ -171,7 +173,7 @@ class Course {
     return items;
   }
 
-  void begin(Index instance, NodeScheduler::Requests batch, std::function<void()> afterwards) {
+  void begin(Index instance, Requests batch, std::function<void()> afterwards) {
     ++runs_;
     std::size_t items = 0;
     for (const Ref<Request>& request : batch) {
@@ -194,19 +196,17 @@ class Course {
     });
   }
 
-  void complete_removed(NodeScheduler::Requests& removed) {
-    for (const Ref<Request>& request : removed) {
+  void complete_removed(RequestChain& removed) {
+    for (const Ref<Request>& request : all_of(removed)) {
       if (request->alive()) problem("given back without an error");
       if (request->deadline > now_ && !request->abandoned()) ++refused_;
       ++outcomes_[request->index];
       started_[request->index] = true;
     }
-    removed.clear();
   }
 
   void check_nobody_is_left_waiting() {
-    NodeScheduler copy = scheduler_;
-    if (copy.dispatch_idle()) problem("an instance rests while something waits that it could run");
+    if (scheduler_.dispatch_idle()) problem("an instance rests while something waits that it could run");
     if (scheduler_.waiting() > capacity_) problem("more requests wait than the capacity allows");
     if (scheduler_.waiting() > 0 && scheduler_.all_idle()) problem("requests wait while every instance is idle");
   }
@@ -257,7 +257,7 @@ TEST_CASE("a node whose instances differ gives each what it takes") {
   scheduler.add_instance({1, 1}, false);
   scheduler.add_instance({4, 8}, false);
   scheduler.set_policy({BatchingMode::kGreedy, 8, 1, 0});
-  NodeScheduler::Requests taken, removed;
+  RequestChain taken, removed;
   const auto batch_of = [&](std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) scheduler.push(request_of(1), 0, i);
     const std::optional<Index> instance = scheduler.dispatch_idle();
@@ -283,7 +283,7 @@ TEST_CASE("the requests that a summoned instance is about to take keep their cap
   NodeScheduler scheduler("n");
   for (int i = 0; i < 2; ++i) scheduler.add_instance({1, 1}, false);
   scheduler.set_capacity(1);
-  NodeScheduler::Requests taken, removed;
+  RequestChain taken, removed;
   scheduler.push(request_of(1), 0, 1);
   CHECK(scheduler.full());
   const std::optional<Index> first = scheduler.dispatch_idle();

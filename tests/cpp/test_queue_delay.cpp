@@ -35,7 +35,7 @@ class Two {
     return ask(instance, moment, completed_items);
   }
   std::string ask(Index instance, Nanoseconds moment, std::size_t completed_items = 0) {
-    NodeScheduler::Requests taken, removed;
+    RequestChain taken, removed;
     const Action step = scheduler_.next_action(instance, moment, completed_items, taken, removed);
     const std::string who = std::to_string(instance);
     if (step.what == Action::kRun) return who + " runs " + std::to_string(taken.size()) + "; ";

@@ -147,7 +147,7 @@ class SharedDevice {
   }
 
   void ask(Index instance, std::size_t completed_items) {
-    NodeScheduler::Requests taken, removed;
+    RequestChain taken, removed;
     const Action step = scheduler_.next_action(instance, nanoseconds(now_), completed_items, taken, removed);
     timers_.erase(instance);
     if (step.what == Action::kWait) timers_[instance] = static_cast<double>(step.until) / 1e6;

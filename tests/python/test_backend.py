@@ -14,7 +14,7 @@ from hami._runtime.backend_class import describe_class
 
 SUPPORTED = (
     'use bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, '
-    "or one of these | None"
+    "hami.FilePath, or one of these | None"
 )
 
 

@@ -478,3 +478,32 @@ def test_help_does_not_load_plugins(site: Site, hami_command: Run) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.split() == []
+
+
+CRASH = "import ctypes\nctypes.string_at(0)\n"
+
+
+def test_a_command_that_crashes_prints_the_stack_of_each_thread(hami_command: Run, tmp_path: Path) -> None:
+    (tmp_path / "crash.py").write_text(CRASH)
+    done = hami_command("run", "Identity", "--text", "a", "--import", "crash.py")
+    assert done.returncode == -signal.SIGSEGV
+    assert done.stderr.startswith("Fatal Python error: Segmentation fault\n\n")
+    assert "/crash.py" in done.stderr
+
+
+def test_a_fault_handler_that_is_enabled_already_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "crash.py").write_text(CRASH)
+    code = (
+        "import faulthandler, sys\nfaulthandler.enable(open('stack.txt', 'w'))\n"
+        "from hami._cli.main import main\nsys.argv = ['hami', 'check', 'Identity', '--import', 'crash.py']\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (-signal.SIGSEGV, "")
+    assert (tmp_path / "stack.txt").read_text().startswith("Fatal Python error: Segmentation fault\n\n")
+
+
+def test_a_program_that_calls_a_command_keeps_its_own_crash_settings() -> None:
+    code = "import faulthandler\nfrom hami._cli.main import main\nmain(['version'])\nprint(faulthandler.is_enabled())"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONFAULTHANDLER"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines()[-1] == "False"

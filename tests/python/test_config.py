@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from hami._plugins import manager
 def config(nodes: dict[str, dict[str, Any]], **given: Any) -> LoadedConfig:
     rest: dict[str, Any] = {"entrypoint": None, "dag_entrypoint": None, "where": {}}
     rest |= {"globals": {}, "providers": {}, "requires": []}
+    where = given.get("where", {}).items()
+    rest["folders"] = {at: os.fsencode(Path(place).parent.resolve()) for at, place in where if at[1]}
     return LoadedConfig(nodes=nodes, **{**rest, **given})
 
 
@@ -147,6 +150,7 @@ def test_text_is_a_packaged_pipeline_if_no_backend_has_that_name(site: Site, mon
         {"add": {"backend": "S[AcmeAdd,AcmeAdd]"}},
         where={("add", ""): "acme_good/twice.toml:2", ("add", "backend"): "acme_good/twice.toml:3"},
         files=("acme_good/twice.toml",),
+        folders={("add", "backend"): os.fsencode(site.folder.resolve() / "acme_good")},
     )
     assert load("acme-twice") == twice
     assert load("acme-good::acme-twice") == twice

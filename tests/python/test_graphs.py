@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import hami
 import pytest
 from rows import answer, answers, failure, noting, refused, sizing
-from running import TIMEOUT, Gate, backend, each
+from running import TIMEOUT, Gate, backend, each, gated
 
 
 def graph(**nodes: Any) -> dict[str, Any]:
@@ -192,3 +193,99 @@ def test_a_list_fans_out_to_another_node() -> None:
     }
     with hami.pipe({**config, "entrypoint": "Forward[node.pages]", "dag_entrypoint": "Forward[node.pages]"}) as pipe:
         assert pipe({"data": 1})["result"] == [10, 20]
+
+
+def switch(**merge: Any) -> dict[str, Any]:
+    """Return a graph with two branches: one for even numbers, one for numbers below 10."""
+    each(lambda number: number % 2 == 0, "Even", max=8)
+    each(lambda number: number < 10, "Small", max=8)
+    each(lambda number: f"even {number}", "NameEven", max=8)
+    each(lambda number: f"small {number}", "NameSmall", max=8)
+
+    def collect(batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = [item[key] for key in ("even", "small") if key in item]
+
+    backend(collect, "Collect", max=8)
+    return {
+        "start": {"backend": "Identity", "next": "even,small"},
+        "even": {"backend": "NameEven", "filter": "Even", "otherwise": "skip", "next": "merge"},
+        "small": {"backend": "NameSmall", "filter": "Small", "otherwise": "skip", "next": "merge"},
+        "merge": {"backend": "Collect", "map": "even[result:even],small[result:small]", **merge},
+    }
+
+
+def outcomes(config: dict[str, Any], *data: Any) -> list[Any]:
+    """Return the result of each request, or the class of its error; all are submitted together."""
+    with hami.pipe(config) as pipe:
+        futures = [pipe.submit({"data": one}) for one in data]
+        errors = [future.exception(TIMEOUT) for future in futures]
+        return [
+            type(error) if error else future.result()["result"] for future, error in zip(futures, errors, strict=True)
+        ]
+
+
+def test_otherwise_passes_skips_or_redirects_requests_for_which_the_filter_is_false() -> None:
+    switch()
+    node = {"backend": "NameEven", "filter": "Even"}
+    assert outcomes(node, 1, 2) == [1, "even 2"]
+    assert outcomes({**node, "otherwise": "pass"}, 1, 2) == [1, "even 2"]
+    assert outcomes({**node, "otherwise": "skip"}, 1, 2) == [hami.NoResult, "even 2"]
+    assert outcomes({**node, "otherwise": "NameSmall"}, 1, 2) == ["small 1", "even 2"]
+
+
+def test_a_skipped_branch_delivers_nothing_to_a_merge_unless_the_merge_accepts_that() -> None:
+    assert outcomes(switch(), 2, 1, 12, 11) == [["even 2", "small 2"], hami.NoResult, hami.NoResult, hami.NoResult]
+    assert outcomes(switch(accept_skipped=True), 2, 1, 12, 11) == [
+        ["even 2", "small 2"],
+        ["small 1"],
+        ["even 12"],
+        hami.NoResult,
+    ]
+
+
+def test_of_several_last_nodes_the_result_has_those_that_ran() -> None:
+    config = switch()
+    del config["merge"], config["even"]["next"], config["small"]["next"]
+    assert outcomes(config, 2, 1, 11) == [{"even": "even 2", "small": "small 2"}, {"small": "small 1"}, hami.NoResult]
+
+
+def test_a_skipped_request_names_its_node_and_what_to_set() -> None:
+    with hami.pipe(switch(accept_skipped=True)) as pipe, pytest.raises(hami.NoResult) as raised:
+        pipe({"data": 11})
+    assert str(raised.value).splitlines()[0] == (
+        'the request was skipped and has no `result`; to give it one, set `otherwise` to "pass" or to an expression'
+    )
+    shown = "\n".join([str(raised.value), *getattr(raised.value, "__notes__", [])])
+    assert shown.endswith(('in node "even"', 'in node "small"'))
+
+
+def test_an_error_in_a_branch_is_not_a_skip() -> None:
+    config = switch(accept_skipped=True)
+    each(lambda number: [][number], "NameSmall", max=8)
+    assert outcomes(config, 2, 12, 11) == [IndexError, ["even 12"], hami.NoResult]
+
+
+def test_otherwise_is_a_key_of_nodes_only() -> None:
+    switch()
+    assert refused({"global": {"otherwise": "skip"}, "a": {"backend": "Identity", "filter": "Even"}}).startswith(
+        'nothing uses the key "otherwise"'
+    )
+
+
+def test_a_timeout_names_the_node_the_limit_and_the_time_waited_and_run() -> None:
+    slow = gated("TestSlow")
+    time = r"[0-9.]+(us|ms|s)"
+    with hami.pipe({"quick": {"backend": "Identity", "next": "slow"}, "slow": {"backend": "TestSlow"}}) as pipe:
+        running = pipe.submit({"data": 1}, timeout=0.2)
+        slow.gate.wait_for_arrival()
+        waiting = pipe.submit({"data": 2}, timeout=0.05)
+        for future, limit in ((waiting, "50ms"), (running, "200ms")):
+            error = future.exception(TIMEOUT)
+            assert isinstance(error, hami.DeadlineExceeded)
+            assert re.fullmatch(
+                f'the request timed out: its limit of {limit} passed at node "slow" '
+                rf"\(reached after {time}, waited {time}, ran {time}\)",
+                str(error).splitlines()[0],
+            )
+        slow.gate.open()

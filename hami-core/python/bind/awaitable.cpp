@@ -10,8 +10,9 @@
 
 #include <structmember.h>
 
-#include <string>
 #include <utility>
+
+#include "errors.hpp"
 
 namespace hami::bind {
 namespace awaitables {  // keeps generic names such as `slots` apart in a unity build
@@ -100,7 +101,8 @@ PyObject* cancelled_error() noexcept {
 }
 
 // Steals `error`. Returns a RuntimeError caused by it if raising it in a task would be misread: StopIteration ends a
-// coroutine and CancelledError reports a cancellation that did not happen. Returns `error` otherwise, null on failure.
+// coroutine and CancelledError reports a cancellation that did not happen; MemoryError if there is no memory for that.
+// Returns `error` otherwise.
 PyObject* raisable(PyObject* error) noexcept {
   PyObject* const cancelled = cancelled_error();
   if (!cancelled) PyErr_Clear();
@@ -108,12 +110,14 @@ PyObject* raisable(PyObject* error) noexcept {
                        (cancelled && PyErr_GivenExceptionMatches(error, cancelled));
   Py_XDECREF(cancelled);
   if (!misread) return error;
-  const std::string what = std::string("a backend raised ") + Py_TYPE(error)->tp_name;
-  PyObject* const reason = PyObject_CallFunction(PyExc_RuntimeError, "s", what.c_str());
-  if (reason)
-    PyException_SetCause(reason, error);
-  else
+  PyObject* const text = PyUnicode_FromFormat("a backend raised %s", Py_TYPE(error)->tp_name);
+  PyObject* const reason = text ? PyObject_CallOneArg(PyExc_RuntimeError, text) : nullptr;
+  Py_XDECREF(text);
+  if (!reason) {
     Py_DECREF(error);
+    return memory_error().release().ptr();
+  }
+  PyException_SetCause(reason, error);
   return reason;
 }
 
@@ -130,8 +134,8 @@ PyObject* settle_self(PyObject* self, PyObject*) {
     release_call(awaitable);
     if (Py_IsNone(outcome))
       Py_DECREF(outcome);
-    else if (!(awaitable.error = raisable(outcome)))
-      return nullptr;
+    else
+      awaitable.error = raisable(outcome);
   }
   if (!awaitable.wakeup) Py_RETURN_NONE;  // the task does not await yet, or was cancelled
   PyObject* const wakeup = std::exchange(awaitable.wakeup, nullptr);
@@ -162,8 +166,8 @@ bool schedule_wakeup(PyObject* self) noexcept {
     const auto context = py::reinterpret_steal<py::object>(std::exchange(awaitable.context, nullptr));
     py::handle(awaitable.loop).attr("call_soon")(wakeup, py::handle(self), py::arg("context") = context);
     return true;
-  } catch (py::error_already_set& error) {
-    error.restore();
+  } catch (...) {
+    set_python_error();
     return false;
   }
 }
@@ -191,8 +195,8 @@ PyObject* cancel(PyObject* self, PyObject* const* given, Py_ssize_t count, PyObj
     const auto error = py::reinterpret_steal<py::object>(cancelled_error());
     if (!error) throw py::error_already_set();
     awaitable.error = (has_message ? error(py::handle(given[0])) : error()).release().ptr();
-  } catch (py::error_already_set& error) {
-    error.restore();
+  } catch (...) {
+    set_python_error();
     return nullptr;
   }
   if (!schedule_wakeup(self)) return nullptr;
@@ -206,7 +210,7 @@ PyObject* abandon(PyObject* self, PyObject*) {
     if (const Ref<Call> call{awaitable.call}; call) {
       release_call(awaitable);
       const ReleaseGil released;
-      call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
+      call->give_up(Error::cancelled());
     }
   }
   Py_RETURN_NONE;

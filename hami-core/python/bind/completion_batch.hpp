@@ -1,35 +1,35 @@
 // Wakes each event loop once per batch of completions, after the last of them.
 #pragma once
 
+#include "base/clock.hpp"
 #include "gil.hpp"
+#include "sync/blocking.hpp"
 
 namespace hami::bind {
 
 struct PendingWakeups;
 
 // Hooks of the core. The thread holds the GIL between the two calls.
-void* begin_completion_batch() noexcept;
-void end_completion_batch(void* token) noexcept;
+void begin_completion_batch(CompletionStorage& storage) noexcept;
+void end_completion_batch(CompletionStorage& storage) noexcept;
 
-// Runs `complete`, which calls into Python. Runs it a second time if an exception, possibly from a signal handler,
-// ended the first run; so `complete` must be idempotent.
+// How long a completion waits for memory: 60 s on a thread of the core; `otherwise` on a thread of the program, which may have
+// to free memory itself.
+Nanoseconds memory_timeout(Nanoseconds otherwise) noexcept;
+
+// Runs `complete`, which calls into Python. Runs it again until there is memory, and once more if another exception,
+// possibly from a signal handler, ended it; so `complete` must be idempotent. False: there was no memory in time.
+[[nodiscard]] bool complete_reliably(const char* what, Nanoseconds timeout, void (*complete)(void* data),
+                                     void* data) noexcept;
+
 template <class Complete>
-void complete_reliably(const char* what, Complete&& complete) noexcept {
-  try {
-    return complete();
-  } catch (py::error_already_set& raised) {
-    try {
-      complete();
-      if (raise_later(raised)) return;
-    } catch (py::error_already_set& again) {
-      again.discard_as_unraisable(what);
-    }
-    raised.discard_as_unraisable(what);
-  }
+bool complete_reliably(const char* what, Nanoseconds timeout, const Complete& complete) noexcept {
+  const auto call = [](void* data) { (*static_cast<const Complete*>(data))(); };
+  return complete_reliably(what, timeout, call, const_cast<Complete*>(&complete));
 }
 
 // Calls completion_queue.wake() at the end of this thread's completion batch, or at once outside of one. Requires the
-// GIL.
+// GIL. May throw outside of a batch.
 void wake_after_batch(py::handle completion_queue);
 
 // Encloses code that may wait for an event loop that this thread is about to wake. Wakes the pending loops first;

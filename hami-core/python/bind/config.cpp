@@ -99,6 +99,7 @@ PipeConfig config_of(const py::object& loaded) {
   config.dag_entrypoint = loaded.attr("dag_entrypoint").cast<std::optional<std::string>>();
   config.providers = loaded.attr("providers").cast<std::map<std::string, std::string>>();
   config.where = loaded.attr("where").cast<std::map<PipeConfig::Key, std::string>>();
+  config.folders = loaded.attr("folders").cast<std::map<PipeConfig::Key, std::string>>();
   for (const auto& key : loaded.attr("referenced")) config.referenced.insert(py::cast<PipeConfig::Key>(key));
   config.advice = [](const std::string& key) {
     const HoldGil gil;

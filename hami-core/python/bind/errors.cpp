@@ -3,6 +3,10 @@
 
 #include <pybind11/critical_section.h>
 
+#include <cstring>
+#include <new>
+#include <stdexcept>
+
 #include "gil.hpp"
 #include "lang/parse.hpp"
 #include "pipe/pipe_state.hpp"
@@ -21,7 +25,8 @@ const char* class_of(ErrorCode code) {
     case ErrorCode::kPlugin: return "PluginError";
     case ErrorCode::kDataType: return "DataTypeError";
     case ErrorCode::kRequest: return "RequestError";
-    case ErrorCode::kNoResult: return "NoResult";
+    case ErrorCode::kNoResult:
+    case ErrorCode::kSkipped: return "NoResult";
     case ErrorCode::kQueueFull: return "QueueFull";
     case ErrorCode::kDeadlineExceeded: return "DeadlineExceeded";
     case ErrorCode::kPipeClosed: return "PipeClosed";
@@ -42,10 +47,21 @@ py::object construct(const char* module, const char* name, const std::string& me
   return call_python(cls, py::str(message));
 }
 
+// A MemoryError that is not one of the 16 that CPython keeps for when there is no memory: before 3.12 it aborts once the
+// program holds them all. Only the constructor of MemoryError itself takes those.
+py::object new_memory_error(const std::string& message) {
+  const py::tuple arguments = py::make_tuple(message);
+  const auto* base = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+  auto* const type = reinterpret_cast<PyTypeObject*>(PyExc_MemoryError);
+  PyObject* const made = base->tp_new(type, arguments.ptr(), nullptr);
+  if (!made) throw_python_error();
+  return py::reinterpret_steal<py::object>(made);
+}
+
 py::object make_exception(const Error& error) {
   switch (error.code()) {
     case ErrorCode::kInvalidArgument: return construct("builtins", "ValueError", error.message());
-    case ErrorCode::kOutOfMemory: return construct("builtins", "MemoryError", error.message());
+    case ErrorCode::kOutOfMemory: return new_memory_error(error.message());
     case ErrorCode::kCancelled: return construct("concurrent.futures", "CancelledError", error.message());
     default: return construct("hami._errors", class_of(error.code()), error.message());
   }
@@ -123,6 +139,81 @@ Error from_exception(py::object exception) {
   return wrap_exception(std::move(exception));
 }
 
+bool is_out_of_memory() {
+  const bool is_set = PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError);
+  PyErr_Clear();
+  try {
+    throw;
+  } catch (const py::error_already_set& raised) {
+    return raised.matches(PyExc_MemoryError);
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const std::runtime_error& error) {
+    // Before CPython 3.12, an exception object is created when the exception is fetched.
+    return is_set || std::strstr(error.what(), "REPLACED BY MemoryError");
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+namespace {
+PyObject* spare_memory_error = nullptr;  // never freed
+}
+
+py::object memory_error() noexcept {
+  PyException_SetTraceback(spare_memory_error, Py_None);  // of its last use
+  PyException_SetContext(spare_memory_error, nullptr);
+  return py::reinterpret_borrow<py::object>(spare_memory_error);
+}
+
+Error current_python_error() {
+  try {
+    throw;
+  } catch (py::error_already_set& raised) {
+    try {
+      return from_python(raised);
+    } catch (const std::exception&) {
+      PyErr_Clear();
+      return Error::out_of_memory();
+    }
+  } catch (const std::runtime_error&) {
+    if (is_out_of_memory()) return Error::out_of_memory();
+    return current_error();
+  } catch (...) {
+    PyErr_Clear();
+    return current_error();
+  }
+}
+
+void set_python_error() noexcept {
+  try {
+    try {
+      throw;
+    } catch (const Error& error) {
+      raise(error);  // runs Python code, which may itself fail
+    }
+  } catch (py::error_already_set& raised) {
+    raised.restore();
+  } catch (const py::builtin_exception& error) {
+    error.set_error();
+  } catch (const std::exception& error) {
+    if (is_out_of_memory())
+      PyErr_NoMemory();
+    else
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
+
+void rethrow_python_error() {
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    throw current_python_error();
+  }
+}
+
 py::object exception_in(py::error_already_set& raised) {
   py::object exception = raised.value();
   if (raised.trace()) PyException_SetTraceback(exception.ptr(), raised.trace().ptr());
@@ -142,12 +233,17 @@ py::object as_exception(py::object given) {
 
 py::object to_exception(const Error& error) {
   HAMI_ASSERT(has_gil());
-  py::object exception = error.code() == ErrorCode::kForeign && error.payload().is_counted()
-                             ? to_python(error.payload())
-                             : make_exception(error);
-  const std::string note = note_of(error);
-  if (!note.empty()) add_note(exception, note);
-  return exception;
+  try {
+    py::object exception = error.code() == ErrorCode::kForeign && error.payload().is_counted()
+                               ? to_python(error.payload())
+                               : make_exception(error);
+    const std::string note = note_of(error);
+    if (!note.empty()) add_note(exception, note);
+    return exception;
+  } catch (...) {
+    if (!is_out_of_memory()) throw;
+    return memory_error();
+  }
 }
 
 void raise(const Error& error) {
@@ -157,6 +253,7 @@ void raise(const Error& error) {
 }
 
 void register_translators() {
+  spare_memory_error = new_memory_error(Error::out_of_memory().message()).release().ptr();
   py::register_exception_translator([](std::exception_ptr thrown) {
     const auto set = [](const py::object& exception) {
       PyErr_SetObject(py::type::handle_of(exception).ptr(), exception.ptr());
@@ -167,6 +264,10 @@ void register_translators() {
       set(config_error(found));
     } catch (const Error& error) {
       set(to_exception(error));
+    } catch (const py::builtin_exception&) {
+      throw;
+    } catch (const std::runtime_error&) {  // pybind11 throws it where Python has no memory
+      if (!PyErr_Occurred() || !PyErr_ExceptionMatches(PyExc_MemoryError)) throw;
     }
   });
 }

@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 
+#include "completion_batch.hpp"
 #include "core_objects.hpp"
 #include "errors.hpp"
 #include "greenlets.hpp"
@@ -30,17 +31,33 @@ void run_callback(PyRef& function, const Event& event) noexcept {
     call_python(function.get(), from_core_object(const_cast<Event&>(event)));
   } catch (py::error_already_set& raised) {
     raised.discard_as_unraisable("hami: a callback of an Event");
+  } catch (const std::exception&) {  // no memory for the call
+    PyErr_NoMemory();
+    PyErr_WriteUnraisable(function.get().ptr());
   }
   function = PyRef();
 }
 
+// Runs an idempotent callback, of a task that awaits the event, and releases it.
+void wake_task(PyRef& function, const Event& event) noexcept {
+  const HoldGil gil;
+  constexpr Nanoseconds kOnOtherThread = 1'000'000'000;
+  if (!complete_reliably("hami: waking a task that awaits an Event", memory_timeout(kOnOtherThread),
+                         [&] { call_python(function.get(), from_core_object(const_cast<Event&>(event))); })) {
+    PyErr_NoMemory();
+    PyErr_WriteUnraisable(function.get().ptr());
+  }
+  function = PyRef();
+}
+
+template <void (*run)(PyRef&, const Event&) noexcept>
 std::uint64_t watch(Event& event, py::object function) {
   check_greenlet();
   if (!PyCallable_Check(function.ptr()))
     throw Error(ErrorCode::kDataType,
                 "a callback must be a function of one argument, got " + std::string(py::repr(function)));
   auto callback = std::make_shared<PyRef>(std::move(function));
-  return event.on_done([callback](const Event& done) { run_callback(*callback, done); });
+  return event.on_done([callback](const Event& done) { run(*callback, done); });
 }
 
 bool notify(Event& event, py::handle given) {
@@ -104,6 +121,7 @@ void enable_garbage_collection(PyHeapTypeObject* type) {
 void register_event(py::module_& module) {
   py::class_<Event, Ref<Event>> event(module, "Event", kEventDoc, py::is_final(),
                                       py::custom_type_setup(enable_garbage_collection));
+  keep_shared_objects<Ref<Event>>(event);
   event.attr("__module__") = "hami";
   const auto make = [](std::int64_t count) {
     if (count < 1)
@@ -126,12 +144,13 @@ void register_event(py::module_& module) {
            "Wait at most `timeout` seconds (None: no limit) for completion and return whether the event is done. Does "
            "not raise the "
            "event's exception.")
-      .def("add_done_callback", [](Event& self, py::object function) { watch(self, std::move(function)); },
+      .def("add_done_callback",
+           [](Event& self, py::object function) { watch<run_callback>(self, std::move(function)); },
            py::arg("callback"),
            "Call `callback(event)` once, on the thread that completes the event, or at once if the event is done. An "
            "exception of "
            "the callback goes to sys.unraisablehook.")
-      .def("_watch", watch, py::arg("callback"))
+      .def("_watch", watch<wake_task>, py::arg("callback"))
       .def("_unwatch", &Event::forget, py::arg("number"))
       .def("__await__", await)
       .def("__repr__", show_event);

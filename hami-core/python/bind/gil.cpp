@@ -5,6 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,6 +17,10 @@
 #include "errors.hpp"
 #include "sync/blocking.hpp"
 #include "value/error.hpp"
+
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000
+extern "C" PyAPI_FUNC(void) _PyThreadState_SetCurrent(PyThreadState* state);
+#endif
 
 namespace hami::bind {
 
@@ -40,30 +46,49 @@ void restore_thread(PyThreadState* state) noexcept {
   hami_restore_thread(state);
 }
 
-// Keeps one PyThreadState per core thread, from its first use of Python until the thread ends. Thread-local Python data
-// (threading.local) then survives from one `forward` to the next.
-class ThreadState {
+void end_thread_state(PyThreadState* state) noexcept {
+  if (finalizing() || !Py_IsInitialized()) return;
+  restore_thread(state);
+  PyGILState_Release(PyGILState_UNLOCKED);
+}
+
+// The PyThreadState of a thread of the core, from its start until its end. CPython aborts if it has to create one without
+// memory, and a thread that completes a request cannot go without the GIL. Thread-local Python data (threading.local)
+// survives from one `forward` to the next.
+thread_local PyThreadState* core_thread_state = nullptr;
+
+bool attach_thread() noexcept {
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000  // PyThreadState_New crashes if there is no memory
+  core_thread_state = _PyThreadState_Prealloc(PyInterpreterState_Main());
+  if (core_thread_state) _PyThreadState_SetCurrent(core_thread_state);
+#else
+  core_thread_state = PyThreadState_New(PyInterpreterState_Main());
+#endif
+  return core_thread_state != nullptr;
+}
+
+void detach_thread() noexcept { end_thread_state(std::exchange(core_thread_state, nullptr)); }
+
+// The same for another thread, such as one of a native plugin, from its first use of Python.
+class ForeignThreadState {
  public:
   void create_once() {
-    if (state_ || PyGILState_GetThisThreadState()) return;
-    gil_state_ = hami_ensure_gil();
+    if (state_) return;
+    hami_ensure_gil();
     state_ = PyEval_SaveThread();
   }
-  ~ThreadState() {
-    if (!state_ || finalizing() || !Py_IsInitialized()) return;
-    restore_thread(state_);
-    PyGILState_Release(gil_state_);
+  ~ForeignThreadState() {
+    if (state_) end_thread_state(state_);
   }
 
  private:
   PyThreadState* state_ = nullptr;
-  PyGILState_STATE gil_state_{};
 };
-thread_local ThreadState thread_state;
+thread_local ForeignThreadState foreign_thread_state;
 
 PyGILState_STATE acquire_gil() noexcept {
   halt_if_finalizing();
-  thread_state.create_once();
+  if (!core_thread_state && !PyGILState_GetThisThreadState()) foreign_thread_state.create_once();
   return hami_ensure_gil();
 }
 
@@ -123,8 +148,12 @@ class PluginGil {
   explicit PluginGil(const std::string& backend) noexcept : gil_(HoldGil::ForBatch{}), backend_(backend) {}
   ~PluginGil() {
     if (!PyErr_Occurred()) return;
-    py::error_already_set left_set;
-    left_set.discard_as_unraisable(("hami: exception left set by the native backend " + backend_).c_str());
+    try {
+      py::error_already_set left_set;
+      left_set.discard_as_unraisable(("hami: exception left set by the native backend " + backend_).c_str());
+    } catch (const std::exception&) {  // no memory for the report
+      PyErr_Clear();
+    }
   }
 
  private:
@@ -175,13 +204,17 @@ HoldGil::~HoldGil() { PyGILState_Release(state_); }
 
 ReleaseGil::~ReleaseGil() { restore_thread(state_); }
 
+// Without memory for the queue, this thread waits for the GIL.
 void decref_from_any_thread(PyObject* object) noexcept {
   if (has_gil()) return hami_decref(object);
   bool first;
-  {
+  try {
     MutexLock lock(pending_mutex);
     first = pending_decrefs.empty();
     pending_decrefs.push_back(object);
+  } catch (const std::bad_alloc&) {
+    const HoldGil gil;
+    return hami_decref(object);
   }
   // The main thread runs them if no other thread does so earlier.
   if (first && !finalizing()) Py_AddPendingCall(run_pending_decrefs_call, nullptr);
@@ -197,6 +230,36 @@ void run_pending_decrefs() noexcept {
   for (PyObject* object : objects) hami_decref(object);
 }
 
+namespace {
+
+// Whether CPython had no memory for an exception object; or, before 3.12, for the frame of a call, which it reports by a text.
+bool is_bare_memory_error(PyObject* type, [[maybe_unused]] PyObject* value) noexcept {
+  if (PyErr_GivenExceptionMatches(type, PyExc_MemoryError)) return !value;
+#if PY_VERSION_HEX < 0x030C0000
+  if (type == PyExc_SystemError && value && PyUnicode_Check(value)) {
+    const char* const text = PyUnicode_AsUTF8(value);
+    if (!text) PyErr_Clear();
+    return !text || std::strstr(text, "returned NULL without setting an exception");
+  }
+#endif
+  return false;
+}
+
+}  // namespace
+
+void throw_python_error() {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  if (is_bare_memory_error(type, value)) {
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    throw std::bad_alloc();
+  }
+  PyErr_Restore(type, value, trace);
+  throw py::error_already_set();
+}
+
 bool raise_later(const py::error_already_set& raised) noexcept {
   if (!runs_signal_handlers() || finalizing()) return false;
   PyObject* exception = raised.value().inc_ref().ptr();
@@ -206,9 +269,9 @@ bool raise_later(const py::error_already_set& raised) noexcept {
 }
 
 void install_hooks() {
-  set_blocking_hooks({release_for_wait, reacquire_after_wait, runs_signal_handlers, check_signals, preacquire,
-                      begin_batch, release_preacquired, begin_completion_batch, end_completion_batch, hold_for_plugin,
-                      release_plugin_gil});
+  set_blocking_hooks({attach_thread, detach_thread, release_for_wait, reacquire_after_wait, runs_signal_handlers,
+                      check_signals, preacquire, begin_batch, release_preacquired, begin_completion_batch,
+                      end_completion_batch, hold_for_plugin, release_plugin_gil});
   pthread_atfork(lock_before_fork, unlock_after_fork, unlock_after_fork);
 }
 

@@ -73,13 +73,30 @@ class HAMI_SCOPED_CAPABILITY FreeThreadedLock {
   FreeThreadedMutex& mutex_;
 };
 
+// Throws the exception that Python has set: as py::error_already_set, or as std::bad_alloc if CPython had no memory for an
+// exception object. pybind11 would create the object now, and CPython before 3.12 aborts if it cannot.
+[[noreturn]] void throw_python_error();
+
+// Called once for a class whose objects are shared with the core. Without memory for a Python object, pybind11 would free the
+// object behind it, which others hold.
+template <class Holder>
+void keep_shared_objects(py::handle cls) {
+  py::detail::get_type_info(reinterpret_cast<PyTypeObject*>(cls.ptr()))->dealloc =
+      [](py::detail::value_and_holder& object) {
+    const py::error_scope saved;
+    if (object.holder_constructed()) object.holder<Holder>().~Holder();
+    object.set_holder_constructed(false);
+    object.value_ptr() = nullptr;
+  };
+}
+
 // callable(arguments…). Use it for calls that run user code.
 template <class... Arguments>
 py::object call_python(py::handle callable, const Arguments&... arguments) {
   const ProgramCodeScope scope;
   PyObject* const given[] = {arguments.ptr()..., nullptr};
   PyObject* result = hami_call(callable.ptr(), given, sizeof...(arguments));
-  if (!result) throw py::error_already_set();
+  if (!result) throw_python_error();
   return py::reinterpret_steal<py::object>(result);
 }
 

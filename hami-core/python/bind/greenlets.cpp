@@ -16,13 +16,14 @@ namespace py = pybind11;
 thread_local bool runs_program_code = false;
 thread_local PyObject* entered_greenlet = nullptr;
 
+py::handle greenlet_name, getcurrent_name;
+
 // sys.modules["greenlet"].getcurrent(), or null if the program has not imported the package.
 py::object current_greenlet() noexcept {
-  static const py::handle name = interned("greenlet"), getcurrent = interned("getcurrent");
-  PyObject* const module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name.ptr());
+  PyObject* const module = PyDict_GetItemWithError(PyImport_GetModuleDict(), greenlet_name.ptr());
   if (!module) return {};
-  PyObject* const found = PyObject_CallMethodNoArgs(module, getcurrent.ptr());
-  if (!found) PyErr_Clear();  // the package is being imported
+  PyObject* const found = PyObject_CallMethodNoArgs(module, getcurrent_name.ptr());
+  if (!found) PyErr_Clear();  // the package is being imported, or there is no memory
   return py::reinterpret_steal<py::object>(found);
 }
 
@@ -33,6 +34,11 @@ bool is_main_greenlet(const py::object& greenlet) noexcept {
 }
 
 }  // namespace
+
+void make_greenlet_names() {
+  greenlet_name = interned("greenlet");
+  getcurrent_name = interned("getcurrent");
+}
 
 ProgramCodeScope::ProgramCodeScope() noexcept : outer_active_(runs_program_code), outer_greenlet_(entered_greenlet) {
   runs_program_code = true;

@@ -5,6 +5,9 @@
 
 namespace hami::bind {
 
+// Called once, before the first ProgramCodeScope: later there may be no memory for them.
+void make_greenlet_names();
+
 // Around code of the program that the core calls. If that code switches to another greenlet, the frames of the core
 // below it are moved off the stack until the first greenlet continues. Thread-local data of the core refers to these
 // frames, so until then no other greenlet of the thread may enter the core: `check_greenlet` throws.

@@ -18,42 +18,76 @@ struct EventCallbacksScope {
 
 }  // namespace
 
-void remove_result(py::dict& request) {
-  if (PyDict_DelItemString(request.ptr(), "result") != 0) PyErr_Clear();
+void remove_result(py::dict& request) noexcept {
+  if (PyDict_DelItem(request.ptr(), result_key().ptr()) != 0) PyErr_Clear();
 }
 
-std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request) {
+std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request) noexcept {
   std::optional<Error> failed;
   if (const Error* error = call.error(index)) {
     failed = *error;
   } else {
     try {
       write_back(call.dict(index), request);
-    } catch (py::error_already_set& raised) {  // by a dict subclass, or by the parts given to hami.scatter
-      failed = from_python(raised);
-    } catch (const Error& invalid) {
-      failed = invalid;
+    } catch (...) {  // by a dict subclass, by the parts given to hami.scatter, or for lack of memory
+      failed = current_python_error();
     }
   }
   if (failed) remove_result(request);
   return failed;
 }
 
+namespace {
+
+FreeThreadedMutex postponed_mutex;
+// The latest one first. Leaked intentionally: it must not run Python after the interpreter ended.
+std::shared_ptr<Listener>& postponed HAMI_GUARDED_BY(postponed_mutex) = *new std::shared_ptr<Listener>;
+
+}  // namespace
+
 void Listener::complete(const Call& call) noexcept {
   std::optional<Error> error;
   {
     const HoldGil gil;
     py::dict request = py::reinterpret_borrow<py::dict>(request_.get());
-    error = deliver(call, 0, request);
-    complete_reliably("hami: the completion of a submitted request",
-                      [&] { notify_caller(error ? to_exception(*error) : py::none()); });
-    for (PyRef* held : {&request_, &callback_, &completion_queue_, &awaitable_}) *held = PyRef();
+    error = error_ = deliver(call, 0, request);
+    if (!notify()) postpone();
+    deliver_postponed();
     run_pending_decrefs();
   }
   if (error) return fail_event(*error);
   if (!event_) return;
   const EventCallbacksScope scope;
   event_->notify(*call.dict(0).find(kResult));
+}
+
+// False: there is no memory.
+bool Listener::notify() noexcept {
+  const bool notified = complete_reliably("hami: the completion of a submitted request", memory_timeout(0),
+                                          [&] { notify_caller(error_ ? to_exception(*error_) : py::none()); });
+  if (!notified) return false;
+  for (PyRef* held : {&request_, &callback_, &completion_queue_, &awaitable_}) *held = PyRef();
+  return true;
+}
+
+void Listener::postpone() noexcept {
+  const FreeThreadedLock lock(postponed_mutex);
+  next_postponed_ = std::exchange(postponed, shared_from_this());
+}
+
+bool Listener::deliver_postponed() noexcept {
+  const auto take = [] {
+    const FreeThreadedLock lock(postponed_mutex);
+    std::shared_ptr<Listener> first = postponed;
+    if (first) postponed = std::move(first->next_postponed_);
+    return first;
+  };
+  while (const std::shared_ptr<Listener> listener = take()) {
+    if (listener->notify()) continue;
+    listener->postpone();
+    return false;
+  }
+  return true;
 }
 
 void Listener::notify_caller(const py::object& error) {
@@ -71,10 +105,9 @@ void Listener::notify_caller(const py::object& error) {
   }
 }
 
-void Listener::fail_event(const Error& error) noexcept {
-  if (!event_) return;
+void fail_with(Event& event, const Error& error) noexcept {
   const EventCallbacksScope scope;
-  event_->fail(error);
+  event.fail(error);
 }
 
 }  // namespace hami::bind

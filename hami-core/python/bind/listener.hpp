@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -13,31 +14,41 @@
 namespace hami::bind {
 
 // Removes `result` from a caller's dict. A request that restarts or fails has no `result`.
-void remove_result(py::dict& request);
+void remove_result(py::dict& request) noexcept;
 // Writes the keys that the backends set into the caller's dict. On failure removes `result` and returns the error.
-std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request);
+std::optional<Error> deliver(const Call& call, std::size_t index, py::dict& request) noexcept;
+
+// Fails an event from a thread that may hold the GIL.
+void fail_with(Event& event, const Error& error) noexcept;
 
 // Receives the completion of one request that no thread waits for.
-class Listener {
+class Listener : public std::enable_shared_from_this<Listener> {
  public:
   // For Pipe.submit. `callback` is callback(exception or None), or null.
-  Listener(py::dict request, py::object callback, Ref<Event> event)
-      : request_(std::move(request)), callback_(std::move(callback)), event_(std::move(event)) {}
+  Listener(py::dict request, py::object callback) : request_(std::move(request)), callback_(std::move(callback)) {}
   // For Pipe.submit_from_loop, on the thread of the event loop.
-  Listener(py::dict request, py::object completion_queue, py::object awaitable, Ref<Event> event)
+  Listener(py::dict request, py::object completion_queue, py::object awaitable)
       : request_(std::move(request)),
         completion_queue_(std::move(completion_queue)),
-        awaitable_(std::move(awaitable)),
-        event_(std::move(event)) {}
+        awaitable_(std::move(awaitable)) {}
 
+  // The event of the request, before it starts. May be null.
+  void set_event(Ref<Event> event) noexcept { event_ = std::move(event); }
   // Marks the end of the start call: from now on `complete` is never nested in it, even on the same thread.
   void started() noexcept { starting_thread_ = std::thread::id(); }
-  // Runs once, on any thread.
+  // Runs once, on any thread. Where there is no memory to notify the caller, it is notified by the next completion or
+  // deliver_postponed().
   void complete(const Call& call) noexcept;
-  void fail_event(const Error& error) noexcept;
+  // Notifies the callers that could not be notified. False: there is no memory yet. Requires the GIL.
+  static bool deliver_postponed() noexcept;
+  void fail_event(const Error& error) noexcept {
+    if (event_) fail_with(*event_, error);
+  }
 
  private:
+  bool notify() noexcept;
   void notify_caller(const py::object& error);
+  void postpone() noexcept;
 
   PyRef request_;
   PyRef callback_;
@@ -45,6 +56,8 @@ class Listener {
   PyRef awaitable_;
   std::atomic<std::thread::id> starting_thread_{std::this_thread::get_id()};
   Ref<Event> event_;
+  std::optional<Error> error_;  // of the request, once it is complete
+  std::shared_ptr<Listener> next_postponed_;
 };
 
 }  // namespace hami::bind

@@ -14,13 +14,18 @@ void log_to_python(const std::string& source, const std::string& message, int le
   try {
     // A message may contain bytes of a path that are not UTF-8.
     const auto text = [](const std::string& bytes) {
-      return py::reinterpret_steal<py::str>(
-          PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace"));
+      PyObject* const decoded =
+          PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
+      if (!decoded) throw_python_error();
+      return py::reinterpret_steal<py::str>(decoded);
     };
     const py::object emit = py::module_::import("hami._runtime.logs").attr("emit");
     call_python(emit, text(source), text(message), py::int_(level));
   } catch (const py::error_already_set& failed) {
     if (!raise_later(failed)) log_to_standard_error(source, message, level);
+  } catch (const std::exception&) {  // no memory
+    PyErr_Clear();
+    log_to_standard_error(source, message, level);
   }
 }
 

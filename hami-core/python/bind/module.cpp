@@ -8,7 +8,9 @@
 #include "core_objects.hpp"
 #include "errors.hpp"
 #include "expression.hpp"
+#include "failing_allocations.hpp"
 #include "gil.hpp"
+#include "greenlets.hpp"
 #include "logging.hpp"
 #include "part.hpp"
 #include "pipe.hpp"
@@ -24,6 +26,7 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   module.doc() = "The C++ core of HAMi. Use it through the package `hami`.";
   module.attr("__version__") = HAMI_VERSION;
   hami::bind::register_translators();
+  hami::bind::make_greenlet_names();
   hami::bind::install_hooks();
   hami::register_core();
   hami::bind::register_logging(module);
@@ -37,6 +40,7 @@ PYBIND11_MODULE(_core_main_interpreter, module, py::mod_gil_not_used()) {
   hami::bind::register_config(module);
   hami::bind::register_expressions(module);
   hami::bind::register_pipe(module);
+  hami::bind::register_failing_allocations(module);
   module.def("near_names",
              [](const std::string& name, const std::vector<std::string>& candidates, std::size_t limit) {
     return hami::near_names(name, candidates, limit);

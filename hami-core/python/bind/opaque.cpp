@@ -15,6 +15,7 @@ Python code can pass it on but not read it. `type_key` identifies the type: plug
 
 void register_opaque(py::module_& module) {
   py::class_<OpaqueObject, Ref<OpaqueObject>> opaque(module, "Opaque", kOpaqueDoc, py::is_final());
+  keep_shared_objects<Ref<OpaqueObject>>(opaque);
   opaque.attr("__module__") = "hami";
   opaque.def_property_readonly("type_key", &OpaqueObject::type_key, "The identifier of the type, such as \"cv.mat\".")
       .def("__repr__", [](const OpaqueObject& self) { return "<hami.Opaque " + std::string(self.type_key()) + ">"; });

@@ -140,6 +140,7 @@ void* Part::pointer() const noexcept {
   } catch (py::error_already_set& raised) {
     raised.discard_as_unraisable("hami: a part given to hami.scatter");
   } catch (const std::exception&) {  // the caller reports the null pointer
+    PyErr_Clear();
   }
   return nullptr;
 }
@@ -156,8 +157,8 @@ Value Part::to_tensor() const {
     const py::object part = get();
     const Value value = to_value(part);
     return value.kind() == Kind::kTensor ? value : tensor_from(part);
-  } catch (py::error_already_set& raised) {
-    throw from_python(raised);
+  } catch (...) {
+    rethrow_python_error();
   }
 }
 

@@ -32,18 +32,22 @@ Ref<Event> claim_event(const Value& given) {
   return Ref<Event>(&event);
 }
 
-// A submitted request is a capsule in Python, because a capsule is cheaper to create than an object of a class.
+// A submitted request is a capsule in Python, because a capsule is cheaper to create than an object of a class. It is
+// created before the request starts: afterwards nothing may fail.
 constexpr const char* kCallCapsule = "hami.call";
+char no_call;  // in a capsule whose request has not started
 
-py::object to_capsule(const Ref<Call>& call) {
+py::object make_capsule() {
   const auto release = [](PyObject* capsule) {
-    static_cast<Call*>(PyCapsule_GetPointer(capsule, kCallCapsule))->release();
+    void* const call = PyCapsule_GetPointer(capsule, kCallCapsule);
+    if (call != &no_call) static_cast<Call*>(call)->release();
   };
-  PyObject* const capsule = PyCapsule_New(call.get(), kCallCapsule, release);
+  PyObject* const capsule = PyCapsule_New(&no_call, kCallCapsule, release);
   if (!capsule) throw py::error_already_set();
-  call->retain();
   return py::reinterpret_steal<py::object>(capsule);
 }
+
+void put_in(const py::object& capsule, Ref<Call> call) noexcept { PyCapsule_SetPointer(capsule.ptr(), call.detach()); }
 
 Ref<Call> call_in(const py::object& capsule) {
   void* const call = PyCapsule_GetPointer(capsule.ptr(), kCallCapsule);
@@ -54,7 +58,7 @@ Ref<Call> call_in(const py::object& capsule) {
 bool cancel(const py::object& capsule) {
   const Ref<Call> call = call_in(capsule);
   const ReleaseGil released;
-  return call->give_up(Error(ErrorCode::kCancelled, "cancelled by its caller"));
+  return call->give_up(Error::cancelled());
 }
 
 void wait_if_nested(const py::object& capsule) {
@@ -79,20 +83,21 @@ class PyPipe {
         close_within(PipeShutdown::kCloseTimeout);
       } catch (py::error_already_set& raised) {
         if (!raise_later(raised)) raised.discard_as_unraisable("hami: closing a pipe");
+      } catch (const std::exception&) {  // no memory for the exception
+        PyErr_NoMemory();
+        PyErr_WriteUnraisable(nullptr);
       }
       return;
     }
     const ReleaseGil released;
-    // This thread belongs to a pipe and cannot join itself, or it may not enter the core. The closing thread is created
-    // now, because a thread kept for this purpose would not exist in a forked child.
-    const auto closer = std::make_shared<Worker>("hami-closer");
-    closer->post([closer, state = state_] { state->close(PipeShutdown::kCloseTimeout); });
+    // This thread belongs to a pipe and cannot join itself, or it may not enter the core.
+    state_->close_elsewhere(PipeShutdown::kCloseTimeout);
   }
 
   // Runs one request. Raises its error, after removing `result`. Returns at once if the request has an event.
   py::dict call(py::dict request, const py::object& timeout) {
     check_greenlet();
-    run_pending_decrefs();
+    run_postponed();
     const Nanoseconds limit = from_seconds(timeout);
     Prepared prepared = prepare(request);
     if (prepared.event) {
@@ -109,7 +114,7 @@ class PyPipe {
   // Runs several requests. Returns None or an exception for each. Requests with an event are only started.
   py::list call_many(const std::vector<py::dict>& requests, const py::object& timeout) {
     check_greenlet();
-    run_pending_decrefs();
+    run_postponed();
     const Nanoseconds limit = from_seconds(timeout);
     std::vector<Dict> dicts;
     std::vector<std::size_t> waiting;  // indices of the requests in `dicts`
@@ -127,8 +132,8 @@ class PyPipe {
         }
       } catch (const Interrupted&) {
         throw;
-      } catch (const Error& error) {
-        errors[i] = to_exception(error);
+      } catch (...) {
+        errors[i] = to_exception(current_python_error());
       }
     }
     if (waiting.empty()) return errors;
@@ -146,10 +151,11 @@ class PyPipe {
   py::object submit(py::dict request, const py::object& timeout, py::object callback, bool may_wait) {
     check_greenlet();
     const Nanoseconds limit = from_seconds(timeout);
-    Prepared prepared = prepare(request);
-    const auto listener = std::make_shared<Listener>(std::move(request), std::move(callback), prepared.event);
+    const auto listener = std::make_shared<Listener>(request, std::move(callback));
+    py::object capsule = make_capsule();
     const InlinePolicy policy = may_wait ? InlinePolicy::kNonBlocking : InlinePolicy::kEventLoop;
-    return to_capsule(start_with_listener(listener, std::move(prepared.dict), limit, policy));
+    put_in(capsule, start_with_listener(listener, prepare(request), limit, policy));
+    return capsule;
   }
 
   // Starts one request for a task of the event loop on this thread; never waits. A completion on another thread calls
@@ -161,12 +167,10 @@ class PyPipe {
     const Nanoseconds limit = from_seconds(timeout);
     py::object awaitable = make_awaitable(loop);
     try {
-      Prepared prepared = prepare(request);
-      const auto listener =
-          std::make_shared<Listener>(std::move(request), std::move(completion_queue), awaitable, prepared.event);
-      set_call(awaitable, *start_with_listener(listener, std::move(prepared.dict), limit, InlinePolicy::kEventLoop));
-    } catch (const Error& error) {
-      set_outcome(awaitable, to_exception(error));
+      const auto listener = std::make_shared<Listener>(request, std::move(completion_queue), awaitable);
+      set_call(awaitable, *start_with_listener(listener, prepare(request), limit, InlinePolicy::kEventLoop));
+    } catch (...) {
+      set_outcome(awaitable, to_exception(current_python_error()));
       settle_inline(awaitable);
     }
     return awaitable;
@@ -236,6 +240,12 @@ class PyPipe {
     return abandoned;
   }
 
+  // What other threads left for a thread with the GIL.
+  static void run_postponed() noexcept {
+    run_pending_decrefs();
+    Listener::deliver_postponed();
+  }
+
   struct Prepared {
     Dict dict;
     Ref<Event> event;  // null if the request has none
@@ -256,11 +266,12 @@ class PyPipe {
   }
 
   // Keeps the GIL: under contention, reacquiring it takes long. The core releases it if it has to wait.
-  Ref<Call> start_with_listener(const std::shared_ptr<Listener>& listener, Dict dict, Nanoseconds limit,
+  Ref<Call> start_with_listener(const std::shared_ptr<Listener>& listener, Prepared prepared, Nanoseconds limit,
                                 InlinePolicy policy) {
-    run_pending_decrefs();
+    run_postponed();
+    listener->set_event(std::move(prepared.event));
     try {
-      Ref<Call> call = launch(std::move(dict), limit, listener, policy);
+      Ref<Call> call = launch(std::move(prepared.dict), limit, listener, policy);
       listener->started();
       return call;
     } catch (...) {
@@ -272,14 +283,16 @@ class PyPipe {
 
   // Starts a request that has an event. All its errors, also that the pipe is closed, go to the event.
   void start_with_event(Prepared prepared, py::dict& request, Nanoseconds limit) {
-    const auto listener = std::make_shared<Listener>(request, py::object(), prepared.event);
-    const ReleaseGil released;
+    const Ref<Event> event = prepared.event;
     try {
+      const auto listener = std::make_shared<Listener>(request, py::object());
+      listener->set_event(event);
+      const ReleaseGil released;
       launch(std::move(prepared.dict), limit, listener, InlinePolicy::kNonBlocking);
     } catch (const Interrupted&) {  // the event has failed already
       throw;
     } catch (...) {
-      listener->fail_event(current_error());
+      fail_with(*event, current_error());
     }
   }
 
@@ -302,6 +315,7 @@ class PyPipe {
 }  // namespace
 
 void register_pipe(py::module_& module) {
+  make_result_key();
   register_awaitable(module);
   const auto make = [](const py::object& config, const std::map<std::string, Ref<Queue>>& queues) {
     return std::make_unique<PyPipe>(config_of(config), queues);
@@ -325,6 +339,13 @@ void register_pipe(py::module_& module) {
   module.def("cancel", cancel, py::arg("call"), "Cancel a submitted request. Returns False if it has completed.");
   module.def("wait_if_nested", wait_if_nested, py::arg("call"),
              "Wait for a submitted request if this thread runs a backend or a pipe; otherwise return at once.");
+  module.def(
+      "deliver_postponed",
+      [] {
+    if (on_entered_greenlet() && !Listener::deliver_postponed()) throw std::bad_alloc();
+  },
+      "Complete the submitted requests whose callbacks could not run for lack of memory. Raises MemoryError if they still "
+      "cannot.");
   module.def("on_core_thread", &Worker::on_some_worker, "Return whether hami-core created the calling thread.");
   module.def(
       "wait_for_detached_inits",

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <memory>
+#include <new>
 #include <utility>
 
 #include "backend/init.hpp"
@@ -48,9 +50,11 @@ class PythonBackend final : public Backend {
  private:
   // A backend that this one lends to its object until it is closed.
   struct OwnedChild {
-    explicit OwnedChild(BackendPtr lent)
-        : backend(std::move(lent)),
+    OwnedChild(std::shared_ptr<PipeContext> of_pipe, BackendPtr lent)
+        : context(std::move(of_pipe)),
+          backend(std::move(lent)),
           loan(backend, Error(ErrorCode::kPipeClosed, "the pipe of the backend " + backend->label() + " is closed")) {}
+    std::shared_ptr<PipeContext> context;
     BackendPtr backend;
     Loan loan;
   };
@@ -63,15 +67,21 @@ class PythonBackend final : public Backend {
       if (initialised_ && !close.is_none()) call_python(close);
     } catch (py::error_already_set& raised) {
       raised.discard_as_unraisable(py::reinterpret_borrow<py::object>(cls_->get()));
+    } catch (const std::exception&) {  // no memory for the call
+      PyErr_NoMemory();
+      PyErr_WriteUnraisable(cls_->get().ptr());
     }
     object_ = PyRef();
   }
 
   // A child that a thread still uses when the time for closing is over is abandoned, with everything that it may reach.
-  void close_child(OwnedChild child) noexcept {
-    if (child.loan.end(context_->shutdown.close_until())) return;
-    context_->shutdown.report_abandoned(child.backend->label() + " in " + label());
-    new std::pair(context_, std::move(child));  // leaked intentionally
+  void close_child(std::unique_ptr<OwnedChild> child) noexcept {
+    if (child->loan.end(context_->shutdown.close_until())) return;
+    const OwnedChild& leaked = *child.release();  // intentionally
+    try {
+      context_->shutdown.report_abandoned(leaked.backend->label() + " in " + label());
+    } catch (const std::bad_alloc&) {
+    }
   }
 
   void init_(Init& init) override {
@@ -83,13 +93,14 @@ class PythonBackend final : public Backend {
       set_children(init, object);
       object_ = PyRef(object);
       if (py::hasattr(object, "init")) {
-        call(object.attr("init"), py::cast(std::make_unique<DictView>(init.shared_options())));
+        call(object.attr("init"),
+             py::cast(new DictView(init.shared_options()), py::return_value_policy::take_ownership));
       }
       initialised_ = true;
       read_range(object);
       forward_method_ = PyRef(object.attr("forward"));
-    } catch (py::error_already_set& raised) {
-      throw from_python(raised);
+    } catch (...) {
+      rethrow_python_error();
     }
   }
 
@@ -114,10 +125,11 @@ class PythonBackend final : public Backend {
   void set_children(Init& init, py::object& object) {
     if (init.has_brackets()) {
       const ReleaseGil release;
-      for (const PlanItem& item : init.items()) children_.emplace_back(init.make(item));
+      for (const PlanItem& item : init.items())
+        children_.push_back(std::make_unique<OwnedChild>(context_, init.make(item)));
     }
     py::tuple children(children_.size());
-    for (std::size_t i = 0; i < children_.size(); ++i) children[i] = py::cast(children_[i].loan.child());
+    for (std::size_t i = 0; i < children_.size(); ++i) children[i] = py::cast(children_[i]->loan.child());
     object.attr("children") = children;
   }
 
@@ -148,8 +160,8 @@ class PythonBackend final : public Backend {
       const BatchViews views(batch);
       const py::object returned = call(forward_method_.get(), views.list());
       if (!returned.is_none()) check_returned(returned, batch);
-    } catch (py::error_already_set& raised) {
-      throw from_python(raised);
+    } catch (...) {
+      rethrow_python_error();
     }
     run_pending_decrefs();
     add_backend_note(batch);
@@ -175,8 +187,8 @@ class PythonBackend final : public Backend {
                       Error(ErrorCode::kRequest,
                             "this backend can be used only during forward_with_dep, which has returned or raised"));
       call(object_.get().attr("forward_with_dep"), views.list(), py::cast(loan.child()));
-    } catch (py::error_already_set& raised) {
-      throw from_python(raised);
+    } catch (...) {
+      rethrow_python_error();
     }
     add_backend_note(batch);
   }
@@ -187,10 +199,10 @@ class PythonBackend final : public Backend {
       throw Error(ErrorCode::kConfig,
                   label() + " takes no dependency; to accept one, define a method inject_dependency(self, dependency)");
     try {
-      children_.emplace_back(dependency);
-      call_python(object_.get().attr("inject_dependency"), py::cast(children_.back().loan.child()));
-    } catch (py::error_already_set& raised) {
-      throw from_python(raised);
+      children_.push_back(std::make_unique<OwnedChild>(context_, dependency));
+      call_python(object_.get().attr("inject_dependency"), py::cast(children_.back()->loan.child()));
+    } catch (...) {
+      rethrow_python_error();
     }
   }
 
@@ -218,7 +230,7 @@ class PythonBackend final : public Backend {
   std::shared_ptr<PyRef> cls_;
   std::shared_ptr<const Attributes> attributes_;  // null: the attribute `params` is a dict of all of them
   std::shared_ptr<PipeContext> context_;
-  std::vector<OwnedChild> children_;  // the bracket items, then injected dependencies
+  std::vector<std::unique_ptr<OwnedChild>> children_;  // the bracket items, then injected dependencies
   PyRef object_;
   PyRef forward_method_;
   bool initialised_ = false;  // `close` runs only after a successful init
@@ -287,7 +299,7 @@ ClassHandle python_class(py::object cls, const std::string& name, const std::str
   Attributes by_param;
   for (const ParamSpec& spec : result.params) {
     const auto renamed = attributes.find(spec.name);
-    by_param[spec.name] = {renamed == attributes.end() ? spec.name : renamed->second, spec.type == ParamType::kPath,
+    by_param[spec.name] = {renamed == attributes.end() ? spec.name : renamed->second, is_path(spec.type),
                            spec.type == ParamType::kDuration};
   }
   result.create = [shared_cls = std::make_shared<PyRef>(std::move(cls)),

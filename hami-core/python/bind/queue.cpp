@@ -46,6 +46,7 @@ std::string show_queue(const Queue& queue) {
 
 void register_queue(py::module_& module) {
   py::class_<Queue, Ref<Queue>> queue(module, "Queue", kQueueDoc, py::is_final());
+  keep_shared_objects<Ref<Queue>>(queue);
   queue.attr("__module__") = "hami";
   queue
       .def(py::init([](std::int64_t max, std::string name) { return make_object<Queue>(max, std::move(name)); }),

@@ -97,6 +97,7 @@ void translate(std::exception_ptr thrown) {
 void register_request_store(py::module_& module) {
   py::register_exception_translator(translate);
   py::class_<RequestStore, std::shared_ptr<RequestStore>> store(module, "RequestStore", kStoreDoc);
+  keep_shared_objects<std::shared_ptr<RequestStore>>(store);
   store.attr("__module__") = "hami";
   const auto req_id = py::arg("req_id");
   const auto name = py::arg("key");

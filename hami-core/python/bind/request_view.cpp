@@ -2,6 +2,7 @@
 #include "request_view.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "base/mutex.hpp"
 #include "errors.hpp"
@@ -69,15 +70,19 @@ class ViewPool {
 
   View take() {
     if (free_.empty()) {
-      auto* view = new RequestView();
+      auto* view = new RequestView();  // pybind11 frees it if the cast fails, except for the first of its allocations
       return {view, py::cast(view, py::return_value_policy::take_ownership)};
     }
     View view = std::move(free_.back());
     free_.pop_back();
     return view;
   }
-  void put(View view) {
-    if (free_.size() < kMaxSize && is_only_reference(view.second)) free_.push_back(std::move(view));
+  void put(View view) noexcept {
+    if (free_.size() >= kMaxSize || !is_only_reference(view.second)) return;
+    try {
+      free_.push_back(std::move(view));
+    } catch (const std::bad_alloc&) {  // it is not reused
+    }
   }
 
  private:

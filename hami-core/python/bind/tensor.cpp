@@ -260,6 +260,7 @@ void register_tensor(py::module_& module) {
       "check_dlpack", check_capsule, py::arg("object"), py::arg("capsule"),
       "Raise DataTypeError if the DLPack capsule of an object is damaged, so that reading it could end the process.");
   py::class_<TensorObject, Tensor> tensor(module, "Tensor", kTensorDoc, py::is_final(), py::buffer_protocol());
+  keep_shared_objects<Tensor>(tensor);
   tensor.attr("__module__") = "hami";
   tensor.def_buffer(buffer)
       .def_property_readonly("shape", [](const TensorObject& self) { return py::tuple(py::cast(self.shape())); },

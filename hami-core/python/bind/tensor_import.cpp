@@ -72,7 +72,7 @@ Value tensor_from(py::handle object) {
     };
     return to_value(TensorObject::adopt(&imported.release()->managed));
   } catch (py::error_already_set& raised) {
-    if (!raised.matches(PyExc_Exception)) throw from_python(raised);
+    if (!raised.matches(PyExc_Exception) || raised.matches(PyExc_MemoryError)) throw from_python(raised);
     throw_import_error(object, "cannot be imported as a tensor: " + std::string(py::str(raised.value())));
   } catch (py::builtin_exception& error) {  // from a cast in check_device
     throw_import_error(object, std::string("cannot be imported as a tensor: ") + error.what());

@@ -7,6 +7,7 @@
 
 #include "base/mutex.hpp"
 #include "core_objects.hpp"
+#include "errors.hpp"
 #include "part.hpp"
 #include "tensor.hpp"
 #include "value/error.hpp"
@@ -55,13 +56,22 @@ class LazySnapshot {
       if (items_) return *items_;
     }
     const HoldGil gil;
-    Items fresh = read();  // declared before the lock: its destructor may run user code
+    Items fresh = read_items(read);  // declared before the lock: its destructor may run user code
     MutexLock lock(mutex_);
     if (!items_) items_ = std::move(fresh);
     return *items_;
   }
 
  private:
+  template <class Read>
+  static Items read_items(const Read& read) {
+    try {
+      return read();
+    } catch (...) {
+      rethrow_python_error();
+    }
+  }
+
   mutable Mutex mutex_;
   mutable std::optional<Items> items_ HAMI_GUARDED_BY(mutex_);
 };
@@ -234,12 +244,18 @@ py::handle interned(const char* name) {
   return text;
 }
 
+namespace {
+py::handle interned_result;
+}
+
+py::handle result_key() noexcept { return interned_result; }
+void make_result_key() { interned_result = interned(kResult.data()); }
+
 void write_back(const Dict& from, py::dict& to) {
-  static const py::handle result = interned(kResult.data());
   for (const Dict::Entry& entry : from) {
     if (!entry.written || entry.key == kData) continue;
     const py::object value = to_python(entry.value);
-    to[entry.key == kResult ? py::reinterpret_borrow<py::object>(result) : py::str(entry.key)] = value;
+    to[entry.key == kResult ? py::reinterpret_borrow<py::object>(result_key()) : py::str(entry.key)] = value;
   }
 }
 

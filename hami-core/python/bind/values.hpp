@@ -29,6 +29,10 @@ void write_back(const Dict& from, py::dict& to);
 // freed.
 py::handle interned(const char* name);
 
+// The key `result` as a str of Python. Exists before the first request, so that failing one needs no memory.
+py::handle result_key() noexcept;
+void make_result_key();
+
 // Wraps any Python object as an opaque value.
 Value opaque(py::object object);
 

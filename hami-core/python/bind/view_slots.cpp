@@ -32,17 +32,9 @@ std::optional<Value> find(const DictView& view, const std::string& key) {
 template <class Access, class Result>
 Result guarded(Result failed, Access access) noexcept {
   try {
-    try {
-      return access();
-    } catch (const Error& error) {
-      raise(error);  // runs Python code, which may itself fail
-    }
-  } catch (py::error_already_set& raised) {
-    raised.restore();
-  } catch (const py::type_error& error) {
-    PyErr_SetString(PyExc_TypeError, error.what());
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return access();
+  } catch (...) {
+    set_python_error();
   }
   return failed;
 }

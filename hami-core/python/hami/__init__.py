@@ -41,7 +41,7 @@ from hami._errors import (
 )
 from hami._plugins.lookup import backends, plugins
 from hami._plugins.native import get_include, register_plugin
-from hami._runtime.backend import Alias, Backend, ByteSize, Duration, Key, generate, register
+from hami._runtime.backend import Alias, Backend, ByteSize, Duration, FilePath, Key, generate, register
 from hami._runtime.libraries import allow_library, check_library
 from hami._runtime.pipe import Pipe, pipe
 from hami._runtime.tensors import to_like, to_numpy
@@ -70,6 +70,7 @@ __all__ = [
     "Duration",
     "Error",
     "Event",
+    "FilePath",
     "KVStorage",
     "Key",
     "NoResult",

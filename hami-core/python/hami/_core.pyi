@@ -604,6 +604,12 @@ Call: TypeAlias = object  # the handle of a submitted request
 def cancel(call: Call) -> bool:
     """Cancel a submitted request. Returns False if it has completed."""
 
+def deliver_postponed() -> None:
+    """Complete the submitted requests whose callbacks could not run for lack of memory.
+
+    Raises MemoryError if they still cannot.
+    """
+
 def wait_if_nested(call: Call) -> None:
     """Wait for a submitted request if this thread runs a backend or a pipe; otherwise return at once.
 

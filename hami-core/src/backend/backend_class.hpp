@@ -78,6 +78,8 @@ struct BackendClass {
   std::string refuses_copies = {};
   // The key of a node whose value makes this class wrap the node's backend: Class[value, backend]. Empty: none does.
   std::string wraps_nodes_with = {};
+  // The key for one more item, Class[value, backend, item]: an expression, "skip" for the backend Skip, or "pass" for none.
+  std::string wraps_nodes_otherwise = {};
   // Declares the names that a planned use registers and calls. Empty: it does neither.
   std::function<void(const Plan& plan, NameDeclarations& names)> declare_names = {};
   // Replaces the expression by another one when the pipe is planned (Reflect).

@@ -117,23 +117,18 @@ BackendPtr build_on(Worker& worker, Nanoseconds until, const Error& expired, con
   } catch (...) {
     gave_up = current_error();
   }
-  if (gave_up && task->detach()) {
-    context.shutdown.detach_init(std::make_shared<DetachedInit>());
+  if (!gave_up) return task->take();
+  const auto detached_init = std::make_shared<DetachedInit>();
+  if (task->detach()) {
+    context.shutdown.detach_init(detached_init);
     worker.stop(kNoWait);
     throw gave_up->with_note("init of " + label + ", which continues and is closed when it ends");
   }
-  if (!gave_up) return task->take();
   try {
     close(task->take());
   } catch (const Error&) {  // it failed: there is nothing to close
   }
   throw Error(*gave_up);
-}
-
-// Ends a backend on its worker. A std::function may be copied on its way, and the last copy could be destroyed on this
-// thread: the shared pointer keeps the backend in one place.
-void close_on(Worker& worker, BackendPtr backend) {
-  worker.post([held = std::make_shared<BackendPtr>(std::move(backend))] { *held = nullptr; });
 }
 
 }  // namespace
@@ -148,10 +143,13 @@ BackendPtr build_until(Nanoseconds until, const Error& expired, const std::strin
 
 DedicatedThread::DedicatedThread(const std::string& label, const std::string& node,
                                  std::shared_ptr<PipeContext> context, BackendFactory build)
-    : context_(std::move(context)), name_(label + " of node \"" + node + "\""), worker_(label, context_.get()) {
+    : context_(std::move(context)),
+      name_(label + " of node \"" + node + "\""),
+      inner_(std::make_shared<BackendPtr>()),
+      worker_(label, context_.get(), [inner = inner_] { *inner = nullptr; }) {
   try {
-    inner_ = build_on(worker_, kNever, Error(ErrorCode::kInternal, ""), label, *context_, std::move(build),
-                      [this](BackendPtr built) { close_on(worker_, std::move(built)); });
+    *inner_ = build_on(worker_, kNever, Error(ErrorCode::kInternal, ""), label, *context_, std::move(build),
+                       [this](BackendPtr built) { *inner_ = std::move(built); });
   } catch (...) {
     stop_worker();
     throw;
@@ -163,27 +161,24 @@ void DedicatedThread::stop_worker() noexcept {
   if (!worker_.stop(context_->shutdown.close_until())) context_->shutdown.report_abandoned(name_);
 }
 
-DedicatedThread::~DedicatedThread() {
-  close_on(worker_, std::move(inner_));
-  stop_worker();
-}
+DedicatedThread::~DedicatedThread() { stop_worker(); }
 
 void DedicatedThread::forward_(Batch batch) {
   worker_.run([&, caller = ExecutionFrame::on_this_thread()] {
     const AdoptFrame adopted(caller);
-    inner_->forward(batch);
+    inner().forward(batch);
   });
 }
 
 void DedicatedThread::forward_with_dep_(Batch batch, Backend& dependency) {
   worker_.run([&, caller = ExecutionFrame::on_this_thread()] {
     const AdoptFrame adopted(caller);
-    inner_->forward_with_dep(batch, dependency);
+    inner().forward_with_dep(batch, dependency);
   });
 }
 
 void DedicatedThread::inject_dependency_(const BackendPtr& dependency) {
-  worker_.run([&] { inner_->inject_dependency(dependency); });
+  worker_.run([&] { inner().inject_dependency(dependency); });
 }
 
 }  // namespace hami

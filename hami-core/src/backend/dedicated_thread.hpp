@@ -32,19 +32,20 @@ class DedicatedThread final : public Backend {
   ~DedicatedThread() override;
 
   Worker* own_worker() noexcept override { return &worker_; }
-  Backend& on_own_thread() noexcept override { return *inner_; }
+  Backend& on_own_thread() noexcept override { return inner(); }
 
  private:
   void forward_(Batch batch) override;
   void forward_with_dep_(Batch batch, Backend& dependency) override;
   void inject_dependency_(const BackendPtr& dependency) override;
-  Range range_() const override { return inner_->range(); }
+  Range range_() const override { return inner().range(); }
+  Backend& inner() const noexcept { return **inner_; }
   void stop_worker() noexcept;
 
   const std::shared_ptr<PipeContext> context_;
   const std::string name_;
+  const std::shared_ptr<BackendPtr> inner_;  // used and closed on the worker's thread; range() is called on any thread
   Worker worker_;
-  BackendPtr inner_;  // used on the worker's thread only, except for range()
 };
 
 }  // namespace hami

@@ -1,4 +1,4 @@
-// GraphSpec: how the nodes of a pipe are connected, as configured by `next`, `map` and `or`.
+// GraphSpec: how the nodes of a pipe are connected, as configured by `next`, `map`, `accept_skipped` and `or`.
 #pragma once
 
 #include <string>
@@ -17,6 +17,7 @@ struct GraphNode {
   std::vector<std::string> next;
   std::vector<MapEntry> map;  // empty: a copy of the result of its only predecessor
   bool is_or = false;
+  bool accepts_skipped = false;  // runs with what its `map` delivers if a node before it was skipped
 };
 
 using GraphSpec = std::vector<GraphNode>;

@@ -89,11 +89,11 @@ class InstanceProxy final : public Backend {
 
   // A backend may call it in its `close`, after the instance was destroyed.
   Backend& target() const {
-    if (!*there_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+    if (!*there_) throw Error::pipe_closed();
     Backend* found = target_.load(std::memory_order_acquire);
     if (found) return *found;
     const std::shared_ptr<PipeContext> context = context_.lock();
-    if (!context) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+    if (!context) throw Error::pipe_closed();
     found = &context->instances.get(name_);
     target_.store(found, std::memory_order_release);
     return *found;

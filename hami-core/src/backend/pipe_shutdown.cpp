@@ -1,13 +1,17 @@
 // PipeShutdown: the list of abandoned backends.
 #include "backend/pipe_shutdown.hpp"
 
+#include <new>
 #include <utility>
 
 namespace hami {
 
-void PipeShutdown::report_abandoned(std::string what) {
+void PipeShutdown::report_abandoned(const std::string& name) noexcept {
   MutexLock lock(mutex_);
-  abandoned_.push_back(std::move(what));
+  try {
+    abandoned_.push_back(name);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 std::vector<std::string> PipeShutdown::take_abandoned() {

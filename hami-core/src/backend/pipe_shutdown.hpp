@@ -60,8 +60,8 @@ class PipeShutdown {
   void set_close_until(Nanoseconds until) noexcept { close_until_ = until; }
   void set_opened() noexcept { opened_ = true; }
 
-  // Names of backends that did not finish in time.
-  void report_abandoned(std::string what);
+  // Names of backends that did not finish in time. Without memory for a name it is missing.
+  void report_abandoned(const std::string& name) noexcept;
   std::vector<std::string> take_abandoned();
 
  private:

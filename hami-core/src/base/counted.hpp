@@ -51,6 +51,8 @@ class Ref {
   }
 
   T* get() const noexcept { return object_; }
+  // Gives up the reference: the caller releases the object.
+  T* detach() noexcept { return std::exchange(object_, nullptr); }
   T* operator->() const noexcept { return object_; }
   T& operator*() const noexcept { return *object_; }
   explicit operator bool() const noexcept { return object_ != nullptr; }

@@ -21,6 +21,11 @@ class PerProcess {
     delete fresh;
     return found->object;
   }
+  // Null: this process has not called `get`. Never allocates.
+  T* find() noexcept {
+    Copy* const found = current_.load(std::memory_order_acquire);
+    return found && found->generation == fork_generation() ? &found->object : nullptr;
+  }
 
  private:
   struct Copy {

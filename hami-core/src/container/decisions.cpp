@@ -1,4 +1,4 @@
-// HasKey, NotHasKey and Filter: run an item on some requests only, decided by a key or by a backend.
+// HasKey, NotHasKey and Filter: run an item on some requests only, decided by a key or by a backend. Skip ends the others.
 #include <memory>
 
 #include "backend/init.hpp"
@@ -8,6 +8,17 @@
 
 namespace hami {
 namespace {
+
+// Without a backend for the others, their `result` is `data`.
+void forward_each(const std::vector<Request*>& chosen, Backend& run, const std::vector<Request*>& other,
+                  Backend* otherwise) {
+  if (!chosen.empty()) run.forward(Batch(chosen));
+  if (other.empty()) return;
+  if (otherwise)
+    otherwise->forward(Batch(other));
+  else
+    set_result_to_data(Batch(other));
+}
 
 // HasKey(k)[A,B]: A on requests that have the key, B (or nothing) on the others. NotHasKey(k)[A] is the opposite.
 class KeyDecision final : public Backend {
@@ -25,12 +36,7 @@ class KeyDecision final : public Backend {
     std::vector<Request*> chosen;
     std::vector<Request*> other;
     for (Request* request : batch) (request->dict.contains(key_) == wanted_ ? chosen : other).push_back(request);
-    if (!chosen.empty()) chosen_->forward(Batch(chosen));
-    if (other.empty()) return;
-    if (other_)
-      other_->forward(Batch(other));
-    else
-      set_result_to_data(Batch(other));
+    forward_each(chosen, *chosen_, other, other_.get());
   }
 
   Range range_() const override { return other_ ? narrowest({chosen_->range(), other_->range()}) : chosen_->range(); }
@@ -41,12 +47,14 @@ class KeyDecision final : public Backend {
   BackendPtr other_;
 };
 
-// Filter[F,A]: F runs on a copy of the request, so that A does not see the keys that F sets.
+// Filter[F,A,B]: A on requests for which F is true, B (or nothing) on the others. F runs on a copy of the request, so that they
+// do not see the keys that F sets.
 class Filter final : public Backend {
  private:
   void init_(Init& init) override {
     decide_ = init.make(init.items()[0]);
-    run_ = init.make(init.items()[1]);
+    chosen_ = init.make(init.items()[1]);
+    if (init.items().size() > 2) other_ = init.make(init.items()[2]);
   }
 
   void forward_(Batch batch) override {
@@ -58,6 +66,7 @@ class Filter final : public Backend {
     }
     decide_->forward(Batch(undecided));
     std::vector<Request*> chosen;
+    std::vector<Request*> other;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const Request& decided = *undecided[i];
       const Value* verdict = decided.dict.find(kResult);
@@ -68,18 +77,31 @@ class Filter final : public Backend {
       else if (verdict->kind() != Kind::kBool)
         batch[i].fail(Error(ErrorCode::kDataType,
                             "Filter takes a bool from " + decide_->label() + ", got " + kind_name(verdict->kind())));
-      else if (verdict->as_bool())
-        chosen.push_back(&batch[i]);
       else
-        set_result_to_data(batch[i]);
+        (verdict->as_bool() ? chosen : other).push_back(&batch[i]);
     }
-    if (!chosen.empty()) run_->forward(Batch(chosen));
+    forward_each(chosen, *chosen_, other, other_.get());
   }
 
-  Range range_() const override { return narrowest({decide_->range(), run_->range()}); }
+  Range range_() const override {
+    return other_ ? narrowest({decide_->range(), chosen_->range(), other_->range()})
+                  : narrowest({decide_->range(), chosen_->range()});
+  }
 
   BackendPtr decide_;
-  BackendPtr run_;
+  BackendPtr chosen_;
+  BackendPtr other_;
+};
+
+class Skip final : public Backend {
+ private:
+  void forward_(Batch batch) override {
+    for (Request* request : batch)
+      request->fail(
+          Error(ErrorCode::kSkipped,
+                "the request was skipped and has no `result`; to give it one, set `otherwise` to \"pass\" or to "
+                "an expression"));
+  }
 };
 
 void add_key_decision(Registry& registry, const char* name, bool wanted, std::size_t max_items, const char* doc,
@@ -109,14 +131,25 @@ void register_decisions(Registry& registry) {
   BackendClass filter;
   filter.name = "Filter";
   filter.doc =
-      "Runs its second item on requests for which the `result` of the first is true.\n"
-      "The first runs on a copy and sets a bool; if it is false, `result` is `data`.";
+      "Runs its second item on requests for which the `result` of the first is true, its third on the others.\n"
+      "The first runs on a copy and sets a bool. Without a third item, `result` is `data` for the others.";
   filter.range = kNarrowest;
-  filter.brackets = {true, {Phase{2, 2}}};
+  filter.brackets = {true, {Phase{2, 3}}};
   filter.wraps_nodes_with = "filter";
+  filter.wraps_nodes_otherwise = "otherwise";
   filter.traits.non_blocking = true;
   filter.create = [] { return std::make_shared<Filter>(); };
   registry.add_core(std::make_shared<BackendClass>(std::move(filter)));
+
+  BackendClass skip;
+  skip.name = "Skip";
+  skip.doc =
+      "Ends a request without a result: the nodes that follow in the graph do not run.\n"
+      "A node whose `map` accepts skipped predecessors runs with what the others deliver.";
+  skip.traits.thread = ThreadMode::kConcurrent;
+  skip.traits.non_blocking = true;
+  skip.create = [] { return std::make_shared<Skip>(); };
+  registry.add_core(std::make_shared<BackendClass>(std::move(skip)));
 }
 
 }  // namespace hami

@@ -4,6 +4,7 @@
 #include "base/assert.hpp"
 #include "base/mutex.hpp"
 #include "container/forwarding.hpp"
+#include "request/request_chain.hpp"
 
 namespace hami {
 namespace {
@@ -14,7 +15,7 @@ class Parts final : public CompletionSink {
   Parts(Request& outer, const ListObject& elements) : outer_(&outer), remaining_(elements.size()) {
     requests_.reserve(elements.size());
     for (std::size_t i = 0; i < elements.size(); ++i) {
-      Ref<Request> part = outer.branch(Ref<CompletionSink>(this), i);
+      Ref<Request> part = outer.branch({}, i);
       part->dict.erase(kRequestSize);
       part->items = 1;
       part->dict.set(kData, elements.at(i));
@@ -22,7 +23,14 @@ class Parts final : public CompletionSink {
     }
   }
 
-  const std::vector<Ref<Request>>& requests() const noexcept { return requests_; }
+  // Once, before they are posted. From here on the parts and this sink keep each other alive until the last part completes.
+  void start(RequestList& all) noexcept {
+    for (const Ref<Request>& part : requests_) {
+      part->sink = Ref<CompletionSink>(this);
+      all.push(part);
+    }
+  }
+  std::size_t count() const noexcept { return requests_.size(); }
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
     for (std::size_t i = 0; i < count; ++i)
@@ -33,7 +41,11 @@ class Parts final : public CompletionSink {
       remaining_ -= count;
       if (remaining_ > 0) return nullptr;
     }
-    set_outcome();
+    try {
+      set_outcome();
+    } catch (...) {  // the nesting limit, no memory
+      outer_->fail(current_error());
+    }
     std::vector<Ref<Request>>().swap(requests_);  // breaks the reference cycle of parts and sink
     Request* outer = outer_.get();
     complete_requests(Batch(&outer, 1));
@@ -47,7 +59,7 @@ class Parts final : public CompletionSink {
   }
 
   // The results in order, or the error of the first part that failed.
-  void set_outcome() noexcept {
+  void set_outcome() {
     std::vector<Value> results;
     results.reserve(requests_.size());
     const Request* failed = nullptr;
@@ -58,16 +70,15 @@ class Parts final : public CompletionSink {
       if (const Value* result = part->dict.find(kResult); result && !part->error) results.push_back(*result);
     }
     if (failed) {
-      outer_->fail(failed->error->with_note("element " + std::to_string(failed->index) + " of " +
-                                            std::to_string(requests_.size())));
+      // A skipped element leaves a gap in the list: that is a failure of the whole request.
+      const bool skipped = failed->error->code() == ErrorCode::kSkipped;
+      const Error error = skipped ? Error(ErrorCode::kNoResult, failed->error->message()) : *failed->error;
+      outer_->fail(
+          error.with_note("element " + std::to_string(failed->index) + " of " + std::to_string(requests_.size())));
     } else if (results.size() < requests_.size()) {
       outer_->fail(Error(ErrorCode::kNoResult, "an element of the list has no `result`"));
     } else {
-      try {
-        outer_->dict.set(kResult, make_list(std::move(results)));
-      } catch (...) {  // the nesting limit
-        outer_->fail(current_error());
-      }
+      outer_->dict.set(kResult, make_list(std::move(results)));
     }
   }
 
@@ -86,13 +97,13 @@ class FanOut final : public Forwarding {
   void post_(Batch batch, InlinePolicy how) override {
     std::vector<Request*> completed;
     std::vector<Ref<Parts>> all;
-    std::vector<Request*> parts;
+    std::size_t count = 0;
     for (Request* request : batch) {
       try {
         const ListObject& elements = list_of(*request);
         if (elements.size() > 0) {
           all.push_back(make_counted<Parts>(*request, elements));
-          for (const Ref<Request>& part : all.back()->requests()) parts.push_back(part.get());
+          count += all.back()->count();
           continue;
         }
         request->dict.set(kResult, make_list({}));
@@ -101,9 +112,12 @@ class FanOut final : public Forwarding {
       }
       completed.push_back(request);
     }
-    std::vector<Ref<Request>> held(parts.begin(), parts.end());  // Parts drops its references when it completes
+    RequestList parts;  // Parts drops its references when it completes
+    parts.reserve(count);
+    // Nothing throws from here on.
+    for (const Ref<Parts>& each : all) each->start(parts);
     complete_requests(Batch(completed));
-    if (!parts.empty()) target_->post(Batch(parts), how);
+    if (count > 0) target_->post(parts.batch(), how);
   }
 
   const ListObject& list_of(const Request& request) const {

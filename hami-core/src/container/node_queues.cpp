@@ -1,6 +1,8 @@
 // Runs backends on the values of queues, and sends values to nodes.
 #include "container/node_queues.hpp"
 
+#include <new>
+
 #include "base/assert.hpp"
 #include "base/mutex.hpp"
 #include "observe/log.hpp"
@@ -93,16 +95,27 @@ void QueueConsumer::forward_(Batch) {
   throw Error(ErrorCode::kConfig, label() + " has no forward; it runs on the values of its queue");
 }
 
-void QueueConsumer::run() {
-  while (std::optional<Value> value = queue_->next()) {
-    const Ref<Request> request = request_of(std::move(*value), *context_);
+void QueueConsumer::run() noexcept {
+  while (std::optional<Value> value = queue_->next())
+    if (const std::optional<Error> error = run_on(std::move(*value))) log_error(*error);
+}
+
+std::optional<Error> QueueConsumer::run_on(Value value) noexcept {
+  try {
+    const Ref<Request> request = request_of(std::move(value), *context_);
     Request* one = request.get();
-    try {
-      target_->forward(Batch(&one, 1));
-    } catch (...) {
-      one->fail(current_error());
-    }
-    if (one->error) log(node_, label() + ": " + one->error->message());
+    target_->forward(Batch(&one, 1));
+    return request->error;
+  } catch (...) {
+    return current_error();
+  }
+}
+
+void QueueConsumer::log_error(const Error& error) const noexcept {
+  try {
+    log(node_, label() + ": " + error.message());
+  } catch (const std::bad_alloc&) {
+    log(node_, error.message());
   }
 }
 

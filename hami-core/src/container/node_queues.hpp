@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backend/init.hpp"
@@ -28,7 +29,9 @@ class QueueConsumer : public Backend, public Service, public std::enable_shared_
 
  private:
   void forward_(Batch batch) override;
-  void run();
+  void run() noexcept;
+  std::optional<Error> run_on(Value value) noexcept;
+  void log_error(const Error& error) const noexcept;
 
   std::string node_;
   std::shared_ptr<PipeContext> context_;

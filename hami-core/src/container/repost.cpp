@@ -9,6 +9,10 @@
 namespace hami {
 namespace {
 
+Error no_result() noexcept {
+  return error_from([] { return Error(ErrorCode::kNoResult, "the reposted request has no `result`"); });
+}
+
 // The sink of the copies. Completes the event of each, which it finds in the copy's `owner`.
 class ReplySink final : public CompletionSink {
  public:
@@ -25,7 +29,7 @@ class ReplySink final : public CompletionSink {
       if (copy.alive() && result)
         event.notify(*result);
       else
-        event.fail(copy.error ? *copy.error : Error(ErrorCode::kNoResult, "the reposted request has no `result`"));
+        event.fail(copy.error ? *copy.error : no_result());
     }
     return nullptr;
   }

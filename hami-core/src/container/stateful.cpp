@@ -11,6 +11,7 @@
 #include "base/mutex.hpp"
 #include "container/forwarding.hpp"
 #include "hami/sdk/request_store.hpp"
+#include "request/request_chain.hpp"
 
 namespace hami {
 namespace {
@@ -31,11 +32,12 @@ bool is_finished(const Dict& dict) {
   return finish && finish->kind() == Kind::kBool && finish->as_bool();
 }
 
-// Attached to a request as its `owner` while the target runs it. Keeps the request's own sink and owner.
+// Attached to a request as its `owner` while it waits and runs. Keeps the request's own sink and owner.
 struct Visit final : Counted {
-  Visit(StoreId req_id, Request& request)
-      : id(std::move(req_id)), sink(std::move(request.sink)), owner(std::move(request.owner)) {}
-  StoreId id;
+  explicit Visit(StoreId req_id) : id(std::move(req_id)) {}
+  static Visit& of(const Request& request) noexcept { return static_cast<Visit&>(*request.owner); }
+
+  const StoreId id;
   Ref<CompletionSink> sink;
   Ref<Counted> owner;
 };
@@ -43,8 +45,6 @@ struct Visit final : Counted {
 // Runs the requests of one req_id one at a time, in order of arrival, so that each reads the state that the previous one wrote.
 // The states are in the pipe's store. Other nodes keep states of the same ids there, and a plugin may remove an id at any time.
 class StateSequencer final : public CompletionSink {
-  using Requests = std::deque<Ref<Request>>;
-
  public:
   StateSequencer(PipeContext& context, const std::string& node, BackendPtr target, Nanoseconds ttl)
       : store_(context.resources.store()),
@@ -55,26 +55,26 @@ class StateSequencer final : public CompletionSink {
 
   void post(Batch batch, InlinePolicy how) {
     remove_expired();
-    Requests ready;
-    std::vector<Request*> failed;
+    RequestChain ready;
+    RequestChain failed;
     for (Request* request : batch) {
       try {
-        enqueue(*request, id_of(request->dict), ready);
+        enqueue(*request, ready);
       } catch (...) {
         request->fail(current_error());
-        failed.push_back(request);
+        failed.push(Ref<Request>(request));
       }
     }
-    complete_requests(Batch(failed));
+    use_all(failed, complete_requests);
     start(std::move(ready), how);
   }
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
-    Requests next;
+    RequestChain next;
     for (std::size_t i = 0; i < count; ++i) finish(*requests[i], next);
     complete_requests(Batch(requests, count));
     if (StartLoop* loop = StartLoop::innermost; loop && loop->sequencer == this)
-      loop->next.insert(loop->next.end(), next.begin(), next.end());
+      loop->next.append(std::move(next));
     else
       start(std::move(next), InlinePolicy::kNonBlocking);
     return nullptr;
@@ -97,39 +97,50 @@ class StateSequencer final : public CompletionSink {
 
     const StateSequencer* const sequencer;
     StartLoop* const outer;
-    Requests next;
+    RequestChain next;
     static thread_local StartLoop* innermost;
   };
 
-  void enqueue(Request& request, const StoreId& id, Requests& ready) {
+  void enqueue(Request& request, RequestChain& ready) {
+    const Ref<Visit> visit = make_counted<Visit>(id_of(request.dict));
     MutexLock lock(mutex_);
-    const auto [entry, is_first] = waiting_.try_emplace(id);
-    (is_first ? ready : entry->second).emplace_back(&request);
+    const auto [entry, is_first] = waiting_.try_emplace(visit->id);
+    visit->sink = std::exchange(request.sink, Ref<CompletionSink>(this));
+    visit->owner = std::exchange(request.owner, Ref<Counted>(visit.get()));
+    (is_first ? ready : entry->second).push(Ref<Request>(&request));
   }
 
-  void start(Requests ready, InlinePolicy how) {
+  void start(RequestChain ready, InlinePolicy how) noexcept {
     StartLoop loop(this);
-    for (; !ready.empty(); ready = std::exchange(loop.next, {}), how = InlinePolicy::kNonBlocking) {
-      std::vector<Request*> pointers;
-      for (const Ref<Request>& request : ready) {
-        const StoreId id = id_of(request->dict);
-        request->dict.set(kState, load_state(id));
-        request->owner = Ref<Counted>(new Visit(id, *request));
-        request->sink = Ref<CompletionSink>(this);
-        pointers.push_back(request.get());
+    for (; !ready.empty(); ready = std::move(loop.next), how = InlinePolicy::kNonBlocking) {
+      RequestChain loaded;
+      while (Ref<Request> request = ready.pop()) {
+        try {
+          request->dict.set(kState, load_state(Visit::of(*request).id));
+          loaded.push(std::move(request));
+        } catch (...) {
+          request->fail(current_error());
+          Request* one = request.get();
+          complete(&one, 1);
+        }
       }
-      target_->post(Batch(pointers), how);
+      use_all(loaded, [&](Batch batch) { target_->post(batch, how); });
     }
   }
 
-  // Saves the state of a completed request. Appends the next request of its req_id to `next`.
-  void finish(Request& request, Requests& next) noexcept {
+  // Saves the state of a completed request, which fails if there is no memory for it. Appends the next request of its req_id to
+  // `next`.
+  void finish(Request& request, RequestChain& next) noexcept {
     const Ref<Counted> held = request.owner;
-    Visit& visit = static_cast<Visit&>(*held);
-    if (is_finished(request.dict))
-      remove_state(visit.id);
-    else if (request.alive())
-      save_state(visit.id, request.dict);
+    Visit& visit = Visit::of(request);
+    try {
+      if (is_finished(request.dict))
+        remove_state(visit.id);
+      else if (request.alive())
+        save_state(visit.id, request.dict);
+    } catch (...) {
+      request.fail(current_error());
+    }
     request.dict.erase(kState);  // only backends of the node see it
     request.sink = std::move(visit.sink);
     request.owner = std::move(visit.owner);
@@ -140,13 +151,12 @@ class StateSequencer final : public CompletionSink {
       waiting_.erase(entry);
       return;
     }
-    next.push_back(std::move(entry->second.front()));
-    entry->second.pop_front();
+    next.push(entry->second.pop());
   }
 
   std::optional<StoredState> find(const StoreId& id) const {
     try {
-      const std::optional<std::any> stored = store_.get(id, key_);
+      const std::optional<std::any> stored = store_.contains(id) ? store_.get(id, key_) : std::nullopt;
       return stored ? std::optional(std::any_cast<StoredState>(*stored)) : std::nullopt;
     } catch (const RequestStore::NotFound&) {
       return std::nullopt;
@@ -155,7 +165,7 @@ class StateSequencer final : public CompletionSink {
 
   // None without a state, or if it has expired.
   Value load_state(const StoreId& id) const {
-    const std::optional<StoredState> stored = store_.contains(id) ? find(id) : std::nullopt;
+    const std::optional<StoredState> stored = find(id);
     return !stored || (ttl_ != kNever && now() - stored->written_at > ttl_) ? Value() : stored->state;
   }
 
@@ -166,17 +176,18 @@ class StateSequencer final : public CompletionSink {
       return;
     }
     const StoredState stored{*state, now()};
-    const std::any previous = take(id);  // destroyed without a lock: its destructor may call this class
+    if (ttl_ != kNever) {
+      MutexLock lock(mutex_);
+      expiry_order_.emplace_back(stored.written_at, id);
+    }
+    const std::optional<StoredState> previous =
+        find(id);  // destroyed without a lock: its destructor may call this class
     try {
       const MutexLock lock(store_ids_);
       create_request(id);
-      store_.insert(id, key_, stored);
+      store_.insert_or_assign(id, key_, stored);
     } catch (const RequestStore::NotFound&) {  // a plugin removed the id meanwhile
-      return;
     }
-    if (ttl_ == kNever) return;
-    MutexLock lock(mutex_);
-    expiry_order_.emplace_back(stored.written_at, id);
   }
 
   void create_request(const StoreId& id) const {
@@ -212,11 +223,13 @@ class StateSequencer final : public CompletionSink {
     std::vector<std::any> expired;  // destroyed after the lock: their destructors may call this class
     MutexLock lock(mutex_);
     while (!expiry_order_.empty() && moment - expiry_order_.front().first > ttl_) {
-      const auto [written_at, id] = std::move(expiry_order_.front());
+      const auto& [written_at, id] = expiry_order_.front();
+      const bool runs = waiting_.count(id) != 0;
+      if (const auto stored = runs ? std::nullopt : find(id); stored && stored->written_at == written_at) {
+        expired.emplace_back();
+        expired.back() = remove_state(id);
+      }
       expiry_order_.pop_front();
-      if (waiting_.count(id)) continue;  // a request of this id runs
-      if (const std::optional<StoredState> stored = find(id); stored && stored->written_at == written_at)
-        expired.push_back(remove_state(id));
     }
   }
 
@@ -227,8 +240,8 @@ class StateSequencer final : public CompletionSink {
   const Nanoseconds ttl_;
   Mutex mutex_;
   // An entry for each id that has a running request; the requests that wait for it.
-  std::unordered_map<StoreId, Requests, StoreId::Hash> waiting_ HAMI_GUARDED_BY(mutex_);
-  // When states were written, oldest first. Has outdated entries of states that were written again.
+  std::unordered_map<StoreId, RequestChain, StoreId::Hash> waiting_ HAMI_GUARDED_BY(mutex_);
+  // When states were written, oldest first. Has outdated entries, of states that were written again or not at all.
   std::deque<std::pair<Nanoseconds, StoreId>> expiry_order_ HAMI_GUARDED_BY(mutex_);
 };
 

@@ -91,6 +91,7 @@ std::optional<Value> read_as(ParamType type, const Value& given) {
     case ParamType::kFloat: return read_float_value(given);
     case ParamType::kStr:
     case ParamType::kPath:
+    case ParamType::kFile:
     case ParamType::kLibrary: return read_text_value(given);
     case ParamType::kList: return read_list_value(given);
     case ParamType::kDuration: return read_duration_value(given, false);

@@ -18,9 +18,11 @@ struct TypeName {
 };
 
 constexpr TypeName kTypeNames[] = {
-    {ParamType::kBool, "bool"},         {ParamType::kInt, "int"},           {ParamType::kFloat, "float"},
-    {ParamType::kStr, "str"},           {ParamType::kPath, "path"},         {ParamType::kLibrary, "library"},
-    {ParamType::kList, "list"},         {ParamType::kDuration, "duration"}, {ParamType::kMilliseconds, "milliseconds"},
+    {ParamType::kBool, "bool"},         {ParamType::kInt, "int"},
+    {ParamType::kFloat, "float"},       {ParamType::kStr, "str"},
+    {ParamType::kPath, "path"},         {ParamType::kLibrary, "library"},
+    {ParamType::kFile, "file"},         {ParamType::kList, "list"},
+    {ParamType::kDuration, "duration"}, {ParamType::kMilliseconds, "milliseconds"},
     {ParamType::kByteSize, "bytesize"},
 };
 
@@ -95,8 +97,7 @@ class SpecReader {
     if (!in_.take("}")) fail("the choices of " + in_quotes(spec.name) + " are never closed");
     const std::string only = spec.choices.size() == 1 ? spec.choices[0] : "";
     const std::size_t dots = only.find("..");
-    const bool is_text =
-        spec.type == ParamType::kStr || spec.type == ParamType::kPath || spec.type == ParamType::kLibrary;
+    const bool is_text = spec.type == ParamType::kStr || is_path(spec.type);
     if (dots != std::string::npos && !is_text) {
       spec.choices.clear();
       spec.least = read_bound(spec, only.substr(0, dots));

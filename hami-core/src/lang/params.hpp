@@ -12,8 +12,12 @@
 
 namespace hami {
 
-// A kLibrary is a path of a file with native code. Only allowed files may be configured (lang/allowed_libraries.hpp).
-enum class ParamType { kBool, kInt, kFloat, kStr, kPath, kLibrary, kList, kDuration, kMilliseconds, kByteSize };
+// Paths: a kFile must exist, a kLibrary has native code and must be on the allow list (lang/allowed_libraries.hpp).
+enum class ParamType { kBool, kInt, kFloat, kStr, kPath, kFile, kLibrary, kList, kDuration, kMilliseconds, kByteSize };
+
+constexpr bool is_path(ParamType type) noexcept {
+  return type == ParamType::kPath || type == ParamType::kFile || type == ParamType::kLibrary;
+}
 
 const char* param_type_name(ParamType type) noexcept;  // "bool", "int", …, "duration", "milliseconds", "bytesize"
 std::optional<ParamType> param_type_of(std::string_view name) noexcept;

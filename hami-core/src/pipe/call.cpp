@@ -20,7 +20,8 @@ struct Caller {
   ~Caller() { --callers; }
 };
 
-Error timed_out() { return Error(ErrorCode::kDeadlineExceeded, "the request timed out"); }
+// Leaked intentionally: threads may use it until the process ends.
+const Error& no_result = *new Error(ErrorCode::kNoResult, "the pipeline left no `result`");
 
 }  // namespace
 
@@ -31,6 +32,7 @@ Call::Call(std::shared_ptr<PipeState> pipe, std::vector<Dict> dicts, OnComplete 
       on_complete_(std::move(on_complete)),
       token_(std::move(token)),
       remaining_(dicts.size()) {
+  open_.reserve(dicts.size());
   for (std::size_t i = 0; i < dicts.size(); ++i) {
     Ref<Request> request = make_counted<Request>();
     request->dict = std::move(dicts[i]);
@@ -67,8 +69,7 @@ Parker* Call::complete(Request* const* requests, std::size_t count) noexcept {
       Slot& slot = slots_[requests[i]->index];
       requests[i]->sink = {};      // breaks the reference cycle
       if (slot.settled) continue;  // given up or expired before
-      if (requests[i]->alive() && !requests[i]->dict.contains(kResult))
-        requests[i]->fail(Error(ErrorCode::kNoResult, "the pipeline left no `result`"));
+      if (requests[i]->alive() && !requests[i]->dict.contains(kResult)) requests[i]->fail(no_result);
       settle(slot, requests[i]->error);
       last = remaining_ == 0;
     }
@@ -111,7 +112,7 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
         continue;
       }
       slot.request->abandon();
-      settle(slot, timed_out());
+      settle(slot, deadline_exceeded(*slot.request, moment));
       last = remaining_ == 0;
     }
   }
@@ -152,8 +153,8 @@ void Call::wait() {
     const Nanoseconds until = next_deadline_;
     try {
       if (parker_.wait(until, [&] { return remaining_ == 0; }, spin)) return;
-    } catch (const Error& error) {
-      give_up(error);
+    } catch (...) {
+      give_up(current_error());
       throw;
     }
     next_deadline_ = expire(until);

@@ -60,6 +60,7 @@ class Call final : public CompletionSink {
 
   std::shared_ptr<PipeState> pipe_;
   std::vector<Slot> slots_;
+  std::vector<Request*> open_;  // those that did not fail before they started; written before the call starts
   const bool calls_back_;
   OnComplete on_complete_;
   const Ref<WaitToken> token_;
@@ -72,6 +73,7 @@ class Call final : public CompletionSink {
 
   Call* previous_ = nullptr;  // in the pipe's list of open calls, guarded by the pipe's mutex
   Call* next_ = nullptr;
+  bool given_up_ = false;  // by the close of the pipe; guarded by the pipe's mutex
 };
 
 }  // namespace hami

@@ -78,7 +78,7 @@ Plan ExprPlanner::plan_value(const std::string& key) {
     return {};
   }
   if (!found.value) return plan_text(text_of(key));
-  Source source{"", node_.where(found.section, key)};
+  Source source{"", node_.where(found.section, key), node_.folder(found.section, key)};
   if (found.value->kind() != Kind::kStr) {
     node_.give_up();
     Span span;
@@ -104,29 +104,58 @@ Plan ExprPlanner::plan_value(const std::string& key) {
   return key == "backend" ? wrapped(std::move(plan)) : std::move(plan);
 }
 
-// A node with the key of a wrapping class, as `filter = "F"`, has Filter[F, backend] for a backend.
+// A node with the key of a wrapping class, as `filter = "F"`, has Filter[F, backend] for a backend; with `otherwise = "B"`,
+// Filter[F, backend, B].
 Plan ExprPlanner::wrapped(Plan backend) {
   for (const ClassPtr& cls : Registry::instance().node_wrappers()) {
-    if (!node_.find_own(cls->wraps_nodes_with).value) continue;
+    if (!node_.find_own(cls->wraps_nodes_with).value) {
+      report_otherwise_alone(*cls);
+      continue;
+    }
     Plan plan;
     plan.cls = cls;
     plan.label = cls->name;
     plan.traits = cls->traits;
     plan.phases.emplace_back();
-    for (const bool is_value : {true, false}) {
-      PlanItem item;
-      item.plan = std::make_unique<Plan>(is_value ? plan_value(cls->wraps_nodes_with) : std::move(backend));
-      add_traits(plan.traits, item.plan->traits);
-      plan.phases.back().push_back(std::move(item));
-    }
+    const auto add_item = [&](std::unique_ptr<Plan> item) {
+      if (!item) return;
+      add_traits(plan.traits, item->traits);
+      plan.phases.back().emplace_back();
+      plan.phases.back().back().plan = std::move(item);
+    };
+    add_item(std::make_unique<Plan>(plan_value(cls->wraps_nodes_with)));
+    add_item(std::make_unique<Plan>(std::move(backend)));
+    add_item(plan_otherwise(*cls));
     backend = std::move(plan);
   }
   return backend;
 }
 
+// The item for the key `otherwise` of a node, or null.
+std::unique_ptr<Plan> ExprPlanner::plan_otherwise(const BackendClass& wrapper) {
+  const std::string& key = wrapper.wraps_nodes_otherwise;
+  const Value* given = key.empty() ? nullptr : node_.find_own(key).value;
+  if (!given) return nullptr;
+  const std::string_view word = given->kind() == Kind::kStr ? given->as_text() : std::string_view();
+  if (word == "pass") return nullptr;
+  return std::make_unique<Plan>(word == "skip" ? plan_text("Skip") : plan_value(key));
+}
+
+void ExprPlanner::report_otherwise_alone(const BackendClass& wrapper) {
+  const std::string& key = wrapper.wraps_nodes_otherwise;
+  const NodeScope::Found found = key.empty() ? NodeScope::Found() : node_.find_own(key);
+  if (!found.value || found.unknown) return;
+  Span span;
+  const std::string text = show_setting(key, *found.value, span);
+  planning_.problems.emplace_back(
+      ErrorCode::kConfig,
+      message_with_caret("node \"" + node_.name() + "\" has " + key + " and no " + wrapper.wraps_nodes_with, text, span,
+                         node_.where(found.section, key), "add  " + wrapper.wraps_nodes_with + " = \"…\""));
+}
+
 // The text replaces this planner's own: the same generated backends and keys enclose it.
 Plan ExprPlanner::plan_text(const std::string& text) {
-  ExprPlanner planner(planning_, node_, {text, source_->where}, false, asked_by_);
+  ExprPlanner planner(planning_, node_, {text, source_->where, source_->folder}, false, asked_by_);
   planner.generation_ = generation_;
   planner.key_ = key_;
   return planner.plan_text_of_source();

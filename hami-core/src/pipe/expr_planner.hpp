@@ -87,6 +87,8 @@ class ExprPlanner final : public PlanContext {
   bool within_limits(Span span);
   Plan plan_counted(const Expr& expr);
   Plan wrapped(Plan backend);
+  std::unique_ptr<Plan> plan_otherwise(const BackendClass& wrapper);
+  void report_otherwise_alone(const BackendClass& wrapper);
   Plan plan_body(const Expr& use);
   Given given(const std::string& name);
   const Arg* given(const ParamSpec& spec);
@@ -104,6 +106,7 @@ class ExprPlanner final : public PlanContext {
   NodeScope::Found find_param(const ParamSpec& spec, const std::string& qualifier);
   void report_same_param(const NodeScope::Found& one, const NodeScope::Found& other);
   void explain(const ParamSpec& spec, const Value& value, ExplainedParam::From from, const std::string& key = "");
+  const std::string& folder_of(const Arg& arg) const;
   bool read_args(const Expr& expr, const BackendClass& cls, std::vector<const Arg*>& by_spec);
   void add(ErrorCode code, Span span, const std::string& headline, const std::string& hint);
 

@@ -19,6 +19,7 @@ namespace hami {
 struct Source {
   std::string text;
   std::string where;
+  std::string folder = {};  // of the file that contains it; empty: none
 };
 
 class InstanceNames {

@@ -55,6 +55,11 @@ std::string NodeScope::where(const std::string& section, const std::string& key)
   return text;
 }
 
+std::string NodeScope::folder(const std::string& section, const std::string& key) const {
+  const auto found = config().folders.find({section, key});
+  return found == config().folders.end() ? "" : found->second;
+}
+
 std::string show_setting(const std::string& key, const Value& value, Span& span) {
   span = {0, static_cast<std::uint32_t>(key.size())};
   return key + " = " + show_value(value);

@@ -51,6 +51,8 @@ class NodeScope {
   const PipeConfig& config() const noexcept { return global_.config; }
   // `node "resnet", pipeline.toml:7`; parts that are not known are omitted.
   std::string where(const std::string& section, const std::string& key) const;
+  // The folder of the file that contains the value; empty if there is none.
+  std::string folder(const std::string& section, const std::string& key) const;
   const std::set<std::string>& used() const noexcept { return used_; }
   // Some of the node's backends are not known, so unused keys cannot be reported.
   void give_up() noexcept { complete_ = global_.complete = false; }

@@ -25,8 +25,9 @@ struct PipeConfig {
   std::map<std::string, std::string> providers;
   // A section and a key of it. The section of top-level keys is "".
   using Key = std::pair<std::string, std::string>;
-  std::map<Key, std::string> where;  // "pipeline.toml:7", if known
-  std::set<Key> referenced;          // used already, in the values of other keys
+  std::map<Key, std::string> where;    // "pipeline.toml:7", if known
+  std::map<Key, std::string> folders;  // of the file that contains the value: paths in it are relative to that
+  std::set<Key> referenced;            // used already, in the values of other keys
   // What to write instead of a key that nothing uses; empty: unknown.
   std::function<std::string(const std::string& key)> advice;
   std::set<Key> unknown;  // given, but with values that could not be determined; that error was reported

@@ -18,13 +18,9 @@ namespace {
 // The grace period of a close, one second: after the timeout, cancelled work gets this long to return.
 constexpr Nanoseconds kGracePeriod = 1'000'000'000;
 
-// Abandoned backends may still run, so their pipe is never freed.
-void leak_intentionally(std::shared_ptr<PipeState> state) {
-  static Mutex& mutex = *new Mutex;
-  static auto& kept = *new std::vector<std::shared_ptr<PipeState>>;
-  MutexLock lock(mutex);
-  kept.push_back(std::move(state));
-}
+// Leaked intentionally: threads may use them until the process ends.
+const Error& closed_while_open = *new Error(ErrorCode::kPipeClosed, "the pipe was closed");
+Mutex& leaked_mutex = *new Mutex;
 
 // The key `timeout` of a request: a number of seconds, or a text with a unit. Error(kConfig) if it is neither.
 Nanoseconds timeout_of(const Value& given) {
@@ -44,6 +40,15 @@ std::string name_of(const PipeConfig& config) {
   std::string names;
   for (const PipeConfig::Section& node : config.nodes) names += (names.empty() ? "" : ", ") + node.name;
   return names;
+}
+
+// Calls `use` with the name of each backend that runs, for messages; without memory for the names, with none.
+template <class Use>
+void for_each_running(Service& service, const Use& use) noexcept {
+  try {
+    for (const std::string& name : service.running()) use(name);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 }  // namespace
@@ -79,8 +84,11 @@ void PipeState::discard(PipeState* state) {
     delete state;
     return;
   }
-  const auto closer = std::make_shared<Worker>("hami-closer");
-  closer->post([closer, state] { delete state; });
+  try {
+    const auto closer = std::make_shared<Worker>("hami-closer");
+    closer->post([closer, state] { delete state; });
+  } catch (...) {  // no thread, no memory: it is never freed
+  }
 }
 
 void PipeState::make() {
@@ -107,7 +115,7 @@ void PipeState::destroy() noexcept {
 
 void PipeState::open_call(Call& call) {
   MutexLock lock(mutex_);
-  if (closing_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+  if (closing_) throw Error::pipe_closed();
   ++starting_;
   call.next_ = first_;
   if (first_) first_->previous_ = &call;
@@ -188,14 +196,14 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
     return call;
   }
   const Nanoseconds moment = now();
-  std::vector<Request*> good;
+  std::vector<Request*>& good = call->open_;
   std::vector<Request*> bad;
-  good.reserve(call->size());
   for (Call::Slot& slot : call->slots_) {
     Request& request = *slot.request;
     request.dict.erase(kResult);
     request.wait_token = Ref<Counted>(token.get());
     (read_urgency(request, timeout, moment) ? good : bad).push_back(&request);
+    if (request.deadline != kNever) request.visits = make_counted<NodeVisits>(moment);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }
   open_call(*call);  // from here on a close may complete it at any time
@@ -204,8 +212,7 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
   if (!good.empty()) {
     try {
       if (!waits) call->watch_deadlines();
-      launch(call, good,
-             how == InlinePolicy::kAllow && call->next_deadline_ != kNever ? InlinePolicy::kNonBlocking : how);
+      launch(call, how == InlinePolicy::kAllow && call->next_deadline_ != kNever ? InlinePolicy::kNonBlocking : how);
     } catch (...) {  // no thread, no memory
       const Error error = current_error();
       for (Request* request : good) request->fail(error);
@@ -221,23 +228,20 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
 }
 
 // Throws only if it started nothing.
-void PipeState::launch(const Ref<Call>& call, const std::vector<Request*>& requests, InlinePolicy how) {
+void PipeState::launch(const Ref<Call>& call, InlinePolicy how) {
   // A caller with a deadline, or one that may be interrupted, must be able to leave, so blocking work runs on the pool. Two
   // exceptions stay on their thread: a backend that calls its own pipe (the node detects the recursion there), and a callback
   // on a pool thread (there may be no other thread).
   const bool may_wait_here =
       entry_->traits().non_blocking || ExecutionFrame::on_this_thread() || WorkerPool::on_some_pool();
   if (entry_->is_asynchronous() || (how == InlinePolicy::kAllow && may_wait_here))
-    return entry_->post(Batch(requests), how);
+    return entry_->post(Batch(call->open_), how);
   if (!pool_.post([call] { call->pipe_->run_launched(*call); })) call->has_to_wait_ = true;
 }
 
 void PipeState::run_launched(Call& call) noexcept {
   if (call.launched_.exchange(true)) return;
-  std::vector<Request*> good;
-  for (const Call::Slot& slot : call.slots_)
-    if (slot.request->alive()) good.push_back(slot.request.get());
-  entry_->post(Batch(good), InlinePolicy::kAllow);
+  entry_->post(Batch(call.open_), InlinePolicy::kAllow);
 }
 
 void PipeState::help(Call& call) {
@@ -252,23 +256,42 @@ void PipeState::help(Call& call) {
   left_start();
 }
 
-std::vector<Ref<Call>> PipeState::open_calls() {
-  MutexLock lock(mutex_);
-  std::vector<Ref<Call>> calls;
-  for (Call* call = first_; call; call = call->next_) calls.emplace_back(call);
-  return calls;
+void PipeState::give_up_open_calls() noexcept {
+  const auto next_call = [&] {
+    MutexLock lock(mutex_);
+    Call* call = first_;
+    while (call && call->given_up_) call = call->next_;
+    if (call) call->given_up_ = true;
+    return Ref<Call>(call);
+  };
+  while (const Ref<Call> call = next_call()) call->give_up(closed_while_open);
+}
+
+// Abandoned backends may still run, so their pipe is never freed.
+void PipeState::leak_intentionally() noexcept {
+  static PipeState* latest = nullptr;
+  MutexLock lock(leaked_mutex);
+  if (leaked_) return;
+  leaked_ = shared_from_this();
+  previous_leaked_ = std::exchange(latest, this);
 }
 
 std::vector<std::string> PipeState::close(Nanoseconds timeout) {
   const std::shared_ptr<PipeState> self = shared_from_this();
   if (generation_ != fork_generation()) {  // its threads exist in the parent only
-    leak_intentionally(self);
+    leak_intentionally();
     return {};
   }
   const Nanoseconds until = after(timeout);
   const bool first = !closing_.exchange(true);
   if (WorkScope::inside(context_.get())) {  // a thread cannot wait for its own end
-    if (first) end_later(until);
+    if (!first) return {};
+    try {
+      end_later(until);
+    } catch (...) {  // no thread, no memory: the pipe stays open
+      closing_ = false;
+      throw;
+    }
     return {};
   }
   try {
@@ -281,12 +304,13 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
     Error error = interrupt;
     if (first) {
       for_each_service([&](Service& service) {
-        for (const std::string& name : service.running())
+        for_each_running(service, [&](const std::string& name) {
           error = error.with_note("close of " + name + ", which still runs");
+        });
       });
       try {
         end_later(kNoWait);
-      } catch (const Error&) {  // there is no thread for it
+      } catch (...) {  // no thread, no memory
         const UninterruptibleScope must_finish;
         end(kNoWait);
       }
@@ -294,6 +318,16 @@ std::vector<std::string> PipeState::close(Nanoseconds timeout) {
     store_interrupt(error);
   }
   return {};
+}
+
+// The thread is created now, because a thread kept for this purpose would not exist in a forked child.
+void PipeState::close_elsewhere(Nanoseconds timeout) noexcept {
+  try {
+    const auto closer = std::make_shared<Worker>("hami-closer");
+    closer->post([closer, self = shared_from_this(), timeout] { self->close(timeout); });
+  } catch (...) {
+    leak_intentionally();
+  }
 }
 
 void PipeState::end_later(Nanoseconds timeout) {
@@ -347,13 +381,13 @@ std::vector<std::string> PipeState::end(Nanoseconds timeout) {
   const Nanoseconds until = drain(timeout) ? std::max(timeout, after(kGracePeriod)) : after(kGracePeriod);
   context_->shutdown.set_close_until(until);
   context_->shutdown.root_request()->abandon();
-  for (const Ref<Call>& call : open_calls()) call->give_up(Error(ErrorCode::kPipeClosed, "the pipe was closed"));
+  give_up_open_calls();
   for_each_service([](Service& service) { service.stop(); });
   bool joined = true;
   for_each_service([&](Service& service) {
     if (service.join(until)) return;
     joined = false;
-    for (const std::string& name : service.running()) context_->shutdown.report_abandoned(name);
+    for_each_running(service, [&](const std::string& name) { context_->shutdown.report_abandoned(name); });
   });
   joined = pool_.stop(until) && joined;
   timer_.stop();
@@ -362,7 +396,7 @@ std::vector<std::string> PipeState::end(Nanoseconds timeout) {
   if (joined)
     destroy();
   else
-    leak_intentionally(self);
+    leak_intentionally();
   {
     MutexLock lock(mutex_);
     closed_ = true;

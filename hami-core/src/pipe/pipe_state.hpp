@@ -47,6 +47,9 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   // If it is interrupted it returns at once, too: the shutdown continues on another thread, which gives running requests no more
   // than the grace period. The interrupt is stored, with notes that name what runs, and thrown later.
   std::vector<std::string> close(Nanoseconds timeout);
+  // For a thread of a pipe, which cannot wait for its own end: a new thread closes it. Without memory for a thread, it stays open
+  // and is never freed.
+  void close_elsewhere(Nanoseconds timeout) noexcept;
   bool closed() const noexcept { return closing_.load(std::memory_order_relaxed); }
 
   // True if a call takes microseconds and never blocks while an instance is idle.
@@ -70,14 +73,15 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   void start_waiting();
   Ref<Call> begin(std::vector<Dict> dicts, Nanoseconds timeout, InlinePolicy how, Call::OnComplete on_complete,
                   Ref<WaitToken> token);
-  void launch(const Ref<Call>& call, const std::vector<Request*>& requests, InlinePolicy how);
+  void launch(const Ref<Call>& call, InlinePolicy how);
   void run_launched(Call& call) noexcept;  // unless another thread runs or has run it
   void help(Call& call);                   // work helping: runs it here if it waits for a thread of the pool
   bool read_urgency(Request& request, Nanoseconds timeout, Nanoseconds moment) const;
   void open_call(Call& call);
   void close_call(Call& call) noexcept;
   void left_start() noexcept;
-  std::vector<Ref<Call>> open_calls();
+  void give_up_open_calls() noexcept;
+  void leak_intentionally() noexcept;
 
   std::optional<PipePlan> plan_;  // only while the pipe is built
   std::shared_ptr<PipeContext> context_ = std::make_shared<PipeContext>();
@@ -96,6 +100,8 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   CondVar drained_;
   bool closed_ HAMI_GUARDED_BY(mutex_) = false;
   Call* first_ HAMI_GUARDED_BY(mutex_) = nullptr;
+  std::shared_ptr<PipeState> leaked_;  // itself, if it is never freed
+  PipeState* previous_leaked_ = nullptr;
 };
 
 }  // namespace hami

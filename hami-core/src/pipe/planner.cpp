@@ -55,7 +55,8 @@ class PipePlanner {
     const NodeScope::Found own = scope.find("node_entrypoint");
     Source source{kDefaultNodeEntrypoint, scope.where(section.name, "backend")};
     if (own.value && own.value->kind() == Kind::kStr)
-      source = {std::string(own.value->as_text()), scope.where(own.section, own.key)};
+      source = {std::string(own.value->as_text()), scope.where(own.section, own.key),
+                scope.folder(own.section, own.key)};
     if (planning_.explanation) {
       planning_.explanation->nodes.push_back({source.text, own.key, {}});
       planning_.explanation->part = &planning_.explanation->nodes.back();
@@ -105,12 +106,14 @@ class PipePlanner {
     read("map", [&](const Value& value) {
       node.map = parse_map(text_of(value, "map is one text, as \"det[result:data],src[data:image]\""));
     });
-    read("or", [&](const Value& value) {
+    for (auto [key, flag] : {std::pair("or", &node.is_or), std::pair("accept_skipped", &node.accepts_skipped)}) {
       ParamSpec spec;
-      spec.name = "or";
+      spec.name = key;
       spec.type = ParamType::kBool;
-      node.is_or = coerce_param(spec, value, "node \"" + node.name + "\"").as_bool();
-    });
+      read(key, [&, flag = flag](const Value& value) {
+        *flag = coerce_param(spec, value, "node \"" + node.name + "\"").as_bool();
+      });
+    }
   }
 
   void plan_entry(NodeScope& scope, bool single) {
@@ -120,7 +123,8 @@ class PipePlanner {
       key = "dag_entrypoint";
       text = config_.dag_entrypoint;
     }
-    Source source{text.value_or(single ? kDefaultEntrypoint : kDefaultDagEntrypoint), text ? scope.where("", key) : ""};
+    Source source{text.value_or(single ? kDefaultEntrypoint : kDefaultDagEntrypoint), text ? scope.where("", key) : "",
+                  text ? scope.folder("", key) : ""};
     if (planning_.explanation) {
       planning_.explanation->entry = {source.text, text ? key : "", {}};
       planning_.explanation->part = &planning_.explanation->entry;

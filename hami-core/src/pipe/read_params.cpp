@@ -6,6 +6,7 @@
 #include "base/near.hpp"
 #include "lang/allowed_libraries.hpp"
 #include "lang/parse.hpp"
+#include "lang/paths.hpp"
 #include "pipe/expr_planner.hpp"
 #include "value/visible.hpp"
 
@@ -23,12 +24,18 @@ bool has_spelling(const ParamSpec& spec, const std::string& name) {
   return spec.name == name || std::find(spec.aliases.begin(), spec.aliases.end(), name) != spec.aliases.end();
 }
 
-// A value of the declared type that the configuration may give. Error(kConfig)
-Value configured_param(const ParamSpec& spec, const Value& given, const std::string& owner) {
+// A value of the declared type that the configuration may give; `folder`: of the file that contains it. Error(kConfig)
+Value configured_param(const ParamSpec& spec, const Value& given, const std::string& owner, const std::string& folder) {
   Value value = coerce_param(spec, given, owner);
-  if (spec.type == ParamType::kLibrary && !value.is_none())
-    check_library(std::string(value.as_text()), "parameter \"" + spec.name + "\" of " + owner);
-  return value;
+  if (!is_path(spec.type) || value.is_none()) return value;
+  const std::string what = "parameter \"" + spec.name + "\" of " + owner;
+  const std::string written(value.as_text());
+  // The system's loader searches for a library without a slash.
+  const bool is_name = spec.type == ParamType::kLibrary && written.find('/') == std::string::npos;
+  const std::string path = is_name ? written : path_in(folder, written);
+  if (spec.type == ParamType::kLibrary) check_library(path, what);
+  if (spec.type == ParamType::kFile) check_file(path, written, what);
+  return Value(path);
 }
 
 }  // namespace
@@ -78,6 +85,16 @@ bool ExprPlanner::read_args(const Expr& expr, const BackendClass& cls, std::vect
     by_spec[index] = &arg;
   }
   return good;
+}
+
+// The folder of the file that contains an argument: of this text, or of one that uses a generated backend around it.
+const std::string& ExprPlanner::folder_of(const Arg& arg) const {
+  for (const ExprPlanner* planner = this; planner && planner->generation_; planner = planner->asked_by_) {
+    const std::vector<Arg>& args = planner->generation_->args;
+    for (const Arg& each : args)
+      if (&each == &arg) return planner->asked_by_->source_->folder;
+  }
+  return source_->folder;
 }
 
 void ExprPlanner::explain(const ParamSpec& spec, const Value& value, ExplainedParam::From from,
@@ -177,7 +194,8 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
   const Arg* outer = arg ? nullptr : given(spec);
   if (const Arg* given = arg ? arg : outer) {
     try {
-      set(configured_param(spec, Value(given->value), expr.name), outer ? From::kGenerated : From::kExpression);
+      set(configured_param(spec, Value(given->value), expr.name, folder_of(*given)),
+          outer ? From::kGenerated : From::kExpression);
     } catch (const Error& error) {
       problem(outer ? expr.name_span : given->value_span, error.message(), "");
     }
@@ -187,8 +205,8 @@ void ExprPlanner::read_param(const Expr& expr, const BackendClass& cls, const Pa
   if (found.unknown) return;
   if (found.value) {
     try {
-      set(configured_param(spec, *found.value, expr.name), found.section == "global" ? From::kGlobal : From::kNode,
-          found.key);
+      set(configured_param(spec, *found.value, expr.name, node_.folder(found.section, found.key)),
+          found.section == "global" ? From::kGlobal : From::kNode, found.key);
     } catch (const Error& error) {
       Span span;
       const std::string text = show_setting(found.key, *found.value, span);

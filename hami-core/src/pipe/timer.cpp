@@ -11,8 +11,9 @@ void Timer::add(Nanoseconds moment, Call& call) {
   MutexLock lock(mutex_);
   if (stopping_) return;
   if (!worker_) {
-    worker_ = std::make_unique<Worker>("hami-timer", owner_);
-    worker_->post([this] { loop(); });
+    auto worker = std::make_unique<Worker>("hami-timer", owner_);
+    worker->post([this] { loop(); });
+    worker_ = std::move(worker);
   }
   const auto place = calls_.emplace(moment, &call).first;
   if (place == calls_.begin()) changed_.notify_all();  // otherwise the thread wakes in time

@@ -31,6 +31,7 @@ constexpr CodePair kCodes[] = {
     {HAMI_DATA_TYPE, ErrorCode::kDataType},
     {HAMI_REQUEST, ErrorCode::kRequest},
     {HAMI_REQUEST, ErrorCode::kNoResult},
+    {HAMI_REQUEST, ErrorCode::kSkipped},
     {HAMI_REQUEST, ErrorCode::kQueueFull},
     {HAMI_UNKNOWN, ErrorCode::kForeign},
 };

@@ -8,18 +8,21 @@ namespace hami {
 
 thread_local ExecutionFrame* ExecutionFrame::innermost_ = nullptr;
 
-// Records those of the outer frames too: a wait that starts here blocks each of them.
+// Records those of the outer frames first: a wait that starts here blocks each of them.
 void ExecutionFrame::record_dependencies() {
-  for (ExecutionFrame* here = this; here && !std::exchange(here->recorded_, true); here = here->outer_)
-    for (const Request* request : here->batch_) {
-      Dependency dependency = dependency_of(*request);
-      if (!dependency.token) continue;
-      if (std::vector<Dependency>& known = here->dependencies_;
-          known.empty() || known.back().token.get() != dependency.token.get())
-        known.push_back(std::move(dependency));
-      else  // requests of one call: the latest deadline counts
-        known.back().until = std::max(known.back().until, dependency.until);
-    }
+  if (recorded_) return;
+  if (outer_) outer_->record_dependencies();
+  std::vector<Dependency> known;
+  for (const Request* request : batch_) {
+    Dependency dependency = dependency_of(*request);
+    if (!dependency.token) continue;
+    if (known.empty() || known.back().token.get() != dependency.token.get())
+      known.push_back(std::move(dependency));
+    else  // requests of one call: the latest deadline counts
+      known.back().until = std::max(known.back().until, dependency.until);
+  }
+  dependencies_ = std::move(known);
+  recorded_ = true;
 }
 
 void ExecutionFrame::begin_completion() noexcept {

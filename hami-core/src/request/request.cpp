@@ -28,10 +28,10 @@ bool Request::cancelled() const noexcept {
   return !merged_from.empty() && std::all_of(merged_from.begin(), merged_from.end(), gone);
 }
 
-void Request::fail_if_cancelled() {
+void Request::fail_if_cancelled() noexcept {
   if (!cancelled()) return;
-  error.emplace(deadline <= now() ? Error(ErrorCode::kDeadlineExceeded, "the request timed out")
-                                  : Error(ErrorCode::kCancelled, "cancelled by its caller"));
+  const Nanoseconds moment = now();
+  error = deadline <= moment ? deadline_exceeded(*this, moment) : Error::cancelled();
 }
 
 std::size_t Batch::items() const noexcept {
@@ -86,6 +86,21 @@ bool only_wakes(Batch batch) noexcept {
   return std::all_of(batch.begin(), batch.end(), [](const Request* request) { return request->sink->only_wakes(); });
 }
 
+namespace {
+
+// False: there is no memory for it. `most`: how many there may be.
+bool add_parked(std::vector<Parker::Entry>& parked, std::size_t most, Parker::Entry entry) noexcept {
+  try {
+    parked.reserve(most);
+    parked.push_back(std::move(entry));
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+}  // namespace
+
 void complete_requests(Batch batch) noexcept {
   std::optional<CompletionBatch> completion;
   std::vector<Parker::Entry> parked;
@@ -99,12 +114,8 @@ void complete_requests(Batch batch) noexcept {
     else if (!completion && last < batch.size())
       completion.emplace();
     Parker* const parker = sink->complete(batch.begin() + first, last - first);
-    if (parker && parked.empty() && last == batch.size()) {
-      parker->wake();  // the only one
-    } else if (parker) {
-      if (parked.empty()) parked.reserve(batch.size());
-      parked.push_back({Ref<Counted>(sink.get()), parker});
-    }
+    const bool is_only = parked.empty() && last == batch.size();
+    if (parker && (is_only || !add_parked(parked, batch.size(), {Ref<Counted>(sink.get()), parker}))) parker->wake();
     first = last;
   }
   Parker::wake_all(parked);

@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/counted.hpp"
+#include "request/node_visits.hpp"
 #include "sync/parker.hpp"
 #include "value/dict.hpp"
 #include "value/error.hpp"
@@ -15,6 +16,7 @@
 namespace hami {
 
 class Request;
+class RequestChain;
 
 // CompletionSink: receives completed requests. Called once for each request, on the thread that completes it, without any
 // lock held.
@@ -37,9 +39,12 @@ class Request : public Counted {
   Ref<Request> parent;      // the request that this one is a part or a branch of
   Ref<Counted> wait_token;  // the WaitToken of a wait inside a backend (wait_graph.hpp)
   Ref<Counted> owner;       // for the sink
+  Ref<NodeVisits> visits;   // of the request of a call that has a deadline
   std::size_t index = 0;    // for the sink
   std::size_t items = 1;    // request_size
   Nanoseconds deadline = kNever;
+  Nanoseconds queued_at = 0;  // for the queue of a node
+  std::uint64_t call = 0;     // for the queue: requests of one call have the same number
   std::uint8_t priority = 0;
   bool isolates = true;  // its node wants it to run again alone if its batch fails as a whole
   std::vector<Ref<Request>>
@@ -58,13 +63,16 @@ class Request : public Counted {
   // Abandoned, or past its deadline: for backends that can stop early.
   bool cancelled() const noexcept;
   // Fails a cancelled request, also if a backend has left a result in it: with kDeadlineExceeded or kCancelled.
-  void fail_if_cancelled();
+  void fail_if_cancelled() noexcept;
   void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
 
   // A new request with the same keys, whose parent is this one.
   Ref<Request> branch(Ref<CompletionSink> branch_sink, std::size_t branch_index);
 
  private:
+  friend class RequestChain;
+
+  Request* next_ = nullptr;  // in the chain that owns this request
   std::atomic<bool> abandoned_{false};
 };
 

@@ -11,14 +11,12 @@ namespace hami {
 
 // Runs `forward` on the batch. If it throws, each open request is restored and runs again alone, so that only the bad ones
 // fail; not after a final error, and not if `may_retry` or the request forbids it. Cancelled requests fail in any case, and do
-// not run again. Returns how many requests ran again.
+// not run again. Returns how many requests ran again. An exception becomes the outcome of its requests.
 template <class Forward>
 std::size_t forward_with_retry(Batch batch, bool may_retry, const Forward& forward) {
   const auto isolates = [](const Request* request) { return request->isolates; };
   may_retry = may_retry && batch.size() > 1 && std::any_of(batch.begin(), batch.end(), isolates);
   std::vector<Dict> original;
-  if (may_retry)
-    for (const Request* request : batch) original.push_back(request->dict);
   std::size_t retried = 0;
   const auto retry_alone = [&](Request& request) {
     ++retried;
@@ -30,6 +28,8 @@ std::size_t forward_with_retry(Batch batch, bool may_retry, const Forward& forwa
     }
   };
   try {
+    if (may_retry)
+      for (const Request* request : batch) original.push_back(request->dict);
     forward(batch);
   } catch (...) {
     const Error failure = current_error();

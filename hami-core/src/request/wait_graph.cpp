@@ -21,10 +21,9 @@ struct WaitRegistry {
   std::vector<const BlockedScope*> blocked_scopes HAMI_GUARDED_BY(mutex);
 };
 
-WaitRegistry& waits() {
-  static PerProcess<WaitRegistry> registry;
-  return registry.get();
-}
+PerProcess<WaitRegistry> registry_of_waits;
+
+WaitRegistry& waits() { return registry_of_waits.get(); }
 
 bool has(const std::vector<const WaitToken*>& sorted, const WaitToken* token) {
   return std::binary_search(sorted.begin(), sorted.end(), token, std::less<>());
@@ -214,8 +213,10 @@ BlockedScope::BlockedScope(WaitLocation& full, Nanoseconds until, bool may_fail)
 
 BlockedScope::~BlockedScope() {
   if (!inside_) return;
-  const MutexLock lock(waits().mutex);
-  std::vector<const BlockedScope*>& blocked_scopes = waits().blocked_scopes;
+  WaitRegistry* const registry = registry_of_waits.find();
+  if (!registry) return;  // the child of a fork, where no wait has started
+  const MutexLock lock(registry->mutex);
+  std::vector<const BlockedScope*>& blocked_scopes = registry->blocked_scopes;
   blocked_scopes.erase(std::remove(blocked_scopes.begin(), blocked_scopes.end(), this), blocked_scopes.end());
 }
 

@@ -25,6 +25,7 @@ class ScopedRetryPolicy {
   ScopedRetryPolicy(Batch batch, bool isolates) : batch_(batch) {
     const auto agrees = [&](const Request* request) { return request->isolates == isolates; };
     if (std::all_of(batch.begin(), batch.end(), agrees)) return;
+    before_.reserve(batch.size());
     for (Request* request : batch) before_.push_back(std::exchange(request->isolates, isolates));
   }
   ~ScopedRetryPolicy() {
@@ -46,6 +47,16 @@ void BatchRunner::set_hooks(Init& init) {
   if (init.items().size() > 1) before_instance_ = init.make(init.items()[1]);
 }
 
+void BatchRunner::record_arrival(Batch batch) noexcept {
+  std::optional<Nanoseconds> moment;
+  for (const Request* request : batch) {
+    NodeVisits* const visits = visits_of(*request);
+    if (!visits) continue;
+    if (!moment) moment = now();
+    visits->arrive(node_, *moment);
+  }
+}
+
 bool BatchRunner::admit(Request& request, std::size_t max_items) noexcept {
   try {
     request.items = declared_items(request.dict);
@@ -60,6 +71,7 @@ bool BatchRunner::admit(Request& request, std::size_t max_items) noexcept {
   } catch (...) {
     request.fail(current_error());
   }
+  if (!request.alive()) *request.error = request.error->with_note(note_);
   return request.alive();
 }
 
@@ -70,19 +82,32 @@ void BatchRunner::forward(Backend& instance, Batch batch) {
 }
 
 Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
-  const ScopedRetryPolicy retry_policy(batch, isolate_);
   stats_.running += batch.size();
   const Nanoseconds start = now();
-  stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) { forward(instance, part); });
+  for (const Request* request : batch)
+    if (NodeVisits* const visits = visits_of(*request)) visits->start(node_, start);
+  try {
+    const ScopedRetryPolicy retry_policy(batch, isolate_);
+    stats_.retried += forward_with_retry(batch, isolate_, [&](Batch part) { forward(instance, part); });
+  } catch (...) {  // no memory for the policy
+    const Error error = current_error();
+    for (Request* request : batch) request->fail(error);
+  }
   const Nanoseconds took = now() - start;
   stats_.compute_ns += static_cast<std::uint64_t>(took);
   ++stats_.batches;
   stats_.batch_items += batch.items();
   for (Request* request : batch)
-    if (!request->alive()) *request->error = request->error->with_note("node \"" + node_ + "\"");
+    if (!request->alive()) *request->error = request->error->with_note(note_);
+  record_end(batch, true);
   count_outcomes(batch);
   stats_.running -= batch.size();
   return took;
+}
+
+void BatchRunner::record_end(Batch batch, bool ran) noexcept {
+  for (const Request* request : batch)
+    if (NodeVisits* const visits = visits_of(*request)) visits->leave(node_, ran);
 }
 
 // Called before the requests complete, because their caller may read the statistics at once.
@@ -93,6 +118,7 @@ void BatchRunner::count_outcomes(Batch batch) noexcept {
       continue;
     }
     switch (request->error->code()) {
+      case ErrorCode::kSkipped: ++stats_.completed; break;
       case ErrorCode::kQueueFull:
       case ErrorCode::kPipeClosed: ++stats_.rejected; break;
       case ErrorCode::kDeadlineExceeded: ++stats_.expired; break;
@@ -104,8 +130,13 @@ void BatchRunner::count_outcomes(Batch batch) noexcept {
 
 void BatchRunner::complete_rejected(Batch batch) noexcept {
   if (batch.empty()) return;
+  record_end(batch, false);
   count_outcomes(batch);
   complete_requests(batch);
+}
+
+void BatchRunner::complete_rejected(RequestChain& requests) noexcept {
+  use_all(requests, [&](Batch batch) { complete_rejected(batch); });
 }
 
 }  // namespace hami

@@ -5,34 +5,41 @@
 
 #include "backend/init.hpp"
 #include "observe/node_stats.hpp"
+#include "request/request_chain.hpp"
 
 namespace hami {
 
 class BatchRunner {
  public:
-  BatchRunner(std::string node, NodeStats& stats) : node_(std::move(node)), stats_(stats) {}
+  BatchRunner(const std::string& node, NodeStats& stats) : node_(node), note_("node \"" + node + "\""), stats_(stats) {}
 
   // The brackets of the dispatcher: a hook for each request before it is queued, and one for each batch.
   void set_hooks(Init& init);
   // Whether the requests of a batch that failed as a whole run again, each alone.
   void set_isolate(bool isolate) noexcept { isolate_ = isolate; }
 
+  const std::string& note() const noexcept { return note_; }  // of errors of this node
   // Whether `admit` takes microseconds and never blocks.
   bool admits_without_blocking() const noexcept {
     return !before_gathering_ || before_gathering_->traits().non_blocking;
   }
-  // Checks a request before it is queued. False: it has failed.
+  // Notes that requests with a deadline are at this node, until they have run or are rejected.
+  void record_arrival(Batch batch) noexcept;
+  // Checks a request before it is queued. False: it has failed, with a note that names the node.
   bool admit(Request& request, std::size_t max_items) noexcept;
   // Returns the time that it took. Never throws: an exception of the backend becomes the outcome.
   Nanoseconds run(Backend& instance, Batch batch) noexcept;
   // Counts and completes requests that failed before they ran.
   void complete_rejected(Batch batch) noexcept;
+  void complete_rejected(RequestChain& requests) noexcept;
 
  private:
   void forward(Backend& instance, Batch batch);
+  void record_end(Batch batch, bool ran) noexcept;
   void count_outcomes(Batch batch) noexcept;
 
-  std::string node_;
+  const std::string node_;
+  const std::string note_;
   NodeStats& stats_;
   bool isolate_ = true;
   BackendPtr before_gathering_;  // PreCat

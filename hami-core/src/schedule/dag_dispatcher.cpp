@@ -1,9 +1,11 @@
 // DagDispatcher: runs requests through the graph of nodes.
 #include <algorithm>
 #include <memory>
+#include <new>
 
 #include "backend/init.hpp"
 #include "base/mutex.hpp"
+#include "request/request_chain.hpp"
 #include "schedule/graph.hpp"
 #include "schedule/scheduling.hpp"
 
@@ -27,47 +29,47 @@ class HopScope {
 // One request on its way: the results of nodes, and the predecessors that are still missing.
 class Run final : public Counted {
  public:
-  Run(Request& request, std::size_t nodes) : outer(&request), outcomes(nodes), missing(nodes) {}
+  Run(Request& request, std::size_t nodes) : outer(&request), outcomes(nodes), missing(nodes), skipped(nodes) {}
 
   Ref<Request> outer;
   Mutex mutex;
   std::vector<std::optional<Dict>> outcomes
       HAMI_GUARDED_BY(mutex);                               // of nodes that a `map` names, and of the last nodes
   std::vector<std::size_t> missing HAMI_GUARDED_BY(mutex);  // predecessors that have not finished
-  std::size_t branches HAMI_GUARDED_BY(mutex) = 0;          // branches that are at a node now
+  std::vector<bool> skipped HAMI_GUARDED_BY(mutex);         // nodes that do not run, or skipped the request
+  std::optional<Error> first_skip HAMI_GUARDED_BY(mutex);
+  std::size_t branches HAMI_GUARDED_BY(mutex) = 0;  // branches that are at a node now
 };
 
-// The requests that one batch of results starts, by node.
+// What one batch of results leads to: requests for nodes, whose `index` is the node, and completed requests of the pipe.
 class Hops {
  public:
-  explicit Hops(std::size_t nodes) : by_node_(nodes) {}
-  void add(std::size_t node, Ref<Request> request) { by_node_[node].push_back(std::move(request)); }
-  void complete(Ref<Request> outer) { completed_.push_back(std::move(outer)); }
+  void add(Ref<Request> request) noexcept { started_.push(std::move(request)); }
+  void complete(Ref<Request> outer) noexcept { completed_.push(std::move(outer)); }
 
-  void go(const std::vector<Backend*>& targets) {
-    std::vector<Request*> pointers;
-    for (std::size_t node = 0; node < by_node_.size(); ++node) {
-      if (by_node_[node].empty()) continue;
-      pointers.clear();
-      for (const Ref<Request>& request : by_node_[node]) pointers.push_back(request.get());
-      targets[node]->post(Batch(pointers), hop_inline);
+  void go(const std::vector<Backend*>& targets) noexcept {
+    while (const Request* first = started_.first()) {
+      RequestChain together;  // the requests for one node
+      started_.move_to(together, [node = first->index](const Request& request) {
+        return request.index == node ? RequestChain::Verdict::kTake : RequestChain::Verdict::kKeep;
+      });
+      Backend& target = *targets[first->index];
+      use_all(together, [&](Batch batch) { target.post(batch, hop_inline); });
     }
-    pointers.clear();
-    for (const Ref<Request>& outer : completed_) pointers.push_back(outer.get());
-    complete_requests(Batch(pointers));
+    use_all(completed_, complete_requests);
   }
 
  private:
-  std::vector<std::vector<Ref<Request>>> by_node_;
-  std::vector<Ref<Request>> completed_;
+  RequestChain started_;
+  RequestChain completed_;
 };
 
 class Router final : public CompletionSink {
  public:
   Router(const GraphSpec& spec, std::vector<Backend*> targets) : graph_(spec), targets_(std::move(targets)) {}
 
-  void start(Batch batch) {
-    Hops hops(targets_.size());
+  void start(Batch batch) noexcept {
+    Hops hops;
     for (Request* request : batch) {
       try {
         start_one(*request, hops);
@@ -80,11 +82,15 @@ class Router final : public CompletionSink {
   }
 
   Parker* complete(Request* const* requests, std::size_t count) noexcept override {
-    Hops hops(targets_.size());
+    Hops hops;
     for (std::size_t i = 0; i < count; ++i) {
       Run& run = *static_cast<Run*>(requests[i]->owner.get());
       MutexLock lock(run.mutex);
-      arrive(run, *requests[i], requests[i]->index, hops);
+      try {
+        arrive(run, *requests[i], requests[i]->index, hops);
+      } catch (...) {  // no memory for the next requests; those that exist run, and the last one completes the run
+        fail(run, current_error());
+      }
       leave(run, hops);
     }
     hops.go(targets_);
@@ -137,13 +143,18 @@ class Router final : public CompletionSink {
     request->deadline = from.deadline;
     request->priority = from.priority;
     ++run.branches;
-    hops.add(node, std::move(request));
+    hops.add(std::move(request));
   }
 
   // `request` has completed at `node`.
   void arrive(Run& run, Request& request, std::size_t node, Hops& hops) HAMI_REQUIRES(run.mutex) {
-    if (request.error) return fail(run, *request.error);
+    const bool skips = request.error && request.error->code() == ErrorCode::kSkipped;
+    if (request.error && !skips) return fail(run, *request.error);
     if (!run.outer->alive()) return;  // another branch has failed: start nothing more
+    if (skips) {
+      if (!run.first_skip) run.first_skip = *request.error;
+      return skip(run, request, node, hops);
+    }
     const Graph::Node& here = graph_.nodes()[node];
     const bool answered = request.dict.contains(kResult);
     const bool all_or = !here.next.empty() && std::all_of(here.next.begin(), here.next.end(),
@@ -160,9 +171,40 @@ class Router final : public CompletionSink {
       } else if (there.map.empty()) {
         enter(run, request, next, promoted(request.dict), hops);
       } else if (--run.missing[next] == 0) {
-        gather(run, request, next, hops);
+        if (may_merge(run, next))
+          gather(run, request, next, hops);
+        else
+          skip(run, request, next, hops);
       }
     }
+  }
+
+  // This node delivers nothing: neither it nor the nodes after it run, up to a merge that accepts that.
+  void skip(Run& run, const Request& request, std::size_t node, Hops& hops) HAMI_REQUIRES(run.mutex) {
+    std::vector<std::size_t> open{node};
+    while (!open.empty()) {
+      const std::size_t here = open.back();
+      open.pop_back();
+      run.skipped[here] = true;
+      for (std::size_t next : graph_.nodes()[here].next) {
+        const bool merges = !graph_.nodes()[next].map.empty();
+        if (merges && --run.missing[next] > 0) continue;
+        if (merges && may_merge(run, next))
+          gather(run, request, next, hops);
+        else
+          open.push_back(next);
+      }
+    }
+  }
+
+  // Whether a node with a `map` runs, once all nodes before it have run or were skipped.
+  bool may_merge(const Run& run, std::size_t node) const HAMI_REQUIRES(run.mutex) {
+    const Graph::Node& here = graph_.nodes()[node];
+    const auto skipped = [&](std::size_t before) { return run.skipped[before]; };
+    const auto source_skipped = [&](const Graph::Node::Source& source) { return run.skipped[source.node]; };
+    if (here.accepts_skipped) return !std::all_of(here.map.begin(), here.map.end(), source_skipped);
+    return std::none_of(here.before.begin(), here.before.end(), skipped) &&
+           std::none_of(here.map.begin(), here.map.end(), source_skipped);
   }
 
   static Dict promoted(Dict dict) {
@@ -180,6 +222,7 @@ class Router final : public CompletionSink {
     for (std::string_view key : kReserved)
       if (const Value* value = run.outer->dict.find(key)) dict.enter(std::string(key), *value);
     for (const Graph::Node::Source& source : graph_.nodes()[node].map) {
+      if (run.skipped[source.node]) continue;
       const Value* value = run.outcomes[source.node]->find(source.from);
       if (!value)
         return fail(
@@ -191,36 +234,42 @@ class Router final : public CompletionSink {
   }
 
   // The first error is the outcome; later errors become notes.
-  void fail(Run& run, const Error& error) {
+  void fail(Run& run, const Error& error) noexcept {
     Request& outer = *run.outer;
-    if (outer.alive())
-      outer.fail(error);
-    else
+    if (outer.alive()) return outer.fail(error);
+    try {
       *outer.error = outer.error->with_note("also failed: " + error.message());
+    } catch (const std::bad_alloc&) {  // without the note
+    }
   }
 
-  void leave(Run& run, Hops& hops) HAMI_REQUIRES(run.mutex) {
+  void leave(Run& run, Hops& hops) noexcept HAMI_REQUIRES(run.mutex) {
     if (--run.branches > 0) return;
     Request& outer = *run.outer;
     try {
       if (outer.alive()) answer(run);
-    } catch (...) {  // the nesting limit
+    } catch (...) {  // the nesting limit, no memory
       outer.fail(current_error());
     }
     hops.complete(run.outer);
   }
 
-  // One last node: its keys are the request's; several: `result` is a dict by node name.
+  // One last node: its keys are the request's; several: `result` is a dict by node name, without those that were skipped.
   void answer(Run& run) HAMI_REQUIRES(run.mutex) {
     std::vector<std::pair<std::string, Value>> results;
     const Dict* only = nullptr;
+    bool any_skipped = false;
     for (std::size_t node = 0; node < run.outcomes.size(); ++node) {
-      if (!run.outcomes[node] || !graph_.nodes()[node].next.empty()) continue;
+      const Graph::Node& here = graph_.nodes()[node];
+      if (!here.next.empty()) continue;
+      any_skipped = any_skipped || run.skipped[node];
+      if (!run.outcomes[node]) continue;
       only = &*run.outcomes[node];
-      results.emplace_back(graph_.nodes()[node].name, *only->find(kResult));
+      results.emplace_back(here.name, *only->find(kResult));
     }
+    if (results.empty()) return run.outer->fail(*run.first_skip);
     Dict& dict = run.outer->dict;
-    if (results.size() > 1) return dict.set(kResult, make_dict(std::move(results)));
+    if (results.size() > 1 || any_skipped) return dict.set(kResult, make_dict(std::move(results)));
     for (const Dict::Entry& entry : *only)
       if (entry.written && entry.key != kData) dict.set(entry.key, entry.value);
   }

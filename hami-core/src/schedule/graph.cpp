@@ -159,6 +159,10 @@ std::vector<GraphProblem> check_graph(const GraphSpec& spec) {
     if (complete && node.is_or && before[i].empty())
       problems.push_back({node.name, "or", "node \"" + node.name + "\" has or = true and no predecessor",
                           "name it in another node's next"});
+    if (node.accepts_skipped && node.map.empty())
+      problems.push_back({node.name, "accept_skipped",
+                          "node \"" + node.name + "\" has accept_skipped = true and no map",
+                          "only a node with a map can run if a node before it was skipped"});
     const std::vector<bool> earlier = node.map.empty() ? std::vector<bool>() : ancestors_of(before, i);
     for (const MapEntry& entry : node.map) {
       const std::size_t source = positions.of(entry.source);
@@ -178,6 +182,7 @@ Graph::Graph(const GraphSpec& spec) : nodes_(spec.size()) {
   for (std::size_t i = 0; i < spec.size(); ++i) {
     nodes_[i].name = spec[i].name;
     nodes_[i].is_or = spec[i].is_or;
+    nodes_[i].accepts_skipped = spec[i].accepts_skipped;
     for (const std::string& name : spec[i].next) {
       const std::size_t next = positions.of(name);
       nodes_[i].next.push_back(next);

@@ -11,13 +11,13 @@ namespace hami {
 
 struct GraphProblem {
   std::string node;
-  std::string key;  // "next", "map", "or"
+  std::string key;  // "next", "map", "or", "accept_skipped"
   std::string headline;
   std::string hint;
 };
 
 // Finds all errors: unknown or repeated nodes, cycles, several predecessors without `map`, a `map` from a node that cannot have
-// run, `or` together with `map` or without a predecessor.
+// run, `or` together with `map` or without a predecessor, `accept_skipped` without `map`.
 std::vector<GraphProblem> check_graph(const GraphSpec& spec);
 
 // "b, c" -> {b, c}. "src[result:data],other[result:boxes]" -> entries; throws Error(kConfig) with the reason.
@@ -42,6 +42,7 @@ class Graph {
     };
     std::vector<Source> map;
     bool is_or = false;
+    bool accepts_skipped = false;
     bool is_source = false;  // a `map` names it: its result is kept
   };
 

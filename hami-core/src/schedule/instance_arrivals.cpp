@@ -1,5 +1,6 @@
 // InstanceDispatcher: admission: a request runs inline, is queued, or is rejected.
 #include <algorithm>
+#include <utility>
 
 #include "request/execution_frame.hpp"
 #include "schedule/instance_dispatcher.hpp"
@@ -28,13 +29,12 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   std::vector<Request*> admitted;
   admitted.reserve(batch.size());
   stats_->submitted += batch.size();
+  runner_->record_arrival(batch);
   for (Request* request : batch) {
-    if (runner_->admit(*request, limits_.max)) {
+    if (runner_->admit(*request, limits_.max))
       admitted.push_back(request);
-    } else {
-      *request->error = request->error->with_note("node \"" + node_ + "\"");
+    else
       runner_->complete_rejected(Batch(&request, 1));
-    }
   }
   if (admitted.empty()) return;
   const Batch ready(admitted);
@@ -56,11 +56,11 @@ std::optional<InstanceDispatcher::Index> InstanceDispatcher::acquire_inline(std:
 }
 
 // Fails each request whose wait would complete a deadlock cycle. The others count as queued here from now on.
-void InstanceDispatcher::reject_deadlocks(const std::vector<Request*>& requests) {
+void InstanceDispatcher::reject_deadlocks(const std::vector<Request*>& requests) noexcept {
   for (Request* request : requests) {
     if (!dependency_of(*request).token) continue;
-    const WaitGraphLock still;
     try {
+      const WaitGraphLock still;
       bool must_wait = false;
       {
         MutexLock lock(mutex_);
@@ -75,13 +75,12 @@ void InstanceDispatcher::reject_deadlocks(const std::vector<Request*>& requests)
   }
 }
 
-void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePolicy how) {
-  std::vector<Request*> refused;
-  refused.reserve(requests.size());
-  std::vector<Index> woken;
-  woken.reserve(instances_.size());
-  Requests removed;
-  reject_deadlocks(requests);  // from here on nothing throws: `post` would complete requests that are queued once more
+// From here on nothing throws: `post` would complete requests that are queued once more.
+void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePolicy how) noexcept {
+  reject_deadlocks(requests);
+  RequestChain refused;
+  Dispatched dispatched;
+  RequestChain removed;
   {
     MutexLock lock(mutex_);
     const std::uint64_t call = ++calls_;
@@ -90,33 +89,40 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
     std::optional<Error> interrupted;  // after Ctrl-C, no further request of this call waits
     for (Request* request : requests) {
       if (!request->alive()) {
-        refused.push_back(request);
+        refused.push(Ref<Request>(request));
         continue;
       }
       try {
         if (interrupted) throw Error(*interrupted);
         if (how != InlinePolicy::kEventLoop || reject_when_full_ || scheduler_->stopping())
-          wait_for_capacity(*request, woken, removed, interrupted);
+          wait_for_capacity(*request, dispatched, removed, interrupted);
         scheduler_->push(Ref<Request>(request), arrived, call);
         items += request->items;
       } catch (...) {
         request->fail(current_error());
-        refused.push_back(request);
+        refused.push(Ref<Request>(request));
       }
       scheduler_->end_arrival(*request);
     }
     notify_batch_ready();
-    for (std::size_t hands = scheduler_->instances_for(items); hands > 0; --hands)
-      if (const std::optional<Index> next = scheduler_->dispatch_idle()) woken.push_back(*next);
+    for (std::size_t hands = scheduler_->instances_for(items); hands > 0; --hands) dispatch_idle(dispatched);
   }
-  wake(woken);
-  complete_removed(removed);
-  runner_->complete_rejected(Batch(refused));
+  wake(dispatched);
+  runner_->complete_rejected(removed);
+  runner_->complete_rejected(refused);
+}
+
+bool InstanceDispatcher::dispatch_idle(Dispatched& dispatched) noexcept {
+  const std::optional<Index> next = scheduler_->dispatch_idle();
+  if (!next) return false;
+  const std::optional<Index> last = std::exchange(dispatched.last, next);
+  (last ? instances_[*last]->next_dispatched : dispatched.first) = next;
+  return true;
 }
 
 // Returns when the request may be queued; throws if it may not. Releases the mutex while it waits. The caller wakes the
 // instances in `dispatched`, to which this adds.
-void InstanceDispatcher::wait_for_capacity(const Request& request, std::vector<Index>& dispatched, Requests& removed,
+void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
                                            std::optional<Error>& interrupted) {
   const Nanoseconds until = request.deadline;
   const auto full = [&] {
@@ -133,12 +139,10 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, std::vector<I
   };
   remove_expired();
   while (full() && reject_when_full_) {
-    const std::optional<Index> next = scheduler_->dispatch_idle();  // it will take requests from the queue
-    if (!next)
+    if (!dispatch_idle(dispatched))  // it would take requests from the queue
       throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(max_queue_size_) +
                                              " requests queued (max_queue_size = " + std::to_string(max_queue_size_) +
                                              ")");
-    dispatched.push_back(*next);
   }
   for (unsigned round = 0; full(); ++round) {
     if (NoWaitScope::active())
@@ -149,15 +153,16 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, std::vector<I
     const Nanoseconds moment = now();
     if (moment >= until) {
       capacity_available_.notify_one();
-      throw Error(ErrorCode::kDeadlineExceeded, "timed out while node \"" + node_ + "\" had a full queue");
+      throw Error(ErrorCode::kDeadlineExceeded,
+                  deadline_exceeded(request, moment).message() + "; the queue of node \"" + node_ + "\" was full");
     }
     // All work must be dispatched before this thread waits for capacity.
     notify_batch_ready();
-    while (const std::optional<Index> next = scheduler_->dispatch_idle()) dispatched.push_back(*next);
+    while (dispatch_idle(dispatched)) {
+    }
     mutex_.unlock();  // the GIL is never acquired while a core lock is held
     wake(dispatched);
-    dispatched.clear();
-    complete_removed(removed);
+    runner_->complete_rejected(removed);
     std::optional<Error> refused;
     try {
       // Of the threads in a deadlock cycle, one that submits inside a backend or callback gives way first.
@@ -182,7 +187,7 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, std::vector<I
     }
     remove_expired();
   }
-  if (scheduler_->stopping()) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
+  if (scheduler_->stopping()) throw Error::pipe_closed();
 }
 
 }  // namespace hami

@@ -97,7 +97,7 @@ InstanceDispatcher::~InstanceDispatcher() {
 }
 
 void InstanceDispatcher::stop() noexcept {
-  Requests expired, waiting;
+  RequestChain expired, waiting;
   {
     MutexLock lock(mutex_);
     if (!scheduler_) return;  // its init failed
@@ -107,8 +107,8 @@ void InstanceDispatcher::stop() noexcept {
     capacity_available_.notify_all();
     notify_batch_ready();
   }
-  complete_removed(expired);
-  fail_all(waiting, Error(ErrorCode::kPipeClosed, "the pipe is closed"));
+  runner_->complete_rejected(expired);
+  fail_all(waiting, Error::pipe_closed());
 }
 
 bool InstanceDispatcher::join(Nanoseconds until) {
@@ -164,42 +164,44 @@ NodeStats::Counter& InstanceDispatcher::started(NodeScheduler::StartReason reaso
 // Makes an instance work on the queue; called without the lock. If the system provides no thread and no other instance is
 // running, the queued requests fail.
 void InstanceDispatcher::wake(Index index) noexcept {
-  Instance& instance = *instances_[index];
-  Requests stranded;
-  std::optional<Error> reason;
+  RequestChain stranded;
   try {
-    if (!instance.worker) {
-      auto helper = std::make_unique<Worker>(node_, context_.get());
-      MutexLock lock(mutex_);
-      instance.helper = std::move(helper);
-      instance.worker = instance.helper.get();
-    }
-    instance.worker->post([this, index] { run_instance_loop(index); });
-    return;
+    return post_to_worker(index);
   } catch (...) {
-    reason =
-        Error(ErrorCode::kInternal, "node \"" + node_ + "\" could not start a thread: " + current_error().message());
+    const Error error = current_error().with_note(runner_->note());
+    {
+      MutexLock lock(mutex_);
+      scheduler_->mark_idle(index);
+      if (scheduler_->all_idle()) stranded = scheduler_->take_all();
+      capacity_available_.notify_all();
+      if (scheduler_->stopping()) all_idle_.notify_all();
+    }
+    fail_all(stranded, error);
   }
-  {
+}
+
+void InstanceDispatcher::post_to_worker(Index index) {
+  Instance& instance = *instances_[index];
+  if (!instance.worker) {
+    auto helper = std::make_unique<Worker>(node_, context_.get());
     MutexLock lock(mutex_);
-    scheduler_->mark_idle(index);
-    if (scheduler_->all_idle()) stranded = scheduler_->take_all();
-    capacity_available_.notify_all();
-    if (scheduler_->stopping()) all_idle_.notify_all();
+    instance.helper = std::move(helper);
+    instance.worker = instance.helper.get();
   }
-  fail_all(stranded, *reason);
+  instance.worker->post([this, index] { run_instance_loop(index); });
 }
 
-void InstanceDispatcher::wake(const std::vector<Index>& instances) noexcept {
-  for (Index instance : instances) wake(instance);
+void InstanceDispatcher::wake(Dispatched& dispatched) noexcept {
+  while (const std::optional<Index> index = dispatched.first) {
+    dispatched.first = std::exchange(instances_[*index]->next_dispatched, std::nullopt);
+    wake(*index);
+  }
+  dispatched.last = std::nullopt;
 }
 
-void InstanceDispatcher::fail_all(Requests& requests, const Error& error) noexcept {
-  for (const Ref<Request>& request : requests) {
-    request->fail(error);
-    Request* one = request.get();
-    runner_->complete_rejected(Batch(&one, 1));
-  }
+void InstanceDispatcher::fail_all(RequestChain& requests, const Error& error) noexcept {
+  for (Request* request = requests.first(); request; request = RequestChain::after(*request)) request->fail(error);
+  runner_->complete_rejected(requests);
 }
 
 // After an inline batch: an instance's own thread takes the queue.
@@ -225,10 +227,10 @@ WaitLocation::Blocked InstanceDispatcher::blocked(const std::vector<Index>& unav
 }
 
 // The loop of an instance while there is work, on its worker.
-void InstanceDispatcher::run_instance_loop(Index instance) {
-  Requests taken;
-  Requests removed;
-  std::vector<Request*> batch;
+void InstanceDispatcher::run_instance_loop(Index instance) noexcept {
+  RequestChain taken;
+  RequestChain removed;
+  RequestList& batch = instances_[instance]->batch;
   LastBatch last;
   GilPreacquire gil;
   // Completion may run callers' code. If that waits for this node, this instance counts as unavailable.
@@ -239,22 +241,25 @@ void InstanceDispatcher::run_instance_loop(Index instance) {
   };
   while (next_batch(instance, last, gil, taken, removed)) {
     if (!removed.empty()) gil.release();
-    complete(Batch(nullptr, 0), [&] { complete_removed(removed); });
+    complete(Batch(nullptr, 0), [&] { runner_->complete_rejected(removed); });
     if (taken.empty()) continue;
-    batch.clear();
-    for (const Ref<Request>& request : taken) batch.push_back(request.get());
-    last.items = last.completed_items = Batch(batch).items();
+    if (!batch.take(taken)) {
+      gil.release();
+      complete(Batch(nullptr, 0), [&] { fail_all(taken, Error::out_of_memory().with_note(runner_->note())); });
+      continue;
+    }
+    last.items = last.completed_items = batch.batch().items();
     gil.consume();
-    last.took = run(instance, Batch(batch), started(last.reason));
+    last.took = run(instance, batch.batch(), started(last.reason));
     gil.release();
-    if (last.more && instances_[instance]->acquires_gil && only_wakes(Batch(batch))) gil.acquire();
-    complete(Batch(batch), [&] { complete_requests(Batch(batch)); });
-    taken.clear();
+    if (last.more && instances_[instance]->acquires_gil && only_wakes(batch.batch())) gil.acquire();
+    complete(batch.batch(), [&] { complete_requests(batch.batch()); });
+    batch.clear();
   }
 }
 
-bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacquire& gil, Requests& taken,
-                                    Requests& removed) {
+bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacquire& gil, RequestChain& taken,
+                                    RequestChain& removed) noexcept {
   std::optional<Index> next;
   bool becomes_idle = false;
   {
@@ -290,15 +295,6 @@ void InstanceDispatcher::record_batch(Index instance, std::size_t items, Nanosec
   stats_->batch_overhead_ns = static_cast<std::uint64_t>(service_time->overhead);
   stats_->per_item_ns = static_cast<std::uint64_t>(service_time->per_item);
   stats_->target_batch_size = scheduler_->target_batch_size();
-}
-
-// Completes requests that failed in the queue; called without the lock.
-void InstanceDispatcher::complete_removed(Requests& removed) noexcept {
-  if (removed.empty()) return;
-  std::vector<Request*> pointers;
-  for (const Ref<Request>& request : removed) pointers.push_back(request.get());
-  runner_->complete_rejected(Batch(pointers));
-  removed.clear();
 }
 
 }  // namespace hami

@@ -38,7 +38,6 @@ class InstanceDispatcher final : public Backend,
 
  private:
   using Index = NodeScheduler::Index;
-  using Requests = NodeScheduler::Requests;
   struct Instance {
     Backend* backend = nullptr;      // called on the worker if `own`, else on any thread
     Worker* worker = nullptr;        // the backend's own worker, or `helper`; set under mutex_
@@ -46,6 +45,12 @@ class InstanceDispatcher final : public Backend,
     bool own = false;
     bool acquires_gil = false;  // its forward starts by acquiring the GIL
     CondVar batch_ready;        // notified while the instance forms a batch
+    RequestList batch;          // empty while the instance is idle
+    std::optional<Index> next_dispatched;
+  };
+  // The instances that a thread has dispatched and still has to wake, without the mutex.
+  struct Dispatched {
+    std::optional<Index> first, last;
   };
 
   void init_(Init& init) override;
@@ -61,15 +66,16 @@ class InstanceDispatcher final : public Backend,
   const std::string& pipe_name() const noexcept override { return context_->name; }
   Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) override;
 
-  void enqueue(const std::vector<Request*>& requests, InlinePolicy how);
-  void reject_deadlocks(const std::vector<Request*>& requests);
-  void wait_for_capacity(const Request& request, std::vector<Index>& dispatched, Requests& removed,
+  void enqueue(const std::vector<Request*>& requests, InlinePolicy how) noexcept;
+  void reject_deadlocks(const std::vector<Request*>& requests) noexcept;
+  void wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
                          std::optional<Error>& interrupted) HAMI_REQUIRES(mutex_);
+  bool dispatch_idle(Dispatched& dispatched) noexcept HAMI_REQUIRES(mutex_);
+  void wake(Dispatched& dispatched) noexcept;
   void wake(Index instance) noexcept;
-  void wake(const std::vector<Index>& instances) noexcept;
+  void post_to_worker(Index instance);
   void finish_inline(Index instance, std::size_t items, Nanoseconds took) noexcept;
-  void fail_all(Requests& requests, const Error& error) noexcept;
-  void complete_removed(Requests& removed) noexcept;
+  void fail_all(RequestChain& requests, const Error& error) noexcept;
   void notify_batch_ready() HAMI_REQUIRES(mutex_);
 
   struct LastBatch {
@@ -79,9 +85,10 @@ class InstanceDispatcher final : public Backend,
     bool more = false;                // more requests were queued when it started
     NodeScheduler::StartReason reason{};
   };
-  void run_instance_loop(Index instance);
+  void run_instance_loop(Index instance) noexcept;
   // False: the instance is idle, and the dispatcher may be destroyed.
-  bool next_batch(Index instance, LastBatch& last, GilPreacquire& gil, Requests& taken, Requests& removed);
+  bool next_batch(Index instance, LastBatch& last, GilPreacquire& gil, RequestChain& taken,
+                  RequestChain& removed) noexcept;
   // Counts the batch also in `origin`: where it came from, or why it started.
   Nanoseconds run(Index instance, Batch batch, NodeStats::Counter& origin) noexcept;
   NodeStats::Counter& started(NodeScheduler::StartReason reason) noexcept;

@@ -7,6 +7,8 @@
 namespace hami {
 namespace {
 
+using Verdict = RequestChain::Verdict;
+
 constexpr double kSpreads = 0.95;   // spreading over instances must promise at most this fraction of the time
 constexpr std::size_t kBegins = 4;  // items of a batch while no service time is known
 constexpr std::uint64_t kTriesOther =
@@ -33,10 +35,12 @@ void NodeScheduler::add_instance(const Range& range, bool any_thread) {
   instances_.push_back({range, any_thread});
 }
 
-void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) {
+void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
   items_ += request->items;
   pending_returns_ -= std::min(pending_returns_, request->items);
-  queue_.push_back({std::move(request), moment, call});
+  request->queued_at = moment;
+  request->call = call;
+  queue_.push(std::move(request));
 }
 
 bool NodeScheduler::begin_arrival(const Request& request) {
@@ -71,35 +75,28 @@ WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailab
       blocked.tokens.push_back(dependency.token.get());
     closed = closed || stays(request);
   };
-  for (const Task& task : queue_) look_at(*task.request);
+  for (const Request* request = queue_.first(); request; request = RequestChain::after(*request)) look_at(*request);
   for (const Request* request : arriving_) look_at(*request);
   return blocked;
 }
 
-// Removes and fails a request that expired or was abandoned; true if it did.
-bool NodeScheduler::remove_if_expired(std::size_t index, Nanoseconds moment, Requests& removed) {
-  Request& request = *queue_[index].request;
+// Fails a request that expired or was abandoned, and counts it as removed; true if it did.
+bool NodeScheduler::fail_if_expired(Request& request, Nanoseconds moment) noexcept {
   const bool late = request.deadline <= moment;
   if (!late && !request.abandoned()) return false;
-  request.fail(late ? Error(ErrorCode::kDeadlineExceeded, "timed out while queued for node \"" + node_ + "\"")
-                    : Error(ErrorCode::kCancelled, "cancelled by its caller"));
+  request.fail(late ? deadline_exceeded(request, moment) : Error::cancelled());
   items_ -= request.items;
-  removed.push_back(std::move(queue_[index].request));
-  queue_.erase(queue_.begin() + static_cast<std::ptrdiff_t>(index));
   return true;
 }
 
-void NodeScheduler::remove_expired(Nanoseconds moment, Requests& removed) {
-  for (std::size_t i = 0; i < queue_.size();)
-    if (!remove_if_expired(i, moment, removed)) ++i;
+void NodeScheduler::remove_expired(Nanoseconds moment, RequestChain& removed) noexcept {
+  queue_.move_to(removed,
+                 [&](Request& request) { return fail_if_expired(request, moment) ? Verdict::kTake : Verdict::kKeep; });
 }
 
-NodeScheduler::Requests NodeScheduler::take_all() {
-  Requests all;
-  for (Task& task : queue_) all.push_back(std::move(task.request));
-  queue_.clear();
+RequestChain NodeScheduler::take_all() noexcept {
   items_ = 0;
-  return all;
+  return std::move(queue_);
 }
 
 bool NodeScheduler::start_waiting(bool below_min) noexcept {
@@ -118,11 +115,10 @@ std::size_t NodeScheduler::min_items(Index instance) const noexcept {
 // The requests that a batch of at most `max_items` takes from the front of the queue; always the first one.
 NodeScheduler::Fill NodeScheduler::fill(std::size_t max_items) const noexcept {
   Fill batch;
-  while (batch.count < queue_.size()) {
-    const Task& task = queue_[batch.count];
-    if (batch.count > 0 && batch.items + task.request->items > max_items) break;
-    if (batch.count > 0 && policy_.mode == BatchingMode::kPerCall && task.call != queue_.front().call) break;
-    batch.items += task.request->items;
+  for (const Request* next = queue_.first(); next; next = RequestChain::after(*next)) {
+    if (batch.count > 0 && batch.items + next->items > max_items) break;
+    if (batch.count > 0 && policy_.mode == BatchingMode::kPerCall && next->call != queue_.first()->call) break;
+    batch.items += next->items;
     ++batch.count;
   }
   return batch;
@@ -131,7 +127,7 @@ NodeScheduler::Fill NodeScheduler::fill(std::size_t max_items) const noexcept {
 // If ranges differ: whether this instance should take the front of the queue. At least one instance should.
 bool NodeScheduler::suits(Index instance) const noexcept {
   if (alike_) return true;
-  const std::size_t front = queue_.front().request->items;
+  const std::size_t front = queue_.first()->items;
   if (front > max_items(instance)) return false;
   if (fill(max_items(instance)).items >= min_items(instance)) return true;
   for (Index other = 0; other < instances_.size(); ++other)
@@ -139,7 +135,7 @@ bool NodeScheduler::suits(Index instance) const noexcept {
   return true;
 }
 
-std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t items) {
+std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t items) noexcept {
   if (stopping_ || !queue_.empty() || forming_) return std::nullopt;
   for (std::size_t i = idle_.size(); i-- > 0;) {
     const Index instance = idle_[i];
@@ -152,7 +148,7 @@ std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t it
 }
 
 // The smallest instance that can take the whole queue, else the largest; among equals the most recently idle one.
-std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() {
+std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() noexcept {
   if (queue_.empty() || forming_) return std::nullopt;
   std::size_t best = idle_.size();
   for (std::size_t i = idle_.size(); i-- > 0;) {
@@ -185,7 +181,7 @@ std::size_t NodeScheduler::items_per_instance(std::size_t items, std::size_t han
   return spread && *spread < kSpreads * *whole ? each : max_items;
 }
 
-std::size_t NodeScheduler::instances_for(std::size_t items) const {
+std::size_t NodeScheduler::instances_for(std::size_t items) const noexcept {
   if (idle_.empty() || items == 0) return 0;
   return std::min(idle_.size(), quotient(items, items_per_instance(items, idle_.size(), policy_.max)));
 }
@@ -193,10 +189,9 @@ std::size_t NodeScheduler::instances_for(std::size_t items) const {
 // Items of the call that the first queued request belongs to.
 std::size_t NodeScheduler::items_of_first_call() const noexcept {
   std::size_t items = 0;
-  for (const Task& task : queue_) {
-    if (task.call != queue_.front().call) break;
-    items += task.request->items;
-  }
+  for (const Request* next = queue_.first(); next && next->call == queue_.first()->call;
+       next = RequestChain::after(*next))
+    items += next->items;
   return items;
 }
 
@@ -211,7 +206,7 @@ TargetSize NodeScheduler::current_target(std::size_t cap) const noexcept {
 NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance) noexcept {
   const std::size_t floor = min_items(instance), cap = max_items(instance);
   if (policy_.mode != BatchingMode::kAdaptive) return {cap, false};
-  const std::size_t front = queue_.front().request->items;
+  const std::size_t front = queue_.first()->items;
   smallest_ = std::min(std::max(floor, front), cap);  // smaller batches are not possible
   const TargetSize target = current_target(cap);
   const bool samples = batches_ >= try_again_ && (idle_.empty() || !target.settled);
@@ -292,7 +287,7 @@ Nanoseconds NodeScheduler::paced_start(Index instance, Nanoseconds moment) noexc
 }
 
 NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds moment, std::size_t completed_items,
-                                                 Requests& taken, Requests& removed) {
+                                                 RequestChain& taken, RequestChain& removed) noexcept {
   mark_arrived(instance);
   const bool waited = forming_ == instance && items_ < ready_items_;
   const bool had_paced_start = forming_ == instance && ready_items_ == kPacedStart;
@@ -307,8 +302,12 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     instances_[instance].ended = last_ended_ = moment;
   }
   const std::size_t cap = max_items(instance);
-  for (std::size_t i = 0, items = 0; i < queue_.size() && items < cap;)
-    if (!remove_if_expired(i, moment, removed)) items += queue_[i++].request->items;
+  queue_.move_to(removed, [&, items = std::size_t{0}](Request& request) mutable {
+    if (items >= cap) return Verdict::kStop;
+    if (fail_if_expired(request, moment)) return Verdict::kTake;
+    items += request.items;
+    return Verdict::kKeep;
+  });
   if (!removed.empty()) return {Action::kAgain};
   if (policy_.mode == BatchingMode::kGreedy) expect_returns(instance, moment, completed_items);
   if (const Nanoseconds timeout = return_wait(instance, completed_items)) {
@@ -328,7 +327,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   Nanoseconds company = policy_.batching_timeout;
   if (const std::optional<ServiceTime> known = service_time(); known && enough)
     company = std::min(company, static_cast<Nanoseconds>(known->overhead));
-  Nanoseconds timeout = after(queue_.front().arrived, company);
+  Nanoseconds timeout = after(queue_.first()->queued_at, company);
   if (batch.count == 1 && enough) timeout = std::min(timeout, returns_until_);
   // Waits for returning callers even if the first request has waited long, while all instances were busy.
   const Nanoseconds until = std::min(returns_until_, after(instances_[instance].free_since, company));
@@ -369,26 +368,27 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   return take(instance, batch, reason, taken);
 }
 
-NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, StartReason reason, Requests& taken) {
-  for (std::size_t i = 0; i < batch.count; ++i) {
-    taken.push_back(std::move(queue_.front().request));
-    queue_.pop_front();
-  }
+NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, StartReason reason,
+                                          RequestChain& taken) noexcept {
+  for (std::size_t i = 0; i < batch.count; ++i) taken.push(queue_.pop());
   items_ -= batch.items;
   instances_[instance].contended = others_work();
   instances_[instance].requests = batch.count;
   return {Action::kRun, 0, reason};
 }
 
-NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, bool closing, Requests& removed) {
-  const Error error(closing ? ErrorCode::kPipeClosed : ErrorCode::kRequest,
-                    "node \"" + node_ + "\" takes at least " + std::to_string(min_items) + " items; only " +
-                        std::to_string(batch.items) + " arrived " +
-                        (closing ? "before the pipe was closed" : "within batching_timeout"));
+NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, bool closing,
+                                            RequestChain& removed) noexcept {
+  const Error error = error_from([&] {
+    return Error(closing ? ErrorCode::kPipeClosed : ErrorCode::kRequest,
+                 "node \"" + node_ + "\" takes at least " + std::to_string(min_items) + " items; only " +
+                     std::to_string(batch.items) + " arrived " +
+                     (closing ? "before the pipe was closed" : "within batching_timeout"));
+  });
   for (std::size_t i = 0; i < batch.count; ++i) {
-    queue_.front().request->fail(error);
-    removed.push_back(std::move(queue_.front().request));
-    queue_.pop_front();
+    Ref<Request> request = queue_.pop();
+    request->fail(error);
+    removed.push(std::move(request));
   }
   items_ -= batch.items;
   return {Action::kAgain};

@@ -43,13 +43,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "request/request_chain.hpp"
 #include "request/wait_graph.hpp"
 #include "schedule/policy_trial.hpp"
 #include "schedule/service_time_model.hpp"
@@ -72,7 +72,6 @@ struct BatchingConfig {
 
 class NodeScheduler {
  public:
-  using Requests = std::vector<Ref<Request>>;
   using Index = std::size_t;  // of an instance
 
   explicit NodeScheduler(std::string node) : node_(std::move(node)) {}
@@ -89,9 +88,9 @@ class NodeScheduler {
   std::size_t waiting() const noexcept { return queue_.size(); }
   // Each dispatched instance is about to take a request, so one more than the capacity may be queued for it.
   bool full() const noexcept { return queue_.size() >= capacity_ && queue_.size() - capacity_ >= dispatched_; }
-  const Request* first() const noexcept { return queue_.empty() ? nullptr : queue_.front().request.get(); }
+  const Request* first() const noexcept { return queue_.first(); }
   // Requests of one call have the same `call`.
-  void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call);
+  void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept;
   // For requests that a backend waits for: until `end_arrival`, the request counts as the last of the queue. False: an idle
   // instance can take it.
   bool begin_arrival(const Request& request);
@@ -99,8 +98,8 @@ class NodeScheduler {
   // The waits that are blocked, at least until `moment`, while the `unavailable` instances do not return.
   WaitLocation::Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) const;
   // Removes and fails requests that expired or were abandoned.
-  void remove_expired(Nanoseconds moment, Requests& removed);
-  Requests take_all();
+  void remove_expired(Nanoseconds moment, RequestChain& removed) noexcept;
+  RequestChain take_all() noexcept;
   // From now on no request is held for others.
   void stop() noexcept { stopping_ = true; }
   bool stopping() const noexcept { return stopping_; }
@@ -113,16 +112,16 @@ class NodeScheduler {
   // The idle instances, the most recently idle one last.
   const std::vector<Index>& idle() const noexcept { return idle_; }
   bool all_idle() const noexcept { return idle_.size() == instances_.size(); }
-  void mark_idle(Index instance) {
+  void mark_idle(Index instance) noexcept {
     mark_arrived(instance);
     idle_.push_back(instance);
   }
   // Removes and returns an idle instance for a caller's own thread; empty: the items must queue.
-  std::optional<Index> acquire_inline(std::size_t items);
+  std::optional<Index> acquire_inline(std::size_t items) noexcept;
   // Removes and returns the best idle instance for the queue; empty: there is none, or one is forming a batch already.
-  std::optional<Index> dispatch_idle();
+  std::optional<Index> dispatch_idle() noexcept;
   // How many idle instances should work on `items` that just arrived.
-  std::size_t instances_for(std::size_t items) const;
+  std::size_t instances_for(std::size_t items) const noexcept;
 
   // Why a batch started: the first of these that holds.
   enum class StartReason {
@@ -139,8 +138,8 @@ class NodeScheduler {
   // What a free instance does next, after it has completed a batch of `completed_items` (0: it was idle). kRun: `taken` is its
   // batch. kWait: it asks again at `until`, or as soon as batch_ready(). kAgain: it asks again after `removed` is completed.
   // kIdle: it is idle now.
-  Action next_action(Index instance, Nanoseconds moment, std::size_t completed_items, Requests& taken,
-                     Requests& removed);
+  Action next_action(Index instance, Nanoseconds moment, std::size_t completed_items, RequestChain& taken,
+                     RequestChain& removed) noexcept;
   // The forming instance, if any; and whether its batch can start.
   std::optional<Index> forming() const noexcept { return forming_; }
   bool batch_ready() const noexcept {
@@ -154,11 +153,6 @@ class NodeScheduler {
   std::size_t target_batch_size() const noexcept;
 
  private:
-  struct Task {
-    Ref<Request> request;
-    Nanoseconds arrived;
-    std::uint64_t call;
-  };
   struct Instance {
     Range range;
     bool any_thread;
@@ -179,7 +173,7 @@ class NodeScheduler {
 
   void mark_arrived(Index instance) noexcept { dispatched_ -= std::exchange(instances_[instance].dispatched, false); }
   bool takes(Index instance, const Request& request) const noexcept { return request.items <= max_items(instance); }
-  bool remove_if_expired(std::size_t index, Nanoseconds moment, Requests& removed);
+  bool fail_if_expired(Request& request, Nanoseconds moment) noexcept;
   std::size_t max_items(Index instance) const noexcept;
   std::size_t min_items(Index instance) const noexcept;
   Fill fill(std::size_t max_items) const noexcept;
@@ -195,17 +189,18 @@ class NodeScheduler {
   bool is_paced(const Fill& batch, std::size_t cap) const noexcept;
   Nanoseconds paced_start(Index instance, Nanoseconds moment) noexcept;
   Action wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
-  Action take(Index instance, const Fill& batch, StartReason reason, Requests& taken);
-  Action refuse(const Fill& batch, std::size_t min_items, bool closing, Requests& removed);
+  Action take(Index instance, const Fill& batch, StartReason reason, RequestChain& taken) noexcept;
+  Action refuse(const Fill& batch, std::size_t min_items, bool closing, RequestChain& removed) noexcept;
 
   std::string node_;
+  Error expired_;  // of requests that were queued too long
   BatchingConfig policy_;
   std::size_t capacity_ = SIZE_MAX;
   std::vector<Instance> instances_;
   bool alike_ = true;  // all instances have the same range
-  std::deque<Task> queue_;
-  std::size_t items_ = 0;  // in the queue
-  std::vector<Index> idle_;
+  RequestChain queue_;
+  std::size_t items_ = 0;       // in the queue
+  std::vector<Index> idle_;     // never allocates: it begins with all instances
   std::size_t dispatched_ = 0;  // number of dispatched instances
   std::vector<const Request*> arriving_;
   bool asked_inside_ = false;  // a request that a backend waits for has arrived before

@@ -1,12 +1,20 @@
 // The hooks around blocking.
 #include "sync/blocking.hpp"
 
+#include <new>
 #include <utility>
 
 namespace hami {
 namespace {
 BlockingHooks active_hooks;
-thread_local std::optional<Interrupted> stored_interrupt;
+
+// One interrupt for each thread. Without a destructor: the C library allocates for the destructors of a thread's objects when
+// the thread first uses them, and ends the process if there is no memory.
+thread_local bool has_interrupt = false;
+alignas(Interrupted) thread_local unsigned char interrupt_storage[sizeof(Interrupted)];
+
+Interrupted& stored_interrupt() noexcept { return *std::launder(reinterpret_cast<Interrupted*>(interrupt_storage)); }
+
 thread_local bool uninterruptible = false;
 }  // namespace
 
@@ -21,9 +29,21 @@ void check_interrupt() {
 UninterruptibleScope::UninterruptibleScope() noexcept : outer_(std::exchange(uninterruptible, true)) {}
 UninterruptibleScope::~UninterruptibleScope() { uninterruptible = outer_; }
 
-void store_interrupt(const Error& error) { stored_interrupt.emplace(error); }
+bool attach_thread() noexcept { return active_hooks.attach_thread(); }
+void detach_thread() noexcept { active_hooks.detach_thread(); }
 
-std::optional<Interrupted> take_stored_interrupt() noexcept { return std::exchange(stored_interrupt, std::nullopt); }
+void store_interrupt(const Error& error) noexcept {
+  take_stored_interrupt();
+  new (interrupt_storage) Interrupted(error);
+  has_interrupt = true;
+}
+
+std::optional<Interrupted> take_stored_interrupt() noexcept {
+  if (!std::exchange(has_interrupt, false)) return std::nullopt;
+  std::optional<Interrupted> taken(std::move(stored_interrupt()));
+  stored_interrupt().~Interrupted();
+  return taken;
+}
 
 void GilPreacquire::acquire() noexcept {
   active_hooks.preacquire();
@@ -50,8 +70,8 @@ GlobalLock::~GlobalLock() {
   if (token_) active_hooks.release_held(token_);
 }
 
-CompletionBatch::CompletionBatch() noexcept : token_(active_hooks.begin_completion_batch()) {}
-CompletionBatch::~CompletionBatch() { active_hooks.end_completion_batch(token_); }
+CompletionBatch::CompletionBatch() noexcept { active_hooks.begin_completion_batch(storage_); }
+CompletionBatch::~CompletionBatch() { active_hooks.end_completion_batch(storage_); }
 
 BlockingScope::BlockingScope() noexcept : token_(active_hooks.leave()) {}
 BlockingScope::~BlockingScope() { active_hooks.enter(token_); }

@@ -2,14 +2,23 @@
 // GIL) can release it for the duration of the wait.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "value/error.hpp"
 
 namespace hami {
 
+// Where the language keeps what it needs while a thread completes a batch: completing requests must not allocate.
+using CompletionStorage = std::aligned_storage_t<64, alignof(std::max_align_t)>;
+
 struct BlockingHooks {
+  // Called on each thread of the core before its first and after its last job. The first call allocates what the language keeps
+  // for a thread, so that later calls do not have to; false: there is no memory for it.
+  bool (*attach_thread)() noexcept = []() noexcept { return true; };
+  void (*detach_thread)() noexcept = []() noexcept {};
   // Called before and after a wait; `enter` gets the token of `leave`.
   void* (*leave)() noexcept = []() noexcept -> void* { return nullptr; };
   void (*enter)(void* token) noexcept = [](void*) noexcept {};
@@ -21,9 +30,9 @@ struct BlockingHooks {
   void (*preacquire)() noexcept = []() noexcept {};
   void (*begin_batch)() noexcept = []() noexcept {};
   void (*release_preacquired)() noexcept = []() noexcept {};
-  // Requests of callers in the language are completed between these two; `end_completion_batch` gets the token.
-  void* (*begin_completion_batch)() noexcept = []() noexcept -> void* { return nullptr; };
-  void (*end_completion_batch)(void* token) noexcept = [](void*) noexcept {};
+  // Requests of callers in the language are completed between these two.
+  void (*begin_completion_batch)(CompletionStorage& storage) noexcept = [](CompletionStorage&) noexcept {};
+  void (*end_completion_batch)(CompletionStorage& storage) noexcept = [](CompletionStorage&) noexcept {};
   // Holds the lock while foreign code of the backend `label` runs; `label` must live until `release_held` gets the token.
   // Null: the process has no such language.
   void* (*hold)(const std::string& label) = nullptr;
@@ -32,6 +41,10 @@ struct BlockingHooks {
 
 // Call it once, before the first pipe. Returns the previous hooks. The default hooks do nothing.
 BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept;
+
+// For threads of the core. False: there is no memory for what the language keeps for this thread.
+bool attach_thread() noexcept;
+void detach_thread() noexcept;
 
 // Holds the global lock of the language if the backend `label` needs it; Error(kPlugin) if there is no such language.
 class GlobalLock {
@@ -64,10 +77,10 @@ class UninterruptibleScope {
 // Ctrl-C: for the caller of the pipe; never the outcome of a request.
 class Interrupted final : public Error {
  public:
-  explicit Interrupted(const Error& error) : Error(error) {}
+  explicit Interrupted(const Error& error) noexcept : Error(error) {}
 };
 // Keeps the interrupt of a thread that was interrupted where it could not leave; the thread's call takes it and throws it.
-void store_interrupt(const Error& error);
+void store_interrupt(const Error& error) noexcept;
 std::optional<Interrupted> take_stored_interrupt() noexcept;
 
 // Acquires the global lock for a thread that runs batch after batch, before it wakes the callers of the last batch. Every
@@ -98,7 +111,7 @@ class CompletionBatch {
   CompletionBatch& operator=(const CompletionBatch&) = delete;
 
  private:
-  void* token_;
+  CompletionStorage storage_;
 };
 
 // The calling thread may block: the global lock is released for the scope.

@@ -2,9 +2,13 @@
 #include "sync/worker.hpp"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstdlib>
 #include <deque>
+#include <exception>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -19,15 +23,57 @@ namespace hami {
 
 thread_local const WorkScope* WorkScope::innermost_ = nullptr;
 
+namespace {
+
+constexpr std::size_t kBesideStack = 64 << 10;   // bytes, for its guard page
+constexpr std::size_t kThreadLocals = 16 << 10;  // bytes, many times what they need
+
+bool has_memory_for(std::size_t bytes) noexcept {
+  void* const probe = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return probe != MAP_FAILED && munmap(probe, bytes) == 0;
+}
+
+// The C library allocates the thread-local data of a library when a thread first uses them, and ends the process if there is no
+// memory: this makes sure that there is, and uses those of this library and of the C++ runtime.
+bool allocate_thread_locals() noexcept {
+  void* volatile probe = std::malloc(kThreadLocals);
+  if (!probe) return false;
+  std::free(probe);
+  (void)WorkScope::inside(nullptr);
+  (void)std::uncaught_exceptions();
+  return true;
+}
+
+// The system reports one error for two reasons: no memory for the stack, and a limit on threads.
+Error no_thread(const std::error_code& reason) {
+  const std::string what = "cannot start a thread: ";
+  if (reason.value() != EAGAIN) return Error(ErrorCode::kInternal, what + reason.message());
+  pthread_attr_t defaults;
+  std::size_t stack = 0;
+  pthread_attr_init(&defaults);
+  pthread_attr_getstacksize(&defaults, &stack);
+  pthread_attr_destroy(&defaults);
+  const std::string text =
+      has_memory_for(stack + kBesideStack)
+          ? "the limit on threads is reached; raise it (ulimit -u, or pids.max of the control group)"
+          : "no memory for its stack of " + std::to_string(stack >> 10) +
+                " kB; free memory, raise the limit (ulimit -v), or make stacks smaller (ulimit -s)";
+  return Error(ErrorCode::kOutOfMemory, what + text, {}, true);
+}
+
+}  // namespace
+
 // Shared with the thread, so that an abandoned thread never uses freed memory.
 struct Worker::State {
-  explicit State(const void* for_whom) noexcept : owner(for_whom) {}
+  explicit State(const void* for_whom) : owner(for_whom) {}
 
   const void* const owner;
   Mutex mutex;
-  CondVar work;  // notified for the thread: a job, or closing
-  CondVar ended_changed;
+  CondVar work;           // notified for the thread: a job, or closing
+  CondVar state_changed;  // notified for the owner: `attached`, `ended`
+  std::function<void()> at_end;
   std::deque<std::function<void()>> jobs HAMI_GUARDED_BY(mutex);
+  std::optional<bool> attached HAMI_GUARDED_BY(mutex);  // to the language; set when the thread has started
   bool closing HAMI_GUARDED_BY(mutex) = false;
   bool ended HAMI_GUARDED_BY(mutex) = false;
   bool stopped HAMI_GUARDED_BY(mutex) = false;  // the thread is joined or detached
@@ -35,6 +81,27 @@ struct Worker::State {
   std::thread thread;
   static thread_local const State* current;  // of this thread; null: it is not a worker's
 
+  void run(const std::string& name) {
+    pthread_setname_np(pthread_self(), name.c_str());
+    const bool succeeded = allocate_thread_locals() && attach_thread();
+    {
+      MutexLock lock(mutex);
+      attached = succeeded;
+      state_changed.notify_all();
+    }
+    if (succeeded) loop();
+  }
+
+  bool wait_until_attached() {
+    MutexLock lock(mutex);
+    state_changed.wait(lock, [&] {
+      mutex.assert_held();
+      return attached.has_value();
+    });
+    return *attached;
+  }
+
+ private:
   void loop() {
     current = this;
     const WorkScope scope(owner);
@@ -43,12 +110,14 @@ struct Worker::State {
       job();
       job = nullptr;  // destroyed without the mutex
     }
+    if (at_end) at_end();
+    at_end = nullptr;
+    detach_thread();
     MutexLock lock(mutex);
     ended = true;
-    ended_changed.notify_all();
+    state_changed.notify_all();
   }
 
- private:
   // Waits for a job; empty when the worker closes.
   std::function<void()> next_job(Spin& spin) {
     if (!has_work) spin.until([&] { return has_work.load(std::memory_order_acquire); });
@@ -67,15 +136,18 @@ struct Worker::State {
 
 thread_local const Worker::State* Worker::State::current = nullptr;
 
-Worker::Worker(std::string name, const void* owner) : state_(std::make_shared<State>(owner)) {
+Worker::Worker(const std::string& name, const void* owner, std::function<void()> at_end)
+    : state_(std::make_shared<State>(owner)) {
   try {
-    state_->thread = std::thread([state = state_, name = name.substr(0, 15)] {
-      pthread_setname_np(pthread_self(), name.c_str());
-      state->loop();
-    });
-  } catch (const std::system_error& error) {  // its what() differs between C++ libraries
-    throw Error(ErrorCode::kInternal, error.code().message());
+    state_->thread = std::thread([state = state_, name = name.substr(0, 15)] { state->run(name); });
+  } catch (const std::system_error& error) {
+    throw no_thread(error.code());
   }
+  if (!state_->wait_until_attached()) {
+    state_->thread.join();
+    throw Error::out_of_memory();
+  }
+  state_->at_end = std::move(at_end);
 }
 
 Worker::~Worker() {
@@ -138,7 +210,7 @@ bool Worker::stop(Nanoseconds until) {
     state->work.notify_all();
   }
   // A thread cannot wait for its own end.
-  const bool ended = !is_current() && wait_for(state->mutex, state->ended_changed, until, [&] {
+  const bool ended = !is_current() && wait_for(state->mutex, state->state_changed, until, [&] {
     state->mutex.assert_held();
     return state->ended;
   });

@@ -38,9 +38,10 @@ class WorkScope {
 
 class Worker {
  public:
-  // Debuggers show the first 15 bytes of `name`. `owner`: for whom the thread works (WorkScope).
-  // Error(kInternal) if the system provides no thread.
-  explicit Worker(std::string name, const void* owner = nullptr);
+  // Debuggers show the first 15 bytes of `name`. `owner`: for whom the thread works (WorkScope). `at_end` runs on the thread after
+  // the last job; it must not throw.
+  // Error(kOutOfMemory) if the system provides no thread: there is no memory for one, or the limit on threads is reached.
+  explicit Worker(const std::string& name, const void* owner = nullptr, std::function<void()> at_end = {});
   ~Worker();  // as stop(kNever), without interrupts
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;

@@ -12,20 +12,26 @@ bool WorkerPool::on_some_pool() noexcept { return is_pooled; }
 
 bool WorkerPool::post(std::function<void()> job) {
   MutexLock lock(mutex_);
-  if (stopping_) throw Error(ErrorCode::kPipeClosed, "the pipe is closed");
-  Worker* worker = nullptr;
-  if (!idle_.empty()) {
-    worker = idle_.back();
-    idle_.pop_back();
-  } else if (workers_.size() < limit_) {
-    workers_.push_back(std::make_unique<Worker>(name_, owner_));
-    worker = workers_.back().get();
-  } else {
-    waiting_.push_back(std::move(job));
-    return false;
+  if (stopping_) throw Error::pipe_closed();
+  if (idle_.empty()) {
+    if (workers_.size() == limit_) {
+      waiting_.push_back(std::move(job));
+      return false;
+    }
+    add_worker();
   }
+  Worker* const worker = idle_.back();
   worker->post([this, worker, job = std::move(job)]() mutable { work(*worker, std::move(job)); });
+  idle_.pop_back();
   return true;
+}
+
+// Afterwards `idle_` has the capacity for all workers.
+void WorkerPool::add_worker() {
+  workers_.reserve(workers_.size() + 1);
+  idle_.reserve(workers_.size() + 1);
+  workers_.push_back(std::make_unique<Worker>(name_, owner_));
+  idle_.push_back(workers_.back().get());
 }
 
 void WorkerPool::work(Worker& worker, std::function<void()> job) {
@@ -49,15 +55,20 @@ bool WorkerPool::is_quiet() {
 }
 
 bool WorkerPool::stop(Nanoseconds until) {
-  std::vector<Worker*> workers;
+  std::size_t count = 0;
   {
     MutexLock lock(mutex_);
     stopping_ = true;  // no worker is added or removed from here on
-    for (const auto& worker : workers_) workers.push_back(worker.get());
+    count = workers_.size();
   }
   bool stopped = true;
-  for (Worker* worker : workers) stopped = worker->stop(until) && stopped;
+  for (std::size_t i = 0; i < count; ++i) stopped = worker(i).stop(until) && stopped;
   return stopped;
+}
+
+Worker& WorkerPool::worker(std::size_t index) {
+  MutexLock lock(mutex_);
+  return *workers_[index];
 }
 
 }  // namespace hami

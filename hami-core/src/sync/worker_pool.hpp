@@ -27,6 +27,8 @@ class WorkerPool {
 
  private:
   void work(Worker& worker, std::function<void()> job);
+  void add_worker() HAMI_REQUIRES(mutex_);
+  Worker& worker(std::size_t index);
 
   const std::string name_;
   const std::size_t limit_;

@@ -14,8 +14,22 @@ struct Error::State {
   bool is_final;
 };
 
+namespace {
+// Leaked intentionally: threads may use them until the process ends.
+const auto& no_notes = *new const std::vector<std::string>;
+const Error& no_memory = *new Error(ErrorCode::kOutOfMemory, "out of memory", {}, true);
+const Error& closed_pipe = *new Error(ErrorCode::kPipeClosed, "the pipe is closed");
+const Error& cancelled_request = *new Error(ErrorCode::kCancelled, "cancelled by its caller");
+const Error& late_request = *new Error(ErrorCode::kDeadlineExceeded, "the request timed out");
+}  // namespace
+
 Error::Error(ErrorCode code, std::string message, Value payload, bool final_error)
     : state_(std::make_shared<const State>(State{code, std::move(message), std::move(payload), final_error})) {}
+
+const Error& Error::out_of_memory() noexcept { return no_memory; }
+const Error& Error::pipe_closed() noexcept { return closed_pipe; }
+const Error& Error::cancelled() noexcept { return cancelled_request; }
+const Error& Error::timed_out() noexcept { return late_request; }
 
 const char* Error::what() const noexcept { return state_->message.c_str(); }
 ErrorCode Error::code() const noexcept { return state_->code; }
@@ -24,9 +38,17 @@ const Value& Error::payload() const noexcept { return state_->payload; }
 bool Error::is_final() const noexcept { return state_->is_final; }
 bool Error::alone() const noexcept { return state_.use_count() == 1; }
 
-Error Error::with_note(std::string note) const {
+const std::vector<std::string>& Error::notes() const noexcept { return notes_ ? *notes_ : no_notes; }
+
+Error Error::with_note(const std::string& note) const noexcept {
   Error copy = *this;
-  copy.notes_.push_back(std::move(note));
+  try {
+    std::vector<std::string> added = notes();
+    added.push_back(note);
+    copy.notes_ = std::make_shared<const std::vector<std::string>>(std::move(added));
+  } catch (const std::bad_alloc&) {
+    return *this;
+  }
   return copy;
 }
 
@@ -42,13 +64,14 @@ Error current_error() {
   } catch (const Error& error) {
     return error;
   } catch (const std::bad_alloc&) {
-    return Error(ErrorCode::kOutOfMemory, "out of memory", {}, true);
+    return Error::out_of_memory();
   } catch (const std::exception& error) {
-    return Error(ErrorCode::kInternal, error.what());
+    return error_from([&] { return Error(ErrorCode::kInternal, error.what()); });
   } catch (...) {
     // glibc cancels threads with a foreign exception, which has no C++ type and must be rethrown.
     if (!abi::__cxa_current_exception_type()) throw;
-    return Error(ErrorCode::kInternal, "an exception that does not derive from std::exception");
+    return error_from(
+        [] { return Error(ErrorCode::kInternal, "an exception that does not derive from std::exception"); });
   }
 }
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "value/value.hpp"
@@ -21,6 +22,7 @@ enum class ErrorCode {
   kDataType,          // DataTypeError
   kRequest,           // RequestError
   kNoResult,          // NoResult
+  kSkipped,           // NoResult: nothing failed, but the request ends here; a graph continues without this branch
   kQueueFull,         // QueueFull
   kDeadlineExceeded,  // DeadlineExceeded
   kPipeClosed,        // PipeClosed
@@ -33,10 +35,16 @@ enum class ErrorCode {
   kForeign,           // payload() holds the backend's own exception object
 };
 
-// Cheap to copy: copies share one immutable state. Notes belong to the copy that adds them.
+// Copies share one immutable state: copying never fails. Notes belong to the copy that adds them.
 class Error : public std::exception {
  public:
   Error(ErrorCode code, std::string message, Value payload = {}, bool final_error = false);
+
+  // Outcomes that a request gets without memory: they exist before there is need of them.
+  static const Error& out_of_memory() noexcept;
+  static const Error& pipe_closed() noexcept;
+  static const Error& cancelled() noexcept;
+  static const Error& timed_out() noexcept;
 
   const char* what() const noexcept override;
   ErrorCode code() const noexcept;
@@ -46,17 +54,30 @@ class Error : public std::exception {
   bool is_final() const noexcept;         // a retry cannot help, e.g. out of memory
 
   // Where it happened, innermost first: `backend DetectText`, `node "det"`.
-  const std::vector<std::string>& notes() const noexcept { return notes_; }
-  Error with_note(std::string note) const;
+  const std::vector<std::string>& notes() const noexcept;
+  // Without memory for the note, the error has none.
+  Error with_note(const std::string& note) const noexcept;
   Error as_final() const;
 
  private:
   struct State;
   std::shared_ptr<const State> state_;
-  std::vector<std::string> notes_;
+  std::shared_ptr<const std::vector<std::string>> notes_;  // null: none
 };
+static_assert(std::is_nothrow_copy_constructible_v<Error>);
 
-// The exception being handled, as an Error. Call it only inside a catch block. Rethrows the exception that cancels a thread.
+// The exception being handled, as an Error. Call it only inside a catch block. Throws nothing but the exception that cancels a
+// thread.
 Error current_error();
+
+// The error that `make` returns, or the exception that prevents it: there may be no memory for the message.
+template <class Make>
+Error error_from(const Make& make) {
+  try {
+    return make();
+  } catch (...) {
+    return current_error();
+  }
+}
 
 }  // namespace hami

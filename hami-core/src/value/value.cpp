@@ -2,6 +2,8 @@
 #include "value/value.hpp"
 
 #include <algorithm>
+#include <array>
+#include <new>
 
 #include "value/error.hpp"
 #include "value/tensor.hpp"
@@ -127,16 +129,52 @@ void check_nesting(std::size_t nesting) {
             " levels deep, got a deeper one or one that contains itself; flatten it, or pass it as text or bytes");
 }
 
+namespace {
+
+// The values that the outermost deferred destruction of a thread still has to destroy. The first ones need no memory, so that a
+// chain never does.
+class PendingValues {
+ public:
+  // False, and `value` is as before, if there is no memory.
+  bool push(Value& value) noexcept {
+    if (count_ < first_.size()) {
+      first_[count_++] = std::move(value);
+      return true;
+    }
+    try {
+      more_.push_back(std::move(value));
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+    return true;
+  }
+  bool empty() const noexcept { return count_ == 0; }
+  Value pop() noexcept {
+    if (more_.empty()) return std::move(first_[--count_]);
+    Value last = std::move(more_.back());
+    more_.pop_back();
+    return last;
+  }
+
+ private:
+  std::array<Value, 4> first_;
+  std::size_t count_ = 0;
+  std::vector<Value> more_;  // empty while first_ is not full
+};
+
+}  // namespace
+
+// Without memory for a queued value it is destroyed here, nested.
 void deferred_destroy(Value value) noexcept {
-  thread_local std::vector<Value>* pending = nullptr;  // owned by the outermost call
-  if (pending) return pending->push_back(std::move(value));
-  std::vector<Value> mine;
+  thread_local PendingValues* pending = nullptr;  // owned by the outermost call
+  if (pending) {
+    pending->push(value);
+    return;
+  }
+  PendingValues mine;
   pending = &mine;
   value = Value();
-  while (!mine.empty()) {
-    const Value next = std::move(mine.back());
-    mine.pop_back();
-  }
+  while (!mine.empty()) mine.pop();
   pending = nullptr;
 }
 

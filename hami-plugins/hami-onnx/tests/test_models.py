@@ -26,19 +26,19 @@ def refused(**parameters) -> str:
 
 def test_the_error_for_a_missing_model_names_the_path(tmp_path):
     path = tmp_path / "none.onnx"
-    assert f'OnnxTensor: model file "{path}" does not exist (looked for {path})' in refused(model=str(path))
-
-
-def test_a_directory_is_not_a_model(tmp_path):
-    assert f'OnnxTensor: "model" must be the path of an ONNX file, but "{tmp_path}" is a directory' in refused(
-        model=str(tmp_path)
+    assert f'parameter "model" of OnnxTensor: file "{path}" does not exist (looked for {path})' in refused(
+        model=str(path)
     )
 
 
+def test_a_directory_is_not_a_model(tmp_path):
+    path = str(tmp_path)
+    assert f'parameter "model" of OnnxTensor: file "{path}" is a folder (looked for {path})' in refused(model=path)
+
+
 def test_a_path_with_a_nul_character_is_refused():
-    assert (
-        "OnnxTensor: \"model\" must be the path of an ONNX file, but 'a\\x00b.onnx' contains a NUL character"
-        in refused(model="a\0b.onnx")
+    assert 'parameter "model" of OnnxTensor: the path "a\\x00b.onnx" contains a NUL character' in refused(
+        model="a\0b.onnx"
     )
 
 

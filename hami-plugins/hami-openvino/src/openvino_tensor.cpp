@@ -83,7 +83,7 @@ class OpenvinoTensor : public hami::Backend {
 
 HAMI_REGISTER(
     hami_openvino::OpenvinoTensor, "OpenvinoTensor",
-    "model: path 'ONNX file, or .xml file of an OpenVINO IR';"
+    "model: file 'ONNX file, or .xml file of an OpenVINO IR';"
     "device: str = 'CPU' 'OpenVINO device: CPU, GPU, NPU, AUTO, …';"
     "hint: str = 'latency' {latency,throughput,none} 'performance hint of OpenVINO';"
     "streams: int = 0 {0..} 'number of requests that the device runs in parallel; 0: chosen by the hint';"

@@ -23,7 +23,8 @@ def error_of(pipe, kind=hami.ConfigError, **config) -> str:
 def test_a_missing_file_is_named(pipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = error_of(pipe, model="absent.onnx")
-    assert f'OpenvinoTensor: model file "absent.onnx" does not exist (looked for {tmp_path / "absent.onnx"})' in text
+    path = tmp_path / "absent.onnx"
+    assert f'parameter "model" of OpenvinoTensor: file "absent.onnx" does not exist (looked for {path})' in text
 
 
 @pytest.mark.parametrize(("name", "number"), [("threads", 2**31), ("streams", 2**62)])

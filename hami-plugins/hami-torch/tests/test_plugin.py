@@ -76,12 +76,15 @@ class NoTorch:
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
 sys.meta_path.insert(0, NoTorch())
+import tempfile
 import hami
 from hami_torch import plugin
 
+file = tempfile.NamedTemporaryFile(suffix=".pt2")
+
 print(sorted(name for name, info in hami.backends().items() if info.owner == "hami-torch"))
 try:
-    hami.pipe({"backend": "TorchModel", "model": "m.pt2"})
+    hami.pipe({"backend": "TorchModel", "model": file.name})
 except hami.PluginError as error:
     print(str(error).splitlines()[0])
 print(plugin.hami_report())

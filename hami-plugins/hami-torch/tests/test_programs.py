@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import hami
 import pytest
@@ -210,7 +211,10 @@ NEEDS = 'TorchModel needs either "model" (a .pt2 or TorchScript file) or "factor
         ),
     ],
 )
-def test_an_invalid_source_is_rejected(pipe, config, text):
+def test_an_invalid_source_is_rejected(pipe, tmp_path, monkeypatch, config, text):
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.pt2", "w.pt"):
+        Path(name).touch()
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", **config)
     assert message(raised) == text
@@ -220,4 +224,4 @@ def test_a_missing_file_is_named(pipe, tmp_path):
     with pytest.raises(hami.ConfigError) as raised:
         pipe("TorchModel", model=str(tmp_path / "m.pt2"))
     path = tmp_path / "m.pt2"
-    assert message(raised) == f'TorchModel: file "{path}" of "model" not found (full path {path.resolve()})'
+    assert message(raised) == f'parameter "model" of TorchModel: file "{path}" does not exist (looked for {path})'

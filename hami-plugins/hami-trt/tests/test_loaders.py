@@ -244,7 +244,7 @@ def test_a_missing_engine_is_an_error(machine, tmp_path):
         opened_by("LoadTensorrtEngine", model=str(path))
     assert (
         str(caught.value).splitlines()[0]
-        == f'LoadTensorrtEngine: engine file "{path}" does not exist (looked for {path})'
+        == f'parameter "model" of LoadTensorrtEngine: file "{path}" does not exist (looked for {path})'
     )
 
 

@@ -68,12 +68,14 @@ WITHOUT = """
 import sys
 
 sys.modules.update(dict.fromkeys({missing!r}))
+import tempfile
 import hami
 from hami_trt import plugin
 
+file = tempfile.NamedTemporaryFile(suffix=".trt")
 print(sorted(name for name, info in hami.backends().items() if info.owner == "hami-trt"))
 try:
-    hami.pipe({{"backend": {backend!r}, "model": "m.trt"}})
+    hami.pipe({{"backend": {backend!r}, "model": file.name}})
 except hami.Error as error:
     print(str(error).splitlines()[0])
 print(plugin.hami_report())
@@ -223,18 +225,20 @@ def test_a_supported_gpu_is_used(gpu, rtx):
     assert find_device(_tensorrt.Library("tensorrt", Fake()), "cuda:0", "Onnx2Tensorrt") == torch.device("cuda:0")
 
 
-def test_without_a_gpu_the_error_does_not_suggest_the_cpu(monkeypatch):
+def test_without_a_gpu_the_error_does_not_suggest_the_cpu(monkeypatch, tmp_path):
+    model = tmp_path / "m.trt"
+    model.touch()
     monkeypatch.setattr(_tensorrt, "_load", lambda name: _tensorrt.Library(name, Fake()))
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(hami.ConfigError) as raised:
-        hami.pipe({"backend": "TensorrtTensor", "model": "m.trt"})
+        hami.pipe({"backend": "TensorrtTensor", "model": model})
     assert message(raised) == (
         f'LoadTensorrtEngine: device "cuda" is not available: torch {torch.__version__} finds no CUDA device; check '
         "that a recent CUDA driver is installed and that CUDA_VISIBLE_DEVICES does not hide the GPU"
     )
     with pytest.raises(hami.ConfigError) as raised:
-        hami.pipe({"backend": "TensorrtTensor", "model": "m.trt", "device": "cpu"})
+        hami.pipe({"backend": "TensorrtTensor", "model": model, "device": "cpu"})
     assert message(raised) == 'LoadTensorrtEngine: "device" must be cuda or cuda:N, got "cpu"'
 
 

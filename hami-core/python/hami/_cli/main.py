@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import faulthandler
 import importlib
 import io
 import os
@@ -19,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 is success, 1 an error, 2 wrong usage, 130 Ctrl-C, and 143 a run that SIGTERM ended.
     """
     _accept_any_output()
+    if arguments is None:  # this process was started for the command
+        _report_crashes()
     try:
         try:
             return _run_command(list(sys.argv[1:] if arguments is None else arguments))
@@ -80,6 +84,14 @@ def _accept_any_output() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 (stays open)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _report_crashes() -> None:
+    """Make a crash print the stack of every thread, unless the user has set this up, such as by PYTHONFAULTHANDLER."""
+    if faulthandler.is_enabled():
+        return
+    with contextlib.suppress(OSError, ValueError):  # standard error has no file descriptor
+        faulthandler.enable()
 
 
 def report(error: BaseException, about: str = "") -> None:

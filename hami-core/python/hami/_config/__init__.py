@@ -83,8 +83,7 @@ def _from_file(location: Location, pipeline: Pipeline | None, problems: Problems
 def _extended(data: Mapping[Any, Any], file: File | None, problems: Problems) -> Document:
     """Return the document of `data`, with the documents that it extends."""
     if "extends" not in data:
-        label, lines = (file.location.label, file.lines) if file else ("", None)
-        return document_of(data, problems, label, lines)
+        return document_of(data, problems, *file.origin) if file else document_of(data, problems)
     from hami._config.extends import document_with_bases
 
     return document_with_bases(data, file, problems)

@@ -17,10 +17,11 @@ Path = tuple[Any, ...]
 
 
 class Entry(NamedTuple):
-    """A value and its place: "pipeline.toml:7", or "" if it does not come from a file."""
+    """A value, its place, such as "pipeline.toml:7", and the folder of that file; both are "" without a file."""
 
     value: Any
     place: str = ""
+    folder: str = ""
 
 
 class Section:
@@ -77,10 +78,14 @@ class Document:
 
 
 def document_of(
-    data: Mapping[Any, Any], problems: Problems, label: str = "", lines: Mapping[Path, int] | None = None
+    data: Mapping[Any, Any],
+    problems: Problems,
+    label: str = "",
+    lines: Mapping[Path, int] | None = None,
+    folder: str = "",
 ) -> Document:
-    """Return the document of a dict. `lines` has the line of each key in the file that messages call `label`."""
-    return _DocumentBuilder(problems, label, lines or {}).document(data)
+    """Return the document of a dict. `lines` has the line of each key in the file `label` of `folder`."""
+    return _DocumentBuilder(problems, label, lines or {}, folder).document(data)
 
 
 def _is_array_of_tables(value: Any) -> bool:
@@ -88,10 +93,11 @@ def _is_array_of_tables(value: Any) -> bool:
 
 
 class _DocumentBuilder:
-    def __init__(self, problems: Problems, label: str, lines: Mapping[Path, int]) -> None:
+    def __init__(self, problems: Problems, label: str, lines: Mapping[Path, int], folder: str) -> None:
         self.problems = problems
         self.label = label
         self.lines = lines
+        self.folder = folder
 
     def document(self, data: Mapping[Any, Any]) -> Document:
         document = Document()
@@ -105,7 +111,7 @@ class _DocumentBuilder:
                 self.problems.add(headline, key, value, place=self.place(path), hint=f"write [{key}]")
                 document.sections[key] = Section(self.header(path), self.keys(key, value[0]))
             elif not isinstance(value, Mapping) or key in SETTINGS:
-                document.top[key] = Entry(value, self.place(path))
+                document.top[key] = Entry(value, self.place(path), self.folder)
             elif key == "providers":
                 document.sections[key] = Section(self.header(path), self.providers(value))
             else:
@@ -119,7 +125,7 @@ class _DocumentBuilder:
         for name, package in table.items():
             place = self.place(("providers", name))
             if isinstance(name, str) and is_text(name):
-                entries[name] = Entry(package, place)
+                entries[name] = Entry(package, place, self.folder)
             else:
                 self.problems.add(f"the keys of [providers] must be text, got {got(name)}", place=place)
         return entries
@@ -150,7 +156,7 @@ class _DocumentBuilder:
                     f"{quoted(full)}{of(section)} is given twice", full, value, section=section, place=place
                 )
             else:
-                entries[full] = Entry(value, place)
+                entries[full] = Entry(value, place, self.folder)
 
     def rename_init(self, section: str, entries: dict[str, Entry]) -> None:
         """Replace `init` by "node_entrypoint"."""

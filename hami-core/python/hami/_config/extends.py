@@ -34,7 +34,7 @@ class _Merger:
         self.read: dict[str, Document] = {}  # by identity: two files may extend the same one
 
     def document(self, data: Mapping[Any, Any], file: File | None, chain: list[Location]) -> Document:
-        own = document_of(data, self.problems, file.location.label if file else "", file.lines if file else None)
+        own = document_of(data, self.problems, *file.origin) if file else document_of(data, self.problems)
         entry = own.top.pop("extends", None)
         if entry is None:
             return own

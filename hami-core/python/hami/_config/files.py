@@ -42,6 +42,11 @@ class Location(NamedTuple):
         except ValueError:  # the path contains NUL; reading it raises an error
             return self.path
 
+    @property
+    def folder(self) -> str:
+        """The absolute path of the folder of the file, without symbolic links."""
+        return os.path.realpath(os.path.dirname(self.path))
+
     def sibling(self, name: str) -> Location:
         """Return the location of `name`, relative to the folder of this file."""
         folder, label = os.path.dirname(self.path), os.path.dirname(self.label)
@@ -54,6 +59,11 @@ class File(NamedTuple):
     location: Location
     data: dict[str, Any]
     lines: Mapping[tuple[str, ...], int]
+
+    @property
+    def origin(self) -> tuple[str, Mapping[tuple[str, ...], int], str]:
+        """Its name in messages, the line of each key, and its folder."""
+        return self.location.label, self.lines, self.location.folder
 
 
 def on_disk(path: str) -> Location:

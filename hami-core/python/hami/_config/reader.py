@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -37,6 +38,7 @@ class LoadedConfig(NamedTuple):
     unknown: Keys = frozenset()  # keys whose value could not be determined; the error is reported already
     files: tuple[str, ...] = ()  # the files that it was read from; a file comes after those that it extends
     written: Mapping[tuple[str, str], Any] = {}  # values before ${…} was resolved, of keys that contain it
+    folders: Mapping[tuple[str, str], bytes] = {}  # of the file that contains the value
 
 
 def read_document(document: Document, problems: Problems) -> LoadedConfig:
@@ -49,6 +51,7 @@ class _Reader:
         self.document = document
         self.problems = problems
         self.where: Where = {}
+        self.folders: dict[tuple[str, str], bytes] = {}
         nodes = document.nodes
         self.nodes = {name: section for name, section in nodes.items() if self.is_node_name(name)}
         self.entries: dict[str, dict[str, Entry]] = {name: section.entries for name, section in self.nodes.items()}
@@ -78,7 +81,7 @@ class _Reader:
             frozenset(self.values.unknown),
             tuple(self.document.files),
         )
-        return config._replace(written=self.written())
+        return config._replace(written=self.written(), folders=self.folders)
 
     @property
     def own_file(self) -> str:
@@ -133,6 +136,8 @@ class _Reader:
         """Return the resolved value of a key, and record its place."""
         if entry.place:
             self.where[section, key] = entry.place
+        if entry.folder:
+            self.folders[section, key] = os.fsencode(entry.folder)
         return self.values.value(section, key)
 
     def text(self, key: str) -> str | None:
@@ -179,7 +184,7 @@ class _Reader:
         return [requirement for requirement in entries if isinstance(requirement, str)]
 
     def wrong_type(self, key: str, expected: str) -> None:
-        value, place = self.document.top[key]
+        value, place, _ = self.document.top[key]
         self.problems.add(f"{key} {expected}, got {got(value)}", key, value, place=place)
 
     def written(self) -> dict[tuple[str, str], Any]:

@@ -126,6 +126,15 @@ def _keys(backends: list[BackendInfo]) -> Schema:
             "description": 'where the node takes its keys from: "src[result:data],other[result:boxes]"',
             "type": "string",
         },
+        "accept_skipped": {
+            "description": "with map: run even if a node before this one was skipped",
+            "anyOf": _type_of({"type": "bool", "choices": []}),
+        },
+        "filter": {"description": "an expression that sets a bool: which requests the node runs", **_EXPRESSION},
+        "otherwise": {
+            "description": 'the requests for which filter is false: "pass" (default), "skip" or an expression',
+            **_EXPRESSION,
+        },
         "or": {
             "description": "run only if the predecessor set neither result nor error",
             "anyOf": _type_of({"type": "bool", "choices": []}),

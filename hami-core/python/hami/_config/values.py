@@ -150,6 +150,8 @@ class Values:
             raise self._problem(f"{found.group()} is not available in extends", found, hint="use ${env:NAME}")
         if name == "node_name" and own not in ("", "global"):
             return own, len(own)
+        if name == "config_dir":
+            return self._folder(found)
         section = next((each for each in dict.fromkeys((own, "global")) if name in self._visible(each)), None)
         if section is None:
             raise self._problem(self._missing(name, own), found)
@@ -160,6 +162,14 @@ class Values:
             raise self._invalid(f"needs more than {MAX_CHAIN} nested references", found)
         self.used.add((section, name))
         return self._resolve(section, name)
+
+    def _folder(self, found: re.Match[str]) -> tuple[str, int]:
+        """Return the folder of the file that contains the reference; without a file, the current folder."""
+        section, key = self._resolving[-1]
+        folder = self._sections[section][key].folder or os.getcwd()
+        if not is_text(folder):
+            raise self._problem(f"{found.group()} is a path that is not UTF-8", found)
+        return folder, len(folder)
 
     def _missing(self, name: str, own: str) -> str:
         suggest = len(self._problems) < MAX_SUGGESTIONS
@@ -179,7 +189,7 @@ class Values:
     def _problem(self, headline: str, found: re.Match[str] | None, hint: str = "") -> _Unknown:
         """Add a problem with the value that is being resolved."""
         section, key = self._resolving[-1]
-        value, place = self._sections[section][key]
+        value, place, _ = self._sections[section][key]
         at = None if found is None else found.span() if isinstance(value, str) else found.group()
         self._problems.add(headline, key, value, section=section, place=place, at=at, hint=hint)
         return _Unknown()

@@ -8,6 +8,7 @@ from hami._text import is_text
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
     from typing import Any, Literal, TypeAlias, TypeVar, overload
 
     from hami._core import BackendClass, Child, DictView, Request
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     Plain = TypeVar("Plain")
     Duration: TypeAlias = float
     ByteSize: TypeAlias = int
+    FilePath: TypeAlias = Path
 else:
 
     class Duration(float):
@@ -48,6 +50,23 @@ else:
         >>> with hami.pipe("Cache(space=64KiB)") as pipe:
         ...     pipe({"data": None})["result"]
         65536
+        """
+
+    class FilePath:
+        """Annotate a parameter that is a file which must exist: the attribute is a pathlib.Path.
+
+        A relative path in a configuration file is relative to the folder of that file. `hami.pipe` and `hami check`
+        report a file that does not exist.
+
+        >>> @hami.register
+        ... class Words(hami.Backend):
+        ...     file: hami.FilePath
+        ...     def forward(self, batch):
+        ...         for item in batch:
+        ...             item["result"] = len(self.file.read_text().split())
+        >>> hami.pipe("Words(file='none.txt')")
+        Traceback (most recent call last):
+        hami.ConfigError: parameter "file" of Words: file "none.txt" does not exist (looked for …
         """
 
 
@@ -106,9 +125,9 @@ class Backend:
     7
 
     A parameter has one of these types, or one of them `| None`: bool, int, float, str, pathlib.Path, list[str],
-    Literal["a", "b"], hami.Duration (seconds) and hami.ByteSize (bytes). `Annotated[int, "text"]` adds a help text,
-    `hami.Key` gives the parameter another name, and `hami.Alias` an additional one. A parameter without a default is
-    required. Names that start with `_` are not parameters.
+    Literal["a", "b"], hami.Duration (seconds), hami.ByteSize (bytes) and hami.FilePath (a file that must exist).
+    `Annotated[int, "text"]` adds a help text, `hami.Key` gives the parameter another name, and `hami.Alias` an
+    additional one. A parameter without a default is required. Names that start with `_` are not parameters.
     """
 
     # Any: a subclass overrides them by an int, a property or a method, which have no common type that mypy and pyright

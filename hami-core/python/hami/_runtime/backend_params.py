@@ -12,7 +12,7 @@ import typing
 from typing import Any
 
 from hami._errors import PluginError
-from hami._runtime.backend import Alias, Backend, ByteSize, Duration, Key
+from hami._runtime.backend import Alias, Backend, ByteSize, Duration, FilePath, Key
 
 TRAITS = frozenset({"max", "min", "thread", "non_blocking", "idempotent", "child_count", "children"})
 METHODS = frozenset({"init", "forward", "forward_with_dep", "inject_dependency", "close"})
@@ -26,15 +26,16 @@ TYPES = {
     list: "list",
     Duration: "duration",
     ByteSize: "bytesize",
+    FilePath: "file",
 }
 SUPPORTED = (
     'bool, int, float, str, pathlib.Path, list[str], Literal["a", "b"], hami.Duration, hami.ByteSize, '
-    "or one of these | None"
+    "hami.FilePath, or one of these | None"
 )
 # Names that resolve even if the module imports them only inside a function or for type checkers.
 _COMMON_NAMES = {
     **{name: getattr(typing, name) for name in ("Annotated", "List", "Literal", "Optional", "Union")},
-    **{"Path": pathlib.Path, "Duration": Duration, "ByteSize": ByteSize},
+    **{"Path": pathlib.Path, "Duration": Duration, "ByteSize": ByteSize, "FilePath": FilePath},
 }
 _PARAMETER_NAME = r"[A-Za-z_][A-Za-z0-9_]*(::[A-Za-z_][A-Za-z0-9_]*)*"
 _MISSING = object()

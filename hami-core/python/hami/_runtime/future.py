@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import CancelledError, Future
+from concurrent.futures._base import LOGGER
 from sys import modules
 from typing import Any
 
 from hami import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class RequestFuture(Future[dict[str, Any]]):
@@ -15,6 +20,7 @@ class RequestFuture(Future[dict[str, Any]]):
     # The core's handle of the request. None once there is an outcome: the handle refers to the outcome, and the garbage
     # collector cannot see that reference.
     _call: Any = None
+    _done_callbacks: list[Callable[[Future[dict[str, Any]]], object]]  # of the base class
 
     def cancel(self) -> bool:
         """Cancel the request unless it has an outcome; what a backend still does for it is discarded."""
@@ -32,20 +38,41 @@ class RequestFuture(Future[dict[str, Any]]):
         self._wait_if_nested(timeout)
         return super().exception(timeout)
 
+    def notify_again(self) -> None:
+        """Repeat the notifications of a completion that an exception ended after it had set the outcome."""
+        with self._condition:
+            self._condition.notify_all()
+        self._invoke_callbacks()
+
+    def _invoke_callbacks(self) -> None:
+        """Call each callback once, even if the completion is repeated."""
+        while self._done_callbacks:
+            callback = self._done_callbacks.pop(0)
+            try:
+                callback(self)
+            except Exception:
+                LOGGER.exception("exception calling callback for %r", self)
+
     def _wait_if_nested(self, timeout: float | None) -> None:
         """Inside a backend, let the core wait if there is no limit: it detects deadlock cycles."""
         call = self._call
-        if call is not None and timeout is None:
+        if call is None:
+            return
+        _core.deliver_postponed()  # this request may be one of them
+        if timeout is None:
             _core.wait_if_nested(call)
 
 
 def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None, *, may_wait: bool = True) -> RequestFuture:
     """Start a request and return its future. Without `may_wait`, a full queue accepts the request too."""
-    future = RequestFuture()
+    try:
+        future = RequestFuture()
+    except (RuntimeError, SystemError) as error:  # so CPython reports no memory for a lock, and before 3.12 for a frame
+        raise MemoryError(str(error)) from None
 
     def complete(error: BaseException | None) -> None:
-        if future.done():  # the core repeats the call if the exception of a signal handler interrupted it
-            pass
+        if future.done():  # the core repeats the call if an exception ended it: of a signal handler, or MemoryError
+            future.notify_again()
         elif isinstance(error, CancelledError):
             Future.cancel(future)
             future.set_running_or_notify_cancel()  # concurrent.futures.wait() and as_completed() rely on this state
@@ -55,6 +82,7 @@ def submit(core: _core.Pipe, request: dict[str, Any], timeout: float | None, *, 
             future.set_result(request)
         future._call = None
 
+    future._call = None  # once the request has started, this needs no memory
     if "gevent" in modules:
         from hami._runtime.greenlets import start
 

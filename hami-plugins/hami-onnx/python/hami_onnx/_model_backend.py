@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
+from hami import FilePath
 from hami_model_check.onnx import OnnxLimits
 
 from hami_onnx._model import Model
@@ -16,7 +16,7 @@ class OnnxModelBackend(OnnxLimits):
 
     thread = "concurrent"
 
-    model: Annotated[Path, "path of the ONNX file"]
+    model: Annotated[FilePath, "path of the ONNX file"]
     provider: Annotated[str, "execution provider: cpu, cuda, tensorrt, openvino, … or its full name in onnxruntime"] = (
         "cpu"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import hami
@@ -35,10 +34,14 @@ class TorchModel(TensorBackend):
     result has the structure of the model's output, a tensor, a list or a dict, with the rows of the request.
     """
 
-    model: Annotated[Path | None, "file of torch.export.save (.pt2), AOTInductor package (.pt2), or TorchScript"] = None
+    model: Annotated[
+        hami.FilePath | None, "file of torch.export.save (.pt2), AOTInductor package (.pt2), or TorchScript"
+    ] = None
     factory: Annotated[str | None, "package.module:name of a function or class that makes an nn.Module"] = None
     arguments: Annotated[list[str], "arguments of the factory, each key=value"] = []  # noqa: RUF012
-    weights: Annotated[Path | None, "state dict or .safetensors for the factory's module; no code in it runs"] = None
+    weights: Annotated[
+        hami.FilePath | None, "state dict or .safetensors for the factory's module; no code in it runs"
+    ] = None
     dtype: Annotated[
         Literal["float32", "float16", "bfloat16"] | None,
         "dtype of the weights and of floating-point inputs; default: unchanged",

@@ -24,7 +24,7 @@ class LoadTensorrtEngine(EngineLoader):
     that file, the library or the GPU. An engine of another program has no such file; the library checks it.
     """
 
-    model: Annotated[Path, "engine file (.trt, .engine, .plan)"]
+    model: Annotated[hami.FilePath, "engine file (.trt, .engine, .plan)"]
 
     def init(self, options: Any) -> None:
         library, device = self.find_library_and_device()

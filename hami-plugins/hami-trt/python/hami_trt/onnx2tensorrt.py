@@ -31,7 +31,7 @@ class Onnx2Tensorrt(EngineLoader, OnnxLimits):
     the library or the GPU has changed.
     """
 
-    model: Annotated[Path, "ONNX file"]
+    model: Annotated[hami.FilePath, "ONNX file"]
     max_shapes: Annotated[str | None, hami.Key("max"), "largest shapes; default: 1 row"] = None
     min_shapes: Annotated[str | None, hami.Key("min"), "smallest shapes; default: 1 row of `max`"] = None
     opt: Annotated[str | None, "shapes to optimize for; default: `max`"] = None

@@ -51,12 +51,14 @@ def model(tmp_path) -> Path:
     return path
 
 
-def test_a_gpu_that_the_library_does_not_support_is_an_error(pipe, installed):
+def test_a_gpu_that_the_library_does_not_support_is_an_error(pipe, installed, tmp_path):
     served, gpu = installed.compute_capabilities(), gpu_of(torch.device("cuda:0"))
     if not served or gpu.compute_capability in served:
         pytest.skip(f"{installed} runs on {gpu}")
+    model = tmp_path / "model.onnx"
+    model.touch()
     with pytest.raises(hami.ConfigError) as raised:
-        pipe("TensorrtTensor", model="model.onnx", library=installed.name)
+        pipe("TensorrtTensor", model=model, library=installed.name)
     assert message(raised) == (
         f"Onnx2Tensorrt: {installed} does not run on {gpu}; it runs on compute capability {', '.join(served)}; "
         'use TensorRT on this GPU: pip install "hami-trt[cu13]"'

@@ -1,0 +1,34 @@
+// Allocations that fail: the tests replace operator new.
+#pragma once
+
+#include <cstddef>
+
+namespace hami::testing {
+
+enum class Failing {
+  kOne,      // one allocation
+  kAllFrom,  // that one, and all after it
+};
+
+// While it exists, an allocation throws std::bad_alloc: number `number`, counted from 1 over all threads.
+class FailingAllocations {
+ public:
+  FailingAllocations(Failing which, std::size_t number) noexcept;
+  ~FailingAllocations();
+  FailingAllocations(const FailingAllocations&) = delete;
+  FailingAllocations& operator=(const FailingAllocations&) = delete;
+
+  // Whether an allocation has failed: there were so many.
+  static bool failed() noexcept;
+};
+
+// Allocations of this thread succeed and do not count: those of the test itself.
+class Spared {
+ public:
+  Spared() noexcept;
+  ~Spared();
+  Spared(const Spared&) = delete;
+  Spared& operator=(const Spared&) = delete;
+};
+
+}  // namespace hami::testing

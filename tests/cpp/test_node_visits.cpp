@@ -1,0 +1,119 @@
+// The message of a timeout: the limit, and where the request was.
+#include <regex>
+
+#include "pipes.hpp"
+#include "request/node_visits.hpp"
+
+using namespace hami;
+using namespace hami::testing;
+
+namespace {
+
+constexpr Nanoseconds kMs = 1'000'000;
+
+Ref<Request> request_until(Nanoseconds began, Nanoseconds deadline) {
+  Ref<Request> request = make_counted<Request>();
+  request->deadline = deadline;
+  request->visits = make_counted<NodeVisits>(began);
+  return request;
+}
+
+// The message with T for each duration.
+std::string shape(const std::string& message) {
+  return std::regex_replace(message, std::regex("[0-9.]+(us|ms|s)"), "T");
+}
+
+PipeConfig graph(std::vector<PipeConfig::Section> nodes) {
+  PipeConfig config;
+  config.nodes = std::move(nodes);
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("a timeout names the node, the limit, the time waited and the time run") {
+  const Ref<Request> request = request_until(100 * kMs, 150 * kMs);
+  NodeVisits& visits = *visits_of(*request);
+  CHECK_EQ(deadline_exceeded(*request, 150 * kMs).message(),
+           "the request timed out: its limit of 50ms passed before it reached a node");
+  visits.arrive("det", 101 * kMs);
+  CHECK_EQ(deadline_exceeded(*request, 150 * kMs).message(),
+           "the request timed out: its limit of 50ms passed at node \"det\" (waited 49ms, ran 0ms)");
+  visits.start("det", 113 * kMs);
+  CHECK_EQ(deadline_exceeded(*request, 150 * kMs).message(),
+           "the request timed out: its limit of 50ms passed at node \"det\" (waited 12ms, ran 37ms)");
+  visits.leave("det", true);
+  CHECK_EQ(deadline_exceeded(*request, 150 * kMs).message(),
+           "the request timed out: its limit of 50ms passed after node \"det\"");
+  visits.arrive("rec", 140 * kMs + 500'000);
+  CHECK_EQ(
+      deadline_exceeded(*request, 150 * kMs).message(),
+      "the request timed out: its limit of 50ms passed at node \"rec\" (reached after 40.5ms, waited 9.5ms, ran 0ms)");
+}
+
+TEST_CASE("a timeout names every node at which branches of the request are, each once") {
+  const Ref<Request> request = request_until(0, 2000 * kMs);
+  NodeVisits& visits = *visits_of(*request);
+  const Ref<Request> part = request->branch({}, 0);
+  CHECK(visits_of(*part) == &visits);
+  for (int i = 0; i < 3; ++i) visits.arrive("lines", i * kMs);
+  visits.arrive("page", 0);
+  visits.start("lines", 1234'567'890);
+  visits.start("lines", 1500 * kMs);
+  visits.leave("lines", true);
+  CHECK_EQ(
+      deadline_exceeded(*part, 2000 * kMs).message(),
+      "the request timed out: its limit of 2s passed at node \"lines\" (waited 1.23s, ran 765ms) and at node \"page\" "
+      "(waited 2s, ran 0ms)");
+  visits.leave("lines", true);
+  visits.leave("lines", false);
+  visits.leave("lines", false);  // more often than it arrived
+  CHECK_EQ(deadline_exceeded(*part, 2000 * kMs).message(),
+           "the request timed out: its limit of 2s passed at node \"page\" (reached after 0ms, waited 2s, ran 0ms)");
+}
+
+TEST_CASE("a request without a deadline keeps no visits") {
+  Request request;
+  CHECK(visits_of(request) == nullptr);
+  request.deadline = 5;
+  CHECK_EQ(deadline_exceeded(request, 5).message(), "the request timed out");
+}
+
+TEST_CASE("a request that times out in a queue, in a backend or beside one names that node") {
+  const Gated left("TestLeft"), right("TestRight");
+  TestPipe pipe(graph({{"split", {{"backend", "Identity"}, {"next", "left,right"}}},
+                       {"left", {{"backend", "TestLeft"}}},
+                       {"right", {{"backend", "TestRight"}}}}));
+  TestPipe::Pending first = pipe.submit(Value(1));
+  left.gate->arrived.wait_for(1);
+  right.gate->arrived.wait_for(1);
+  // The second request waits behind the first at both nodes.
+  CHECK_EQ(
+      shape(pipe.submit(request_of(Value(2)), 20 * kMs).wait().message),
+      "the request timed out: its limit of T passed at node \"left\" (reached after T, waited T, ran T) and at node "
+      "\"right\" (reached after T, waited T, ran T)");
+  right.gate->open();
+  left.gate->open();
+  CHECK(first.wait().good);
+  const Gated slow("TestSlow");
+  TestPipe alone({{"backend", "TestSlow"}});
+  TestPipe::Pending running = alone.submit(request_of(Value(2)), 20 * kMs);
+  slow.gate->arrived.wait_for(1);
+  CHECK_EQ(shape(running.wait().message),
+           "the request timed out: its limit of T passed at node \"n\" (waited T, ran T)");
+  slow.gate->open();
+}
+
+TEST_CASE("a request that times out before a full queue says so") {
+  const Gated gated("TestGated");
+  TestPipe pipe({{"backend", "TestGated"}, {"max_queue_size", 1}});
+  TestPipe::Pending first = pipe.submit(Value(1));
+  gated.gate->arrived.wait_for(1);
+  TestPipe::Pending second = pipe.submit(Value(2));
+  CHECK_EQ(
+      shape(outcome(*pipe->run(requests_of({3}), 20 * kMs)).message),
+      "the request timed out: its limit of T passed at node \"n\" (waited T, ran T); the queue of node \"n\" was full");
+  gated.gate->open();
+  CHECK(first.wait().good);
+  CHECK(second.wait().good);
+}
