@@ -50,8 +50,8 @@ def build_current() -> interpreters.Interpreter:
 def test_environment(interpreter: interpreters.Interpreter) -> Path:
     """Return an environment with our wheels and what their tests need, without plugins that have their own."""
     plugins = [f"{plugin.name}[test]" for plugin in plugin_wheels.folders() if not own_requirements(plugin)]
-    # gevent has no wheels for free-threaded CPython.
-    files = ["tests.txt"] if interpreter.free_threaded else ["tests.txt", "event-loops.txt"]
+    # gevent and others have no wheels for free-threaded CPython.
+    files = ["tests.txt"] if interpreter.free_threaded else ["tests.txt", "event-loops.txt", "web.txt"]
     others = [part for file in files for part in ("-r", str(REQUIREMENTS / file))]
     return wheel_env.ensure("test", interpreter, ["hami-core[rich]", *plugins], others)
 

@@ -5,7 +5,7 @@ A comment directly before a block is a directive, which the rendered page does n
     <!-- file: shout.py -->      the block is written to that file; a Python block then runs only when it is imported
     <!-- imports: shout.py -->   for TOML: the arguments of `hami check --import`
     <!-- quotes: a.cpp -->       the complete text of that file in the folder of the document
-    <!-- needs: hami_ocr -->     the block is skipped if this module is not installed
+    <!-- needs: hami_ocr -->     the block is skipped if one of these modules is not installed
     <!-- machine: fresh -->      tests/wheels runs the commands, from here on in a fresh system
     <!-- skip: reason -->        the block never runs, for this reason
 """

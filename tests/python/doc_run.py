@@ -3,9 +3,11 @@
 * `python`: all blocks of a document, in order, are one program in a separate process. Warnings are errors.
 * `text`: the complete output of the Python block before it.
 * `console`: each line that starts with `$ ` is run; the lines below it are its complete output. `hami` and `python` are
-  those of the tests. Nothing is downloaded: the names after `pip install` must be packages of this repository, a folder
-  is installed by copying the package that its pyproject.toml describes, and the commands of `ci/`, which would run
-  these tests again, must exist and accept the options used. tests/wheels runs the pages with the directive `machine`.
+  those of the tests. Nothing is downloaded: the names after `pip install` must be packages of this repository or
+  installed, a folder is installed by copying the package that its pyproject.toml describes, and the commands of `ci/`,
+  which would run these tests again, must exist and accept the options used. `uvicorn … &` starts a server on a free
+  port, which the `curl` commands of the same block use; `kill %1`, or the end of the block, stops it. tests/wheels runs
+  the pages with the directive `machine`.
 * `toml`: parsed and passed to `hami check`, except for a pyproject.toml.
 * `c`: a verbatim part of hami/abi.h.
 * `mermaid`: a diagram of a known kind, with a plausible structure; it is not rendered.
@@ -14,18 +16,22 @@
 
 from __future__ import annotations
 
+import importlib.metadata as metadata
 import importlib.util
 import os
 import re
+import resource
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT, Block, blocks_of
+from doc_server import Server
 from fake_site import tomllib, write_metadata
 
 _MARK = "\x1e"
@@ -41,6 +47,8 @@ class Document:
         self.folder = folder
         self.site = folder / "site"
         self.printed: dict[int, str] = {}  # by the line of the block
+        self._server: Server | None = None
+        self.seconds = 0.0  # processor time of the processes that the blocks have started
         self._write_files()
         self._run_python()
 
@@ -63,8 +71,10 @@ class Document:
         check[block.language](block)
 
     def _missing(self, block: Block) -> str | None:
-        module = block.directives.get("needs")
-        return f"needs {module}, which is not installed" if module and not importlib.util.find_spec(module) else None
+        for module in block.directives.get("needs", "").split():
+            if not importlib.util.find_spec(module):
+                return f"needs {module}, which is not installed"
+        return None
 
     def _write_files(self) -> None:
         for block in self.blocks:
@@ -91,16 +101,17 @@ class Document:
         return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), "PYTHONIOENCODING": "utf-8"}
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            env=self._environment(),
-            cwd=self.folder,
-            timeout=300,
-        )
+        with self._timed():
+            return subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                encoding="utf-8",
+                env=self._environment(),
+                cwd=self.folder,
+                timeout=300,
+            )
 
     def _run_python(self) -> None:
         """Run the Python blocks as one program with the line numbers of the document."""
@@ -137,9 +148,7 @@ class Document:
     def _check_text(self, block: Block) -> None:
         source = next(other for other in reversed(self.blocks) if other.line < block.line and self._is_program(other))
         printed = self.printed.get(source.line, "")
-        if sys.version_info < (3, 11):  # exceptions have no notes: the message contains the place
-            printed = re.sub(r"^in (backend|node) .*\n", "", printed, flags=re.MULTILINE)
-            printed = re.sub(r"\\nin (backend|node) [^'\n]*", "", printed)  # the same inside a repr
+        printed = _without_notes(printed)
         assert printed == block.text, f"{block.place}: the output of line {source.line} differs"
 
     def _check_console(self, block: Block) -> None:
@@ -148,13 +157,31 @@ class Document:
             assert f'"{block.document.name}"' in guides, f"{block.place} is not run by tests/wheels"
             return
         command, output = "", ""
-        for line in [*block.text.splitlines(), "$ "]:
-            if not line.startswith("$ "):
-                output += f"{line}\n"
-                continue
-            if command:
-                self._check_command(block, command, output)
-            command, output = line[2:], ""
+        try:
+            for line in [*block.text.splitlines(), "$ "]:
+                if not line.startswith("$ "):
+                    output += f"{line}\n"
+                    continue
+                if command:
+                    self._check_command(block, command, output)
+                command, output = line[2:], ""
+        finally:
+            failure = self._stop_server()
+        assert not failure, f"{block.place}: the server fails: {failure}"
+
+    def _stop_server(self) -> str | None:
+        server, self._server = self._server, None
+        if server is None:
+            return None
+        with self._timed():
+            return server.stop()
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Add the processor time of the child processes that end in this block."""
+        before = _seconds_of_children()
+        yield
+        self.seconds += _seconds_of_children() - before
 
     def _check_command(self, block: Block, command: str, output: str) -> None:
         program, *arguments = shlex.split(command)
@@ -169,6 +196,16 @@ class Document:
                 assert result.stdout == output, f"{block.place}: the output of `{command}` differs"
             else:
                 assert result.returncode == 0, f"{block.place}: `{command}` fails:\n{result.stdout}"
+        elif program == "uvicorn" and arguments[-1] == "&":
+            self._server = Server(arguments[:-1], self._environment(), self.folder)
+        elif program == "curl" and self._server:
+            if not shutil.which("curl"):
+                pytest.skip(f"{block.place}: needs curl, which is not installed")
+            printed = self._run("curl", "--max-time", "60", *map(self._server.address_in, arguments)).stdout
+            assert _without_notes(printed) == output, f"{block.place}: the answer to `{command}` differs"
+        elif program == "kill":
+            failure = self._stop_server()
+            assert not failure, f"{block.place}: the server fails: {failure}"
         else:
             pytest.fail(f"{block.place}: no test can run {program}")
 
@@ -206,6 +243,20 @@ class Document:
         assert result.returncode == 0, f"{block.place}:\n{result.stdout}"
 
 
+def _without_notes(printed: str) -> str:
+    if sys.version_info < (3, 11):  # exceptions have no notes: the message contains the place
+        printed = re.sub(r"^in (backend|node) .*\n", "", printed, flags=re.MULTILINE)
+        printed = re.sub(r'\\nin (backend|node) (\\"|[^"\\])*(?="})', "", printed)  # the same inside JSON
+        printed = re.sub(r"\\nin (backend|node) [^'\n]*", "", printed)  # the same inside a repr
+    return printed
+
+
+def _seconds_of_children() -> float:
+    """Return the processor time of the child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def _check_ci_command(block: Block, program: Path, arguments: list[str]) -> None:
     assert os.access(program, os.X_OK), f"{block.place}: {program} is not an executable file"
     text = program.read_text("utf-8")
@@ -219,4 +270,12 @@ def _check_pip(block: Block, arguments: list[str]) -> None:
     projects = [ROOT / "pyproject.toml", *ROOT.glob("hami-plugins/*/pyproject.toml")]
     ours = {_NAMES.search(project.read_text("utf-8"))[1] for project in projects}  # type: ignore[index]
     words = [word for word in arguments[1:] if word not in ("--find-links", "dist") and not word.startswith("./")]
-    assert set(words) <= ours, f"{block.place}: {sorted(set(words) - ours)} are not packages of this repository"
+    unknown = sorted(word for word in set(words) - ours if not _is_installed(word))
+    assert not unknown, f"{block.place}: {unknown} are neither packages of this repository nor installed"
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        return bool(metadata.version(distribution))
+    except metadata.PackageNotFoundError:
+        return False

@@ -93,6 +93,25 @@ def test_plugins_reports_a_name_that_the_core_has(hami_command: Run, site: Site)
     assert '  the core has a backend "Identity" too; write acme-same::Identity for that of acme-same\n' in done.stdout
 
 
+def test_plugins_reports_all_names_that_the_core_has_in_one_remark(hami_command: Run, site: Site) -> None:
+    write_plugin(site.folder, "acme-same", "1.0", "Identity", "AcmeSame", "Reflect")
+    done = hami_command("plugins", "--load", site=site.folder, HAMI_PLUGINS="same")
+    assert done.stdout.endswith(
+        "  the core has Identity and Reflect too; write acme-same::Identity for that of acme-same\n"
+    )
+
+
+def test_plugins_shows_only_the_reason_of_a_plugin_that_failed(hami_command: Run, site: Site) -> None:
+    write_plugin(site.folder, "acme-same", "1.0", "Identity", "AcmeSame")
+    module = site.folder / "acme_same_plugin.py"
+    module.write_text(module.read_text().replace("acme_same_plugin:Echo", "acme_engine_runtime:Echo"))
+    done = hami_command("plugins", "--load", site=site.folder, HAMI_PLUGINS="same")
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"same +acme-same +1\.0 +failed +\d+ ms +No module named 'acme_engine_runtime'", done.stdout.splitlines()[1]
+    )
+
+
 def test_damaged_metadata_is_a_problem(hami_command: Run, site: Site) -> None:
     info = write_plugin(site.folder, "acme-torn", "1.0", "AcmeTorn")
     (info / "METADATA").unlink()

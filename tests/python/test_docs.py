@@ -54,6 +54,14 @@ def test_block_of_document(block: Block, document: Callable[[Path], Document]) -
     document(block.document).check(block)
 
 
+def test_the_commands_of_serve_a_model_take_at_most_five_minutes(document: Callable[[Path], Document]) -> None:
+    """Processor time, which does not depend on other programs. The installation is not part of it."""
+    page = document(DOCS / "tutorial" / "serve-a-model.md")
+    for block in page.blocks:
+        page.check(block)
+    assert page.seconds <= 300
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_point_to_existing_files_and_headings(page: Path) -> None:
     assert broken_links(page) == []

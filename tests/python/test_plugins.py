@@ -152,6 +152,14 @@ def test_a_reason_shared_by_several_failed_backends_is_reported_once(site: Site)
     assert owner.error == "One, Two: no engine; Three: OSError: no disk"
 
 
+def test_a_reason_shared_by_all_backends_is_reported_without_their_names(site: Site) -> None:
+    write_plugin(site.folder, "acme-gone", "1.0", "One", "Two")
+    module = site.folder / "acme_gone_plugin.py"
+    module.write_text(module.read_text().replace("acme_gone_plugin:Echo", "acme_engine_runtime:Echo"))
+    (record,) = site.plugins().records(load=True)
+    assert (record.state, record.error) == ("failed", "No module named 'acme_engine_runtime'")
+
+
 def test_loading_a_failed_backend_is_retried(site: Site) -> None:
     site.install("acme-late")
     plugins = site.plugins()

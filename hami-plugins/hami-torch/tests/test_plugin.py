@@ -88,11 +88,12 @@ try:
 except hami.PluginError as error:
     print(str(error).splitlines()[0])
 print(plugin.hami_report())
+print({record.distribution: record.error for record in hami.plugins(load=True)}["hami-torch"])
 """
 
 
 def test_without_torch_backends_are_listed_and_their_use_names_the_missing_package():
-    names, error, report = run_script(WITHOUT_TORCH).splitlines()
+    names, error, report, listed = run_script(WITHOUT_TORCH).splitlines()
     assert "'TorchModel'" in names
     missing = (
         "torch is not installed; hami-torch needs torch 2.3 or newer, of the build that fits your CUDA driver: "
@@ -102,6 +103,7 @@ def test_without_torch_backends_are_listed_and_their_use_names_the_missing_packa
     assert error.endswith(f": {missing}")
     assert provider in error
     assert report == str({"torch": missing})
+    assert listed == missing
 
 
 def test_a_torch_that_is_too_old_is_rejected_with_its_version():

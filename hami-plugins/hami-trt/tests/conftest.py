@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from pathlib import Path
 
 import fake_tensorrt
@@ -10,6 +11,9 @@ import hami
 import pytest
 
 from hami_trt import _tensorrt
+
+require_library = _tensorrt.require_library
+_tensorrt.require_library = lambda: None  # the fake replaces a library that is not installed
 
 
 @pytest.fixture
@@ -23,6 +27,15 @@ def fake(monkeypatch):
     if module.contexts or module.engines:  # an exception can keep them alive
         gc.collect()
     assert module.misuse == []
+
+
+@pytest.fixture
+def without_libraries(monkeypatch):
+    """The check for a library, in a process that has none."""
+    for library in _tensorrt.LIBRARIES.values():
+        for module in library.modules:
+            monkeypatch.setitem(sys.modules, module, None)
+    return require_library
 
 
 @pytest.fixture

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points, requires, version
 
 import hami
 import pytest
@@ -66,12 +67,7 @@ def test_the_entry_module_imports_neither_torch_nor_tensorrt():
 WITHOUT = """
 import sys
 
-class Without:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition("_")[0] in {missing!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Without())
+sys.modules.update(dict.fromkeys({missing!r}))
 import tempfile
 import hami
 from hami_trt import plugin
@@ -83,39 +79,100 @@ try:
 except hami.Error as error:
     print(str(error).splitlines()[0])
 print(plugin.hami_report())
+print({{record.distribution: record.error for record in hami.plugins(load=True)}}["hami-trt"])
 """
 NAMES = "['LoadTensorrtEngine', 'Onnx2Tensorrt', 'TensorrtInferTensor', 'TensorrtTensor']"
-TENSORRT = (
-    "needs tensorrt or tensorrt-rtx, which is not installed: pip install tensorrt-cu13 or pip install tensorrt-rtx-cu13"
+LIBRARY_MODULES = [module for library in _tensorrt.LIBRARIES.values() for module in library.modules]
+NO_TORCH = (
+    "torch is not installed; hami-torch needs torch 2.3 or newer, of the build that fits your CUDA driver: "
+    "pip install torch"
 )
 
 
-def test_without_tensorrt_using_a_backend_reports_what_is_missing():
+def failed_to_load(backend: str, missing: str) -> str:
+    return f'backend "{backend}" is provided by hami-trt {version("hami-trt")}, which failed to load: {missing}'
+
+
+@pytest.mark.parametrize("backend", ["TensorrtInferTensor", "LoadTensorrtEngine", "Onnx2Tensorrt"])
+def test_without_tensorrt_the_error_and_the_list_of_plugins_have_one_command(backend):
     """The backends are listed, and a missing library is reported before a missing GPU."""
-    code = WITHOUT.format(missing=("tensorrt",), backend="TensorrtTensor")
-    names, error, report = run_script(code).splitlines()
+    names, error, report, listed = run_script(WITHOUT.format(missing=LIBRARY_MODULES, backend=backend)).splitlines()
     assert names == NAMES
-    assert error == f"LoadTensorrtEngine {TENSORRT}"
+    extra = "cu12" if str(torch.version.cuda).startswith("12.") else "cu13"
+    missing = f'TensorRT is not installed: pip install "hami-trt[{extra}]"'
+    assert error == failed_to_load(backend, missing)
+    assert listed == missing
     assert report == str(
         {
-            "tensorrt": "not installed: pip install tensorrt-cu13",
-            "tensorrt-rtx": "not installed: pip install tensorrt-rtx-cu13",
+            "tensorrt": 'not installed: pip install "hami-trt[cu13]"',
+            "tensorrt-rtx": 'not installed: pip install "hami-trt[rtx]"',
             "GPUs": plugin.hami_report()["GPUs"],
         }
     )
 
 
-@pytest.mark.parametrize("backend", ["TensorrtInferTensor", "LoadTensorrtEngine", "Onnx2Tensorrt"])
-def test_without_torch_using_a_backend_reports_what_is_missing(backend):
-    names, error, report = run_script(WITHOUT.format(missing=("torch",), backend=backend)).splitlines()
+def test_without_torch_and_tensorrt_one_command_installs_both():
+    code = WITHOUT.format(missing=["torch", *LIBRARY_MODULES], backend="Onnx2Tensorrt")
+    names, error, report, listed = run_script(code).splitlines()
     assert names == NAMES
-    missing = (
-        "torch is not installed; hami-torch needs torch 2.3 or newer, of the build that fits your CUDA driver: "
-        "pip install torch"
-    )
-    expected = f'backend "{backend}" is provided by hami-trt {version("hami-trt")}, which failed to load: {missing}'
-    assert error == expected
-    assert f"'GPUs': '{missing}'" in report
+    missing = 'torch and TensorRT are not installed: pip install "hami-trt[cu13]" torch'
+    assert error == failed_to_load("Onnx2Tensorrt", missing)
+    assert listed == missing
+    assert f"'GPUs': '{NO_TORCH}'" in report
+
+
+WITH_TENSORRT_ONLY = """
+import importlib.machinery, sys, types
+
+sys.modules["torch"] = None
+sys.modules["tensorrt"] = types.ModuleType("tensorrt")
+sys.modules["tensorrt"].__spec__ = importlib.machinery.ModuleSpec("tensorrt", None)
+import hami
+
+print({record.distribution: record.error for record in hami.plugins(load=True)}["hami-trt"])
+"""
+
+
+def test_with_tensorrt_and_without_torch_the_command_installs_torch():
+    assert run_script(WITH_TENSORRT_ONLY) == f"{NO_TORCH}\n"
+
+
+@pytest.mark.parametrize(("cuda", "extra"), [("12.8", "cu12"), ("13.0", "cu13"), (None, "cu13")])
+def test_the_command_fits_the_cuda_version_of_torch(monkeypatch, without_libraries, cuda, extra):
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    with pytest.raises(ImportError) as raised:
+        without_libraries()
+    assert str(raised.value) == f'TensorRT is not installed: pip install "hami-trt[{extra}]"'
+
+
+def test_a_missing_library_that_a_parameter_names_is_an_error(monkeypatch):
+    for module in LIBRARY_MODULES:
+        monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(_tensorrt, "_load", _tensorrt._load.__wrapped__)  # without the cache of loaded libraries
+    for name, text in {
+        "tensorrt-rtx": 'tensorrt-rtx, which is not installed: pip install "hami-trt[rtx]"',
+        None: 'tensorrt or tensorrt-rtx, which is not installed: pip install "hami-trt[cu13]" or '
+        'pip install "hami-trt[rtx]"',
+    }.items():
+        with pytest.raises(hami.ConfigError) as raised:
+            _tensorrt.find_library(name, "hami compile")
+        assert str(raised.value) == f"hami compile needs {text}"
+
+
+def test_each_extra_names_packages_that_have_its_library():
+    """On PyPI, tensorrt-cu12 starts with 10.0.1 and tensorrt-cu13 with 10.13. 9.3 has other names, on another index."""
+    declared = [requirement.split(";") for requirement in requires("hami-trt") if "extra" in requirement]
+    extras: dict[str, set[str]] = {}
+    for requirement, marker in declared:
+        extras.setdefault(re.search("['\"](.*)['\"]", marker)[1], set()).add(requirement.strip())
+    del extras["test"]
+    assert extras == {
+        "cu12": {"tensorrt-cu12>=10.0.1"},
+        "cu13": {"tensorrt-cu13>=10.13"},
+        "trt93": {"tensorrt-bindings==9.3.0.post12.dev1", "tensorrt-libs==9.3.0.post12.dev1"},
+        "rtx": {"tensorrt-rtx-cu13>=1.2"},
+    }
+    assert {library.extra for library in _tensorrt.LIBRARIES.values()} <= extras.keys()
 
 
 def test_the_report_has_the_library_and_the_gpus_it_supports(fake, monkeypatch):
@@ -157,7 +214,7 @@ def test_a_gpu_that_the_library_does_not_support_is_an_error(gpu, rtx):
         find_device(rtx, "cuda", "Onnx2Tensorrt")
     assert str(raised.value) == (
         "Onnx2Tensorrt: tensorrt-rtx 1.7.1 does not run on NVIDIA Example (compute capability 9.0); it runs on compute "
-        "capability 7.5, 8.9, 12.0; use TensorRT on this GPU (pip install hami-trt[cu13])"
+        'capability 7.5, 8.9, 12.0; use TensorRT on this GPU: pip install "hami-trt[cu13]"'
     )
 
 

@@ -9,7 +9,7 @@ import hami
 import pytest
 
 from hami_trt import _tensorrt
-from hami_trt._tensorrt import LIBRARIES, Library, LibraryPackage, find_library
+from hami_trt._tensorrt import LIBRARIES, Library, find_library
 
 
 class ILogger:
@@ -206,7 +206,7 @@ def test_a_library_that_cannot_be_loaded_is_an_error(tmp_path, monkeypatch):
     """For example, the Python part of TensorRT is installed without its shared library."""
     for name in LIBRARIES:
         module = f"{name.replace('-', '_')}_of_tests"
-        monkeypatch.setitem(LIBRARIES, name, LibraryPackage((module,), LIBRARIES[name].package))
+        monkeypatch.setitem(LIBRARIES, name, LIBRARIES[name]._replace(modules=(module,)))
     (tmp_path / "tensorrt_of_tests.py").write_text(
         "raise ImportError('libnvinfer.so.11: cannot open shared object file')"
     )

@@ -13,8 +13,11 @@ from conftest import CURRENT, INTERPRETERS, PLUGINS, MakeMachine, Serve, core_wh
 from machine import Machine
 
 # Plugins that do not depend on their library, because it has variants, and the message if it is missing.
-NO_TORCH = "torch is not installed; hami-torch needs torch 2.3 or newer"
-MISSING = {"hami-torch": NO_TORCH, "hami-trt": NO_TORCH}
+MISSING = {
+    "hami-torch": "torch is not installed; hami-torch needs torch 2.3 or newer, of the build that fits your CUDA "
+    "driver: pip install torch",
+    "hami-trt": 'torch and TensorRT are not installed: pip install "hami-trt[cu13]" torch',
+}
 
 
 @pytest.mark.parametrize("interpreter", INTERPRETERS, ids=lambda found: found.tag)
@@ -40,15 +43,19 @@ def test_uv_installs_each_plugin(
     machine.run(f"{installers}/uv venv --python python3 env")
     machine.run(f"{installers}/uv pip install --python env hami-core {plugin}")
     if plugin in MISSING:
-        failed = re.compile(rf"{plugin} [\d.]+ failed to load: ")
-        (problem,) = filter(failed.match, machine.problems("env/bin/hami"))
-        assert MISSING[plugin] in problem
+        (problem,) = (found for found in machine.problems("env/bin/hami") if found.startswith(f"{plugin} "))
+        assert problem.endswith(f" failed to load: {MISSING[plugin]}")
         return
     machine.healthy("env/bin/hami")
     assert f"{plugin} " in machine.run("env/bin/hami plugins --load")
 
 
-TENSORRT = {"cu12": "tensorrt-cu12", "cu13": "tensorrt-cu13", "rtx": "tensorrt-rtx-cu13"}
+TENSORRT = {
+    "cu12": {"tensorrt-cu12": "99.0"},
+    "cu13": {"tensorrt-cu13": "99.0"},
+    "rtx": {"tensorrt-rtx-cu13": "99.0"},
+    "trt93": dict.fromkeys(("tensorrt-bindings", "tensorrt-libs"), "9.3.0.post12.dev1"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +64,7 @@ def with_tensorrt(serve: Serve, interpreter: Interpreter, tmp_path_factory: pyte
     core, folder = core_wheel(interpreter), tmp_path_factory.mktemp("tensorrt")
     assert core
     ours = [core, *map(plugin_wheel, with_needed("hami-trt"))]
-    libraries = [tiny_wheels.empty(folder, name, "99.0") for name in TENSORRT.values()]
+    libraries = [tiny_wheels.empty(folder, *each) for packages in TENSORRT.values() for each in packages.items()]
     return serve("tensorrt", [*ours, *libraries, *wheelhouse.fetch(interpreter, wheelhouse.requirements(ours))])
 
 
@@ -71,7 +78,7 @@ def test_an_extra_of_hami_trt_installs_only_its_library(
     machine.run(f"env/bin/pip install hami-core {asked}")
     assert machine.run("env/bin/pip check") == "No broken requirements found.\n"
     installed = set(re.findall(r"^tensorrt[\w-]*", machine.run("env/bin/pip freeze"), re.MULTILINE))
-    assert installed == ({TENSORRT[extra]} if extra else set())
+    assert installed == (TENSORRT[extra].keys() if extra else set())
     assert machine.run("env/bin/hami backends TensorrtTensor").startswith("TensorrtTensor[backend]  (hami-trt")
 
 

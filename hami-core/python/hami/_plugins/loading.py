@@ -178,6 +178,7 @@ class Loader:
                 if plugin.state == "not loaded":
                     registry = self._register(plugin, loaded)
                     plugin.classes = registry.classes
+                    plugin.on_demand = {name for name, handle in plugin.classes.items() if isinstance(handle, str)}
                     plugin.abi = ", ".join(sorted({library.abi for library in registry.libraries})) or None
                     plugin.seconds = time.perf_counter() - started
                     plugin.succeed(loaded)

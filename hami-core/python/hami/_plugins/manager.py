@@ -125,12 +125,15 @@ class PluginManager:
         )
 
     def _remarks(self, plugin: Plugin) -> Iterator[str]:
+        if plugin.error:
+            return
         if plugin.seconds is not None and plugin.seconds >= SLOW_S:
             yield messages.slow(plugin.seconds)
         core_names = {name for name, handle in defined_names().items() if handle.owner == CORE}
+        if shadowed := [name for name in plugin.names if name in core_names]:
+            yield messages.names_of_core(shadowed, plugin.distribution)
         for name in plugin.names:
             if name in core_names:
-                yield messages.name_of_core(name, plugin.distribution)
                 continue
             owners = enabled_distributions(self.index().owners(name))
             if plugin.distribution in owners and len(owners) > 1:

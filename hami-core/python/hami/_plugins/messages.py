@@ -115,8 +115,10 @@ def conflict(name: str, owners: Sequence[str]) -> PluginError:
     )
 
 
-def name_of_core(name: str, distribution: str) -> str:
-    return f'the core has a backend "{name}" too; write {distribution}::{name} for that of {distribution}'
+def names_of_core(names: Sequence[str], distribution: str) -> str:
+    if len(names) == 1:
+        return f'the core has a backend "{names[0]}" too; write {distribution}::{names[0]} for that of {distribution}'
+    return f"the core has {_join(names, 'and')} too; write {distribution}::{names[0]} for that of {distribution}"
 
 
 def disabled(name: str, distribution: str, setting: str) -> PluginError:

@@ -40,6 +40,7 @@ class Plugin:
         self.seconds: float | None = None  # that loading took
         self.object: Any = None  # the imported module or object
         self.classes: dict[str, BackendClass | str] = {}  # the core's handle; until the first use "module:Class"
+        self.on_demand: set[str] = set()  # names of classes that are imported when they are first used
         self.failures: dict[str, BaseException] = {}  # of classes that cannot be imported; the others still work
         self.exception: BaseException | None = None  # why the plugin as a whole cannot be used
         self._state = "not loaded"
@@ -81,6 +82,8 @@ class Plugin:
         names_by_reason: dict[str, list[str]] = {}  # classes often fail for the same reason, such as a missing engine
         for name, error in self.failures.items():
             names_by_reason.setdefault(describe_exception(error), []).append(name)
+        if len(names_by_reason) == 1 and self.on_demand <= self.failures.keys():
+            return next(iter(names_by_reason))
         return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in names_by_reason.items()) or None
 
 

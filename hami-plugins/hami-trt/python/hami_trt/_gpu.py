@@ -6,7 +6,7 @@ import hami
 from hami_torch.backend import device_of, torch
 
 from hami_trt._recipe import Gpu
-from hami_trt._tensorrt import Library
+from hami_trt._tensorrt import LIBRARIES, Library
 
 
 def find_device(library: Library, name: str, owner: str) -> torch.device:
@@ -20,7 +20,7 @@ def find_device(library: Library, name: str, owner: str) -> torch.device:
     if supported and gpu is not None and gpu.compute_capability not in supported:
         raise hami.ConfigError(
             f"{owner}: {library} does not run on {gpu}; it runs on compute capability {', '.join(supported)}; "
-            "use TensorRT on this GPU (pip install hami-trt[cu13])"
+            f"use TensorRT on this GPU: {LIBRARIES['tensorrt'].command}"
         )
     return device
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
 import logging
 import threading
 from collections import deque
@@ -23,15 +24,20 @@ _log = logging.getLogger("hami.trt")
 
 
 class LibraryPackage(NamedTuple):
-    """Where a library is: the modules that can contain it, and the package to install."""
+    """Where a library is: the modules that can contain it, and the extra of hami-trt that installs it."""
 
     modules: tuple[str, ...]
-    package: str
+    extra: str
+
+    @property
+    def command(self) -> str:
+        """The command that installs the library."""
+        return f'pip install "hami-trt[{self.extra}]"'
 
 
 LIBRARIES = {
-    "tensorrt": LibraryPackage(("tensorrt", "tensorrt_bindings"), "tensorrt-cu13"),
-    "tensorrt-rtx": LibraryPackage(("tensorrt_rtx", "tensorrt_rtx_bindings"), "tensorrt-rtx-cu13"),
+    "tensorrt": LibraryPackage(("tensorrt", "tensorrt_bindings"), "cu13"),
+    "tensorrt-rtx": LibraryPackage(("tensorrt_rtx", "tensorrt_rtx_bindings"), "rtx"),
 }
 HARDWARE_COMPATIBILITY = ("ampere_plus", "same_compute_capability")  # members of HardwareCompatibilityLevel
 _PRECISION_FLAGS = {"fp16": "FP16", "bf16": "BF16", "int8": "INT8"}  # members of BuilderFlag
@@ -243,6 +249,26 @@ def first_error(errors: Iterable[str]) -> str:
     return next(iter(errors), 'it reports no reason; see the log "hami.trt"').strip()
 
 
+def require_library() -> None:
+    """Raise ImportError with the command that installs what is missing, if no library is installed; import none.
+
+    If torch is missing too, the command installs both.
+    """
+    if any(_is_installed(module) for library in LIBRARIES.values() for module in library.modules):
+        return
+    if not _is_installed("torch"):
+        raise ImportError(f"torch and TensorRT are not installed: {LIBRARIES['tensorrt'].command} torch")
+    from hami_torch.backend import torch
+
+    of_cuda_12 = (torch.version.cuda or "").startswith("12.")
+    library = LIBRARIES["tensorrt"]._replace(extra="cu12") if of_cuda_12 else LIBRARIES["tensorrt"]
+    raise ImportError(f"TensorRT is not installed: {library.command}")
+
+
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
 def find_library(name: str | None, owner: str) -> Library:
     """Return the library that parameter `library` names, or the installed one, TensorRT first.
 
@@ -260,7 +286,7 @@ def find_library(name: str | None, owner: str) -> Library:
             failures.append(f"{candidate} is installed but cannot be loaded: {error}")
     if failures:
         raise hami.ConfigError(f"{owner}: {'; '.join(failures)}")
-    remedy = " or ".join(f"pip install {LIBRARIES[candidate].package}" for candidate in candidates)
+    remedy = " or ".join(LIBRARIES[candidate].command for candidate in candidates)
     raise hami.ConfigError(f"{owner} needs {' or '.join(candidates)}, which is not installed: {remedy}")
 
 
@@ -269,7 +295,7 @@ def describe_library(name: str) -> str:
     try:
         library = _load(name)
     except ModuleNotFoundError:
-        return f"not installed: pip install {LIBRARIES[name].package}"
+        return f"not installed: {LIBRARIES[name].command}"
     except ImportError as error:
         return f"installed, but cannot be loaded: {error}"
     supported = ", ".join(library.compute_capabilities())

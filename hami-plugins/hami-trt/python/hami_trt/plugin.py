@@ -19,9 +19,9 @@ TENSORRT_TENSOR = (
 
 @hookimpl
 def hami_register(registry: Any) -> None:
-    registry.add("LoadTensorrtEngine", "hami_trt.load_tensorrt_engine:LoadTensorrtEngine")
-    registry.add("Onnx2Tensorrt", "hami_trt.onnx2tensorrt:Onnx2Tensorrt")
-    registry.add("TensorrtInferTensor", "hami_trt.tensorrt_infer_tensor:TensorrtInferTensor")
+    registry.add("LoadTensorrtEngine", "hami_trt._backends:LoadTensorrtEngine")
+    registry.add("Onnx2Tensorrt", "hami_trt._backends:Onnx2Tensorrt")
+    registry.add("TensorrtInferTensor", "hami_trt._backends:TensorrtInferTensor")
     registry.generate("TensorrtTensor", TENSORRT_TENSOR)
 
 

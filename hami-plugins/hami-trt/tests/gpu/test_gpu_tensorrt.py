@@ -61,7 +61,7 @@ def test_a_gpu_that_the_library_does_not_support_is_an_error(pipe, installed, tm
         pipe("TensorrtTensor", model=model, library=installed.name)
     assert message(raised) == (
         f"Onnx2Tensorrt: {installed} does not run on {gpu}; it runs on compute capability {', '.join(served)}; "
-        "use TensorRT on this GPU (pip install hami-trt[cu13])"
+        'use TensorRT on this GPU: pip install "hami-trt[cu13]"'
     )
 
 
