@@ -19,7 +19,7 @@ GROUPS = {
     "Pipes": ("pipe", "Pipe", "NodeStats", "backends", "plugins"),
     "Backends": (
         *("Backend", "register", "generate", "Request", "DictView", "BackendHandle", "scatter", "scattered"),
-        *("Key", "Alias", "Duration", "ByteSize"),
+        *("Key", "Alias", "Duration", "ByteSize", "FilePath"),
     ),
     "Values": ("Tensor", "to_numpy", "to_like", "TypedDict", "Event", "Queue", "RequestStore", "KVStorage", "Opaque"),
     "Programs of torchpipe": ("init", "create", "get", "default_queue", "Dict"),
