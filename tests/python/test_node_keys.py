@@ -116,7 +116,7 @@ def test_a_full_queue_blocks_the_caller_by_default() -> None:
         running = pipe.submit({"data": 1})
         cls.gate.wait_for_arrival()
         waiting = pipe.submit({"data": 2})
-        with pytest.raises(hami.DeadlineExceeded, match="had a full queue"):
+        with pytest.raises(hami.DeadlineExceeded, match='the queue of node "default" was full'):
             pipe({"data": 3}, timeout=0.01)
         blocked = threads.submit(pipe, {"data": 4})
         assert not blocked.done()

@@ -21,7 +21,7 @@ class NodeVisits final : public Counted {
   explicit NodeVisits(Nanoseconds began) : began_(began) {}
 
   void arrive(std::string_view node, Nanoseconds moment) noexcept;  // without memory, the visit is not recorded
-  void start(std::string_view node, Nanoseconds moment) noexcept;  // one that has arrived begins to run
+  void start(std::string_view node, Nanoseconds moment) noexcept;   // one that has arrived begins to run
   void leave(std::string_view node, bool ran) noexcept;
   // "its limit of 50ms passed at node "det" (waited 12ms, ran 38ms)".
   std::string describe(Nanoseconds deadline, Nanoseconds moment) const;
