@@ -41,13 +41,29 @@ Spared::~Spared() { --spared; }
 
 }  // namespace hami::testing
 
+#if defined(__SANITIZE_THREAD__)
+#define HAMI_THREAD_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HAMI_THREAD_SANITIZER
+#endif
+#endif
+
+#ifndef HAMI_THREAD_SANITIZER
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return fails() ? nullptr : std::malloc(size > 0 ? size : 1);
+}
 void* operator new(std::size_t size) {
-  void* const made = fails() ? nullptr : std::malloc(size > 0 ? size : 1);
+  void* const made = operator new(size, std::nothrow);
   if (!made) throw std::bad_alloc();
   return made;
 }
 void* operator new[](std::size_t size) { return operator new(size); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return operator new(size, std::nothrow); }
 void operator delete(void* pointer) noexcept { std::free(pointer); }
 void operator delete(void* pointer, std::size_t) noexcept { std::free(pointer); }
+void operator delete(void* pointer, const std::nothrow_t&) noexcept { std::free(pointer); }
 void operator delete[](void* pointer) noexcept { std::free(pointer); }
 void operator delete[](void* pointer, std::size_t) noexcept { std::free(pointer); }
+void operator delete[](void* pointer, const std::nothrow_t&) noexcept { std::free(pointer); }
+#endif

@@ -491,8 +491,8 @@ TEST_CASE("an init that exceeds init_timeout is left; it goes on, and its instan
     } catch (const Error& error) {
       CHECK(error.code() == ErrorCode::kDeadlineExceeded);
       CHECK_EQ(error.message(), "the init of node \"n\" took longer than init_timeout = 20ms");
-      CHECK_EQ(error.notes(),
-               std::vector<std::string>{"init of S, which continues and is closed when it ends", "node \"n\""});
+      const std::vector<std::string> notes = {"init of S, which continues and is closed when it ends", "node \"n\""};
+      CHECK_EQ(error.notes(), notes);
     }
     CHECK_EQ(alive, 1);
     gate.open();

@@ -33,7 +33,7 @@ constexpr const char* kHandleDoc =
 It may be a value of a request, and any thread may use it. Use after the backend has ended raises PipeClosed.)";
 
 // The keys of a request of the caller. A request of a backend cannot be asynchronous.
-Dict keys_of(py::dict& request) {
+Dict to_dict(py::dict& request) {
   remove_result(request);
   Dict keys = snapshot(request);
   if (keys.contains(kEvent))
@@ -71,7 +71,7 @@ py::list run(const BackendHandle& self, const std::vector<py::dict>& requests, c
   const BackendPtr backend = self.use();
   const Nanoseconds limit = from_seconds(timeout);
   std::vector<Dict> keys;
-  for (py::dict request : requests) keys.push_back(keys_of(request));
+  for (py::dict request : requests) keys.push_back(to_dict(request));
   py::list errors;
   const auto deliver_to = [&](py::dict request, const Error* failed, const Dict& dict) {
     const std::optional<Error> error = deliver(failed, dict, request);

@@ -87,7 +87,7 @@ class ImageBackend(TensorBackend):
 
 
 def _is_hwc(item: Request, image: torch.Tensor) -> bool:
-    return image.ndim == 3 and item.get("data_format") == "hwc"
+    return image.ndim == 3 and bool(item.get("data_format") == "hwc")
 
 
 def _kind_of(given: tuple[torch.Tensor, Any]) -> tuple[Any, ...]:
