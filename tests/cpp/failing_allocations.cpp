@@ -14,7 +14,7 @@ std::atomic<bool> only_one{true};
 std::atomic<bool> has_failed{false};
 thread_local int spared = 0;
 
-bool fails() noexcept {
+[[maybe_unused]] bool fails() noexcept {
   const std::size_t number = failing.load(std::memory_order_relaxed);
   if (number == kNone || spared > 0) return false;
   const std::size_t mine = counted.fetch_add(1) + 1;

@@ -81,7 +81,8 @@ def test_a_handle_is_an_error_after_its_pipe_was_closed() -> None:
         pipe({"data": 1})
     closed = (hami.PipeClosed, "the pipe is closed")
     assert error_of(lambda: kept[0]({"data": 1})) == closed
-    assert error_of(lambda: kept[0].forward([])) == closed
+    kind, text = error_of(lambda: kept[0].forward([]))
+    assert (kind, text.splitlines()[0]) == closed  # before Python 3.11, the text ends with the note
     assert (kept[0].min, kept[0].max, kept[0].label) == (1, None, "node.b")
     with hami.pipe("TestUsesKept") as other, pytest.raises(hami.PipeClosed, match="the pipe is closed"):
         other({"data": 1})
@@ -266,10 +267,10 @@ def test_a_handle_runs_a_batch_with_a_dependency() -> None:
     def forward(self: Any, batch: list[Any]) -> None:
         self.children[0].forward_with_dep(batch, self.children[1])
 
-    hami.register("TestOuter")(Outer)
+    hami.register("TestCallsPairs")(Outer)
     each(lambda number: 2 * number, "TestDouble")
     register("TestPairs", forward, child_count=(2, 2))
-    with hami.pipe("TestPairs[TestOuter,TestDouble]") as pipe:
+    with hami.pipe("TestPairs[TestCallsPairs,TestDouble]") as pipe:
         assert pipe({"data": 1})["result"] == 102
     with (
         hami.pipe("TestPairs[TestDouble,TestDouble]") as pipe,

@@ -62,7 +62,7 @@ void NodeVisits::leave(std::string_view node, bool ran) noexcept {
 
 std::string NodeVisits::describe(Nanoseconds deadline, Nanoseconds moment) const {
   MutexLock lock(mutex_);
-  std::string text = "its limit of " + show(deadline - began_) + " passed ";
+  std::string text = "its limit of " + show(std::max(deadline, began_) - began_) + " passed ";
   if (visits_.empty())
     return text + (last_left_.empty() ? "before it reached a node" : "after node \"" + last_left_ + "\"");
   for (const Visit& visit : visits_) {

@@ -26,7 +26,7 @@ class Loads(hami.Backend):
         if self.log:
             with open(self.log, "a") as file:
                 file.write(f"{os.getpid()}\\n")
-        print("printed by the engine")
+        print("printed by the engine", flush=True)
         if self.what == "fails":
             raise hami.ConfigError("Loads: cannot load this")
         if self.what == "misses":

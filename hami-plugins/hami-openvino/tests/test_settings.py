@@ -35,7 +35,7 @@ def test_a_number_out_of_range_is_rejected(pipe, models, name, number):
 
 def test_a_folder_is_rejected(pipe, tmp_path):
     text = error_of(pipe, model=str(tmp_path))
-    assert f'"model" must be an ONNX file or the .xml file of an OpenVINO IR, "{tmp_path}" is a folder' in text
+    assert f'parameter "model" of OpenvinoTensor: file "{tmp_path}" is a folder' in text
 
 
 @pytest.mark.parametrize(

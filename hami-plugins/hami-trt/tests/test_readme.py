@@ -37,6 +37,7 @@ def test_the_example_needs_only_a_gpu(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (config,) = blocks("toml")
     Path("pipeline.toml").write_text(config.partition("# pipeline.toml\n")[2])
+    Path("resnet18_-1x3x224x224.onnx").touch()
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(hami.ConfigError, match='device "cuda" is not available'):
         hami.pipe("pipeline.toml")
