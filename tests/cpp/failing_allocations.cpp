@@ -41,14 +41,6 @@ Spared::~Spared() { --spared; }
 
 }  // namespace hami::testing
 
-#if defined(__SANITIZE_THREAD__)
-#define HAMI_THREAD_SANITIZER
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HAMI_THREAD_SANITIZER
-#endif
-#endif
-
 #ifndef HAMI_THREAD_SANITIZER
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return fails() ? nullptr : std::malloc(size > 0 ? size : 1);

@@ -3,7 +3,21 @@
 
 #include <cstddef>
 
+#if defined(__SANITIZE_THREAD__)
+#define HAMI_THREAD_SANITIZER
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HAMI_THREAD_SANITIZER
+#endif
+#endif
+
 namespace hami::testing {
+
+#ifdef HAMI_THREAD_SANITIZER
+inline constexpr bool kAllocationsCanFail = false;
+#else
+inline constexpr bool kAllocationsCanFail = true;
+#endif
 
 enum class Failing {
   kOne,      // one allocation

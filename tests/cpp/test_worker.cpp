@@ -38,6 +38,10 @@ TEST_CASE("run waits for the job and throws what it threw") {
 }
 
 TEST_CASE("a worker whose job does not come back is left behind") {
+  static Latch detached;
+  BlockingHooks hooks;
+  hooks.detach_thread = []() noexcept { detached.add(); };
+  const BlockingHooks before = set_blocking_hooks(hooks);
   const auto gate = std::make_shared<Gate>();
   Latch ended;
   Worker worker("test");
@@ -50,6 +54,8 @@ TEST_CASE("a worker whose job does not come back is left behind") {
   CHECK(worker.stop(now()));  // there is nothing more to stop
   gate->open();
   ended.wait_for(1);
+  detached.wait_for(1);
+  set_blocking_hooks(before);
 }
 
 TEST_CASE("a job knows its worker, also while another thread waits for its end") {

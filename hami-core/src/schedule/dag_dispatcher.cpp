@@ -200,8 +200,11 @@ class Router final : public CompletionSink {
   // Whether a node with a `map` runs, once all nodes before it have run or were skipped.
   bool may_merge(const Run& run, std::size_t node) const HAMI_REQUIRES(run.mutex) {
     const Graph::Node& here = graph_.nodes()[node];
-    const auto skipped = [&](std::size_t before) { return run.skipped[before]; };
-    const auto source_skipped = [&](const Graph::Node::Source& source) { return run.skipped[source.node]; };
+    const auto skipped = [&](std::size_t before) {
+      run.mutex.assert_held();
+      return run.skipped[before];
+    };
+    const auto source_skipped = [&](const Graph::Node::Source& source) { return skipped(source.node); };
     if (here.accepts_skipped) return !std::all_of(here.map.begin(), here.map.end(), source_skipped);
     return std::none_of(here.before.begin(), here.before.end(), skipped) &&
            std::none_of(here.map.begin(), here.map.end(), source_skipped);
