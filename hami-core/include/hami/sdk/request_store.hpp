@@ -28,6 +28,12 @@ class StoreId {
   StoreId(std::string text) noexcept : value_(std::move(text)) {}
   StoreId(std::string_view text) : value_(std::string(text)) {}
   StoreId(const char* text) : value_(std::string(text)) {}
+  // Copies the text first: libstdc++ destroys a variant that was not constructed if its copy constructor throws.
+  StoreId(const StoreId& other) : value_(other.number() ? Value(*other.number()) : Value(std::string(*other.text()))) {}
+  StoreId(StoreId&&) noexcept = default;
+  StoreId& operator=(const StoreId&) = default;
+  StoreId& operator=(StoreId&&) noexcept = default;
+  ~StoreId() = default;
 
   const std::int64_t* number() const noexcept { return std::get_if<std::int64_t>(&value_); }
   const std::string* text() const noexcept { return std::get_if<std::string>(&value_); }
@@ -41,7 +47,8 @@ class StoreId {
   };
 
  private:
-  std::variant<std::int64_t, std::string> value_;
+  using Value = std::variant<std::int64_t, std::string>;
+  Value value_;
 };
 
 // A map of two levels: req_id -> key -> value. All functions may be called from any thread.
