@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -23,8 +24,8 @@ namespace {
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& content = "") {
-    char name[] = "/tmp/hami-elf-XXXXXX";
-    const int descriptor = ::mkstemp(name);
+    std::string name = (std::filesystem::temp_directory_path() / "hami-elf-XXXXXX").string();
+    const int descriptor = ::mkstemp(name.data());
     REQUIRE(descriptor >= 0);
     ::close(descriptor);
     path = name;

@@ -101,7 +101,7 @@ PyObject* cancelled_error() noexcept {
 }
 
 // Steals `error`. Returns a RuntimeError caused by it if raising it in a task would be misread: StopIteration ends a
-// coroutine and CancelledError reports a cancellation that did not happen; MemoryError if there is no memory for that.
+// coroutine and CancelledError reports a cancellation that did not happen; MemoryError if that cannot be allocated.
 // Returns `error` otherwise.
 PyObject* raisable(PyObject* error) noexcept {
   PyObject* const cancelled = cancelled_error();

@@ -47,7 +47,7 @@ py::object construct(const char* module, const char* name, const std::string& me
   return call_python(cls, py::str(message));
 }
 
-// A MemoryError that is not one of the 16 that CPython keeps for when there is no memory: before 3.12 it aborts once the
+// A MemoryError that is not one of the 16 that CPython keeps for an exhausted memory: before 3.12 it aborts once the
 // program holds them all. Only the constructor of MemoryError itself takes those.
 py::object new_memory_error(const std::string& message) {
   const py::tuple arguments = py::make_tuple(message);

@@ -14,7 +14,7 @@ Error from_python(py::error_already_set& raised);
 Error current_python_error();
 // Throws current_python_error(); an Error, and what is not an exception of C++, as it is.
 [[noreturn]] void rethrow_python_error();
-// Whether the exception being handled means that there is no memory. pybind11 has several ways to report that. No exception
+// Whether the exception being handled means out of memory. pybind11 has several ways to report that. No exception
 // of Python is set any more.
 bool is_out_of_memory();
 // Sets the exception being handled as that of Python, for a function that CPython calls. Call it only inside a catch block.
@@ -31,7 +31,7 @@ py::object exception_in(py::error_already_set& raised);
 // Converts the argument of fail(), an exception class or object, to an object; Error(kDataType) for anything else.
 py::object as_exception(py::object given);
 // The exception that `error` carries, or a new object of one of hami's classes; with the notes of `error`. A MemoryError if
-// there is no memory for it.
+// it cannot be allocated.
 py::object to_exception(const Error& error);
 [[noreturn]] void raise(const Error& error);
 

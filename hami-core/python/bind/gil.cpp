@@ -58,7 +58,7 @@ void end_thread_state(PyThreadState* state) noexcept {
 thread_local PyThreadState* core_thread_state = nullptr;
 
 bool attach_thread() noexcept {
-#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000  // PyThreadState_New crashes if there is no memory
+#if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030C0000  // PyThreadState_New crashes when out of memory
   core_thread_state = _PyThreadState_Prealloc(PyInterpreterState_Main());
   if (core_thread_state) _PyThreadState_SetCurrent(core_thread_state);
 #else

@@ -23,7 +23,7 @@ py::object current_greenlet() noexcept {
   PyObject* const module = PyDict_GetItemWithError(PyImport_GetModuleDict(), greenlet_name.ptr());
   if (!module) return {};
   PyObject* const found = PyObject_CallMethodNoArgs(module, getcurrent_name.ptr());
-  if (!found) PyErr_Clear();  // the package is being imported, or there is no memory
+  if (!found) PyErr_Clear();  // the package is being imported, or out of memory
   return py::reinterpret_steal<py::object>(found);
 }
 

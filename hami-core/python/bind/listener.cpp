@@ -61,7 +61,7 @@ void Listener::complete(const Call& call) noexcept {
   event_->notify(*call.dict(0).find(kResult));
 }
 
-// False: there is no memory.
+// False: out of memory.
 bool Listener::notify() noexcept {
   const bool notified = complete_reliably("hami: the completion of a submitted request", memory_timeout(0),
                                           [&] { notify_caller(error_ ? to_exception(*error_) : py::none()); });

@@ -40,10 +40,10 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void set_event(Ref<Event> event) noexcept { event_ = std::move(event); }
   // Marks the end of the start call: from now on `complete` is never nested in it, even on the same thread.
   void started() noexcept { starting_thread_ = std::thread::id(); }
-  // Runs once, on any thread. Where there is no memory to notify the caller, it is notified by the next completion or
+  // Runs once, on any thread. If memory runs out before the caller is notified, it is notified by the next completion or
   // deliver_postponed().
   void complete(const Call& call) noexcept;
-  // Notifies the callers that could not be notified. False: there is no memory yet. Requires the GIL.
+  // Notifies the callers that could not be notified. False: still out of memory. Requires the GIL.
   static bool deliver_postponed() noexcept;
   void fail_event(const Error& error) noexcept {
     if (event_) fail_with(*event_, error);

@@ -128,7 +128,7 @@ class StateSequencer final : public CompletionSink {
     }
   }
 
-  // Saves the state of a completed request, which fails if there is no memory for it. Appends the next request of its req_id to
+  // Saves the state of a completed request, which fails if memory runs out. Appends the next request of its req_id to
   // `next`.
   void finish(Request& request, RequestChain& next) noexcept {
     const Ref<Counted> held = request.owner;

@@ -146,7 +146,7 @@ bool PipeState::end_visits(Nanoseconds until) {
     const std::vector<std::string> visited = context_->instances.end_visits(until);
     for (const std::string& name : visited) context_->shutdown.report_abandoned(name + ", which another thread uses");
     return visited.empty();
-  } catch (const std::bad_alloc&) {  // there is no memory for the names
+  } catch (const std::bad_alloc&) {  // out of memory for the names
     return false;
   }
 }

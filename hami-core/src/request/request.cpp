@@ -88,7 +88,7 @@ bool only_wakes(Batch batch) noexcept {
 
 namespace {
 
-// False: there is no memory for it. `most`: how many there may be.
+// False: out of memory. `most`: how many there may be.
 bool add_parked(std::vector<Parker::Entry>& parked, std::size_t most, Parker::Entry entry) noexcept {
   try {
     parked.reserve(most);

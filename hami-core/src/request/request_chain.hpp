@@ -73,7 +73,7 @@ class RequestList {
 
   void reserve(std::size_t count) { requests_.reserve(count); }
   void push(Ref<Request> request) noexcept;  // into reserved memory
-  // Takes all requests of the chain. False: there is no memory, and the chain keeps them.
+  // Takes all requests of the chain. False: out of memory, and the chain keeps them.
   bool take(RequestChain& chain) noexcept;
   Batch batch() const noexcept { return Batch(requests_); }
   void clear() noexcept;
@@ -82,7 +82,7 @@ class RequestList {
   std::vector<Request*> requests_;
 };
 
-// Passes all requests to `use` as one batch; one by one, if there is no memory for the batch.
+// Passes all requests to `use` as one batch; one by one, if the batch cannot be allocated.
 template <class Use>
 void use_all(RequestChain& chain, const Use& use) {
   if (chain.empty()) return;

@@ -9,7 +9,7 @@ namespace {
 BlockingHooks active_hooks;
 
 // One interrupt for each thread. Without a destructor: the C library allocates for the destructors of a thread's objects when
-// the thread first uses them, and ends the process if there is no memory.
+// the thread first uses them, and ends the process when out of memory.
 thread_local bool has_interrupt = false;
 alignas(Interrupted) thread_local unsigned char interrupt_storage[sizeof(Interrupted)];
 

@@ -16,7 +16,7 @@ using CompletionStorage = std::aligned_storage_t<64, alignof(std::max_align_t)>;
 
 struct BlockingHooks {
   // Called on each thread of the core before its first and after its last job. The first call allocates what the language keeps
-  // for a thread, so that later calls do not have to; false: there is no memory for it.
+  // for a thread, so that later calls do not have to; false: out of memory.
   bool (*attach_thread)() noexcept = []() noexcept { return true; };
   void (*detach_thread)() noexcept = []() noexcept {};
   // Called before and after a wait; `enter` gets the token of `leave`.
@@ -42,7 +42,7 @@ struct BlockingHooks {
 // Call it once, before the first pipe. Returns the previous hooks. The default hooks do nothing.
 BlockingHooks set_blocking_hooks(const BlockingHooks& hooks) noexcept;
 
-// For threads of the core. False: there is no memory for what the language keeps for this thread.
+// For threads of the core. False: out of memory for what the language keeps for this thread.
 bool attach_thread() noexcept;
 void detach_thread() noexcept;
 

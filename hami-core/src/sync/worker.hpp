@@ -40,7 +40,7 @@ class Worker {
  public:
   // Debuggers show the first 15 bytes of `name`. `owner`: for whom the thread works (WorkScope). `at_end` runs on the thread after
   // the last job; it must not throw.
-  // Error(kOutOfMemory) if the system provides no thread: there is no memory for one, or the limit on threads is reached.
+  // Error(kOutOfMemory) if the system provides no thread: memory is exhausted, or the limit on threads is reached.
   explicit Worker(const std::string& name, const void* owner = nullptr, std::function<void()> at_end = {});
   ~Worker();  // as stop(kNever), without interrupts
   Worker(const Worker&) = delete;

@@ -135,7 +135,7 @@ namespace {
 // chain never does.
 class PendingValues {
  public:
-  // False, and `value` is as before, if there is no memory.
+  // False, and `value` is as before, when out of memory.
   bool push(Value& value) noexcept {
     if (count_ < first_.size()) {
       first_[count_++] = std::move(value);
