@@ -7,8 +7,6 @@
 namespace hami {
 namespace {
 
-using Verdict = RequestChain::Verdict;
-
 constexpr double kSpreads = 0.95;   // spreading over instances must promise at most this fraction of the time
 constexpr std::size_t kBegins = 4;  // items of a batch while no service time is known
 constexpr std::uint64_t kTriesOther =
@@ -36,11 +34,8 @@ void NodeScheduler::add_instance(const Range& range, bool any_thread) {
 }
 
 void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
-  items_ += request->items;
   pending_returns_ -= std::min(pending_returns_, request->items);
-  request->queued_at = moment;
-  request->call = call;
-  queue_.push(std::move(request));
+  queue_.push(std::move(request), moment, call);
 }
 
 bool NodeScheduler::begin_arrival(const Request& request) {
@@ -75,32 +70,13 @@ WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailab
       blocked.tokens.push_back(dependency.token.get());
     closed = closed || stays(request);
   };
-  for (const Request* request = queue_.first(); request; request = RequestChain::after(*request)) look_at(*request);
+  queue_.for_each(look_at);
   for (const Request* request : arriving_) look_at(*request);
   return blocked;
 }
 
-// Fails a request that expired or was abandoned, and counts it as removed; true if it did.
-bool NodeScheduler::fail_if_expired(Request& request, Nanoseconds moment) noexcept {
-  const bool late = request.deadline <= moment;
-  if (!late && !request.abandoned()) return false;
-  request.fail(late ? deadline_exceeded(request, moment) : Error::cancelled());
-  items_ -= request.items;
-  return true;
-}
-
-void NodeScheduler::remove_expired(Nanoseconds moment, RequestChain& removed) noexcept {
-  queue_.move_to(removed,
-                 [&](Request& request) { return fail_if_expired(request, moment) ? Verdict::kTake : Verdict::kKeep; });
-}
-
-RequestChain NodeScheduler::take_all() noexcept {
-  items_ = 0;
-  return std::move(queue_);
-}
-
 bool NodeScheduler::start_waiting(bool below_min) noexcept {
-  if (!forming_ || (!below_min && items_ < min_items(*forming_))) return false;
+  if (!forming_ || (!below_min && queue_.items() < min_items(*forming_))) return false;
   return nobody_comes_ = true;
 }
 
@@ -112,24 +88,12 @@ std::size_t NodeScheduler::min_items(Index instance) const noexcept {
   return std::max(policy_.min, instances_[instance].range.min);
 }
 
-// The requests that a batch of at most `max_items` takes from the front of the queue; always the first one.
-NodeScheduler::Fill NodeScheduler::fill(std::size_t max_items) const noexcept {
-  Fill batch;
-  for (const Request* next = queue_.first(); next; next = RequestChain::after(*next)) {
-    if (batch.count > 0 && batch.items + next->items > max_items) break;
-    if (batch.count > 0 && policy_.mode == BatchingMode::kPerCall && next->call != queue_.first()->call) break;
-    batch.items += next->items;
-    ++batch.count;
-  }
-  return batch;
-}
-
 // If ranges differ: whether this instance should take the front of the queue. At least one instance should.
 bool NodeScheduler::suits(Index instance) const noexcept {
   if (alike_) return true;
   const std::size_t front = queue_.first()->items;
   if (front > max_items(instance)) return false;
-  if (fill(max_items(instance)).items >= min_items(instance)) return true;
+  if (cut(max_items(instance)).items >= min_items(instance)) return true;
   for (Index other = 0; other < instances_.size(); ++other)
     if (front <= max_items(other) && min_items(other) < min_items(instance)) return false;
   return true;
@@ -155,7 +119,7 @@ std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() noexcept {
     if (!suits(idle_[i])) continue;
     if (best < idle_.size()) {
       const std::size_t here = max_items(idle_[i]), there = max_items(idle_[best]);
-      if (there >= items_ ? here >= there || here < items_ : here <= there) continue;
+      if (there >= queue_.items() ? here >= there || here < queue_.items() : here <= there) continue;
     }
     best = i;
     if (alike_) break;
@@ -186,15 +150,6 @@ std::size_t NodeScheduler::instances_for(std::size_t items) const noexcept {
   return std::min(idle_.size(), quotient(items, items_per_instance(items, idle_.size(), policy_.max)));
 }
 
-// Items of the call that the first queued request belongs to.
-std::size_t NodeScheduler::items_of_first_call() const noexcept {
-  std::size_t items = 0;
-  for (const Request* next = queue_.first(); next && next->call == queue_.first()->call;
-       next = RequestChain::after(*next))
-    items += next->items;
-  return items;
-}
-
 // The target size, given whether other instances run.
 TargetSize NodeScheduler::current_target(std::size_t cap) const noexcept {
   const TargetSize shared = contended_.target_batch_size(smallest_, cap),
@@ -216,33 +171,34 @@ NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance) noexcept
     // batching_timeout says that batching pays.
     size = policy_.batching_timeout > 0 ? cap : kBegins;
   else if (!idle_.empty())
-    size = items_per_instance(items_, idle_.size() + 1, size);
+    size = items_per_instance(queue_.items(), idle_.size() + 1, size);
   else if (samples && target.settled)
     size = samples_less_ ? quotient(size, 2) : 2 * size;
-  if (!target.settled && !samples) size = std::max(size, items_of_first_call());  // requests of one call stay together
-  size = quotient(size, front) * front;  // whole requests: other sizes never occur
+  if (!target.settled && !samples)
+    size = std::max(size, queue_.items_of_first_call());  // requests of one call stay together
+  size = quotient(size, front) * front;                   // whole requests: other sizes never occur
   return {std::clamp(size, std::min(floor, cap), cap), samples};
 }
 
 // How long to wait for the callers of the batch that just completed; 0: not at all. They often return together, and the first
 // of them should not occupy the instance alone.
 Nanoseconds NodeScheduler::return_wait(Index instance, std::size_t completed_items) noexcept {
-  if (policy_.mode != BatchingMode::kAdaptive || completed_items == 0 || items_ + completed_items < 2) return 0;
+  if (policy_.mode != BatchingMode::kAdaptive || completed_items == 0 || queue_.items() + completed_items < 2) return 0;
   if (stopping_ || forming_ || !idle_.empty() || batches_ < hold_again_at_batch_) return 0;
   const std::optional<ServiceTime> known = service_time();
   if (!known && batches_ % kTriesAtFirst != 0) return 0;
   const Nanoseconds timeout = known ? static_cast<Nanoseconds>(known->overhead / 2) : last_took_ / 4;
   const std::size_t target = current_target(max_items(instance)).items;
-  ready_items_ =
-      std::min(target > 0 ? std::min(target, max_items(instance)) : max_items(instance), items_ + completed_items);
-  return timeout >= kWorthStaying && items_ < ready_items_ ? timeout : 0;
+  ready_items_ = std::min(target > 0 ? std::min(target, max_items(instance)) : max_items(instance),
+                          queue_.items() + completed_items);
+  return timeout >= kWorthStaying && queue_.items() < ready_items_ ? timeout : 0;
 }
 
 // The forming instance asks again.
 void NodeScheduler::end_hold() noexcept {
   forming_.reset();
   if (!std::exchange(holding_for_returns_, false)) return;
-  missed_returns_ = items_ >= ready_items_ ? 0 : std::min(missed_returns_ + 1, kMaxMisses);
+  missed_returns_ = queue_.items() >= ready_items_ ? 0 : std::min(missed_returns_ + 1, kMaxMisses);
   hold_again_at_batch_ = batches_ + (missed_returns_ == 0 ? 0 : std::uint64_t{1} << missed_returns_);
 }
 
@@ -261,7 +217,7 @@ void NodeScheduler::expect_returns(Index instance, Nanoseconds moment, std::size
 }
 
 // Whether a batch may start staggered: it has several requests, and in greedy mode it is full.
-bool NodeScheduler::is_paced(const Fill& batch, std::size_t cap) const noexcept {
+bool NodeScheduler::is_paced(const Cut& batch, std::size_t cap) const noexcept {
   if (instances_.size() < 2 || full() || batch.count < 2) return false;
   return policy_.mode == BatchingMode::kAdaptive || (policy_.mode == BatchingMode::kGreedy && batch.items >= cap);
 }
@@ -289,7 +245,7 @@ Nanoseconds NodeScheduler::paced_start(Index instance, Nanoseconds moment) noexc
 NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds moment, std::size_t completed_items,
                                                  RequestChain& taken, RequestChain& removed) noexcept {
   mark_arrived(instance);
-  const bool waited = forming_ == instance && items_ < ready_items_;
+  const bool waited = forming_ == instance && queue_.items() < ready_items_;
   const bool had_paced_start = forming_ == instance && ready_items_ == kPacedStart;
   const bool at_once = stopping_ || (forming_ == instance && std::exchange(nobody_comes_, false));
   if (forming_ == instance)
@@ -302,12 +258,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     instances_[instance].ended = last_ended_ = moment;
   }
   const std::size_t cap = max_items(instance);
-  queue_.move_to(removed, [&, items = std::size_t{0}](Request& request) mutable {
-    if (items >= cap) return Verdict::kStop;
-    if (fail_if_expired(request, moment)) return Verdict::kTake;
-    items += request.items;
-    return Verdict::kKeep;
-  });
+  queue_.remove_expired(moment, removed, cap);
   if (!removed.empty()) return {Action::kAgain};
   if (policy_.mode == BatchingMode::kGreedy) expect_returns(instance, moment, completed_items);
   if (const Nanoseconds timeout = return_wait(instance, completed_items)) {
@@ -319,7 +270,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     return {Action::kIdle};
   }
   const auto [target_size, samples] = next_batch_size(instance);
-  const Fill batch = fill(target_size);
+  const Cut batch = cut(target_size);
   // The caller that would fill the batch may be waiting for capacity in the queue.
   const bool closed = batch.items >= target_size || batch.count < queue_.size() || full();
   const bool enough = batch.items >= min_items(instance);
@@ -337,7 +288,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
       (policy_.mode != BatchingMode::kPerCall || !enough)) {
     if (!forming_) {
       holding_for_returns_ = returning;
-      return returning ? wait(instance, std::min(target_size, items_ + pending_returns_), until)
+      return returning ? wait(instance, std::min(target_size, queue_.items() + pending_returns_), until)
                        : wait(instance, target_size, timeout);
     }
     if (!enough || !holding_for_returns_ ||
@@ -368,16 +319,15 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   return take(instance, batch, reason, taken);
 }
 
-NodeScheduler::Action NodeScheduler::take(Index instance, const Fill& batch, StartReason reason,
+NodeScheduler::Action NodeScheduler::take(Index instance, const Cut& batch, StartReason reason,
                                           RequestChain& taken) noexcept {
-  for (std::size_t i = 0; i < batch.count; ++i) taken.push(queue_.pop());
-  items_ -= batch.items;
+  queue_.take(batch, taken);
   instances_[instance].contended = others_work();
   instances_[instance].requests = batch.count;
   return {Action::kRun, 0, reason};
 }
 
-NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_items, bool closing,
+NodeScheduler::Action NodeScheduler::refuse(const Cut& batch, std::size_t min_items, bool closing,
                                             RequestChain& removed) noexcept {
   const Error error = error_from([&] {
     return Error(closing ? ErrorCode::kPipeClosed : ErrorCode::kRequest,
@@ -385,12 +335,10 @@ NodeScheduler::Action NodeScheduler::refuse(const Fill& batch, std::size_t min_i
                      std::to_string(batch.items) + " arrived " +
                      (closing ? "before the pipe was closed" : "within batching_timeout"));
   });
-  for (std::size_t i = 0; i < batch.count; ++i) {
-    Ref<Request> request = queue_.pop();
-    request->fail(error);
-    removed.push(std::move(request));
-  }
-  items_ -= batch.items;
+  RequestChain refused;
+  queue_.take(batch, refused);
+  for (Request* request = refused.first(); request; request = RequestChain::after(*request)) request->fail(error);
+  removed.append(std::move(refused));
   return {Action::kAgain};
 }
 

@@ -49,9 +49,9 @@
 #include <vector>
 
 #include "backend/backend.hpp"
-#include "request/request_chain.hpp"
 #include "request/wait_graph.hpp"
 #include "schedule/policy_trial.hpp"
+#include "schedule/request_queue.hpp"
 #include "schedule/service_time_model.hpp"
 
 namespace hami {
@@ -98,8 +98,8 @@ class NodeScheduler {
   // The waits that are blocked, at least until `moment`, while the `unavailable` instances do not return.
   WaitLocation::Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) const;
   // Removes and fails requests that expired or were abandoned.
-  void remove_expired(Nanoseconds moment, RequestChain& removed) noexcept;
-  RequestChain take_all() noexcept;
+  void remove_expired(Nanoseconds moment, RequestChain& removed) noexcept { queue_.remove_expired(moment, removed); }
+  RequestChain take_all() noexcept { return queue_.take_all(); }
   // From now on no request is held for others.
   void stop() noexcept { stopping_ = true; }
   bool stopping() const noexcept { return stopping_; }
@@ -143,7 +143,7 @@ class NodeScheduler {
   // The forming instance, if any; and whether its batch can start.
   std::optional<Index> forming() const noexcept { return forming_; }
   bool batch_ready() const noexcept {
-    return forming_ && (items_ >= ready_items_ || full() || stopping_ || nobody_comes_);
+    return forming_ && (queue_.items() >= ready_items_ || full() || stopping_ || nobody_comes_);
   }
   // An instance has run a batch: updates the learned service time.
   void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept;
@@ -166,39 +166,35 @@ class NodeScheduler {
     std::size_t items = 0;
     bool samples = false;  // another size than the target, so that the model stays current
   };
-  struct Fill {
-    std::size_t count = 0;
-    std::size_t items = 0;
-  };
+  using Cut = RequestQueue::Cut;
 
   void mark_arrived(Index instance) noexcept { dispatched_ -= std::exchange(instances_[instance].dispatched, false); }
   bool takes(Index instance, const Request& request) const noexcept { return request.items <= max_items(instance); }
-  bool fail_if_expired(Request& request, Nanoseconds moment) noexcept;
   std::size_t max_items(Index instance) const noexcept;
   std::size_t min_items(Index instance) const noexcept;
-  Fill fill(std::size_t max_items) const noexcept;
+  Cut cut(std::size_t max_items) const noexcept {
+    return queue_.cut(max_items, policy_.mode == BatchingMode::kPerCall);
+  }
   bool suits(Index instance) const noexcept;
   bool others_work() const noexcept { return instances_.size() - idle_.size() > 1; }
   std::size_t items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept;
-  std::size_t items_of_first_call() const noexcept;
   TargetSize current_target(std::size_t cap) const noexcept;
   BatchSize next_batch_size(Index instance) noexcept;
   Nanoseconds return_wait(Index instance, std::size_t completed_items) noexcept;
   void end_hold() noexcept;
   void expect_returns(Index instance, Nanoseconds moment, std::size_t completed_items) noexcept;
-  bool is_paced(const Fill& batch, std::size_t cap) const noexcept;
+  bool is_paced(const Cut& batch, std::size_t cap) const noexcept;
   Nanoseconds paced_start(Index instance, Nanoseconds moment) noexcept;
   Action wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
-  Action take(Index instance, const Fill& batch, StartReason reason, RequestChain& taken) noexcept;
-  Action refuse(const Fill& batch, std::size_t min_items, bool closing, RequestChain& removed) noexcept;
+  Action take(Index instance, const Cut& batch, StartReason reason, RequestChain& taken) noexcept;
+  Action refuse(const Cut& batch, std::size_t min_items, bool closing, RequestChain& removed) noexcept;
 
   std::string node_;
   BatchingConfig policy_;
   std::size_t capacity_ = SIZE_MAX;
   std::vector<Instance> instances_;
   bool alike_ = true;  // all instances have the same range
-  RequestChain queue_;
-  std::size_t items_ = 0;       // in the queue
+  RequestQueue queue_;
   std::vector<Index> idle_;     // never allocates: it begins with all instances
   std::size_t dispatched_ = 0;  // number of dispatched instances
   std::vector<const Request*> arriving_;
