@@ -84,6 +84,10 @@ def test_an_exception_of_a_callback_is_dropped(throws: str, where: str, what: st
             request.pop("opaque", None)
 
 
+def code_of_raw(toolchain: Toolchain, build: Build) -> str:
+    return f"plugin raw ({build(toolchain, HERE / 'plugins' / 'raw.cpp')})"
+
+
 RUN = """
 import sys
 import hami
@@ -120,8 +124,20 @@ def test_a_crash_of_a_plugin_names_it_and_its_function(
     toolchain: Toolchain, build: Build, where: str, how: str, number: signal.Signals
 ) -> None:
     done, name = run_raw(toolchain, build, where, how)
+    if where == "release" and how == "null":  # of a type, which does not name the plugin
+        name += f", in code of {code_of_raw(toolchain, build)}"
     assert done.returncode == -number
     assert f"hami: {number.name} in {name}\n" in done.stderr
+
+
+@pytest.mark.parametrize("where", ["thread", "deleter"])
+def test_a_crash_in_code_of_a_plugin_that_the_core_does_not_call_names_the_plugin(
+    toolchain: Toolchain, build: Build, where: str
+) -> None:
+    """In a thread of the plugin, and in the deleter of its tensor, which a thread of Python calls."""
+    done, _ = run_raw(toolchain, build, where, "null")
+    expected = (-signal.SIGSEGV, f"hami: SIGSEGV in code of {code_of_raw(toolchain, build)}\n")
+    assert (done.returncode, done.stderr) == expected
 
 
 @pytest.mark.parametrize("where", [*FUNCTIONS, *CALLBACKS])
@@ -159,9 +175,9 @@ class CrashingChild(hami.Backend):
 
 
 def test_a_crash_outside_of_plugins_names_none(build: Build) -> None:
-    """In a thread of the plugin, or in a backend that the plugin calls."""
-    done, _ = run_raw(TOOLCHAINS[0], build, "thread", "null")
-    assert (done.returncode, done.stderr) == (-signal.SIGSEGV, "")
+    """In the C library, which a thread of the plugin calls, or in a backend that the plugin calls."""
+    done, _ = run_raw(TOOLCHAINS[0], build, "thread", "abort")
+    assert (done.returncode, done.stderr) == (-signal.SIGABRT, "")
     done, _ = run_raw(TOOLCHAINS[0], build, "", "", "{}RawParent[CrashingChild]", before=CRASHING_CHILD)
     assert (done.returncode, done.stderr) == (-signal.SIGSEGV, "")
 

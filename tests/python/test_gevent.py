@@ -207,6 +207,45 @@ def test_a_future_completes_after_the_thread_that_submitted_it_has_ended() -> No
     )
 
 
+@pytest.mark.parametrize("end", ["gevent.get_hub().destroy(destroy_loop=True)", "pass"])
+def test_a_future_completes_if_the_thread_ends_after_its_hub_was_woken_and_before_it_runs(end: str) -> None:
+    """The hub never runs; the core has only put the completion into its list."""
+    check(
+        f"""
+    @hami.register
+    class Gated(hami.Backend):
+        def forward(self, batch):
+            assert gate.acquire(timeout=30)
+            batch[0]["result"] = 1
+
+    def complete(future):
+        completed.append(future.result()["result"])
+        told.release()
+
+    def submit():
+        for _ in range(2):
+            pipe.submit({{"data": 1}}).add_done_callback(complete)
+        gate.release()
+        while len(vars(gevent.get_hub())["hami_completions"]._ready) < 1:
+            os.sched_yield()
+        assert not completed
+        {end}
+
+    gate, told = allocate_lock(), allocate_lock()
+    gate.acquire(), told.acquire()
+    pipe, completed = hami.pipe("Gated"), []
+    monkey.get_original("_thread", "start_new_thread")(submit, ())
+    assert told.acquire(timeout=30)
+    gate.release()  # of the request that was running when the thread ended
+    assert told.acquire(timeout=30)
+    pipe.close()
+    assert completed == [1, 1]
+    print("good")
+    """,
+        "patched",
+    )
+
+
 def test_greenlets_build_pipes_whose_init_switches_greenlets(mode: str) -> None:
     check(
         """

@@ -7,6 +7,7 @@
 #include "plugin/handles.hpp"
 #include "plugin/host_table.hpp"
 #include "plugin/plugin_call.hpp"
+#include "plugin/plugin_code.hpp"
 #include "value/visible.hpp"
 
 namespace hami {
@@ -40,8 +41,12 @@ NativePlugin load_library(const std::string& path, const std::string& owner) {
   void* library =
       call_plugin("the initialisation", name.c_str(), [&] { return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); });
   if (!library) throw Error(ErrorCode::kPlugin, escape_invalid_utf8(last_dl_error()));
-  if (void* entry = dlsym(library, HAMI_ENTRY_NAME))
-    return call_entry(reinterpret_cast<hami_entry>(entry), owner, name);
+  if (void* entry = dlsym(library, HAMI_ENTRY_NAME)) {
+    record_plugin_code(entry, name, name);  // the entry may start threads
+    NativePlugin plugin = call_entry(reinterpret_cast<hami_entry>(entry), owner, name);
+    record_plugin_code(entry, name, "plugin " + plugin.name + " (" + name + ")");
+    return plugin;
+  }
   for (int major = 2; major <= 9; ++major)
     if (dlsym(library, ("hami_plugin_v" + std::to_string(major)).c_str()))
       throw IncompatibleAbi("needs hami ABI " + std::to_string(major) + ".0; hami-core " HAMI_VERSION " serves " +

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <mutex>
 
 #include "plugin/handles.hpp"
+#include "plugin/plugin_code.hpp"
 
 namespace hami {
 namespace {
@@ -57,12 +59,26 @@ class Line {
   std::size_t size_ = 0;
 };
 
+// The instruction that caused the signal; 0 if a process or thread sent it, such as by abort(), or the machine is unknown.
+std::uintptr_t faulting_instruction(const siginfo_t& info, const void* context) noexcept {
+  if (info.si_code <= 0) return 0;
+  const mcontext_t& machine = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  return static_cast<std::uintptr_t>(machine.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return static_cast<std::uintptr_t>(machine.pc);
+#else
+  (void)machine;
+  return 0;
+#endif
+}
+
 // The previous handler follows: with its original context if the faulting instruction runs again, else by a new signal.
-void on_fatal_signal(int number, siginfo_t* info, void*) {
+void on_fatal_signal(int number, siginfo_t* info, void* context) {
   const int error = errno;
   for (const FatalSignal& fatal : fatal_signals)
     if (fatal.number == number) sigaction(number, &fatal.previous, nullptr);
-  write_crash_report(number);
+  write_crash_report(number, faulting_instruction(*info, context));
   errno = error;
   if (info->si_code <= 0) raise(number);
 }
@@ -90,13 +106,19 @@ void throw_escaped_exception(const char* function, const char* owner) {
                                       escape_invalid_utf8(escaped.message()));
 }
 
-void write_crash_report(int signal) noexcept {
+void write_crash_report(int signal, std::uintptr_t instruction) noexcept {
   const auto* const thread = static_cast<const PluginCall::Thread*>(pthread_getspecific(thread_key()));
-  const PluginCall* const call = thread ? thread->innermost : nullptr;
-  if (!call || !call->function_) return;
+  const PluginCall* call = thread ? thread->innermost : nullptr;
+  if (call && !call->function_) call = nullptr;
+  const PluginCode* code = find_plugin_code(instruction);
+  if (call && code && std::strstr(call->owner_, code->library.c_str())) code = nullptr;  // the function names it
+  if (!call && !code) return;
+  Line line;
   for (const FatalSignal& fatal : fatal_signals)
-    if (fatal.number == signal)
-      (Line() << "hami: " << fatal.name << " in " << call->function_ << " of " << call->owner_ << "\n").write();
+    if (fatal.number == signal) line << "hami: " << fatal.name << " in ";
+  if (call) line << call->function_ << " of " << call->owner_;
+  if (code) line << (call ? ", in " : "") << "code of " << code->plugin.c_str();
+  (line << "\n").write();
 }
 
 void report_crashes() {

@@ -1,6 +1,7 @@
 // PluginCall: which function of which native plugin a thread runs, so that a crash in it names the plugin.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -22,7 +23,7 @@ class PluginCall {
   static std::string owner();
 
  private:
-  friend void write_crash_report(int signal) noexcept;
+  friend void write_crash_report(int signal, std::uintptr_t instruction) noexcept;
 
   struct Thread {
     const PluginCall* innermost = nullptr;
@@ -55,10 +56,11 @@ auto call_plugin(const char* function, const char* owner, Body&& body) {
   }
 }
 
-// Async-signal-safe. Writes a line about the function that the current thread runs, if it is one of a plugin.
-void write_crash_report(int signal) noexcept;
+// Async-signal-safe. Writes a line about the function that the current thread runs, if it is one of a plugin, and about the
+// plugin whose code contains the instruction, if it is another one or the plugin started the thread.
+void write_crash_report(int signal, std::uintptr_t instruction) noexcept;
 
-// From now on, a fatal signal in a function of a plugin writes a line that names it to standard error. The previous handler of
+// From now on, a fatal signal in a function or in code of a plugin writes a line that names it to standard error. The previous handler of
 // the signal, or the default, then follows. Has an effect once; a handler that is set later replaces the report or calls it.
 void report_crashes();
 

@@ -71,9 +71,26 @@ hami_error* forward(void* self, hami_context*, hami_dict* const* items, size_t n
     host.event_notify(&event, &result, nullptr);
     host.object_release(event.as.o);
   }
+  if (instance.where == "deleter") {
+    struct Memory {
+      DLManagedTensorVersioned managed{};
+      int64_t shape[1] = {1};
+      float value = 1;
+      std::string how;
+    };
+    auto* const memory = new Memory;
+    memory->how = instance.how;
+    memory->managed.version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+    memory->managed.manager_ctx = memory;
+    memory->managed.deleter = [](DLManagedTensorVersioned* managed) {
+      misbehave(static_cast<Memory*>(managed->manager_ctx)->how);
+    };
+    memory->managed.dl_tensor = {&memory->value, {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, memory->shape, nullptr, 0};
+    host.tensor_adopt(&memory->managed, &result);
+  }
   if (instance.where == "thread") std::thread([&] { misbehave(instance.how); }).join();
   for (size_t i = 0; i < n; ++i) host.dict_set(items[i], "result", 6, &result);
-  if (result.kind == HAMI_OPAQUE) host.object_release(result.as.o);
+  if (result.kind != HAMI_INT) host.object_release(result.as.o);
   return nullptr;
 }
 

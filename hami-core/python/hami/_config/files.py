@@ -115,7 +115,9 @@ def parse(content: bytes, location: Location) -> File:
         raise ConfigError(f"{label}:{line}: TOML must not contain NUL characters")
     keys = count_keys(text, MAX_KEYS)
     if keys > MAX_KEYS:
-        raise ConfigError(f"{label}: a configuration has at most {MAX_KEYS} keys and tables, got {keys}")
+        from hami._config.too_many_keys import too_many_keys
+
+        raise too_many_keys(text, keys, label)
     long_key = _TOO_MANY_PARTS.search(text)
     if long_key:
         line = text.count("\n", 0, long_key.end()) + 1

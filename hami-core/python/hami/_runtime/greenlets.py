@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gevent import get_hub
 from gevent._hub_local import get_hub_if_exists
-from gevent.monkey import is_module_patched
+from gevent.monkey import get_original, is_module_patched
 
 from hami import _core
 from hami._runtime import at_exit
@@ -67,8 +67,22 @@ def _completions() -> _Completions | None:
     attributes = vars(hub)
     if "hami_completions" not in attributes:
         attributes["hami_completions"] = _Completions(hub)
+        _of_thread.end = _EndOfHub(attributes["hami_completions"])
     found: _Completions = attributes["hami_completions"]
     return found
+
+
+_of_thread = get_original("_thread", "_local")()  # of threads, not of greenlets
+
+
+class _EndOfHub:
+    """Dropped when the thread ends, or when it gets another hub: then the hub does not run again."""
+
+    def __init__(self, completions: _Completions) -> None:
+        self._completions = completions
+
+    def __del__(self) -> None:
+        self._completions.end()
 
 
 class _Completions:
@@ -76,8 +90,9 @@ class _Completions:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._ready: deque[tuple[Callback, BaseException | None]] = deque()
+        self._ready: deque[tuple[Callback, BaseException | None, Callable[[], None]]] = deque()
         self._outstanding = 0
+        self._ended = False
         self._watcher = hub.loop.async_()  # keeps the loop of the hub running while requests are outstanding
 
     @contextmanager
@@ -93,19 +108,18 @@ class _Completions:
                 if self._outstanding == 0:
                     self._watcher.stop()
 
-        def finish(error: BaseException | None) -> None:
-            complete(error)
-            release()
-
         def deliver(error: BaseException | None) -> None:
             if get_hub_if_exists() is self._hub:
-                finish(error)
+                complete(error)
+                release()
                 return
-            self._ready.append((finish, error))
+            self._ready.append((complete, error, release))
             try:
                 self._watcher.send()
             except ValueError:  # the loop of the hub was destroyed when its thread ended
-                complete(error)
+                self._ended = True
+            if self._ended:
+                self._complete_all()
 
         if self._outstanding == 0:
             self._watcher.start(self._run)
@@ -116,12 +130,26 @@ class _Completions:
             release()
             raise
 
+    def end(self) -> None:
+        """Complete what the hub does not run any more; threads of the core complete the rest."""
+        self._ended = True
+        self._complete_all()
+
+    def _complete_all(self) -> None:
+        while self._ready:
+            try:
+                complete, error, _ = self._ready.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            complete(error)
+
     def _run(self) -> None:
         """Called by the hub."""
         try:
             while self._ready:
-                finish, error = self._ready[0]
-                finish(error)
+                complete, error, release = self._ready[0]
+                complete(error)
+                release()
                 self._ready.popleft()
         except BaseException:  # raised by a signal handler; the next pass continues
             self._watcher.send()
