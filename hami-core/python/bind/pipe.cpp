@@ -11,7 +11,9 @@
 #include "describe.hpp"
 #include "errors.hpp"
 #include "greenlets.hpp"
+#include "histograms.hpp"
 #include "listener.hpp"
+#include "load.hpp"
 #include "pipe/pipe_state.hpp"
 #include "sync/worker.hpp"
 #include "time.hpp"
@@ -189,6 +191,26 @@ class PyPipe {
 
   py::dict describe() const { return description_of(*state_); }
 
+  // Runs a benchmark: LoadSpec says what the arguments mean.
+  py::dict load(const py::list& requests, std::size_t clients, std::size_t per_call, std::size_t warmup,
+                const std::optional<std::uint64_t>& calls, const py::object& duration,
+                const std::vector<double>& arrivals, const py::object& timeout, const py::object& objective,
+                std::uint64_t seed) {
+    check_greenlet();
+    run_postponed();
+    LoadSpec spec;
+    spec.clients = clients;
+    spec.per_call = per_call;
+    spec.warmup = warmup;
+    spec.calls = calls.value_or(UINT64_MAX);
+    spec.duration = from_seconds(duration);
+    for (const double arrival : arrivals) spec.arrivals.push_back(from_milliseconds(arrival * 1e3));
+    spec.timeout = from_seconds(timeout);
+    spec.objective = from_seconds(objective);
+    spec.seed = seed;
+    return run_load(state_, requests, std::move(spec));
+  }
+
   py::dict stats() const {
     py::dict all;
     const double uptime = seconds_since(state_->opened_at());
@@ -225,6 +247,12 @@ class PyPipe {
       }
       values["uptime_s"] = uptime;
       all[py::str(name)] = values;
+    }
+    for (const auto& [name, times] : state_->times()) {
+      const auto node = state_->stats().find(name);
+      if (node == state_->stats().end()) continue;
+      py::dict values = all[py::str(name)];
+      add_times(times, milliseconds(node->second.compute_ns), values);
     }
     for (const auto& [name, counters] : state_->counters())
       if (const auto counts = counters.all(); !counts.empty()) {
@@ -344,6 +372,10 @@ void register_pipe(py::module_& module) {
       .def("queue", &PyPipe::queue, py::arg("name"), "Return a queue of the pipe by name.")
       .def_property_readonly("store", &PyPipe::store, "The store of the pipe.")
       .def("describe", &PyPipe::describe, "Return the nodes with their backends, parameters and edges.")
+      .def("load", &PyPipe::load, py::arg("requests"), py::kw_only(), py::arg("clients") = 1, py::arg("per_call") = 1,
+           py::arg("warmup") = 0, py::arg("calls") = py::none(), py::arg("duration") = py::none(),
+           py::arg("arrivals") = std::vector<double>(), py::arg("timeout") = py::none(),
+           py::arg("objective") = py::none(), py::arg("seed") = 0, "Run a benchmark and return what was measured.")
       .def("stats", &PyPipe::stats, "Return the statistics of each node, by name.");
   module.def("cancel", cancel, py::arg("call"), "Cancel a submitted request. Returns False if it has completed.");
   module.def("wait_if_nested", wait_if_nested, py::arg("call"),

@@ -51,6 +51,7 @@ from hami.observe.node_stats import NodeStats
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hami._torchpipe import Dict, create, default_queue, get, init
+    from hami.observe.throughput import ThroughputBenchmark
 
 KVStorage = RequestStore
 
@@ -88,6 +89,7 @@ __all__ = [
     "RequestError",
     "RequestStore",
     "Tensor",
+    "ThroughputBenchmark",
     "TypedDict",
     "__version__",
     "allow_library",
@@ -117,7 +119,11 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """Import the entry points for programs of torchpipe when one of them is used."""
+        """Import what few programs use: the benchmark, and the entry points for programs of torchpipe."""
+        if name == "ThroughputBenchmark":
+            from hami.observe.throughput import ThroughputBenchmark
+
+            return ThroughputBenchmark
         if name not in ("Dict", "create", "default_queue", "get", "init"):
             raise AttributeError(f"module 'hami' has no attribute {name!r}")
         from hami import _torchpipe

@@ -762,6 +762,35 @@ class Pipe:
     def describe(self) -> PipeDescription:
         """Return the nodes with their backends, parameters and edges as plain data."""
 
+    def load(
+        self,
+        requests: list[dict[str, Any]],
+        *,
+        clients: int = 1,
+        per_call: int = 1,
+        warmup: int = 0,
+        calls: int | None = None,
+        duration: float | None = None,
+        arrivals: Sequence[float] = (),
+        timeout: float | None = None,
+        objective: float | None = None,
+        seed: int = 0,
+    ) -> dict[str, Any]:
+        """Run a benchmark from threads of the core and return what was measured.
+
+        Args:
+            requests: Inputs, chosen at random.
+            clients: Threads of a closed loop, each with one call at a time.
+            per_call: Requests of one call.
+            warmup: Calls of each thread that are not measured.
+            calls: Measured calls of all threads together; None means no limit.
+            duration: Seconds after which no call starts.
+            arrivals: Moments, in seconds, at which calls start: an open loop.
+            timeout: Time limit of each request in seconds.
+            objective: Seconds that a good request takes at most.
+            seed: Of the choice of inputs.
+        """
+
     def stats(self) -> dict[str, dict[str, Any]]:
         """Return the values of `hami.NodeStats` for each node, by the node's name."""
 

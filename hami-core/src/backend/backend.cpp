@@ -69,6 +69,7 @@ void Backend::add_backend_note(Batch batch) const {
 
 // Adds the name of the innermost backend to the error; containers around it add nothing.
 void Backend::forward_part(Batch part) {
+  const BackendTimer timer(time_);
   try {
     forward_(part);
   } catch (...) {
@@ -130,15 +131,17 @@ void post_and_wait(Backend& backend, Batch batch) {
   if (batch.size() > 1) check_distinct(backend, batch);
   const BlockedScope wait(WaitToken::Release::kCompleted);
   const Ref<Waiter> waiter = make_counted<Waiter>(batch.size());
-  std::vector<std::pair<Ref<CompletionSink>, Ref<Counted>>> outer;
+  std::vector<std::tuple<Ref<CompletionSink>, Ref<Counted>, Nanoseconds>> outer;
   outer.reserve(batch.size());
   for (Request* request : batch) {
-    outer.emplace_back(std::exchange(request->sink, Ref<CompletionSink>(waiter.get())), request->wait_token);
+    outer.emplace_back(std::exchange(request->sink, Ref<CompletionSink>(waiter.get())), request->wait_token,
+                       std::exchange(request->queued_at, 0));
     if (wait.token()) request->wait_token = Ref<Counted>(wait.token().get());
   }
   backend.post(batch, InlinePolicy::kAllow);
   waiter->wait();
-  for (std::size_t i = 0; i < batch.size(); ++i) std::tie(batch[i].sink, batch[i].wait_token) = std::move(outer[i]);
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    std::tie(batch[i].sink, batch[i].wait_token, batch[i].queued_at) = std::move(outer[i]);
 }
 
 }  // namespace hami

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "observe/backend_times.hpp"
 #include "request/request.hpp"
 
 namespace hami {
@@ -83,6 +84,8 @@ class Backend {
 
   // The name as written in the expression, for messages.
   const std::string& label() const noexcept { return label_; }
+  // Adds the time of each forward to `time`, which outlives the backend; null: it is not measured.
+  void measure(BackendTime* time) noexcept { time_ = time; }
   // Its own traits combined with those of its children.
   const Traits& traits() const noexcept { return traits_; }
   void describe(std::string label, const Traits& traits) {
@@ -109,6 +112,7 @@ class Backend {
   void forward_part(Batch part);
   std::string label_;
   Traits traits_;
+  BackendTime* time_ = nullptr;
 };
 
 // `forward` of an asynchronous backend: posts the batch and waits.

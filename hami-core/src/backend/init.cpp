@@ -9,6 +9,29 @@
 #include "sync/blocking.hpp"
 
 namespace hami {
+namespace {
+
+// Whether a backend has an entry of its own in the times of its node. Containers of the core only pass requests on.
+bool has_time(const Plan& plan) { return plan.cls && (plan.phases.empty() || plan.cls->owner != "hami-core"); }
+
+// Adds an entry for each backend of an instance, in written order.
+void add_times(const Plan& plan, BackendTimes& times) {
+  if (has_time(plan)) times.add(&plan, plan.label);
+  for (const std::vector<PlanItem>& phase : plan.phases)
+    for (const PlanItem& item : phase)
+      if (item.plan) add_times(*item.plan, times);
+}
+
+}  // namespace
+
+// Null if the backend is the only one of its instance: its time is that of the node.
+BackendTime* Init::time_of(const Plan& plan) const {
+  if (!instance_) return nullptr;
+  BackendTimes& times = context_->resources.times(node_).backends;
+  if (!is_measured_) add_times(plan, times);
+  return times.size() > 1 ? times.of(&plan) : nullptr;
+}
+
 BackendPtr Init::make(const Plan& plan) {
   if (plan.binding) return bindings_->at(plan.binding);
   if (!plan.instance.empty()) {
@@ -22,9 +45,11 @@ BackendPtr Init::make(const Plan& plan) {
   const bool needs_lock = plan.cls->traits.thread == ThreadMode::kSerialized && !is_serialized_;
   Init init = *this;
   init.plan_ = &plan;
+  init.is_measured_ = instance_.has_value();
   init.is_serialized_ = is_serialized_ || needs_lock;
   try {
     backend->describe(plan.label, plan.traits);
+    backend->measure(time_of(plan));
     backend->init(init);
   } catch (...) {
     Error error = current_error();

@@ -57,12 +57,16 @@ class Init {
   Init on_own_thread() const;
 
  private:
+  BackendTime* time_of(const Plan& plan) const;
+
   std::shared_ptr<PipeContext> context_;
   std::string node_;
   std::shared_ptr<Dict> options_;
   std::shared_ptr<Bindings> bindings_ = std::make_shared<Bindings>();
   const Plan* plan_ = nullptr;
   std::optional<std::size_t> instance_;
+  bool is_measured_ =
+      false;  // inside a backend of an instance, whose backends all have entries in the times of the node
   bool on_own_thread_ = false;
   bool is_serialized_ = false;  // one call at a time: backends inside need no lock of their own
 };

@@ -16,6 +16,7 @@
 #include "hami/sdk/request_store.hpp"
 #include "observe/counters.hpp"
 #include "observe/node_stats.hpp"
+#include "observe/node_times.hpp"
 #include "sync/queue.hpp"
 
 namespace hami {
@@ -60,12 +61,15 @@ class PipeResources {
 
   NodeStats& stats(const std::string& node) { return stats_[node]; }
   const std::map<std::string, NodeStats>& all_stats() const noexcept { return stats_; }
+  NodeTimes& times(const std::string& node) { return times_[node]; }
+  const std::map<std::string, NodeTimes>& all_times() const noexcept { return times_; }
   // Counters that the backends of a node name themselves; asked for while the pipe is built.
   Counters& counters(const std::string& node) { return counters_[node]; }
   const std::map<std::string, Counters>& all_counters() const noexcept { return counters_; }
 
  private:
   std::map<std::string, NodeStats> stats_;
+  std::map<std::string, NodeTimes> times_;
   std::map<std::string, Counters> counters_;
   Nanoseconds timeout_ = kNever;
   bool non_blocking_ = true;

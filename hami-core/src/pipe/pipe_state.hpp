@@ -64,6 +64,7 @@ class PipeState : public std::enable_shared_from_this<PipeState> {
   // The backends that were built, and their parameters.
   const Explanation& explanation() const noexcept { return explanation_; }
   const std::map<std::string, NodeStats>& stats() const noexcept { return context_->resources.all_stats(); }
+  const std::map<std::string, NodeTimes>& times() const noexcept { return context_->resources.all_times(); }
   const std::map<std::string, Counters>& counters() const noexcept { return context_->resources.all_counters(); }
 
  private:

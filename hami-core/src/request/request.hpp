@@ -43,7 +43,7 @@ class Request : public Counted {
   std::size_t index = 0;    // for the sink
   std::size_t items = 1;    // request_size
   Nanoseconds deadline = kNever;
-  Nanoseconds queued_at = 0;  // for the queue of a node
+  Nanoseconds queued_at = 0;  // for the node that runs it: when it was queued; 0: it was not
   std::uint64_t call = 0;     // for the queue: requests of one call have the same number
   std::uint8_t priority = 0;
   bool isolates = true;  // its node wants it to run again alone if its batch fails as a whole

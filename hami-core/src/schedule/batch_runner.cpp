@@ -100,6 +100,7 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
   for (Request* request : batch)
     if (!request->alive()) *request->error = request->error->with_note(note_);
   record_end(batch, true);
+  record_times(batch, start, took);
   count_outcomes(batch);
   stats_.running -= batch.size();
   return took;
@@ -108,6 +109,18 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
 void BatchRunner::record_end(Batch batch, bool ran) noexcept {
   for (const Request* request : batch)
     if (NodeVisits* const visits = visits_of(*request)) visits->leave(node_, ran);
+}
+
+// Requests of an inline batch were not queued.
+void BatchRunner::record_times(Batch batch, Nanoseconds start, Nanoseconds took) noexcept {
+  for (Request* request : batch) {
+    const Nanoseconds queued_at = std::exchange(request->queued_at, 0);
+    const Nanoseconds waited = queued_at > 0 ? std::max<Nanoseconds>(0, start - queued_at) : 0;
+    times_.queue.record(static_cast<std::uint64_t>(waited));
+    times_.latency.record(static_cast<std::uint64_t>(waited + took));
+  }
+  times_.batch.record(static_cast<std::uint64_t>(took));
+  times_.batch_items.record(batch.items());
 }
 
 // Called before the requests complete, because their caller may read the statistics at once.

@@ -5,13 +5,15 @@
 
 #include "backend/init.hpp"
 #include "observe/node_stats.hpp"
+#include "observe/node_times.hpp"
 #include "request/request_chain.hpp"
 
 namespace hami {
 
 class BatchRunner {
  public:
-  BatchRunner(const std::string& node, NodeStats& stats) : node_(node), note_("node \"" + node + "\""), stats_(stats) {}
+  BatchRunner(const std::string& node, NodeStats& stats, NodeTimes& times)
+      : node_(node), note_("node \"" + node + "\""), stats_(stats), times_(times) {}
 
   // The brackets of the dispatcher: a hook for each request before it is queued, and one for each batch.
   void set_hooks(Init& init);
@@ -36,11 +38,13 @@ class BatchRunner {
  private:
   void forward(Backend& instance, Batch batch);
   void record_end(Batch batch, bool ran) noexcept;
+  void record_times(Batch batch, Nanoseconds start, Nanoseconds took) noexcept;
   void count_outcomes(Batch batch) noexcept;
 
   const std::string node_;
   const std::string note_;
   NodeStats& stats_;
+  NodeTimes& times_;
   bool isolate_ = true;
   BackendPtr before_gathering_;  // PreCat
   BackendPtr before_instance_;   // CatedHandle

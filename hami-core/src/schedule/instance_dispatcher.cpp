@@ -13,7 +13,7 @@ void InstanceDispatcher::init_(Init& init) {
   node_ = init.node();
   context_ = init.shared_context();
   stats_ = &context_->resources.stats(node_);
-  runner_.emplace(node_, *stats_);
+  runner_.emplace(node_, *stats_, context_->resources.times(node_));
   const Params& params = init.params();
   max_queue_size_ = static_cast<std::size_t>(params.get<std::int64_t>("max_queue_size"));
   reject_when_full_ = params.get<std::string>("on_full") == "reject";

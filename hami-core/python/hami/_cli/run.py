@@ -208,7 +208,19 @@ def _print_stats(stats: dict[str, dict[str, Any]], arguments: argparse.Namespace
     if arguments.json:
         print(json_of({"stats": stats}))
         return
-    names = list(dict.fromkeys(name for values in stats.values() for name in values))
-    rows = [[name, *(rounded(values.get(name, "")) for values in stats.values())] for name in names]
+    columns = [dict(_rows(values)) for values in stats.values()]
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    rows = [[name, *(rounded(column.get(name, "")) for column in columns)] for name in names]
     print()
     print_table(rows, ["statistic", *stats])
+
+
+def _rows(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the statistics of one node, with one row for each part of a histogram and each backend."""
+    for name, value in values.items():
+        if not isinstance(value, dict):
+            yield name, value
+            continue
+        for part, number in value.items():
+            if part != "count":
+                yield f"{name} {part}", number

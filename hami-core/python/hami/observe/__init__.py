@@ -5,14 +5,26 @@
 True
 """
 
+from hami.observe.histogram import Histogram
 from hami.observe.node_stats import NodeStats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hami.observe.description import BackendDescription, NodeDescription, PartDescription, PipeDescription
     from hami.observe.graph import Graph
+    from hami.observe.throughput import ThroughputBenchmark, ThroughputResult
 
-__all__ = ["BackendDescription", "Graph", "NodeDescription", "NodeStats", "PartDescription", "PipeDescription"]
+__all__ = [
+    "BackendDescription",
+    "Graph",
+    "Histogram",
+    "NodeDescription",
+    "NodeStats",
+    "PartDescription",
+    "PipeDescription",
+    "ThroughputBenchmark",
+    "ThroughputResult",
+]
 
 # Loaded when they are used, because every program imports this package.
 _MODULES = {
@@ -21,6 +33,8 @@ _MODULES = {
     "NodeDescription": "description",
     "PartDescription": "description",
     "PipeDescription": "description",
+    "ThroughputBenchmark": "throughput",
+    "ThroughputResult": "throughput",
 }
 
 

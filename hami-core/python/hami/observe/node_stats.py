@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hami.observe.histogram import Histogram
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +23,11 @@ class NodeStats:
     """
 
     __slots__ = (
+        "backend_ms",
         "batch_items",
+        "batch_ms",
         "batch_overhead_ms",
+        "batch_sizes",
         "batches",
         "cancelled",
         "closed_full",
@@ -35,8 +40,10 @@ class NodeStats:
         "expired",
         "failed",
         "inline_batches",
+        "latency_ms",
         "model_calls",
         "per_item_ms",
+        "queue_ms",
         "rejected",
         "retried",
         "running",
@@ -90,20 +97,44 @@ class NodeStats:
     """Learned time of each item; None until batches of two sizes were measured."""
     uptime_s: float
     """Time since the pipe was built."""
+    queue_ms: Histogram
+    """Time of each request in the queue, for those that ran; 0 for inline batches."""
+    batch_ms: Histogram
+    """Time of each batch from its start until its end, retries included."""
+    latency_ms: Histogram
+    """Time of each request at the node, from its arrival in the queue until the end of its batch."""
+    batch_sizes: Histogram
+    """Items of each batch."""
+    backend_ms: dict[str, float]
+    """Time inside each backend of the node, summed over all instances; containers of the core have none."""
     counters: dict[str, int]
     """Counts that the backends of the node keep, by their names."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         for name in self.__slots__:
-            default: Any = {} if name == "counters" else None if name in _LEARNED else 0
+            if name in _HISTOGRAMS:
+                object.__setattr__(self, name, Histogram(*values.get(name, ())))
+                continue
+            default: Any = {} if name in _DICTS else None if name in _LEARNED else 0
             object.__setattr__(self, name, values.get(name, default))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"NodeStats is a snapshot; {name} cannot be set")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the statistics as a dict, for JSON. Values that are None and empty `counters` are left out."""
-        return {name: value for name in _ORDER if (value := getattr(self, name)) is not None and value != {}}
+        """Return the statistics as a dict, for JSON. Values that are None, and what is empty, are left out.
+
+        A histogram becomes a dict of its count, mean and percentiles.
+        """
+        values = {name: getattr(self, name) for name in _ORDER}
+        shown = {
+            name: value.as_dict() if isinstance(value, Histogram) and value else value for name, value in values.items()
+        }
+        return {
+            name: value
+            for name, value in shown.items()
+            if value is not None and value != {} and not isinstance(value, Histogram)
+        }
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, NodeStats) and self.as_dict() == other.as_dict()
@@ -115,9 +146,17 @@ class NodeStats:
         values = self.as_dict()
         lines = []
         for title, names in _LINES.items():
-            if facts := [f"{name}={rounded(values[name])}" for name in names if name in values]:
+            if facts := [fact for name in names if name in values for fact in _facts(name, values[name])]:
                 lines.append(f"    {', '.join(facts)},  # {title}\n")
         return f"NodeStats(\n{''.join(lines)})"
+
+
+def _facts(name: str, value: Any) -> list[str]:
+    if name in _HISTOGRAMS:
+        return [f"{name}: {', '.join(f'{part} {rounded(value[part])}' for part in ('p50', 'p90', 'p99'))}"]
+    if name == "backend_ms":
+        return [f"{backend}={rounded(value[backend])}" for backend in value]
+    return [f"{name}={rounded(value)}"]
 
 
 def rounded(value: Any) -> str:
@@ -126,6 +165,8 @@ def rounded(value: Any) -> str:
 
 
 _LEARNED = frozenset({"target_batch_size", "batch_overhead_ms", "per_item_ms"})
+_HISTOGRAMS = ("queue_ms", "batch_ms", "latency_ms", "batch_sizes")
+_DICTS = ("backend_ms", "counters")
 _LINES = {
     "requests": ("submitted", "completed", "failed", "rejected", "expired", "cancelled"),
     "requests now": ("waiting", "running"),
@@ -133,6 +174,11 @@ _LINES = {
     "why batches started": ("closed_full", "closed_target_size", "closed_timeout", "closed_queue_empty"),
     "learned": ("target_batch_size", "batch_overhead_ms", "per_item_ms"),
     "time": ("compute_ms", "uptime_s"),
+    "time in the queue": ("queue_ms",),
+    "time of a batch": ("batch_ms",),
+    "time at the node": ("latency_ms",),
+    "items of a batch": ("batch_sizes",),
+    "time of each backend, in ms": ("backend_ms",),
     "of the backends": ("counters",),
 }
 _ORDER = tuple(name for name in NodeStats.__annotations__ if not name.startswith("_"))
