@@ -23,8 +23,10 @@ def test_every_first_party_package_is_known() -> None:
         "hami-ocr",
         "hami-onnx",
         "hami-openvino",
+        "hami-serve",
         "hami-torch",
         "hami-trt",
     } == _first_party.DISTRIBUTIONS
-    assert set(_first_party.BACKENDS.values()) == _first_party.DISTRIBUTIONS - {"hami-model-check"}  # a library
+    without_backends = {"hami-model-check", "hami-serve"}
+    assert set(_first_party.BACKENDS.values()) == _first_party.DISTRIBUTIONS - without_backends
     assert _first_party.PIPELINES == {"ocr": "hami-ocr"}

@@ -50,6 +50,7 @@ DISTRIBUTIONS: frozenset[str] = frozenset(
         "hami-ocr",
         "hami-onnx",
         "hami-openvino",
+        "hami-serve",
         "hami-torch",
         "hami-trt",
     }
