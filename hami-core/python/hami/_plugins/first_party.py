@@ -45,6 +45,7 @@ DEVICES: dict[str, str] = {
 }
 DISTRIBUTIONS: frozenset[str] = frozenset(
     {
+        "hami-accel",
         "hami-image",
         "hami-model-check",
         "hami-ocr",
