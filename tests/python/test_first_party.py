@@ -24,9 +24,10 @@ def test_every_first_party_package_is_known() -> None:
         "hami-ocr",
         "hami-onnx",
         "hami-openvino",
+        "hami-serve",
         "hami-torch",
         "hami-trt",
     } == _first_party.DISTRIBUTIONS
-    libraries = {"hami-accel", "hami-model-check"}
-    assert set(_first_party.BACKENDS.values()) == _first_party.DISTRIBUTIONS - libraries
+    without_backends = {"hami-accel", "hami-model-check", "hami-serve"}
+    assert set(_first_party.BACKENDS.values()) == _first_party.DISTRIBUTIONS - without_backends
     assert _first_party.PIPELINES == {"ocr": "hami-ocr"}

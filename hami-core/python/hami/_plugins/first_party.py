@@ -51,6 +51,7 @@ DISTRIBUTIONS: frozenset[str] = frozenset(
         "hami-ocr",
         "hami-onnx",
         "hami-openvino",
+        "hami-serve",
         "hami-torch",
         "hami-trt",
     }
