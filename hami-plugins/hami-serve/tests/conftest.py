@@ -200,3 +200,20 @@ def start():
     yield begin
     for each in started:
         each.close()
+
+
+@hami.register
+class TestAccumulate(hami.Backend):
+    """The sum of the inputs of a sequence so far."""
+
+    def init(self, options):
+        self.sums = {}
+
+    def forward(self, batch):
+        for item in batch:
+            start = 0 if item["sequence_start"] else self.sums[item["req_id"]]
+            total = start + int(item["data"][0])
+            self.sums[item["req_id"]] = total
+            if item["finish"]:
+                del self.sums[item["req_id"]]
+            item["result"] = np.array([total], np.int32)

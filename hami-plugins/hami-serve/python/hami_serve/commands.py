@@ -14,7 +14,7 @@ def add_serve(subparsers: Any) -> None:
     serve = subparsers.add_parser(
         "serve",
         help="serve models by the Open Inference Protocol",
-        description="Serve models by the Open Inference Protocol (KServe v2) over HTTP.",
+        description="Serve models by the Open Inference Protocol (KServe v2) over HTTP and gRPC.",
         allow_abbrev=False,
     )
     serve.add_argument(
@@ -24,6 +24,7 @@ def add_serve(subparsers: Any) -> None:
     )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1, for this machine")
     serve.add_argument("--http", type=_port, default=8000, metavar="PORT", help="port; default: 8000; 0: a free one")
+    serve.add_argument("--grpc", type=_port, metavar="PORT", help="also serve gRPC on this port; 0: a free one")
     serve.add_argument(
         "--import",
         action="append",

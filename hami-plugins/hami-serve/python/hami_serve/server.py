@@ -10,15 +10,19 @@ import importlib.util
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import hami
 import uvicorn
 
 from hami_serve.http_app import application
 from hami_serve.serving import Serving
+
+if TYPE_CHECKING:
+    from hami_serve.grpc_server import GrpcServer
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
@@ -30,6 +34,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, serving: Serving) -> None:
         super().__init__(config)
         self._serving = serving
+        self.beside: Coroutine[Any, Any, None] | None = None  # ends another server while this one drains
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -39,6 +44,11 @@ class HttpServer(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.beside is not None:  # before the models are closed
+            await self.beside
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._serving.draining = True
@@ -62,9 +72,34 @@ def serve(arguments: argparse.Namespace) -> int:
         timeout_graceful_shutdown=max(1, round(arguments.drain)),
         server_header=False,
     )
-    print(f"serving {', '.join(serving.rounder.components())} on {address(listening)}", flush=True)
-    asyncio.run(HttpServer(config, serving).serve([listening]))
+    asyncio.run(_run(arguments, HttpServer(config, serving), serving, listening))
     return 0
+
+
+async def _run(arguments: argparse.Namespace, http: HttpServer, serving: Serving, listening: socket.socket) -> None:
+    """Serve both protocols until a signal ends HTTP; then gRPC has the same time for its open requests."""
+    names = ", ".join(serving.rounder.components()) or "no models"
+    if arguments.grpc is None:
+        print(f"serving {names} on {address(listening)}", flush=True)
+        await http.serve([listening])
+        return
+    grpc = _grpc_server(arguments, serving)
+    await grpc.start()
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    print(f"serving {names} on {address(listening)} and grpc://{host}:{grpc.port}", flush=True)
+    http.beside = grpc.stop(arguments.drain)
+    await http.serve([listening])
+
+
+def _grpc_server(arguments: argparse.Namespace, serving: Serving) -> GrpcServer:
+    try:
+        from hami_serve.grpc_server import GrpcServer
+    except ImportError as error:
+        raise hami.PluginError(
+            f"--grpc needs packages that are not installed: {error}", 'install them: pip install "hami-serve[grpc]"'
+        ) from error
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    return GrpcServer(serving, f"{host}:{arguments.grpc}", arguments.max_request_mib << 20)
 
 
 def listen(host: str, port: int) -> socket.socket:

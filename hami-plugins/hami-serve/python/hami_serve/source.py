@@ -223,6 +223,26 @@ def _specs(name: str, key: str, value: Any) -> tuple[TensorSpec, ...]:
     return tuple(found)
 
 
+def check_routing(wanted: Mapping[str, ComponentSpec]) -> None:
+    """Check the routing of components before anything is built for them."""
+    names = dict.fromkeys(wanted, "a component")
+    for name, spec in wanted.items():
+        for version in [*([spec.default] if spec.default is not None else []), *spec.weights]:
+            if version not in spec.versions:
+                raise hami.ConfigError(
+                    f'component "{name}" has no version "{version}"; versions: {", ".join(spec.versions)}'
+                )
+        for version, weight in spec.weights.items():
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
+                raise hami.ConfigError(
+                    f'component "{name}": the weight of version "{version}" is {weight!r}; it is 0 or more'
+                )
+        for alias in spec.aliases:
+            if alias in names:
+                raise hami.ConfigError(f'component "{name}": the alias "{alias}" is the name of {names[alias]} already')
+            names[alias] = f'"{name}"'
+
+
 def checked_name(name: Any, what: str = "component") -> str:
     if not isinstance(name, str) or not NAME.fullmatch(name):
         shown = repr(name)
