@@ -60,8 +60,12 @@ class Careless(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+class CarelessServer(ThreadingHTTPServer):
+    request_queue_size = 256
+
+
 def test_a_server_that_accepts_everything_fails_most_checks():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Careless)
+    server = CarelessServer(("127.0.0.1", 0), Careless)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
