@@ -17,7 +17,7 @@ ort = pytest.importorskip("onnxruntime")
 
 from models import SHAPES, Builder, real_models  # noqa: E402
 
-from hami_accel.onnx_device import cache  # noqa: E402
+from hami_accel import cache  # noqa: E402
 from hami_accel.onnx_device.cut import choose_borders  # noqa: E402
 from hami_accel.onnx_device.device import OnnxDevice  # noqa: E402
 from hami_accel.sim import SimDevice  # noqa: E402
