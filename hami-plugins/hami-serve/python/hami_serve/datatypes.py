@@ -139,7 +139,7 @@ def _numbers(name: str, datatype: str, data: list[Any]) -> Array:
         raise BadRequest(f'the data of input "{name}" is not a regular list of numbers: {error}') from None
     if array.size == 0:
         return array.astype(dtype)
-    if dtype.kind in "iu" and array.dtype.kind in "fO" and all(type(each) is int for each in _leaves(data)):
+    if dtype.kind in "iu" and array.dtype.kind in ("f", "O") and all(type(each) is int for each in _leaves(data)):
         array = np.asarray(data, object)  # ints of more than 63 bits
         return _integers(name, datatype, array)
     kinds = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]

@@ -20,6 +20,7 @@ import uvicorn
 
 from hami_serve.http_app import application
 from hami_serve.serving import Serving
+from hami_serve.watching import Watcher
 
 if TYPE_CHECKING:
     from hami_serve.grpc_server import GrpcServer
@@ -57,6 +58,8 @@ class HttpServer(uvicorn.Server):
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal ends it; return the exit status."""
+    if arguments.watch and not Path(arguments.source).is_dir():
+        raise hami.ConfigError(f"--watch needs a folder, got {arguments.source}")
     import_all(arguments.imports)
     serving = Serving(arguments.source, max_loaded=arguments.max_loaded, drain_timeout=arguments.drain)
     listening = listen(arguments.host, arguments.http)
@@ -72,8 +75,22 @@ def serve(arguments: argparse.Namespace) -> int:
         timeout_graceful_shutdown=max(1, round(arguments.drain)),
         server_header=False,
     )
-    asyncio.run(_run(arguments, HttpServer(config, serving), serving, listening))
+    with _watching(arguments, serving):
+        asyncio.run(_run(arguments, HttpServer(config, serving), serving, listening))
     return 0
+
+
+@contextlib.contextmanager
+def _watching(arguments: argparse.Namespace, serving: Serving) -> Iterator[None]:
+    if not arguments.watch:
+        yield
+        return
+    watcher = Watcher(serving, Path(arguments.source))
+    watcher.start()
+    try:
+        yield
+    finally:
+        watcher.stop()
 
 
 async def _run(arguments: argparse.Namespace, http: HttpServer, serving: Serving, listening: socket.socket) -> None:
