@@ -28,6 +28,6 @@ def test_every_first_party_package_is_known() -> None:
         "hami-torch",
         "hami-trt",
     } == _first_party.DISTRIBUTIONS
-    without_backends = {"hami-accel", "hami-model-check", "hami-serve"}
+    without_backends = {"hami-model-check", "hami-serve"}
     assert set(_first_party.BACKENDS.values()) == _first_party.DISTRIBUTIONS - without_backends
     assert _first_party.PIPELINES == {"ocr": "hami-ocr"}

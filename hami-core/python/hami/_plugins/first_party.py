@@ -4,6 +4,7 @@ Written by `python ci/first_party.py` from hami-plugins/*/pyproject.toml.
 """
 
 BACKENDS: dict[str, str] = {
+    "AccelTensor": "hami-accel",
     "CpuTensor": "hami-torch",
     "CropLines": "hami-ocr",
     "CropMat": "hami-image",
