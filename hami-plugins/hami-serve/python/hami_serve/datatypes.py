@@ -174,8 +174,8 @@ def _leaves(data: list[Any]) -> Iterator[Any]:
             yield each
 
 
-def bytes_of_array(datatype: str, array: Array) -> bytes:
-    """Return a tensor as the bytes that it has on the wire."""
+def bytes_of_array(datatype: str, array: Array) -> bytes | memoryview:
+    """Return a tensor as the bytes that it has on the wire, without a copy if its memory has them already."""
     if datatype == "BYTES":
         parts = []
         for element in array.reshape(-1):
@@ -184,7 +184,9 @@ def bytes_of_array(datatype: str, array: Array) -> bytes:
         return b"".join(parts)
     if datatype == "BF16":
         return _rounded_to_bf16(array).tobytes()
-    return np.ascontiguousarray(array, DATATYPES[datatype][0]).tobytes()
+    if not array.size:
+        return b""
+    return np.ascontiguousarray(array, DATATYPES[datatype][0]).data.cast("B")
 
 
 def _rounded_to_bf16(array: Array) -> Array:

@@ -19,6 +19,7 @@ import hami
 import uvicorn
 
 from hami_serve.http_app import application
+from hami_serve.http_protocol import JoiningProtocol
 from hami_serve.serving import Serving
 from hami_serve.watching import Watcher
 
@@ -67,8 +68,9 @@ def serve(arguments: argparse.Namespace) -> int:
     made = application(serving, arguments.max_request_mib << 20)
     config = uvicorn.Config(
         made,
-        http="httptools",
+        http=JoiningProtocol,
         ws="none",
+        proxy_headers=False,
         log_level="warning",
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -121,11 +123,18 @@ def _grpc_server(arguments: argparse.Namespace, serving: Serving) -> GrpcServer:
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol must be named: asyncio sets TCP_NODELAY only on the connections of such a socket.
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
     except (OSError, OverflowError) as error:
+        listening.close()
         raise hami.ConfigError(f"cannot listen on {host} port {port}: {error}") from error
+    return listening
 
 
 def address(listening: socket.socket) -> str:

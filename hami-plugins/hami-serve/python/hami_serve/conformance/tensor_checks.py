@@ -52,7 +52,7 @@ def _check_binary(datatype: str) -> None:
         context.needs("binary_tensor_data")
         values = VALUES.get(datatype, [0.5, -2.0])
         source = "FP32" if datatype in BINARY_ONLY else datatype
-        data = bytes_of_array(datatype, array_of_json("x", source, (len(values),), values))
+        data = bytes(bytes_of_array(datatype, array_of_json("x", source, (len(values),), values)))
         model, entry = _input(context, datatype, [len(values)])
         head = {
             "inputs": [{**entry, "parameters": {"binary_data_size": len(data)}}],
