@@ -68,7 +68,7 @@ def _report(
             f"nothing to change: {', '.join(versions)}" + ("" if arguments.upgrade else "; newer versions: --upgrade")
         )
         return
-    print_table([[change.verb, change.name, " -> ".join(filter(None, [change.old, change.new]))] for change in changes])
+    print_table([[change.verb, change.name, change.arrow] for change in changes])
     if arguments.dry_run:
         print(f"nothing was changed; without --dry-run, this goes into {place.folder}")
         return
