@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import shutil
-import sys
 from pathlib import Path
 
 import hami
@@ -14,10 +11,7 @@ import tiny_wheels
 from fake_site import tomllib
 from hami._packages import lock
 from packaging.pylock import Pylock
-from tiny_index import HamiEnvironment, write_index
-
-PACKAGES = ("pluggy", *(("tomli",) if sys.version_info < (3, 11) else ()))
-UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+from tiny_index import PACKAGES, UV, HamiEnvironment, acme_index
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
 needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed")
@@ -25,16 +19,7 @@ needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed")
 
 @pytest.fixture
 def index(tmp_path: Path) -> str:
-    wheels = tmp_path / "wheels"
-    return write_index(
-        tmp_path,
-        [
-            tiny_wheels.plugin(wheels, "acme-one", "1.0.0"),
-            tiny_wheels.plugin(wheels, "acme-one", "2.0.0"),
-            tiny_wheels.plugin(wheels, "acme-two", "1.0.0", requires="acme-one>=1"),
-            tiny_wheels.empty(wheels, "hami-core", hami.__version__),
-        ],
-    )
+    return acme_index(tmp_path)
 
 
 @pytest.fixture
