@@ -106,12 +106,15 @@ def wheel_entry(name: str, version: str, wheels: list[Path]) -> dict[str, Any]:
     """Return what the metadata of a version say."""
     metadata, entry_points = Message(), configparser.ConfigParser(delimiters=("=",), interpolation=None)
     entry_points.optionxform = str  # type: ignore[assignment,method-assign]
-    with zipfile.ZipFile(wheels[0]) as archive:
-        for path in archive.namelist():
-            if path.endswith(".dist-info/METADATA"):
-                metadata = Parser().parsestr(archive.read(path).decode())
-            elif path.endswith(".dist-info/entry_points.txt"):
-                entry_points.read_string(archive.read(path).decode())
+    try:
+        with zipfile.ZipFile(wheels[0]) as archive:
+            for path in archive.namelist():
+                if path.endswith(".dist-info/METADATA"):
+                    metadata = Parser().parsestr(archive.read(path).decode())
+                elif path.endswith(".dist-info/entry_points.txt"):
+                    entry_points.read_string(archive.read(path).decode())
+    except (ValueError, zipfile.BadZipFile, configparser.Error) as error:
+        raise SystemExit(f"{wheels[0]} is not a complete wheel ({error}): build or download it again") from error
     groups = {section: dict(entry_points[section]) for section in entry_points.sections()}
     return {
         "name": name,

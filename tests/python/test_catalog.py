@@ -69,6 +69,11 @@ def test_a_catalogue_is_made_from_wheels(tmp_path: Path, hami_command: Any) -> N
     assert two.platforms == ["manylinux2014_aarch64", "manylinux_2_17_aarch64"]
     digest = hashlib.sha256(native.read_bytes()).hexdigest()
     assert two.releases == [{"version": "1.0.0", "files": [{"name": native.name, "sha256": digest}]}]
+    native.write_bytes(native.read_bytes()[:50])
+    damaged = subprocess.run(
+        [sys.executable, GENERATOR, "--wheels", wheels, "--to", file], capture_output=True, text=True
+    )
+    assert damaged.stderr.startswith(f"{native} is not a complete wheel")
     assert "  newest     1.10.0" in hami_command("show", "AcmeOne", "--catalog", str(file)).stdout
 
 
