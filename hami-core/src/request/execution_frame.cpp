@@ -48,4 +48,11 @@ Nanoseconds ExecutionFrame::deadline() noexcept {
   return last;
 }
 
+std::uint8_t ExecutionFrame::priority() noexcept {
+  std::uint8_t highest = 0;
+  if (innermost_)
+    for (const Request* request : innermost_->batch_) highest = std::max(highest, request->priority);
+  return highest;
+}
+
 }  // namespace hami

@@ -1,6 +1,7 @@
 // ExecutionFrame: which nodes the current thread works for. A request that it makes blocks the instances of those nodes.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,9 @@ class ExecutionFrame {
   // The latest deadline of the innermost batch that runs: after it, no caller waits for the batch or for requests that it makes.
   // kNever: no batch, or no deadline.
   static Nanoseconds deadline() noexcept;
+
+  // The highest priority of that batch, which a request that it makes has too; 0: no batch.
+  static std::uint8_t priority() noexcept;
 
   WaitLocation& location() const noexcept { return location_; }
   std::size_t instance() const noexcept { return instance_; }

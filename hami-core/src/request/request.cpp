@@ -72,9 +72,9 @@ std::size_t declared_items(const Dict& dict) {
   return static_cast<std::size_t>(given->as_int());
 }
 
-std::uint8_t declared_priority(const Dict& dict) {
+std::optional<std::uint8_t> declared_priority(const Dict& dict) {
   const Value* given = dict.find(kPriority);
-  if (!given || given->is_none()) return 0;
+  if (!given || given->is_none()) return std::nullopt;
   if (given->kind() != Kind::kInt)
     throw Error(ErrorCode::kDataType, "priority must be an int of 0 to 255" + got(*given));
   const std::int64_t priority = given->as_int();

@@ -124,7 +124,7 @@ void InstanceDispatcher::refuse_deadlocks() noexcept {
 
 void InstanceDispatcher::wake_capacity_waits() noexcept {
   MutexLock lock(mutex_);
-  capacity_available_.notify_all();
+  notify_all_capacity();
 }
 
 bool InstanceDispatcher::dispatch_idle(Dispatched& dispatched) noexcept {
@@ -140,22 +140,25 @@ bool InstanceDispatcher::dispatch_idle(Dispatched& dispatched) noexcept {
 void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
                                            std::optional<Error>& interrupted) {
   const Nanoseconds until = request.deadline;
+  const LaneName lane = lane_of(request.priority);
+  CondVar& capacity_available = capacity_available_[lane];
   const auto full = [&] {
     mutex_.assert_held();
-    return !scheduler_->stopping() && scheduler_->full();
+    return !scheduler_->stopping() && scheduler_->full(lane);
   };
   const auto remove_expired = [&] {
     mutex_.assert_held();
     if (!full()) return;
-    const std::size_t before = removed.size();
-    scheduler_->remove_expired(now(), removed);
-    // One slot is for this request, the others are for other producers.
-    for (std::size_t freed = removed.size() - before; freed > 1; --freed) capacity_available_.notify_one();
+    RequestChain expired;
+    scheduler_->remove_expired(now(), expired);
+    notify_capacity(expired);
+    removed.append(std::move(expired));
   };
   remove_expired();
   while (full() && reject_when_full_) {
     if (!dispatch_idle(dispatched))  // it would take requests from the queue
       throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(max_queue_size_) +
+                                             (lane == kNormalLane ? "" : std::string(" ") + kLaneNames[lane]) +
                                              " requests queued (max_queue_size = " + std::to_string(max_queue_size_) +
                                              ")");
   }
@@ -168,7 +171,7 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
                       "other timeouts would be late; submit from a thread of your own, or raise max_queue_size");
     const Nanoseconds moment = now();
     if (moment >= until) {
-      capacity_available_.notify_one();
+      capacity_available.notify_one();
       throw Error(ErrorCode::kDeadlineExceeded,
                   deadline_exceeded(request, moment).message() + "; the queue of node \"" + node_ + "\" was full");
     }
@@ -187,8 +190,8 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
       {
         BlockingScope blocking;
         MutexLock inner(mutex_);
-        capacity_available_.wait_until(inner, std::min(until, moment + kInterruptPoll),
-                                       [&] { return !full() || wait.refused(); });
+        capacity_available.wait_until(inner, std::min(until, moment + kInterruptPoll),
+                                      [&] { return !full() || wait.refused(); });
       }
       wait.leave();
     } catch (...) {
@@ -203,7 +206,7 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
     mutex_.lock();
     waits_inside_ -= is_inside;
     if (refused) {
-      capacity_available_.notify_one();
+      capacity_available.notify_one();
       throw Error(*refused);
     }
     remove_expired();

@@ -1,6 +1,7 @@
 // InstanceDispatcher: a node's queue and instances: which instance runs which requests, when, and on which thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -79,6 +80,8 @@ class InstanceDispatcher final : public Backend,
   void finish_inline(Index instance, std::size_t items, Nanoseconds took) noexcept;
   void fail_all(RequestChain& requests, const Error& error) noexcept;
   void notify_batch_ready() HAMI_REQUIRES(mutex_);
+  void notify_capacity(const RequestChain& gone) noexcept HAMI_REQUIRES(mutex_);
+  void notify_all_capacity() noexcept HAMI_REQUIRES(mutex_);
 
   struct LastBatch {
     std::size_t items = 0;  // of the batch that just ran; recorded once
@@ -108,7 +111,7 @@ class InstanceDispatcher final : public Backend,
   std::vector<std::unique_ptr<Instance>> instances_;
 
   Mutex mutex_;
-  CondVar capacity_available_;
+  std::array<CondVar, kLanes> capacity_available_;
   CondVar all_idle_;
   std::optional<NodeScheduler> scheduler_ HAMI_GUARDED_BY(mutex_);
   std::uint64_t calls_ HAMI_GUARDED_BY(mutex_) = 0;
