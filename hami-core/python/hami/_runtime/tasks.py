@@ -78,7 +78,9 @@ def _forget_closed_loops() -> None:
             _queues.pop(loop, None)
 
 
-def start(core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None) -> _core.Awaitable:
+def start(
+    core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None = None
+) -> _core.Awaitable:
     """Start one request for the current task, and return the awaitable of its completion."""
     try:
         loop = asyncio.get_running_loop()
