@@ -55,7 +55,7 @@ class _Model(DeviceModel):
 
     def __init__(self, name: str, compiled: Any) -> None:
         self.name, self.names = name, [name]
-        self._compiled = compiled
+        self._compiled: Any = compiled
         self.inputs = [_spec(port, name) for port in compiled.inputs]
         self.outputs = [_spec(port, name) for port in compiled.outputs]
 
