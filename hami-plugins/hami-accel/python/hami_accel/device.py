@@ -116,6 +116,7 @@ class Device(abc.ABC):
 
     name: str
     capabilities: Capabilities
+    _engine: Any = None  # that engine_of created, freed with the device
     clock: Any = None  # a hami_accel.clock.VirtualClock for a device in virtual time
 
     @abc.abstractmethod

@@ -275,11 +275,11 @@ def engine_of(
         preempt: False makes the engine a priority queue: a task that runs is finished first.
     """
     with _engines_lock:
-        engine: Engine | None = device.__dict__.get("_engine")
+        engine: Engine | None = device._engine
         if engine is None:
             from hami_accel.virtual_engine import VirtualEngine
 
             kind = ThreadEngine if device.clock is None else VirtualEngine
             engine = kind(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
-            device.__dict__["_engine"] = engine  # freed with the device
+            device._engine = engine
         return engine

@@ -136,7 +136,8 @@ def _quantized(source: Path, work: Path, quantization: str, samples: list[dict[s
             quantizer.quantize_dynamic(source, work)
         else:
             kind = quantizer.QuantFormat.QDQ if quantization == "qdq" else quantizer.QuantFormat.QOperator
-            quantizer.quantize_static(source, work, _Samples(samples), quant_format=kind)
+            reader: Any = _Samples(samples)  # has the one method of CalibrationDataReader that is used
+            quantizer.quantize_static(source, work, reader, quant_format=kind)
     except Exception as error:  # onnxruntime's quantiser has no common base class but Exception
         raise hami.ConfigError(f'"{source}" cannot be quantised ({quantization}): {error}') from error
     return work.read_bytes()

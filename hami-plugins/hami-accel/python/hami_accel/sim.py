@@ -160,6 +160,8 @@ class SimDevice(Device):
             models = [source]
         elif isinstance(source, (list, tuple)) and source and all(isinstance(one, SimModel) for one in source):
             models = list(source)
+        elif not isinstance(source, (str, os.PathLike)):
+            raise hami.ConfigError(f"sim: takes a SimModel, a list of them, or a path, got {type(source).__name__}")
         elif os.fspath(source).endswith(".onnx"):
             models = [_onnx_model(source, options)]
         else:

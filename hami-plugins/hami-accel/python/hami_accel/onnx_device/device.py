@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from hami_model_check.onnx import read_onnx
-from onnxruntime import OrtValue, RunOptions
+from onnxruntime import OrtValue
 
 from hami_accel import cache
 from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
@@ -142,7 +142,7 @@ class OnnxModel(DeviceModel):
         """Learn the shapes of the outputs, and the time of a task, from one run."""
         state = {name: OrtValue.ortvalue_from_numpy(array) for name, array in self._feeds.items()}
         for piece in self.pieces:
-            piece.run(state, RunOptions())
+            piece.run(state, onnxruntime.RunOptions())
         shapes = {name: array.shape for name, array in self._feeds.items()}
         shapes |= {name: tuple(state[name].shape()) for name in self.output_names}
         specs = {
@@ -189,7 +189,7 @@ class _OnnxCall(Call):
 
     def __init__(self, model: OnnxModel, buffers: Buffers, segment: int) -> None:
         self._model, self._buffers, self._segment = model, buffers, segment
-        self._options = RunOptions()
+        self._options = onnxruntime.RunOptions()
         self._options.log_severity_level = 4
         self._aborted = self._ended = False
 
@@ -201,7 +201,7 @@ class _OnnxCall(Call):
         model, buffers = self._model, self._buffers
         try:
             if model.segments == 1:
-                results = model.pieces[0].session.run(model.output_names, buffers.inputs, self._options)
+                results: Any = model.pieces[0].session.run(model.output_names, buffers.inputs, self._options)
                 buffers.outputs = dict(zip(model.output_names, results, strict=True))
                 return True
             if self._segment == 0:

@@ -15,7 +15,7 @@ import hami
 import numpy as np
 import onnx
 import onnxruntime
-from onnxruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
+from onnxruntime import InferenceSession, OrtValue
 
 from hami_accel.errors import DeviceError
 
@@ -32,7 +32,7 @@ class Piece:
         self.inputs = [value.name for value in session.get_inputs()]
         self.outputs = [value.name for value in session.get_outputs()]
 
-    def run(self, state: dict[str, OrtValue], options: RunOptions) -> None:
+    def run(self, state: dict[str, OrtValue], options: onnxruntime.RunOptions) -> None:
         """Add the outputs to the state. If it raises, the state is unchanged."""
         feeds = {name: state[name] for name in self.inputs}
         results = self.session.run_with_ort_values(self.outputs, feeds, options)
@@ -41,9 +41,9 @@ class Piece:
             state.pop(name, None)
 
 
-def options(threads: int) -> SessionOptions:
+def options(threads: int) -> onnxruntime.SessionOptions:
     """Return the settings of all sessions: a pool of `threads` threads that sleep when idle."""
-    settings = SessionOptions()
+    settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
     settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     settings.add_session_config_entry("session.inter_op.allow_spinning", "0")
@@ -51,7 +51,9 @@ def options(threads: int) -> SessionOptions:
     return settings
 
 
-def open_session(model: onnx.ModelProto | str | bytes, settings: SessionOptions, file: str) -> InferenceSession:
+def open_session(
+    model: onnx.ModelProto | str | bytes, settings: onnxruntime.SessionOptions, file: str
+) -> InferenceSession:
     """Open a model. Raises hami.ConfigError with the name of the file."""
     source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else model
     try:
@@ -97,7 +99,7 @@ def time_pieces(pieces: Sequence[Piece], feeds: Mapping[str, Any]) -> tuple[list
         state = {name: OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
         for number, piece in enumerate(pieces):
             began = time.perf_counter()
-            piece.run(state, RunOptions())
+            piece.run(state, onnxruntime.RunOptions())
             least[number] = min(least[number], time.perf_counter() - began)
     return least, state
 
