@@ -140,11 +140,11 @@ class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     def __init__(self, token: str) -> None:
         self._token = token
 
-    async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        handler = await continuation(details)
-        if handler is None or details.method.startswith(f"/{health.SERVICE_NAME}/"):
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler_call_details.method.startswith(f"/{health.SERVICE_NAME}/"):
             return handler
-        if is_allowed(self._token, dict(details.invocation_metadata or ()).get("authorization")):
+        if is_allowed(self._token, dict(handler_call_details.invocation_metadata or ()).get("authorization")):
             return handler
 
         async def reject(_: Any, context: Any) -> Any:

@@ -108,6 +108,12 @@ class Model:
     latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
     description: Mapping[str, Any] = field(default_factory=dict)
 
+    def running_pipe(self) -> hami.Pipe:
+        """Return the pipe for a request that was counted."""
+        if self.pipe is None:  # the drain timeout has passed
+            raise hami.PipeClosed(f"the model {self.handle} was removed")
+        return self.pipe
+
     def info(self) -> ModelInfo:
         ordered = sorted(self.latencies)
         return ModelInfo(

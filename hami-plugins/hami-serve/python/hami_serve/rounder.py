@@ -120,7 +120,7 @@ class AllRounder:
         model = self._acquire(component, version)
         started = time.perf_counter()
         try:
-            future = _pipe(model).submit(request, timeout)
+            future = model.running_pipe().submit(request, timeout)
         except BaseException as error:
             self.registry.release(model, started, error)
             raise
@@ -152,7 +152,7 @@ class AllRounder:
         started = time.perf_counter()
         failed: BaseException | None = None
         try:
-            return await _pipe(model).acall(request, timeout)
+            return await model.running_pipe().acall(request, timeout)
         except BaseException as error:
             failed = error
             raise
@@ -387,12 +387,6 @@ class AllRounder:
 
     def __repr__(self) -> str:
         return f"<hami_serve.AllRounder {', '.join(self.components()) or 'without components'}>"
-
-
-def _pipe(model: Model) -> hami.Pipe:
-    if model.pipe is None:  # the drain timeout has passed
-        raise hami.PipeClosed(f"the model {model.handle} was removed")
-    return model.pipe
 
 
 def _result(name: str, future: Future[dict[str, Any]]) -> dict[str, Any]:
