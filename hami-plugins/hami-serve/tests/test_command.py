@@ -73,6 +73,23 @@ def test_a_folder_is_served_on_loopback(tmp_path):
         assert process.wait(60) == 0
 
 
+def test_grpc_is_served_beside_http(tmp_path):
+    grpc = pytest.importorskip("grpc", reason="needs hami-serve[grpc]")
+    health_pb2 = pytest.importorskip("grpc_health.v1.health_pb2")
+    with (
+        serving(tmp_path, "Identity", "--grpc", "0") as (process, port),
+        grpc.insecure_channel(f"127.0.0.1:{port}") as to,
+    ):
+        check = to.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+        assert check(health_pb2.HealthCheckRequest(), timeout=60).status == health_pb2.HealthCheckResponse.SERVING
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -80,6 +97,7 @@ def test_a_folder_is_served_on_loopback(tmp_path):
         (["S[Identity"], 1, '"[" is never closed'),
         (["Identity", "--import", "absent.py"], 1, 'cannot import "absent.py": no such file'),
         (["Identity", "--host", "203.0.113.1"], 1, "cannot listen on 203.0.113.1 port"),
+        (["Identity", "--watch"], 1, "--watch needs a folder, got Identity"),
         (["Identity", "--http", "70000"], 2, "expected a port from 0 to 65535, got '70000'"),
         (["Identity", "--drain", "soon"], 2, "expected a time such as \"30s\", got 'soon'"),
     ],

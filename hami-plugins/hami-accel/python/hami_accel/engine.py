@@ -171,6 +171,8 @@ class ThreadEngine(Engine):
 
     def wait(self, task: Task, timeout: float | None) -> bool:
         if task.deadline is None:
+            if timeout is None and not task.done:
+                self._help(task)
             return task.wait(timeout)
         until_deadline = task.deadline - self.now()
         if timeout is not None and timeout < until_deadline:
@@ -178,6 +180,14 @@ class ThreadEngine(Engine):
         if not task.wait(until_deadline):
             self.expire(task)
         return task.wait(None if timeout is None else timeout - max(until_deadline, 0.0))
+
+    def _help(self, task: Task) -> None:
+        """Drive a core on the waiting thread if its worker was woken but does not run yet."""
+        for core in task.cores:
+            baton = self._batons[core]
+            if baton is not None and baton.acquire(blocking=False):
+                self._drive(core, task)
+                return
 
     def _wake_worker(self, core: int) -> None:
         baton = self._batons[core]

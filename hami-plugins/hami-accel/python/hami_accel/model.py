@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import math
-import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError
 from typing import Any
 
 import hami
 
 from hami_accel.device import Device, LoadOptions
 from hami_accel.engine import engine_of
-from hami_accel.errors import InputError, ModelClosed, SlotError, SlotLost, WaitTimeout
+from hami_accel.errors import InputError, ModelClosed, WaitTimeout
 from hami_accel.inputs import as_array, write_inputs
 from hami_accel.platform import Platform
 from hami_accel.report import durations_text, print_summary
-from hami_accel.slots import Slot, SlotState
+from hami_accel.slots import Slot, SlotState, SlotTable
 from hami_accel.specs import TensorSpec
 from hami_accel.task import URGENT_PRIORITY, Task
 from hami_accel.ticket import Ticket
@@ -77,8 +74,8 @@ class AccelModel:
         self._engine = engine_of(self.device)
         self._unchecked = unchecked
         cores = frozenset(range(self.device.capabilities.cores))
-        self._slots = [Slot(index, self._model.allocate(), cores) for index in range(n_task)]
-        self._hint = 0  # the slot after that of the last start
+        slots = [Slot(index, self._model.allocate(), cores) for index in range(n_task)]
+        self._slots = SlotTable(self._model.name, slots)
         self._closed = False
 
     @property
@@ -130,13 +127,15 @@ class AccelModel:
             SlotError: nothing was started in the slot, or another caller waits or has waited for the task.
             hami.DeadlineExceeded, concurrent.futures.CancelledError, DeviceError, SlotLost, ModelClosed: how it ended.
         """
-        ticket = self._claim(ticket)
+        if not isinstance(ticket, Ticket):
+            ticket = self._slots.running(self._slot(ticket))
+        self._slots.claim(ticket, self)
         if not self._engine.wait(ticket._task, timeout):
             ticket._slot.swap(SlotState.WAITED, SlotState.RUNNING)
             raise WaitTimeout(
                 f"{self.name}: the task in slot {ticket.slot} is not done after {timeout} s; it goes on, wait again"
             )
-        return self._take(ticket)
+        return self._slots.take(ticket)
 
     def infer(
         self, inputs: Any, priority: int | None = None, deadline: float | None = None, timeout: float | None = None
@@ -290,7 +289,7 @@ class AccelModel:
             self._check_priority(priority)
         if deadline is not None:
             self._check_deadline(deadline)
-        target = self._occupy(slot)
+        target = self._slots.occupy(slot)
         try:
             if inputs is not None:
                 write_inputs(inputs, self._model.inputs, target.buffers, self.name, self._unchecked)
@@ -307,84 +306,9 @@ class AccelModel:
             target.swap(SlotState.RUNNING, SlotState.IDLE)
             raise
 
-    def _occupy(self, number: int | None) -> Slot:
-        if number is not None:
-            target = self._slot(number)
-            if not target.swap(SlotState.IDLE, SlotState.RUNNING):
-                raise SlotError(
-                    f"{self.name}: slot {number} is {target.state.value}; wait for its task, or use another slot"
-                )
-            return target
-        count, first = len(self._slots), self._hint
-        for offset in range(count):
-            target = self._slots[(first + offset) % count]
-            if target.state is SlotState.IDLE and target.swap(SlotState.IDLE, SlotState.RUNNING):
-                self._hint = (target.index + 1) % count
-                return target
-        raise SlotError(f"{self.name}: none of {count} slots is idle; wait for a task, or load with a larger n_task")
-
-    def _claim(self, ticket: Ticket | int) -> Ticket:
-        """Enter WAITED, which one caller per task can."""
-        if not isinstance(ticket, Ticket):
-            slot = self._slot(ticket)
-            if slot.state is SlotState.IDLE or slot.ticket is None:
-                raise SlotError(f"{self.name}: slot {ticket} is idle; start a task before you wait for one")
-            ticket = slot.ticket
-        assert isinstance(ticket, Ticket)
-        if ticket._model is not self:
-            raise SlotError(f"{self.name}: the ticket is of the model {ticket._model.name}; wait there")
-        if ticket._waited or not ticket._slot.swap(SlotState.RUNNING, SlotState.WAITED):
-            raise SlotError(
-                f"{self.name}: another caller waits or has waited for this task of slot {ticket.slot} already"
-            )
-        return ticket
-
-    def _take(self, ticket: Ticket) -> Any:
-        """Return the outputs of a task that is done, or raise its error, and free the slot."""
-        slot, error = ticket._slot, ticket._task.error
-        ticket._waited = True
-        try:
-            if error is not None:
-                raise error
-            outputs = slot.buffers.take_outputs()
-            return outputs if len(outputs) > 1 else next(iter(outputs.values()))
-        finally:
-            slot.ticket = None
-            slot.swap(SlotState.WAITED, SlotState.LOST if isinstance(error, SlotLost) else SlotState.IDLE)
-
-    async def _wait_async(self, ticket: Ticket, loop: asyncio.AbstractEventLoop) -> Any:
-        ticket, task = self._claim(ticket), ticket._task
-        if self.device.clock is not None:
-            self._engine.wait(task, None)
-        ended: asyncio.Future[None] = loop.create_future()
-
-        def tell(_: Task) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(_complete, ended)
-
-        self._engine.add_callback(task, tell)
-        timer = None
-        if task.deadline is not None:
-            timer = loop.call_later(task.deadline - self._engine.now(), self._engine.expire, task)
-        try:
-            await ended
-        except asyncio.CancelledError:
-            self._engine.cancel(task)
-            # The buffers are in use until the function-call ends.
-            self._engine.add_callback(task, lambda _: self._discard(ticket))
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
-        return self._take(ticket)
-
-    def _discard(self, ticket: Ticket) -> None:
-        with contextlib.suppress(Exception, CancelledError):
-            self._take(ticket)
-
     @contextlib.contextmanager
     def _reserved(self, slot: Slot) -> Any:
-        self._occupy(slot.index)
+        self._slots.occupy(slot.index)
         try:
             yield
         finally:
@@ -393,13 +317,7 @@ class AccelModel:
     def _slot(self, number: int) -> Slot:
         if self._closed:
             raise ModelClosed(f"{self.name}: the model is closed; create another AccelModel")
-        try:
-            index = operator.index(number)
-        except TypeError:
-            raise SlotError(f"{self.name}: a slot is a number, got {type(number).__name__}") from None
-        if not 0 <= index < len(self._slots):
-            raise SlotError(f"{self.name}: slot must be 0 to {len(self._slots) - 1}, got {number}")
-        return self._slots[index]
+        return self._slots.get(number)
 
     def _check_priority(self, priority: int) -> None:
         if not isinstance(priority, int) or not 0 <= priority <= URGENT_PRIORITY:
@@ -410,11 +328,6 @@ class AccelModel:
         if not deadline > 0 or (needed is not None and deadline < needed):
             alone = "" if needed is None else f"; a run alone takes {needed:.6f} s"
             raise hami.DeadlineExceeded(f"{self.name}: a deadline of {deadline} s cannot be met{alone}")
-
-
-def _complete(future: asyncio.Future[None]) -> None:
-    if not future.done():  # it was cancelled
-        future.set_result(None)
 
 
 def _facts(spec: TensorSpec) -> dict[str, Any]:

@@ -160,6 +160,8 @@ class SimDevice(Device):
             models = [source]
         elif isinstance(source, (list, tuple)) and source and all(isinstance(one, SimModel) for one in source):
             models = list(source)
+        elif os.fspath(source).endswith(".onnx"):
+            models = [_onnx_model(source, options)]
         else:
             models = SimModel.from_file(source)
         names = [model.name for model in models]
@@ -169,6 +171,17 @@ class SimDevice(Device):
                 f"sim: select must be a number below {len(models)} or one of {names}, got {selected!r}"
             )
         return _LoadedSimModel(self, models[selected], names, selected, options.max_time_per_fc)
+
+
+def _onnx_model(source: Any, options: LoadOptions) -> SimModel:
+    try:
+        from hami_accel.onnx_device.simulated import OnnxSimModel
+    except ModuleNotFoundError as error:
+        raise hami.ConfigError(
+            f'sim: a simulated run of "{source}" computes with ONNX Runtime, but {error.name} is not installed: '
+            "pip install hami-accel[onnx]"
+        ) from error
+    return OnnxSimModel(source, options)
 
 
 def _grouped(calls_us: Sequence[float], limit_us: float) -> list[list[int]]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+import contextlib
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
 from hami_accel.slots import Slot
@@ -50,9 +52,48 @@ class Ticket:
         """Like `AccelModel.wait(ticket, timeout)`."""
         return self._model.wait(self, timeout)
 
+    def add_done_callback(self, callback: Callable[[Ticket], object]) -> None:
+        """Call `callback(ticket)` when the task has ended, on the thread that ends it; now if it has ended."""
+        self._model._engine.add_callback(self._task, lambda _: callback(self))
+
     def __await__(self) -> Generator[Any, None, Any]:
-        return self._model._wait_async(self, asyncio.get_running_loop()).__await__()
+        return self._wait_async(asyncio.get_running_loop()).__await__()
+
+    async def _wait_async(self, loop: asyncio.AbstractEventLoop) -> Any:
+        model, engine, task = self._model, self._model._engine, self._task
+        model._slots.claim(self, model)
+        if model.device.clock is not None:  # virtual time passes while this thread waits
+            engine.wait(task, None)
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def tell(_: Task) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(_complete, ended)
+
+        engine.add_callback(task, tell)
+        timer = None
+        if task.deadline is not None:
+            timer = loop.call_later(task.deadline - engine.now(), engine.expire, task)
+        try:
+            await ended
+        except asyncio.CancelledError:
+            engine.cancel(task)
+            engine.add_callback(task, lambda _: self._discard())  # the buffers are in use until then
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+        return model._slots.take(self)
+
+    def _discard(self) -> None:
+        with contextlib.suppress(Exception, CancelledError):
+            self._model._slots.take(self)
 
     def __repr__(self) -> str:
         state = "waited" if self._waited else self._task.state.value
         return f"<Ticket slot {self.slot}, priority {self.priority}, {state}>"
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():  # it was cancelled
+        future.set_result(None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hami_serve.component import Component
 from hami_serve.errors import ModelUnavailable
 from hami_serve.model import Handle, ModelInfo, State
-from hami_serve.rounder import AllRounder, Component
+from hami_serve.rounder import AllRounder
 
 if TYPE_CHECKING:
     from hami_serve.http_app import app

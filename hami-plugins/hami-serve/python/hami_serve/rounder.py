@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import hami
 
-from hami_serve.building import build
+from hami_serve.changes import Changes, must_load
+from hami_serve.component import Component
 from hami_serve.errors import ModelUnavailable, unknown_component
-from hami_serve.model import Handle, Model, ModelInfo, State, Version, devices
+from hami_serve.model import Handle, Model, ModelInfo, State, devices
 from hami_serve.registry import Registry
-from hami_serve.source import ComponentSpec, checked_name, component_of, read_components, version_of, with_device
+from hami_serve.source import (
+    ComponentSpec,
+    check_routing,
+    checked_name,
+    component_of,
+    read_components,
+    version_of,
+    with_device,
+)
 from hami_serve.table import table_of
 
 DRAIN_S = 30.0  # time that the requests of a model have to end after it was replaced or removed
@@ -57,11 +66,7 @@ class AllRounder:
         if max_loaded is not None and max_loaded < 1:
             raise hami.ConfigError(f"max_loaded is None or at least 1, got {max_loaded}")
         self.registry = Registry()
-        self._max_loaded = max_loaded
-        self._memory_budget = memory_budget
-        self._drain_timeout = drain_timeout
-        self._changing = threading.RLock()  # one change at a time; requests do not take it
-        self._closed = False
+        self._changes = Changes(self.registry, max_loaded, memory_budget, drain_timeout)
         try:
             self.update(read_components(source))
         except BaseException:
@@ -160,15 +165,9 @@ class AllRounder:
                 return self.registry.acquire(component, version)
             except ModelUnavailable:
                 model = self.registry.find(component, version)
-                if not model.on_demand or self._closed:
+                if not model.on_demand or self._changes.closed:
                     raise
-                self._load_again(model)
-
-    def _load_again(self, model: Model) -> None:
-        with self._changing:
-            current = self.registry.find(model.handle.component, model.handle.version)
-            if current is model and model.on_demand:
-                self._replace({(model.handle.component, model.handle.version): model.version})
+                self._changes.load_again(model)
 
     def _active(self) -> list[str]:
         names = []
@@ -203,12 +202,12 @@ class AllRounder:
             Exception: As for `hami.pipe`, if the model cannot be built. What ran before runs on.
         """
         checked_name(component)
-        with self._changing:
+        with self._changes.lock:
             if version is None:
                 known = component in self.registry.components()
                 version = self.registry.default(component) if known else "1"
             place = (component, checked_name(str(version), "version"))
-            return self._replace({place: version_of(component, source)})[0].handle
+            return self._changes.replace({place: version_of(component, source)})[0].handle
 
     def update(self, components: Any) -> None:
         """Make the components exactly these: load what is new or changed, then switch, then remove the others.
@@ -228,8 +227,8 @@ class AllRounder:
             Exception: As for `hami.pipe`, if a model cannot be built.
         """
         wanted = read_components(components)
-        _check(wanted)
-        with self._changing:
+        check_routing(wanted)
+        with self._changes.lock:
             current = {
                 (name, version): model
                 for name in self.registry.components()
@@ -239,10 +238,10 @@ class AllRounder:
             changed = {
                 place: what
                 for place, what in places.items()
-                if place not in current or current[place].version != what or _must_load(current[place])
+                if place not in current or current[place].version != what or must_load(current[place])
             }
             removed = [model for place, model in current.items() if place not in places]
-            self._replace(changed, removed)
+            self._changes.replace(changed, removed)
             for name, spec in wanted.items():
                 self._route(name, spec)
 
@@ -254,16 +253,16 @@ class AllRounder:
     def apply(self, component: str, value: Any) -> None:
         """Make one component exactly what `value` describes, with all its versions; the others stay as they are."""
         spec = component_of(checked_name(component), value)
-        _check({component: spec})
-        with self._changing:
+        check_routing({component: spec})
+        with self._changes.lock:
             known = component in self.registry.components()
             current = self.registry.versions(component) if known else {}
             changed = {
                 (component, key): what
                 for key, what in spec.versions.items()
-                if key not in current or current[key].version != what or _must_load(current[key])
+                if key not in current or current[key].version != what or must_load(current[key])
             }
-            self._replace(changed, [model for key, model in current.items() if key not in spec.versions])
+            self._changes.replace(changed, [model for key, model in current.items() if key not in spec.versions])
             self._route(component, spec)
 
     def remove(self, component: str, version: str | None = None) -> None:
@@ -276,19 +275,19 @@ class AllRounder:
         Raises:
             NotFound: There is no such component or version.
         """
-        with self._changing:
-            self._end(self.registry.switch((), self._models(component, version)))
+        with self._changes.lock:
+            self._changes.end(self.registry.switch((), self._models(component, version)))
 
     def unload(self, component: str, version: str | None = None) -> None:
         """Close the pipes of a component, or of one version, and keep its description: `load` builds them again."""
-        with self._changing:
-            self._end(self.registry.switch((), self._models(component, version), forget=False))
+        with self._changes.lock:
+            self._changes.end(self.registry.switch((), self._models(component, version), forget=False))
 
     def load(self, component: str, version: str | None = None) -> None:
         """Build a component, or one version of it, again; one that runs is replaced. Its description stays the same."""
-        with self._changing:
+        with self._changes.lock:
             models = self._models(component, version)
-            self._replace({(each.handle.component, each.handle.version): each.version for each in models})
+            self._changes.replace({(each.handle.component, each.handle.version): each.version for each in models})
 
     def route(
         self,
@@ -310,12 +309,12 @@ class AllRounder:
             NotFound: There is no such component or version.
             AlreadyExists: An alias is in use.
         """
-        with self._changing:
+        with self._changes.lock:
             self.registry.route(component, default=default, weights=weights, aliases=aliases)
 
     def move(self, component: str, device: Any, version: str | None = None) -> None:
         """Build the models of a component on another device, switch to them, and close the old ones."""
-        with self._changing:
+        with self._changes.lock:
             places = {}
             for model in self._models(component, version):
                 nodes = devices(model.description.get("nodes", {}))
@@ -326,65 +325,15 @@ class AllRounder:
                     )
                 old = model.version
                 source = with_device(old.source, nodes, str(device).strip())
-                what = Version(source, old.inputs, old.outputs, old.memory, old.warmup)
+                what = replace(old, source=source)
                 places[model.handle.component, model.handle.version] = what
-            self._replace(places)
+            self._changes.replace(places)
 
     def _models(self, component: str, version: str | None) -> list[Model]:
         versions = self.registry.versions(component)
         if version is None:
             return list(versions.values())
         return [self.registry.find(component, version)]
-
-    def _replace(self, places: Mapping[tuple[str, str], Version], removed: Iterable[Model] = ()) -> list[Model]:
-        """Build a model for each place, switch to all of them in one step, and end what they replace."""
-        if self._closed and places:
-            raise hami.PipeClosed("the AllRounder is closed")
-        models = [self.registry.new(component, version, what) for (component, version), what in places.items()]
-        removed = list(removed)
-        single = len(models) == 1
-        try:
-            for model in models:
-                self._make_space(model, [*models, *removed])
-                build(model)
-        except BaseException as error:
-            for model in models:
-                pipe, model.pipe = model.pipe, None
-                self.registry.fail(model, f"{type(error).__name__}: {error}".splitlines()[0])
-                if pipe is not None:
-                    pipe.close()
-                if not single:
-                    self.registry.restore(model)
-            raise
-        self._end(self.registry.switch(models, removed))
-        self._make_space(None, models)
-        return models
-
-    def _make_space(self, new: Model | None, keep: list[Model]) -> None:
-        """Unload models that were not used for long, until the limits hold with the new one."""
-        while self._over_limit(new):
-            victim = self.registry.least_recently_used(keep)
-            if victim is None:
-                return
-            self._end(self.registry.switch((), [victim], forget=False), on_demand=True)
-
-    def _over_limit(self, new: Model | None) -> bool:
-        ready = [model for model in self.registry.models() if model.state is State.READY]
-        if new is not None:
-            place = (new.handle.component, new.handle.version)
-            ready = [model for model in ready if (model.handle.component, model.handle.version) != place] + [new]
-        if self._max_loaded is not None and len(ready) > self._max_loaded:
-            return True
-        return self._memory_budget is not None and sum(each.version.memory for each in ready) > self._memory_budget
-
-    def _end(self, models: Iterable[Model], *, on_demand: bool = False) -> None:
-        """Wait for the requests of draining models, and close their pipes."""
-        deadline = time.monotonic() + self._drain_timeout
-        for model in models:
-            self.registry.wait_idle(model, max(0.0, deadline - time.monotonic()))
-            pipe = self.registry.unloaded(model, on_demand=on_demand)
-            if pipe is not None:
-                pipe.close(max(0.0, deadline - time.monotonic()))
 
     # ---- looking ----
 
@@ -418,17 +367,17 @@ class AllRounder:
         Args:
             timeout: Another drain timeout, in seconds.
         """
-        with self._changing:
-            self._closed = True
+        with self._changes.lock:
+            self._changes.closed = True
             if timeout is not None:
-                self._drain_timeout = timeout
+                self._changes.drain_timeout = timeout
             models = [model for name in self.registry.components() for model in self.registry.versions(name).values()]
-            self._end(self.registry.switch((), models))
+            self._changes.end(self.registry.switch((), models))
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._closed
+        return self._changes.closed
 
     def __enter__(self) -> AllRounder:
         return self
@@ -440,74 +389,10 @@ class AllRounder:
         return f"<hami_serve.AllRounder {', '.join(self.components()) or 'without components'}>"
 
 
-class Component:
-    """A component of an `AllRounder`, by name. It keeps no model alive."""
-
-    def __init__(self, rounder: AllRounder, name: str) -> None:
-        self._rounder = rounder
-        self.name = name
-
-    def __call__(
-        self, request: dict[str, Any], version: str | None = None, timeout: float | None = None
-    ) -> dict[str, Any]:
-        """Run one request, and wait for it; as a call of a pipe."""
-        return self._rounder.submit_request(self.name, request, version, timeout).result()
-
-    def to(self, device: Any, version: str | None = None) -> None:
-        """Move it to another device: build there, switch, and close the old model.
-
-        Args:
-            device: The value for the parameter `device` of its backends, such as "cuda:1".
-            version: The version; by default all versions.
-
-        Raises:
-            ConfigError: None of its backends has the parameter `device`.
-            Exception: The model cannot be built there. It runs on where it is.
-        """
-        self._rounder.move(self.name, device, version)
-
-    @property
-    def handles(self) -> list[Handle]:
-        """The handles of its versions."""
-        return [model.handle for model in self._rounder.registry.versions(self.name).values()]
-
-    def models(self) -> list[ModelInfo]:
-        """Return a snapshot of each version."""
-        return [model.info() for model in self._rounder.registry.versions(self.name).values()]
-
-    def __repr__(self) -> str:
-        return f'<hami_serve.Component "{self.name}">'
-
-
 def _pipe(model: Model) -> hami.Pipe:
     if model.pipe is None:  # the drain timeout has passed
         raise hami.PipeClosed(f"the model {model.handle} was removed")
     return model.pipe
-
-
-def _must_load(model: Model) -> bool:
-    """Return whether a model with an unchanged description is not running and should be."""
-    return model.state is not State.READY and not model.on_demand
-
-
-def _check(wanted: Mapping[str, ComponentSpec]) -> None:
-    """Check the routing of components before anything is built for them."""
-    names = dict.fromkeys(wanted, "a component")
-    for name, spec in wanted.items():
-        for version in [*([spec.default] if spec.default is not None else []), *spec.weights]:
-            if version not in spec.versions:
-                raise hami.ConfigError(
-                    f'component "{name}" has no version "{version}"; versions: {", ".join(spec.versions)}'
-                )
-        for version, weight in spec.weights.items():
-            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
-                raise hami.ConfigError(
-                    f'component "{name}": the weight of version "{version}" is {weight!r}; it is 0 or more'
-                )
-        for alias in spec.aliases:
-            if alias in names:
-                raise hami.ConfigError(f'component "{name}": the alias "{alias}" is the name of {names[alias]} already')
-            names[alias] = f'"{name}"'
 
 
 def _result(name: str, future: Future[dict[str, Any]]) -> dict[str, Any]:

@@ -10,15 +10,21 @@ import importlib.util
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import hami
 import uvicorn
 
 from hami_serve.http_app import application
+from hami_serve.http_protocol import JoiningProtocol
 from hami_serve.serving import Serving
+from hami_serve.watching import Watcher
+
+if TYPE_CHECKING:
+    from hami_serve.grpc_server import GrpcServer
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
@@ -30,6 +36,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, serving: Serving) -> None:
         super().__init__(config)
         self._serving = serving
+        self.beside: Coroutine[Any, Any, None] | None = None  # ends another server while this one drains
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -40,6 +47,11 @@ class HttpServer(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.beside is not None:  # before the models are closed
+            await self.beside
+        await super().shutdown(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._serving.draining = True
         super().handle_exit(sig, frame)
@@ -47,6 +59,8 @@ class HttpServer(uvicorn.Server):
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal ends it; return the exit status."""
+    if arguments.watch and not Path(arguments.source).is_dir():
+        raise hami.ConfigError(f"--watch needs a folder, got {arguments.source}")
     import_all(arguments.imports)
     serving = Serving(arguments.source, max_loaded=arguments.max_loaded, drain_timeout=arguments.drain)
     listening = listen(arguments.host, arguments.http)
@@ -54,26 +68,73 @@ def serve(arguments: argparse.Namespace) -> int:
     made = application(serving, arguments.max_request_mib << 20)
     config = uvicorn.Config(
         made,
-        http="httptools",
+        http=JoiningProtocol,
         ws="none",
+        proxy_headers=False,
         log_level="warning",
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(arguments.drain)),
         server_header=False,
     )
-    print(f"serving {', '.join(serving.rounder.components())} on {address(listening)}", flush=True)
-    asyncio.run(HttpServer(config, serving).serve([listening]))
+    with _watching(arguments, serving):
+        asyncio.run(_run(arguments, HttpServer(config, serving), serving, listening))
     return 0
+
+
+@contextlib.contextmanager
+def _watching(arguments: argparse.Namespace, serving: Serving) -> Iterator[None]:
+    if not arguments.watch:
+        yield
+        return
+    watcher = Watcher(serving, Path(arguments.source))
+    watcher.start()
+    try:
+        yield
+    finally:
+        watcher.stop()
+
+
+async def _run(arguments: argparse.Namespace, http: HttpServer, serving: Serving, listening: socket.socket) -> None:
+    """Serve both protocols until a signal ends HTTP; then gRPC has the same time for its open requests."""
+    names = ", ".join(serving.rounder.components()) or "no models"
+    if arguments.grpc is None:
+        print(f"serving {names} on {address(listening)}", flush=True)
+        await http.serve([listening])
+        return
+    grpc = _grpc_server(arguments, serving)
+    await grpc.start()
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    print(f"serving {names} on {address(listening)} and grpc://{host}:{grpc.port}", flush=True)
+    http.beside = grpc.stop(arguments.drain)
+    await http.serve([listening])
+
+
+def _grpc_server(arguments: argparse.Namespace, serving: Serving) -> GrpcServer:
+    try:
+        from hami_serve.grpc_server import GrpcServer
+    except ImportError as error:
+        raise hami.PluginError(
+            f"--grpc needs packages that are not installed: {error}", 'install them: pip install "hami-serve[grpc]"'
+        ) from error
+    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    return GrpcServer(serving, f"{host}:{arguments.grpc}", arguments.max_request_mib << 20)
 
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol must be named: asyncio sets TCP_NODELAY only on the connections of such a socket.
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
     except (OSError, OverflowError) as error:
+        listening.close()
         raise hami.ConfigError(f"cannot listen on {host} port {port}: {error}") from error
+    return listening
 
 
 def address(listening: socket.socket) -> str:
