@@ -71,11 +71,20 @@ def configure(folder: Path, flags: str, compiler: Sequence[str]) -> None:
 
 def build(*targets: str, folder: Path = BUILD, flags: str = FLAGS, compiler: Sequence[str] | None = None) -> None:
     """Compile `targets` of the core; its module goes into the package folder."""
-    configure(folder, flags, compiler_settings() if compiler is None else compiler)
+    compile_targets(targets, folder, flags, compiler_settings() if compiler is None else compiler)
+    if "_core" in targets:
+        place(module_in(folder), PACKAGE)
+
+
+def compile_targets(targets: Sequence[str], folder: Path, flags: str, compiler: Sequence[str]) -> None:
+    configure(folder, flags, compiler)
     with step(f"compiling {' and '.join(targets)}"):
         run(["cmake", "--build", folder, "--target", *targets], log=f"{folder.name}-build", env=build_environment())
-    if "_core" in targets:
-        place(next((folder / "hami-core" / "python").glob("_core*.so")), PACKAGE)
+
+
+def module_in(folder: Path) -> Path:
+    """Return the compiled module of the core in a build folder."""
+    return next((folder / "hami-core" / "python").glob("_core*.so"))
 
 
 def build_plugin(folder: Path) -> None:

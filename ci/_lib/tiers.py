@@ -19,6 +19,7 @@ from . import (
     plugin_wheels,
     rebuilt,
     sanitized,
+    sanitized_core,
     static,
     wheel_env,
     zig,
@@ -247,6 +248,30 @@ def plugins_asan(totals: Totals, options: Options) -> None:
         pytest(plugin_environment(plugin, interpreter), tests, f"{plugin.name} asan", totals, reports, env)
 
 
+def python_asan(totals: Totals, options: Options) -> None:
+    """The stress test in Python, with the core compiled under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    stress("python-asan", sanitized_core.ADDRESS, totals, options)
+
+
+def python_tsan(totals: Totals, options: Options) -> None:
+    """The stress test in Python, with the core compiled under ThreadSanitizer."""
+    stress("python-tsan", sanitized_core.THREAD, totals, options)
+
+
+def stress(name: str, sanitizer: sanitized_core.Sanitizer, totals: Totals, options: Options) -> None:
+    """Run the stress test in Python under a sanitizer."""
+    if not links(sanitized_core.COMPILER, sanitizer.flags):
+        totals.skip(name, "g++ is missing or cannot link such a program (Debian, Ubuntu: apt install g++)")
+        return
+    python = environments.ensure("check")
+    env = sanitized_core.test_environment(sanitizer, sanitized_core.build(sanitizer, python))
+    if reason := sanitized_core.why_unusable(python, env):
+        totals.skip(name, f"Python does not start under the sanitizer: {reason}")
+        return
+    reports = Options((*options.pytest, "--capture=sys"))  # the sanitizer writes to the standard error
+    pytest(python, [sanitized_core.STRESS], name, totals, reports, env)
+
+
 def tsan(totals: Totals, options: Options) -> None:
     """The C++ tests under ThreadSanitizer."""
     preset("tsan", "clang++", "thread", "clang libclang-rt-14-dev", totals)
@@ -289,11 +314,14 @@ def coverage(totals: Totals, options: Options) -> None:
 
 
 ALWAYS = (lint, types, ci, cpp, wheels, python, abi, installed, plugins)
-WITH_ALL = (dev, asan, plugins_asan, tsan, thread_safety, docs, pythons, systems, edges, again)
+WITH_ALL = (
+    *(dev, asan, plugins_asan, python_asan, tsan, python_tsan, thread_safety, docs, pythons, systems, edges, again),
+)
 ON_REQUEST = (containers, coverage)
 # Long tiers start first. The first one builds the wheels, which most tiers need.
 START_ORDER = (
-    *(plugins, asan, tsan, pythons, wheels, python, systems, again, abi, ci, installed, plugins_asan, edges, cpp),
+    *(plugins, asan, tsan, pythons, wheels, python, systems, again, abi, ci, installed, plugins_asan, python_tsan),
+    *(python_asan, edges, cpp),
     *(dev, types, thread_safety, docs, lint, containers, coverage),
 )
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from _lib import runners, tiers
+from _lib import runners, sanitized_core, tiers
 from _lib.totals import Totals
 
 # What doctest prints, and what the subset of it in tests/cpp/fallback prints.
@@ -55,6 +55,26 @@ def test_without_another_python_its_tests_are_skipped_aloud(monkeypatch: pytest.
     tiers.pythons(totals, runners.Options())
     reason = f"no CPython except {here.tag} is found here; uv python install 3.10 3.12 3.13"
     assert totals.skipped == [("pythons", reason)]
+
+
+@pytest.mark.parametrize("tier", [tiers.python_asan, tiers.python_tsan])
+def test_without_a_compiler_with_sanitizers_the_stress_in_python_is_skipped_aloud(
+    monkeypatch: pytest.MonkeyPatch, tier: tiers.Tier
+) -> None:
+    monkeypatch.setattr(tiers, "links", lambda compiler, sanitizer: False)
+    totals = Totals()
+    tier(totals, runners.Options())
+    reason = "g++ is missing or cannot link such a program (Debian, Ubuntu: apt install g++)"
+    assert totals.skipped == [(tiers.name_of(tier), reason)]
+
+
+def test_a_python_that_does_not_start_under_a_sanitizer_gives_the_reason(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    says = "FATAL: ThreadSanitizer: unexpected memory mapping 0x1-0x2"
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 66\n")
+    program.chmod(0o755)
+    assert sanitized_core.why_unusable(program, {}) == says
+    assert sanitized_core.why_unusable(Path(sys.executable), {}) == ""
 
 
 def test_skips_are_grouped_by_reason_and_the_slowest_tests_are_named() -> None:

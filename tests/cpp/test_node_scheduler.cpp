@@ -1,6 +1,7 @@
 // NodeScheduler under a clock that the test turns: ten thousand courses of events, each given by its seed.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -38,6 +39,9 @@ class Course {
     }
     policy_ = {static_cast<BatchingMode>(pick(3)), max, min, pick(2) ? static_cast<Nanoseconds>(pick(200'000)) : 0};
     scheduler_.set_policy(policy_);
+    has_classes_ = pick(2) == 0;
+    aging_ = pick(2) ? static_cast<Nanoseconds>(pick(1'000'000)) : kNever;
+    scheduler_.set_aging(aging_);
     capacity_ = 1 + pick(20);
     scheduler_.set_capacity(capacity_);
     fixed_ = static_cast<Nanoseconds>(pick(400'000));
@@ -68,6 +72,10 @@ class Course {
 
  private:
   std::size_t pick(std::size_t below) { return random_() % below; }
+  std::uint8_t any_priority() {
+    static constexpr std::uint8_t kSome[] = {0, 0, 7, 253, kHighPriority, kUrgentPriority};
+    return kSome[pick(6)];
+  }
   Range any_range() {
     const std::size_t max = 1 + pick(8);
     return {pick(3) ? 1 : 1 + pick(max), max};
@@ -87,14 +95,16 @@ class Course {
       Ref<Request> request = request_of(pick(4) ? 1 : 1 + pick(policy_.max));
       request->index = ++ids_;
       outcomes_[request->index] = 0;
+      if (has_classes_) request->priority = any_priority();
+      const LaneName lane = lane_of(request->priority);
       if (pick(10) == 0) request->deadline = now_ + static_cast<Nanoseconds>(pick(500'000));
       if (pick(10) == 0) at(now_ + static_cast<Nanoseconds>(pick(500'000)), [request] { request->abandon(); });
-      if (scheduler_.full()) {
+      if (scheduler_.full(lane)) {
         RequestChain removed;
         scheduler_.remove_expired(now_, removed);
         complete_removed(removed);
       }
-      if (scheduler_.full()) {
+      if (scheduler_.full(lane)) {
         ++outcomes_[request->index];
         continue;
       }
@@ -102,6 +112,7 @@ class Course {
       ++pushed;
       calls_of_[request->index] = call;
       last = request;
+      waiting_.push_back(request);
       scheduler_.push(std::move(request), now_, call);
     }
     if (scheduler_.batch_ready()) {
@@ -164,13 +175,35 @@ class Course {
     std::size_t items = 0;
     for (const Ref<Request>& request : taken) {
       items += request->items;
-      if (request->index <= newest_) problem("out of turn");
-      newest_ = request->index;
+      forget(request);
       if (request->deadline <= now_ || request->abandoned()) problem("it runs an abandoned request");
       if (policy_.mode == BatchingMode::kPerCall && calls_of_[request->index] != calls_of_[taken.front()->index])
         problem("two calls in one batch");
     }
+    for (const Ref<Request>& ahead : waiting_)
+      for (const Ref<Request>& request : taken)
+        if (goes_before(*ahead, *request)) problem("out of turn");
     return items;
+  }
+
+  void forget(const Ref<Request>& request) {
+    waiting_.erase(std::find_if(waiting_.begin(), waiting_.end(),
+                                [&](const Ref<Request>& other) { return other.get() == request.get(); }));
+  }
+
+  bool is_overdue(const Request& request) const {
+    return lane_of(request.priority) == kNormalLane && aging_ != kNever && now_ - request.queued_at >= aging_;
+  }
+  // Whether the one may not be left in the queue when the other is taken: both are in the same lane.
+  bool goes_before(const Request& one, const Request& other) const {
+    const bool overdue = is_overdue(one);
+    if (overdue != is_overdue(other)) return overdue && lane_of(other.priority) == kNormalLane;
+    if (overdue) return one.index < other.index;
+    const LaneName lane = lane_of(one.priority), other_lane = lane_of(other.priority);
+    if (lane != other_lane) return lane < other_lane;
+    if (one.priority != other.priority) return one.priority > other.priority;
+    if (one.deadline != other.deadline) return one.deadline < other.deadline;
+    return one.index < other.index;
   }
 
   void begin(Index instance, Requests batch, std::function<void()> afterwards) {
@@ -202,12 +235,16 @@ class Course {
       if (request->deadline > now_ && !request->abandoned()) ++refused_;
       ++outcomes_[request->index];
       started_[request->index] = true;
+      forget(request);
     }
   }
 
   void check_nobody_is_left_waiting() {
     if (scheduler_.dispatch_idle()) problem("an instance rests while something waits that it could run");
-    if (scheduler_.waiting() > capacity_) problem("more requests wait than the capacity allows");
+    std::size_t in_lane[kLanes] = {};
+    for (const Ref<Request>& request : waiting_)
+      if (++in_lane[lane_of(request->priority)] > capacity_) problem("more requests wait than the capacity allows");
+    if (scheduler_.waiting() != waiting_.size()) problem("requests are lost");
     if (scheduler_.waiting() > 0 && scheduler_.all_idle()) problem("requests wait while every instance is idle");
   }
 
@@ -223,7 +260,10 @@ class Course {
   std::map<std::size_t, int> outcomes_;
   std::map<std::size_t, std::uint64_t> calls_of_;
   std::map<std::size_t, bool> started_;
-  std::size_t ids_ = 0, newest_ = 0, runs_ = 0, refused_ = 0, steps_ = 0;
+  Requests waiting_;
+  bool has_classes_ = false;
+  Nanoseconds aging_ = kNever;
+  std::size_t ids_ = 0, runs_ = 0, refused_ = 0, steps_ = 0;
   std::uint64_t calls_ = 0, trace_ = 0;
   std::string problem_;
 };
@@ -337,6 +377,19 @@ TEST_CASE("a request that waits for a node is stuck when all its instances are a
   CHECK(blocked(scheduler, {}).empty());
   scheduler.end_arrival(*second.request);
   CHECK(blocked(scheduler, {0, 1}) == Asks{first.ask.get()});
+}
+
+TEST_CASE("a full queue makes capacity when a request behind the first one expires") {
+  NodeScheduler scheduler("n");
+  scheduler.add_instance({1, 1}, false);
+  scheduler.set_policy({BatchingMode::kPerCall, 1, 1, 0});
+  scheduler.set_capacity(2);
+  scheduler.push(request_of(1), 0, 1);
+  const Ref<Request> second = request_of(1);
+  second->deadline = 100;
+  scheduler.push(second, 0, 2);
+  CHECK(scheduler.blocked({0}, 100).capacity);
+  CHECK_FALSE(scheduler.blocked({0}, 101).capacity);
 }
 
 TEST_CASE("a full queue makes no capacity while the instances that its first request fits are away") {

@@ -438,6 +438,7 @@ def test_a_description_has_nodes_backends_parameters_batching_and_graph() -> Non
         "min": None,
         "max_queue_size": 1024,
         "on_full": "block",
+        "aging": 2.0,
         "on_batch_error": "isolate",
         "timeout": None,
     }

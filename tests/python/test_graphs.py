@@ -87,7 +87,7 @@ def test_priority_is_carried_through_every_node_copy_and_retry() -> None:
         look_in(name)
     with hami.pipe(config) as pipe:
         pipe([{"data": [], "priority": priority} for priority in (7, 9)])
-    assert seen["B"] == seen["C"] == [7, 9, 7, 9]
+    assert seen["B"] == seen["C"] == [9, 7, 9, 7]  # the larger number first
     assert set(seen["D"]) == {7, 9}
 
 

@@ -1,7 +1,9 @@
-"""The key `priority` of a request: every backend can read it, and an invalid value fails only that request."""
+"""The priority of a request: its key, and the argument of a call."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import hami
@@ -77,3 +79,34 @@ def test_an_invalid_priority_fails_only_its_request(priority: Any, error: type[E
             pipe(requests)
         assert [(index, type(one), str(one)) for index, one in raised.value.errors] == [(1, error, message)]
         assert [request.get("result") for request in requests] == [1, None, "none"]
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "call": lambda pipe, request, priority: pipe(request, priority=priority),
+    "list": lambda pipe, request, priority: pipe([request], priority=priority)[0],
+    "submit": lambda pipe, request, priority: pipe.submit(request, priority=priority).result(),
+    "acall": lambda pipe, request, priority: asyncio.run(pipe.acall(request, priority=priority)),
+    "map": lambda pipe, request, priority: next(pipe.map([request], priority=priority)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_the_argument_is_the_priority_of_a_request_that_has_none(call: Callable[..., Any]) -> None:
+    with hami.pipe("TestReads") as pipe:
+        for own in ({}, {"priority": None}):
+            request = call(pipe, {"data": 1, **own}, 255)
+            assert request["result"] == 255
+            assert request.get("priority") is None  # the caller's dict does not change
+        assert call(pipe, {"data": 1, "priority": 3}, 255)["result"] == 3
+        assert call(pipe, {"data": 1}, None)["result"] == "none"
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize(
+    ("priority", "error"), [(256, hami.RequestError), (-1, hami.RequestError), ("high", TypeError)]
+)
+def test_an_invalid_argument_raises_the_error_of_the_key(call: Callable[..., Any], priority: Any, error: Any) -> None:
+    with hami.pipe("TestReads") as pipe:
+        with pytest.raises(error, match="priority"):
+            call(pipe, {"data": 1}, priority)
+        assert call(pipe, {"data": 1}, 254)["result"] == 254

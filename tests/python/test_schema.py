@@ -143,7 +143,7 @@ IN_DOCUMENTS = [
     block
     for page in [ROOT / "README.md", *sorted((ROOT / "hami-core/docs").rglob("*.md"))]
     for block in blocks_of(page)
-    if block.language == "toml" and "[project" not in block.text
+    if block.language == "toml" and "[project" not in block.text and "skip" not in block.directives
 ]
 
 

@@ -71,6 +71,14 @@ void wait_if_nested(const py::object& capsule) {
   call->wait_inside();
 }
 
+// The argument `priority` of a call as the value of the key `priority`; empty for None. Error as for the key.
+std::optional<Value> priority_of(const py::object& given) {
+  if (given.is_none()) return std::nullopt;
+  Dict dict;
+  dict.enter(std::string(kPriority), to_value(given));
+  return Value(std::int64_t{*declared_priority(dict)});
+}
+
 class PyPipe {
  public:
   PyPipe(const PipeConfig& config, const std::map<std::string, Ref<Queue>>& queues) {
@@ -98,11 +106,11 @@ class PyPipe {
   }
 
   // Runs one request. Raises its error, after removing `result`. Returns at once if the request has an event.
-  py::dict call(py::dict request, const py::object& timeout) {
+  py::dict call(py::dict request, const py::object& timeout, const py::object& priority) {
     check_greenlet();
     run_postponed();
     const Nanoseconds limit = from_seconds(timeout);
-    Prepared prepared = prepare(request);
+    Prepared prepared = prepare(request, priority_of(priority));
     if (prepared.event) {
       start_with_event(std::move(prepared), request, limit);
       return request;
@@ -115,10 +123,11 @@ class PyPipe {
   }
 
   // Runs several requests. Returns None or an exception for each. Requests with an event are only started.
-  py::list call_many(const std::vector<py::dict>& requests, const py::object& timeout) {
+  py::list call_many(const std::vector<py::dict>& requests, const py::object& timeout, const py::object& priority) {
     check_greenlet();
     run_postponed();
     const Nanoseconds limit = from_seconds(timeout);
+    const std::optional<Value> default_priority = priority_of(priority);
     std::vector<Dict> dicts;
     std::vector<std::size_t> waiting;  // indices of the requests in `dicts`
     py::list errors;
@@ -126,7 +135,7 @@ class PyPipe {
       py::dict request = requests[i];
       errors.append(py::none());
       try {
-        Prepared prepared = prepare(request);
+        Prepared prepared = prepare(request, default_priority);
         if (prepared.event) {
           start_with_event(std::move(prepared), request, limit);
         } else {
@@ -151,13 +160,14 @@ class PyPipe {
   // Starts one request and returns a handle for cancel() and wait_if_nested(). callback(exception or None) is called on
   // completion, on any thread, and the request's event completes too. While the node's queue is full, this waits if
   // `may_wait`; otherwise the request waits.
-  py::object submit(py::dict request, const py::object& timeout, py::object callback, bool may_wait) {
+  py::object submit(py::dict request, const py::object& timeout, py::object callback, bool may_wait,
+                    const py::object& priority) {
     check_greenlet();
     const Nanoseconds limit = from_seconds(timeout);
     const auto listener = std::make_shared<Listener>(request, std::move(callback));
     py::object capsule = make_capsule();
     const InlinePolicy policy = may_wait ? InlinePolicy::kNonBlocking : InlinePolicy::kEventLoop;
-    put_in(capsule, start_with_listener(listener, prepare(request), limit, policy));
+    put_in(capsule, start_with_listener(listener, prepare(request, priority_of(priority)), limit, policy));
     return capsule;
   }
 
@@ -165,13 +175,14 @@ class PyPipe {
   // completion_queue.put(awaitable) and then completion_queue.wake(), once per batch of completions. An error of the
   // start is raised by the await.
   py::object submit_from_loop(py::dict request, const py::object& timeout, py::object completion_queue,
-                              const py::object& loop) {
+                              const py::object& loop, const py::object& priority) {
     check_greenlet();
     const Nanoseconds limit = from_seconds(timeout);
     py::object awaitable = make_awaitable(loop);
     try {
       const auto listener = std::make_shared<Listener>(request, std::move(completion_queue), awaitable);
-      set_call(awaitable, *start_with_listener(listener, prepare(request), limit, InlinePolicy::kEventLoop));
+      Prepared prepared = prepare(request, priority_of(priority));
+      set_call(awaitable, *start_with_listener(listener, std::move(prepared), limit, InlinePolicy::kEventLoop));
     } catch (...) {
       set_outcome(awaitable, to_exception(current_python_error()));
       settle_inline(awaitable);
@@ -285,8 +296,8 @@ class PyPipe {
     Ref<Event> event;  // null if the request has none
   };
 
-  // Takes a snapshot of the request, and removes a stale `result` from the caller's dict.
-  static Prepared prepare(py::dict& request) {
+  // Takes a snapshot of the request, and removes a stale `result` from the caller's dict. `priority`: if it has none.
+  static Prepared prepare(py::dict& request, const std::optional<Value>& priority) {
     Prepared prepared;
     try {
       prepared.dict = snapshot(request);
@@ -295,6 +306,11 @@ class PyPipe {
       throw;
     }
     if (prepared.dict.contains(kResult)) remove_result(request);
+    if (priority) {
+      Value* const own = prepared.dict.find(kPriority);
+      if (!own) prepared.dict.enter(std::string(kPriority), *priority);
+      if (own && own->is_none()) *own = *priority;
+    }
     if (const Value* given = prepared.dict.find(kEvent)) prepared.event = claim_event(*given);
     return prepared;
   }
@@ -356,15 +372,15 @@ void register_pipe(py::module_& module) {
   };
   py::class_<PyPipe>(module, "Pipe", "A built pipe. Use hami.Pipe.")
       .def(py::init(make), py::arg("config"), py::arg("queues") = std::map<std::string, Ref<Queue>>())
-      .def("call", &PyPipe::call, py::arg("request"), py::arg("timeout") = py::none(),
+      .def("call", &PyPipe::call, py::arg("request"), py::arg("timeout") = py::none(), py::arg("priority") = py::none(),
            "Run one request and return the same dict, with `result`. Raises the error of the request.")
       .def("call_many", &PyPipe::call_many, py::arg("requests"), py::arg("timeout") = py::none(),
-           "Run several requests and return None or an exception for each.")
+           py::arg("priority") = py::none(), "Run several requests and return None or an exception for each.")
       .def("submit", &PyPipe::submit, py::arg("request"), py::arg("timeout"), py::arg("callback"),
-           py::arg("may_wait") = true,
+           py::arg("may_wait") = true, py::arg("priority") = py::none(),
            "Start one request and return a handle. `callback(exception or None)` runs on completion, on any thread.")
       .def("submit_from_loop", &PyPipe::submit_from_loop, py::arg("request"), py::arg("timeout"),
-           py::arg("completion_queue"), py::arg("loop"),
+           py::arg("completion_queue"), py::arg("loop"), py::arg("priority") = py::none(),
            "Start one request from the thread of an asyncio loop and return an Awaitable. Never blocks.")
       .def("close", &PyPipe::close, py::arg("timeout"),
            "Close the pipe and return the names of the backends that did not finish within `timeout` seconds.")

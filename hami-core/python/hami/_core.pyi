@@ -711,16 +711,23 @@ class Awaitable:
         """Discard the outcome, and cancel the request if it has not completed."""
 
 class Pipe:
-    """A built pipe, behind `hami.Pipe`. A `timeout` is seconds; None means no limit."""
+    """A built pipe, behind `hami.Pipe`.
+
+    A `timeout` is seconds; None means no limit. A `priority` is that of requests that have none of their own.
+    """
 
     def __init__(self, config: LoadedConfig, queues: Mapping[str, Queue] = ...) -> None: ...
-    def call(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]:
+    def call(
+        self, request: dict[str, Any], timeout: float | None = None, priority: int | None = None
+    ) -> dict[str, Any]:
         """Run one request and return the same dict, with `result`; raise the error of the request.
 
         A request with an event is only started.
         """
 
-    def call_many(self, requests: Sequence[dict[str, Any]], timeout: float | None = None) -> list[BaseException | None]:
+    def call_many(
+        self, requests: Sequence[dict[str, Any]], timeout: float | None = None, priority: int | None = None
+    ) -> list[BaseException | None]:
         """Run several requests and return None or an exception for each. Requests with an event are only started."""
 
     def submit(
@@ -729,6 +736,7 @@ class Pipe:
         timeout: float | None,
         callback: Callable[[BaseException | None], object],
         may_wait: bool = True,
+        priority: int | None = None,
     ) -> Call:
         """Start one request; `callback(exception or None)` runs on completion, on any thread.
 
@@ -737,7 +745,12 @@ class Pipe:
         """
 
     def submit_from_loop(
-        self, request: dict[str, Any], timeout: float | None, completion_queue: Any, loop: AbstractEventLoop
+        self,
+        request: dict[str, Any],
+        timeout: float | None,
+        completion_queue: Any,
+        loop: AbstractEventLoop,
+        priority: int | None = None,
     ) -> Awaitable:
         """Start one request from the thread of an asyncio loop, without blocking.
 

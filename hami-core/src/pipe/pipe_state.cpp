@@ -60,7 +60,8 @@ bool read_urgency(Request& request, Nanoseconds limit, Nanoseconds moment) {
   lower(limit);
   request.deadline = std::min(request.deadline, ExecutionFrame::deadline());
   try {
-    request.priority = declared_priority(request.dict);
+    const std::optional<std::uint8_t> priority = declared_priority(request.dict);
+    request.priority = priority ? *priority : ExecutionFrame::priority();
   } catch (const Error& error) {
     request.fail(error);
     return false;

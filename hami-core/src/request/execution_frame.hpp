@@ -1,6 +1,7 @@
 // ExecutionFrame: which nodes the current thread works for. A request that it makes blocks the instances of those nodes.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,11 @@ namespace hami {
 // the thread returns.
 class ExecutionFrame {
  public:
+  // Of a request that the thread has to complete.
+  struct HeldDependency : Dependency {
+    const Request* request;
+  };
+
   ExecutionFrame(WaitLocation& location, std::size_t instance, Batch batch) noexcept
       : location_(location), instance_(instance), batch_(batch), outer_(innermost_) {
     innermost_ = this;
@@ -31,14 +37,20 @@ class ExecutionFrame {
   // kNever: no batch, or no deadline.
   static Nanoseconds deadline() noexcept;
 
+  // The highest priority of that batch, which a request that it makes has too; 0: no batch.
+  static std::uint8_t priority() noexcept;
+
   WaitLocation& location() const noexcept { return location_; }
   std::size_t instance() const noexcept { return instance_; }
   const ExecutionFrame* outer() const noexcept { return outer_; }
   // The waits that depend on this batch. Known after record_dependencies, which this thread calls before it passes the batch on.
-  const std::vector<Dependency>& dependencies() const noexcept { return dependencies_; }
+  const std::vector<HeldDependency>& dependencies() const noexcept { return dependencies_; }
   void record_dependencies();
   // From now on the thread completes the batch: the waits for its requests depend on the thread, which no longer owns them.
   void begin_completion() noexcept;
+  // This thread has completed these requests or passed them on: no wait depends on its frames for them any more. They may not
+  // exist any more.
+  static void passed_on(Batch batch) noexcept;
 
  private:
   friend class AdoptFrame;
@@ -48,7 +60,8 @@ class ExecutionFrame {
   Batch batch_;
   ExecutionFrame* const outer_;
   bool recorded_ = false;
-  std::vector<Dependency> dependencies_;
+  bool completes_ = false;                    // the batch runs no more, and is being completed
+  std::vector<HeldDependency> dependencies_;  // in the order of the batch
   static thread_local ExecutionFrame* innermost_;
 };
 

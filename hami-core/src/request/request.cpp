@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "request/execution_frame.hpp"
 #include "sync/blocking.hpp"
 
 namespace hami {
@@ -71,9 +72,9 @@ std::size_t declared_items(const Dict& dict) {
   return static_cast<std::size_t>(given->as_int());
 }
 
-std::uint8_t declared_priority(const Dict& dict) {
+std::optional<std::uint8_t> declared_priority(const Dict& dict) {
   const Value* given = dict.find(kPriority);
-  if (!given || given->is_none()) return 0;
+  if (!given || given->is_none()) return std::nullopt;
   if (given->kind() != Kind::kInt)
     throw Error(ErrorCode::kDataType, "priority must be an int of 0 to 255" + got(*given));
   const std::int64_t priority = given->as_int();
@@ -114,6 +115,7 @@ void complete_requests(Batch batch) noexcept {
     else if (!completion && last < batch.size())
       completion.emplace();
     Parker* const parker = sink->complete(batch.begin() + first, last - first);
+    ExecutionFrame::passed_on(batch.part(first, last - first));
     const bool is_only = parked.empty() && last == batch.size();
     if (parker && (is_only || !add_parked(parked, batch.size(), {Ref<Counted>(sink.get()), parker}))) parker->wake();
     first = last;

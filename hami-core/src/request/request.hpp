@@ -8,6 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/counted.hpp"
+#include "request/lane_links.hpp"
 #include "request/node_visits.hpp"
 #include "sync/parker.hpp"
 #include "value/dict.hpp"
@@ -70,9 +71,11 @@ class Request : public Counted {
   Ref<Request> branch(Ref<CompletionSink> branch_sink, std::size_t branch_index);
 
  private:
+  friend class Lane;
   friend class RequestChain;
 
   Request* next_ = nullptr;  // in the chain that owns this request
+  LaneLinks links_;          // in the lane that owns this request
   std::atomic<bool> abandoned_{false};
 };
 
@@ -101,8 +104,8 @@ bool result_to_data(Request& request, const std::string& step);
 
 // The `request_size` of a request, default 1. Error(kRequest) if it is not a positive int.
 std::size_t declared_items(const Dict& dict);
-// The `priority` of a request, default 0. Error if it is not an int from 0 to 255.
-std::uint8_t declared_priority(const Dict& dict);
+// The `priority` of a request; empty if it has none. Error if it is not an int from 0 to 255.
+std::optional<std::uint8_t> declared_priority(const Dict& dict);
 
 // True if `complete_requests` will only wake threads.
 bool only_wakes(Batch batch) noexcept;

@@ -73,8 +73,9 @@ void register_batching(Registry& registry) {
   dispatcher.params = parse_param_specs(
       "max: int? {1..} 'maximum batch size; None: as its instances declare';"
       "min: int? {1..} 'minimum batch size; None: as its instances declare';"
-      "max_queue_size: int = 1024 {1..} 'maximum number of queued requests';"
+      "max_queue_size: int = 1024 {1..} 'maximum number of queued requests of each class of service';"
       "on_full: str = 'block' {block,reject} 'with a full queue a caller waits for capacity (block), or its request fails with `QueueFull` (reject)';"
+      "aging: duration = '2s' 'how long a normal request waits before it goes first; 0: high and urgent requests always go first';"
       "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run again, each alone (isolate), or all fail (fail)';"
       "timeout: duration? 'time limit of each request, from its submission'");
   dispatcher.brackets = {false, {Phase{1, 2}}};

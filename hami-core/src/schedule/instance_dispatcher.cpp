@@ -24,6 +24,7 @@ void InstanceDispatcher::init_(Init& init) {
   add_instances(scheduler);
   set_limits(params);
   scheduler.set_capacity(max_queue_size_);
+  if (const double aging = params.get<double>("aging"); aging > 0) scheduler.set_aging(from_milliseconds(aging));
   scheduler.set_policy({BatchingMode::kPerCall, limits_.max, limits_.min, 0});
   runner_->set_hooks(init);
   {
@@ -104,7 +105,7 @@ void InstanceDispatcher::stop() noexcept {
     scheduler_->stop();
     scheduler_->remove_expired(now(), expired);
     waiting = scheduler_->take_all();
-    capacity_available_.notify_all();
+    notify_all_capacity();
     notify_batch_ready();
   }
   runner_->complete_rejected(expired);
@@ -173,7 +174,7 @@ void InstanceDispatcher::wake(Index index) noexcept {
       MutexLock lock(mutex_);
       scheduler_->mark_idle(index);
       if (scheduler_->all_idle()) stranded = scheduler_->take_all();
-      capacity_available_.notify_all();
+      notify_all_capacity();
       if (scheduler_->stopping()) all_idle_.notify_all();
     }
     fail_all(stranded, error);
@@ -219,6 +220,17 @@ void InstanceDispatcher::finish_inline(Index instance, std::size_t items, Nanose
 
 void InstanceDispatcher::notify_batch_ready() {
   if (scheduler_->batch_ready()) instances_[*scheduler_->forming()]->batch_ready.notify_all();
+}
+
+// Notifies one producer per freed slot, to avoid a thundering herd. A producer that does not use its slot passes the
+// notification on (wait_for_capacity).
+void InstanceDispatcher::notify_capacity(const RequestChain& gone) noexcept {
+  for (const Request* request = gone.first(); request; request = RequestChain::after(*request))
+    capacity_available_[lane_of(request->priority)].notify_one();
+}
+
+void InstanceDispatcher::notify_all_capacity() noexcept {
+  for (CondVar& lane : capacity_available_) lane.notify_all();
 }
 
 WaitLocation::Blocked InstanceDispatcher::blocked(const std::vector<Index>& unavailable, Nanoseconds moment) {
@@ -277,9 +289,8 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
     }
     last.more = scheduler_->waiting() > 0;
     next = scheduler_->dispatch_idle();
-    // Notify one producer per freed slot to avoid a thundering herd. A producer that does not use its slot passes the
-    // notification on (wait_for_capacity).
-    for (std::size_t places = taken.size() + removed.size(); places > 0; --places) capacity_available_.notify_one();
+    notify_capacity(taken);
+    notify_capacity(removed);
     if (becomes_idle) notify_batch_ready();  // without this instance the queue may count as full
     if (becomes_idle && scheduler_->stopping()) all_idle_.notify_all();
   }

@@ -1,6 +1,7 @@
 // InstanceDispatcher: a node's queue and instances: which instance runs which requests, when, and on which thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -65,9 +66,11 @@ class InstanceDispatcher final : public Backend,
   const std::string& location_name() const noexcept override { return node_; }
   const std::string& pipe_name() const noexcept override { return context_->name; }
   Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) override;
+  void wake_capacity_waits() noexcept override;
 
   void enqueue(const std::vector<Request*>& requests, InlinePolicy how) noexcept;
   void reject_deadlocks(const std::vector<Request*>& requests) noexcept;
+  void refuse_deadlocks() noexcept;
   void wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
                          std::optional<Error>& interrupted) HAMI_REQUIRES(mutex_);
   bool dispatch_idle(Dispatched& dispatched) noexcept HAMI_REQUIRES(mutex_);
@@ -77,6 +80,8 @@ class InstanceDispatcher final : public Backend,
   void finish_inline(Index instance, std::size_t items, Nanoseconds took) noexcept;
   void fail_all(RequestChain& requests, const Error& error) noexcept;
   void notify_batch_ready() HAMI_REQUIRES(mutex_);
+  void notify_capacity(const RequestChain& gone) noexcept HAMI_REQUIRES(mutex_);
+  void notify_all_capacity() noexcept HAMI_REQUIRES(mutex_);
 
   struct LastBatch {
     std::size_t items = 0;  // of the batch that just ran; recorded once
@@ -106,10 +111,11 @@ class InstanceDispatcher final : public Backend,
   std::vector<std::unique_ptr<Instance>> instances_;
 
   Mutex mutex_;
-  CondVar capacity_available_;
+  std::array<CondVar, kLanes> capacity_available_;
   CondVar all_idle_;
   std::optional<NodeScheduler> scheduler_ HAMI_GUARDED_BY(mutex_);
   std::uint64_t calls_ HAMI_GUARDED_BY(mutex_) = 0;
+  std::size_t waits_inside_ HAMI_GUARDED_BY(mutex_) = 0;  // threads inside nodes that wait for capacity here
 };
 
 }  // namespace hami

@@ -2,6 +2,7 @@
 #include "schedule/node_scheduler.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace hami {
@@ -61,7 +62,13 @@ WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailab
     return false;
   };
   const auto stays = [&](const Request& request) { return request.deadline >= moment && !request.abandoned(); };
-  blocked.capacity = full() && !taken(*first()) && stays(*first());
+  if (full() && !taken(*first()) && stays(*first())) {
+    std::array<std::size_t, kLanes> staying = {};
+    queue_.for_each([&](const Request& request) { staying[lane_of(request.priority)] += stays(request); });
+    blocked.capacity = true;  // each full lane stays full
+    for (const LaneName lane : {kUrgentLane, kHighLane, kNormalLane})
+      if (full(lane) && !is_full(staying[lane])) blocked.capacity = false;
+  }
   if (!asked_inside_) return blocked;
   bool closed = false;
   const auto look_at = [&](const Request& request) {
@@ -71,7 +78,11 @@ WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailab
     closed = closed || stays(request);
   };
   queue_.for_each(look_at);
-  for (const Request* request : arriving_) look_at(*request);
+  const bool closed_by_queue = closed;
+  for (const Request* request : arriving_) {
+    closed = closed_by_queue && !queue_.would_be_first(*request);
+    look_at(*request);
+  }
   return blocked;
 }
 
@@ -184,7 +195,7 @@ NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance) noexcept
 // of them should not occupy the instance alone.
 Nanoseconds NodeScheduler::return_wait(Index instance, std::size_t completed_items) noexcept {
   if (policy_.mode != BatchingMode::kAdaptive || completed_items == 0 || queue_.items() + completed_items < 2) return 0;
-  if (stopping_ || forming_ || !idle_.empty() || batches_ < hold_again_at_batch_) return 0;
+  if (stopping_ || forming_ || !idle_.empty() || hurries(instance) || batches_ < hold_again_at_batch_) return 0;
   const std::optional<ServiceTime> known = service_time();
   if (!known && batches_ % kTriesAtFirst != 0) return 0;
   const Nanoseconds timeout = known ? static_cast<Nanoseconds>(known->overhead / 2) : last_took_ / 4;
@@ -258,6 +269,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     instances_[instance].ended = last_ended_ = moment;
   }
   const std::size_t cap = max_items(instance);
+  queue_.age(moment);
   queue_.remove_expired(moment, removed, cap);
   if (!removed.empty()) return {Action::kAgain};
   if (policy_.mode == BatchingMode::kGreedy) expect_returns(instance, moment, completed_items);
@@ -274,6 +286,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   // The caller that would fill the batch may be waiting for capacity in the queue.
   const bool closed = batch.items >= target_size || batch.count < queue_.size() || full();
   const bool enough = batch.items >= min_items(instance);
+  const bool starts = at_once || (enough && queue_.has_high());
   const bool alone = batch.count == 1 && enough && moment >= returns_until_;
   Nanoseconds company = policy_.batching_timeout;
   if (const std::optional<ServiceTime> known = service_time(); known && enough)
@@ -284,7 +297,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   const Nanoseconds until = std::min(returns_until_, after(instances_[instance].free_since, company));
   const bool returning =
       moment >= timeout && moment < until && pending_returns_ > 0 && batches_ >= hold_again_at_batch_;
-  if (!closed && !alone && !at_once && (moment < timeout || returning) &&
+  if (!closed && !alone && !starts && (moment < timeout || returning) &&
       (policy_.mode != BatchingMode::kPerCall || !enough)) {
     if (!forming_) {
       holding_for_returns_ = returning;
@@ -298,7 +311,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     }
   }
   if (!enough) return refuse(batch, min_items(instance), at_once, removed);
-  if (!had_paced_start && !at_once && is_paced(batch, cap)) {
+  if (!had_paced_start && !starts && is_paced(batch, cap)) {
     const Nanoseconds begins = paced_start(instance, moment);
     if (forming_ && (policy_.mode == BatchingMode::kGreedy ||
                      pacing_trial_.use_alternative())) {  // the forming instance starts first

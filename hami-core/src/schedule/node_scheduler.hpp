@@ -29,6 +29,8 @@
 //   holding for returns  adaptive, greedy  the expected items are queued  end of the return wait
 //   paced start          adaptive, greedy  never by the number of items   the staggered start
 //
+// A high or urgent request ends each of these waits too, if the batch has its minimum size.
+//
 // next_action() takes the first of these that applies:
 //
 //   1. kAgain  requests expired or were abandoned: it removes them
@@ -82,12 +84,16 @@ class NodeScheduler {
     policy_ = policy;
     pacing_trial_ = PolicyTrial(policy.mode == BatchingMode::kGreedy && policy.batching_timeout > 0);
   }
-  void set_capacity(std::size_t requests) { capacity_ = requests; }
+  void set_capacity(std::size_t requests) { capacity_ = requests; }  // of each lane
+  void set_aging(Nanoseconds aging) { queue_.set_aging(aging); }
 
-  // The queue, in order of arrival.
+  // The queue.
   std::size_t waiting() const noexcept { return queue_.size(); }
   // Each dispatched instance is about to take a request, so one more than the capacity may be queued for it.
-  bool full() const noexcept { return queue_.size() >= capacity_ && queue_.size() - capacity_ >= dispatched_; }
+  bool full(LaneName lane) const noexcept { return is_full(queue_.size(lane)); }
+  bool full() const noexcept {  // any lane
+    return queue_.size() >= capacity_ && (full(kNormalLane) || full(kHighLane) || full(kUrgentLane));
+  }
   const Request* first() const noexcept { return queue_.first(); }
   // Requests of one call have the same `call`.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept;
@@ -143,7 +149,7 @@ class NodeScheduler {
   // The forming instance, if any; and whether its batch can start.
   std::optional<Index> forming() const noexcept { return forming_; }
   bool batch_ready() const noexcept {
-    return forming_ && (queue_.items() >= ready_items_ || full() || stopping_ || nobody_comes_);
+    return forming_ && (queue_.items() >= ready_items_ || full() || stopping_ || nobody_comes_ || hurries(*forming_));
   }
   // An instance has run a batch: updates the learned service time.
   void record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept;
@@ -168,6 +174,9 @@ class NodeScheduler {
   };
   using Cut = RequestQueue::Cut;
 
+  bool is_full(std::size_t requests) const noexcept {
+    return requests >= capacity_ && requests - capacity_ >= dispatched_;
+  }
   void mark_arrived(Index instance) noexcept { dispatched_ -= std::exchange(instances_[instance].dispatched, false); }
   bool takes(Index instance, const Request& request) const noexcept { return request.items <= max_items(instance); }
   std::size_t max_items(Index instance) const noexcept;
@@ -176,6 +185,8 @@ class NodeScheduler {
     return queue_.cut(max_items, policy_.mode == BatchingMode::kPerCall);
   }
   bool suits(Index instance) const noexcept;
+  // Whether a batch starts at once, because a request of a higher class waits for it.
+  bool hurries(Index instance) const noexcept { return queue_.has_high() && queue_.items() >= min_items(instance); }
   bool others_work() const noexcept { return instances_.size() - idle_.size() > 1; }
   std::size_t items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept;
   TargetSize current_target(std::size_t cap) const noexcept;

@@ -16,53 +16,100 @@ bool fail_if_expired(Request& request, Nanoseconds moment) noexcept {
 
 }  // namespace
 
+const RequestQueue::Order& RequestQueue::order() const noexcept {
+  static constexpr Order kOverdueFirst = {kOverdue, kUrgentLane, kHighLane, kNormalLane};
+  static constexpr Order kHighFirst = {kUrgentLane, kHighLane, kOverdue, kNormalLane};
+  return overdue_first_ ? kOverdueFirst : kHighFirst;
+}
+
+const Request* RequestQueue::first() const noexcept {
+  for (const std::size_t lane : order())
+    if (const Request* request = lanes_[lane].first()) return request;
+  return nullptr;
+}
+
+bool RequestQueue::would_be_first(const Request& request) const noexcept {
+  for (const std::size_t lane : order()) {
+    const Request* ahead = lanes_[lane].first();
+    if (lane == lane_of(request.priority)) return !ahead || Lane::overtakes(request, *ahead);
+    if (ahead) return false;
+  }
+  return true;
+}
+
 void RequestQueue::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
+  ++size_;
   items_ += request->items;
   request->queued_at = moment;
   request->call = call;
-  queue_.push(std::move(request));
+  Lane& lane = lanes_[lane_of(request->priority)];
+  lane.insert(std::move(request));
+}
+
+void RequestQueue::age(Nanoseconds moment) noexcept {
+  if (aging_ == kNever) return;
+  while (Request* const oldest = lanes_[kNormalLane].oldest()) {
+    if (moment - oldest->queued_at < aging_) return;
+    lanes_[kOverdue].append(lanes_[kNormalLane].remove(*oldest));
+  }
 }
 
 RequestQueue::Cut RequestQueue::cut(std::size_t max_items, bool one_call) const noexcept {
   Cut cut;
-  for (const Request* next = queue_.first(); next; next = RequestChain::after(*next)) {
-    if (cut.count > 0 && cut.items + next->items > max_items) break;
-    if (cut.count > 0 && one_call && next->call != queue_.first()->call) break;
-    cut.items += next->items;
+  std::uint64_t call = 0;
+  visit_while([&](const Request& next) {
+    if (cut.count == 0) call = next.call;
+    if (cut.count > 0 && (cut.items + next.items > max_items || (one_call && next.call != call))) return false;
+    cut.items += next.items;
     ++cut.count;
-  }
+    return true;
+  });
   return cut;
 }
 
 std::size_t RequestQueue::items_of_first_call() const noexcept {
   std::size_t items = 0;
-  for (const Request* next = queue_.first(); next && next->call == queue_.first()->call;
-       next = RequestChain::after(*next))
-    items += next->items;
+  const Request* const front = first();
+  visit_while([&](const Request& next) {
+    if (next.call != front->call) return false;
+    items += next.items;
+    return true;
+  });
   return items;
 }
 
+Ref<Request> RequestQueue::remove(std::size_t lane, Request& request) noexcept {
+  --size_;
+  items_ -= request.items;
+  return lanes_[lane].remove(request);
+}
+
 void RequestQueue::take(const Cut& cut, RequestChain& taken) noexcept {
-  for (std::size_t i = 0; i < cut.count; ++i) taken.push(queue_.pop());
-  items_ -= cut.items;
+  const std::size_t overdue = lanes_[kOverdue].size();
+  std::size_t left = cut.count;
+  for (const std::size_t lane : order())
+    for (; left > 0 && !lanes_[lane].empty(); --left) taken.push(remove(lane, *lanes_[lane].first()));
+  overdue_first_ = lanes_[kOverdue].size() == overdue;
 }
 
 RequestChain RequestQueue::take_all() noexcept {
-  items_ = 0;
-  return std::move(queue_);
+  RequestChain all;
+  take({size_, items_}, all);
+  return all;
 }
 
 void RequestQueue::remove_expired(Nanoseconds moment, RequestChain& removed, std::size_t items) noexcept {
-  using Verdict = RequestChain::Verdict;
-  queue_.move_to(removed, [&, live = std::size_t{0}](Request& request) mutable {
-    if (live >= items) return Verdict::kStop;
-    if (fail_if_expired(request, moment)) {
-      items_ -= request.items;
-      return Verdict::kTake;
+  std::size_t live = 0;
+  for (const std::size_t lane : order()) {
+    for (Request *request = lanes_[lane].first(), *next = nullptr; request; request = next) {
+      if (live >= items) return;
+      next = Lane::after(*request);
+      if (fail_if_expired(*request, moment))
+        removed.push(remove(lane, *request));
+      else
+        live += request->items;
     }
-    live += request.items;
-    return Verdict::kKeep;
-  });
+  }
 }
 
 }  // namespace hami

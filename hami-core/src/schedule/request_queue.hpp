@@ -1,11 +1,19 @@
 // RequestQueue: the requests that wait for a node, in the order in which they are taken. Pure data: no locks and no clock. It
 // never allocates: the links are in the requests.
+//
+// Requests wait in one lane for each class of service, which are served in this order: urgent, high, normal. A normal request
+// that has waited for `aging` is overdue: it moves to a lane of its own, in order of arrival, which is served first. While
+// urgent or high requests wait, only every second batch begins with overdue ones: otherwise a node with too much normal work
+// would serve no request in time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
+#include "observe/lane_name.hpp"
 #include "request/request_chain.hpp"
+#include "schedule/lane.hpp"
 
 namespace hami {
 
@@ -17,18 +25,31 @@ class RequestQueue {
     std::size_t items = 0;
   };
 
-  bool empty() const noexcept { return queue_.empty(); }
-  std::size_t size() const noexcept { return queue_.size(); }  // in requests
+  void set_aging(Nanoseconds aging) noexcept { aging_ = aging; }  // kNever: normal requests wait as long as others come
+
+  bool empty() const noexcept { return size_ == 0; }
+  std::size_t size() const noexcept { return size_; }  // in requests
   std::size_t items() const noexcept { return items_; }
-  const Request* first() const noexcept { return queue_.first(); }  // null: it is empty
+  std::size_t size(LaneName lane) const noexcept {
+    return lanes_[lane].size() + (lane == kNormalLane ? lanes_[kOverdue].size() : 0);
+  }
+  bool has_high() const noexcept { return !lanes_[kUrgentLane].empty() || !lanes_[kHighLane].empty(); }
+  const Request* first() const noexcept;  // null: it is empty
   // In the order in which they are taken.
   template <class Visit>
   void for_each(const Visit& visit) const {
-    for (const Request* request = queue_.first(); request; request = RequestChain::after(*request)) visit(*request);
+    visit_while([&](const Request& request) {
+      visit(request);
+      return true;
+    });
   }
+  // Whether a request that arrives now is the first.
+  bool would_be_first(const Request& request) const noexcept;
 
   // Requests of one call have the same `call`.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept;
+  // Normal requests that have waited for `aging` are overdue from now on.
+  void age(Nanoseconds moment) noexcept;
   // What a batch of at most `max_items` takes: always the first request, if there is one. `one_call`: only requests of its call.
   Cut cut(std::size_t max_items, bool one_call) const noexcept;
   // Items at the front that belong to the call of the first request.
@@ -39,8 +60,26 @@ class RequestQueue {
   void remove_expired(Nanoseconds moment, RequestChain& removed, std::size_t items = SIZE_MAX) noexcept;
 
  private:
-  RequestChain queue_;
+  static constexpr std::size_t kOverdue = kLanes;
+  using Order = std::array<std::size_t, kLanes + 1>;
+
+  const Order& order() const noexcept;
+  // Until `visit` returns false.
+  template <class Visit>
+  void visit_while(const Visit& visit) const {
+    for (const std::size_t lane : order())
+      for (const Request *request = lanes_[lane].first(), *next = nullptr; request; request = next) {
+        next = Lane::after(*request);
+        if (!visit(*request)) return;
+      }
+  }
+  Ref<Request> remove(std::size_t lane, Request& request) noexcept;
+
+  std::array<Lane, kLanes + 1> lanes_;
+  std::size_t size_ = 0;
   std::size_t items_ = 0;
+  Nanoseconds aging_ = kNever;
+  bool overdue_first_ = true;  // the last batch had no overdue request
 };
 
 }  // namespace hami

@@ -64,7 +64,13 @@ class RequestFuture(Future[dict[str, Any]]):
 
 
 def submit(
-    core: _core.Pipe, request: dict[str, Any], timeout: float | None, *, may_wait: bool = True, result: Any = None
+    core: _core.Pipe,
+    request: dict[str, Any],
+    timeout: float | None,
+    priority: int | None,
+    *,
+    may_wait: bool = True,
+    result: Any = None,
 ) -> RequestFuture:
     """Start a request and return its future.
 
@@ -92,9 +98,9 @@ def submit(
     if "gevent" in modules:
         from hami._runtime.greenlets import start
 
-        future._call = start(core, request, timeout, complete, may_wait)
+        future._call = start(core, request, timeout, complete, may_wait, priority)
     else:
-        future._call = core.submit(request, timeout, complete, may_wait)
+        future._call = core.submit(request, timeout, complete, may_wait, priority)
     if future.done():
         future._call = None
     return future

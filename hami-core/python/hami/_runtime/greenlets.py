@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     Callback = Callable[[BaseException | None], None]
 
 
-def call(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+def call(core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None) -> dict[str, Any]:
     """Run a request like `Pipe.__call__`. If this thread has greenlets, its backends run on other threads."""
     if _completions() is None:
-        result: dict[str, Any] = in_thread_pool(core.call, request, timeout)
+        result: dict[str, Any] = in_thread_pool(core.call, request, timeout, priority)
         return result
-    future = submit(core, request, timeout, may_wait=False)
+    future = submit(core, request, timeout, priority, may_wait=False)
     try:
         return future.result()
     except BaseException:  # also GreenletExit and the exception of a timer: the caller does not wait any more
@@ -36,14 +36,19 @@ def call(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> di
 
 
 def start(
-    core: _core.Pipe, request: dict[str, Any], timeout: float | None, complete: Callback, may_wait: bool
+    core: _core.Pipe,
+    request: dict[str, Any],
+    timeout: float | None,
+    complete: Callback,
+    may_wait: bool,
+    priority: int | None,
 ) -> _core.Call:
     """Start a request like `_core.Pipe.submit`. If this thread's futures wait in a hub, call `complete` there."""
     completions = _completions()
     if completions is None:
-        return core.submit(request, timeout, complete, may_wait)
+        return core.submit(request, timeout, complete, may_wait, priority)
     with completions.expect(complete) as deliver:
-        return core.submit(request, timeout, deliver, may_wait)
+        return core.submit(request, timeout, deliver, may_wait, priority)
 
 
 def in_thread_pool(function: Callable[..., Any], *arguments: Any) -> Any:

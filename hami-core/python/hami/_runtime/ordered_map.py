@@ -12,7 +12,7 @@ from hami._runtime.pipe import Pipe
 
 
 def ordered_map(
-    pipe: Pipe, requests: Iterable[dict[str, Any]], concurrency: int, timeout: float | None
+    pipe: Pipe, requests: Iterable[dict[str, Any]], concurrency: int, timeout: float | None, priority: int | None
 ) -> Iterator[dict[str, Any]]:
     """Yield each completed request in order; cancel the outstanding requests when the iteration ends."""
     running: deque[Future[dict[str, Any]]] = deque()
@@ -29,7 +29,7 @@ def ordered_map(
                 raise DataTypeError(
                     "the same dict was passed again while its request is running; pass a separate dict for each request"
                 )
-            running.append(pipe.submit(request, timeout))
+            running.append(pipe.submit(request, timeout, priority=priority))
             running_ids.add(id(request))
             if len(running) == concurrency:
                 yield next_completed()

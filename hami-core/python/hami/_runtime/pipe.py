@@ -69,17 +69,27 @@ class Pipe:
     if TYPE_CHECKING:
 
         @overload
-        def __call__(self, requests: dict[str, Any], timeout: float | None = None) -> dict[str, Any]: ...
+        def __call__(
+            self, requests: dict[str, Any], timeout: float | None = None, *, priority: int | None = None
+        ) -> dict[str, Any]: ...
         @overload
-        def __call__(self, requests: list[dict[str, Any]], timeout: float | None = None) -> list[dict[str, Any]]: ...
+        def __call__(
+            self, requests: list[dict[str, Any]], timeout: float | None = None, *, priority: int | None = None
+        ) -> list[dict[str, Any]]: ...
         @overload
-        def __call__(self, requests: list[AnyDict], timeout: float | None = None) -> list[AnyDict]: ...
+        def __call__(
+            self, requests: list[AnyDict], timeout: float | None = None, *, priority: int | None = None
+        ) -> list[AnyDict]: ...
         @overload
-        def __call__(self, requests: AnyTensorDict, timeout: float | None = None) -> AnyTensorDict: ...
+        def __call__(
+            self, requests: AnyTensorDict, timeout: float | None = None, *, priority: int | None = None
+        ) -> AnyTensorDict: ...
         @overload
-        def __call__(self, requests: list[AnyTensorDict], timeout: float | None = None) -> list[AnyTensorDict]: ...
+        def __call__(
+            self, requests: list[AnyTensorDict], timeout: float | None = None, *, priority: int | None = None
+        ) -> list[AnyTensorDict]: ...
 
-    def __call__(self, requests: Any, timeout: float | None = None) -> Any:
+    def __call__(self, requests: Any, timeout: float | None = None, *, priority: int | None = None) -> Any:
         """Run one request or a list of requests, and wait for the results.
 
         >>> with hami.pipe("Identity") as pipe:
@@ -89,6 +99,8 @@ class Pipe:
         Args:
             requests: A dict or a `tensordict.TensorDict`, or a list of different ones.
             timeout: Time limit of each request in seconds; None means no limit.
+            priority: For requests that have no key `priority`: 255 is urgent, 254 high, 0 to 253 normal. None means 0,
+                or that of the batch if a backend makes the call.
 
         Returns:
             The same dict or list. Each request has its `result`.
@@ -105,29 +117,33 @@ class Pipe:
                 if "gevent" in sys.modules:
                     from hami._runtime.greenlets import call
 
-                    return call(self._core, requests, timeout)
-                return self._core.call(requests, timeout)
-            return self._call_all(requests, timeout)
+                    return call(self._core, requests, timeout, priority)
+                return self._core.call(requests, timeout, priority)
+            return self._call_all(requests, timeout, priority)
         except (PipeClosed, BatchError):
             pause_if_exiting()
             raise
 
-    def _call_all(self, requests: Any, timeout: float | None) -> Any:
+    def _call_all(self, requests: Any, timeout: float | None, priority: int | None) -> Any:
         from hami._runtime.calls import call_all
 
         if (adopted := _adopt(requests)) is not None:
-            self(adopted, timeout)
+            self(adopted, timeout, priority=priority)
             return requests
-        return call_all(lambda *call: _blocking(self._core.call_many, *call), requests, timeout, "a pipe")
+        return call_all(lambda *call: _blocking(self._core.call_many, *call, priority), requests, timeout, "a pipe")
 
     if TYPE_CHECKING:
 
         @overload
-        def submit(self, request: dict[str, Any], timeout: float | None = None) -> Future[dict[str, Any]]: ...
+        def submit(
+            self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None
+        ) -> Future[dict[str, Any]]: ...
         @overload
-        def submit(self, request: AnyTensorDict, timeout: float | None = None) -> Future[AnyTensorDict]: ...
+        def submit(
+            self, request: AnyTensorDict, timeout: float | None = None, *, priority: int | None = None
+        ) -> Future[AnyTensorDict]: ...
 
-    def submit(self, request: Any, timeout: float | None = None) -> Future[Any]:
+    def submit(self, request: Any, timeout: float | None = None, *, priority: int | None = None) -> Future[Any]:
         """Start one request and return a future of the completed request.
 
         >>> with hami.pipe("Identity") as pipe:
@@ -140,6 +156,8 @@ class Pipe:
         Args:
             request: The request: a dict or a `tensordict.TensorDict`.
             timeout: Time limit of the request in seconds; None means no limit.
+            priority: For a request that has no key `priority`: 255 is urgent, 254 high, 0 to 253 normal. None means 0,
+                or that of the batch if a backend makes the call.
 
         Returns:
             A future of the same dict. Its exceptions are those of a call. It can be cancelled until the request has an
@@ -151,17 +169,21 @@ class Pipe:
         from hami._runtime.future import submit
 
         if isinstance(request, dict):
-            return submit(self._core, request, timeout)
-        return submit(self._core, _adopt_one("submit", request), timeout, result=request)
+            return submit(self._core, request, timeout, priority)
+        return submit(self._core, _adopt_one("submit", request), timeout, priority, result=request)
 
     if TYPE_CHECKING:
 
         @overload
-        async def acall(self, request: dict[str, Any], timeout: float | None = None) -> dict[str, Any]: ...
+        async def acall(
+            self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None
+        ) -> dict[str, Any]: ...
         @overload
-        async def acall(self, request: AnyTensorDict, timeout: float | None = None) -> AnyTensorDict: ...
+        async def acall(
+            self, request: AnyTensorDict, timeout: float | None = None, *, priority: int | None = None
+        ) -> AnyTensorDict: ...
 
-    async def acall(self, request: Any, timeout: float | None = None) -> Any:
+    async def acall(self, request: Any, timeout: float | None = None, *, priority: int | None = None) -> Any:
         """Run one request from a task of an asyncio loop.
 
         >>> import asyncio
@@ -177,6 +199,8 @@ class Pipe:
         Args:
             request: The request: a dict or a `tensordict.TensorDict`.
             timeout: Time limit of the request in seconds; None means no limit.
+            priority: For a request that has no key `priority`: 255 is urgent, 254 high, 0 to 253 normal. None means 0,
+                or that of the batch if a backend makes the call.
 
         Returns:
             The same dict, with its `result`.
@@ -188,7 +212,7 @@ class Pipe:
         """
         keys = request if isinstance(request, dict) else _adopt_one("acall", request)
         try:
-            awaitable = _start(self._core, keys, timeout)
+            awaitable = _start(self._core, keys, timeout, priority)
             try:
                 await awaitable
             except BaseException:
@@ -203,14 +227,31 @@ class Pipe:
 
         @overload
         def map(
-            self, requests: Iterable[dict[str, Any]], concurrency: int = 16, timeout: float | None = None
+            self,
+            requests: Iterable[dict[str, Any]],
+            concurrency: int = 16,
+            timeout: float | None = None,
+            *,
+            priority: int | None = None,
         ) -> Iterator[dict[str, Any]]: ...
         @overload
         def map(
-            self, requests: Iterable[AnyTensorDict], concurrency: int = 16, timeout: float | None = None
+            self,
+            requests: Iterable[AnyTensorDict],
+            concurrency: int = 16,
+            timeout: float | None = None,
+            *,
+            priority: int | None = None,
         ) -> Iterator[AnyTensorDict]: ...
 
-    def map(self, requests: Iterable[Any], concurrency: int = 16, timeout: float | None = None) -> Iterator[Any]:
+    def map(
+        self,
+        requests: Iterable[Any],
+        concurrency: int = 16,
+        timeout: float | None = None,
+        *,
+        priority: int | None = None,
+    ) -> Iterator[Any]:
         """Run many requests, several at a time, and yield them in order.
 
         >>> with hami.pipe("Identity") as pipe:
@@ -225,6 +266,8 @@ class Pipe:
             requests: The requests; each needs a dict or a `tensordict.TensorDict` of its own.
             concurrency: Maximum number of requests that run at a time.
             timeout: Time limit of each request in seconds; None means no limit.
+            priority: For requests that have no key `priority`: 255 is urgent, 254 high, 0 to 253 normal. None means 0,
+                or that of the batch if a backend makes the call.
 
         Returns:
             An iterator over the same dicts, each with its `result`.
@@ -237,7 +280,7 @@ class Pipe:
             raise ValueError(f"concurrency must be an int of at least 1, got {concurrency!r}")
         from hami._runtime.ordered_map import ordered_map
 
-        return ordered_map(self, requests, concurrency, timeout)
+        return ordered_map(self, requests, concurrency, timeout, priority)
 
     def close(self, timeout: float | None = 10.0) -> None:
         """Reject new requests, wait for outstanding requests, end all threads and close the backends.
@@ -371,12 +414,12 @@ def pipe(source: Any) -> Pipe:
     return Pipe(source)
 
 
-def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> _core.Awaitable:
+def _start(core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None) -> _core.Awaitable:
     """Start a request for the current task. The first call imports asyncio and replaces this function."""
     global _start
     from hami._runtime.tasks import start as _start
 
-    return _start(core, request, timeout)
+    return _start(core, request, timeout, priority)
 
 
 def _blocking(function: Callable[..., Any], *arguments: Any) -> Any:

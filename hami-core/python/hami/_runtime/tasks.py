@@ -78,7 +78,9 @@ def _forget_closed_loops() -> None:
             _queues.pop(loop, None)
 
 
-def start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> _core.Awaitable:
+def start(
+    core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None = None
+) -> _core.Awaitable:
     """Start one request for the current task, and return the awaitable of its completion."""
     try:
         loop = asyncio.get_running_loop()
@@ -90,4 +92,4 @@ def start(core: _core.Pipe, request: dict[str, Any], timeout: float | None) -> _
     queue = _latest
     if queue is None or queue.loop() is not loop:
         queue = _queue_of(loop)
-    return core.submit_from_loop(request, timeout, queue, loop)
+    return core.submit_from_loop(request, timeout, queue, loop, priority)

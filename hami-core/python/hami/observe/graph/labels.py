@@ -19,6 +19,7 @@ DEFAULTS: dict[str, Any] = {
     "batching_timeout": 0.0,
     "max_queue_size": 1024,
     "on_full": "block",
+    "aging": 2.0,
     "on_batch_error": "isolate",
 }
 PROBLEMS = ("failed", "rejected", "expired", "cancelled", "retried")
