@@ -15,10 +15,12 @@ namespace hami::testing::policy {
 // works before the device does, and callers come back one by one.
 class SharedDevice {
  public:
-  SharedDevice(std::size_t instances, std::size_t max_items, const BatchingConfig& policy, bool shared = true)
+  SharedDevice(std::size_t instances, std::size_t max_items, const BatchingConfig& policy, bool shared = true,
+               bool declared = true)
       : contended_(shared) {
     for (std::size_t i = 0; i < instances; ++i) scheduler_.add_instance({1, max_items}, false);
     scheduler_.set_policy(policy);
+    scheduler_.set_shared_device(shared && declared);
   }
 
   // Runs so many callers for three seconds.
