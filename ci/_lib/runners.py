@@ -82,5 +82,6 @@ def doctest(program: Path, tier: str, totals: Totals, *, show: bool = True) -> s
     names = list(dict.fromkeys(DOCTEST_FAILURE.findall(result.stdout)))
     totals.failed += [f"{tier}: {names[i] if i < len(names) else 'a C++ test case, see above'}" for i in range(failed)]
     if (result.returncode != 0 and failed == 0) or passed + failed == 0:
-        totals.check(False, f"{tier}: {program.name} ended with {result.returncode} after {passed + failed} test cases")
+        where = f" in {names[-1]}" if names else ""
+        totals.check(False, f"{tier}: {program.name} ended with {result.returncode}{where}")
     return result.stdout

@@ -28,6 +28,15 @@ def test_a_failed_cpp_test_case_is_named(says: str, tmp_path: Path) -> None:
     assert totals.passed == 1
 
 
+def test_the_cpp_test_case_that_ends_the_program_is_named(tmp_path: Path) -> None:
+    program = tmp_path / "tests"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{SAYS[1]}\nEND\nexit 3\n")
+    program.chmod(0o755)
+    totals = Totals()
+    runners.doctest(program, "dev", totals)
+    assert totals.failed == ["dev: tests ended with 3 in the first error wins"]
+
+
 def test_a_test_that_hangs_is_ended_with_its_stack(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     folder = tmp_path / "tests"

@@ -10,6 +10,7 @@ using namespace hami::testing;
 namespace {
 
 constexpr Nanoseconds kMs = 1'000'000;
+constexpr Nanoseconds kLimit = 500 * kMs;  // a loaded machine still takes the request to its node in this time
 
 Ref<Request> request_until(Nanoseconds began, Nanoseconds deadline) {
   Ref<Request> request = make_counted<Request>();
@@ -89,7 +90,7 @@ TEST_CASE("a request that times out in a queue, in a backend or beside one names
   right.gate->arrived.wait_for(1);
   // The second request waits behind the first at both nodes.
   CHECK_EQ(
-      shape(pipe.submit(request_of(Value(2)), 20 * kMs).wait().message),
+      shape(pipe.submit(request_of(Value(2)), kLimit).wait().message),
       "the request timed out: its limit of T passed at node \"left\" (reached after T, waited T, ran T) and at node "
       "\"right\" (reached after T, waited T, ran T)");
   right.gate->open();
@@ -97,7 +98,7 @@ TEST_CASE("a request that times out in a queue, in a backend or beside one names
   CHECK(first.wait().good);
   const Gated slow("TestSlow");
   TestPipe alone({{"backend", "TestSlow"}});
-  TestPipe::Pending running = alone.submit(request_of(Value(2)), 20 * kMs);
+  TestPipe::Pending running = alone.submit(request_of(Value(2)), kLimit);
   slow.gate->arrived.wait_for(1);
   CHECK_EQ(shape(running.wait().message),
            "the request timed out: its limit of T passed at node \"n\" (waited T, ran T)");
@@ -111,7 +112,7 @@ TEST_CASE("a request that times out before a full queue says so") {
   gated.gate->arrived.wait_for(1);
   TestPipe::Pending second = pipe.submit(Value(2));
   CHECK_EQ(
-      shape(outcome(*pipe->run(requests_of({3}), 20 * kMs)).message),
+      shape(outcome(*pipe->run(requests_of({3}), kLimit)).message),
       "the request timed out: its limit of T passed at node \"n\" (waited T, ran T); the queue of node \"n\" was full");
   gated.gate->open();
   CHECK(first.wait().good);

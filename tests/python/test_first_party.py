@@ -18,13 +18,16 @@ def test_the_table_is_not_stale() -> None:
 
 def test_every_first_party_package_is_known() -> None:
     assert {
+        "hami-accel",
         "hami-image",
         "hami-model-check",
         "hami-ocr",
         "hami-onnx",
         "hami-openvino",
+        "hami-serve",
         "hami-torch",
         "hami-trt",
     } == _first_party.DISTRIBUTIONS
-    assert set(_first_party.BACKENDS.values()) == _first_party.DISTRIBUTIONS - {"hami-model-check"}  # a library
+    without_backends = {"hami-accel", "hami-model-check", "hami-serve"}
+    assert set(_first_party.BACKENDS.values()) == _first_party.DISTRIBUTIONS - without_backends
     assert _first_party.PIPELINES == {"ocr": "hami-ocr"}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 import types
 from collections.abc import Iterator
 from typing import Any
 
 import hami
+import hami._plugins.loading
 import pytest
 from conftest import Run, Site
 from fake_site import write_plugin
@@ -34,6 +36,14 @@ def write_undeclared(site: Site, distribution: str, name: str, first: str = "") 
     )
 
 
+def end_of_import(module: str) -> None:
+    """Wait until the search has imported a module."""
+    for thread in threading.enumerate():
+        if thread.name == f"hami: import of {module}":
+            thread.join(TIMEOUT)
+            assert not thread.is_alive()
+
+
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Return the gate at which `import hanging` waits."""
@@ -42,6 +52,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setitem(sys.modules, "hanging_gate", module)
     yield module.gate
     module.gate.open()
+    end_of_import("acme_hang_plugin")  # before the fixture `site` removes the module
 
 
 HANG = "import hanging_gate; hanging_gate.gate.enter()"
@@ -68,30 +79,57 @@ def test_the_error_for_an_unknown_name_names_a_plugin_whose_import_hangs(site: S
     assert str(caught.value) == f'backend "AcmeHidden" not found in acme-hang\n  {UNSEARCHED}'
 
 
-def test_an_import_that_hangs_is_waited_for_once_and_used_when_it_ends(site: Site, gate: Gate) -> None:
+def test_an_import_that_ends_after_the_limit_is_used(site: Site, gate: Gate) -> None:
+    write_undeclared(site, "acme-hang", "AcmeHidden", HANG)
+    manager = PluginManager(environment("0ms"))
+    with pytest.raises(hami.BackendNotFound):
+        manager.find("AcmeHidden")
+    gate.open()
+    end_of_import("acme_hang_plugin")
+    assert manager.find("AcmeHidden").owner == "acme-hang"
+
+
+def test_a_later_look_up_waits_for_a_pending_import_as_long_as_its_own_limit_allows(site: Site, gate: Gate) -> None:
     write_undeclared(site, "acme-hang", "AcmeHidden", HANG)
     settings = environment("1ms")
     manager = PluginManager(settings)
     with pytest.raises(hami.BackendNotFound):
         manager.find("AcmeHidden")
     settings["HAMI_SEARCH_TIMEOUT"] = "1000h"
+    found = []
+    thread = threading.Thread(target=lambda: found.append(manager.find("AcmeHidden").owner), daemon=True)
+    thread.start()
+    gate.wait_for_arrival()
+    thread.join(0.1)  # in which a look-up that does not wait ends
+    assert thread.is_alive()
+    gate.open()
+    thread.join(TIMEOUT)
+    assert found == ["acme-hang"]
+
+
+def test_an_import_that_has_taken_the_limit_is_not_waited_for_again(
+    site: Site, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look-up that waits for the whole limit again would not end in this test; so the clock is set forward."""
+    write_undeclared(site, "acme-hang", "AcmeHidden", HANG)
+    settings = environment("1ms")
+    manager = PluginManager(settings)
     with pytest.raises(hami.BackendNotFound):
         manager.find("AcmeHidden")
-    gate.wait_for_arrival()
-    gate.open()
-    (thread,) = (one for one in threading.enumerate() if one.name == "hami: import of acme_hang_plugin")
-    thread.join(TIMEOUT)
-    assert manager.find("AcmeHidden").owner == "acme-hang"
+    later = time.monotonic() + 3600
+    monkeypatch.setattr(hami._plugins.loading, "monotonic", lambda: later)
+    settings["HAMI_SEARCH_TIMEOUT"] = "1h"
+    with pytest.raises(hami.BackendNotFound):
+        manager.find("AcmeHidden")
 
 
 def test_other_plugins_are_searched_in_spite_of_one_that_hangs(site: Site, gate: Gate) -> None:
     write_undeclared(site, "acme-hang", "AcmeHidden", HANG)
     write_undeclared(site, "acme-later", "AcmeExtra")
-    settings = environment("1ms")
-    manager = PluginManager(settings)
+    manager = PluginManager(environment("0ms"))
     with pytest.raises(hami.BackendNotFound):
-        manager.find("Absent")  # later look-ups do not wait for acme-hang
-    settings["HAMI_SEARCH_TIMEOUT"] = "60s"
+        manager.find("Absent")
+    end_of_import("acme_later_plugin")
     assert manager.find("AcmeExtra").owner == "acme-later"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import hami
+from hami.observe import PipeDescription
 from typing_extensions import assert_type
 
 
@@ -121,7 +122,7 @@ def calls(pipe: hami.Pipe) -> None:
     assert_type(pipe.stats(), dict[str, hami.NodeStats])
     assert_type(pipe.queue("frames"), hami.Queue)
     assert_type(pipe.store, hami.RequestStore)
-    assert_type(pipe.describe(), dict[str, Any])
+    assert_type(pipe.describe(), PipeDescription)
     node = pipe.stats()["default"]
     assert_type(node.batch_items / node.batches, float)
     assert_type(node, hami.NodeStats)

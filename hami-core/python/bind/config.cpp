@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 
+#include "describe.hpp"
 #include "errors.hpp"
 #include "lang/parse.hpp"
 #include "lang/units.hpp"
@@ -112,6 +113,8 @@ PipeConfig config_of(const py::object& loaded) {
 void register_config(py::module_& module) {
   module.def("check", check, py::arg("config"),
              "Return every problem of a configuration as an exception, without building the pipe.");
+  module.def("describe", [](const py::object& loaded) { return description_of(loaded); }, py::arg("config"),
+             "Return what Pipe.describe returns of a configuration, without building the pipe.");
   module.def("explain", explain, py::arg("config"),
              "Return the backends and parameter values of a configuration, and the source of each value.");
   module.def("read_duration", [](const std::string& text) -> std::optional<double> {

@@ -3,6 +3,8 @@
 
 #include <pybind11/stl.h>
 
+#include "config.hpp"
+#include "pipe/planner.hpp"
 #include "values.hpp"
 
 namespace hami::bind {
@@ -105,17 +107,30 @@ py::dict node(const Explanation::Part& part, const GraphNode& edges) {
   return described;
 }
 
-}  // namespace
-
-py::dict description_of(const PipeState& pipe) {
-  const Explanation& explanation = pipe.explanation();
-  const GraphSpec& graph = pipe.context().graph;
+py::dict description(const Explanation& explanation, const GraphSpec& graph) {
   py::dict nodes;
   for (std::size_t i = 0; i < graph.size(); ++i) nodes[py::str(graph[i].name)] = node(explanation.nodes[i], graph[i]);
   py::dict described;
   described["entrypoint"] = entrypoint(explanation.entry);
   described["nodes"] = nodes;
   return described;
+}
+
+}  // namespace
+
+py::dict description_of(const PipeState& pipe) { return description(pipe.explanation(), pipe.context().graph); }
+
+py::dict description_of(const py::object& loaded) {
+  const PipeConfig config = config_of(loaded);
+  Explanation explanation;
+  GraphSpec graph;
+  {
+    const ReleaseGil released;
+    auto [plan, problems] = plan_pipe(config, &explanation);
+    if (!problems.empty()) throw PlanProblems{std::move(problems)};
+    graph = std::move(plan.graph);
+  }
+  return description(explanation, graph);
 }
 
 }  // namespace hami::bind

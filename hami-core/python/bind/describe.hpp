@@ -1,4 +1,4 @@
-// A pipe as plain data: its nodes with their backends, parameters and edges.
+// A pipe, or its configuration, as plain data: its nodes with their backends, parameters and edges.
 #pragma once
 
 #include "gil.hpp"
@@ -8,5 +8,7 @@ namespace hami::bind {
 
 // Of dicts, lists, str, numbers, bools and None only.
 py::dict description_of(const PipeState& pipe);
+// The same of a configuration that is not built. Raises its errors.
+py::dict description_of(const py::object& loaded);
 
 }  // namespace hami::bind

@@ -9,6 +9,7 @@ from contextvars import Context
 from typing import Any, TypeAlias, final, overload
 
 from hami._config.reader import LoadedConfig
+from hami.observe.description import PipeDescription
 
 __version__: str
 
@@ -758,7 +759,7 @@ class Pipe:
     def store(self) -> RequestStore:
         """The store of the pipe."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> PipeDescription:
         """Return the nodes with their backends, parameters and edges as plain data."""
 
     def stats(self) -> dict[str, dict[str, Any]]:
@@ -778,6 +779,9 @@ def wait_for_detached_inits(timeout: float | None) -> bool:
 
 def check(config: LoadedConfig) -> list[Exception]:
     """Return every problem of a configuration, without building the pipe."""
+
+def describe(config: LoadedConfig) -> PipeDescription:
+    """Return what `Pipe.describe` returns of a configuration, without building the pipe. Raises its errors."""
 
 def explain(config: LoadedConfig) -> dict[str, Any]:
     """Return the backends and parameter values of a configuration, and the source of each value."""

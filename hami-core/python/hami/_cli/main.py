@@ -143,6 +143,21 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     check = _add(commands, "check", "hami._cli.check:check", "list every problem of a configuration")
     _add_source(check)
 
+    graph = _add(commands, "graph", "hami._cli.graph:graph", "show the nodes and edges of a pipeline")
+    _add_source(graph)
+    graph.add_argument(
+        "--format",
+        choices=("text", "mermaid", "dot", "svg", "html"),
+        default="text",
+        help="text (default), mermaid, dot, svg, or html: a page in one file",
+    )
+    graph.add_argument("--output", metavar="FILE", help="write to this file")
+    graph.add_argument("--stats", metavar="FILE", help="show the numbers that hami run --json --stats wrote to FILE")
+    graph.add_argument(
+        "--diff", metavar="OTHER", help="show what changes from SOURCE to OTHER; the exit status is 1 if they differ"
+    )
+    _example(graph, 'hami graph "S[Identity,Identity]" --format html --output pipeline.html')
+
     shown = _add(
         commands,
         "show-config",
@@ -202,6 +217,11 @@ def _add(
     parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     parser.set_defaults(run=_lazy(place))
     return parser
+
+
+def _example(parser: argparse.ArgumentParser, *lines: str) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(["example:", *(f"  {line}" for line in lines)])
 
 
 def _count(text: str) -> int:

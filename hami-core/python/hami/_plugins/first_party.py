@@ -45,11 +45,13 @@ DEVICES: dict[str, str] = {
 }
 DISTRIBUTIONS: frozenset[str] = frozenset(
     {
+        "hami-accel",
         "hami-image",
         "hami-model-check",
         "hami-ocr",
         "hami-onnx",
         "hami-openvino",
+        "hami-serve",
         "hami-torch",
         "hami-trt",
     }

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from time import monotonic
 from typing import Any
 
 import pluggy
@@ -146,8 +147,9 @@ class Loader:
     def load_within(self, plugin: Plugin, timeout: float) -> bool:
         """Load a plugin unless its import takes longer than `timeout` seconds; return whether it was loaded.
 
-        The import runs in a thread of its own, which continues after the timeout. Later calls do not wait again until
-        it ends. A module that cannot be imported there, for example because it sets signal handlers, gets another try.
+        The import runs in a thread of its own, which continues after the timeout. A later call waits only for what is
+        left of its own timeout since the import started. A module that cannot be imported there, for example because
+        it sets signal handlers, gets another try.
         """
         if plugin.state != "not loaded":
             return True
@@ -155,14 +157,17 @@ class Loader:
         if search is not None and not search.ends_within(timeout):
             return False
         self.load(plugin)
-        if search is not None and plugin.seconds is not None:
-            plugin.seconds += search.seconds
+        with self._lock:
+            ended = self._searches.pop(plugin.identity, None)
+            if ended is not None and plugin.seconds is not None:
+                plugin.seconds += ended.seconds
         return True
 
     def _search_of(self, plugin: Plugin) -> _Search:
+        """Return the import of the plugin's module that runs, or that ended after the timeout; start one if needed."""
         with self._lock:
             search = self._searches.get(plugin.identity)
-            if search is None or not search.is_alive():
+            if search is None:
                 search = self._searches[plugin.identity] = _Search(plugin.module)
                 search.start()
             return search
@@ -247,20 +252,18 @@ class _Search(threading.Thread):
     def __init__(self, module: str) -> None:
         super().__init__(name=f"hami: import of {module}", daemon=True)
         self._module = module
-        self._timed_out = False
+        self._begun = monotonic()
         self.seconds = 0.0  # that the import took
 
     def run(self) -> None:
-        started = time.perf_counter()
         with suppress(BaseException):  # loading the plugin raises it again
             import_object(self._module)
-        self.seconds = time.perf_counter() - started
+        self.seconds = monotonic() - self._begun
 
     def ends_within(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for the end, or not at all after a previous timeout."""
-        self.join(0.0 if self._timed_out else timeout)
-        self._timed_out = self.is_alive()
-        return not self._timed_out
+        """Wait for the end, but not after the import has taken `timeout` seconds; return whether it has ended."""
+        self.join(max(0.0, self._begun + timeout - monotonic()))
+        return not self.is_alive()
 
 
 def _not_registered(plugin: Plugin, loaded: Any, missing: list[str]) -> str:

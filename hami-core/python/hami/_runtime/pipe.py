@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import Any, Protocol, TypeVar, cast, overload
 
+    from hami.observe.description import PipeDescription
     from hami.observe.node_stats import NodeStats
 
     class TensorDict(Protocol):
@@ -295,7 +296,7 @@ class Pipe:
         """
         return self._core.store
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> PipeDescription:
         """Return the nodes of the pipe with their backends, parameters and edges, as dicts and lists for JSON.
 
         >>> with hami.pipe({"double": {"backend": "S[Identity,Identity]", "max": 8}}) as pipe:
@@ -328,6 +329,12 @@ class Pipe:
     def __repr__(self) -> str:
         nodes = ", ".join(f'"{node}"' for node in self._core.stats())
         return f"<hami.Pipe {nodes}{', closed' if self.closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        """Return a picture of the pipe with its statistics, for notebooks."""
+        from hami.observe.graph import Graph
+
+        return Graph.of(self)._repr_html_()
 
     def __reduce__(self) -> str:
         """Reject pickling and copying: threads and models belong to this process."""

@@ -1,4 +1,4 @@
-"""Statistics of a running pipe.
+"""Statistics and pictures of a running pipe.
 
 >>> with hami.pipe("Identity") as pipe:
 ...     isinstance(pipe.stats()["default"], hami.observe.NodeStats)
@@ -7,4 +7,33 @@ True
 
 from hami.observe.node_stats import NodeStats
 
-__all__ = ["NodeStats"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hami.observe.description import BackendDescription, NodeDescription, PartDescription, PipeDescription
+    from hami.observe.graph import Graph
+
+__all__ = ["BackendDescription", "Graph", "NodeDescription", "NodeStats", "PartDescription", "PipeDescription"]
+
+# Loaded when they are used, because every program imports this package.
+_MODULES = {
+    "BackendDescription": "description",
+    "Graph": "graph",
+    "NodeDescription": "description",
+    "PartDescription": "description",
+    "PipeDescription": "description",
+}
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Import the module of a public name when the name is used."""
+        if name not in _MODULES:
+            raise AttributeError(f"module 'hami.observe' has no attribute {name!r}")
+        import importlib
+
+        return getattr(importlib.import_module(f"hami.observe.{_MODULES[name]}"), name)

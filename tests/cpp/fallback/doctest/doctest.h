@@ -1,7 +1,8 @@
 // The part of doctest's vocabulary that our tests use, for machines without doctest: no package index offers the real
-// one. Only what is here may be used in tests/cpp. The program takes parts of test names as arguments; none: all tests.
+// one. Only what is here may be used in tests/cpp. The program takes --test-case="*part of a name*"; none: all tests.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -175,11 +176,18 @@ inline bool run_case(const Case& test) {
   return s.failures == 0;
 }
 
+// Whether the name contains the text of `--test-case="*text*"`, or of a bare argument.
+inline bool selects(const std::string& argument, const Case& test) {
+  std::string text = argument.substr(argument.rfind("--test-case=", 0) == 0 ? std::strlen("--test-case=") : 0);
+  text.erase(std::remove(text.begin(), text.end(), '*'), text.end());
+  return std::strstr(test.name, text.c_str()) != nullptr;
+}
+
 inline int run_all(int count, char** arguments) {
   unsigned passed = 0, failed = 0, skipped = 0;
   for (const Case& test : state().cases) {
     bool chosen = count < 2;
-    for (int i = 1; i < count; ++i) chosen = chosen || std::strstr(test.name, arguments[i]) != nullptr;
+    for (int i = 1; i < count; ++i) chosen = chosen || selects(arguments[i], test);
     if (!chosen) {
       ++skipped;
     } else {

@@ -1,0 +1,57 @@
+"""The command `hami graph`: shows the nodes and edges of a pipeline. Nothing is built."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from hami import _core
+from hami._cli.show import json_of
+from hami._cli.source import read_source
+from hami._errors import ConfigError
+from hami._text import printable
+from hami.observe.description import PipeDescription
+from hami.observe.graph import Graph
+
+
+def graph(arguments: argparse.Namespace) -> int:
+    """Print the graph, or write it to a file; with --diff return 1 if the two graphs differ."""
+    description = _describe(arguments.source, arguments)
+    stats = _read_stats(arguments.stats) if arguments.stats else None
+    shown = Graph.from_description(description, stats)
+    status = 0
+    if arguments.diff is not None:
+        shown = shown.compare(Graph.from_description(_describe(arguments.diff, arguments)))
+        status = 1 if shown.differs else 0
+    text = json_of(description) if arguments.json else shown.render(arguments.format)
+    if arguments.output is None:
+        print(text)
+    else:
+        Path(arguments.output).write_text(text + "\n", encoding="utf-8")
+    return status
+
+
+def _describe(source: str, arguments: argparse.Namespace) -> PipeDescription:
+    config, problems = read_source(source, arguments.set, arguments.imports)
+    if problems:
+        raise ConfigError.of(problems)
+    return _core.describe(config)
+
+
+def _read_stats(path: str) -> dict[str, Any]:
+    """Return the last statistics in a file of JSON lines, such as `hami run --json --stats` prints."""
+    found = None
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict) and isinstance(value.get("stats"), dict):
+            found = value["stats"]
+    if found is None:
+        raise ConfigError(
+            f'"{printable(path)}" has no line with "stats"; write it with hami run SOURCE … --json --stats > FILE'
+        )
+    return {name: values for name, values in found.items() if isinstance(values, dict)}

@@ -1,0 +1,285 @@
+"""Engine: runs the tasks of all models of one device, in the order that the scheduler decides.
+
+`Engine` has what all engines share: admission, and what the end of a function-call means. `ThreadEngine` waits for the
+device in one thread per core. `VirtualEngine` is driven by the clock of a simulated device and has no threads.
+"""
+
+from __future__ import annotations
+
+import abc
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
+
+import hami
+
+from hami_accel.device import Call, Device
+from hami_accel.errors import CallAborted, SlotLost
+from hami_accel.scheduler import Scheduler
+from hami_accel.task import Task
+
+DEFAULT_AGEING = 2.0  # seconds; a waiting task of lower level is then run before all others
+DEFAULT_CALL_TIMEOUT = 30.0  # seconds; no function-call of a healthy device takes as long
+
+
+class Engine(abc.ABC):
+    """The tasks of one device."""
+
+    def __init__(self, device: Device, *, ageing: float | None, call_timeout: float | None, preempt: bool) -> None:
+        self.device = device
+        self.call_timeout = call_timeout
+        self._abort = preempt and device.capabilities.abort
+        self._lock = threading.Lock()
+        self._scheduler = Scheduler(
+            device.capabilities.cores, ageing, preempt=preempt and not device.capabilities.native_preempt
+        )
+        self._ended: list[Task] = []  # done; their threads are woken when the lock is released
+
+    @abc.abstractmethod
+    def now(self) -> float:
+        """Return the time in seconds of this engine's clock."""
+
+    @abc.abstractmethod
+    def submit(self, task: Task, *, inline: bool = False) -> None:
+        """Queue a task. `inline`: run it on the calling thread if a core is idle, and return when it is done."""
+
+    @abc.abstractmethod
+    def wait(self, task: Task, timeout: float | None) -> bool:
+        """Wait for the end of a task; return False after `timeout` seconds."""
+
+    def cancel(self, task: Task, error: BaseException | None = None) -> bool:
+        """End a task now, or at the next border if it runs. Return False if it has ended or will end otherwise."""
+        with self._lock:
+            accepted = self._cancel(task, error or CancelledError())
+            ended = self._take_ended()
+        notify(ended)
+        return accepted
+
+    def expire(self, task: Task) -> None:
+        """End a task whose deadline has passed."""
+        self.cancel(task, deadline_error(task))
+
+    def add_callback(self, task: Task, callback: Callable[[Task], Any]) -> None:
+        """Call `callback(task)` after the end of the task, which may be now."""
+        with self._lock:
+            if not task.done:
+                task.add_callback(callback)
+                return
+        callback(task)
+
+    def _cancel(self, task: Task, error: BaseException) -> bool:
+        if task.done or task.cancelled is not None:
+            return False
+        if self._scheduler.remove(task):
+            self._end(task, error)
+            return True
+        task.cancelled = error
+        self._abort_call(task)
+        return True
+
+    def _abort_call(self, task: Task) -> None:
+        if self._abort and not task.abort_wanted:
+            task.abort_wanted = True
+            if task.call is not None:
+                task.call.abort()
+
+    def _admit(self, task: Task) -> None:
+        """Queue a task, and abort a function-call for it if no core is idle."""
+        now = self.now()
+        self._scheduler.add(task, now)
+        if self._abort and (victim := self._scheduler.victim(task, now)) is not None:
+            self._abort_call(victim)
+
+    def _choose(self, core: int) -> Task | None:
+        now = self.now()
+        self._end_expired(now)
+        return self._scheduler.choose(core, now)
+
+    def _end_expired(self, now: float) -> None:
+        for task in self._scheduler.expired(now):
+            self._end(task, deadline_error(task))
+
+    def _begin_call(self, task: Task, core: int) -> Call:
+        if task.segment == 0:
+            task.model.flush(task.buffers, to_device=True)
+        return task.model.submit(task.buffers, task.segment, core, task.priority)
+
+    def _settle(self, task: Task, core: int, seconds: float, answered: bool, error: BaseException | None) -> None:
+        """Decide what the end of a function-call means for its task. The lock is held."""
+        task.call, task.abort_wanted = None, False
+        aborted = isinstance(error, CallAborted)
+        finished = error is None and answered
+        if finished:
+            task.segment, task.aborts = task.segment + 1, 0
+            task.ran += seconds
+        elif aborted:
+            task.aborts += 1
+        late = task.deadline is not None and self.now() > task.deadline
+        if task.cancelled is not None:
+            outcome: BaseException | None = task.cancelled
+        elif not answered:
+            outcome = SlotLost(
+                f"{task.model.name}: the device {self.device.name} did not answer function-call {task.segment + 1} of "
+                f"{task.segments} within {self.call_timeout} s; the slot is lost, other slots can be used"
+            )
+        elif error is not None and not aborted:
+            outcome = error
+        elif late:
+            outcome = deadline_error(task)
+        elif task.segment < task.segments:
+            return
+        else:
+            outcome = None
+        self._scheduler.release(core)
+        self._end(task, outcome)
+
+    def _end(self, task: Task, error: BaseException | None) -> None:
+        task.end(error)
+        self._ended.append(task)
+
+    def _take_ended(self) -> list[Task]:
+        ended, self._ended = self._ended, []
+        return ended
+
+
+class ThreadEngine(Engine):
+    """Drives each core of a device from one thread at a time: a worker, or the caller of an inline task."""
+
+    def __init__(self, device: Device, *, ageing: float | None, call_timeout: float | None, preempt: bool) -> None:
+        super().__init__(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
+        cores = device.capabilities.cores
+        self._driven = [False] * cores  # a thread drives the core, or is about to
+        self._batons: list[Any] = [None] * cores  # released to tell the worker of a core to drive it
+        self.now = time.monotonic  # type: ignore[method-assign]  # without the cost of one more call
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def submit(self, task: Task, *, inline: bool = False) -> None:
+        with self._lock:
+            core = next((core for core in task.cores if not self._driven[core]), None)
+            self._admit(task)
+            if core is not None:
+                self._driven[core] = True
+                if not inline:
+                    self._wake_worker(core)
+        if inline and core is not None:
+            self._drive(core, task)
+
+    def wait(self, task: Task, timeout: float | None) -> bool:
+        if task.deadline is None:
+            if timeout is None and not task.done:
+                self._help(task)
+            return task.wait(timeout)
+        until_deadline = task.deadline - self.now()
+        if timeout is not None and timeout < until_deadline:
+            return task.wait(timeout)
+        if not task.wait(until_deadline):
+            self.expire(task)
+        return task.wait(None if timeout is None else timeout - max(until_deadline, 0.0))
+
+    def _help(self, task: Task) -> None:
+        """Drive a core on the waiting thread if its worker was woken but does not run yet."""
+        for core in task.cores:
+            baton = self._batons[core]
+            if baton is not None and baton.acquire(blocking=False):
+                self._drive(core, task)
+                return
+
+    def _wake_worker(self, core: int) -> None:
+        baton = self._batons[core]
+        if baton is None:
+            baton = self._batons[core] = threading.Semaphore(0)
+            name = f"hami-accel {self.device.name} core {core}"
+            threading.Thread(target=_work, args=(weakref.ref(self), core, baton), name=name, daemon=True).start()
+        baton.release()
+
+    def _drive(self, core: int, until: Task | None) -> None:
+        """Run function-calls on a core until nothing is left to run, or `until` is done."""
+        while True:
+            with self._lock:
+                task = self._choose(core)
+                if task is None:
+                    self._driven[core] = False
+                elif until is not None and until.done:
+                    self._wake_worker(core)  # the task that was chosen is running, and the worker continues it
+                ended = self._take_ended()
+            notify(ended)
+            if task is None or (until is not None and until.done):
+                return
+            self._run_call(task, core)
+
+    def _run_call(self, task: Task, core: int) -> None:
+        error: BaseException | None = None
+        answered = True
+        began = self.now()
+        try:
+            call = self._begin_call(task, core)
+            with self._lock:
+                task.call = call
+                if task.abort_wanted:
+                    call.abort()
+            answered = call.wait(self.call_timeout)
+            if answered and task.segment + 1 == task.segments:
+                task.model.flush(task.buffers, to_device=False)
+        except Exception as raised:
+            error = raised
+        with self._lock:
+            self._settle(task, core, self.now() - began, answered, error)
+
+
+def _work(engine: weakref.ref[ThreadEngine], core: int, baton: threading.Semaphore) -> None:
+    """The worker of a core. It ends after its engine was freed."""
+    while True:
+        if not baton.acquire(timeout=60.0):  # seconds between two looks whether the engine still exists
+            if engine() is None:
+                return
+            continue
+        alive = engine()
+        if alive is None:
+            return
+        alive._drive(core, None)
+        del alive
+
+
+def notify(ended: list[Task]) -> None:
+    for task in ended:
+        task.notify()
+
+
+def deadline_error(task: Task) -> hami.DeadlineExceeded:
+    return hami.DeadlineExceeded(
+        f"{task.model.name}: the deadline of the task passed after {task.segment} of {task.segments} function-calls"
+    )
+
+
+_engines_lock = threading.Lock()
+
+
+def engine_of(
+    device: Device,
+    *,
+    ageing: float | None = DEFAULT_AGEING,
+    call_timeout: float | None = DEFAULT_CALL_TIMEOUT,
+    preempt: bool = True,
+) -> Engine:
+    """Return the engine of a device, which all its models share; the first call creates it with these settings.
+
+    Args:
+        device: the device.
+        ageing: seconds that a task of a lower level waits at most; None: as long as it takes.
+        call_timeout: seconds after which a function-call without an answer is lost; None: never.
+        preempt: False makes the engine a priority queue: a task that runs is finished first.
+    """
+    with _engines_lock:
+        engine: Engine | None = device.__dict__.get("_engine")
+        if engine is None:
+            from hami_accel.virtual_engine import VirtualEngine
+
+            kind = ThreadEngine if device.clock is None else VirtualEngine
+            engine = kind(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
+            device.__dict__["_engine"] = engine  # freed with the device
+        return engine

@@ -1,0 +1,1 @@
+"""The device `onnx`: ONNX models on ONNX Runtime's CPU provider, cut into function-calls."""

@@ -1,0 +1,48 @@
+"""Where the cuts of models are kept, by the content of the model and by all that a cut depends on."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1  # of the cached files
+
+
+def folder() -> Path:
+    """Return the folder of the cache: HAMI_ACCEL_CACHE, or hami-accel in the user's cache folder."""
+    given = os.environ.get("HAMI_ACCEL_CACHE")
+    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hami-accel"
+
+
+def content_key(files: Iterable[str | os.PathLike[str]], *settings: object) -> str:
+    """Return a name for the content of files and for settings."""
+    digest = hashlib.sha256(repr((FORMAT, *settings)).encode())
+    for file in files:
+        with open(file, "rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+        digest.update(b"\0")
+    return digest.hexdigest()[:32]
+
+
+def read(key: str) -> Any:
+    """Return what was stored, or None. A damaged file counts as missing."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads((folder() / f"{key}.json").read_text("utf-8"))
+    return None
+
+
+def write(key: str, value: Any) -> None:
+    """Store a value. A folder that cannot be written is ignored: the cut is then made again at the next load."""
+    with contextlib.suppress(OSError):
+        folder().mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=folder(), suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(value, stream)
+        os.replace(name, folder() / f"{key}.json")

@@ -1,0 +1,116 @@
+"""Task: one run of a model, as the scheduler and the engines see it.
+
+    READY ──► RUNNING ──► DONE
+                │  ▲
+                ▼  │
+              SUSPENDED
+
+A task that is removed before it runs goes from READY or SUSPENDED to DONE. DONE is final and entered once.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from hami_accel.device import Buffers, Call, DeviceModel
+
+ORDINARY, HIGH, URGENT, AGED = range(4)  # levels; AGED is the rank of an ordinary or high task that waited too long
+HIGH_PRIORITY, URGENT_PRIORITY = 254, 255
+
+
+class State(enum.Enum):
+    READY = "ready"
+    RUNNING = "running"
+    SUSPENDED = "suspended"
+    DONE = "done"
+
+
+def level_of(priority: int) -> int:
+    """Return the level of a priority: 255 is URGENT, 254 HIGH, the rest ORDINARY."""
+    return URGENT if priority == URGENT_PRIORITY else HIGH if priority == HIGH_PRIORITY else ORDINARY
+
+
+class Task:
+    """One run of a model. The engine's lock guards all attributes except `outcome` and those that never change."""
+
+    __slots__ = (
+        "_callbacks",
+        "_ended",
+        "abort_wanted",
+        "aborts",
+        "aged",
+        "arrival",
+        "buffers",
+        "call",
+        "cancelled",
+        "cores",
+        "deadline",
+        "error",
+        "level",
+        "model",
+        "order",
+        "priority",
+        "ran",
+        "segment",
+        "segments",
+        "state",
+    )
+
+    def __init__(
+        self,
+        model: DeviceModel,
+        buffers: Buffers,
+        *,
+        priority: int = 0,
+        deadline: float | None = None,
+        cores: frozenset[int],
+    ) -> None:
+        self.model, self.buffers = model, buffers
+        self.priority, self.level = priority, level_of(priority)
+        self.deadline = deadline  # a moment of the engine's clock
+        self.cores = cores
+        self.segments = model.segments
+        self.segment = 0  # the next function-call
+        self.arrival = 0.0
+        self.order = 0
+        self.ran = 0.0  # seconds of the function-calls that are done
+        self.aborts = 0  # of the current function-call
+        self.aged = False
+        self.state = State.READY
+        self.call: Call | None = None
+        self.abort_wanted = False
+        self.cancelled: BaseException | None = None  # what ends the task at the next border
+        self.error: BaseException | None = None
+        self._callbacks: list[Callable[[Task], Any]] = []
+        self._ended = threading.Lock()  # held until the task is done
+        self._ended.acquire()
+
+    @property
+    def done(self) -> bool:
+        return self.state is State.DONE
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait without the GIL for the end; return False after `timeout` seconds."""
+        if self._ended.acquire(timeout=-1 if timeout is None else min(max(timeout, 0.0), threading.TIMEOUT_MAX)):
+            self._ended.release()  # for other waiting threads
+            return True
+        return False
+
+    def end(self, error: BaseException | None) -> None:
+        """Enter DONE. The caller holds the lock of the engine, and calls `notify` after it has released the lock."""
+        assert self.state is not State.DONE, "a task ends once"
+        self.error, self.state, self.call = error, State.DONE, None
+
+    def notify(self) -> None:
+        """Wake waiting threads and run the callbacks."""
+        callbacks, self._callbacks = self._callbacks, []
+        self._ended.release()
+        for callback in callbacks:
+            callback(self)
+
+    def add_callback(self, callback: Callable[[Task], Any]) -> None:
+        """Call `callback(task)` after the end. The caller holds the lock of the engine, and the task is not done."""
+        self._callbacks.append(callback)

@@ -1,0 +1,49 @@
+"""Builds the pipe of a model, and runs its first requests before others can see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hami
+import numpy as np
+
+from hami_serve.datatypes import DATATYPES
+from hami_serve.model import Model, TensorSpec
+
+
+def build(model: Model) -> None:
+    """Build the pipe and warm it up. If that fails, no pipe is left."""
+    version = model.version
+    pipe = hami.pipe(version.source)
+    try:
+        for _ in range(version.warmup):
+            pipe(request_of({spec.name: _zeros(spec) for spec in version.inputs}))
+        model.description = pipe.describe()
+    except BaseException:
+        pipe.close()
+        raise
+    model.pipe = pipe
+
+
+def request_of(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return a request with the inputs as keys.
+
+    `data` is the only input; the bytes of the only element if it is BYTES; of several inputs a dict by name.
+    """
+    request = dict(inputs)
+    if "data" not in request:
+        request["data"] = dict(inputs)
+    if len(inputs) == 1:
+        (value,) = inputs.values()
+        is_text = isinstance(value, np.ndarray) and value.dtype == object and value.size == 1
+        request["data"] = value.reshape(-1)[0] if is_text else value
+    return request
+
+
+def _zeros(spec: TensorSpec) -> np.ndarray[Any, Any]:
+    shape = [max(size, 1) if size < 0 else size for size in spec.shape]
+    if spec.datatype == "BYTES":
+        array = np.empty(shape, object)
+        array.fill(b"")
+        return array
+    return np.zeros(shape, DATATYPES[spec.datatype or "FP32"][0])

@@ -1,0 +1,73 @@
+"""The commands that this package adds to `hami`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+MAX_MIB = 64
+
+
+def add_serve(subparsers: Any) -> None:
+    """Add `hami serve`."""
+    serve = subparsers.add_parser(
+        "serve",
+        help="serve models by the Open Inference Protocol",
+        description="Serve models by the Open Inference Protocol (KServe v2) over HTTP and gRPC.",
+        allow_abbrev=False,
+    )
+    serve.add_argument(
+        "source",
+        metavar="SOURCE",
+        help="folder with TOML files, models.toml, or one pipeline: a TOML file, packaged pipeline or expression",
+    )
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1, for this machine")
+    serve.add_argument("--http", type=_port, default=8000, metavar="PORT", help="port; default: 8000; 0: a free one")
+    serve.add_argument("--grpc", type=_port, metavar="PORT", help="also serve gRPC on this port; 0: a free one")
+    serve.add_argument(
+        "--import",
+        action="append",
+        default=[],
+        metavar="FILE",
+        dest="imports",
+        help="import a Python file or module first; repeatable",
+    )
+    serve.add_argument(
+        "--drain", type=_seconds, default=30.0, metavar="TIME", help="time for open requests on SIGTERM; default: 30s"
+    )
+    serve.add_argument(
+        "--max-request-mib",
+        type=_positive,
+        default=MAX_MIB,
+        metavar="N",
+        help=f"maximum size of a request in MiB; default: {MAX_MIB}",
+    )
+    serve.add_argument("--max-loaded", type=_positive, metavar="N", help="maximum number of models that are loaded")
+    serve.add_argument("--traceback", action="store_true", help="print the traceback of an error")
+    serve.set_defaults(run=_serve)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from hami_serve.server import serve
+
+    return serve(arguments)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text[:9]) > 65535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f'expected a time such as "30s", got {text!r}')
+    return float(found[1]) * {"ms": 0.001, "m": 60.0}.get(found[2], 1.0)

@@ -1,0 +1,100 @@
+"""What the protocol says about the server and its models: metadata, configuration, statistics, index."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from hami_serve.model import Model, State, TensorSpec
+from hami_serve.registry import natural
+from hami_serve.rounder import AllRounder
+
+NAME = "hami-serve"
+EXTENSIONS = ("binary_tensor_data", "model_configuration", "model_repository", "model_repository(unload_dependents)")
+EXTENSIONS_HTTP = (*EXTENSIONS, "parameters", "schedule_policy", "sequence", "statistics")
+PLATFORM = "hami"
+STATES = {
+    State.LOADING: "LOADING",
+    State.READY: "READY",
+    State.DRAINING: "UNLOADING",
+    State.UNLOADED: "UNAVAILABLE",
+    State.FAILED: "UNAVAILABLE",
+}
+
+
+def server_metadata() -> dict[str, Any]:
+    return {"name": NAME, "version": version("hami-serve"), "extensions": list(EXTENSIONS_HTTP)}
+
+
+def model_metadata(rounder: AllRounder, model: Model) -> dict[str, Any]:
+    name = model.handle.component
+    return {
+        "name": name,
+        "versions": sorted(rounder.registry.versions(name), key=natural),
+        "platform": PLATFORM,
+        "inputs": [_tensor(spec) for spec in model.version.inputs],
+        "outputs": [_tensor(spec) for spec in model.version.outputs],
+    }
+
+
+def _tensor(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype or "BYTES", "shape": list(spec.shape)}
+
+
+def model_config(model: Model) -> dict[str, Any]:
+    """Return the part of Triton's model configuration that clients read."""
+
+    def tensor(spec: TensorSpec) -> dict[str, Any]:
+        name = {"BYTES": "STRING"}.get(spec.datatype, spec.datatype or "STRING")
+        return {"name": spec.name, "data_type": f"TYPE_{name}", "dims": list(spec.shape)}
+
+    return {
+        "name": model.handle.component,
+        "platform": PLATFORM,
+        "backend": PLATFORM,
+        "max_batch_size": 0,
+        "input": [tensor(spec) for spec in model.version.inputs],
+        "output": [tensor(spec) for spec in model.version.outputs],
+        "model_transaction_policy": {"decoupled": False},
+    }
+
+
+def index(rounder: AllRounder, *, only_ready: bool = False) -> list[dict[str, str]]:
+    found = []
+    for model in rounder.registry.models():
+        state = STATES[model.state]
+        if only_ready and state != "READY":
+            continue
+        reason = model.reason or ("unloaded" if model.state is State.UNLOADED else "")
+        found.append(
+            {"name": model.handle.component, "version": model.handle.version, "state": state, "reason": reason}
+        )
+    return found
+
+
+def statistics(model: Model) -> dict[str, Any]:
+    """Return the statistics of a model, in the form of Triton's statistics extension."""
+    nodes = model.pipe.stats().values() if model.pipe is not None else ()
+    batches = sum(node.model_calls for node in nodes)
+    compute_ns = int(sum(node.compute_ms for node in nodes) * 1e6)
+    succeeded = model.calls - model.failures
+    nothing = {"count": 0, "ns": 0}
+    queue_ns = max(0, model.success_ns + model.failure_ns - compute_ns)
+    return {
+        "name": model.handle.component,
+        "version": model.handle.version,
+        "last_inference": int(model.last_call * 1000),
+        "inference_count": succeeded,
+        "execution_count": batches,
+        "inference_stats": {
+            "success": {"count": succeeded, "ns": model.success_ns},
+            "fail": {"count": model.failures, "ns": model.failure_ns},
+            "queue": {"count": model.calls, "ns": queue_ns},
+            "compute_input": nothing,
+            "compute_infer": {"count": batches, "ns": compute_ns},
+            "compute_output": nothing,
+            "cache_hit": nothing,
+            "cache_miss": nothing,
+        },
+        "batch_stats": [],
+    }

@@ -1,0 +1,167 @@
+"""The Open Inference Protocol over gRPC, with health and reflection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import hami
+from google.protobuf import json_format
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from hami_serve import describing
+from hami_serve.errors import BadRequest, status_of, text_of
+from hami_serve.grpc_messages import POOL, SERVICE, message, methods
+from hami_serve.grpc_tensors import parse_request, render_answer
+from hami_serve.inference import request_keys, run
+from hami_serve.model import Model, State
+from hami_serve.rounder import AllRounder
+from hami_serve.serving import Serving
+
+Method = Callable[[Any, Any], Awaitable[Any]]
+
+
+class Service:
+    """The methods of the service, by the names of the protocol."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+
+    @property
+    def _rounder(self) -> AllRounder:
+        return self._serving.rounder
+
+    def _model(self, request: Any) -> Model:
+        return self._rounder.registry.find(request.name, request.version or None)
+
+    async def ServerLive(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"live": True}
+
+    async def ServerReady(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"ready": self._serving.ready}
+
+    async def ModelReady(self, request: Any, context: Any) -> dict[str, Any]:
+        try:
+            model = self._model(request)
+        except hami.NotFound:
+            return {"ready": False}
+        return {"ready": model.state is State.READY or model.on_demand}
+
+    async def ServerMetadata(self, request: Any, context: Any) -> dict[str, Any]:
+        return describing.server_metadata()
+
+    async def ModelMetadata(self, request: Any, context: Any) -> dict[str, Any]:
+        return describing.model_metadata(self._rounder, self._model(request))
+
+    async def ModelConfig(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"config": describing.model_config(self._model(request))}
+
+    async def ModelStatistics(self, request: Any, context: Any) -> dict[str, Any]:
+        if not request.name:
+            models = self._rounder.registry.models()
+        elif request.version:
+            models = [self._model(request)]
+        else:
+            models = list(self._rounder.registry.versions(request.name).values())
+        return {"model_stats": [describing.statistics(model) for model in models]}
+
+    async def RepositoryIndex(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"models": describing.index(self._rounder, only_ready=request.ready)}
+
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> dict[str, Any]:
+        if request.parameters:
+            raise BadRequest("a client cannot change the configuration of a model; leave out the parameters")
+        await asyncio.to_thread(self._serving.load, request.model_name)
+        return {}
+
+    async def RepositoryModelUnload(self, request: Any, context: Any) -> dict[str, Any]:
+        await asyncio.to_thread(self._rounder.unload, request.model_name)
+        return {}
+
+    async def ModelInfer(self, request: Any, context: Any) -> Any:
+        inference = parse_request(request)
+        keys, timeout = request_keys(inference)
+        remaining = context.time_remaining()
+        if remaining is not None:
+            timeout = min(timeout, remaining) if timeout else remaining
+        version = request.model_version or None
+        model, outputs = await run(self._rounder, request.model_name, version, keys, timeout, inference)
+        return render_answer(model, request, outputs)
+
+    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        """Answer the requests of a stream in their order; a request that fails does not end the stream."""
+        answer = message("ModelStreamInferResponse")
+        async for request in requests:
+            try:
+                yield answer(infer_response=await self.ModelInfer(request, context))
+            except Exception as error:
+                failed = answer(error_message=text_of(error))
+                failed.infer_response.id = request.id
+                yield failed
+
+
+def _unary(method: Method, answer: Any) -> Method:
+    """Let a method answer with a dict, and turn exceptions into statuses."""
+
+    async def call(request: Any, context: Any) -> Any:
+        try:
+            value = await method(request, context)
+            return json_format.ParseDict(value, answer()) if isinstance(value, dict) else value
+        except Exception as error:
+            code, text = getattr(grpc.StatusCode, status_of(error).grpc), text_of(error)
+        await context.abort(code, text)
+
+    return call
+
+
+def handlers(serving: Serving) -> Any:
+    """Return the handlers of the service for a server of gRPC."""
+    service = Service(serving)
+    found = {}
+    for method in methods():
+        given, answer = message(method.input_type.name), message(method.output_type.name)
+        coders = {"request_deserializer": given.FromString, "response_serializer": answer.SerializeToString}
+        function = getattr(service, method.name)
+        if method.name == "ModelStreamInfer":
+            found[method.name] = grpc.stream_stream_rpc_method_handler(function, **coders)
+        else:
+            found[method.name] = grpc.unary_unary_rpc_method_handler(_unary(function, answer), **coders)
+    return grpc.method_handlers_generic_handler(SERVICE, found)
+
+
+class GrpcServer:
+    """A server of gRPC in the current asyncio loop."""
+
+    def __init__(self, serving: Serving, address: str, max_body: int) -> None:
+        options = [
+            ("grpc.max_receive_message_length", max_body),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),
+        ]
+        self._server = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers((handlers(serving),))
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        POOL.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server, POOL)
+        try:
+            self.port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise hami.ConfigError(f"cannot listen on {address} for gRPC: {error}") from error
+        if not self.port:
+            raise hami.ConfigError(f"cannot listen on {address} for gRPC")
+
+    async def start(self) -> None:
+        await self._server.start()
+        for name in ("", SERVICE):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def stop(self, grace: float) -> None:
+        """Answer open requests, at most for `grace` seconds."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace)

@@ -1,0 +1,247 @@
+"""The Open Inference Protocol over HTTP, as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import hami
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from hami_serve import describing
+from hami_serve.datatypes import array_of_bytes
+from hami_serve.errors import BadRequest, short, status_of, text_of
+from hami_serve.http_body import ClientLeft, UntilClientLeaves, read_body
+from hami_serve.http_tensors import (
+    HEADER_LENGTH,
+    HttpInference,
+    header_length,
+    parse_json,
+    parse_request,
+    render_answer,
+)
+from hami_serve.inference import apply_parameters, request_keys, run
+from hami_serve.model import State
+from hami_serve.serving import Serving
+
+MAX_BODY = 64 << 20  # bytes of a request, by default
+CLIENT_LEFT = 499  # only access logs show it
+
+Endpoint = Callable[["Handlers", Request], Awaitable[Response]]
+
+
+def app(source: Any, *, max_body: int = MAX_BODY, **options: Any) -> Starlette:
+    """Return an ASGI application that serves models by the Open Inference Protocol.
+
+    The models are loaded when the application starts, and closed when it stops.
+
+    Args:
+        source: A folder with a model repository, a file, an expression, a mapping from component to what `hami.pipe`
+            takes, or an `AllRounder`, which the caller closes.
+        max_body: Maximum size of a request in bytes.
+        options: Options of `AllRounder`.
+    """
+    return application(Serving(source, **options), max_body)
+
+
+def application(serving: Serving, max_body: int = MAX_BODY) -> Starlette:
+    """Return the application for models that a server manages."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await asyncio.to_thread(serving.start)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(serving.stop)
+
+    handlers = Handlers(serving, max_body)
+    made = Starlette(routes=handlers.routes(), lifespan=lifespan, exception_handlers={HTTPException: _not_routed})
+    made.state.serving = serving
+    return made
+
+
+async def _not_routed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = {
+        404: f"there is no {short(request.url.path)}",
+        405: f"{short(request.url.path)} does not take {request.method}",
+    }.get(error.status_code, error.detail)
+    return _json({"error": text}, error.status_code)
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(json.dumps(value, ensure_ascii=False).encode(), status, media_type="application/json")
+
+
+class Handlers:
+    """The endpoints of the protocol."""
+
+    def __init__(self, serving: Serving, max_body: int) -> None:
+        self._serving = serving
+        self._max_body = max_body
+
+    def routes(self) -> list[Route]:
+        model, versioned = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
+        table: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
+            *(("POST", f"{each}/infer", self.infer) for each in (model, versioned)),
+            ("GET", "/v2", self.server),
+            ("GET", "/v2/health/live", self.live),
+            ("GET", "/v2/health/ready", self.ready),
+            ("GET", "/v2/models/stats", self.all_statistics),
+            *(("GET", each, self.metadata) for each in (model, versioned)),
+            *(("GET", f"{each}/ready", self.model_ready) for each in (model, versioned)),
+            *(("GET", f"{each}/config", self.config) for each in (model, versioned)),
+            *(("GET", f"{each}/stats", self.statistics) for each in (model, versioned)),
+            ("POST", "/v2/repository/index", self.index),
+            ("POST", "/v2/repository/models/{name}/load", self.load),
+            ("POST", "/v2/repository/models/{name}/unload", self.unload),
+        ]
+        return [Route(path, _guarded(function), methods=[method]) for method, path, function in table]
+
+    async def infer(self, request: Request) -> Response:
+        receive = request.receive
+        body = await read_body(receive, request.headers, self._max_body)
+        inference, keys, timeout = self._parse(request, body)
+        async with UntilClientLeaves(receive):
+            model, outputs = await run(
+                self._serving.rounder,
+                request.path_params["name"],
+                request.path_params.get("version"),
+                keys,
+                timeout,
+                inference,
+            )
+        answer, length = render_answer(model, inference, outputs)
+        if length is None:
+            return Response(answer, media_type="application/json")
+        return Response(answer, headers={HEADER_LENGTH: str(length)}, media_type="application/octet-stream")
+
+    def _parse(self, request: Request, body: bytearray) -> tuple[HttpInference, dict[str, Any], float | None]:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        given = request.headers.get(HEADER_LENGTH)
+        if kind.startswith(("image/", "text/")) or given == "0":
+            return self._parse_raw(request, kind, bytes(body))
+        inference = parse_request(body, header_length(given, len(body)))
+        return inference, *request_keys(inference)
+
+    def _parse_raw(
+        self, request: Request, kind: str, body: bytes
+    ) -> tuple[HttpInference, dict[str, Any], float | None]:
+        """Return the request of a body that is the input itself: an image, text, or the bytes of the only input."""
+        inference = HttpInference(inputs={}, parameters=dict(request.query_params), binary={})
+        data: Any = body
+        if kind.startswith("text/"):
+            try:
+                data = body.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise BadRequest(f"the body is {kind}, and not valid UTF-8: {error}") from None
+        model = self._serving.rounder.registry.find(request.path_params["name"], request.path_params.get("version"))
+        keys: dict[str, Any] = {"data": data}
+        if len(model.version.inputs) == 1:
+            (spec,) = model.version.inputs
+            keys[spec.name] = data
+            if spec.datatype not in ("", "BYTES"):
+                shape = _fitting_shape(spec.name, spec.datatype, spec.shape, len(body))
+                keys[spec.name] = array_of_bytes(spec.name, spec.datatype, shape, memoryview(body))
+                keys["data"] = keys[spec.name]
+        return inference, keys, apply_parameters(keys, inference.parameters)
+
+    async def server(self, request: Request) -> Response:
+        return _json(describing.server_metadata())
+
+    async def live(self, request: Request) -> Response:
+        return _json({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        ready = self._serving.ready
+        return _json({"ready": ready}, 200 if ready else 503)
+
+    async def metadata(self, request: Request) -> Response:
+        return _json(describing.model_metadata(self._serving.rounder, self._model(request)))
+
+    async def config(self, request: Request) -> Response:
+        return _json(describing.model_config(self._model(request)))
+
+    async def model_ready(self, request: Request) -> Response:
+        model = self._model(request)
+        ready = model.state is State.READY or model.on_demand
+        answer = {"name": model.handle.component, "ready": ready}
+        if not ready:
+            answer["error"] = f"the model is {model.state}{f': {model.reason}' if model.reason else ''}"
+        return _json(answer, 200 if ready else 503)
+
+    async def statistics(self, request: Request) -> Response:
+        if "version" in request.path_params:
+            return _json({"model_stats": [describing.statistics(self._model(request))]})
+        versions = self._serving.rounder.registry.versions(request.path_params["name"])
+        return _json({"model_stats": [describing.statistics(model) for model in versions.values()]})
+
+    async def all_statistics(self, request: Request) -> Response:
+        models = self._serving.rounder.registry.models()
+        return _json({"model_stats": [describing.statistics(model) for model in models]})
+
+    def _model(self, request: Request) -> Any:
+        return self._serving.rounder.registry.find(request.path_params["name"], request.path_params.get("version"))
+
+    async def index(self, request: Request) -> Response:
+        options = await self._options(request)
+        return _json(describing.index(self._serving.rounder, only_ready=options.get("ready") is True))
+
+    async def load(self, request: Request) -> Response:
+        options = await self._options(request)
+        if options.get("parameters"):
+            raise BadRequest("a client cannot change the configuration of a model; leave out the parameters")
+        await asyncio.to_thread(self._serving.load, request.path_params["name"])
+        return _json({})
+
+    async def unload(self, request: Request) -> Response:
+        await self._options(request)
+        await asyncio.to_thread(self._serving.rounder.unload, request.path_params["name"])
+        return _json({})
+
+    async def _options(self, request: Request) -> dict[str, Any]:
+        body = await read_body(request.receive, request.headers, self._max_body)
+        return parse_json(body, "the request") if body else {}
+
+
+def _fitting_shape(name: str, datatype: str, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Return the shape of a raw tensor: its only variable size follows from the number of bytes."""
+    from hami_serve.datatypes import DATATYPES
+
+    count = size // DATATYPES[datatype][1]
+    for known in shape:
+        count = count // known if known > 0 else count
+    if shape.count(-1) > 1:
+        raise BadRequest(f'input "{name}" has the shape {list(shape)}; a raw body needs at most one variable size')
+    return tuple(count if size == -1 else size for size in shape)
+
+
+def _guarded(function: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """Turn exceptions into answers of the protocol."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await function(request)
+        except ClientLeft:
+            return Response(status_code=CLIENT_LEFT)
+        except Exception as error:
+            status = status_of(error).http
+            if status == 500 and not isinstance(error, hami.Error):
+                _log(error)
+            return _json({"error": text_of(error)}, status)
+
+    return endpoint
+
+
+def _log(error: BaseException) -> None:
+    import logging
+
+    logging.getLogger("hami.serve").error("a request failed", exc_info=error)

@@ -1,0 +1,161 @@
+"""The body of an inference request and of its answer over HTTP: JSON, and the tensors that follow it as bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hami_serve.datatypes import (
+    Array,
+    array_of_bytes,
+    array_of_json,
+    bytes_of_array,
+    checked_datatype,
+    checked_shape,
+    json_of_array,
+)
+from hami_serve.errors import BadRequest, short
+from hami_serve.inference import MAX_TENSORS, Inference, Output
+from hami_serve.model import Model
+
+HEADER_LENGTH = "inference-header-content-length"
+Parameters = Mapping[str, Any]
+
+
+@dataclass
+class HttpInference(Inference):
+    """A request over HTTP, and which of its outputs the client wants as bytes."""
+
+    binary: Mapping[str, bool] = None  # type: ignore[assignment]
+    all_binary: bool = False
+
+
+def parse_json(data: bytes | bytearray | memoryview, what: str) -> dict[str, Any]:
+    """Return a JSON object."""
+    try:
+        value = json.loads(bytes(data))
+    except RecursionError:
+        raise BadRequest(f"{what} is nested too deep") from None
+    except ValueError as error:
+        raise BadRequest(f"{what} is not valid JSON: {short(str(error))}") from None
+    if not isinstance(value, dict):
+        raise BadRequest(f"{what} is a JSON object, got {short(value)}")
+    return value
+
+
+def header_length(text: str | None, size: int) -> int:
+    """Return the number of bytes of the JSON part; without the header, the whole body is JSON."""
+    if text is None:
+        return size
+    if not text.isascii() or not text.isdecimal() or int(text[:20]) > size:
+        raise BadRequest(
+            f"Inference-Header-Content-Length is {short(text)}; it is the length of the JSON part, 0 to {size} here"
+        )
+    return int(text)
+
+
+def parse_request(body: bytearray, length: int) -> HttpInference:
+    """Return the request of a body whose first `length` bytes are JSON."""
+    head = parse_json(memoryview(body)[:length], "the request")
+    tail = memoryview(body)[length:]
+    position = 0
+    inputs: dict[str, Array] = {}
+    for entry in _list(head, "inputs"):
+        name = _name(entry, "input")
+        if name in inputs:
+            raise BadRequest(f'two inputs have the name "{short(name)}"')
+        datatype = checked_datatype(short(name), entry.get("datatype"))
+        shape = checked_shape(short(name), entry.get("shape"))
+        parameters = _parameters(entry, f'input "{short(name)}"')
+        if "shared_memory_region" in parameters:
+            raise BadRequest("this server has no shared memory; send the tensor in the request")
+        if "binary_data_size" not in parameters:
+            if "data" not in entry:
+                raise BadRequest(f'input "{short(name)}" has neither data nor the parameter binary_data_size')
+            inputs[name] = array_of_json(short(name), datatype, shape, entry["data"])
+            continue
+        size = parameters["binary_data_size"]
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(tail) - position:
+            raise BadRequest(
+                f'input "{short(name)}" has the binary_data_size {short(size)}; '
+                f"{len(tail) - position} bytes of the body are left for it"
+            )
+        inputs[name] = array_of_bytes(short(name), datatype, shape, tail[position : position + size])
+        position += size
+    if position != len(tail):
+        raise BadRequest(f"the body has {len(tail) - position} bytes after its last tensor")
+    parameters = _parameters(head, "the request")
+    outputs, binary = _outputs(head)
+    return HttpInference(
+        inputs=inputs,
+        parameters=parameters,
+        outputs=outputs,
+        id=_id(head),
+        binary=binary,
+        all_binary=parameters.get("binary_data_output") is True,
+    )
+
+
+def _outputs(head: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, bool]]:
+    names, binary = [], {}
+    for entry in _list(head, "outputs"):
+        name = _name(entry, "output")
+        parameters = _parameters(entry, f'output "{short(name)}"')
+        if "shared_memory_region" in parameters:
+            raise BadRequest("this server has no shared memory; take the tensor from the answer")
+        names.append(name)
+        if "binary_data" in parameters:
+            binary[name] = parameters["binary_data"] is True
+    return tuple(dict.fromkeys(names)), binary
+
+
+def _list(head: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    value = head.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise BadRequest(f"{key} is a list of objects, got {short(value)}")
+    if len(value) > MAX_TENSORS:
+        raise BadRequest(f"a request has at most {MAX_TENSORS} {key}, got {len(value)}")
+    return value
+
+
+def _name(entry: Mapping[str, Any], what: str) -> str:
+    name = entry.get("name")
+    if not isinstance(name, str) or not name:
+        raise BadRequest(f"every {what} has a name, got {short(name)}")
+    return name
+
+
+def _parameters(entry: Mapping[str, Any], what: str) -> Parameters:
+    value = entry.get("parameters") or {}
+    if not isinstance(value, dict):
+        raise BadRequest(f"the parameters of {what} are an object, got {short(value)}")
+    return value
+
+
+def _id(head: Mapping[str, Any]) -> str:
+    value = head.get("id", "")
+    if not isinstance(value, str):
+        raise BadRequest(f"the id of a request is a string, got {short(value)}")
+    return value
+
+
+def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Output]) -> tuple[bytes, int | None]:
+    """Return the body of an answer, and the length of its JSON part if bytes follow it."""
+    entries, tail = [], []
+    for output in outputs:
+        entry: dict[str, Any] = {"name": output.name, "datatype": output.datatype, "shape": list(output.array.shape)}
+        if inference.binary.get(output.name, inference.all_binary):
+            data = bytes_of_array(output.datatype, output.array)
+            entry["parameters"] = {"binary_data_size": len(data)}
+            tail.append(data)
+        else:
+            entry["data"] = json_of_array(output.datatype, output.array)
+        entries.append(entry)
+    answer: dict[str, Any] = {"model_name": model.handle.component, "model_version": model.handle.version}
+    if inference.id:
+        answer["id"] = inference.id
+    answer["outputs"] = entries
+    head = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return (b"".join([head, *tail]), len(head)) if tail else (head, None)

@@ -1,0 +1,217 @@
+"""An inference request of the protocol, independent of HTTP and gRPC: to a request of a pipe, and back to tensors."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import hami
+import numpy as np
+
+from hami_serve.building import request_of
+from hami_serve.datatypes import Array, datatype_of
+from hami_serve.errors import BadRequest, short
+from hami_serve.model import Model, TensorSpec
+from hami_serve.rounder import AllRounder
+
+RESERVED = {"result", "node_name", "request_size", "timeout", "deadline", "priority", "req_id", "state", "finish"} | {
+    *("context", "event", "parameters")
+}
+MAX_TENSORS = 1024  # inputs or outputs of a request
+OWN_PARAMETERS = ("timeout", "priority", "sequence_id", "sequence_start", "sequence_end", "binary_data_output")
+
+
+@dataclass
+class Inference:
+    """A request: tensors by name, parameters, and the names of the outputs (empty: all)."""
+
+    inputs: dict[str, Array]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor of an answer."""
+
+    name: str
+    datatype: str
+    array: Array
+
+
+async def run(
+    rounder: AllRounder,
+    name: str,
+    version: str | None,
+    keys: dict[str, Any],
+    timeout: float | None,
+    inference: Inference,
+) -> tuple[Model, list[Output]]:
+    """Run a request that has its keys already."""
+    model = await rounder.acquire_async(name, version)
+    try:
+        if model.version.inputs and inference.inputs:
+            check_inputs(model, inference.inputs)
+    except BaseException as error:
+        rounder.registry.release(model, time.perf_counter(), error)
+        raise
+    request = await rounder.acall_model(model, keys, timeout)
+    return model, outputs_of(model, request, inference.outputs)
+
+
+def request_keys(inference: Inference) -> tuple[dict[str, Any], float | None]:
+    """Return the keys of the request of a pipe, and its timeout in seconds."""
+    if not inference.inputs:
+        raise BadRequest("the request has no inputs; give at least one")
+    if reserved := RESERVED & inference.inputs.keys():
+        raise BadRequest(f'an input has the name "{min(reserved)}", which is reserved; rename the input')
+    keys = request_of(inference.inputs)
+    return keys, apply_parameters(keys, inference.parameters)
+
+
+def apply_parameters(keys: dict[str, Any], parameters: Mapping[str, Any]) -> float | None:
+    """Set the keys for the parameters of a request, and return its timeout in seconds.
+
+    `timeout` is in microseconds, 0 for none, as in Triton. Parameters of the protocol that this server does not know
+    are passed on under the key `parameters`.
+    """
+    if not parameters:
+        return None
+    timeout = _int(parameters, "timeout", 0, 2**63)
+    if priority := _int(parameters, "priority", 0, 255):
+        keys["priority"] = priority
+    sequence = parameters.get("sequence_id", 0)
+    if sequence not in (0, ""):
+        if isinstance(sequence, bool) or not isinstance(sequence, (int, str)):
+            raise BadRequest(f"sequence_id is an int or a string, got {short(sequence)}")
+        keys["req_id"] = sequence
+        keys["sequence_start"] = bool(parameters.get("sequence_start", False))
+        keys["finish"] = bool(parameters.get("sequence_end", False))
+    if others := {key: value for key, value in parameters.items() if key not in OWN_PARAMETERS}:
+        keys["parameters"] = others
+    return timeout / 1e6 if timeout else None
+
+
+def _int(parameters: Mapping[str, Any], key: str, low: int, high: int) -> int:
+    value = parameters.get(key, 0)
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value[:20])
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise BadRequest(f"the parameter {key} is an int from {low} to {high}, got {short(value)}")
+    return value
+
+
+def check_inputs(model: Model, inputs: Mapping[str, Array]) -> None:
+    """Check inputs against those that the configuration of the model declares."""
+    specs = {spec.name: spec for spec in model.version.inputs}
+    name = f'model "{model.handle.component}"'
+    if missing := [each for each in specs if each not in inputs]:
+        raise BadRequest(f'{name} needs the input "{missing[0]}", which the request does not have')
+    for key, array in inputs.items():
+        spec = specs.get(key)
+        if spec is None:
+            raise BadRequest(f'{name} has no input "{short(key)}"; inputs: {", ".join(specs)}')
+        datatype = datatype_of(array)
+        if spec.datatype and datatype != ("FP32" if spec.datatype == "BF16" else spec.datatype):
+            raise BadRequest(f'input "{key}" of {name} is {spec.datatype}, got {datatype}')
+        fits = len(array.shape) == len(spec.shape) and all(
+            wanted in (-1, size) for wanted, size in zip(spec.shape, array.shape, strict=True)
+        )
+        if spec.datatype and not fits:
+            raise BadRequest(f'input "{key}" of {name} has the shape {list(spec.shape)}, got {list(array.shape)}')
+
+
+def outputs_of(model: Model, request: Mapping[str, Any], wanted: Iterable[str]) -> list[Output]:
+    """Return the outputs of a completed request: those that are wanted, else those declared, else the result."""
+    result = request.get("result")
+    named: Mapping[str, Any] = result if isinstance(result, dict) and _has_names(result) else {}
+    specs = {spec.name: spec for spec in model.version.outputs}
+    names = tuple(wanted) or tuple(specs) or tuple(named) or ("result",)
+    outputs = []
+    for name in names:
+        if name in named:
+            value = named[name]
+        elif name in request and (name in specs or name == "result"):
+            value = request[name]
+        elif len(specs) == 1 and name in specs:
+            value = result
+        else:
+            known = ", ".join(specs or named or ("result",))
+            raise BadRequest(f'model "{model.handle.component}" has no output "{short(name)}"; outputs: {known}')
+        outputs.append(output_of(name, value, specs.get(name)))
+    return outputs
+
+
+def _has_names(result: dict[Any, Any]) -> bool:
+    return bool(result) and all(isinstance(key, str) for key in result)
+
+
+def output_of(name: str, value: Any, spec: TensorSpec | None = None) -> Output:
+    """Return a value of a request as a tensor.
+
+    Text and bytes are BYTES of one element, numbers are tensors of one element, and what has no tensor form is JSON
+    text.
+    """
+    array, datatype = _array(value)
+    if spec is not None and spec.datatype and spec.datatype != datatype:
+        if spec.datatype == "BF16" and array.dtype.kind == "f":
+            array = array.astype(np.float32)
+        else:
+            raise hami.DataTypeError(
+                f'output "{name}" is declared as {spec.datatype}, and the model returned {datatype}'
+            )
+        datatype = spec.datatype
+    return Output(name, datatype, array)
+
+
+def _array(value: Any) -> tuple[Array, str]:
+    if isinstance(value, (bytes, bytearray, str)):
+        return _bytes([bytes(value) if isinstance(value, bytearray) else value]), "BYTES"
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
+        if not isinstance(value, hami.Tensor) and hasattr(value, "cpu"):
+            value = value.detach().cpu() if hasattr(value, "detach") else value.cpu()
+        if str(value.dtype).endswith("bfloat16"):
+            return np.asarray(value.tolist(), np.float32).reshape(tuple(value.shape)), "BF16"
+        value = hami.to_numpy(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        array = np.atleast_1d(np.asarray(value))
+        if datatype := datatype_of(array):
+            return array, datatype
+        raise hami.NoResult(f"the protocol has no datatype for an array of {array.dtype}")
+    if isinstance(value, (bool, int, float)):
+        return _array(np.asarray([value]))
+    if isinstance(value, (list, tuple)) and value:
+        if all(isinstance(each, (str, bytes)) for each in value):
+            return _bytes(value), "BYTES"
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            array = np.empty(0, object)
+        if array.dtype.kind in "biuf":
+            return array, datatype_of(array) or "FP64"
+    try:
+        return _bytes([json.dumps(value, ensure_ascii=False, default=_plain)]), "BYTES"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise hami.DataTypeError(
+            f"a result of type {type(value).__name__} has no form in the protocol: {error}"
+        ) from error
+
+
+def _bytes(values: Iterable[Any]) -> Array:
+    found = list(values)
+    array = np.empty(len(found), object)
+    array[:] = found
+    return array
+
+
+def _plain(value: Any) -> Any:
+    """Return a value inside a structure in a form that JSON has."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "replace")
+    raise TypeError(f"{type(value).__name__} is neither a number, text, list nor dict")

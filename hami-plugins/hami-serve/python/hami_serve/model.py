@@ -1,0 +1,149 @@
+"""One version of a model: its state, its pipe, and the requests that use the pipe now.
+
+    loading ──> ready ──> draining ──> unloaded
+       └──────> failed
+
+`switch` of the registry makes a loading model ready, and the model that it replaces draining. A draining model receives
+no new request; its pipe is closed when the last request that had begun has ended. The registry guards every transition
+with its lock. An unloaded model that has `on_demand` is loaded again, as a new generation, by the next request for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import hami
+
+LATENCIES = 1024  # of the last requests; p50 and p99 are those of these requests
+
+
+class State(str, Enum):
+    """The state of a model."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    UNLOADED = "unloaded"
+    FAILED = "failed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Handle:
+    """Names one load of one version. It keeps nothing alive: a later load of the version has another generation."""
+
+    component: str
+    version: str
+    generation: int
+
+    def __str__(self) -> str:
+        return f"{self.component}:{self.version}#{self.generation}"
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """An input or an output of a model: its name, its datatype in the Open Inference Protocol, its shape (-1: any)."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Version:
+    """What a configuration says about one version of a model."""
+
+    source: Any
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    memory: int = 0  # bytes that it is declared to take; 0: not declared
+    warmup: int = 0  # requests of zeros, in the shapes of the inputs, before the model is ready
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A snapshot of a model, for programs that watch it."""
+
+    handle: Handle
+    state: State
+    reason: str
+    backends: str
+    device: str
+    memory: int
+    created: float
+    calls: int
+    failures: int
+    in_flight: int
+    p50_ms: float | None
+    p99_ms: float | None
+
+
+@dataclass(eq=False)
+class Model:
+    """One generation of one version. All attributes are guarded by the lock of the registry."""
+
+    handle: Handle
+    version: Version
+    state: State = State.LOADING
+    reason: str = ""
+    pipe: hami.Pipe | None = None
+    on_demand: bool = False
+    created: float = field(default_factory=time.time)
+    in_flight: int = 0
+    calls: int = 0
+    failures: int = 0
+    success_ns: int = 0
+    failure_ns: int = 0
+    last_call: float = 0.0  # time.time()
+    before: Model | None = None  # what its place showed, until it is ready
+    used: int = 0  # ticks of the registry, for the least recently used
+    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=LATENCIES))
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+    def info(self) -> ModelInfo:
+        ordered = sorted(self.latencies)
+        return ModelInfo(
+            handle=self.handle,
+            state=self.state,
+            reason=self.reason,
+            backends=", ".join(each["name"] for node in self._nodes().values() for each in node["backends"]),
+            device=", ".join(devices(self._nodes()).values()) or "cpu",
+            memory=self.version.memory,
+            created=self.created,
+            calls=self.calls,
+            failures=self.failures,
+            in_flight=self.in_flight,
+            p50_ms=_rank(ordered, 0.5),
+            p99_ms=_rank(ordered, 0.99),
+        )
+
+    def _nodes(self) -> Mapping[str, Any]:
+        nodes: Mapping[str, Any] = self.description.get("nodes", {})
+        return nodes
+
+
+def devices(nodes: Mapping[str, Any]) -> dict[str, str]:
+    """Return the device of every node that has a backend with the parameter `device`."""
+    found = {}
+    for name, node in nodes.items():
+        pending = list(node["backends"])
+        while pending:
+            backend = pending.pop()
+            pending += backend["children"]
+            if "device" in backend["params"]:
+                found[name] = str(backend["params"]["device"])
+    return found
+
+
+def _rank(ordered: list[float], share: float) -> float | None:
+    """Return the value in ms that the share of all values does not exceed."""
+    if not ordered:
+        return None
+    return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))]

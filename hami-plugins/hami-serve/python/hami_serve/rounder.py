@@ -1,0 +1,403 @@
+"""`AllRounder`: many models in one process, which change while requests run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import hami
+
+from hami_serve.changes import Changes, must_load
+from hami_serve.component import Component
+from hami_serve.errors import ModelUnavailable, unknown_component
+from hami_serve.model import Handle, Model, ModelInfo, State, Version, devices
+from hami_serve.registry import Registry
+from hami_serve.source import (
+    ComponentSpec,
+    check_routing,
+    checked_name,
+    component_of,
+    read_components,
+    version_of,
+    with_device,
+)
+from hami_serve.table import table_of
+
+DRAIN_S = 30.0  # time that the requests of a model have to end after it was replaced or removed
+
+
+class AllRounder:
+    """Many models in one process: added, replaced and removed while requests run, without losing one.
+
+    >>> with AllRounder({"echo": "Identity"}) as rounder:
+    ...     rounder.infer({"data": 1})
+    {'echo': {'data': 1, 'result': 1}}
+
+    A component is a named model with one or more versions, each a pipe. Any number of threads may run requests and
+    change the models. Changes are made one at a time: each builds the new pipes first, then switches in one step, then
+    waits for the requests of the old pipes, then closes these. If a pipe cannot be built, nothing changes.
+    """
+
+    def __init__(
+        self,
+        source: Any = None,
+        *,
+        max_loaded: int | None = None,
+        memory_budget: int | None = None,
+        drain_timeout: float = DRAIN_S,
+    ) -> None:
+        """Load all components of a source.
+
+        Args:
+            source: The path of a file such as "models.toml", the folder of a model repository, or a mapping from the
+                name of a component to what `hami.pipe` takes.
+            max_loaded: Maximum number of models that are ready at a time. The least recently used model is
+                unloaded for a new one, and loaded again by the next request for it.
+            memory_budget: Maximum sum of the `memory` of the ready models, in bytes, in the same way.
+            drain_timeout: Time limit in seconds for the requests of a model that is replaced or removed.
+
+        Raises:
+            ConfigError: The source is wrong.
+            Exception: As for `hami.pipe`, if a model cannot be built. No model is left running.
+        """
+        if max_loaded is not None and max_loaded < 1:
+            raise hami.ConfigError(f"max_loaded is None or at least 1, got {max_loaded}")
+        self.registry = Registry()
+        self._changes = Changes(self.registry, max_loaded, memory_budget, drain_timeout)
+        try:
+            self.update(read_components(source))
+        except BaseException:
+            self.close()
+            raise
+
+    # ---- requests ----
+
+    def infer(
+        self,
+        request: Mapping[str, Any],
+        components: Iterable[str] | None = None,
+        version: str | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """Run one request in several components at the same time, and wait for all of them.
+
+        >>> with AllRounder({"echo": "Identity", "size": "Add"}) as rounder:
+        ...     rounder.infer({"data": 1}, components=["echo"], version="1")
+        {'echo': {'data': 1, 'result': 1}}
+
+        Args:
+            request: The request; each component gets a copy of its keys.
+            components: Names or aliases; by default every component that is ready.
+            version: The version of each; by default the version that is set as default, or chosen by weight.
+            timeout: Time limit in seconds for each.
+
+        Returns:
+            The completed request of each component, by the name that was asked for.
+
+        Raises:
+            NotFound: There is no such component or version.
+            ModelUnavailable: A model is not ready.
+            Exception: The exception of the first component that failed. The requests of the others are cancelled.
+        """
+        names = self._active() if components is None else list(components)
+        started: dict[str, Future[dict[str, Any]]] = {}
+        try:
+            for name in names:
+                started[name] = self.submit_request(name, dict(request), version=version, timeout=timeout)
+            return {name: _result(name, future) for name, future in started.items()}
+        except BaseException:
+            for future in started.values():
+                future.cancel()
+            raise
+
+    def submit_request(
+        self, component: str, request: dict[str, Any], version: str | None = None, timeout: float | None = None
+    ) -> Future[dict[str, Any]]:
+        """Start a request of one component; return a future of the completed request."""
+        model = self._acquire(component, version)
+        started = time.perf_counter()
+        try:
+            future = _pipe(model).submit(request, timeout)
+        except BaseException as error:
+            self.registry.release(model, started, error)
+            raise
+
+        def done(future: Future[dict[str, Any]]) -> None:
+            failed = None if not future.cancelled() and future.exception() is None else ModelUnavailable()
+            self.registry.release(model, started, failed)
+
+        future.add_done_callback(done)
+        return future
+
+    async def acall(
+        self, component: str, request: dict[str, Any], version: str | None = None, timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Run a request of one component from a task of an asyncio loop. Cancelling the task cancels the request."""
+        return await self.acall_model(await self.acquire_async(component, version), request, timeout)
+
+    async def acquire_async(self, component: str, version: str | None = None) -> Model:
+        """Return a ready model for one request; load it again if it was unloaded for another one. For servers."""
+        try:
+            return self.registry.acquire(component, version)
+        except ModelUnavailable:
+            import asyncio
+
+            return await asyncio.to_thread(self._acquire, component, version)
+
+    async def acall_model(self, model: Model, request: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        """Run a request of a model that the caller has acquired, and release it."""
+        started = time.perf_counter()
+        failed: BaseException | None = None
+        try:
+            return await _pipe(model).acall(request, timeout)
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            self.registry.release(model, started, failed)
+
+    def _acquire(self, component: str, version: str | None) -> Model:
+        while True:
+            try:
+                return self.registry.acquire(component, version)
+            except ModelUnavailable:
+                model = self.registry.find(component, version)
+                if not model.on_demand or self._changes.closed:
+                    raise
+                self._changes.load_again(model)
+
+    def _active(self) -> list[str]:
+        names = []
+        for name in self.registry.components():
+            try:
+                model = self.registry.find(name)
+            except hami.NotFound:  # removed in the meantime
+                continue
+            if model.state is State.READY or model.on_demand:
+                names.append(name)
+        return names
+
+    # ---- changes ----
+
+    def submit(self, component: str, source: Any, version: str | None = None) -> Handle:
+        """Build a model, and then make it visible: a new component, a new version, or the replacement of a version.
+
+        >>> with AllRounder() as rounder:
+        ...     handle = rounder.submit("echo", "Identity", version="2")
+        ...     print(handle, rounder.infer({"data": 1}, ["echo"]))
+        echo:2#1 {'echo': {'data': 1, 'result': 1}}
+
+        Args:
+            component: The name of the component.
+            source: What `hami.pipe` takes, or a table with `source` and options such as `inputs`.
+            version: The version; by default the default version of the component, "1" for a new one.
+
+        Returns:
+            The handle of the new model.
+
+        Raises:
+            Exception: As for `hami.pipe`, if the model cannot be built. What ran before runs on.
+        """
+        checked_name(component)
+        with self._changes.lock:
+            if version is None:
+                known = component in self.registry.components()
+                version = self.registry.default(component) if known else "1"
+            place = (component, checked_name(str(version), "version"))
+            return self._changes.replace({place: version_of(component, source)})[0].handle
+
+    def update(self, components: Any) -> None:
+        """Make the components exactly these: load what is new or changed, then switch, then remove the others.
+
+        >>> with AllRounder({"a": "Identity", "b": "Identity"}) as rounder:
+        ...     rounder.update({"b": "Identity", "c": "Identity"})
+        ...     rounder.components()
+        ['b', 'c']
+
+        Models with an unchanged description run on. If one model cannot be built, nothing changes.
+
+        Args:
+            components: As the source of `AllRounder`.
+
+        Raises:
+            ConfigError: The description is wrong.
+            Exception: As for `hami.pipe`, if a model cannot be built.
+        """
+        wanted = read_components(components)
+        check_routing(wanted)
+        with self._changes.lock:
+            current = {
+                (name, version): model
+                for name in self.registry.components()
+                for version, model in self.registry.versions(name).items()
+            }
+            places = {(name, key): what for name, spec in wanted.items() for key, what in spec.versions.items()}
+            changed = {
+                place: what
+                for place, what in places.items()
+                if place not in current or current[place].version != what or must_load(current[place])
+            }
+            removed = [model for place, model in current.items() if place not in places]
+            self._changes.replace(changed, removed)
+            for name, spec in wanted.items():
+                self._route(name, spec)
+
+    def _route(self, name: str, spec: ComponentSpec) -> None:
+        routing = self.registry.routing(name)
+        routing.default = spec.default
+        self.registry.route(name, weights=spec.weights, aliases=spec.aliases)
+
+    def apply(self, component: str, value: Any) -> None:
+        """Make one component exactly what `value` describes, with all its versions; the others stay as they are."""
+        spec = component_of(checked_name(component), value)
+        check_routing({component: spec})
+        with self._changes.lock:
+            known = component in self.registry.components()
+            current = self.registry.versions(component) if known else {}
+            changed = {
+                (component, key): what
+                for key, what in spec.versions.items()
+                if key not in current or current[key].version != what or must_load(current[key])
+            }
+            self._changes.replace(changed, [model for key, model in current.items() if key not in spec.versions])
+            self._route(component, spec)
+
+    def remove(self, component: str, version: str | None = None) -> None:
+        """Remove a component, or one version of it: new requests fail, those that run end, then its pipe is closed.
+
+        Args:
+            component: The name of the component.
+            version: The version; by default all versions.
+
+        Raises:
+            NotFound: There is no such component or version.
+        """
+        with self._changes.lock:
+            self._changes.end(self.registry.switch((), self._models(component, version)))
+
+    def unload(self, component: str, version: str | None = None) -> None:
+        """Close the pipes of a component, or of one version, and keep its description: `load` builds them again."""
+        with self._changes.lock:
+            self._changes.end(self.registry.switch((), self._models(component, version), forget=False))
+
+    def load(self, component: str, version: str | None = None) -> None:
+        """Build a component, or one version of it, again; one that runs is replaced. Its description stays the same."""
+        with self._changes.lock:
+            models = self._models(component, version)
+            self._changes.replace({(each.handle.component, each.handle.version): each.version for each in models})
+
+    def route(
+        self,
+        component: str,
+        *,
+        default: str | None = None,
+        weights: Mapping[str, float] | None = None,
+        aliases: Iterable[str] | None = None,
+    ) -> None:
+        """Change which version a request without a version gets, and under which other names.
+
+        Args:
+            component: The name of the component.
+            default: Its default version. If none is set, the newest version that is ready.
+            weights: Shares of the requests by version, such as {"1": 9, "2": 1}; an empty dict ends the split.
+            aliases: Other names of the component.
+
+        Raises:
+            NotFound: There is no such component or version.
+            AlreadyExists: An alias is in use.
+        """
+        with self._changes.lock:
+            self.registry.route(component, default=default, weights=weights, aliases=aliases)
+
+    def move(self, component: str, device: Any, version: str | None = None) -> None:
+        """Build the models of a component on another device, switch to them, and close the old ones."""
+        with self._changes.lock:
+            places = {}
+            for model in self._models(component, version):
+                nodes = devices(model.description.get("nodes", {}))
+                if not nodes:
+                    raise hami.ConfigError(
+                        f'"{component}" version "{model.handle.version}" cannot move to {device}: '
+                        "no backend of it has the parameter device"
+                    )
+                old = model.version
+                source = with_device(old.source, nodes, str(device).strip())
+                what = Version(source, old.inputs, old.outputs, old.memory, old.warmup)
+                places[model.handle.component, model.handle.version] = what
+            self._changes.replace(places)
+
+    def _models(self, component: str, version: str | None) -> list[Model]:
+        versions = self.registry.versions(component)
+        if version is None:
+            return list(versions.values())
+        return [self.registry.find(component, version)]
+
+    # ---- looking ----
+
+    def __getitem__(self, component: str) -> Component:
+        """Return a view of a component. It keeps no model alive."""
+        if component not in self:
+            raise unknown_component(component, self.registry.components())
+        return Component(self, component)
+
+    def __contains__(self, component: object) -> bool:
+        try:
+            return isinstance(component, str) and bool(self.registry.component(component))
+        except hami.NotFound:
+            return False
+
+    def components(self) -> list[str]:
+        """Return the names of all components."""
+        return self.registry.components()
+
+    def models(self) -> list[ModelInfo]:
+        """Return a snapshot of every model, those that still drain included."""
+        return [model.info() for model in self.registry.models()]
+
+    def table(self) -> str:
+        """Return the models as a table of text."""
+        return table_of(self.models())
+
+    def close(self, timeout: float | None = None) -> None:
+        """Remove all models: new requests fail, those that run end within the drain timeout.
+
+        Args:
+            timeout: Another drain timeout, in seconds.
+        """
+        with self._changes.lock:
+            self._changes.closed = True
+            if timeout is not None:
+                self._changes.drain_timeout = timeout
+            models = [model for name in self.registry.components() for model in self.registry.versions(name).values()]
+            self._changes.end(self.registry.switch((), models))
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._changes.closed
+
+    def __enter__(self) -> AllRounder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<hami_serve.AllRounder {', '.join(self.components()) or 'without components'}>"
+
+
+def _pipe(model: Model) -> hami.Pipe:
+    if model.pipe is None:  # the drain timeout has passed
+        raise hami.PipeClosed(f"the model {model.handle} was removed")
+    return model.pipe
+
+
+def _result(name: str, future: Future[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return future.result()
+    except Exception as error:
+        if hasattr(error, "add_note"):
+            error.add_note(f'in component "{name}"')
+        raise

@@ -1,0 +1,81 @@
+"""What a server serves: an `AllRounder`, and the configuration that its models come from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import hami
+
+from hami_serve.rounder import AllRounder
+from hami_serve.source import INDEX, NAME, ComponentSpec, read_components
+
+
+class Serving:
+    """The models of one source. A source that the caller has not loaded is loaded by `start`."""
+
+    def __init__(self, source: Any, **options: Any) -> None:
+        self._own = not isinstance(source, AllRounder)
+        self._source = source
+        self._options = options
+        self._rounder: AllRounder | None = None if self._own else source
+        self.draining = False
+
+    @property
+    def rounder(self) -> AllRounder:
+        if self._rounder is None:
+            raise hami.PipeClosed("the server is starting; try again later")
+        return self._rounder
+
+    @property
+    def ready(self) -> bool:
+        return self._rounder is not None and not self.draining and not self._rounder.closed
+
+    def start(self) -> None:
+        """Load all models."""
+        if self._rounder is None:
+            self._rounder = AllRounder(components_of(self._source), **self._options)
+
+    def stop(self) -> None:
+        """Close the models, if `start` has loaded them."""
+        self.draining = True
+        if self._own and self._rounder is not None:
+            self._rounder.close()
+
+    def reload(self) -> None:
+        """Make the models what the source describes now."""
+        if self._own:
+            self.rounder.update(components_of(self._source))
+
+    def load(self, name: str) -> None:
+        """Load a component as the source describes it now; it may be new."""
+        if self._own and _is_stored(self._source):
+            described = components_of(self._source)
+            if name in described:
+                self.rounder.apply(name, described[name])
+                return
+        self.rounder.load(name)
+
+
+def _is_stored(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike)) and Path(source).exists()
+
+
+def components_of(source: Any) -> dict[str, ComponentSpec]:
+    """Return the components of what a server is given: a repository, a mapping of components, or one pipeline."""
+    if source is None or isinstance(source, Mapping):
+        return read_components(source)
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        if path.is_dir() or path.name == INDEX:
+            return read_components(path)
+        if path.suffix == ".toml":
+            return read_components({path.stem: {"source": str(path)}})
+        text = str(source)
+        return read_components({text if NAME.fullmatch(text) else "default": {"source": text}})
+    raise hami.ConfigError(
+        "a server takes a folder, a file, an expression, a mapping of components or an AllRounder, "
+        f"got {type(source).__name__}"
+    )

@@ -1,0 +1,219 @@
+"""Backends for the tests. They are registered once, in the process of the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+
+import hami
+import numpy as np
+import pytest
+import uvicorn
+
+from hami_serve.http_app import application
+from hami_serve.server import listen
+from hami_serve.serving import Serving
+
+
+class Gate:
+    """Holds requests of the backend TestGate until it is opened, and tells when one has begun."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.opened = threading.Event()
+        self.cancelled = threading.Event()
+
+
+GATES: dict[str, Gate] = {}
+
+
+@hami.register
+class TestGate(hami.Backend):
+    gate: str
+
+    def forward(self, batch):
+        gate = GATES[self.gate]
+        for item in batch:
+            gate.begun.release()
+            while not gate.opened.wait(0.005):
+                if item.cancelled:
+                    gate.cancelled.set()
+                    break
+            item["result"] = self.gate
+
+
+@hami.register
+class TestSay(hami.Backend):
+    word: str
+    device: str = "cpu"
+
+    def init(self, options):
+        if self.device not in ("cpu", "npu:1"):
+            raise RuntimeError(f"there is no device {self.device}")
+
+    def forward(self, batch):
+        for item in batch:
+            item["result"] = f"{self.word} on {self.device}"
+
+
+@hami.register
+class TestBroken(hami.Backend):
+    def init(self, options):
+        raise RuntimeError("the file of the model is damaged")
+
+    def forward(self, batch):
+        raise AssertionError("never built")
+
+
+@hami.register
+class TestFails(hami.Backend):
+    def forward(self, batch):
+        for item in batch:
+            item.fail(ValueError("not a picture"))
+
+
+@pytest.fixture
+def gate():
+    """gate(name) makes a gate for TestGate; every gate opens at the end of the test."""
+    made = []
+
+    def make(name: str) -> Gate:
+        GATES[name] = Gate()
+        made.append(GATES[name])
+        return GATES[name]
+
+    yield make
+    for each in made:
+        each.opened.set()
+
+
+def say(word: str) -> dict[str, str]:
+    return {"backend": "TestSay", "word": word}
+
+
+@hami.register
+class TestAddSub(hami.Backend):
+    """OUTPUT0 = INPUT0 + INPUT1, OUTPUT1 = INPUT0 - INPUT1; text stays text."""
+
+    def forward(self, batch):
+        for item in batch:
+            first, second = item["INPUT0"], item["INPUT1"]
+            if first.dtype == object:
+                numbers = [np.vectorize(int, otypes=[np.int64])(each) for each in (first, second)]
+                results = [np.vectorize(lambda n: str(n).encode(), otypes=[object])(each) for each in _both(*numbers)]
+            else:
+                results = list(_both(first, second))
+            item["OUTPUT0"], item["OUTPUT1"] = results
+            item["result"] = results[0]
+
+
+def _both(first, second):
+    return first + second, first - second
+
+
+@hami.register
+class TestRaises(hami.Backend):
+    def forward(self, batch):
+        raise ZeroDivisionError("in the backend")
+
+
+class Running:
+    """A server on a free port, in a thread, and a client for it."""
+
+    def __init__(self, source: object, **options: object) -> None:
+        self.serving = Serving(source)
+        self._listening = listen("127.0.0.1", 0)
+        self.port = self._listening.getsockname()[1]
+        self.url = f"127.0.0.1:{self.port}"
+        config = uvicorn.Config(application(self.serving, **options), http="httptools", ws="none", log_level="warning")
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.run(self._server.serve([self._listening]))
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+    def call(self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None):
+        """Return the status, the headers, and the body: parsed if it is JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
+        connection.request(method, path, data, headers or {})
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        is_json = answer.headers.get_content_type() == "application/json" and content
+        return answer.status, answer.headers, json.loads(content) if is_json else content
+
+    def get(self, path: str):
+        status, _, content = self.call("GET", path)
+        return status, content
+
+    def post(self, path: str, body: object = None, headers: dict[str, str] | None = None):
+        status, _, content = self.call("POST", path, body, headers)
+        return status, content
+
+
+def io(datatype: str, shape: list[int], names: tuple[str, ...] = ("INPUT0", "INPUT1", "OUTPUT0", "OUTPUT1")):
+    specs = [{"name": name, "datatype": datatype, "shape": shape} for name in names]
+    half = len(specs) // 2
+    return {"inputs": specs[:half], "outputs": specs[half:]}
+
+
+def models() -> dict[str, object]:
+    """Models with the names and tensors that Triton's examples use, and some that fail."""
+    return {
+        "simple": {"source": "TestAddSub", **io("INT32", [1, 16])},
+        "simple_int8": {"source": "TestAddSub", **io("INT8", [1, 16])},
+        "simple_string": {"source": "TestAddSub", **io("BYTES", [1, 16])},
+        "simple_identity": {"source": "Identity", **io("BYTES", [-1, -1], ("INPUT0", "OUTPUT0"))},
+        "any": "Identity",
+        "bf16": {"source": "Identity", **io("BF16", [-1], ("x", "y"))},
+        "raises": "TestRaises",
+        "picture": "TestFails",
+        "say": say("hello"),
+    }
+
+
+@pytest.fixture(scope="session")
+def server():
+    running = Running(models())
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def start():
+    """start(source) starts a server, which ends with the test."""
+    started: list[Running] = []
+
+    def begin(source: object, **options: object) -> Running:
+        started.append(Running(source, **options))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        each.close()
+
+
+@hami.register
+class TestAccumulate(hami.Backend):
+    """The sum of the inputs of a sequence so far."""
+
+    def init(self, options):
+        self.sums = {}
+
+    def forward(self, batch):
+        for item in batch:
+            start = 0 if item["sequence_start"] else self.sums[item["req_id"]]
+            total = start + int(item["data"][0])
+            self.sums[item["req_id"]] = total
+            if item["finish"]:
+                del self.sums[item["req_id"]]
+            item["result"] = np.array([total], np.int32)

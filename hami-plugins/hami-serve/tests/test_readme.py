@@ -1,0 +1,34 @@
+"""The code in the README runs as written."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from hami_serve import AllRounder
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+
+
+def test_the_examples_print_what_the_page_shows(capsys):
+    names: dict[str, object] = {}
+    for code, printed in zip(blocks("python"), blocks("text"), strict=True):
+        exec(compile(code, str(README), "exec"), names)
+        assert capsys.readouterr().out == printed
+
+
+def test_the_file_of_models_is_one_that_can_be_loaded():
+    (text,) = blocks("toml")
+    with AllRounder(tomllib.loads(text)) as rounder:
+        assert rounder.components() == ["double", "classify", "ranked"]
+        assert rounder.infer({"data": 7}, ["latest"]) == {"latest": {"data": 7, "result": 7}}
