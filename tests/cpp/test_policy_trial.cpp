@@ -63,7 +63,7 @@ TEST_CASE("a trial starts with the baseline and keeps the policy with the lower 
 TEST_CASE("a clear difference is decided within two comparisons") {
   PolicyTrial trial;
   Course course(trial, 80);
-  course.run(96);  // four rounds of 24
+  course.run(120);  // five rounds of 24
   CHECK(trial.use_alternative());
 }
 

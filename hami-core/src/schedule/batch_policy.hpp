@@ -12,6 +12,7 @@
 // Size. All that is ready, up to the smallest size whose time per item is within 2 % of the best known.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "schedule/return_times.hpp"
@@ -49,6 +50,7 @@ Hold hold_for_returns(const ReturnTimes& returns, const Ready& ready, Nanosecond
     if (rate <= best) return;
     best = rate;
     Nanoseconds timeout = std::min(policy::kUncertain * wait, left);
+    if (ready.deadline != kNever) timeout = std::min(timeout, ready.deadline - static_cast<Nanoseconds>(after));
     if (n > 0) timeout = std::min(timeout, static_cast<Nanoseconds>(k * beta / n));
     hold = {std::max<std::size_t>(1, static_cast<std::size_t>(more + 0.5)), timeout};
   });

@@ -164,11 +164,11 @@ NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance) noexcept
   return {possible(size), samples && !target.settled};
 }
 
-// For which callers the batch is held: those who were just answered and are expected back. The trial decides whether this rule
-// or the plain one is used, which starts with all that is ready. A configured batching_timeout is what greedy batching may wait.
+// The returns for which a batch is held. The trial decides whether this rule is used or the plain one, which starts with all
+// that is ready. With greedy batching, nothing is learned and a configured batching_timeout says what a wait may cost.
 Hold NodeScheduler::returns_worth_waiting(Index instance, Nanoseconds moment, const Cut& batch,
                                           std::size_t max_items) noexcept {
-  if (!learns_returns() || forming_ || !returns_.pending()) return {};
+  if (!learns_returns() || forming_ || !returns_.expects_any()) return {};
   Ready ready{batch.count, batch.items, max_items, items_each_, moment - instances_[instance].free_since};
   queue_.for_each([&](const Request& request) { ready.deadline = std::min(ready.deadline, request.deadline); });
   if (ready.deadline != kNever) ready.deadline -= moment;
@@ -246,8 +246,10 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   const bool closed = batch.items >= target_size || batch.count < queue_.size() || full();
   const bool enough = batch.items >= min_items(instance);
   if (!closed && !at_once) {
-    if (forming_) return idle(instance);  // another instance is forming a batch and takes these too
-    if (const Nanoseconds until = filled_until(batch, enough); moment < until)
+    // Another instance is forming a batch and takes these too, unless they are too few for it.
+    if (forming_ && !(enough && (policy_.mode == BatchingMode::kPerCall || queue_.items() < min_items(*forming_))))
+      return idle(instance);
+    if (const Nanoseconds until = filled_until(batch, enough); moment < until && !forming_)
       return hold(instance, Forming::kFilling, target_size, until);
     if (const Hold returns = enough ? returns_worth_waiting(instance, moment, batch, target_size) : Hold{};
         returns.items > 0)

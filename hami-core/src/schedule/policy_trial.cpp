@@ -20,10 +20,12 @@ void PolicyTrial::record_batch(Nanoseconds latency, std::size_t requests) noexce
   batches_ = 0;
   latency_ = requests_ = 0;
   if (std::exchange(trying_, false)) {
-    rounds_ = 0;
-    compare(std::log(kept_ / mean));
-    differed_ = false;
+    tried_ = mean;
     return;
+  }
+  if (tried_ > 0) {
+    rounds_ = 0;
+    compare(std::log(std::sqrt(kept_ * mean) / std::exchange(tried_, 0)));
   }
   kept_ = mean;
   trying_ = ++rounds_ >= pause_ && differed_;

@@ -1,6 +1,6 @@
 // PolicyTrial: runs two policies in alternating rounds of batches, a baseline and an alternative, and keeps the one with the
 // lower latency. In a closed loop, a lower latency is also a higher throughput (Little's law). Then it tries the other one
-// again now and then, ever more rarely.
+// again now and then. A round is compared with the rounds before and after it, so that a change of load cancels out.
 #pragma once
 
 #include <cstddef>
@@ -25,6 +25,7 @@ class PolicyTrial {
   bool differed_ = false;    // in this round or the one before
   std::size_t batches_ = 0;  // of this round
   double latency_ = 0, requests_ = 0;
+  double tried_ = 0;              // mean latency of the round that tried the other policy; 0: none
   double kept_ = 0;               // mean latency of the last round with the kept policy
   double gain_ = 0, spread_ = 0;  // of the other policy, as a logarithm: mean and mean squared deviation
   std::size_t comparisons_ = 0;

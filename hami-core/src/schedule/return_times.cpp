@@ -5,14 +5,14 @@ namespace hami {
 
 void ReturnTimes::answer(Nanoseconds moment, std::size_t requests) noexcept {
   if (requests == 0) return;
-  if (group_count_ == kGroups) std::move(groups_.begin() + 1, groups_.end(), groups_.begin()), --group_count_;
+  if (group_count_ == kGroups) remove_oldest();
   groups_[group_count_++] = {moment, requests};
 }
 
 void ReturnTimes::arrive(Nanoseconds moment) noexcept {
   if (group_count_ == 0) return;
-  const Nanoseconds time = moment - groups_[0].answered;
-  if (--groups_[0].pending == 0) std::move(groups_.begin() + 1, groups_.end(), groups_.begin()), --group_count_;
+  const Nanoseconds time = std::max<Nanoseconds>(0, moment - groups_[0].answered);
+  if (--groups_[0].pending == 0) remove_oldest();
   auto end = sorted_.begin() + static_cast<std::ptrdiff_t>(known_);
   if (known_ == kTimes) {
     const auto oldest = std::lower_bound(sorted_.begin(), end, recent_[next_]);
@@ -28,10 +28,9 @@ void ReturnTimes::arrive(Nanoseconds moment) noexcept {
   next_ = (next_ + 1) % kTimes;
 }
 
-std::size_t ReturnTimes::pending() const noexcept {
-  std::size_t pending = 0;
-  for (std::size_t i = 0; i < group_count_; ++i) pending += groups_[i].pending;
-  return pending;
+void ReturnTimes::remove_oldest() noexcept {
+  std::move(groups_.begin() + 1, groups_.end(), groups_.begin());
+  --group_count_;
 }
 
 }  // namespace hami

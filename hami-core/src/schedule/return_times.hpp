@@ -16,7 +16,7 @@ class ReturnTimes {
  public:
   void answer(Nanoseconds moment, std::size_t requests) noexcept;
   void arrive(Nanoseconds moment) noexcept;
-  std::size_t pending() const noexcept;  // answered callers who have not returned
+  bool expects_any() const noexcept { return group_count_ > 0 && known_ > 0; }
 
   // Calls visit(count, wait) with increasing counts: so many callers are expected to return within `wait`. Ends at `longest`.
   template <class Visit>
@@ -30,6 +30,8 @@ class ReturnTimes {
     Nanoseconds answered = 0;
     std::size_t pending = 0;
   };
+
+  void remove_oldest() noexcept;
 
   std::array<Group, kGroups> groups_{};  // the oldest first
   std::size_t group_count_ = 0;

@@ -43,6 +43,7 @@ double item_drifts(double items, double now) { return kBeta + kAlpha * items * (
 TEST_CASE("policy: batch times that are not a line, requests of several items, and costs that drift") {
   Table table("varying", {"batch time", "callers", "pause", "best fixed", "items/ms", "HAMi, items/ms", "%"});
   double worst = 100;
+  std::size_t rows = 0, near = 0;  // at least 95 %
   for (const Course& course : {Course{"steps at 8 and 16", steps}, Course{"padded to 8, 16, 32, …", padded},
                                Course{"padded to multiples of 8", eights}, Course{"1 to 4 items a request", line, 4},
                                Course{"alpha and beta drift by 2", drifts}, Course{"beta drifts by 2", overhead_drifts},
@@ -70,9 +71,13 @@ TEST_CASE("policy: batch times that are not a line, requests of several items, a
         Product product(64);
         const double rate = simulate(product, load).rate, part = 100 * rate / best;
         worst = std::min(worst, part);
+        ++rows;
+        near += part >= 95;
         table.row({course.name, std::to_string(callers), text(pause, 1), by, text(best), text(rate), text(part, 1)});
       }
   table.row({"worst", "", "", "", "", "", text(worst, 1)});
   table.write();
-  CHECK_GE(worst, 50.0);
+  // The goal is 95 % in every row; these are the rows and the value that are reached.
+  CHECK_GE(near, rows - 10);
+  CHECK_GE(worst, 88.0);
 }
