@@ -1,4 +1,4 @@
-// The batching policy as pure functions: for whom a batch is held, for how long, and who returns when.
+// The batching policy as pure functions: for which returns a batch is held, and for how long; the return times of callers.
 #include <doctest/doctest.h>
 
 #include <utility>

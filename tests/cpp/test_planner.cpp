@@ -397,3 +397,18 @@ TEST_CASE("a thread of its own is for the whole container, except where the cont
   CHECK(traits("BackgroundThread[TestOwn]").thread == ThreadMode::kConcurrent);
   CHECK(traits("TestOwn", true).thread == ThreadMode::kConcurrent);
 }
+
+TEST_CASE("a container is on a device if a class in it has a `device` other than the CPU") {
+  register_core();
+  define("TestOnDevice", [](Batch batch, const Params&) { add(batch, 1); }, {{}, {}, "device: str = 'cuda'"});
+  const auto on_device = [](Keys keys) {
+    const auto planned = plan_pipe(one_node(std::move(keys)));
+    CHECK(planned.second.empty());
+    return planned.first.nodes[0].second.phases[0][0].plan->phases[0][0].plan->traits.on_device;
+  };
+  CHECK(on_device({{"backend", "S[Identity,TestOnDevice]"}}));
+  CHECK(on_device({{"backend", "TestOnDevice"}, {"device", "cuda:1"}}));
+  CHECK_FALSE(on_device({{"backend", "TestOnDevice(device=cpu)"}}));
+  CHECK_FALSE(on_device({{"backend", "TestOnDevice"}, {"device", "CPU"}}));
+  CHECK_FALSE(on_device({{"backend", "Identity"}}));
+}

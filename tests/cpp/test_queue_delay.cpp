@@ -80,7 +80,7 @@ TEST_CASE("a batch is held for callers who were answered, for at most twice the 
   CHECK_EQ(node.ends(0, 220, 4), "0 waits till 240; ");
   CHECK_EQ(node.come(4, 230), "0 runs 4; ");
   CHECK_EQ(node.ends(0, 290, 4), "0 waits till 310; ");
-  CHECK_EQ(node.ask(0, 310), "0 rests; ");    // nobody returned
+  CHECK_EQ(node.ask(0, 310), "0 rests; ");    // no caller returned
   CHECK_EQ(node.come(1, 400), "0 runs 1; ");  // and a single request does not wait again
 }
 

@@ -33,7 +33,7 @@ struct Ready {
   Nanoseconds deadline = kNever;        // time until the first deadline
 };
 
-// `beta`: what a batch costs whatever its size; `time`: of a batch of so many items; both in nanoseconds.
+// `beta`: what a batch of any size costs; `time`: of a batch of so many items; both in nanoseconds.
 template <class Time>
 Hold hold_for_returns(const ReturnTimes& returns, const Ready& ready, Nanoseconds moment, double beta,
                       const Time& time) noexcept {
