@@ -23,7 +23,7 @@ from pathlib import Path
 
 import hami
 from hami import _predecessor
-from hami._plugins import first_party
+from hami._plugins import catalog
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "hami-core" / "docs" / "howto" / "from-torchpipe.md"
@@ -67,7 +67,7 @@ def names_in_library(wheels: list[Path]) -> set[str]:
 
 def backends_here() -> dict[str, str]:
     """Return every name of HAMi and its plugins, with what a page shows for it."""
-    here = {name: f"`{name}` ({owner})" for name, owner in first_party.BACKENDS.items()}
+    here = {name: f"`{name}` ({owner})" for name, (owner, *_) in catalog.first_party().backends().items()}
     for info in hami.backends().values():
         if info.owner == "hami-core":
             here |= dict.fromkeys((info.name, *(info.aliases or [])), f"`{info.name}`")

@@ -156,7 +156,7 @@ TABLE: tuple[tuple[str, tuple[Effect, ...]], ...] = (
     ("hami-plugins/*/tests/test_*.py", (itself,)),
     ("hami-plugins/*/tests/gpu/*", (note("the GPU tests of plugins need a GPU: ci/gpu"),)),
     ("hami-plugins/*/bench/*", (nothing,)),
-    ("hami-plugins/*/pyproject.toml", (plugin, files(f"{PYTHON}/test_first_party.py"), configurations)),
+    ("hami-plugins/*/pyproject.toml", (plugin, files(f"{PYTHON}/test_catalog.py"), configurations)),
     ("hami-plugins/*", (plugin,)),
     ("tests/python/test_*.py", (itself,)),
     ("tests/python/*", (users,)),

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import first_party
+import catalog
 import pytest
 from _lib import compatibility, environments, plugin_wheels, tiers
 from _lib.paths import ROOT, pyproject
@@ -150,7 +150,7 @@ def test_workflow_builds_every_native_plugin() -> None:
 
 def test_images_install_packages_that_are_here() -> None:
     """The packages of ours that their defaults name have a folder, or a decided name."""
-    ours = {*compatibility.projects(ROOT), *first_party.PLANNED}
+    ours = {*compatibility.projects(ROOT), *catalog.PLANNED}
     for dockerfile in (ROOT / "docker").glob("*/Dockerfile"):
         names = set(re.findall(r"\bhami-[a-z]+\b", "".join(re.findall(r"ARG PACKAGES=(.*)", dockerfile.read_text()))))
         assert names <= ours, dockerfile

@@ -5,9 +5,9 @@
 * `console`: each line that starts with `$ ` is run; the lines below it are its complete output. `hami` and `python` are
   those of the tests. Nothing is downloaded: the names after `pip install` must be packages of this repository or
   installed, a folder is installed by copying the package that its pyproject.toml describes, and the commands of `ci/`,
-  which would run these tests again, must exist and accept the options used. `uvicorn … &` starts a server on a free
-  port, which the `curl` commands of the same block use; `kill %1`, or the end of the block, stops it. tests/wheels runs
-  the pages with the directive `machine`.
+  which would run these tests again, must exist and accept the options used. `uvicorn … &` and `hami serve … &` start
+  a server on a free port, which the `curl` commands of the same block use; `kill %1`, or the end of the block, stops
+  it. tests/wheels runs the pages with the directive `machine`.
 * `toml`: parsed and passed to `hami check`, except for a pyproject.toml.
 * `c`: a verbatim part of hami/abi.h.
 * `mermaid`: a diagram of a known kind, with a plausible structure; it is not rendered.
@@ -185,7 +185,9 @@ class Document:
 
     def _check_command(self, block: Block, command: str, output: str) -> None:
         program, *arguments = shlex.split(command)
-        if program.startswith("./ci/"):
+        if arguments[-1:] == ["&"] and (program == "uvicorn" or (program, arguments[0]) == ("hami", "serve")):
+            self._server = Server(program, arguments[:-1], self._environment(), self.folder)
+        elif program.startswith("./ci/"):
             _check_ci_command(block, ROOT / program, arguments)
         elif program == "pip":
             _check_pip(block, arguments)
@@ -196,8 +198,6 @@ class Document:
                 assert result.stdout == output, f"{block.place}: the output of `{command}` differs"
             else:
                 assert result.returncode == 0, f"{block.place}: `{command}` fails:\n{result.stdout}"
-        elif program == "uvicorn" and arguments[-1] == "&":
-            self._server = Server(arguments[:-1], self._environment(), self.folder)
         elif program == "curl" and self._server:
             if not shutil.which("curl"):
                 pytest.skip(f"{block.place}: needs curl, which is not installed")

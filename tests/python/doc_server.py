@@ -1,4 +1,4 @@
-"""A web server that a console block starts with `uvicorn … &` and stops with `kill %1`."""
+"""A web server that a console block starts with `uvicorn … &` or `hami serve … &` and stops with `kill %1`."""
 
 from __future__ import annotations
 
@@ -8,28 +8,37 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-_PAGES = "127.0.0.1:8000"  # the address of uvicorn without options, which the pages use
+_PAGES = "127.0.0.1:8000"  # the address of both servers without options, which the pages use
 _STOP_S = 60  # limit for the end of a server
 
 
 class Server:
-    """A uvicorn process on a free port. Clients may connect at once: the socket listens before the process starts."""
+    """A server process on a free port. Clients may connect at once: its socket listens before this object exists."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(self, program: str, arguments: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
         self._log = folder / "server.log"
-        with socket.create_server(("127.0.0.1", 0)) as listening, self._log.open("w") as log:
+        self._end = {"uvicorn": "Application shutdown complete", "hami": ""}[program]
+        start = self._start_uvicorn if program == "uvicorn" else self._start_hami
+        with self._log.open("w") as log:
+            start(arguments, {"env": environment, "cwd": folder, "stdin": subprocess.DEVNULL, "stderr": log})
+
+    def _start_uvicorn(self, arguments: Sequence[str], options: dict[str, Any]) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
             self._address = f"127.0.0.1:{listening.getsockname()[1]}"
             descriptor = listening.fileno()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "uvicorn", *arguments, "--fd", str(descriptor)],
-                pass_fds=[descriptor],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=folder,
-            )
+            command = [sys.executable, "-m", "uvicorn", *arguments, "--fd", str(descriptor)]
+            self._process = subprocess.Popen(command, pass_fds=[descriptor], stdout=options["stderr"], **options)
+
+    def _start_hami(self, arguments: Sequence[str], options: dict[str, Any]) -> None:
+        command = [sys.executable, "-m", "hami", *arguments, "--http", "0"]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            line = output.readline()  # "serving … on http://ADDRESS"
+        assert "http://" in line, f"the server does not start: {line}{self._log.read_text('utf-8')}"
+        self._address = line.strip().rpartition("http://")[2]
 
     def address_in(self, argument: str) -> str:
         """Return an argument of a client with the address of this server instead of the one in the page."""
@@ -44,5 +53,5 @@ class Server:
             self._process.kill()
             status = self._process.wait()
         log = self._log.read_text("utf-8")
-        orderly = status in (0, -signal.SIGTERM) and "Application shutdown complete" in log
+        orderly = status in (0, -signal.SIGTERM) and self._end in log
         return None if orderly else f"status {status}\n{log}"

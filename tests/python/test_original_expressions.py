@@ -265,7 +265,10 @@ def test_without_the_plugins_the_errors_name_the_missing_plugins() -> None:
     for needed, problems in zip(NEEDED.values(), json.loads(done.stdout), strict=True):
         messages = [(problem.splitlines()[0], problem.splitlines()[-1].strip()) for problem in problems]
         assert sorted(messages) == sorted(
-            (f'backend "{name}" not found', f"it is provided by {plugin}, which is not installed: pip install {plugin}")
+            (
+                f'backend "{name}" not found',
+                f"it is provided by {plugin}, which is not installed: hami install {plugin}",
+            )
             for plugin, names in needed.items()
             for name in names
         )

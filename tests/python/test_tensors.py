@@ -411,7 +411,7 @@ def test_the_error_for_memory_of_another_device_names_the_device() -> None:
         pipe({"data": exporter})
     assert str(raised.value).split("\n")[:2] == [
         "CatTensor cannot take data on cuda:3: no installed plugin has tensor backends for cuda",
-        "  pip install hami-torch, or move the data to the CPU",
+        "  hami install hami-torch, or move the data to the CPU",
     ]
     assert refusal("SoftmaxTensor", {"a": Exporter(np.zeros(1), device=(8, 0))}) == (
         "SoftmaxTensor cannot take data on metal:0: no installed plugin has tensor backends for metal"

@@ -18,6 +18,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "ci"))
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "plugins"))
 
 import tiny_wheels
 from _lib import environments, index, index_server, interpreters, plugin_wheels, wheel_env, wheelhouse

@@ -23,7 +23,7 @@ from hami_accel.onnx_device.device import OnnxDevice  # noqa: E402
 from hami_accel.sim import SimDevice  # noqa: E402
 
 FINEST = 1e-6  # microseconds: every possible border
-LIMITS = {"det": 5000, "cls": 100, "rec": 5000}  # microseconds, less than each needs as a whole
+LIMITS = {"det": 1000, "cls": 100, "rec": 1000}  # microseconds, less than each needs as a whole
 REAL_SHAPES = {"det": [1, 3, 96, 160], "cls": [1, 3, 48, 192], "rec": [1, 3, 48, 96]}
 
 

@@ -28,6 +28,8 @@ def test_the_examples_print_what_the_readme_shows(capsys, tmp_path, monkeypatch)
         y = b("MatMul", y, b.random(1, 256, 256))
     b.save(tmp_path / "net.onnx", y)
     names: dict[str, object] = {}
+    (config,) = re.findall(r"^```toml\n# pipeline.toml\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)
+    Path("pipeline.toml").write_text(config)
     blocks = BLOCK.findall(README.read_text())
     assert blocks
     for code, output in blocks:

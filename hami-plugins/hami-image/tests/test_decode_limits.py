@@ -85,9 +85,11 @@ def picture(channels: int, dtype: type = np.uint8) -> np.ndarray:
     return np.repeat(ramp.astype(dtype)[:, :, None], channels, axis=2)
 
 
-def animation(extension: str, channels: int) -> bytes:
+def animation(extension: str, channels: int, opacity: int = 255) -> bytes:
+    first = picture(channels)
+    first[:, :, 3:] = opacity
     frames = cv2.Animation()
-    frames.frames = [picture(channels), picture(channels)[::-1].copy()]
+    frames.frames = [first, first[::-1].copy()]
     frames.durations = [10, 10]
     return cv2.imencodeanimation(extension, frames)[1].tobytes()
 
@@ -98,6 +100,7 @@ def strip(channels: int, dtype: type) -> bytes:
     return cv2.imencode(".tiff", picture(channels, dtype), flags)[1].tobytes()
 
 
+LOSSY = cv2.IMWRITE_WEBP_QUALITY, 80
 WITHOUT_SUBSAMPLING = cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444
 FILES = {  # and the bytes per pixel that the README promises
     "jpeg": (lambda: cv2.imencode(".jpg", picture(3))[1], 6),
@@ -108,10 +111,14 @@ FILES = {  # and the bytes per pixel that the README promises
     ),
     "png": (lambda: cv2.imencode(".png", picture(3))[1], 6),
     "bmp": (lambda: cv2.imencode(".bmp", picture(3))[1], 6),
-    "webp": (lambda: cv2.imencode(".webp", picture(3))[1], 6),
-    "webp-alpha": (lambda: cv2.imencode(".webp", picture(4))[1], 10),
-    "webp-animation": (lambda: animation(".webp", 3), 13),
-    "gif-animation": (lambda: animation(".gif", 4), 13),
+    "webp": (lambda: cv2.imencode(".webp", picture(3), LOSSY)[1], 6),
+    "webp-lossless": (lambda: cv2.imencode(".webp", picture(3))[1], 8),
+    "webp-alpha": (lambda: cv2.imencode(".webp", picture(4))[1], 9),
+    "webp-lossy-alpha": (lambda: cv2.imencode(".webp", picture(4), LOSSY)[1], 9),
+    "webp-animation": (lambda: animation(".webp", 3), 8),
+    "webp-animation-alpha": (lambda: animation(".webp", 4, opacity=200), 12),
+    "gif": (lambda: cv2.imencode(".gif", picture(3))[1], 14),
+    "gif-animation": (lambda: animation(".gif", 4), 14),
     "tiff": (lambda: cv2.imencode(".tiff", picture(3))[1], 6 + 1),  # strips of a few rows
     "tiff-strip": (lambda: strip(3, np.uint8), 6 + 2 * 3),
     "tiff-strip-16": (lambda: strip(4, np.uint16), 6 + 2 * 8),
@@ -123,6 +130,55 @@ FILES = {  # and the bytes per pixel that the README promises
 def test_a_file_needs_no_more_memory_than_the_readme_says(peak_bytes, name, color):
     encode, bytes_per_pixel = FILES[name]
     assert peak_bytes(bytes(encode()), color=color) < bytes_per_pixel * PIXELS + OTHER_MEMORY
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_needs_more_than_max_memory_is_refused_before_decoding(run, name):
+    encode, bytes_per_pixel = FILES[name]
+    data = bytes(encode())
+    assert re.search(
+        r"^DecodeMat: decoding the \w+ image, 2000 x 2000, needs [\d,]+ bytes of memory, more than max_memory = "
+        r"23,999,999; give a smaller image, save the file in another format, or raise max_memory$",
+        refused(run, data, max_memory=6 * PIXELS - 1),
+    )
+    assert run("DecodeMat", {"max_memory": bytes_per_pixel * PIXELS}, data=data)["result"].shape == (2000, 2000, 3)
+
+
+def test_max_memory_must_be_positive():
+    with pytest.raises(hami.ConfigError) as error:
+        hami.pipe({"backend": "DecodeMat", "max_memory": 0})
+    assert 'DecodeMat: "max_memory" must be at least 1, got 0' in str(error.value)
+
+
+@pytest.mark.parametrize("quality", [80, 101], ids=["lossy", "lossless"])
+@pytest.mark.parametrize("color", ["bgr", "rgb", "gray"])
+def test_the_first_image_of_a_webp_animation_is_decoded_as_opencv_does(run, color, quality):
+    frames = cv2.Animation()
+    frames.frames = list(np.random.default_rng(3).integers(0, 256, (2, 61, 47, 3), np.uint8))
+    frames.durations = [10, 10]
+    data = cv2.imencodeanimation(".webp", frames, (cv2.IMWRITE_WEBP_QUALITY, quality))[1]
+    flags = {"bgr": cv2.IMREAD_COLOR_BGR, "rgb": cv2.IMREAD_COLOR_RGB, "gray": cv2.IMREAD_GRAYSCALE}[color]
+    expected = cv2.imdecode(data, flags)
+    decoded = run("DecodeMat", {"color": color}, data=data.tobytes())["result"].astype(int)
+    assert np.abs(decoded - expected).max() <= (1 if color == "gray" else 0)
+
+
+def test_an_image_larger_than_its_frame_in_a_webp_animation_is_refused_before_decoding(run):
+    frames = cv2.Animation()
+    frames.frames = [np.zeros((2000, 2000, 3), np.uint8), np.full((2000, 2000, 3), 9, np.uint8)]
+    frames.durations = [10, 10]
+    data = bytearray(cv2.imencodeanimation(".webp", frames)[1].tobytes())
+    for at in (24, 27, data.index(b"ANMF") + 14, data.index(b"ANMF") + 17):  # 5 x 5 pixels: canvas and frame
+        data[at : at + 3] = (4).to_bytes(3, "little")
+    assert refused(run, bytes(data), max_pixels=25).endswith(" cannot be decoded; the file is truncated or damaged")
+
+
+@pytest.mark.parametrize("missing", [1, 100, 2000])
+def test_a_webp_animation_whose_first_image_ends_early_is_refused(run, missing):
+    whole = animation(".webp", 3)
+    at = whole.index(b"ANMF")
+    end = at + 8 + struct.unpack_from("<I", whole, at + 4)[0]
+    assert refused(run, whole[: end - missing]).endswith(" cannot be decoded; the file is truncated or damaged")
 
 
 @pytest.mark.parametrize("size", [(1, 1), (700, 501)])

@@ -154,7 +154,7 @@ def test_an_image_above_max_pixels_is_refused_by_its_header(run):
 
 
 def test_an_image_above_the_limit_of_opencv_is_not_called_damaged(run):
-    assert refused(run, png_of(40_000, 30_000), max_pixels=2_000_000_000).endswith(
+    assert refused(run, png_of(40_000, 30_000), max_pixels=2_000_000_000, max_memory=10_000_000_000).endswith(
         "; it is above a limit of OpenCV; raise OPENCV_IO_MAX_IMAGE_PIXELS, OPENCV_IO_MAX_IMAGE_WIDTH or "
         "OPENCV_IO_MAX_IMAGE_HEIGHT in the environment"
     )

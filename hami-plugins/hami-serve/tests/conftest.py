@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 
 from hami_serve.http_app import application
+from hami_serve.http_protocol import JoiningProtocol
 from hami_serve.server import listen
 from hami_serve.serving import Serving
 
@@ -127,7 +128,8 @@ class Running:
         self._listening = listen("127.0.0.1", 0)
         self.port = self._listening.getsockname()[1]
         self.url = f"127.0.0.1:{self.port}"
-        config = uvicorn.Config(application(self.serving, **options), http="httptools", ws="none", log_level="warning")
+        made = application(self.serving, **options)
+        config = uvicorn.Config(made, http=JoiningProtocol, ws="none", log_level="warning")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -97,6 +97,7 @@ def test_grpc_is_served_beside_http(tmp_path):
         (["S[Identity"], 1, '"[" is never closed'),
         (["Identity", "--import", "absent.py"], 1, 'cannot import "absent.py": no such file'),
         (["Identity", "--host", "203.0.113.1"], 1, "cannot listen on 203.0.113.1 port"),
+        (["Identity", "--watch"], 1, "--watch needs a folder, got Identity"),
         (["Identity", "--http", "70000"], 2, "expected a port from 0 to 65535, got '70000'"),
         (["Identity", "--drain", "soon"], 2, "expected a time such as \"30s\", got 'soon'"),
     ],

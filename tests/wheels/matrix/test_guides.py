@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "tests" / "python"))
 from doc_blocks import Block, blocks_of
 
 HOWTO = ROOT / "hami-core" / "docs" / "howto"
-PAGES = ("install-anywhere.md", "publish-a-plugin.md")
+PAGES = ("install-anywhere.md", "install-plugins.md", "publish-a-plugin.md")
 THIRD_PARTIES = ["hatchling", "pip", "pytest>=8", "twine"]  # other packages that the guides install
 
 

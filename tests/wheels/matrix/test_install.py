@@ -19,7 +19,7 @@ MISSING = {
     "hami-trt": 'torch and TensorRT are not installed: pip install "hami-trt[cu13]" torch',
 }
 
-LIBRARIES = {"hami-accel", "hami-model-check"}  # they are not plugins, and have no backends
+LIBRARIES = {"hami-model-check"}  # they are not plugins, and have no backends
 
 
 @pytest.mark.parametrize("interpreter", INTERPRETERS, ids=lambda found: found.tag)

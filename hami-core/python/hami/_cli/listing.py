@@ -106,7 +106,7 @@ def plugins(arguments: argparse.Namespace) -> int:
         for name, owners in installed.pipelines().items():
             print(f"pipeline {name} from {' and '.join(pipeline.distribution for pipeline in owners)}")
     else:
-        print("no plugins are installed; to install the first one: pip install hami-onnx")
+        print("no plugins are installed; to install the first one: hami install hami-onnx")
     return 1 if any(record.state in ("failed", "incompatible") for record in records) else 0
 
 

@@ -12,6 +12,8 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 
+from hami._cli.package_commands import add_package_commands
+
 Command = Callable[[argparse.Namespace], int]
 
 
@@ -184,6 +186,7 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     plugins = _add(commands, "plugins", "hami._cli.listing:plugins", "list plugins and their state")
     plugins.add_argument("--load", action="store_true", help="import every plugin and its backends first")
 
+    add_package_commands(lambda name, place, text: _add(commands, name, place, text))
     _add(commands, "doctor", "hami._cli.doctor:doctor", "check this installation")
     new = _add(commands, "new-plugin", "hami._cli.new_plugin:new_plugin", "write a new plugin project")
     new.add_argument("name", metavar="NAME", help="name of the distribution, such as acme-resize")

@@ -12,13 +12,12 @@ from pathlib import Path
 
 from hami import _core
 from hami._errors import PluginError
-from hami._plugins import first_party
+from hami._plugins import catalog
 from hami._plugins.plugin import CORE
 from hami._runtime.backend_class import check_name
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 PYTHON_MODULES = sys.stdlib_module_names | {"test"}  # the list lacks "test", which is a module of Python too
-TAKEN = {"hami", CORE, *first_party.DISTRIBUTIONS}
 # Names that a class in C++ cannot have: the keywords, and std and hami, which the generated source uses.
 CPP_WORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await
@@ -48,7 +47,7 @@ def write_project(name: str, kind: str, folder: Path, backend: str = "") -> list
         raise PluginError(
             f'"{name}" is not a valid plugin name: use lower-case letters, digits and single -, such as acme-resize'
         )
-    if name in TAKEN:
+    if name in {"hami", CORE, *catalog.first_party().plugins}:
         raise PluginError(f'"{name}" is the name of a package of HAMi; choose another name, such as acme-resize')
     if name.replace("-", "_") in PYTHON_MODULES:
         raise PluginError(f'"{name}" is the name of a module of Python; choose another name, such as acme-{name}')

@@ -6,7 +6,7 @@ import os
 
 from hami._config import qualified_name
 from hami._errors import BackendNotFound, ConfigError, PluginError
-from hami._plugins import first_party, manager, messages
+from hami._plugins import catalog, manager, messages
 from hami._plugins.plugin import Pipeline, normalised
 from hami._suggestions import did_you_mean
 
@@ -52,6 +52,7 @@ def _lookup(name: str, distribution: str) -> Pipeline | None:
         raise messages.pipeline_conflict(name, [pipeline.distribution for pipeline in found])
     if found:
         return found[0]
-    if not distribution and name in first_party.PIPELINES:
-        raise messages.pipeline_not_installed(name, first_party.PIPELINES[name])
+    owners = catalog.load_local().pipelines().get(name, [])
+    if owners and not distribution:
+        raise messages.pipeline_not_installed(name, owners)
     return None

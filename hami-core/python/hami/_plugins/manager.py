@@ -84,11 +84,11 @@ class PluginManager:
             return True
 
     def names(self) -> dict[str, str]:
-        """Return every known name with its distribution, including those of first-party plugins not installed."""
+        """Return every known name with its distribution, including those of the catalogue."""
         return known_names(self.index())
 
     def knows(self, name: str) -> bool:
-        """Return whether `name` is the name of a backend, installed or first-party. No plugin is imported."""
+        """Return whether `name` is the name of a backend, installed or in the catalogue. No plugin is imported."""
         return name in self.names()
 
     def records(self, *, load: bool = False) -> list[PluginRecord]:

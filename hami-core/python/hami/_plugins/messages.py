@@ -34,12 +34,17 @@ def _join(names: Sequence[str], word: str) -> str:
     return f" {word} ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _install_hint(distribution: str) -> str:
-    return f"it is provided by {distribution}, which is not installed: pip install {distribution}"
+def _install_hint(distributions: Sequence[str]) -> str:
+    names, which = _join(distributions, "or"), "which is" if len(distributions) == 1 else "which are"
+    return f"it is provided by {names}, {which} not installed: {install_command(distributions[0])}"
 
 
-def not_installed(name: str, distribution: str) -> BackendNotFound:
-    return BackendNotFound(f'backend "{name}" not found', _install_hint(distribution))
+def install_command(distribution: str) -> str:
+    return f"hami install {distribution}"
+
+
+def not_installed(name: str, distributions: Sequence[str]) -> BackendNotFound:
+    return BackendNotFound(f'backend "{name}" not found', _install_hint(distributions))
 
 
 def unknown(name: str, owners: dict[str, str]) -> BackendNotFound:
@@ -83,8 +88,10 @@ def invalid_timeout(text: str) -> PluginError:
 
 
 def no_device(device: str, distribution: str) -> BackendNotFound:
-    """`distribution` is the first-party plugin for this kind of memory, if there is one."""
-    hint = f"pip install {distribution}, or move the data to the CPU" if distribution else "move the data to the CPU"
+    """`distribution` is the plugin for this kind of memory, if the catalogue has one."""
+    hint = (
+        f"{install_command(distribution)}, or move the data to the CPU" if distribution else "move the data to the CPU"
+    )
     return BackendNotFound(f"no installed plugin has tensor backends for {device}", hint)
 
 
@@ -101,7 +108,7 @@ def no_such_distribution(
 ) -> BackendNotFound:
     headline = f'backend "{name}" not found in {distribution}'
     if first_party:
-        return BackendNotFound(headline, f"{distribution} is not installed: pip install {distribution}")
+        return BackendNotFound(headline, f"{distribution} is not installed: {install_command(distribution)}")
     near = did_you_mean(distribution, installed)
     return BackendNotFound(headline, f"no installed package of that name provides backends{near}")
 
@@ -160,8 +167,8 @@ def pipeline_not_found(name: str, pipelines: Sequence[str], backends: Sequence[s
     )
 
 
-def pipeline_not_installed(name: str, distribution: str) -> BackendNotFound:
-    return BackendNotFound(f'pipeline "{name}" not found', _install_hint(distribution))
+def pipeline_not_installed(name: str, distributions: Sequence[str]) -> BackendNotFound:
+    return BackendNotFound(f'pipeline "{name}" not found', _install_hint(distributions))
 
 
 def pipeline_conflict(name: str, owners: Sequence[str]) -> PluginError:

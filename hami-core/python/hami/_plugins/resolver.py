@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from hami import _core
 from hami._errors import BackendNotFound
-from hami._plugins import first_party, messages
+from hami._plugins import catalog, messages
 from hami._plugins.index import Index
 from hami._plugins.loading import Loader
 from hami._plugins.plugin import CORE, Plugin, normalised
@@ -33,7 +33,7 @@ class Resolver:
         serving = [plugin for plugin in self._index.plugins if device in plugin.devices]
         for distribution in enabled_distributions(serving):
             return self._resolve_in(name, distribution)
-        raise messages.no_device(device, first_party.DEVICES.get(device, ""))
+        raise messages.no_device(device, catalog.load_local().devices().get(device, [""])[0])
 
     def _resolve_unqualified(self, name: str) -> _core.BackendClass:
         """Return the class of any plugin.
@@ -65,7 +65,7 @@ class Resolver:
                 name,
                 distribution,
                 sorted({plugin.distribution for plugin in self._index.plugins}),
-                first_party=normalised(distribution) in first_party.DISTRIBUTIONS,
+                first_party=normalised(distribution) in catalog.first_party().plugins,
             )
         declared = any(name in plugin.declared for plugin in plugins)
         unsearched = [] if declared else self._search(plugins)
@@ -103,8 +103,8 @@ class Resolver:
             raise messages.failed(name, plugin.distribution, plugin.version, reason) from error
 
     def _not_found(self, name: str) -> BackendNotFound:
-        if name in first_party.BACKENDS:
-            return messages.not_installed(name, first_party.BACKENDS[name])
+        if owners := catalog.load_local().backends().get(name):
+            return messages.not_installed(name, owners)
         for plugin in self._index.plugins:
             if plugin.object is None:
                 continue
@@ -120,8 +120,8 @@ class Resolver:
 
 
 def known_names(index: Index) -> dict[str, str]:
-    """Return every known name with its distribution, including those of first-party plugins that are not installed."""
-    names = dict(first_party.BACKENDS)
+    """Return every known name with its distribution, including those of plugins that are in the catalogue."""
+    names = {name: owners[0] for name, owners in catalog.load_local().backends().items()}
     for plugin in index.plugins:
         names.update(dict.fromkeys(plugin.names, plugin.distribution))
     names.update({known: handle.owner for known, handle in defined_names().items()})
@@ -137,7 +137,7 @@ def enabled_distributions(plugins: list[Plugin]) -> list[str]:
     """Return the distributions of the plugins that are not disabled, first-party ones first."""
 
     def order(distribution: str) -> tuple[bool, str]:
-        return normalised(distribution) not in first_party.DISTRIBUTIONS, distribution
+        return normalised(distribution) not in catalog.first_party().plugins, distribution
 
     return sorted({plugin.distribution for plugin in plugins if plugin.state != "disabled"}, key=order)
 

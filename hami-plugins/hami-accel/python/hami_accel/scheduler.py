@@ -70,6 +70,7 @@ class Scheduler:
         if current is not None:
             assert current.level not in self.suspended[core], "at most one suspended task per level and core"
             self.suspended[core][current.level], current.state = current, State.SUSPENDED
+            current.abort_wanted = False  # an abort that came at the border has its effect now
         self.running[core], best.state = best, State.RUNNING
         return best
 

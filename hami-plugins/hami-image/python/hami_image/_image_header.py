@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hami_image._jpeg_file import EOI, FRAMES, SOI, SOS, segments
+from hami_image._jpeg_file import EOI, FRAMES, SOI, SOS, coefficient_bytes, segments
 from hami_image._png_file import chunks
+from hami_image._webp_file import extended, has_chunk, plain_first_image
 
 FORMATS = "JPEG, PNG, WebP, BMP, GIF or TIFF"
 
 _TIFF_SIZE_TAGS = _TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_TILE_WIDTH, _TIFF_TILE_HEIGHT = 256, 257, 322, 323
-_TIFF_BITS, _TIFF_COMPRESSION, _TIFF_SAMPLES = 258, 259, 277
+_TIFF_BITS, _TIFF_COMPRESSION, _TIFF_SAMPLES, _TIFF_STRIP_ROWS = 258, 259, 277, 278
+# Bytes of memory per pixel, with the result; measured by the tests.
+_WEBP_LOSSY = 6
+_WEBP_LOSSLESS = 8
+_WEBP_ALPHA = 9
+_WEBP_ANIMATED = 12
+_GIF = 14
 # The most bytes of pixels that one byte of compressed data can hold: LZW, Deflate (both codes) and PackBits.
 _TIFF_MAX_RATIO = {5: 1400, 8: 1032, 32946: 1032, 32773: 64}
 _TIFF_INTEGER_BYTES = {3: 2, 4: 4, 16: 8}  # by field type: SHORT, LONG, LONG8
+_MAX_TIFF_SAMPLES = 65_535
 _MAX_TIFF_FIELDS = 65_535  # the largest number that a classic TIFF file can state
 
 
@@ -28,6 +37,19 @@ class ImageHeader(NamedTuple):
     is_deep: bool = False  # a PNG file with 16 bits per channel
     tile: tuple[int, int] = (0, 0)  # (width, height) of TIFF tiles: even a small image needs memory for whole tiles
     min_bytes: int = 0  # a smaller TIFF file cannot hold the pixels
+    pixel_bytes: int = 0  # least memory that OpenCV needs to decode a pixel, with the result; 0: that of two results
+    buffer_bytes: int = 0  # memory that it needs in addition to a result (JPEG) or two color results (TIFF)
+
+    def memory(self, channels: int) -> int:
+        """Return the bytes of memory, with the result, that decoding needs for a result with so many channels."""
+        width, height = self.size or (0, 0)
+        results = 1 if self.format == "JPEG" and self.buffer_bytes else 2
+        channels = 3 if self.format == "TIFF" else channels
+        return max(
+            results * width * height * channels + self.buffer_bytes,
+            2 * width * height * channels,
+            width * height * self.pixel_bytes,
+        )
 
 
 def read_header(data: memoryview) -> ImageHeader | None:
@@ -48,7 +70,7 @@ def _jpeg(name: str, data: memoryview) -> ImageHeader:
             break
         if segment.marker in FRAMES:
             height, width = struct.unpack_from(">HH", data, segment.begin + 1)
-            return ImageHeader(name, (width, height))
+            return ImageHeader(name, (width, height), buffer_bytes=coefficient_bytes(data))
     return ImageHeader(name, None)
 
 
@@ -62,7 +84,7 @@ def _png(name: str, data: memoryview) -> ImageHeader:
 
 
 def _gif(name: str, data: memoryview) -> ImageHeader:
-    return ImageHeader(name, struct.unpack_from("<HH", data, 6))
+    return ImageHeader(name, struct.unpack_from("<HH", data, 6), pixel_bytes=_GIF)
 
 
 def _bmp(name: str, data: memoryview) -> ImageHeader:
@@ -76,17 +98,26 @@ def _bmp(name: str, data: memoryview) -> ImageHeader:
 def _webp(name: str, data: memoryview) -> ImageHeader:
     kind = bytes(data[12:16])
     if kind == b"VP8X":
-        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
-        data[29]  # raises IndexError if the file ends within the header
-        return ImageHeader(name, (width, height), bool(data[20] & 0x10))
+        header = extended(data)
+        pixel_bytes = _WEBP_LOSSY
+        if header.animated:
+            image = plain_first_image(data)
+            pixel_bytes = _WEBP_ANIMATED if image is None else _WEBP_LOSSLESS
+        elif header.alpha:
+            pixel_bytes = _WEBP_ALPHA
+        elif has_chunk(data, b"VP8L"):
+            pixel_bytes = _WEBP_LOSSLESS
+        return ImageHeader(name, header.size, header.alpha, pixel_bytes=pixel_bytes)
     if kind == b"VP8L":
         signature, bits = struct.unpack_from("<BI", data, 20)
         if signature != 0x2F:
             return ImageHeader(name, None)
-        return ImageHeader(name, ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1), bool(bits >> 28 & 1))
+        alpha = bool(bits >> 28 & 1)
+        pixel_bytes = _WEBP_ALPHA if alpha else _WEBP_LOSSLESS
+        return ImageHeader(name, ((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1), alpha, pixel_bytes=pixel_bytes)
     if kind == b"VP8 " and bytes(data[23:26]) == b"\x9d\x01\x2a":
         width, height = struct.unpack_from("<HH", data, 26)
-        return ImageHeader(name, (width & 0x3FFF, height & 0x3FFF))
+        return ImageHeader(name, (width & 0x3FFF, height & 0x3FFF), pixel_bytes=_WEBP_LOSSY)
     return ImageHeader(name, None)
 
 
@@ -99,6 +130,8 @@ def _tiff(name: str, data: memoryview) -> ImageHeader:
     at += struct.calcsize(count_format)
     sizes: dict[int, int] = {}  # by tag
     others = {_TIFF_BITS: 1, _TIFF_COMPRESSION: 1, _TIFF_SAMPLES: 1}  # the least, where the value is elsewhere
+    bits_of_samples: tuple[int, ...] = (1,)
+    strip_rows = sys.maxsize
     for _ in range(min(count, _MAX_TIFF_FIELDS)):
         tag, field_type, values, value = struct.unpack_from(entry_format, data, at)
         if tag in _TIFF_SIZE_TAGS:
@@ -106,18 +139,35 @@ def _tiff(name: str, data: memoryview) -> ImageHeader:
             # Ambiguous: libtiff may read such a field differently, or use the other field with this tag.
             if length is None or length > len(value) or values != 1 or tag in sizes:
                 return ImageHeader(name, None)
-            sizes[tag] = int.from_bytes(value[:length], "little" if order == "<" else "big")
+            sizes[tag] = _integer(value[:length], order)
+        elif tag == _TIFF_STRIP_ROWS and values == 1:
+            strip_rows = _integer(value[: _TIFF_INTEGER_BYTES.get(field_type, len(value))], order)
         elif tag in others and field_type == 3 and values == 1:
             others[tag] = struct.unpack_from(order + "H", value)[0]
+        if tag == _TIFF_BITS and field_type == 3:
+            elsewhere = 2 * values > len(value)
+            source, start = (data, _integer(value, order)) if elsewhere else (value, 0)
+            bits_of_samples = struct.unpack_from(f"{order}{min(values, _MAX_TIFF_SAMPLES)}H", source, start)
         at += struct.calcsize(entry_format)
     if _TIFF_WIDTH not in sizes or _TIFF_HEIGHT not in sizes:
         return ImageHeader(name, None)
+    width, height = sizes[_TIFF_WIDTH], sizes[_TIFF_HEIGHT]
     tile = (sizes.get(_TIFF_TILE_WIDTH, 0), sizes.get(_TIFF_TILE_HEIGHT, 0))
-    bits = sizes[_TIFF_WIDTH] * sizes[_TIFF_HEIGHT] * others[_TIFF_BITS] * others[_TIFF_SAMPLES]
     ratio = _TIFF_MAX_RATIO.get(others[_TIFF_COMPRESSION])
+    least_bits = width * height * others[_TIFF_BITS] * others[_TIFF_SAMPLES]
+    part = tile[0] * tile[1] or width * min(strip_rows, height)
+    part_bytes = part * others[_TIFF_SAMPLES] * -(-max(bits_of_samples, default=1) // 8)
     return ImageHeader(
-        name, (sizes[_TIFF_WIDTH], sizes[_TIFF_HEIGHT]), tile=tile, min_bytes=bits // (8 * ratio) if ratio else 0
+        name,
+        (width, height),
+        tile=tile,
+        min_bytes=least_bits // (8 * ratio) if ratio else 0,
+        buffer_bytes=2 * part_bytes,
     )
+
+
+def _integer(value: bytes, order: str) -> int:
+    return int.from_bytes(value, "little" if order == "<" else "big")
 
 
 _Matches = Callable[[bytes], bool]  # takes the first 16 bytes of a file

@@ -19,6 +19,7 @@ _MAX_SKIPPED_BYTES = 65_536  # between the segments
 _MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 _END_OF_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _MIN_BITS = 2  # of an 8 x 8 block: a Huffman code has at least one bit, and a block has a DC and an AC code
+_BLOCK_BYTES = 2 * 64  # of the coefficients of a block
 _PADDING = b"\xff\0" * 8  # libjpeg reads at most 8 bytes ahead; no complete Huffman table has a code of ones only
 
 
@@ -100,6 +101,28 @@ def data_to_decode(data: memoryview, max_scans: int) -> bytes | memoryview:
     if missing:
         raise ValueError("has no data for some of its components; the file is truncated or damaged")
     return data
+
+
+def coefficient_bytes(data: memoryview) -> int:
+    """Return the memory that libjpeg needs for the coefficients of a file with several scans; 0: it keeps none.
+
+    Raises:
+        struct.error, IndexError: the file ends within a segment.
+    """
+    frame = None
+    for segment in segments(data):
+        if segment.marker in FRAMES:
+            if segment.marker not in _HUFFMAN_CODED:
+                return 0  # `data_to_decode` refuses it
+            try:
+                frame = _read_frame(data, segment)
+            except ValueError:  # as above
+                return 0
+        elif segment.marker == SOS and frame is not None:
+            if frame.progressive or data[segment.begin] < len(frame.blocks):
+                return _BLOCK_BYTES * sum(frame.blocks.values())
+            return 0
+    return 0
 
 
 def _read_frame(data: memoryview, segment: Segment) -> _Frame:

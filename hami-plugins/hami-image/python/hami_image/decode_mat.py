@@ -15,6 +15,7 @@ from hami_image._image_header import FORMATS, ImageHeader, read_header
 from hami_image._inputs import data_of
 from hami_image._jpeg_file import data_to_decode
 from hami_image._png_file import decode_deep, without_animation
+from hami_image._webp_file import without_animation as first_webp_image
 
 _FLAGS = {"bgr": cv2.IMREAD_COLOR_BGR, "rgb": cv2.IMREAD_COLOR_RGB, "gray": cv2.IMREAD_GRAYSCALE}
 
@@ -26,7 +27,8 @@ class DecodeMat(ImageBackend):
     result: image H x W x 3, uint8; H x W with `color` = gray; H x W x 4 if `alpha` is true and the file has alpha
     color: written to the request, the channel order of the result
 
-    The size of the image is read from the header and checked against `max_pixels` before decoding. A picture whose data
+    The size of the image is read from the header and checked against `max_pixels` before decoding, and so is the memory
+    that decoding needs against `max_memory`. A picture whose data
     end early is an error. Of an animation or a file with several pages, the first image is decoded. With `alpha` =
     true, the EXIF orientation of a file with an alpha channel is not applied. A gray PNG file with a transparent value
     (tRNS) counts as a file without alpha.
@@ -34,12 +36,19 @@ class DecodeMat(ImageBackend):
 
     color: Annotated[Literal["bgr", "rgb", "gray"], "channel order of the result"] = "bgr"
     max_pixels: Annotated[int, "largest accepted width x height; checked before decoding"] = 100_000_000
+    max_memory: Annotated[int, "most bytes of memory for decoding a file, with the result; checked before decoding"] = (
+        800_000_000
+    )
     max_scans: Annotated[int, "largest accepted number of scans of a JPEG file; each costs time for all pixels"] = 50
     exif: Annotated[bool, "rotate the image as its EXIF orientation requires"] = True
     alpha: Annotated[bool, "keep the alpha channel of PNG and WebP files that have one"] = False
 
     def init(self, options: Any) -> None:
-        for name, limit in (("max_pixels", self.max_pixels), ("max_scans", self.max_scans)):
+        for name, limit in (
+            ("max_pixels", self.max_pixels),
+            ("max_memory", self.max_memory),
+            ("max_scans", self.max_scans),
+        ):
             if limit < 1:
                 raise hami.ConfigError(f'DecodeMat: "{name}" must be at least 1, got {limit}')
         if self.alpha and self.color == "gray":
@@ -81,6 +90,11 @@ class DecodeMat(ImageBackend):
             complete = without_animation(encoded)
             if flags == cv2.IMREAD_UNCHANGED and header.is_deep and header.size:
                 return decode_deep(np.frombuffer(complete, np.uint8), header.size)
+        elif header.format == "WebP":
+            first = memoryview(first_webp_image(encoded))
+            inner = read_header(first)
+            if inner and inner.size == header.size:  # else the image may be larger than max_pixels
+                complete = first
         return cv2.imdecode(np.frombuffer(complete, np.uint8), flags)
 
     def _check_header(self, encoded: memoryview) -> ImageHeader:
@@ -115,7 +129,18 @@ class DecodeMat(ImageBackend):
             )
         if encoded.nbytes < header.min_bytes:
             raise _decode_error(header, encoded)
+        self._check_memory(header)
         return header
+
+    def _check_memory(self, header: ImageHeader) -> None:
+        needed = header.memory(channels=4 if self.alpha and header.alpha else 1 if self.color == "gray" else 3)
+        if needed > self.max_memory:
+            width, height = header.size or (0, 0)
+            raise hami.RequestError(
+                f"DecodeMat: decoding the {header.format} image, {width} x {height}, needs {needed:,} bytes of memory, "
+                f"more than max_memory = {self.max_memory:,}; give a smaller image, save the file in another format, "
+                "or raise max_memory"
+            )
 
 
 def _check_decoded_size(header: ImageHeader, image: NDArray[Any]) -> None:

@@ -33,6 +33,7 @@ def add_serve(subparsers: Any) -> None:
         dest="imports",
         help="import a Python file or module first; repeatable",
     )
+    serve.add_argument("--watch", action="store_true", help="reload models whose files in the folder change")
     serve.add_argument(
         "--drain", type=_seconds, default=30.0, metavar="TIME", help="time for open requests on SIGTERM; default: 30s"
     )
@@ -52,6 +53,29 @@ def _serve(arguments: argparse.Namespace) -> int:
     from hami_serve.server import serve
 
     return serve(arguments)
+
+
+def add_serve_check(subparsers: Any) -> None:
+    """Add `hami serve-check`."""
+    check = subparsers.add_parser(
+        "serve-check",
+        help="check whether a server follows the Open Inference Protocol",
+        description="Check whether any server follows the Open Inference Protocol over HTTP.",
+        allow_abbrev=False,
+    )
+    check.add_argument("url", metavar="URL", help="the server, such as http://127.0.0.1:8000")
+    check.add_argument("--model", required=True, metavar="NAME", help="a model; it gets inputs of zeros")
+    check.add_argument("--identity", metavar="NAME", help="a model that returns its only input, of any type")
+    check.add_argument("--junit", metavar="FILE", help="also write a report as JUnit XML")
+    check.add_argument("--json", action="store_true", help="print JSON")
+    check.add_argument("--traceback", action="store_true", help="print the traceback of an error")
+    check.set_defaults(run=_serve_check)
+
+
+def _serve_check(arguments: argparse.Namespace) -> int:
+    from hami_serve.conformance.run import serve_check
+
+    return serve_check(arguments)
 
 
 def _port(text: str) -> int:

@@ -139,7 +139,7 @@ def _numbers(name: str, datatype: str, data: list[Any]) -> Array:
         raise BadRequest(f'the data of input "{name}" is not a regular list of numbers: {error}') from None
     if array.size == 0:
         return array.astype(dtype)
-    if dtype.kind in "iu" and array.dtype.kind in "fO" and all(type(each) is int for each in _leaves(data)):
+    if dtype.kind in "iu" and array.dtype.kind in ("f", "O") and all(type(each) is int for each in _leaves(data)):
         array = np.asarray(data, object)  # ints of more than 63 bits
         return _integers(name, datatype, array)
     kinds = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}[dtype.kind]
@@ -174,8 +174,8 @@ def _leaves(data: list[Any]) -> Iterator[Any]:
             yield each
 
 
-def bytes_of_array(datatype: str, array: Array) -> bytes:
-    """Return a tensor as the bytes that it has on the wire."""
+def bytes_of_array(datatype: str, array: Array) -> bytes | memoryview:
+    """Return a tensor as the bytes that it has on the wire, without a copy if its memory has them already."""
     if datatype == "BYTES":
         parts = []
         for element in array.reshape(-1):
@@ -184,7 +184,9 @@ def bytes_of_array(datatype: str, array: Array) -> bytes:
         return b"".join(parts)
     if datatype == "BF16":
         return _rounded_to_bf16(array).tobytes()
-    return np.ascontiguousarray(array, DATATYPES[datatype][0]).tobytes()
+    if not array.size:
+        return b""
+    return np.ascontiguousarray(array, DATATYPES[datatype][0]).data.cast("B")
 
 
 def _rounded_to_bf16(array: Array) -> Array:

@@ -144,7 +144,7 @@ class GrpcServer:
         ]
         self._server = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers((handlers(serving),))
-        self._health = health.aio.HealthServicer()
+        self._health = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         POOL.AddSerializedFile(health_pb2.DESCRIPTOR.serialized_pb)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -96,7 +96,7 @@ def render_answer(model: Model, request: Any, outputs: Sequence[Output]) -> Any:
     for output in outputs:
         entry = answer.outputs.add(name=output.name, datatype=output.datatype, shape=output.array.shape)
         if raw:
-            answer.raw_output_contents.append(bytes_of_array(output.datatype, output.array))
+            answer.raw_output_contents.append(bytes(bytes_of_array(output.datatype, output.array)))
         else:
             values = output.array.reshape(-1)
             typed = (

@@ -28,6 +28,7 @@ from hami_serve.http_tensors import (
     render_answer,
 )
 from hami_serve.inference import apply_parameters, request_keys, run
+from hami_serve.metrics import CONTENT_TYPE, metrics
 from hami_serve.model import State
 from hami_serve.serving import Serving
 
@@ -92,6 +93,7 @@ class Handlers:
         model, versioned = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
         table: list[tuple[str, str, Callable[[Request], Awaitable[Response]]]] = [
             *(("POST", f"{each}/infer", self.infer) for each in (model, versioned)),
+            ("GET", "/metrics", self.metrics),
             ("GET", "/v2", self.server),
             ("GET", "/v2/health/live", self.live),
             ("GET", "/v2/health/ready", self.ready),
@@ -153,6 +155,10 @@ class Handlers:
                 keys[spec.name] = array_of_bytes(spec.name, spec.datatype, shape, memoryview(body))
                 keys["data"] = keys[spec.name]
         return inference, keys, apply_parameters(keys, inference.parameters)
+
+    async def metrics(self, request: Request) -> Response:
+        text = await asyncio.to_thread(metrics, self._serving.rounder)
+        return Response(text, media_type=CONTENT_TYPE)
 
     async def server(self, request: Request) -> Response:
         return _json(describing.server_metadata())

@@ -143,7 +143,8 @@ def _id(head: Mapping[str, Any]) -> str:
 
 def render_answer(model: Model, inference: HttpInference, outputs: Sequence[Output]) -> tuple[bytes, int | None]:
     """Return the body of an answer, and the length of its JSON part if bytes follow it."""
-    entries, tail = [], []
+    entries: list[dict[str, Any]] = []
+    tail: list[bytes | memoryview] = []
     for output in outputs:
         entry: dict[str, Any] = {"name": output.name, "datatype": output.datatype, "shape": list(output.array.shape)}
         if inference.binary.get(output.name, inference.all_binary):

@@ -64,6 +64,7 @@ class Version:
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     memory: int = 0  # bytes that it is declared to take; 0: not declared
+    stamp: str = ""  # digest of the file, if the source is one: a changed file is a changed version
     warmup: int = 0  # requests of zeros, in the shapes of the inputs, before the model is ready
 
 

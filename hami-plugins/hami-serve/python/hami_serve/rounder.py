@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import hami
@@ -12,7 +13,7 @@ import hami
 from hami_serve.changes import Changes, must_load
 from hami_serve.component import Component
 from hami_serve.errors import ModelUnavailable, unknown_component
-from hami_serve.model import Handle, Model, ModelInfo, State, Version, devices
+from hami_serve.model import Handle, Model, ModelInfo, State, devices
 from hami_serve.registry import Registry
 from hami_serve.source import (
     ComponentSpec,
@@ -324,7 +325,7 @@ class AllRounder:
                     )
                 old = model.version
                 source = with_device(old.source, nodes, str(device).strip())
-                what = Version(source, old.inputs, old.outputs, old.memory, old.warmup)
+                what = replace(old, source=source)
                 places[model.handle.component, model.handle.version] = what
             self._changes.replace(places)
 

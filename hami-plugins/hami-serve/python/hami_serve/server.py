@@ -19,7 +19,9 @@ import hami
 import uvicorn
 
 from hami_serve.http_app import application
+from hami_serve.http_protocol import JoiningProtocol
 from hami_serve.serving import Serving
+from hami_serve.watching import Watcher
 
 if TYPE_CHECKING:
     from hami_serve.grpc_server import GrpcServer
@@ -57,6 +59,8 @@ class HttpServer(uvicorn.Server):
 
 def serve(arguments: argparse.Namespace) -> int:
     """Serve until a signal ends it; return the exit status."""
+    if arguments.watch and not Path(arguments.source).is_dir():
+        raise hami.ConfigError(f"--watch needs a folder, got {arguments.source}")
     import_all(arguments.imports)
     serving = Serving(arguments.source, max_loaded=arguments.max_loaded, drain_timeout=arguments.drain)
     listening = listen(arguments.host, arguments.http)
@@ -64,16 +68,31 @@ def serve(arguments: argparse.Namespace) -> int:
     made = application(serving, arguments.max_request_mib << 20)
     config = uvicorn.Config(
         made,
-        http="httptools",
+        http=JoiningProtocol,
         ws="none",
+        proxy_headers=False,
         log_level="warning",
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=max(1, round(arguments.drain)),
         server_header=False,
     )
-    asyncio.run(_run(arguments, HttpServer(config, serving), serving, listening))
+    with _watching(arguments, serving):
+        asyncio.run(_run(arguments, HttpServer(config, serving), serving, listening))
     return 0
+
+
+@contextlib.contextmanager
+def _watching(arguments: argparse.Namespace, serving: Serving) -> Iterator[None]:
+    if not arguments.watch:
+        yield
+        return
+    watcher = Watcher(serving, Path(arguments.source))
+    watcher.start()
+    try:
+        yield
+    finally:
+        watcher.stop()
 
 
 async def _run(arguments: argparse.Namespace, http: HttpServer, serving: Serving, listening: socket.socket) -> None:
@@ -104,11 +123,18 @@ def _grpc_server(arguments: argparse.Namespace, serving: Serving) -> GrpcServer:
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol must be named: asyncio sets TCP_NODELAY only on the connections of such a socket.
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+    )
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
     except (OSError, OverflowError) as error:
+        listening.close()
         raise hami.ConfigError(f"cannot listen on {host} port {port}: {error}") from error
+    return listening
 
 
 def address(listening: socket.socket) -> str:

@@ -44,10 +44,22 @@ class Serving:
         if self._own and self._rounder is not None:
             self._rounder.close()
 
-    def reload(self) -> None:
-        """Make the models what the source describes now."""
-        if self._own:
-            self.rounder.update(components_of(self._source))
+    def reload(self) -> dict[str, Exception]:
+        """Make each component what the source describes now; return the errors by component.
+
+        A component that cannot be built stays as it is.
+        """
+        errors: dict[str, Exception] = {}
+        described = components_of(self._source)
+        for name, spec in described.items():
+            try:
+                self.rounder.apply(name, spec)
+            except Exception as error:
+                errors[name] = error
+        for name in self.rounder.components():
+            if name not in described:
+                self.rounder.remove(name)
+        return errors
 
     def load(self, name: str) -> None:
         """Load a component as the source describes it now; it may be new."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sys
@@ -139,7 +140,7 @@ def component_of(name: str, value: Any, folder: Path = Path()) -> ComponentSpec:
     if isinstance(value, ComponentSpec):
         return value
     if not (isinstance(value, Mapping) and ("source" in value or "versions" in value)):
-        return ComponentSpec({"1": Version(_absolute(value, folder))})
+        return ComponentSpec({"1": version_of(name, value, folder)})
     if unknown := [key for key in value if key not in COMPONENT_KEYS]:
         raise hami.ConfigError(f'component "{name}": unknown key "{unknown[0]}"; known: {", ".join(COMPONENT_KEYS)}')
     table = dict(value)
@@ -177,13 +178,26 @@ def version_of(name: str, value: Any, folder: Path = Path(), shared: Mapping[str
             raise hami.ConfigError(f'component "{name}": unknown key "{unknown[0]}"; known: {", ".join(VERSION_KEYS)}')
         table = dict(value)
     table = {**(shared or {}), **table}
+    source = _absolute(table["source"], folder)
     return Version(
-        source=_absolute(table["source"], folder),
+        source=source,
+        stamp=_stamp(source),
         inputs=_specs(name, "inputs", table.get("inputs", ())),
         outputs=_specs(name, "outputs", table.get("outputs", ())),
         memory=_count(name, "memory", table.get("memory", 0)),
         warmup=_count(name, "warmup", table.get("warmup", 0)),
     )
+
+
+def _stamp(source: Any) -> str:
+    """Return a digest of the file that a source is; "" if it is none, or cannot be read: `hami.pipe` reports that."""
+    if not (isinstance(source, os.PathLike) or (isinstance(source, str) and source.endswith(".toml"))):
+        return ""
+    try:
+        path = Path(source)
+        return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    except OSError:
+        return ""
 
 
 def _count(name: str, key: str, value: Any) -> int:

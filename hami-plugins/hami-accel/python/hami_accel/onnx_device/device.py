@@ -130,15 +130,20 @@ class OnnxModel(DeviceModel):
 
     def _open(self, borders: Sequence[int], file: str) -> list[Piece]:
         settings = sessions.options(self._threads)
-        spans = zip([0, *borders[:-1]], borders, strict=True)
-        return [Piece(sessions.open_session(self._graph.piece(*span), settings, file)) for span in spans]
+        return [
+            Piece(
+                sessions.open_session(self._graph.piece(start, end), settings, file), self._graph.last_uses(start, end)
+            )
+            for start, end in zip([0, *borders[:-1]], borders, strict=True)
+        ]
 
     def _measure_ports(self, dtypes: dict[str, np.dtype[Any]]) -> None:
         """Learn the shapes of the outputs, and the time of a task, from one run."""
         state = {name: OrtValue.ortvalue_from_numpy(array) for name, array in self._feeds.items()}
         for piece in self.pieces:
             piece.run(state, RunOptions())
-        shapes = {name: tuple(state[name].shape()) for name in (*self._feeds, *self.output_names)}
+        shapes = {name: array.shape for name, array in self._feeds.items()}
+        shapes |= {name: tuple(state[name].shape()) for name in self.output_names}
         specs = {
             name: TensorSpec(name, dtypes[name], shape, _layout(shape), self._graph.quantization(name))
             for name, shape in shapes.items()

@@ -65,6 +65,10 @@ class Graph:
             graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version, producer_name="hami-accel"
         )
 
+    def last_uses(self, start: int, end: int) -> list[str]:
+        """Return the tensors that the nodes from `start` to before `end` are the last to read."""
+        return [name for name, last in self.last_use.items() if start <= last < end and name not in self.outputs]
+
     def quantization(self, name: str) -> Quantization | None:
         """Return the scale of an input that is dequantised, or of an output that is quantised, at once."""
         for node in self.nodes:

@@ -24,10 +24,11 @@ _TIMED_RUNS = 3  # the least of three is close to the time without other program
 
 
 class Piece:
-    """One session, with the names of the tensors that it takes from, and adds to, the state of a task."""
+    """One session, with the names of the tensors that it takes from, adds to, and drops from the state of a task."""
 
-    def __init__(self, session: InferenceSession) -> None:
+    def __init__(self, session: InferenceSession, last_uses: Sequence[str] = ()) -> None:
         self.session = session
+        self.last_uses = last_uses  # tensors that no later piece reads
         self.inputs = [value.name for value in session.get_inputs()]
         self.outputs = [value.name for value in session.get_outputs()]
 
@@ -36,6 +37,8 @@ class Piece:
         feeds = {name: state[name] for name in self.inputs}
         results = self.session.run_with_ort_values(self.outputs, feeds, options)
         state.update(zip(self.outputs, results, strict=True))
+        for name in self.last_uses:
+            state.pop(name, None)
 
 
 def options(threads: int) -> SessionOptions:

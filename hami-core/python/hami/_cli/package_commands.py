@@ -1,0 +1,62 @@
+"""Declares the arguments of the commands that find, install and remove plugins."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+Add = Callable[[str, str, str], argparse.ArgumentParser]
+
+
+def add_package_commands(add: Add) -> None:
+    """Add the commands with a function of name, place of the function, and help text."""
+    install = add("install", "hami._cli.install:install", "install plugins, by their names or those of their backends")
+    install.add_argument("names", nargs="*", metavar="NAME", help="a plugin such as hami-onnx, or a backend")
+    install.add_argument("--upgrade", action="store_true", help="install the newest version")
+    install.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
+    place = install.add_mutually_exclusive_group()
+    place.add_argument("--user", action="store_true", help="install for this user only")
+    place.add_argument("--target", metavar="FOLDER", help="install into this folder, for PYTHONPATH")
+    install.add_argument("--from", dest="folder", metavar="FOLDER", help="install from a folder of wheels, offline")
+    _add_index(install)
+    _add_catalog(install)
+
+    uninstall = add("uninstall", "hami._cli.install:uninstall", "remove plugins")
+    uninstall.add_argument("names", nargs="+", metavar="NAME", help="name of a plugin")
+    uninstall.add_argument("--dry-run", action="store_true", help="show what would be removed, and change nothing")
+
+    search = add("search", "hami._cli.search:search", "list the plugins in the catalogue that match a word")
+    search.add_argument("word", nargs="?", metavar="WORD", help="part of a name or description; default: list all")
+    _add_catalog(search)
+
+    show = add("show", "hami._cli.search:show", "describe a plugin in the catalogue")
+    show.add_argument("name", metavar="NAME", help="a plugin, or one of its backends or pipelines")
+    _add_catalog(show)
+
+    download = add("download", "hami._cli.install:download", "download plugins, for a machine without a network")
+    download.add_argument("names", nargs="+", metavar="NAME", help="a plugin such as hami-onnx, or a backend")
+    download.add_argument("--to", required=True, metavar="FOLDER", help="where to put the wheels")
+    download.add_argument(
+        "--platform",
+        action="append",
+        default=[],
+        metavar="PLATFORM",
+        help="x86_64, aarch64 or a manylinux platform, instead of this machine's; repeatable",
+    )
+    download.add_argument("--python-version", metavar="VERSION", help="such as 3.12, instead of this Python's")
+    _add_index(download)
+    _add_catalog(download)
+
+
+def _add_index(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--index",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="package index, instead of the one in your settings; repeatable",
+    )
+
+
+def _add_catalog(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--catalog", metavar="URL|FILE", help="catalogue of plugins, instead of that of hami-core")

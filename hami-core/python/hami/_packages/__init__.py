@@ -1,0 +1,1 @@
+"""Installs, removes and downloads plugins with the installer of the environment, pip or uv."""

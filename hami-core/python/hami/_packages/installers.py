@@ -1,0 +1,183 @@
+"""Runs the installer of this environment: pip, or uv where the environment has no pip."""
+
+from __future__ import annotations
+
+import importlib.metadata as metadata
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from hami._errors import PluginError
+from hami._packages.environment import Environment
+from hami._plugins.plugin import normalised
+
+_UV_CHANGE = re.compile(r"^ \+ ([A-Za-z0-9._-]+)==(\S+)", re.M)
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+class Change(NamedTuple):
+    """One package that an installation adds or replaces."""
+
+    name: str
+    old: str  # empty: it is not installed
+    new: str
+
+    @property
+    def verb(self) -> str:
+        return "replace" if self.old else "install"
+
+
+class Sources(NamedTuple):
+    """Where packages come from."""
+
+    indexes: Sequence[str] = ()  # instead of the index in the settings of the installer
+    folder: str = ""  # a folder of wheels, instead of any index
+
+    def options(self) -> list[str]:
+        if self.folder:
+            return ["--no-index", "--find-links", self.folder]
+        if not self.indexes:
+            return []
+        first, *others = map(_address, self.indexes)
+        return ["--index-url", first, *(word for other in others for word in ("--extra-index-url", other))]
+
+
+def _address(index: str) -> str:
+    """Return an index as an address: pip takes a folder only as file://."""
+    return index if "://" in index else Path(index).resolve().as_uri()
+
+
+class Installer(Protocol):
+    """What the commands need of an installer."""
+
+    def plan(
+        self, requirements: Sequence[str], sources: Sources, environment: Environment, *, upgrade: bool
+    ) -> list[Change]:
+        """Return what an installation would change; change nothing."""
+
+    def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
+        """Install exactly these versions."""
+
+    def uninstall(self, names: Sequence[str]) -> None:
+        """Remove distributions."""
+
+
+def find() -> Installer:
+    """Return the installer for this environment. Raises PluginError if there is none."""
+    if importlib.util.find_spec("pip"):
+        return Pip()
+    if uv := shutil.which("uv"):
+        return Uv(uv)
+    raise PluginError(
+        f"{sys.prefix} contains no pip, and uv is not in PATH; "
+        f"run {sys.executable} -m ensurepip, or install uv (https://docs.astral.sh/uv)"
+    )
+
+
+class Pip:
+    """pip as a module of this Python."""
+
+    command = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
+
+    def plan(
+        self, requirements: Sequence[str], sources: Sources, environment: Environment, *, upgrade: bool
+    ) -> list[Change]:
+        options = ["--dry-run", "--quiet", "--report", "-", *(["--upgrade"] if upgrade else [])]
+        if environment.user:
+            options.append("--user")
+        done = _run([*self.command, "install", *options, *sources.options(), *requirements])
+        if done.returncode and "no such option: --report" in done.stderr:
+            raise PluginError(
+                f"this pip cannot preview an installation; upgrade it: {sys.executable} -m pip install -U pip"
+            )
+        if done.returncode:
+            raise _failed("pip", "install", requirements, done.stderr)
+        planned = [entry["metadata"] for entry in json.loads(done.stdout)["install"]]
+        return [_change(entry["name"], entry["version"]) for entry in planned]
+
+    def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
+        options = ["--quiet", "--no-deps", *sources.options()]
+        if environment.user:
+            options.append("--user")
+        if environment.target:
+            options += ["--upgrade", "--target", environment.folder]
+        pinned = [f"{change.name}=={change.new}" for change in changes]
+        _check("pip", "install", pinned, _run([*self.command, "install", *options, *pinned]))
+
+    def uninstall(self, names: Sequence[str]) -> None:
+        _check("pip", "uninstall", names, _run([*self.command, "uninstall", "--quiet", "--yes", *names]))
+
+    def download(self, requirements: Sequence[str], sources: Sources, folder: str, options: Sequence[str]) -> None:
+        """Download wheels of packages and of everything that they require."""
+        command = [*self.command, "download", "--quiet", "--dest", folder, "--only-binary", ":all:", *options]
+        done = _run([*command, *sources.options(), *requirements])
+        _check("pip", "download", requirements, done)
+
+
+class Uv:
+    """uv, for an environment without pip."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def plan(
+        self, requirements: Sequence[str], sources: Sources, environment: Environment, *, upgrade: bool
+    ) -> list[Change]:
+        options = ["--dry-run"]
+        for requirement in requirements if upgrade else ():
+            options += ["--upgrade-package", re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]]
+        done = _run([*self._install(environment), *options, *sources.options(), *requirements])
+        if done.returncode:
+            raise _failed("uv", "install", requirements, done.stderr)
+        return [_change(name, version) for name, version in _UV_CHANGE.findall(done.stderr)]
+
+    def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
+        options = ["--quiet", "--no-deps", *sources.options()]
+        if environment.target:
+            options += ["--target", environment.folder]
+        pinned = [f"{change.name}=={change.new}" for change in changes]
+        _check("uv", "install", pinned, _run([*self._install(environment), *options, *pinned]))
+
+    def uninstall(self, names: Sequence[str]) -> None:
+        command = [self._path, "pip", "uninstall", "--quiet", "--python", sys.executable]
+        _check("uv", "uninstall", names, _run([*command, *names]))
+
+    def _install(self, environment: Environment) -> list[str]:
+        if environment.user:
+            raise PluginError("uv cannot install for one user: omit --user, or install pip first")
+        return [self._path, "pip", "install", "--no-progress", "--python", sys.executable]
+
+
+def _change(name: str, version: str) -> Change:
+    return Change(normalised(name), installed_version(name), version)
+
+
+def installed_version(name: str) -> str:
+    """Return the version that this Python uses; empty if the distribution is not installed."""
+    try:
+        return metadata.version(name) or ""
+    except Exception:  # not installed, or a leftover folder without metadata
+        return ""
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+
+
+def _check(tool: str, verb: str, names: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
+    if done.returncode:
+        raise _failed(tool, verb, names, done.stderr)
+
+
+def _failed(tool: str, verb: str, names: Sequence[str], output: str) -> PluginError:
+    """Return the error for a failed command, with what the installer says is wrong."""
+    lines = [line.strip() for line in _CREDENTIALS.sub("***@", output).splitlines() if line.strip()]
+    said = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")] or lines[-8:]
+    reason = "\n  ".join(said) or "it printed no reason"
+    return PluginError(f"{tool} could not {verb} {', '.join(names)}; nothing was changed\n  {reason}")

@@ -1,0 +1,193 @@
+"""The catalogue: `hami search`, `hami show`, the snapshot in the core, and files that are not a catalogue."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import hami
+import pytest
+from hami._plugins import catalog
+
+GENERATOR = Path(__file__).parents[2] / "ci" / "catalog.py"
+PLUGIN = {
+    "name": "acme-cv",
+    "version": "1.2.0",
+    "summary": "Image backends of Acme.",
+    "backends": {
+        "AcmeResize": {"summary": "Resize an image.", "params": [{"text": "width: int"}, {"text": "height: int"}]},
+        "AcmeCrop": {},
+    },
+    "platforms": ["manylinux_2_17_x86_64"],
+    "abi": {"min": "1.0", "built": "1.1"},
+    "requires": ["hami-core>=2.0"],
+}
+ACME = {"format": 1, "plugins": [PLUGIN, {"name": "acme-ocr", "pipelines": ["read"]}]}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "acme.json"
+    path.write_text(json.dumps(ACME))
+    return path
+
+
+def test_the_snapshot_is_not_stale() -> None:
+    done = subprocess.run([sys.executable, GENERATOR, "--check"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_first_party_plugin_is_in_the_snapshot() -> None:
+    ours = catalog.first_party()
+    assert {"hami-image", "hami-model-check", "hami-ocr", "hami-onnx", "hami-openvino"} <= ours.plugins.keys()
+    assert {"hami-accel", "hami-serve", "hami-torch", "hami-trt"} <= ours.plugins.keys()
+    assert ours.backends()["TensorrtTensor"] == ["hami-trt"]
+    assert ours.pipelines() == {"ocr": ["hami-ocr"]}
+    assert ours.devices() == {"cuda": ["hami-torch"]}
+
+
+@pytest.mark.parametrize(
+    ("word", "plugins"),
+    [("resize an", ["acme-cv"]), ("ACME", ["acme-cv", "acme-ocr"]), ("read", ["acme-ocr"]), ("AcmeCrop", ["acme-cv"])],
+)
+def test_search_finds_names_and_descriptions(hami_command: Any, file: Path, word: str, plugins: list[str]) -> None:
+    done = hami_command("search", word, "--catalog", str(file), "--json")
+    assert [plugin["name"] for plugin in json.loads(done.stdout)] == plugins
+
+
+def test_search_lists_the_backends_that_match(hami_command: Any, file: Path) -> None:
+    done = hami_command("search", "crop", HAMI_CATALOG=str(file))
+    assert done.stdout.splitlines() == ["plugin   installed      provides", "acme-cv  not installed  AcmeCrop"]
+    none = hami_command("search", "AcmeKrop", HAMI_CATALOG=str(file))
+    assert none.returncode == 1
+    assert none.stdout.startswith('nothing in the catalogue matches "AcmeKrop"; did you mean AcmeCrop')
+
+
+@pytest.mark.parametrize("name", ["acme-cv", "Acme_CV", "AcmeResize"])
+def test_show_describes_a_plugin(hami_command: Any, file: Path, name: str) -> None:
+    done = hami_command("show", name, "--catalog", str(file))
+    assert done.stdout.splitlines() == [
+        "acme-cv  Image backends of Acme.",
+        "  newest      1.2.0",
+        "  installed   no: hami install acme-cv",
+        "  platforms   manylinux_2_17_x86_64",
+        "  plugin ABI  1.0 to 1.1",
+        "  requires    hami-core>=2.0",
+        "backends",
+        "  AcmeResize  Resize an image.  (width: int, height: int)",
+        "  AcmeCrop",
+    ]
+
+
+def test_show_of_an_unknown_name_suggests_one(hami_command: Any) -> None:
+    done = hami_command("show", "hami-onx")
+    assert done.returncode == 1
+    assert 'the catalogue has no plugin or backend "hami-onx"; did you mean hami-onnx' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (json.dumps(ACME)[:-20], "it is not complete JSON"),
+        ("", "it is not complete JSON"),
+        ("[" * 100_000, "it is not complete JSON"),
+        ("[]", 'expected an object with a list "plugins"'),
+        ('{"format": 1, "plugins": [7]}', "plugins[0] is not an object"),
+        ('{"format": 1, "plugins": [{"name": "Acme_CV"}]}', "the name of plugins[0] is not canonical: 'Acme_CV'"),
+        ('{"format": 1, "plugins": [{"name": "a"}, {"name": "a"}]}', "plugins[1] has the name of another plugin, a"),
+        (
+            '{"format": 1, "plugins": [{"name": "a", "backends": []}]}',
+            '"backends" of plugins[0] is not of the JSON type',
+        ),
+        ('{"format": 1, "plugins": [{"name": "a", "backends": {"A": 1}}]}', "something else than objects"),
+        ('{"format": 1, "plugins": [{"name": "a", "platforms": [1]}]}', "a list with something else than texts"),
+    ],
+)
+def test_a_file_that_is_not_a_catalogue_is_an_error(tmp_path: Path, content: str, problem: str) -> None:
+    file = tmp_path / "catalog.json"
+    file.write_text(content)
+    with pytest.raises(hami.PluginError) as caught:
+        catalog.load(str(file))
+    assert str(caught.value).startswith(f"the catalogue {file} is damaged: ")
+    assert problem in str(caught.value)
+    assert catalog.load_local({"HAMI_CATALOG": str(file)}).source == str(catalog.SNAPSHOT)
+
+
+def test_the_example_of_the_reference_is_a_catalogue() -> None:
+    page = (GENERATOR.parents[1] / "hami-core" / "docs" / "reference" / "catalog.md").read_text("utf-8")
+    example = page.partition("```text\n")[2].partition("```")[0]
+    (plugin,) = catalog.parse(example.encode(), "catalog.md").plugins.values()
+    assert sorted(key for key, value in plugin._asdict().items() if not value) == ["devices", "pipelines"]
+
+
+def test_a_later_format_asks_for_a_newer_core(tmp_path: Path) -> None:
+    file = tmp_path / "catalog.json"
+    file.write_text('{"format": 2, "plugins": []}')
+    with pytest.raises(
+        hami.PluginError, match=r"has the format 2, this hami-core reads 1: hami install --upgrade hami-core"
+    ):
+        catalog.load(str(file))
+
+
+def test_a_missing_file_is_an_error_of_search_only(hami_command: Any) -> None:
+    done = hami_command("search", "onnx", HAMI_CATALOG="/nonexistent/catalog.json")
+    assert "cannot read the catalogue /nonexistent/catalog.json: No such file or directory" in done.stderr
+    assert done.returncode == 1
+    assert hami_command("run", "Identity", "--text", "a", HAMI_CATALOG="/nonexistent/catalog.json").stdout == "a\n"
+
+
+def test_a_damaged_snapshot_leaves_everything_else_working(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "catalog.json"
+    file.write_text('{"format"')
+    monkeypatch.setattr(catalog, "SNAPSHOT", file)
+    catalog._load_local.cache_clear()
+    try:
+        assert catalog.first_party() == ("", {})
+        with pytest.raises(hami.BackendNotFound, match='"TensorrtTensor" is neither'):
+            hami.pipe("TensorrtTensor")
+    finally:
+        catalog._load_local.cache_clear()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves a catalogue, and at /cut only a part of it."""
+
+    def do_GET(self) -> None:
+        text = json.dumps(ACME).encode()
+        self.send_response(200 if self.path in ("/", "/cut") else 404)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text[: 10 if self.path == "/cut" else None])
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_catalogue_is_read_from_an_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert list(catalog.load(f"{address}/").plugins) == ["acme-cv", "acme-ocr"]
+    with pytest.raises(hami.PluginError, match=r"is damaged: .* bytes of it are missing"):
+        catalog.load(f"{address}/cut")
+    with pytest.raises(hami.PluginError, match=re.escape(f"cannot read the catalogue {address}/none: ")):
+        catalog.load(f"{address}/none")
+
+
+def test_messages_never_open_a_connection() -> None:
+    assert catalog.load_local({"HAMI_CATALOG": "http://127.0.0.1:9/"}).source == str(catalog.SNAPSHOT)

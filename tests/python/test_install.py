@@ -1,0 +1,284 @@
+"""`hami install`, `uninstall` and `download`, with an index of tiny wheels in a folder: no network."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import site
+import sys
+import sysconfig
+from pathlib import Path
+
+import hami
+import pytest
+import tiny_wheels
+from hami._packages import environment, installers
+from hami._packages.environment import Environment
+from hami._packages.names import requirements
+from hami._packages.wheels import platform_tags
+from tiny_index import HamiEnvironment, write_index
+
+PACKAGES = ("pluggy", *(("tomli",) if sys.version_info < (3, 11) else ()))
+UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+
+needs_pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
+needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed")
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> str:
+    wheels = tmp_path / "wheels"
+    return write_index(
+        tmp_path,
+        [
+            tiny_wheels.plugin(wheels, "acme-one", "1.0.0"),
+            tiny_wheels.plugin(wheels, "acme-one", "2.0.0"),
+            tiny_wheels.plugin(wheels, "acme-two", "1.0.0", requires="acme-one>=1"),
+            tiny_wheels.empty(wheels, "hami-core", hami.__version__),
+        ],
+    )
+
+
+@pytest.fixture
+def with_pip(tmp_path: Path) -> HamiEnvironment:
+    return HamiEnvironment(tmp_path / "env", "pip", *PACKAGES)
+
+
+@pytest.fixture(params=[pytest.param("pip", marks=needs_pip), pytest.param("uv", marks=needs_uv)])
+def either(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HamiEnvironment:
+    """Return an environment with pip, or one without, as `uv venv` makes it."""
+    if request.param == "pip":
+        return HamiEnvironment(tmp_path / "env", "pip", *PACKAGES)
+    monkeypatch.setenv("PATH", str(Path(str(UV)).parent))
+    return HamiEnvironment(tmp_path / "env", *PACKAGES)
+
+
+def test_a_plugin_is_previewed_installed_upgraded_and_removed(either: HamiEnvironment, index: str) -> None:
+    preview = either.hami("install", "acme-one==1.0.0", "--index", index, "--dry-run")
+    assert (preview.returncode, preview.stderr) == (0, "")
+    assert preview.stdout == (
+        f"install  acme-one  1.0.0\nnothing was changed; without --dry-run, this goes into {either.site}\n"
+    )
+    assert not list(either.site.glob("acme_one*"))
+
+    done = either.hami("install", "acme-one==1.0.0", "--index", index)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "install  acme-one  1.0.0",
+        f"installed into {either.site}",
+        "acme-one provides AcmeOne",
+    ]
+    assert either.hami("run", "AcmeOne", "--data", "1").stdout == "acme-one 1.0.0\n"
+
+    again = either.hami("install", "acme-one", "--index", index)
+    assert again.stdout == "nothing to change: acme-one 1.0.0; newer versions: --upgrade\n"
+    upgraded = either.hami("install", "acme-one", "--index", index, "--upgrade", "--json")
+    assert json.loads(upgraded.stdout)["changes"] == [{"name": "acme-one", "old": "1.0.0", "new": "2.0.0"}]
+    assert either.hami("run", "AcmeOne", "--data", "1").stdout == "acme-one 2.0.0\n"
+
+    kept = either.hami("uninstall", "acme-one", "--dry-run")
+    assert kept.stdout == "remove  acme-one  2.0.0\nnothing was changed\n"
+    removed = either.hami("uninstall", "Acme_One")
+    assert (removed.returncode, removed.stdout, removed.stderr) == (0, "remove  acme-one  2.0.0\n", "")
+    assert not list(either.site.glob("acme_one*"))
+
+
+@needs_pip
+def test_a_backend_is_a_name_of_its_plugin(with_pip: HamiEnvironment, index: str, tmp_path: Path) -> None:
+    catalog = tmp_path / "catalog.json"
+    plugin = {"name": "acme-one", "backends": {"AcmeOne": {"summary": "Returns its name."}}}
+    catalog.write_text(json.dumps({"format": 1, "plugins": [plugin]}))
+    missing = with_pip.hami("run", "AcmeOne", "--data", "1", HAMI_CATALOG=str(catalog))
+    command = missing.stderr.strip().rpartition(": ")[2]
+    assert command == "hami install acme-one"
+    done = with_pip.hami("install", "AcmeOne", "--index", index, HAMI_CATALOG=str(catalog))
+    assert "acme-one provides AcmeOne" in done.stdout
+    with_option = with_pip.hami("install", "AcmeOne", "--index", index, "--catalog", str(catalog))
+    assert with_option.stdout.startswith("nothing to change: acme-one 2.0.0")
+
+
+@needs_pip
+def test_a_target_gets_only_what_is_missing_and_one_version(
+    with_pip: HamiEnvironment, index: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "my packages"
+    install = ("--target", str(target), "--index", index)
+    done = with_pip.hami("install", "acme-two", "acme-one==1.0.0", *install)
+    assert done.stdout.splitlines()[-1] == f"to use it: export PYTHONPATH='{target}'"
+    assert sorted(path.name for path in target.glob("*.dist-info")) == [
+        "acme_one-1.0.0.dist-info",
+        "acme_two-1.0.0.dist-info",
+    ]
+    upgraded = with_pip.hami("install", "acme-one", "--upgrade", *install, PYTHONPATH=str(target))
+    assert "replace  acme-one  1.0.0 -> 2.0.0" in upgraded.stdout
+    assert [path.name for path in target.glob("acme_one-*")] == ["acme_one-2.0.0.dist-info"]
+    assert with_pip.hami("run", "AcmeOne", "--data", "1", PYTHONPATH=str(target)).stdout == "acme-one 2.0.0\n"
+    kept = with_pip.hami("uninstall", "acme-two", PYTHONPATH=str(target))
+    assert f"acme-two is in {target}, from which pip cannot remove it: rm -r '{target}/acme_two'" in kept.stderr
+
+
+@needs_pip
+@pytest.mark.parametrize("damage", ["no such project", "truncated wheel", "no wheel"])
+def test_a_failed_installation_changes_nothing(
+    with_pip: HamiEnvironment, index: str, tmp_path: Path, damage: str
+) -> None:
+    wheel = tmp_path / "wheels" / "acme_two-1.0.0-py3-none-any.whl"
+    if damage == "truncated wheel":
+        wheel.write_bytes(wheel.read_bytes()[:-100])
+    elif damage == "no wheel":
+        wheel.unlink()
+    name = "acme-none" if damage == "no such project" else "acme-two"
+    done = with_pip.hami("install", "acme-one", name, "--index", index)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: pip could not install acme-one, {name}; nothing was changed\n  ")
+    assert not list(with_pip.site.glob("acme*"))
+
+
+@needs_pip
+def test_credentials_of_an_index_are_not_printed(with_pip: HamiEnvironment) -> None:
+    address = "http://user:secret@127.0.0.1:9/simple"
+    done = with_pip.hami("install", "acme-one", "--index", address, PIP_RETRIES="0")
+    assert done.returncode == 1
+    assert "secret" not in done.stdout + done.stderr
+
+
+def test_without_an_installer_the_error_says_how_to_get_one(tmp_path: Path) -> None:
+    bare = HamiEnvironment(tmp_path / "bare", *PACKAGES)
+    done = bare.hami("install", "acme-one", "--json", PATH="/nonexistent")
+    assert json.loads(done.stdout) == {
+        "error": f"{bare.python.parent.parent} contains no pip, and uv is not in PATH; run {bare.python} -m ensurepip, "
+        "or install uv (https://docs.astral.sh/uv)",
+        "type": "PluginError",
+    }
+
+
+@needs_pip
+def test_downloaded_plugins_are_installed_without_an_index(
+    with_pip: HamiEnvironment, index: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "packages"
+    options = ("--platform", "aarch64", "--python-version", "3.13")
+    done = with_pip.hami("download", "acme-two", "--to", str(folder), "--index", index, *options)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "acme_one-2.0.0-py3-none-any.whl",
+        "acme_two-1.0.0-py3-none-any.whl",
+        f"hami_core-{hami.__version__}-py3-none-any.whl",
+        f"to install without a network: hami install --from {folder} acme-two",
+    ]
+    offline = with_pip.hami("install", "--from", str(folder), PIP_INDEX_URL="http://127.0.0.1:9/simple")
+    assert sorted(offline.stdout.splitlines()[:2]) == ["install  acme-one  2.0.0", "install  acme-two  1.0.0"]
+    (folder / "cut_off-1.0-py3-none-any.whl").write_bytes(b"PK\3\4")
+    damaged = with_pip.hami("install", "--from", str(folder))
+    assert "cut_off-1.0-py3-none-any.whl is not a complete wheel" in damaged.stderr
+    empty = with_pip.hami("install", "--from", str(tmp_path / "wheels" / "none"))
+    assert "is not a folder; give the folder that hami download wrote" in empty.stderr
+
+
+@needs_pip
+def test_only_plugins_that_nothing_requires_are_removed(with_pip: HamiEnvironment, index: str) -> None:
+    with_pip.hami("install", "acme-two", "--index", index)
+    for name, message in [
+        ("acme-one", "acme-two requires acme-one; to remove both: hami uninstall acme-one acme-two"),
+        ("pluggy", f"pluggy is not a plugin: remove it with {with_pip.python} -m pip uninstall pluggy"),
+        ("acme-none", "acme-none is not installed; list the plugins that are: hami plugins"),
+        ("hami-core", "hami-core is the program that runs: remove it with"),
+    ]:
+        done = with_pip.hami("uninstall", name)
+        assert done.returncode == 1
+        assert message in done.stderr
+    assert with_pip.hami("uninstall", "acme-one", "acme-two").returncode == 0
+    assert not list(with_pip.site.glob("acme*"))
+
+
+def test_an_environment_managed_by_the_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "EXTERNALLY-MANAGED").write_text("[externally-managed]\n")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(sys, "base_prefix", sys.prefix)
+    with pytest.raises(hami.PluginError) as caught:
+        environment.require_changeable(Environment(str(tmp_path)), ["hami-onnx"])
+    assert str(caught.value) == (
+        f"this Python is managed by the system, which does not allow pip to change it ({tmp_path}/EXTERNALLY-MANAGED); "
+        "create an environment of your own: python3 -m venv env && env/bin/pip install hami-core hami-onnx"
+    )
+    environment.require_changeable(Environment(str(tmp_path / "own"), target=True), ["hami-onnx"])
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(hami.PluginError, match=r"cannot write to .*/new/folder: .* is read-only for this user; create"):
+        environment.require_changeable(Environment(str(tmp_path / "new" / "folder"), target=True), ["acme-one"])
+
+
+def test_user_is_refused_in_a_virtual_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "base_prefix", "/elsewhere")
+    with pytest.raises(hami.PluginError, match="--user has no effect in the virtual environment"):
+        environment.chosen(user=True)
+    monkeypatch.setattr(sys, "base_prefix", sys.prefix)
+    assert environment.chosen(user=True) == Environment(site.getusersitepackages(), user=True)
+
+
+@pytest.mark.parametrize(
+    ("receipt", "note"),
+    [
+        ("uv-receipt.toml", "uv tool install hami-core --with acme-one"),
+        ("pipx_metadata.json", "pipx inject hami-core acme-one"),
+    ],
+)
+def test_in_an_environment_of_a_tool_a_note_says_how_the_plugin_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receipt: str, note: str
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert environment.tool_note(["acme-one"]) == ""
+    (tmp_path / receipt).touch()
+    assert environment.tool_note(["acme-one"]).endswith(note)
+
+
+BACKENDS = {"AcmeOne": ["acme-one"], "ResizeMat": ["acme-cv", "hami-image"]}
+KNOWN = ["acme-one", "acme-cv", "hami-image", "hami-trt"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (["acme-one", "AcmeOne", "acme_one"], ["acme-one"]),
+        (["Hami.TRT[cu13]>=2.0, <3"], ["hami-trt[cu13]>=2.0,<3"]),
+        (["acme-unlisted"], ["acme-unlisted"]),
+    ],
+)
+def test_names_become_requirements(asked: list[str], found: list[str]) -> None:
+    assert requirements(asked, BACKENDS, KNOWN) == found
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("ResizeMat", 'backend "ResizeMat" is provided by acme-cv and hami-image; name one of them'),
+        ("AcmeOnne", 'no known plugin or backend is named "AcmeOnne"; did you mean AcmeOne'),
+        ("Qwertyuiop", 'no known plugin or backend is named "Qwertyuiop"; list all: hami search; a package that'),
+        ("./acme.whl", '"./acme.whl" is not the name of a plugin or of a backend'),
+        ("acme @ https://x", "is not the name of a plugin or of a backend"),
+        ("--index-url=x", "is not the name of a plugin or of a backend"),
+        ("", '"" is not the name of a plugin or of a backend'),
+    ],
+)
+def test_names_that_nobody_means_are_refused(asked: str, message: str) -> None:
+    with pytest.raises(hami.PluginError) as caught:
+        requirements([asked], BACKENDS, KNOWN)
+    assert message in str(caught.value)
+
+
+def test_platforms_include_the_older_ones_that_they_run() -> None:
+    tags = platform_tags("manylinux2014_x86_64")
+    assert tags[:2] == ["manylinux_2_17_x86_64", "manylinux2014_x86_64"]
+    assert tags[-3:] == ["manylinux_2_5_x86_64", "manylinux1_x86_64", "linux_x86_64"]
+    assert platform_tags("aarch64")[0] == "manylinux_2_28_aarch64"
+    with pytest.raises(hami.PluginError, match=r'--platform takes .* got "win32"'):
+        platform_tags("win32")
+
+
+def test_a_folder_is_an_index_too(tmp_path: Path) -> None:
+    sources = installers.Sources([str(tmp_path), "https://pypi.org/simple"])
+    assert sources.options() == ["--index-url", tmp_path.as_uri(), "--extra-index-url", "https://pypi.org/simple"]
