@@ -85,6 +85,7 @@ entrypoint = "Forward[node.{{node_name}}]"  default
             max_queue_size = 64         [global], own.toml:4
             on_full = "reject"          "InstanceDispatcher.on_full", own.toml:7
             on_batch_error = "isolate"  default
+            shared_device = None        default
             timeout = None              default
 """
     )
