@@ -348,6 +348,19 @@ TEST_CASE("a request that waits for a node is stuck when all its instances are a
   CHECK(blocked(scheduler, {0, 1}) == Asks{first.ask.get()});
 }
 
+TEST_CASE("a full queue makes capacity when a request behind the first one expires") {
+  NodeScheduler scheduler("n");
+  scheduler.add_instance({1, 1}, false);
+  scheduler.set_policy({BatchingMode::kPerCall, 1, 1, 0});
+  scheduler.set_capacity(2);
+  scheduler.push(request_of(1), 0, 1);
+  const Ref<Request> second = request_of(1);
+  second->deadline = 100;
+  scheduler.push(second, 0, 2);
+  CHECK(scheduler.blocked({0}, 100).capacity);
+  CHECK_FALSE(scheduler.blocked({0}, 101).capacity);
+}
+
 TEST_CASE("a full queue makes no capacity while the instances that its first request fits are away") {
   NodeScheduler scheduler("n");
   scheduler.add_instance({1, 2}, false);

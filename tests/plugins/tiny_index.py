@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import hami
+import tiny_wheels
 
 
 def write_index(folder: Path, wheels: Iterable[Path]) -> str:
@@ -27,6 +28,24 @@ def write_index(folder: Path, wheels: Iterable[Path]) -> str:
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text("<!DOCTYPE html><html><body>" + "\n".join(links) + "</body></html>")
     return (folder / "simple").as_uri()
+
+
+PACKAGES = ("pluggy", *(("tomli",) if sys.version_info < (3, 11) else ()))  # what hami-core requires
+UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+
+
+def acme_index(folder: Path) -> str:
+    """Write an index of two plugins, one with two versions, and an empty hami-core; return its address."""
+    wheels = folder / "wheels"
+    return write_index(
+        folder,
+        [
+            tiny_wheels.plugin(wheels, "acme-one", "1.0.0"),
+            tiny_wheels.plugin(wheels, "acme-one", "2.0.0"),
+            tiny_wheels.plugin(wheels, "acme-two", "1.0.0", requires="acme-one>=1"),
+            tiny_wheels.empty(wheels, "hami-core", hami.__version__),
+        ],
+    )
 
 
 class HamiEnvironment:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import site
 import sys
 import sysconfig
@@ -13,15 +12,11 @@ from pathlib import Path
 
 import hami
 import pytest
-import tiny_wheels
 from hami._packages import environment, installers
 from hami._packages.environment import Environment
 from hami._packages.names import requirements
 from hami._packages.wheels import platform_tags
-from tiny_index import HamiEnvironment, write_index
-
-PACKAGES = ("pluggy", *(("tomli",) if sys.version_info < (3, 11) else ()))
-UV = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+from tiny_index import PACKAGES, UV, HamiEnvironment, acme_index
 
 needs_pip = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
 needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed")
@@ -29,16 +24,7 @@ needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed")
 
 @pytest.fixture
 def index(tmp_path: Path) -> str:
-    wheels = tmp_path / "wheels"
-    return write_index(
-        tmp_path,
-        [
-            tiny_wheels.plugin(wheels, "acme-one", "1.0.0"),
-            tiny_wheels.plugin(wheels, "acme-one", "2.0.0"),
-            tiny_wheels.plugin(wheels, "acme-two", "1.0.0", requires="acme-one>=1"),
-            tiny_wheels.empty(wheels, "hami-core", hami.__version__),
-        ],
-    )
+    return acme_index(tmp_path)
 
 
 @pytest.fixture

@@ -12,15 +12,10 @@ thread_local ExecutionFrame* ExecutionFrame::innermost_ = nullptr;
 void ExecutionFrame::record_dependencies() {
   if (recorded_) return;
   if (outer_) outer_->record_dependencies();
-  std::vector<Dependency> known;
-  for (const Request* request : batch_) {
-    Dependency dependency = dependency_of(*request);
-    if (!dependency.token) continue;
-    if (known.empty() || known.back().token.get() != dependency.token.get())
-      known.push_back(std::move(dependency));
-    else  // requests of one call: the latest deadline counts
-      known.back().until = std::max(known.back().until, dependency.until);
-  }
+  std::vector<HeldDependency> known;
+  for (const Request* request : batch_)
+    if (Dependency dependency = dependency_of(*request); dependency.token)
+      known.push_back({std::move(dependency), request});
   dependencies_ = std::move(known);
   recorded_ = true;
 }
@@ -31,6 +26,19 @@ void ExecutionFrame::begin_completion() noexcept {
   } catch (const std::bad_alloc&) {  // a deadlock cycle through this thread may not be detected
   }
   batch_ = Batch(nullptr, 0);
+  completes_ = true;
+}
+
+// A request whose batch still runs comes back: it was only lent.
+void ExecutionFrame::passed_on(Batch batch) noexcept {
+  for (ExecutionFrame* frame = innermost_; frame; frame = frame->outer_) {
+    if (!frame->completes_ || frame->dependencies_.empty()) continue;
+    const auto first = frame->dependencies_.begin();
+    auto held = first;
+    for (const Request* request : batch)
+      if (held != frame->dependencies_.end() && held->request == request) ++held;
+    if (held != first) frame->dependencies_.erase(first, held);
+  }
 }
 
 Nanoseconds ExecutionFrame::deadline() noexcept {

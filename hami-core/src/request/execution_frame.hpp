@@ -12,6 +12,11 @@ namespace hami {
 // the thread returns.
 class ExecutionFrame {
  public:
+  // Of a request that the thread has to complete.
+  struct HeldDependency : Dependency {
+    const Request* request;
+  };
+
   ExecutionFrame(WaitLocation& location, std::size_t instance, Batch batch) noexcept
       : location_(location), instance_(instance), batch_(batch), outer_(innermost_) {
     innermost_ = this;
@@ -35,10 +40,13 @@ class ExecutionFrame {
   std::size_t instance() const noexcept { return instance_; }
   const ExecutionFrame* outer() const noexcept { return outer_; }
   // The waits that depend on this batch. Known after record_dependencies, which this thread calls before it passes the batch on.
-  const std::vector<Dependency>& dependencies() const noexcept { return dependencies_; }
+  const std::vector<HeldDependency>& dependencies() const noexcept { return dependencies_; }
   void record_dependencies();
   // From now on the thread completes the batch: the waits for its requests depend on the thread, which no longer owns them.
   void begin_completion() noexcept;
+  // This thread has completed these requests or passed them on: no wait depends on its frames for them any more. They may not
+  // exist any more.
+  static void passed_on(Batch batch) noexcept;
 
  private:
   friend class AdoptFrame;
@@ -48,7 +56,8 @@ class ExecutionFrame {
   Batch batch_;
   ExecutionFrame* const outer_;
   bool recorded_ = false;
-  std::vector<Dependency> dependencies_;
+  bool completes_ = false;                    // the batch runs no more, and is being completed
+  std::vector<HeldDependency> dependencies_;  // in the order of the batch
   static thread_local ExecutionFrame* innermost_;
 };
 

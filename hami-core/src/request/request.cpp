@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "request/execution_frame.hpp"
 #include "sync/blocking.hpp"
 
 namespace hami {
@@ -114,6 +115,7 @@ void complete_requests(Batch batch) noexcept {
     else if (!completion && last < batch.size())
       completion.emplace();
     Parker* const parker = sink->complete(batch.begin() + first, last - first);
+    ExecutionFrame::passed_on(batch.part(first, last - first));
     const bool is_only = parked.empty() && last == batch.size();
     if (parker && (is_only || !add_parked(parked, batch.size(), {Ref<Counted>(sink.get()), parker}))) parker->wake();
     first = last;

@@ -18,12 +18,20 @@ namespace {
 // else, so while the mutex is held, an instance whose thread is in a wait does not become available.
 struct WaitRegistry {
   Mutex mutex;
-  std::vector<const BlockedScope*> blocked_scopes HAMI_GUARDED_BY(mutex);
+  std::vector<BlockedScope*> blocked_scopes HAMI_GUARDED_BY(mutex);
 };
 
 PerProcess<WaitRegistry> registry_of_waits;
 
 WaitRegistry& waits() { return registry_of_waits.get(); }
+
+// The waits that have not been refused: the thread of such a wait goes on.
+std::vector<const BlockedScope*> pending_waits() HAMI_REQUIRES(waits().mutex) {
+  std::vector<const BlockedScope*> pending;
+  for (const BlockedScope* wait : waits().blocked_scopes)
+    if (!wait->refused()) pending.push_back(wait);
+  return pending;
+}
 
 bool has(const std::vector<const WaitToken*>& sorted, const WaitToken* token) {
   return std::binary_search(sorted.begin(), sorted.end(), token, std::less<>());
@@ -79,17 +87,18 @@ class DeadlockSet {
                     "; every instance of these nodes waits for the next one; give a "
                     "node more instances (instance_num), give the calls a timeout, or call in another order");
   }
-  // Throws if this wait for capacity is part of a cycle.
-  void check_deadlock(const BlockedScope& wait) const {
-    if (std::find(waits_.begin(), waits_.end(), &wait) == waits_.end()) return;
+  // The error of this wait for capacity if it is part of a cycle.
+  std::optional<Error> deadlock_of(const BlockedScope& wait) const {
+    if (std::find(waits_.begin(), waits_.end(), &wait) == waits_.end()) return std::nullopt;
     const std::vector<const WaitLocation*> cycle = cycle_through(wait);
-    if (cycle.empty()) return;
-    throw Error(ErrorCode::kReentrantCall,
-                "waiting for capacity in the queue of node \"" + wait.full()->location_name() +
-                    "\" would deadlock: " + path_of(cycle) +
-                    "; every instance of these nodes waits for the next one; give a node a larger queue "
-                    "(max_queue_size) or more instances (instance_num), or submit from a thread of your own");
+    if (cycle.empty()) return std::nullopt;
+    return Error(ErrorCode::kReentrantCall,
+                 "waiting for capacity in the queue of node \"" + wait.full()->location_name() +
+                     "\" would deadlock: " + path_of(cycle) +
+                     "; every instance of these nodes waits for the next one; give a node a larger queue "
+                     "(max_queue_size) or more instances (instance_num), or submit from a thread of your own");
   }
+  bool empty() const noexcept { return waits_.empty(); }
 
  private:
   // Collects the tokens that are blocked if none of these waits ends.
@@ -168,7 +177,56 @@ class DeadlockSet {
   std::map<const WaitLocation*, WaitLocation::Blocked> by_location_;
 };
 
+bool any_inside(const WaitLocation& place, const std::vector<const BlockedScope*>& waits) {
+  return std::any_of(waits.begin(), waits.end(),
+                     [&](const BlockedScope* wait) { return ExecutionFrame::inside(place, wait->inside()); });
+}
+
 }  // namespace
+
+// The choice of the wait for capacity that is refused when a deadlock cycle is complete. The mutex of the registry is held.
+class CapacityWaits {
+ public:
+  // The last event was at `changed`: its queue became full, or `closing` (null: none) starts to wait for its capacity.
+  CapacityWaits(const WaitLocation& changed, BlockedScope* closing) : changed_(changed), closing_(closing) {}
+
+  // Refuses a wait of each cycle. Throws the error of `closing` if it is that wait.
+  void refuse() HAMI_REQUIRES(waits().mutex) {
+    while (refuse_one()) {
+    }
+  }
+
+ private:
+  bool refuse_one() HAMI_REQUIRES(waits().mutex) {
+    std::vector<const BlockedScope*> all = pending_waits();
+    if (closing_) all.push_back(closing_);
+    if (!any_inside(changed_, all) || DeadlockSet(all, kAnyMoment).empty()) return false;
+    for (BlockedScope* candidate : candidates())
+      if (std::optional<Error> error = DeadlockSet(all, candidate->until()).deadlock_of(*candidate)) {
+        if (candidate == closing_) throw Error(*std::move(error));
+        candidate->refusal_ = std::move(error);
+        candidate->refused_.store(true, std::memory_order_release);
+        candidate->full()->wake_capacity_waits();
+        return true;
+      }
+    return false;
+  }
+
+  // Those that give way first; of each kind the latest first.
+  std::vector<BlockedScope*> candidates() const HAMI_REQUIRES(waits().mutex) {
+    std::vector<BlockedScope*> found;
+    for (BlockedScope* wait : waits().blocked_scopes)
+      if (wait->full() && !wait->refused()) found.push_back(wait);
+    if (closing_) found.push_back(closing_);
+    std::reverse(found.begin(), found.end());
+    std::stable_partition(found.begin(), found.end(), [](const BlockedScope* wait) { return wait->gives_way(); });
+    return found;
+  }
+
+  static constexpr Nanoseconds kAnyMoment = 0;  // every deadline is later: all that is blocked now
+  const WaitLocation& changed_;
+  BlockedScope* const closing_;
+};
 
 Dependency dependency_of(const Request& request) noexcept {
   for (const Request* one = &request; one; one = one->parent.get()) {
@@ -192,31 +250,32 @@ BlockedScope::BlockedScope(Dependency dependency)
   if (!inside_) return;
   inside_->record_dependencies();
   const MutexLock lock(waits().mutex);
-  std::vector<const BlockedScope*> all = waits().blocked_scopes;
+  std::vector<const BlockedScope*> all = pending_waits();
   all.push_back(this);
   DeadlockSet(std::move(all), dependency.until).check_deadlock(token_.get());
   waits().blocked_scopes.push_back(this);
 }
 
-BlockedScope::BlockedScope(WaitLocation& full, Nanoseconds until, bool may_fail)
-    : inside_(ExecutionFrame::on_this_thread()), full_(&full), until_(until) {
+BlockedScope::BlockedScope(WaitLocation& full, Nanoseconds until, bool gives_way)
+    : inside_(ExecutionFrame::on_this_thread()), full_(&full), until_(until), gives_way_(gives_way) {
   if (!inside_) return;
   inside_->record_dependencies();
   const MutexLock lock(waits().mutex);
-  if (may_fail) {
-    std::vector<const BlockedScope*> all = waits().blocked_scopes;
-    all.push_back(this);
-    DeadlockSet(std::move(all), until).check_deadlock(*this);
-  }
+  CapacityWaits(full, this).refuse();
   waits().blocked_scopes.push_back(this);
 }
 
-BlockedScope::~BlockedScope() {
-  if (!inside_) return;
+void BlockedScope::leave() {
+  end();
+  if (refused()) throw Error(*refusal_);
+}
+
+void BlockedScope::end() noexcept {
+  if (!inside_ || std::exchange(ended_, true)) return;
   WaitRegistry* const registry = registry_of_waits.find();
   if (!registry) return;  // the child of a fork, where no wait has started
   const MutexLock lock(registry->mutex);
-  std::vector<const BlockedScope*>& blocked_scopes = registry->blocked_scopes;
+  std::vector<BlockedScope*>& blocked_scopes = registry->blocked_scopes;
   blocked_scopes.erase(std::remove(blocked_scopes.begin(), blocked_scopes.end(), this), blocked_scopes.end());
 }
 
@@ -225,11 +284,14 @@ WaitGraphLock::WaitGraphLock() : lock_(waits().mutex) {}
 // The constructor holds the mutex, which the analysis does not follow through a member.
 void WaitGraphLock::check_deadlock(const Request& arrived,
                                    const WaitLocation& at) const HAMI_NO_THREAD_SAFETY_ANALYSIS {
-  const std::vector<const BlockedScope*>& scopes = waits().blocked_scopes;
-  const auto is_inside = [&](const BlockedScope* scope) { return ExecutionFrame::inside(at, scope->inside()); };
-  if (std::none_of(scopes.begin(), scopes.end(), is_inside)) return;
+  std::vector<const BlockedScope*> pending = pending_waits();
+  if (!any_inside(at, pending)) return;
   const Dependency dependency = dependency_of(arrived);
-  DeadlockSet(scopes, dependency.until).check_deadlock(dependency.token.get());
+  DeadlockSet(std::move(pending), dependency.until).check_deadlock(dependency.token.get());
+}
+
+void WaitGraphLock::check_full(const WaitLocation& at) const HAMI_NO_THREAD_SAFETY_ANALYSIS {
+  CapacityWaits(at, nullptr).refuse();
 }
 
 }  // namespace hami

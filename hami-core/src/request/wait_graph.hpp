@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,23 +49,38 @@ class BlockedScope {
   // For requests that have started. Throws Error(kReentrantCall) if this wait would complete a deadlock cycle that lasts until
   // their deadline.
   explicit BlockedScope(Dependency dependency);
-  // For a thread that waits until the queue of `full` has capacity, at most until `until`. Throws Error(kReentrantCall) if
-  // `may_fail` and this wait would complete a deadlock cycle that lasts until then.
-  BlockedScope(WaitLocation& full, Nanoseconds until, bool may_fail);
-  ~BlockedScope();
+  // For a thread that waits until the queue of `full` has capacity, at most until `until`. If this wait completes a deadlock
+  // cycle that lasts until then, a wait for capacity is refused: if `gives_way`, this one; else one that gives way, if the cycle
+  // contains such a wait; else this one. Throws Error(kReentrantCall) if it is this one.
+  BlockedScope(WaitLocation& full, Nanoseconds until, bool gives_way);
+  ~BlockedScope() { end(); }
   BlockedScope(const BlockedScope&) = delete;
   BlockedScope& operator=(const BlockedScope&) = delete;
 
   const Ref<WaitToken>& token() const noexcept { return token_; }  // null: outside of all nodes, or a wait for capacity
   const ExecutionFrame* inside() const noexcept { return inside_; }
   WaitLocation* full() const noexcept { return full_; }  // where it waits for capacity; null: it waits for requests
-  Nanoseconds until() const noexcept { return until_; }  // of a wait for capacity
+  // Of a wait for capacity:
+  Nanoseconds until() const noexcept { return until_; }
+  bool gives_way() const noexcept { return gives_way_; }
+  // Another thread has refused it, so it ends now.
+  bool refused() const noexcept { return refused_.load(std::memory_order_acquire); }
+  // Ends the wait. Throws Error(kReentrantCall) if it was refused.
+  void leave();
 
  private:
+  friend class CapacityWaits;
+
+  void end() noexcept;
+
   Ref<WaitToken> token_;
   ExecutionFrame* const inside_;
   WaitLocation* const full_ = nullptr;
   const Nanoseconds until_ = kNever;
+  const bool gives_way_ = false;
+  bool ended_ = false;
+  std::optional<Error> refusal_;  // written before refused_ is set, read after
+  std::atomic<bool> refused_{false};
 };
 
 // A place where requests wait for one of several instances: a node.
@@ -81,6 +97,8 @@ class WaitLocation {
   virtual const std::string& pipe_name() const noexcept = 0;
   // The waits that are blocked, at least until `moment`, while the `unavailable` instances do not return.
   virtual Blocked blocked(const std::vector<std::size_t>& unavailable, Nanoseconds moment) = 0;
+  // Wakes the threads that wait for capacity: one of them was refused.
+  virtual void wake_capacity_waits() noexcept = 0;
 
  protected:
   ~WaitLocation() = default;
@@ -93,6 +111,9 @@ class WaitGraphLock {
   // For a request that has arrived at `at` and waits there. Throws Error(kReentrantCall) if it completed a deadlock cycle that
   // lasts until its deadline.
   void check_deadlock(const Request& arrived, const WaitLocation& at) const;
+  // The queue of this node became full again while threads wait for its capacity: refuses a wait of each deadlock cycle that
+  // this completed.
+  void check_full(const WaitLocation& at) const;
 
  private:
   MutexLock lock_;

@@ -1,5 +1,6 @@
 // InstanceDispatcher: admission: a request runs inline, is queued, or is rejected.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "request/execution_frame.hpp"
@@ -12,9 +13,6 @@ namespace {
 // Inline batches in each other on this thread, limited so that the stack cannot overflow.
 constexpr int kMaxInlineDepth = 64;
 thread_local int inline_depth = 0;
-
-// A request on its way through a graph waits so many times, 50 ms each, before it may be refused for a deadlock cycle.
-constexpr unsigned kYieldingRounds = 2;
 
 struct InlineDepth {
   InlineDepth() noexcept { ++inline_depth; }
@@ -81,6 +79,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
   RequestChain refused;
   Dispatched dispatched;
   RequestChain removed;
+  bool others_wait = false;
   {
     MutexLock lock(mutex_);
     const std::uint64_t call = ++calls_;
@@ -106,10 +105,26 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
     }
     notify_batch_ready();
     for (std::size_t hands = scheduler_->instances_for(items); hands > 0; --hands) dispatch_idle(dispatched);
+    others_wait = waits_inside_ > 0 && scheduler_->full();
   }
+  if (others_wait) refuse_deadlocks();
   wake(dispatched);
   runner_->complete_rejected(removed);
   runner_->complete_rejected(refused);
+}
+
+// The requests that were just queued may have completed a deadlock cycle of threads that wait for capacity.
+void InstanceDispatcher::refuse_deadlocks() noexcept {
+  try {
+    const WaitGraphLock still;
+    still.check_full(*this);
+  } catch (const std::bad_alloc&) {  // those that wait check again after kInterruptPoll
+  }
+}
+
+void InstanceDispatcher::wake_capacity_waits() noexcept {
+  MutexLock lock(mutex_);
+  capacity_available_.notify_all();
 }
 
 bool InstanceDispatcher::dispatch_idle(Dispatched& dispatched) noexcept {
@@ -144,7 +159,8 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
                                              " requests queued (max_queue_size = " + std::to_string(max_queue_size_) +
                                              ")");
   }
-  for (unsigned round = 0; full(); ++round) {
+  const bool is_inside = ExecutionFrame::on_this_thread() != nullptr;
+  while (full()) {
     if (NoWaitScope::active())
       throw Error(ErrorCode::kReentrantCall,
                   "node \"" + node_ +
@@ -160,17 +176,21 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
     notify_batch_ready();
     while (dispatch_idle(dispatched)) {
     }
+    waits_inside_ += is_inside;
     mutex_.unlock();  // the GIL is never acquired while a core lock is held
     wake(dispatched);
     runner_->complete_rejected(removed);
     std::optional<Error> refused;
     try {
       // Of the threads in a deadlock cycle, one that submits inside a backend or callback gives way first.
-      const bool is_nested = static_cast<bool>(dependency_of(request).token);
-      const BlockedScope wait(*this, until, is_nested || round >= kYieldingRounds);
-      BlockingScope blocking;
-      MutexLock inner(mutex_);
-      capacity_available_.wait_until(inner, std::min(until, moment + kInterruptPoll), [&] { return !full(); });
+      BlockedScope wait(*this, until, static_cast<bool>(dependency_of(request).token));
+      {
+        BlockingScope blocking;
+        MutexLock inner(mutex_);
+        capacity_available_.wait_until(inner, std::min(until, moment + kInterruptPoll),
+                                       [&] { return !full() || wait.refused(); });
+      }
+      wait.leave();
     } catch (...) {
       refused = current_error();
     }
@@ -181,6 +201,7 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
       store_interrupt(*interrupted);
     }
     mutex_.lock();
+    waits_inside_ -= is_inside;
     if (refused) {
       capacity_available_.notify_one();
       throw Error(*refused);

@@ -65,9 +65,11 @@ class InstanceDispatcher final : public Backend,
   const std::string& location_name() const noexcept override { return node_; }
   const std::string& pipe_name() const noexcept override { return context_->name; }
   Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) override;
+  void wake_capacity_waits() noexcept override;
 
   void enqueue(const std::vector<Request*>& requests, InlinePolicy how) noexcept;
   void reject_deadlocks(const std::vector<Request*>& requests) noexcept;
+  void refuse_deadlocks() noexcept;
   void wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
                          std::optional<Error>& interrupted) HAMI_REQUIRES(mutex_);
   bool dispatch_idle(Dispatched& dispatched) noexcept HAMI_REQUIRES(mutex_);
@@ -111,6 +113,7 @@ class InstanceDispatcher final : public Backend,
   CondVar all_idle_;
   std::optional<NodeScheduler> scheduler_ HAMI_GUARDED_BY(mutex_);
   std::uint64_t calls_ HAMI_GUARDED_BY(mutex_) = 0;
+  std::size_t waits_inside_ HAMI_GUARDED_BY(mutex_) = 0;  // threads inside nodes that wait for capacity here
 };
 
 }  // namespace hami

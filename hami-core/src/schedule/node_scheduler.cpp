@@ -51,7 +51,11 @@ WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailab
     return false;
   };
   const auto stays = [&](const Request& request) { return request.deadline >= moment && !request.abandoned(); };
-  blocked.capacity = full() && !taken(*first()) && stays(*first());
+  if (full() && !taken(*first()) && stays(*first())) {
+    std::size_t staying = 0;
+    queue_.for_each([&](const Request& request) { staying += stays(request); });
+    blocked.capacity = is_full(staying);
+  }
   if (!asked_inside_) return blocked;
   bool closed = false;
   const auto look_at = [&](const Request& request) {

@@ -88,7 +88,7 @@ class NodeScheduler {
   // The queue, in order of arrival.
   std::size_t waiting() const noexcept { return queue_.size(); }
   // Each dispatched instance is about to take a request, so one more than the capacity may be queued for it.
-  bool full() const noexcept { return queue_.size() >= capacity_ && queue_.size() - capacity_ >= dispatched_; }
+  bool full() const noexcept { return is_full(queue_.size()); }
   const Request* first() const noexcept { return queue_.first(); }
   // Requests of one call have the same `call`.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept;
@@ -169,6 +169,9 @@ class NodeScheduler {
   };
   using Cut = RequestQueue::Cut;
 
+  bool is_full(std::size_t requests) const noexcept {
+    return requests >= capacity_ && requests - capacity_ >= dispatched_;
+  }
   void mark_arrived(Index instance) noexcept { dispatched_ -= std::exchange(instances_[instance].dispatched, false); }
   bool takes(Index instance, const Request& request) const noexcept { return request.items <= max_items(instance); }
   std::size_t max_items(Index instance) const noexcept;

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 from contextlib import closing, contextmanager
@@ -90,6 +92,53 @@ def test_grpc_is_served_beside_http(tmp_path):
         assert process.wait(60) == 0
 
 
+def test_a_token_is_needed_except_for_probes(tmp_path):
+    (tmp_path / "token").write_text("s3cret\n")
+    paths = [("/v2/health/ready", {}), ("/v2", {}), ("/v2", {"Authorization": "Bearer wrong"})]
+    paths.append(("/v2", {"Authorization": "Bearer s3cret"}))
+    found = []
+    with serving(tmp_path, "Identity", "--token-file", "token") as (_, port):
+        for path, headers in paths:
+            with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+                connection.request("GET", path, headers=headers)
+                answer = connection.getresponse()
+                found.append((answer.status, "error" in json.loads(answer.read())))
+    assert found == [(200, False), (401, True), (401, True), (200, False)]
+
+
+def test_a_token_is_needed_over_grpc(tmp_path):
+    grpc = pytest.importorskip("grpc", reason="needs hami-serve[grpc]")
+    messages = pytest.importorskip("hami_serve.grpc_messages", exc_type=ImportError)
+    (tmp_path / "token").write_text("s3cret\n")
+    with (
+        serving(tmp_path, "Identity", "--token-file", "token", "--grpc", "0") as (_, port),
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        method = channel.unary_unary(
+            "/inference.GRPCInferenceService/ServerReady",
+            response_deserializer=messages.message("ServerReadyResponse").FromString,
+        )
+        with pytest.raises(grpc.RpcError) as error:
+            method(b"", timeout=60)
+        assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        assert method(b"", timeout=60, metadata=[("authorization", "Bearer s3cret")]).ready
+
+
+def test_https_with_a_certificate(tmp_path):
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl")
+    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key -out cert -days 2"
+    subprocess.run([*make.split(), "-subj", "/CN=127.0.0.1"], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.create_default_context(cafile=str(tmp_path / "cert"))
+    context.check_hostname = False
+    with (
+        serving(tmp_path, "Identity", "--tls-cert", "cert", "--tls-key", "key") as (_, port),
+        closing(http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)) as connection,
+    ):
+        connection.request("GET", "/v2/health/live")
+        assert connection.getresponse().status == 200
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -97,6 +146,8 @@ def test_grpc_is_served_beside_http(tmp_path):
         (["S[Identity"], 1, '"[" is never closed'),
         (["Identity", "--import", "absent.py"], 1, 'cannot import "absent.py": no such file'),
         (["Identity", "--host", "203.0.113.1"], 1, "cannot listen on 203.0.113.1 port"),
+        (["Identity", "--tls-cert", "x"], 1, "--tls-cert and --tls-key belong together"),
+        (["Identity", "--token-file", "x"], 1, '--token-file: cannot read "x": No such file'),
         (["Identity", "--watch"], 1, "--watch needs a folder, got Identity"),
         (["Identity", "--http", "70000"], 2, "expected a port from 0 to 65535, got '70000'"),
         (["Identity", "--drain", "soon"], 2, "expected a time such as \"30s\", got 'soon'"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from hami import _core
 from hami._cli.terminal import print_table
-from hami._plugins import installation
+from hami._plugins import installation, policy
 from hami._plugins.manager import installed
 from hami._plugins.messages import describe_exception
 from hami._plugins.plugin import CORE
@@ -35,6 +35,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     reports, failures = _reports()
     facts.update(reports)
     problems += failures + problems_of_environment()
+    facts.update(policy.fact())
     if arguments.json:
         print(json.dumps({"facts": facts, "problems": problems}))
     else:

@@ -21,7 +21,7 @@ from hami._packages.environment import Environment
 from hami._packages.installers import Change, Sources
 from hami._packages.names import requirements
 from hami._packages.wheels import platform_tags, plugins_in
-from hami._plugins import catalog
+from hami._plugins import catalog, policy
 from hami._plugins.distributions import GROUPS
 from hami._plugins.plugin import CORE, normalised
 
@@ -37,8 +37,11 @@ def install(arguments: argparse.Namespace) -> int:
     wanted = _requirements(arguments, available) if arguments.names else available
     place = environment.chosen(user=arguments.user, target=arguments.target)
     environment.require_changeable(place, wanted)
+    rules = policy.read()
+    rules.require([_name_of(name) for name in wanted])
     installer, sources = installers.find(), Sources(arguments.index, folder)
     changes = installer.plan(wanted, sources, place, upgrade=arguments.upgrade)
+    rules.require([change.name for change in changes if change.name in rules.block])
     if changes and not arguments.dry_run:
         installer.install(changes, sources, place)
         if place.target:
@@ -65,7 +68,7 @@ def _report(
             f"nothing to change: {', '.join(versions)}" + ("" if arguments.upgrade else "; newer versions: --upgrade")
         )
         return
-    print_table([[change.verb, change.name, " -> ".join(filter(None, [change.old, change.new]))] for change in changes])
+    print_table([[change.verb, change.name, change.arrow] for change in changes])
     if arguments.dry_run:
         print(f"nothing was changed; without --dry-run, this goes into {place.folder}")
         return

@@ -14,6 +14,7 @@ from hami._errors import Error
 from hami._plugins.manager import installed
 from hami._plugins.records import BackendInfo, PluginRecord, info_of
 from hami._plugins.source_summaries import summaries
+from hami._plugins.verification import Verified, verify
 
 
 def backends(arguments: argparse.Namespace) -> int:
@@ -98,6 +99,8 @@ def _first_line(text: str | None) -> str:
 
 def plugins(arguments: argparse.Namespace) -> int:
     """List every plugin; return 1 if a plugin has failed or is incompatible."""
+    if arguments.verify:
+        return _verify(arguments)
     records = installed.records(load=arguments.load)
     if arguments.json:
         print(json_of([record._asdict() for record in records]))
@@ -108,6 +111,25 @@ def plugins(arguments: argparse.Namespace) -> int:
     else:
         print("no plugins are installed; to install the first one: hami install hami-onnx")
     return 1 if any(record.state in ("failed", "incompatible") for record in records) else 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    """Compare the installed files with their hashes; return 1 if a distribution differs."""
+    results = verify()
+    if arguments.json:
+        print(json_of([result._asdict() for result in results]))
+    else:
+        rows = [
+            [result.distribution, result.version, f"{result.files} files", result.problem or _origin(result)]
+            for result in results
+        ]
+        print_table(rows)
+    return 1 if any(result.problem for result in results) else 0
+
+
+def _origin(result: Verified) -> str:
+    by = f" by {result.installer}" if result.installer else ""
+    return f"as installed{by}{f' from {result.source}' if result.source else ''}"
 
 
 def _row(record: PluginRecord) -> list[str]:

@@ -12,7 +12,7 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 
-from hami._cli.package_commands import add_package_commands
+from hami._cli.package_commands import add_lock_commands, add_package_commands
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -185,8 +185,10 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
 
     plugins = _add(commands, "plugins", "hami._cli.listing:plugins", "list plugins and their state")
     plugins.add_argument("--load", action="store_true", help="import every plugin and its backends first")
+    plugins.add_argument("--verify", action="store_true", help="compare every installed file with its recorded hash")
 
     add_package_commands(lambda name, place, text: _add(commands, name, place, text))
+    add_lock_commands(lambda name, place, text: _add(commands, name, place, text))
     _add(commands, "doctor", "hami._cli.doctor:doctor", "check this installation")
     new = _add(commands, "new-plugin", "hami._cli.new_plugin:new_plugin", "write a new plugin project")
     new.add_argument("name", metavar="NAME", help="name of the distribution, such as acme-resize")

@@ -48,6 +48,20 @@ def add_package_commands(add: Add) -> None:
     _add_catalog(download)
 
 
+def add_lock_commands(add: Add) -> None:
+    """Add the commands that write and install a lock."""
+    lock = add(
+        "lock", "hami._cli.lock:write_lock", "write a pylock.toml of hami-core, the plugins and what they require"
+    )
+    lock.add_argument("--to", default="pylock.toml", metavar="FILE", help="where to write it; default: ./pylock.toml")
+    _add_index(lock)
+
+    sync = add("sync", "hami._cli.lock:sync", "install the files of a pylock.toml, checked by their hashes")
+    sync.add_argument("file", nargs="?", default="pylock.toml", metavar="FILE", help="default: ./pylock.toml")
+    sync.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
+    sync.add_argument("--from", dest="folder", metavar="FOLDER", help="take the files from a folder, offline")
+
+
 def _add_index(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--index",

@@ -9,14 +9,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from hami._errors import PluginError
 from hami._packages.environment import Environment
+from hami._packages.lock import Locked, of_report
 from hami._plugins.plugin import normalised
 
+LOCKED = ("--no-deps", "--require-hashes", "--requirement")
 _UV_CHANGE = re.compile(r"^ \+ ([A-Za-z0-9._-]+)==(\S+)", re.M)
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
@@ -31,6 +35,10 @@ class Change(NamedTuple):
     @property
     def verb(self) -> str:
         return "replace" if self.old else "install"
+
+    @property
+    def arrow(self) -> str:
+        return " -> ".join(filter(None, [self.old, self.new]))
 
 
 class Sources(NamedTuple):
@@ -63,6 +71,9 @@ class Installer(Protocol):
 
     def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
         """Install exactly these versions."""
+
+    def install_locked(self, lines: Sequence[str], sources: Sources, environment: Environment) -> None:
+        """Install the files that lines of a requirements file name with their hashes."""
 
     def uninstall(self, names: Sequence[str]) -> None:
         """Remove distributions."""
@@ -110,6 +121,20 @@ class Pip:
         pinned = [f"{change.name}=={change.new}" for change in changes]
         _check("pip", "install", pinned, _run([*self.command, "install", *options, *pinned]))
 
+    def install_locked(self, lines: Sequence[str], sources: Sources, environment: Environment) -> None:
+        options = ["--upgrade", "--target", environment.folder] if environment.target else []
+        with _lines(lines) as file:
+            command = [*self.command, "install", "--quiet", *LOCKED, file, *options, *sources.options()]
+            _check("pip", "install", map(_name_of_line, lines), _run(command))
+
+    def resolve(self, requirements: Sequence[str], constraints: Sequence[str], sources: Sources) -> list[Locked]:
+        """Return the files with which an empty environment gets these requirements."""
+        with _lines(constraints) as file:
+            options = ["--dry-run", "--ignore-installed", "--quiet", "--report", "-", "--constraint", file]
+            done = _run([*self.command, "install", *options, *sources.options(), *requirements])
+        _check("pip", "lock", requirements, done)
+        return [of_report(entry) for entry in json.loads(done.stdout)["install"]]
+
     def uninstall(self, names: Sequence[str]) -> None:
         _check("pip", "uninstall", names, _run([*self.command, "uninstall", "--quiet", "--yes", *names]))
 
@@ -144,6 +169,12 @@ class Uv:
         pinned = [f"{change.name}=={change.new}" for change in changes]
         _check("uv", "install", pinned, _run([*self._install(environment), *options, *pinned]))
 
+    def install_locked(self, lines: Sequence[str], sources: Sources, environment: Environment) -> None:
+        options = ["--target", environment.folder] if environment.target else []
+        with _lines(lines) as file:
+            command = [*self._install(environment), "--quiet", *LOCKED, file, *options, *sources.options()]
+            _check("uv", "install", map(_name_of_line, lines), _run(command))
+
     def uninstall(self, names: Sequence[str]) -> None:
         command = [self._path, "pip", "uninstall", "--quiet", "--python", sys.executable]
         _check("uv", "uninstall", names, _run([*command, *names]))
@@ -170,12 +201,25 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
 
 
-def _check(tool: str, verb: str, names: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
+@contextmanager
+def _lines(lines: Sequence[str]) -> Iterator[str]:
+    """Write a requirements file, and return its path."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+        file.flush()
+        yield file.name
+
+
+def _name_of_line(line: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]
+
+
+def _check(tool: str, verb: str, names: Iterable[str], done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode:
         raise _failed(tool, verb, names, done.stderr)
 
 
-def _failed(tool: str, verb: str, names: Sequence[str], output: str) -> PluginError:
+def _failed(tool: str, verb: str, names: Iterable[str], output: str) -> PluginError:
     """Return the error for a failed command, with what the installer says is wrong."""
     lines = [line.strip() for line in _CREDENTIALS.sub("***@", output).splitlines() if line.strip()]
     said = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")] or lines[-8:]

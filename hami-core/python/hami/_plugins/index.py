@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from hami._plugins import policy
 from hami._plugins.distributions import Distribution, installed_distributions, target_of
 from hami._plugins.plugin import Pipeline, Plugin, PluginFilter, normalised
 from hami._text import printable
@@ -18,6 +19,7 @@ class Index:
     def __init__(self, setting: str | None, folders: str = "") -> None:
         """`setting` is the value of HAMI_PLUGINS, `folders` that of HAMI_PLUGIN_PATH."""
         self.filter = PluginFilter(setting)
+        self._policy = policy.read()
         self.plugins: list[Plugin] = []
         self.pipelines: dict[str, list[Pipeline]] = {}
         self.path_state = path_state(folders)
@@ -42,14 +44,16 @@ class Index:
                     owner.declared.append(entry.name)
             elif entry.group == "hami.devices":
                 by_module.setdefault(target, Plugin(name, name, version, target)).devices.append(entry.name)
-            elif entry.group == "hami.pipelines":
+            elif entry.group == "hami.pipelines" and not self._policy.reason_against(name):
                 self.pipelines.setdefault(entry.name, []).append(Pipeline(entry.name, name, version, target))
         for plugin in by_module.values():
             self._add_plugin(plugin)
 
     def _add_plugin(self, plugin: Plugin) -> None:
-        if self.filter.disables(plugin.plugin):
-            plugin.disable(self.filter.setting)
+        if reason := self._policy.reason_against(plugin.distribution):
+            plugin.disable(reason)
+        elif self.filter.disables(plugin.plugin):
+            plugin.disable(f"HAMI_PLUGINS={self.filter.setting}")
         self.plugins.append(plugin)
 
     def owners(self, name: str) -> list[Plugin]:

@@ -45,7 +45,7 @@ class Copy:
 
 def problems() -> list[str]:
     """Return one line for each problem, with the command that solves it."""
-    copies = _copies()
+    copies = installed_copies()
     found = [] if CORE in copies else [f"{CORE} has no metadata: it was copied, not installed"]
     used = [same_name[0] for _, same_name in sorted(copies.items())]
     owners = _shared_files(used)
@@ -57,7 +57,7 @@ def problems() -> list[str]:
     return found + _overwritten_files(owners)
 
 
-def _copies() -> dict[str, list[Copy]]:
+def installed_copies() -> dict[str, list[Copy]]:
     """Return the copies of hami-core and of the distributions of plugins by name, in the order of sys.path."""
     names = {CORE, *(normalised(plugin.distribution) for plugin in installed.records())}
     found: dict[str, list[Copy]] = {}

@@ -128,8 +128,8 @@ def names_of_core(names: Sequence[str], distribution: str) -> str:
     return f"the core has {_join(names, 'and')} too; write {distribution}::{names[0]} for that of {distribution}"
 
 
-def disabled(name: str, distribution: str, setting: str) -> PluginError:
-    return _unusable(name, distribution, f"is disabled by HAMI_PLUGINS={setting}")
+def disabled(name: str, distribution: str, reason: str) -> PluginError:
+    return _unusable(name, distribution, f"is disabled by {reason}")
 
 
 def failed(name: str, distribution: str, version: str, error: str) -> PluginError:

@@ -24,8 +24,9 @@ def normalised(distribution: str) -> str:
 class Plugin:
     """One plugin: its metadata, its state and its backends.
 
-    The state starts as "not loaded" or, by HAMI_PLUGINS, as "disabled". Loading changes "not loaded" to "ok", "failed"
-    or "incompatible". A plugin that is "ok" is shown as "failed" while one of its classes cannot be imported.
+    The state starts as "not loaded" or, by HAMI_PLUGINS or the policy, as "disabled". Loading changes "not loaded" to
+    "ok", "failed" or "incompatible". A plugin that is "ok" is shown as "failed" while one of its classes cannot be
+    imported.
     """
 
     def __init__(self, plugin: str, distribution: str, version: str, module: str) -> None:
@@ -44,7 +45,7 @@ class Plugin:
         self.failures: dict[str, BaseException] = {}  # of classes that cannot be imported; the others still work
         self.exception: BaseException | None = None  # why the plugin as a whole cannot be used
         self._state = "not loaded"
-        self._disabled_by = ""
+        self.disabled_by = ""  # "HAMI_PLUGINS=…", or the policy
         self.identity = (distribution, version, plugin, module)
 
     @property
@@ -53,9 +54,9 @@ class Plugin:
         return list(dict.fromkeys((*self.declared, *self.classes)))
 
     def disable(self, setting: str) -> None:
-        """Exclude the plugin, by this value of HAMI_PLUGINS."""
+        """Exclude the plugin, by the policy or by a value of HAMI_PLUGINS."""
         self._state = "disabled"
-        self._disabled_by = setting
+        self.disabled_by = setting
 
     def succeed(self, loaded: Any) -> None:
         """Record that the plugin was loaded."""
@@ -76,7 +77,7 @@ class Plugin:
     def error(self) -> str | None:
         """Why the plugin cannot be used, in one line; None if it can."""
         if self._state == "disabled":
-            return f"disabled by HAMI_PLUGINS={self._disabled_by}"
+            return f"disabled by {self.disabled_by}"
         if self.exception:
             return describe_exception(self.exception)
         names_by_reason: dict[str, list[str]] = {}  # classes often fail for the same reason, such as a missing engine

@@ -86,7 +86,7 @@ class Resolver:
             if plugin.state != "disabled":
                 return self._class_of(plugin, name)
         if owners:
-            raise messages.disabled(name, owners[0].distribution, self._index.filter.setting)
+            raise messages.disabled(name, owners[0].distribution, owners[0].disabled_by)
         return None
 
     def _class_of(self, plugin: Plugin, name: str) -> _core.BackendClass:

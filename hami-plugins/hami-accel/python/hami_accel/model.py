@@ -15,6 +15,7 @@ from hami_accel.device import Device, LoadOptions
 from hami_accel.engine import engine_of
 from hami_accel.errors import InputError, ModelClosed, WaitTimeout
 from hami_accel.inputs import as_array, write_inputs
+from hami_accel.packed import is_packed, open_packed
 from hami_accel.platform import Platform
 from hami_accel.report import durations_text, print_summary
 from hami_accel.slots import Slot, SlotState, SlotTable
@@ -69,8 +70,18 @@ class AccelModel:
             raise hami.ConfigError(f"max_time_per_fc must be microseconds, or 0 to not split, got {max_time_per_fc!r}")
         self.device = device if isinstance(device, Device) else Platform().device(device)
         self.file = os.fspath(source) if isinstance(source, (str, os.PathLike)) else type(source).__name__
-        options = LoadOptions(select=select, max_time_per_fc=max_time_per_fc, shapes=shapes or {})
-        self._model = self.device.load(source, options)
+        packed = open_packed(source, select) if is_packed(source) else None
+        if packed is None:
+            options = LoadOptions(select, max_time_per_fc, shapes or {})
+            self._model = self.device.load(source, options)
+        else:
+            options = LoadOptions(0, max_time_per_fc or packed.max_time_per_fc, shapes or packed.shapes)
+            self._model = self.device.load(packed.path, options)
+            self._model.name, self._model.names = packed.names[packed.selected], packed.names
+            self._model.selected = packed.selected
+            self._model.inputs = [
+                spec._replace(layout=packed.layouts.get(spec.name, spec.layout)) for spec in self._model.inputs
+            ]
         self._engine = engine_of(self.device)
         self._unchecked = unchecked
         cores = frozenset(range(self.device.capabilities.cores))

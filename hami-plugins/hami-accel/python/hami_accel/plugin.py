@@ -19,3 +19,36 @@ def hami_report() -> dict[str, str]:
     from hami_accel.platform import Platform
 
     return {"accelerators": ", ".join(Platform().names())}
+
+
+@hookimpl
+def hami_commands(subparsers: Any) -> None:
+    verify = subparsers.add_parser("verify", help="compare the outputs of two models")
+    verify.add_argument("a", help="model, or packed file")
+    verify.add_argument("b", help="model, or packed file")
+    verify.add_argument("--device", default="onnx", help="device of both models (default: onnx)")
+    verify.add_argument("--select-a", type=int, default=0, metavar="N", help="number of the model in a packed file A")
+    verify.add_argument("--select-b", type=int, default=0, metavar="N", help="number of the model in a packed file B")
+    verify.add_argument("--inputs", metavar="DIR", help="folder of .npy or .npz files")
+    verify.add_argument("--random", type=int, default=100, metavar="N", help="random inputs (default: 100)")
+    verify.add_argument("--seed", type=int, default=0)
+    verify.add_argument("--atol", type=float, help="largest absolute difference")
+    verify.add_argument("--rtol", type=float, help="largest difference relative to the output of A")
+    verify.add_argument("--cosine", type=float, default=0.99, help="least cosine similarity (default: 0.99)")
+    verify.set_defaults(run=_verify)
+    pack = subparsers.add_parser("compile", help="quantise models by a recipe and pack them into one file")
+    pack.add_argument("recipe", help="TOML or YAML file")
+    pack.add_argument("-o", "--output", help="packed file (default: the recipe with the ending .accel)")
+    pack.set_defaults(run=_compile)
+
+
+def _verify(arguments: Any) -> int:
+    from hami_accel.verify import run
+
+    return run(arguments)
+
+
+def _compile(arguments: Any) -> int:
+    from hami_accel.verify import run_compile
+
+    return run_compile(arguments)

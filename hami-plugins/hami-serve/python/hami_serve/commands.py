@@ -44,6 +44,11 @@ def add_serve(subparsers: Any) -> None:
         metavar="N",
         help=f"maximum size of a request in MiB; default: {MAX_MIB}",
     )
+    serve.add_argument("--tls-cert", metavar="FILE", help="certificate chain in PEM: serve HTTPS and gRPC over TLS")
+    serve.add_argument("--tls-key", metavar="FILE", help="private key of the certificate, in PEM")
+    serve.add_argument(
+        "--token-file", metavar="FILE", help="accept only requests with this token: Authorization: Bearer TOKEN"
+    )
     serve.add_argument("--max-loaded", type=_positive, metavar="N", help="maximum number of models that are loaded")
     serve.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     serve.set_defaults(run=_serve)

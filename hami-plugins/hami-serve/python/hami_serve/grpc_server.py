@@ -14,6 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from hami_serve import describing
+from hami_serve.access import MISSING, is_allowed
 from hami_serve.errors import BadRequest, status_of, text_of
 from hami_serve.grpc_messages import POOL, SERVICE, message, methods
 from hami_serve.grpc_tensors import parse_request, render_answer
@@ -133,16 +134,46 @@ def handlers(serving: Serving) -> Any:
     return grpc.method_handlers_generic_handler(SERVICE, found)
 
 
+class _RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Rejects calls without the token, except those of the health service."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None or details.method.startswith(f"/{health.SERVICE_NAME}/"):
+            return handler
+        if is_allowed(self._token, dict(details.invocation_metadata or ()).get("authorization")):
+            return handler
+
+        async def reject(_: Any, context: Any) -> Any:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, MISSING)
+
+        kind = (
+            grpc.stream_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
+        )
+        return kind(reject, handler.request_deserializer, handler.response_serializer)
+
+
 class GrpcServer:
     """A server of gRPC in the current asyncio loop."""
 
-    def __init__(self, serving: Serving, address: str, max_body: int) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        address: str,
+        max_body: int,
+        *,
+        token: str | None = None,
+        tls: tuple[bytes, bytes] | None = None,
+    ) -> None:
         options = [
             ("grpc.max_receive_message_length", max_body),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),
         ]
-        self._server = grpc.aio.server(options=options)
+        self._server = grpc.aio.server(interceptors=[_RequireToken(token)] if token else [], options=options)
         self._server.add_generic_rpc_handlers((handlers(serving),))
         self._health = health.aio.HealthServicer()  # pyright: ignore[reportAttributeAccessIssue]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -150,7 +181,10 @@ class GrpcServer:
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server, POOL)
         try:
-            self.port = self._server.add_insecure_port(address)
+            if tls is None:
+                self.port = self._server.add_insecure_port(address)
+            else:
+                self.port = self._server.add_secure_port(address, grpc.ssl_server_credentials([tls]))
         except RuntimeError as error:
             raise hami.ConfigError(f"cannot listen on {address} for gRPC: {error}") from error
         if not self.port:

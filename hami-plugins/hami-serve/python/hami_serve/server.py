@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+import resource
 import signal
 import socket
 import sys
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import hami
 import uvicorn
 
+from hami_serve.access import RequireToken, read, read_token
 from hami_serve.http_app import application
 from hami_serve.http_protocol import JoiningProtocol
 from hami_serve.serving import Serving
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from hami_serve.grpc_server import GrpcServer
 
 BACKLOG = 2048
+MAX_FILES = 1 << 16
 KEEP_ALIVE_S = 75
 
 
@@ -63,11 +66,20 @@ def serve(arguments: argparse.Namespace) -> int:
         raise hami.ConfigError(f"--watch needs a folder, got {arguments.source}")
     import_all(arguments.imports)
     serving = Serving(arguments.source, max_loaded=arguments.max_loaded, drain_timeout=arguments.drain)
+    token = read_token(arguments.token_file)
+    if bool(arguments.tls_cert) != bool(arguments.tls_key):
+        raise hami.ConfigError("--tls-cert and --tls-key belong together; give both or none")
+    for option, file in (("--tls-cert", arguments.tls_cert), ("--tls-key", arguments.tls_key)):
+        if file:
+            read(file, option)
+    allow_many_connections()
     listening = listen(arguments.host, arguments.http)
     serving.start()
     made = application(serving, arguments.max_request_mib << 20)
     config = uvicorn.Config(
-        made,
+        RequireToken(made, token) if token else made,
+        ssl_certfile=arguments.tls_cert,
+        ssl_keyfile=arguments.tls_key,
         http=JoiningProtocol,
         ws="none",
         proxy_headers=False,
@@ -78,7 +90,7 @@ def serve(arguments: argparse.Namespace) -> int:
         server_header=False,
     )
     with _watching(arguments, serving):
-        asyncio.run(_run(arguments, HttpServer(config, serving), serving, listening))
+        asyncio.run(_run(arguments, HttpServer(config, serving), serving, listening, token))
     return 0
 
 
@@ -95,22 +107,24 @@ def _watching(arguments: argparse.Namespace, serving: Serving) -> Iterator[None]
         watcher.stop()
 
 
-async def _run(arguments: argparse.Namespace, http: HttpServer, serving: Serving, listening: socket.socket) -> None:
+async def _run(
+    arguments: argparse.Namespace, http: HttpServer, serving: Serving, listening: socket.socket, token: str | None
+) -> None:
     """Serve both protocols until a signal ends HTTP; then gRPC has the same time for its open requests."""
     names = ", ".join(serving.rounder.components()) or "no models"
     if arguments.grpc is None:
-        print(f"serving {names} on {address(listening)}", flush=True)
+        print(f"serving {names} on {address(listening, arguments.tls_cert)}", flush=True)
         await http.serve([listening])
         return
-    grpc = _grpc_server(arguments, serving)
+    grpc = _grpc_server(arguments, serving, token)
     await grpc.start()
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    print(f"serving {names} on {address(listening)} and grpc://{host}:{grpc.port}", flush=True)
+    print(f"serving {names} on {address(listening, arguments.tls_cert)} and grpc://{host}:{grpc.port}", flush=True)
     http.beside = grpc.stop(arguments.drain)
     await http.serve([listening])
 
 
-def _grpc_server(arguments: argparse.Namespace, serving: Serving) -> GrpcServer:
+def _grpc_server(arguments: argparse.Namespace, serving: Serving, token: str | None) -> GrpcServer:
     try:
         from hami_serve.grpc_server import GrpcServer
     except ImportError as error:
@@ -118,7 +132,16 @@ def _grpc_server(arguments: argparse.Namespace, serving: Serving) -> GrpcServer:
             f"--grpc needs packages that are not installed: {error}", 'install them: pip install "hami-serve[grpc]"'
         ) from error
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    return GrpcServer(serving, f"{host}:{arguments.grpc}", arguments.max_request_mib << 20)
+    tls = (read(arguments.tls_key, "--tls-key"), read(arguments.tls_cert, "--tls-cert")) if arguments.tls_cert else None
+    return GrpcServer(serving, f"{host}:{arguments.grpc}", arguments.max_request_mib << 20, token=token, tls=tls)
+
+
+def allow_many_connections() -> None:
+    """Raise the soft limit of open files, which each connection needs one of, to the hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -137,9 +160,9 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def address(listening: socket.socket) -> str:
+def address(listening: socket.socket, certificate: str | None = None) -> str:
     host, port = listening.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"http{'s' if certificate else ''}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def import_all(names: Sequence[str]) -> None:

@@ -14,9 +14,10 @@ import onnxruntime
 from hami_model_check.onnx import read_onnx
 from onnxruntime import OrtValue, RunOptions
 
+from hami_accel import cache
 from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
 from hami_accel.errors import CallAborted
-from hami_accel.onnx_device import cache, sessions
+from hami_accel.onnx_device import sessions
 from hami_accel.onnx_device.cut import choose_borders
 from hami_accel.onnx_device.graph import Graph, set_shapes
 from hami_accel.onnx_device.sessions import Piece

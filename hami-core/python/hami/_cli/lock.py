@@ -1,0 +1,78 @@
+"""The commands `hami lock` and `hami sync`: the same files on another machine, checked by their hashes."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata as metadata
+import os
+import sys
+from pathlib import Path
+
+from hami import _core
+from hami._cli.show import json_of
+from hami._cli.terminal import print_table
+from hami._errors import PluginError
+from hami._packages import environment, installers, lock
+from hami._packages.installers import Change, Sources, installed_version
+from hami._plugins import policy
+from hami._plugins.manager import installed
+from hami._plugins.plugin import CORE, normalised
+
+
+def write_lock(arguments: argparse.Namespace) -> int:
+    """Write a pylock.toml with the installed versions of hami-core, of the plugins and of their requirements."""
+    installer = installers.find()
+    if not isinstance(installer, installers.Pip):
+        raise PluginError(
+            f"uv does not report the files; add pip to this environment: uv pip install --python {sys.executable} pip"
+        )
+    plugins = sorted({normalised(plugin.distribution) for plugin in installed.records() if plugin.version})
+    wanted = [f"{CORE}=={_core.__version__}", *(f"{name}=={installed_version(name)}" for name in plugins)]
+    locked = installer.resolve(wanted, _installed_versions(), Sources(arguments.index))
+    path = Path(arguments.to)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(lock.render(locked), "utf-8")
+    temporary.replace(path)
+    if arguments.json:
+        print(json_of({"file": str(path), "packages": [each._asdict() for each in locked]}))
+    else:
+        print_table([["lock", each.name, each.version] for each in sorted(locked)])
+        print(f"wrote {path}; to install it on another machine: hami sync {path}")
+    return 0
+
+
+def _installed_versions() -> list[str]:
+    """Return every installed distribution with its version, as constraints."""
+    found: dict[str, str] = {}
+    for each in metadata.distributions():
+        try:
+            found.setdefault(normalised(each.metadata["Name"]), each.version)
+        except Exception:  # a leftover folder
+            continue
+    return [f"{name}=={version}" for name, version in sorted(found.items()) if version]
+
+
+def sync(arguments: argparse.Namespace) -> int:
+    """Install the files of a pylock.toml that this environment does not have; nothing is removed."""
+    locked = lock.read(Path(arguments.file))
+    rules = policy.read()
+    rules.require([each.name for each in locked if each.name in rules.block or rules.problem])
+    changes = [
+        Change(each.name, old, each.version) for each in locked if (old := installed_version(each.name)) != each.version
+    ]
+    place = environment.chosen()
+    if changes and not arguments.dry_run:
+        environment.require_changeable(place, [])
+        names = {change.name for change in changes}
+        folder = os.path.abspath(arguments.folder) if arguments.folder else ""
+        lines = [each.requirement(by_name=bool(folder)) for each in locked if each.name in names]
+        installers.find().install_locked(lines, Sources((), folder), place)
+    if arguments.json:
+        print(json_of({"changes": [change._asdict() for change in changes], "dry_run": arguments.dry_run}))
+    elif not changes:
+        print(f"nothing to change: this environment has the {len(locked)} packages of {arguments.file}")
+    else:
+        print_table([[change.verb, change.name, change.arrow] for change in changes])
+        if arguments.dry_run:
+            print("nothing was changed")
+    return 0

@@ -1,0 +1,116 @@
+"""Writes and reads pylock.toml (PEP 751): the files of hami-core, of plugins and of their requirements, with hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from hami import _core
+from hami._errors import PluginError
+from hami._plugins.plugin import normalised
+from hami._text import printable
+
+LOCK_VERSION = "1.0"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Locked(NamedTuple):
+    """One file of a lock."""
+
+    name: str
+    version: str
+    url: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        return unquote(os.path.basename(urlsplit(self.url).path))
+
+    def requirement(self, *, by_name: bool) -> str:
+        """Return a line of a requirements file, which accepts this file only."""
+        what = f"{self.name}=={self.version}" if by_name else f"{self.name} @ {self.url}"
+        return f"{what} --hash=sha256:{self.sha256}"
+
+
+def of_report(entry: dict[str, Any]) -> Locked:
+    """Return the file of one entry of an installation report of pip."""
+    name, version = normalised(entry["metadata"]["name"]), entry["metadata"]["version"]
+    url = entry["download_info"]["url"]
+    sha256 = entry["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256", "")
+    if not sha256 and url.startswith("file://"):
+        sha256 = hashlib.sha256(Path(unquote(urlsplit(url).path)).read_bytes()).hexdigest()
+    if not sha256:
+        raise PluginError(f"the index has no sha256 hash for {name} {version}; lock it from another index: --index URL")
+    return Locked(name, version, url, sha256)
+
+
+def render(locked: Sequence[Locked]) -> str:
+    """Return the text of a pylock.toml for this Python and this kind of machine."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    here = f"sys_platform == '{sys.platform}' and platform_machine == '{platform.machine()}'"
+    lines = [
+        f"lock-version = {json.dumps(LOCK_VERSION)}",
+        f"created-by = {json.dumps(f'hami-core {_core.__version__}')}",
+        f"environments = [{json.dumps(f'{here} and python_version == {python!r}')}]",
+    ]
+    for each in sorted(locked):
+        file = (
+            f"{{name = {json.dumps(each.file)}, url = {json.dumps(each.url)}, hashes = {{sha256 = '{each.sha256}'}}}}"
+        )
+        kind = f"wheels = [{file}]" if each.file.endswith(".whl") else f"sdist = {file}"
+        lines += ["", "[[packages]]", f"name = {json.dumps(each.name)}", f"version = {json.dumps(each.version)}", kind]
+    return "\n".join([*lines, ""])
+
+
+def read(path: Path) -> list[Locked]:
+    """Return the files that a pylock.toml lists; raise PluginError for anything else."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # before Python 3.11
+        import tomli as tomllib
+    try:
+        table = tomllib.loads(path.read_bytes().decode("utf-8"))
+        _validate(table)
+        if str(table["lock-version"]).partition(".")[0] != LOCK_VERSION.partition(".")[0]:
+            raise ValueError(f"its lock-version is {table['lock-version']}, expected {LOCK_VERSION}")
+        return [_locked(package) for package in table["packages"]]
+    except OSError as error:
+        raise PluginError(f"cannot read {printable(path)}: {error.strerror}; write it with hami lock") from error
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else error
+        raise PluginError(
+            f"{printable(path)} is not a lock that hami reads: {reason}; write it again with hami lock"
+        ) from error
+
+
+def _validate(table: dict[str, Any]) -> None:
+    """Check the table against PEP 751, where the package `packaging` can."""
+    try:
+        from packaging.pylock import Pylock, PylockValidationError
+    except ImportError:
+        return
+    try:
+        Pylock.from_dict(table)
+    except PylockValidationError as error:
+        raise ValueError(error) from error
+
+
+def _locked(package: dict[str, Any]) -> Locked:
+    name, version = package["name"], package["version"]
+    files = package.get("wheels") or [package["sdist"]]
+    if len(files) != 1:
+        raise ValueError(f"{name} has {len(files)} wheels, expected one")
+    locked = Locked(name, version, files[0]["url"], files[0]["hashes"]["sha256"])
+    if name != normalised(name) or not _SHA256.fullmatch(locked.sha256):
+        raise ValueError(f"{name!r} is not a canonical name with a sha256 hash")
+    if not all(re.fullmatch(r"[!-~]+", text) for text in locked):  # the lines of a requirements file
+        raise ValueError(f"{name} has a space or a control character in its version or address")
+    return locked

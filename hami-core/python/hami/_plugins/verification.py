@@ -1,0 +1,84 @@
+"""Compares every file of hami-core and of the plugins with the hashes that their installer recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from hami._plugins.installation import Copy, installed_copies
+from hami._plugins.recorded_files import reinstall
+
+
+class Verified(NamedTuple):
+    """The result for one installed distribution."""
+
+    distribution: str
+    version: str
+    folder: str
+    files: int  # that have a hash
+    missing: list[str]
+    changed: list[str]
+    installer: str
+    source: str  # address of the wheel or folder, if it was not an index
+    problem: str  # empty: every file is as installed
+
+
+def verify() -> list[Verified]:
+    """Return the result for every copy of hami-core and of each plugin."""
+    return [_verified(copy) for _, copies in sorted(installed_copies().items()) for copy in copies]
+
+
+def _verified(copy: Copy) -> Verified:
+    info = Path(copy.metadata_folder)
+    missing = [name for name in copy.changed if not Path(copy.folder, name).exists()]
+    changed = [name for name in copy.changed if name not in missing]
+    installer = _text(info / "INSTALLER").strip()
+    source, editable = _origin(info)
+    return Verified(
+        copy.name,
+        copy.version,
+        copy.folder,
+        len(copy.files),
+        missing,
+        changed,
+        installer,
+        source,
+        _problem(copy, missing, changed, installer, editable=editable),
+    )
+
+
+def _problem(copy: Copy, missing: list[str], changed: list[str], installer: str, *, editable: bool) -> str:
+    command = reinstall(copy.name, copy.folder)
+    if editable:
+        return "it is an editable installation, whose files may change: install it without --editable"
+    if not copy.files:
+        return f"its RECORD has no hashes, so nothing can be verified: {command}"
+    if installer == "conda" and not missing:  # it changes the binaries that it installs
+        return ""
+    parts = [f"{what} {Path(copy.folder, names[0])}{_more(names)}" for what, names in _named(missing, changed) if names]
+    return f"{', '.join(parts)}: {command}" if parts else ""
+
+
+def _named(missing: list[str], changed: list[str]) -> list[tuple[str, list[str]]]:
+    return [("missing", missing), ("changed", changed)]
+
+
+def _more(names: list[str]) -> str:
+    return f" and {len(names) - 1} more" if len(names) > 1 else ""
+
+
+def _origin(info: Path) -> tuple[str, bool]:
+    """Return the address that a distribution was installed from, and whether it is editable."""
+    try:
+        origin = json.loads(_text(info / "direct_url.json") or "{}")
+        return str(origin.get("url", "")), bool(origin.get("dir_info", {}).get("editable"))
+    except (ValueError, AttributeError):
+        return "", False
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, ValueError):
+        return ""

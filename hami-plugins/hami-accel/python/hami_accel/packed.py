@@ -1,0 +1,136 @@
+"""Packed files: several models in one file, with a manifest that `unzip -p FILE manifest.json` prints.
+
+A packed file is a ZIP archive without compression: manifest.json, and one member per model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import hami
+
+from hami_accel import cache
+
+FORMAT, VERSION = "hami-accel", 1
+MANIFEST = "manifest.json"
+_START = b"PK\x03\x04"  # of every ZIP archive with members
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal models give equal files
+
+
+class PackedModel(NamedTuple):
+    """The selected model of a packed file."""
+
+    path: str  # of its own file, in the cache
+    names: list[str]  # of all models
+    selected: int
+    max_time_per_fc: float
+    shapes: dict[str, list[int]]
+    layouts: dict[str, str]
+
+
+def is_packed(source: object) -> bool:
+    """Return whether a source is the path of a ZIP archive."""
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    with contextlib.suppress(OSError), open(source, "rb") as file:
+        return file.read(len(_START)) == _START
+    return False
+
+
+def write_packed(path: str | os.PathLike[str], models: Sequence[tuple[Mapping[str, Any], bytes]]) -> None:
+    """Write models, each with its entry of the manifest, which has at least a name."""
+    entries = [
+        {**entry, "file": f"{number}.onnx", "sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+        for number, (entry, data) in enumerate(models)
+    ]
+    manifest = json.dumps({"format": FORMAT, "version": VERSION, "models": entries}, indent=2) + "\n"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(zipfile.ZipInfo(MANIFEST, _EPOCH), manifest)
+        for entry, (_, data) in zip(entries, models, strict=True):
+            archive.writestr(zipfile.ZipInfo(entry["file"], _EPOCH), data)
+
+
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the manifest of a packed file. Raises hami.ConfigError if the file is damaged or of a later version."""
+    with _archive(path) as archive:
+        return _manifest(archive, path)
+
+
+def open_packed(path: str | os.PathLike[str], select: int | str) -> PackedModel:
+    """Return the selected model, unpacked into the cache under the hash of its content.
+
+    Raises hami.ConfigError if the file is damaged or of a later version, or has no such model.
+    """
+    with _archive(path) as archive:
+        entries = _manifest(archive, path)["models"]
+        names = [str(entry["name"]) for entry in entries]
+        index = names.index(select) if isinstance(select, str) and select in names else select
+        if not isinstance(index, int) or not 0 <= index < len(names):
+            raise hami.ConfigError(
+                f'"{os.fspath(path)}": select must be 0 to {len(names) - 1} or one of {names}, got {select!r}'
+            )
+        entry = entries[index]
+        data = archive.read(entry["file"])
+    if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+        raise _damaged(path, f'the content of "{names[index]}" differs from its hash')
+    return PackedModel(
+        _unpacked(entry["sha256"], data),
+        names,
+        index,
+        float(entry.get("max_time_per_fc", 0)),
+        dict(entry.get("shapes", {})),
+        dict(entry.get("layouts", {})),
+    )
+
+
+@contextlib.contextmanager
+def _archive(path: str | os.PathLike[str]) -> Any:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise _damaged(path, "its members are compressed")
+            yield archive
+    except (zipfile.BadZipFile, KeyError, EOFError, ValueError, TypeError, AttributeError) as error:
+        raise _damaged(path, str(error)) from error
+    except OSError as error:
+        raise hami.ConfigError(f'"{os.fspath(path)}" cannot be read: {error.strerror}') from error
+
+
+def _manifest(archive: zipfile.ZipFile, path: str | os.PathLike[str]) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads(archive.read(MANIFEST))
+    if manifest.get("format") != FORMAT or not manifest.get("models"):
+        raise _damaged(path, f"{MANIFEST} does not describe models")
+    if manifest["version"] > VERSION:
+        raise hami.ConfigError(
+            f'"{os.fspath(path)}" has version {manifest["version"]} of the packed format, but this hami-accel '
+            f"reads up to version {VERSION}: install a newer hami-accel, or compile the models again"
+        )
+    return manifest
+
+
+def _damaged(path: str | os.PathLike[str], reason: str) -> hami.ConfigError:
+    return hami.ConfigError(f'"{os.fspath(path)}" is truncated or is not a packed model file: {reason}')
+
+
+def _unpacked(digest: str, data: bytes) -> str:
+    """Return the path of a file with this content in the cache, or in a temporary folder if there is no cache."""
+    folder = cache.folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.mkdtemp(prefix="hami-accel-"))
+    target = folder / f"{digest}.onnx"
+    if not target.is_file() or target.stat().st_size != len(data):
+        handle, name = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+        os.replace(name, target)
+    return str(target)

@@ -1,0 +1,173 @@
+"""Recipes, packed files, and `hami verify`."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import hami
+import numpy as np
+import pytest
+
+from hami_accel import AccelModel
+from hami_accel.packed import read_manifest, write_packed
+
+pytest.importorskip("onnxruntime")
+
+from hami._cli.main import main
+from models import SHAPES, Builder
+
+from hami_accel.onnx_device.device import OnnxDevice
+
+RECIPE = """
+[[model]]
+name = "exact"
+file = "net.onnx"
+max_time_per_fc = 500
+inputs = { x = { dtype = "float32", shape = [1, 3, 32, 32], layout = "NCHW" } }
+
+[[model]]
+name = "small"
+file = "net.onnx"
+quantization = "qdq"
+calibration = "calibration"
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path / "cache"))
+    SHAPES["chain_of_convolutions"](tmp_path / "net.onnx")
+    (tmp_path / "calibration").mkdir()
+    rng = np.random.default_rng(0)
+    for number in range(8):
+        np.save(tmp_path / "calibration" / f"{number}.npy", rng.standard_normal((1, 3, 32, 32)).astype(np.float32))
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_a_recipe_becomes_a_packed_file_with_a_readable_manifest(recipe, capsys):
+    assert main(["compile", str(recipe)]) == 0
+    packed = recipe.with_suffix(".accel")
+    assert "exact" in capsys.readouterr().out
+    with zipfile.ZipFile(packed) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    assert manifest == read_manifest(packed)
+    assert [(m["name"], m["quantization"]) for m in manifest["models"]] == [("exact", "none"), ("small", "qdq")]
+    x = np.ones((1, 3, 32, 32), np.float32)
+    results = []
+    for select in (0, 1, "small"):
+        with AccelModel(packed, select=select, device=OnnxDevice(threads=1)) as model:
+            summary = model.summary()
+            assert summary["models"] == ["exact", "small"]
+            assert summary["select"] == min(1, ("exact", "small").index(model.name))
+            results.append(model(x))
+    assert np.array_equal(results[1], results[2])
+    assert not np.array_equal(results[0], results[1])
+
+
+def test_verify_prints_the_differences_of_a_quantised_and_of_an_exact_model(recipe, capsys):
+    assert main(["compile", str(recipe), "-o", str(recipe.parent / "m.accel")]) == 0
+    net, packed = str(recipe.parent / "net.onnx"), str(recipe.parent / "m.accel")
+    capsys.readouterr()
+    assert main(["verify", net, packed, "--random", "5", "--atol", "1e-5"]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.split() == ["output", "Cosine", "Similarity", "np.max", "np.min", "np.mean"]
+    assert row.split()[1] == "1.0000"
+    calibration = str(recipe.parent / "calibration")
+    assert main(["verify", net, packed, "--select-b", "1", "--inputs", calibration]) == 0
+    row = capsys.readouterr().out.splitlines()[1].split()
+    assert 0.99 <= float(row[1]) <= 1
+    assert float(row[2]) > float(row[4]) > 0
+    for limit in (["--atol", "1e-9"], ["--rtol", "1e-9"], ["--cosine", "1.1"]):
+        assert main(["verify", net, packed, "--select-b", "1", "--random", "2", *limit]) == 1
+        assert "beyond the limits" in capsys.readouterr().out
+
+
+def test_models_that_do_not_correspond_are_not_compared(recipe, capsys):
+    other = SHAPES["perceptron"](recipe.parent / "other.onnx")
+    assert main(["verify", str(recipe.parent / "net.onnx"), str(other)]) == 1
+    assert "the inputs of the models differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "static", "qdq"])
+def test_every_quantisation_of_onnxruntime_runs(recipe, kind):
+    recipe.write_text(f'[[model]]\nfile = "net.onnx"\nquantization = "{kind}"\ncalibration = "calibration"\n')
+    from hami_accel.recipe import compile_recipe
+
+    (entry,) = compile_recipe(recipe, recipe.with_suffix(".accel"))
+    assert entry["quantization"] == kind
+    with AccelModel(recipe.with_suffix(".accel"), device=OnnxDevice(threads=1)) as model:
+        assert model(np.ones((1, 3, 32, 32), np.float32)).shape == (1, 16, 32, 32)
+
+
+def test_a_recipe_in_yaml_is_read(recipe):
+    pytest.importorskip("yaml")
+    from hami_accel.recipe import compile_recipe
+
+    path = recipe.with_suffix(".yaml")
+    path.write_text("model:\n  - {name: a, file: net.onnx}\n")
+    assert compile_recipe(path, recipe.with_suffix(".accel"))[0]["name"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not a recipe"),
+        ("model = 3", "must be a list of tables"),
+        ("[[model]]\nname = 'a'", "with a file"),
+        ("[[model]]\nfile = 'net.onnx'\nspeed = 3", "takes .* got .*speed"),
+        ("[[model]]\nfile = 'none.onnx'", "cannot be read"),
+        ("[[model]]\nfile = 'net.onnx'\nquantization = 'int3'", "quantization must be one of"),
+        ("[[model]]\nfile = 'net.onnx'\nquantization = 'static'", 'needs "calibration"'),
+        ("[[model]]\nfile = 'net.onnx'\nquantization = 'static'\ncalibration = 'cache'", "has no .npy"),
+        ("[[model]]\nfile = 'net.onnx'\ninputs = {z = {}}", "the model has the inputs"),
+        ("[[model]]\nfile = 'net.onnx'\ninputs = {x = {dtype = 'int8'}}", "is float32, got int8"),
+        ("[[model]]\nfile = 'net.onnx'\ninputs = {x = {size = 3}}", "got .*size"),
+    ],
+)
+def test_a_wrong_recipe_is_named_and_writes_nothing(recipe, text, message):
+    from hami_accel.recipe import compile_recipe
+
+    recipe.write_text(text)
+    with pytest.raises(hami.ConfigError, match=message):
+        compile_recipe(recipe, recipe.with_suffix(".accel"))
+    assert not recipe.with_suffix(".accel").exists()
+
+
+def test_calibration_data_of_the_wrong_shape_are_named(recipe):
+    from hami_accel.recipe import compile_recipe
+
+    np.save(recipe.parent / "calibration" / "9.npy", np.zeros((1, 3, 16, 16), np.float32))
+    with pytest.raises(hami.ConfigError, match=r'9\.npy" has float32 \[1, 3, 16, 16\] for "x", which takes'):
+        compile_recipe(recipe, recipe.with_suffix(".accel"))
+
+
+def test_a_damaged_or_later_packed_file_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path / "cache"))
+    b = Builder()
+    model = b.save(tmp_path / "net.onnx", b("Relu", b.input("x", [1, 4]))).read_bytes()
+    path = tmp_path / "m.accel"
+    write_packed(path, [({"name": "a"}, model)])
+    whole = path.read_bytes()
+    with AccelModel(path, device=OnnxDevice()) as loaded:
+        assert loaded.name == "a"
+    path.write_bytes(whole[:-30])
+    with pytest.raises(hami.ConfigError, match="is truncated or is not a packed model file"):
+        AccelModel(path, device=OnnxDevice())
+    path.write_bytes(whole.replace(model[-20:], bytes(20)))
+    with pytest.raises(hami.ConfigError, match="truncated or is not"):
+        AccelModel(path, device=OnnxDevice())
+    path.write_bytes(whole)
+    for wrong in (1, -1, "b"):
+        with pytest.raises(hami.ConfigError, match="select must be 0 to 0 or one of"):
+            AccelModel(path, select=wrong, device=OnnxDevice())
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", json.dumps({"format": "hami-accel", "version": 2, "models": [{}]}))
+    with pytest.raises(hami.ConfigError, match="install a newer hami-accel"):
+        AccelModel(path, device=OnnxDevice())
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("other.txt", "text")
+    with pytest.raises(hami.ConfigError, match="is not a packed model file"):
+        AccelModel(path, device=OnnxDevice())

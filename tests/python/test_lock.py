@@ -1,0 +1,114 @@
+"""`hami lock` and `hami sync`, with an index of tiny wheels in a folder: no network."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import hami
+import pytest
+import tiny_wheels
+from fake_site import tomllib
+from hami._packages import lock
+from packaging.pylock import Pylock
+from tiny_index import PACKAGES, UV, HamiEnvironment, acme_index
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("pip") is None, reason="this environment has no pip")
+needs_uv = pytest.mark.skipif(UV is None, reason="uv is not installed")
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> str:
+    return acme_index(tmp_path)
+
+
+@pytest.fixture
+def locked(tmp_path: Path, index: str) -> Path:
+    """Return the lock of an environment with an older version of one plugin."""
+    first = HamiEnvironment(tmp_path / "first", "pip", *PACKAGES)
+    assert first.hami("install", "acme-two", "acme-one==1.0.0", "--index", index).returncode == 0
+    file = tmp_path / "pylock.toml"
+    done = first.hami("lock", "--to", str(file), "--index", index)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[:2] == ["lock  acme-one   1.0.0", "lock  acme-two   1.0.0"]
+    return file
+
+
+def test_a_lock_is_a_valid_pylock_with_the_installed_versions(locked: Path, tmp_path: Path) -> None:
+    table = tomllib.loads(locked.read_text())
+    Pylock.from_dict(table)
+    wheel = tmp_path / "wheels" / "acme_one-1.0.0-py3-none-any.whl"
+    assert lock.read(locked)[0] == lock.Locked("acme-one", "1.0.0", wheel.as_uri(), lock.read(locked)[0].sha256)
+    assert [package["name"] for package in table["packages"]] == ["acme-one", "acme-two", "hami-core"]
+
+
+@pytest.mark.parametrize("tool", ["pip", pytest.param("uv", marks=needs_uv)])
+def test_another_environment_gets_the_same_files(
+    locked: Path, tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if tool == "uv":
+        monkeypatch.setenv("PATH", str(Path(str(UV)).parent))
+    second = HamiEnvironment(tmp_path / "second", *(["pip"] if tool == "pip" else []), *PACKAGES)
+    preview = second.hami("sync", str(locked), "--dry-run")
+    assert preview.stdout.splitlines() == [
+        "install  acme-one  1.0.0",
+        "install  acme-two  1.0.0",
+        "nothing was changed",
+    ]
+    done = second.hami("sync", str(locked))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert second.hami("run", "AcmeOne", "--data", "1").stdout == "acme-one 1.0.0\n"
+    again = second.hami("sync", str(locked))
+    assert again.stdout == f"nothing to change: this environment has the 3 packages of {locked}\n"
+
+
+def test_files_come_from_a_folder_without_a_network(locked: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    (tmp_path / "wheels").rename(moved)
+    second = HamiEnvironment(tmp_path / "second", "pip", *PACKAGES)
+    assert second.hami("sync", str(locked)).returncode == 1
+    assert second.hami("sync", str(locked), "--from", str(moved)).returncode == 0
+    assert second.hami("run", "AcmeTwo", "--data", "1").stdout == "acme-two 1.0.0\n"
+
+
+def test_a_file_with_another_hash_is_refused(locked: Path, tmp_path: Path) -> None:
+    tiny_wheels.plugin(tmp_path / "wheels", "acme-one", "1.0.0", requires="hami-core>=0.0.2")  # the same name
+    second = HamiEnvironment(tmp_path / "second", "pip", *PACKAGES)
+    done = second.hami("sync", str(locked))
+    assert done.returncode == 1
+    assert "nothing was changed" in done.stderr
+    assert "HASH" in done.stderr.upper()
+    assert not list(second.site.glob("acme*"))
+
+
+PACKAGE = 'lock-version = "1.0"\ncreated-by = "x"\n[[packages]]\nname = "acme-one"\nversion = "1.0"\n'
+HASH = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("packages = [", "is not a lock that hami reads"),
+        ('lock-version = "2.0"\ncreated-by = "x"\npackages = []', "2.0"),
+        (PACKAGE, "is not a lock that hami reads"),
+        (
+            f'{PACKAGE}wheels = [{{name = "acme_one-1.0-py3-none-any.whl", url = "https://x/a b --index-url=y", '
+            f'hashes = {{sha256 = "{HASH}"}}}}]',
+            "acme-one has a space",
+        ),
+        (
+            f'{PACKAGE}wheels = [{{name = "acme_one-1.0-py3-none-any.whl", url = "https://x/a", '
+            'hashes = {sha256 = "abc"}}]',
+            "is not a canonical name with a sha256 hash",
+        ),
+    ],
+)
+def test_a_file_that_is_not_a_lock_is_an_error(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "pylock.toml"
+    file.write_text(text)
+    with pytest.raises(hami.PluginError) as caught:
+        lock.read(file)
+    assert str(caught.value).startswith(str(file))
+    assert problem in str(caught.value)
+    with pytest.raises(hami.PluginError, match=r"cannot read .*none.toml: No such file or directory; write it with"):
+        lock.read(tmp_path / "none.toml")

@@ -1,0 +1,143 @@
+"""The administrator's policy file, and `hami plugins --verify`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import hami
+import pytest
+from conftest import Site
+from fake_site import write_metadata, write_plugin, write_record
+from hami._plugins import policy
+from hami._plugins.policy import Policy
+
+ROOT_ONLY = pytest.mark.skipif(os.getuid() != 0, reason="a policy file belongs to root")
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Write a policy file in a folder that only this user may change."""
+    folder = tmp_path / "etc"
+    folder.mkdir(mode=0o755)
+    monkeypatch.setattr(policy, "PATH", folder / "policy.toml")
+
+    def write(text: str) -> Path:
+        policy.PATH.write_text(text)
+        policy.PATH.chmod(0o644)
+        return policy.PATH
+
+    return write
+
+
+def test_without_a_file_every_plugin_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "PATH", tmp_path / "none.toml")
+    assert policy.read() == Policy()
+    assert policy.fact() == {}
+
+
+@ROOT_ONLY
+def test_a_blocked_plugin_is_disabled_also_if_the_environment_enables_it(site: Site, write: Any) -> None:
+    path = write('block = ["Acme_CV", "acme-read"]')
+    write_plugin(site.folder, "acme-cv", "1.0", "AcmeResize")
+    write_plugin(site.folder, "acme-one", "1.0", "AcmeOne")
+    write_metadata(site.folder, "acme-read", "1.0", {"hami.pipelines": {"read": "acme_read:read.toml"}})
+    plugins = site.plugins("cv,one")
+    assert {record.plugin: record.state for record in plugins.records() if record.plugin in ("cv", "one")} == {
+        "cv": "disabled",
+        "one": "not loaded",
+    }
+    with pytest.raises(hami.PluginError) as caught:
+        plugins.find("AcmeResize")
+    assert str(caught.value).endswith(f"is disabled by {path}, which blocks acme-cv")
+    assert plugins.pipelines() == {}
+    plugins.find("AcmeOne")
+
+
+@ROOT_ONLY
+def test_only_allowed_plugins_are_used(site: Site, write: Any) -> None:
+    path = write('allow = ["acme-one"]')
+    write_plugin(site.folder, "acme-two", "1.0", "AcmeTwo")
+    with pytest.raises(hami.PluginError, match="does not allow acme-two"):
+        site.plugins().find("AcmeTwo")
+    assert policy.read().reason_against("hami-core") == ""
+    with pytest.raises(hami.PluginError) as caught:
+        policy.read().require(["acme-one", "acme-two"])
+    assert str(caught.value) == (
+        f"acme-two is disabled by {path}, which does not allow acme-two; ask the administrator of this machine"
+    )
+    assert policy.fact() == {"policy": f"{path}; allow acme-one"}
+
+
+@ROOT_ONLY
+def test_the_example_of_the_guide_is_a_policy(write: Any) -> None:
+    guide = Path(__file__).parents[2] / "hami-core" / "docs" / "howto" / "install-plugins.md"
+    write(guide.read_text("utf-8").partition("```toml\n")[2].partition("```")[0])
+    assert policy.read() == Policy(frozenset({"hami-onnx", "acme-words"}), frozenset({"acme-old"}))
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("allow = [", "is not TOML"),
+        ("allowed = []", "has the unknown key allowed: the keys are allow and block"),
+        ('allow = "acme-one"', 'has no list of names in allow: write allow = ["hami-onnx"]'),
+        ("block = [1]", "has no list of names in block"),
+    ],
+)
+def test_a_wrong_policy_disables_every_plugin(site: Site, write: Any, text: str, problem: str) -> None:
+    write(text)
+    write_plugin(site.folder, "acme-one", "1.0", "AcmeOne")
+    with pytest.raises(hami.PluginError) as caught:
+        site.plugins().find("AcmeOne")
+    assert problem in str(caught.value)
+    assert problem in policy.fact()["policy"]
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize(("which", "mode"), [("file", 0o664), ("file", 0o646), ("folder", 0o777)])
+def test_a_policy_that_users_may_change_is_refused(write: Any, which: str, mode: int) -> None:
+    path = write('allow = ["acme-one"]')
+    weak = path if which == "file" else path.parent
+    weak.chmod(mode)
+    assert policy.read().reason_against("acme-one") == (
+        f"{path}, which users may change: chown root {weak} && chmod go-w {weak}"
+    )
+
+
+def test_a_policy_of_another_user_is_refused(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write("")
+    if os.getuid() == 0:
+        os.chown(path, 12345, -1)
+    assert "which users may change: chown root" in policy.read().problem
+
+
+def test_verify_names_the_file_that_differs(hami_command: Any, site: Site) -> None:
+    info = write_plugin(site.folder, "acme-one", "1.0", "AcmeOne")
+    module = site.folder / "acme_one_plugin.py"
+    other = site.folder / "acme_one_more.py"
+    other.write_text("")
+    write_record(site.folder, info, module.name, other.name)
+    (info / "INSTALLER").write_text("pip\n")
+    (info / "direct_url.json").write_text(json.dumps({"url": "file:///srv/acme_one-1.0-py3-none-any.whl"}))
+
+    def result() -> dict[str, Any]:
+        done = hami_command("plugins", "--verify", "--json", site=site.folder)
+        return next(each for each in json.loads(done.stdout) if each["distribution"] == "acme-one")
+
+    assert (result()["problem"], result()["files"]) == ("", 2)
+    shown = hami_command("plugins", "--verify", site=site.folder).stdout
+    assert "as installed by pip from file:///srv/acme_one-1.0-py3-none-any.whl" in shown
+    module.write_text(module.read_text() + "# changed\n")
+    other.unlink()
+    damaged = result()
+    assert (damaged["missing"], damaged["changed"]) == ([other.name], [module.name])
+    assert damaged["problem"].startswith(f"missing {other}, changed {module}: pip install --upgrade --no-deps --target")
+    assert hami_command("plugins", "--verify", site=site.folder).returncode == 1
+    (info / "RECORD").unlink()
+    assert "its RECORD has no hashes, so nothing can be verified: pip install" in result()["problem"]
+    (info / "direct_url.json").write_text(json.dumps({"url": "file:///x", "dir_info": {"editable": True}}))
+    assert result()["problem"].startswith("it is an editable installation")
