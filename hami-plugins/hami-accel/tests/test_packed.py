@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import zipfile
 
 import hami
@@ -14,7 +16,6 @@ from hami_accel.packed import read_manifest, write_packed
 
 pytest.importorskip("onnxruntime")
 
-from hami._cli.main import main
 from models import SHAPES, Builder
 
 from hami_accel.onnx_device.device import OnnxDevice
@@ -34,6 +35,11 @@ calibration = "calibration"
 """
 
 
+def main(arguments):
+    """Run `hami` and return its exit code."""
+    return subprocess.call([sys.executable, "-m", "hami", *arguments])
+
+
 @pytest.fixture
 def recipe(tmp_path, monkeypatch):
     monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path / "cache"))
@@ -47,10 +53,10 @@ def recipe(tmp_path, monkeypatch):
     return path
 
 
-def test_a_recipe_becomes_a_packed_file_with_a_readable_manifest(recipe, capsys):
+def test_a_recipe_becomes_a_packed_file_with_a_readable_manifest(recipe, capfd):
     assert main(["compile", str(recipe)]) == 0
     packed = recipe.with_suffix(".accel")
-    assert "exact" in capsys.readouterr().out
+    assert "exact" in capfd.readouterr().out
     with zipfile.ZipFile(packed) as archive:
         manifest = json.loads(archive.read("manifest.json"))
     assert manifest == read_manifest(packed)
@@ -67,28 +73,28 @@ def test_a_recipe_becomes_a_packed_file_with_a_readable_manifest(recipe, capsys)
     assert not np.array_equal(results[0], results[1])
 
 
-def test_verify_prints_the_differences_of_a_quantised_and_of_an_exact_model(recipe, capsys):
+def test_verify_prints_the_differences_of_a_quantised_and_of_an_exact_model(recipe, capfd):
     assert main(["compile", str(recipe), "-o", str(recipe.parent / "m.accel")]) == 0
     net, packed = str(recipe.parent / "net.onnx"), str(recipe.parent / "m.accel")
-    capsys.readouterr()
+    capfd.readouterr()
     assert main(["verify", net, packed, "--random", "5", "--atol", "1e-5"]) == 0
-    header, row = capsys.readouterr().out.splitlines()
+    header, row = capfd.readouterr().out.splitlines()
     assert header.split() == ["output", "Cosine", "Similarity", "np.max", "np.min", "np.mean"]
     assert row.split()[1] == "1.0000"
     calibration = str(recipe.parent / "calibration")
     assert main(["verify", net, packed, "--select-b", "1", "--inputs", calibration]) == 0
-    row = capsys.readouterr().out.splitlines()[1].split()
+    row = capfd.readouterr().out.splitlines()[1].split()
     assert 0.99 <= float(row[1]) <= 1
     assert float(row[2]) > float(row[4]) > 0
     for limit in (["--atol", "1e-9"], ["--rtol", "1e-9"], ["--cosine", "1.1"]):
         assert main(["verify", net, packed, "--select-b", "1", "--random", "2", *limit]) == 1
-        assert "beyond the limits" in capsys.readouterr().out
+        assert "beyond the limits" in capfd.readouterr().out
 
 
-def test_models_that_do_not_correspond_are_not_compared(recipe, capsys):
+def test_models_that_do_not_correspond_are_not_compared(recipe, capfd):
     other = SHAPES["perceptron"](recipe.parent / "other.onnx")
     assert main(["verify", str(recipe.parent / "net.onnx"), str(other)]) == 1
-    assert "the inputs of the models differ" in capsys.readouterr().err
+    assert "the inputs of the models differ" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "static", "qdq"])
