@@ -90,7 +90,7 @@ class Course {
     const std::uint64_t call = ++calls_;
     if (pick(4) == 0) return run_here();
     const bool alone = scheduler_.all_idle() && scheduler_.waiting() == 0;
-    std::size_t items = 0, pushed = 0;
+    std::size_t items = 0, pushed = 0, rejected = 0;
     Ref<Request> last;
     for (std::size_t i = 0, count = pick(3) ? 1 : 1 + pick(5); i < count; ++i) {
       Ref<Request> request = request_of(pick(4) ? 1 : 1 + pick(policy_.max));
@@ -107,6 +107,7 @@ class Course {
       }
       if (scheduler_.full(lane)) {
         ++outcomes_[request->index];
+        ++rejected;
         continue;
       }
       items += request->items;
@@ -121,7 +122,8 @@ class Course {
       ++timers_[forming];  // its timer is for nothing
       work(forming, 0);
     }
-    for (std::size_t hands = scheduler_.instances_for(items); hands > 0; --hands)
+    // Before the dispatcher rejects a request, it dispatches all work: the front of the queue may have expired.
+    for (std::size_t hands = std::max(scheduler_.instances_for(items), rejected); hands > 0; --hands)
       if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
     // Once `min` is met, a lone request never waits while an instance is idle, unless answered callers are expected back.
     if (alone && !(answered_ && holds_for_returns()) && pushed == 1 && !started_[last->index] &&
