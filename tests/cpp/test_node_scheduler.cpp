@@ -42,6 +42,7 @@ class Course {
     has_classes_ = pick(2) == 0;
     aging_ = pick(2) ? static_cast<Nanoseconds>(pick(1'000'000)) : kNever;
     scheduler_.set_aging(aging_);
+    scheduler_.set_shared_device(pick(2) == 0);
     capacity_ = 1 + pick(20);
     scheduler_.set_capacity(capacity_);
     fixed_ = static_cast<Nanoseconds>(pick(400'000));
@@ -89,7 +90,7 @@ class Course {
     const std::uint64_t call = ++calls_;
     if (pick(4) == 0) return run_here();
     const bool alone = scheduler_.all_idle() && scheduler_.waiting() == 0;
-    std::size_t items = 0, pushed = 0;
+    std::size_t items = 0, pushed = 0, rejected = 0;
     Ref<Request> last;
     for (std::size_t i = 0, count = pick(3) ? 1 : 1 + pick(5); i < count; ++i) {
       Ref<Request> request = request_of(pick(4) ? 1 : 1 + pick(policy_.max));
@@ -106,6 +107,7 @@ class Course {
       }
       if (scheduler_.full(lane)) {
         ++outcomes_[request->index];
+        ++rejected;
         continue;
       }
       items += request->items;
@@ -117,14 +119,15 @@ class Course {
     }
     if (scheduler_.batch_ready()) {
       const Index forming = *scheduler_.forming();
-      ++pacing_trial_[forming];  // its timer is for nothing
+      ++timers_[forming];  // its timer is for nothing
       work(forming, 0);
     }
-    for (std::size_t hands = scheduler_.instances_for(items); hands > 0; --hands)
+    // Before the dispatcher rejects a request, it dispatches all work: the front of the queue may have expired.
+    for (std::size_t hands = std::max(scheduler_.instances_for(items), rejected); hands > 0; --hands)
       if (const std::optional<Index> next = scheduler_.dispatch_idle()) work(*next, 0);
-    // Once `min` is met, a lone request never waits while an instance is idle, unless several have just been released.
-    if (alone && now_ >= returns_until_ && pushed == 1 && !started_[last->index] && last->items >= policy_.min &&
-        fits_somewhere(last->items) && last->deadline > now_)
+    // Once `min` is met, a lone request never waits while an instance is idle, unless answered callers are expected back.
+    if (alone && !(answered_ && holds_for_returns()) && pushed == 1 && !started_[last->index] &&
+        last->items >= policy_.min && fits_somewhere(last->items) && last->deadline > now_)
       problem("a lone request has a queue delay");
   }
 
@@ -154,8 +157,10 @@ class Course {
       complete_removed(removed);
       if (step.what == Action::kWait) {
         if (step.until <= now_) return problem("it waits for the past");
-        at(step.until, [this, instance, wait = ++pacing_trial_[instance]] {
-          if (pacing_trial_[instance] == wait) work(instance, 0);
+        // A learned wait is at most the time of a batch, whose overhead is a part of it; a configured one is batching_timeout.
+        if (step.until - now_ > std::max(policy_.batching_timeout, longest_)) problem("it waits too long");
+        at(step.until, [this, instance, wait = ++timers_[instance]] {
+          if (timers_[instance] == wait) work(instance, 0);
         });
         return;
       }
@@ -223,8 +228,8 @@ class Course {
       for (const Ref<Request>& request : batch)
         if (calls_of_.count(request->index)) ++outcomes_[request->index];
       scheduler_.record_batch(instance, items, took);
-      if (batch.size() > 1 && policy_.mode == BatchingMode::kGreedy)
-        returns_until_ = now_ + std::min(policy_.batching_timeout, took);
+      answered_ = true;
+      longest_ = std::max(longest_, took);
       afterwards();
     });
   }
@@ -237,6 +242,11 @@ class Course {
       started_[request->index] = true;
       forget(request);
     }
+  }
+
+  bool holds_for_returns() const {
+    return policy_.mode == BatchingMode::kAdaptive ||
+           (policy_.mode == BatchingMode::kGreedy && policy_.batching_timeout > 0);
   }
 
   void check_nobody_is_left_waiting() {
@@ -254,9 +264,10 @@ class Course {
   std::vector<Range> ranges_;
   std::vector<int> working_;
   std::size_t capacity_ = 0;
-  Nanoseconds fixed_ = 0, item_ = 0, now_ = 0, returns_until_ = 0;
+  Nanoseconds fixed_ = 0, item_ = 0, now_ = 0, longest_ = 0;
+  bool answered_ = false;
   std::multimap<Nanoseconds, std::function<void()>> events_;
-  std::map<Index, std::uint64_t> pacing_trial_;
+  std::map<Index, std::uint64_t> timers_;
   std::map<std::size_t, int> outcomes_;
   std::map<std::size_t, std::uint64_t> calls_of_;
   std::map<std::size_t, bool> started_;

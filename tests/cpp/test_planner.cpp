@@ -100,7 +100,7 @@ TEST_CASE("a key that nothing uses is a mistake, in the node and in [global]") {
       problem_of({{"backend", "Identity"}, {"completely", 1}}),
       "nothing uses the key \"completely\"\n  in  completely = 1   (node \"n\")\n      ^^^^^^^^^^\n"
       "  the keys here are accept_skipped, aging, backend, batching, batching_timeout, filter, init_timeout, instance_num, map, "
-      "max, max_queue_size, min, next, node_entrypoint, on_batch_error, on_full, or, otherwise, timeout");
+      "max, max_queue_size, min, next, node_entrypoint, on_batch_error, on_full, or, otherwise, shared_device, timeout");
   CHECK_EQ(
       problem_of({{"backend", "Identity"}}, {{"instance_nun", 2}}),
       "nothing uses the key \"instance_nun\"; did you mean \"instance_num\"?\n  in  instance_nun = 2   ([global])\n"
@@ -396,4 +396,19 @@ TEST_CASE("a thread of its own is for the whole container, except where the cont
   CHECK(traits("S[Identity,Identity]").non_blocking);
   CHECK(traits("BackgroundThread[TestOwn]").thread == ThreadMode::kConcurrent);
   CHECK(traits("TestOwn", true).thread == ThreadMode::kConcurrent);
+}
+
+TEST_CASE("a container is on a device if a class in it has a `device` other than the CPU") {
+  register_core();
+  define("TestOnDevice", [](Batch batch, const Params&) { add(batch, 1); }, {{}, {}, "device: str = 'cuda'"});
+  const auto on_device = [](Keys keys) {
+    const auto planned = plan_pipe(one_node(std::move(keys)));
+    CHECK(planned.second.empty());
+    return planned.first.nodes[0].second.phases[0][0].plan->phases[0][0].plan->traits.on_device;
+  };
+  CHECK(on_device({{"backend", "S[Identity,TestOnDevice]"}}));
+  CHECK(on_device({{"backend", "TestOnDevice"}, {"device", "cuda:1"}}));
+  CHECK_FALSE(on_device({{"backend", "TestOnDevice(device=cpu)"}}));
+  CHECK_FALSE(on_device({{"backend", "TestOnDevice"}, {"device", "CPU"}}));
+  CHECK_FALSE(on_device({{"backend", "Identity"}}));
 }

@@ -16,9 +16,10 @@ using Action = NodeScheduler::Action;
 // Two instances with `max` 4 and a queue delay of 100 by default; requests arrive and batches end as the test says.
 class Two {
  public:
-  explicit Two(Nanoseconds queue_delay = 100) {
+  explicit Two(Nanoseconds queue_delay = 100, bool shared_device = false) {
     for (int i = 0; i < 2; ++i) scheduler_.add_instance({1, 4}, false);
     scheduler_.set_policy({BatchingMode::kGreedy, 4, 1, queue_delay});
+    scheduler_.set_shared_device(shared_device);
   }
 
   // `count` requests arrive one by one; each time an idle instance is asked and reports its action.
@@ -67,42 +68,20 @@ class Two {
 
 }  // namespace
 
-TEST_CASE(
-    "the first of those who were released together waits for the others, for as long as their batch took at most") {
+TEST_CASE("a batch is held for callers who were answered, for at most twice the time after which they usually return") {
   Two node;
-  CHECK_EQ(node.come(2, 0), "0 runs 1; 1 runs 1; ");
-  CHECK_EQ(node.come(4, 10), "");
-  CHECK_EQ(node.ends(0, 60, 1), "0 runs 4; ");
-  CHECK_EQ(node.ends(1, 61, 1), "1 rests; ");
-  CHECK_EQ(node.ends(0, 120, 4), "0 rests; ");
-  CHECK_EQ(node.come(4, 121), "0 waits till 180; 0 runs 4; ");
-  CHECK_EQ(node.ends(0, 200, 4), "0 rests; ");
-  CHECK_EQ(node.come(1, 201), "0 waits till 260; ");
-  CHECK_EQ(node.ask(0, 260), "0 runs 1; ");  // the others do not come
-  CHECK_EQ(node.ends(0, 320, 1), "0 rests; ");
-  CHECK_EQ(node.come(1, 321), "0 runs 1; ");  // and a lone request does not wait again
-}
-
-TEST_CASE(
-    "those who were just released are waited for also where the first has waited longer than that, if they come") {
-  Two node;
-  CHECK_EQ(node.come(2, 0), "0 runs 1; 1 runs 1; ");
-  CHECK_EQ(node.come(8, 10), "");
-  CHECK_EQ(node.ends(0, 60, 1), "0 runs 4; ");
-  CHECK_EQ(node.ends(1, 61, 1), "1 waits till 64; ");
-  CHECK_EQ(node.ask(1, 64), "1 runs 4; ");
-  CHECK_EQ(node.come(1, 65), "");
-  CHECK_EQ(node.ends(0, 200, 4), "0 waits till 260; ");
-  CHECK_EQ(node.come(3, 210), "0 runs 4; ");
-  CHECK_EQ(node.come(2, 211), "");
-  CHECK_EQ(node.ends(1, 400, 4), "1 waits till 460; ");
-  CHECK_EQ(node.ends(0, 450, 4), "0 rests; ");
-  CHECK_EQ(node.ask(1, 460), "1 runs 2; ");  // no request arrived: the next batches have no such delay
-  CHECK_EQ(node.come(2, 461), "0 waits till 510; ");
-  CHECK_EQ(node.ask(0, 510), "0 waits till 561; ");
-  CHECK_EQ(node.ask(0, 561), "0 runs 2; ");
-  CHECK_EQ(node.come(2, 562), "");
-  CHECK_EQ(node.ends(1, 700, 2), "1 runs 2; ");
+  CHECK_EQ(node.come_together(4, 0), "0 runs 4; ");
+  CHECK_EQ(node.ends(0, 60, 4), "0 rests; ");  // nothing is known about their return
+  CHECK_EQ(node.come_together(4, 70), "0 runs 4; ");
+  CHECK_EQ(node.ends(0, 130, 4), "0 waits till 150; ");
+  CHECK_EQ(node.come(3, 140), "");
+  CHECK_EQ(node.ask(0, 150), "0 waits till 240; ");  // the fourth is late: now only the queue delay holds them
+  CHECK_EQ(node.come(1, 160), "0 runs 4; ");
+  CHECK_EQ(node.ends(0, 220, 4), "0 waits till 240; ");
+  CHECK_EQ(node.come(4, 230), "0 runs 4; ");
+  CHECK_EQ(node.ends(0, 290, 4), "0 waits till 310; ");
+  CHECK_EQ(node.ask(0, 310), "0 rests; ");    // no caller returned
+  CHECK_EQ(node.come(1, 400), "0 runs 1; ");  // and a single request does not wait again
 }
 
 TEST_CASE("an instance that becomes free leaves the waiting requests to the instance in a queue delay") {
@@ -125,67 +104,32 @@ TEST_CASE("a queue delay without a limit never ends by itself") {
   CHECK_EQ(node.come(2, 61), "0 runs 4; ");
 }
 
-TEST_CASE("full batches of returning callers start staggered, by eight times their return time, evenly at most") {
-  Two node;
-  node.both_run_4();
-  CHECK_EQ(node.ends(0, 200, 4), "0 rests; ");
-  CHECK_EQ(node.ends(1, 201, 4), "1 rests; ");
-  CHECK_EQ(node.come_together(4, 202), "1 runs 4; ");
-  CHECK_EQ(node.come_together(4, 203), "0 waits till 226; ");  // 3 after its last batch
-  CHECK_EQ(node.come_together(4, 220), "");
-  CHECK_EQ(node.ends(1, 221, 4), "1 rests; ");
-  CHECK_EQ(node.ask(0, 226), "0 runs 4; ");
-  CHECK_EQ(node.ask(1, 226), "1 waits till 256; ");  // half of the 60 that a batch takes and the 1 that they were away
-
-  CHECK_EQ(node.ask(1, 256), "1 runs 4; ");
-}
-
-TEST_CASE("evenly is a part of the mean time from one batch to the next, without waits and without longer pauses") {
-  Two node;
-  node.both_run_4();
-  Nanoseconds moment = 200;
-  for (int round = 0; round < 15; ++round) {  // fewer batches than are run until it is tried to begin at once
-    node.ends(0, moment, 4);
-    node.ends(1, moment, 4);
-    CHECK_EQ(node.come_together(4, moment + 6), "1 runs 4; ");
-    CHECK_EQ(node.come_together(4, moment + 6),
-             "0 waits till " + std::to_string(moment + 6 + 33) + "; ");  // half of 60 and 6
-    node.ask(0, moment + 6 + 33);
-    moment += 200;
-  }
-  node.ends(0, moment, 4);
-  node.ends(1, moment, 4);
-  CHECK_EQ(node.come_together(4, moment + 50), "1 runs 4; ");  // of the 50 count 20, a third of 60
-  CHECK_EQ(node.come_together(4, moment + 50), "0 waits till " + std::to_string(moment + 50 + 34) + "; ");
-}
-
 TEST_CASE(
-    "where more waits than is run full batches wait for a sixteenth of their time at most, and after a pause not at all") {
-  Two node;
+    "batches of instances that share a device start evenly spaced: by the usual time of a batch, divided by their number") {
+  Two node(0, true);
   node.both_run_4();
-  CHECK_EQ(node.come_together(8, 100), "");
-  CHECK_EQ(node.ends(0, 200, 4), "0 runs 4; ");
-  CHECK_EQ(node.ends(1, 201, 4), "1 waits till 204; ");
-  CHECK_EQ(node.ask(1, 204), "1 runs 4; ");
-  CHECK_EQ(node.ends(0, 300, 4), "0 rests; ");
-  CHECK_EQ(node.ends(1, 301, 4), "1 rests; ");
-  CHECK_EQ(node.come_together(4, 400), "1 runs 4; ");
-  CHECK_EQ(node.come_together(4, 401), "0 runs 4; ");
+  CHECK_EQ(node.ends(0, 60, 4), "0 rests; ");
+  CHECK_EQ(node.ends(1, 61, 4), "1 rests; ");
+  CHECK_EQ(node.come_together(4, 70), "1 runs 4; ");          // no other batch runs
+  CHECK_EQ(node.come_together(4, 72), "0 waits till 100; ");  // 30 after 70
+  CHECK_EQ(node.come_together(4, 73), "");                    // nor does a full queue end its wait
+  CHECK_EQ(node.ask(0, 100), "0 runs 4; ");
+  CHECK_EQ(node.ends(1, 131, 4), "1 runs 4; ");  // later than 130
 }
 
-TEST_CASE("full batches begin at once without batching_timeout, and when the pipe closes") {
-  Two without(0);
+TEST_CASE("a batch starts at once if the instances have a device each, and when the pipe closes") {
+  Two without;
   without.both_run_4();
-  without.ends(0, 200, 4);
-  without.ends(1, 201, 4);
-  CHECK_EQ(without.come_together(4, 211), "1 runs 4; ");
-  CHECK_EQ(without.come_together(4, 212), "0 runs 4; ");
+  without.ends(0, 60, 4);
+  without.ends(1, 60, 4);
+  CHECK_EQ(without.come_together(4, 70), "1 runs 4; ");
+  CHECK_EQ(without.come_together(4, 71), "0 runs 4; ");
 
-  Two node;
+  Two node(0, true);
   node.both_run_4();
-  node.ends(0, 200, 4);
-  node.ends(1, 201, 4);
-  CHECK_EQ(node.come_together(4, 211), "1 runs 4; ");
-  CHECK_EQ(node.come_together(4, 212), "0 waits till 246; ");
-  CHECK_EQ(node.stops(213), "0 runs 4; ");
+  node.ends(0, 60, 4);
+  node.ends(1, 60, 4);
+  CHECK_EQ(node.come_together(4, 70), "1 runs 4; ");
+  CHECK_EQ(node.come_together(4, 72), "0 waits till 100; ");
+  CHECK_EQ(node.stops(80), "0 runs 4; ");
 }

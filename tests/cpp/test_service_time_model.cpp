@@ -125,7 +125,9 @@ TEST_CASE("batches grow for as long as that pays") {
   CHECK((grown(1, line(6, 0.3)) == Sizes{1}));
   // Nothing gained: two items are the most that is ever tried.
   CHECK((grown(32, line(0, 3)) == Sizes{1, 2, 1}));
-  CHECK((grown(32, line(0.2, 3)) == Sizes{1, 2, 1}));
+  CHECK((grown(32, line(0.05, 3)) == Sizes{1, 2, 1}));
+  // Two items cost 3 % less each than one, four only 1.6 % less than two.
+  CHECK((grown(32, line(0.2, 3)) == Sizes{1, 2, 4, 2}));
   // Dearer by the item from some size on: one step too far, and back.
   CHECK((grown(32, [](std::size_t items) { return items > 4 ? 5.0 * static_cast<double>(items) : 4.0; }) ==
          Sizes{1, 2, 4, 8, 4}));
@@ -152,7 +154,7 @@ TEST_CASE("among the sizes that were seen the smallest is taken whose items cost
   const ServiceTimeModel overhead = taught({1, 2, 4, 8}, [](std::size_t) { return 5.0; });
   CHECK_EQ(overhead.target_batch_size(1, 8).items, 8u);
   CHECK_EQ(overhead.target_batch_size(1, 4).items, 4u);  // what an instance takes at most
-  CHECK_EQ(taught({1, 2, 4, 8}, [](std::size_t items) { return 10.0 * static_cast<double>(items) + 1; })
+  CHECK_EQ(taught({1, 2, 4, 8}, [](std::size_t items) { return 100.0 * static_cast<double>(items) + 1; })
                .target_batch_size(1, 8)
                .items,
            1u);

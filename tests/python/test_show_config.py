@@ -86,6 +86,7 @@ entrypoint = "Forward[node.{{node_name}}]"  default
             on_full = "reject"          "InstanceDispatcher.on_full", own.toml:7
             aging = 2s                  default
             on_batch_error = "isolate"  default
+            shared_device = None        default
             timeout = None              default
 """
     )

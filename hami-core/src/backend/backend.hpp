@@ -24,6 +24,7 @@ struct Traits {
   ThreadMode thread = ThreadMode::kConcurrent;
   bool non_blocking = false;  // forward takes microseconds and never blocks: it may run on any caller's thread
   bool idempotent = true;     // a failed batch may run again, each request alone
+  bool on_device = false;     // its `device` is not the CPU: the instances of a node share that device
 };
 
 class Worker;

@@ -2,6 +2,7 @@
 #include "pipe/expr_planner.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "lang/parse.hpp"
@@ -28,6 +29,16 @@ void add_traits(Traits& whole, const Traits& part) {
   whole.thread = std::min(whole.thread, part.thread);
   whole.non_blocking = whole.non_blocking && part.non_blocking;
   whole.idempotent = whole.idempotent && part.idempotent;
+  whole.on_device = whole.on_device || part.on_device;
+}
+
+// Whether the parameter `device` names one other than the CPU.
+bool is_on_device(const Params& params) {
+  const Value* device = params.find("device");
+  if (!device || device->kind() != Kind::kStr) return false;
+  std::string name(device->as_text().substr(0, 3));
+  for (char& letter : name) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return !name.empty() && name != "cpu";
 }
 
 }  // namespace
@@ -245,6 +256,7 @@ Plan ExprPlanner::plan_counted(const Expr& expr) {
   if (cls.expand) return cls.expand(*this, expr);
   plan.traits = cls.traits;
   read_params(expr, cls, plan);
+  plan.traits.on_device = is_on_device(plan.params);
   if (!cls.refuses_copies.empty() && planning_.copies > 1)
     problem(expr.name_span,
             expr.name + " is part of the backend of node \"" + node_.name() + "\", which has several instances",

@@ -77,6 +77,7 @@ void register_batching(Registry& registry) {
       "on_full: str = 'block' {block,reject} 'with a full queue a caller waits for capacity (block), or its request fails with `QueueFull` (reject)';"
       "aging: duration = '2s' 'how long a normal request waits before it goes first; 0: high and urgent requests always go first';"
       "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run again, each alone (isolate), or all fail (fail)';"
+      "shared_device: bool? 'the instances run on one device, so their batches start evenly spaced; None: if `device` is not a CPU';"
       "timeout: duration? 'time limit of each request, from its submission'");
   dispatcher.brackets = {false, {Phase{1, 2}}};
   dispatcher.schedules = true;

@@ -26,6 +26,7 @@ void InstanceDispatcher::init_(Init& init) {
   scheduler.set_capacity(max_queue_size_);
   if (const double aging = params.get<double>("aging"); aging > 0) scheduler.set_aging(from_milliseconds(aging));
   scheduler.set_policy({BatchingMode::kPerCall, limits_.max, limits_.min, 0});
+  scheduler.set_shared_device(params.get<std::optional<bool>>("shared_device").value_or(on_device_));
   runner_->set_hooks(init);
   {
     MutexLock lock(mutex_);
@@ -53,6 +54,7 @@ void InstanceDispatcher::add_instances(NodeScheduler& scheduler) {
       declares_max_ = true;
     }
     non_blocking_ = non_blocking_ && !instance->own && backend->traits().non_blocking;
+    on_device_ = on_device_ || backend->traits().on_device;
     if (!backend->traits().idempotent) runner_->set_isolate(false);
     scheduler.add_instance(range, !instance->own);
     instances_.push_back(std::move(instance));

@@ -106,6 +106,7 @@ class InstanceDispatcher final : public Backend,
   Range limits_;
   bool declares_max_ = false;
   bool non_blocking_ = true;
+  bool on_device_ = false;  // an instance uses a device other than the CPU
   bool reject_when_full_ = false;
   std::size_t max_queue_size_ = 0;
   std::vector<std::unique_ptr<Instance>> instances_;

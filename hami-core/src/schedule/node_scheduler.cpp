@@ -6,20 +6,10 @@
 #include <cstdint>
 
 namespace hami {
-namespace {
 
-constexpr double kSpreads = 0.95;   // spreading over instances must promise at most this fraction of the time
-constexpr std::size_t kBegins = 4;  // items of a batch while no service time is known
-constexpr std::uint64_t kTriesOther =
-    128;  // batches between two samples of another size, so that the model stays current
-constexpr std::uint64_t kTriesAtFirst = 8;     // the same at the start
-constexpr Nanoseconds kWorthStaying = 50'000;  // a shorter wait ends before a thread has slept and woken up
-constexpr Nanoseconds kPauses = 8;             // the maximum stagger, in pauses between two batches of an instance
-constexpr Nanoseconds kShort = 16;      // without pauses: the maximum stagger is this part (1/16) of a batch's time
-constexpr Nanoseconds kSmooths = 8;     // periods in the moving mean
-constexpr Nanoseconds kBackWithin = 3;  // callers return within this part (1/3) of a batch's time
-constexpr std::size_t kPacedStart = SIZE_MAX;  // never reached: the instance waits for a moment, not for items
-constexpr unsigned kMaxMisses = 6;             // at most 2^6 batches between two attempts to wait for returning callers
+using namespace policy;
+
+namespace {
 
 std::size_t quotient(std::size_t items, std::size_t by) noexcept { return items / by + (items % by != 0); }
 
@@ -35,7 +25,7 @@ void NodeScheduler::add_instance(const Range& range, bool any_thread) {
 }
 
 void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
-  pending_returns_ -= std::min(pending_returns_, request->items);
+  if (learns_returns()) returns_.arrive(moment);
   queue_.push(std::move(request), moment, call);
 }
 
@@ -146,14 +136,7 @@ std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() noexcept {
 // How many of `items` one of `hands` free instances should take.
 std::size_t NodeScheduler::items_per_instance(std::size_t items, std::size_t hands,
                                               std::size_t max_items) const noexcept {
-  const std::size_t together = std::min(items, max_items), each = quotient(items, hands);
-  if (policy_.mode != BatchingMode::kAdaptive || each >= together) return max_items;
-  const auto either = [](const std::optional<double>& one, const std::optional<double>& other) {
-    return one ? one : other;
-  };
-  const std::optional<double> spread = either(contended_.of(each), solo_.of(each));
-  const std::optional<double> whole = either(solo_.of(together), contended_.of(together));
-  return spread && *spread < kSpreads * *whole ? each : max_items;
+  return policy_.mode == BatchingMode::kAdaptive ? share(items, hands, max_items, solo_, contended_) : max_items;
 }
 
 std::size_t NodeScheduler::instances_for(std::size_t items) const noexcept {
@@ -175,158 +158,129 @@ NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance) noexcept
   const std::size_t front = queue_.first()->items;
   smallest_ = std::min(std::max(floor, front), cap);  // smaller batches are not possible
   const TargetSize target = current_target(cap);
-  const bool samples = batches_ >= try_again_ && (idle_.empty() || !target.settled);
-  std::size_t size = target.items;
-  if (target.items == 0)
-    // Large batches may gain nothing, and engines keep the memory that they allocate for them. But a configured
-    // batching_timeout says that batching pays.
-    size = policy_.batching_timeout > 0 ? cap : kBegins;
+  const bool samples = batches_ >= last_sample_ + (target.settled ? kMemory : kSmooths);
+  std::size_t size = target.items, sample = 0;
+  if (target.items == 0)  // a configured batching_timeout says that batching pays
+    size = policy_.batching_timeout > 0 ? cap : kFirstSize;
   else if (!idle_.empty())
     size = items_per_instance(queue_.items(), idle_.size() + 1, size);
-  else if (samples && target.settled)
-    size = samples_less_ ? quotient(size, 2) : 2 * size;
+  else if (target.settled && samples)
+    sample = samples_less_ ? quotient(size, 2) : 2 * size;
   if (!target.settled && !samples)
     size = std::max(size, queue_.items_of_first_call());  // requests of one call stay together
-  size = quotient(size, front) * front;                   // whole requests: other sizes never occur
-  return {std::clamp(size, std::min(floor, cap), cap), samples};
+  const auto possible = [&](std::size_t items) {          // whole requests: other sizes never occur
+    return std::clamp(quotient(items, front) * front, std::min(floor, cap), cap);
+  };
+  if (sample > 0 && queue_.items() >= possible(sample)) return {possible(sample), true};
+  return {possible(size), samples && !target.settled};
 }
 
-// How long to wait for the callers of the batch that just completed; 0: not at all. They often return together, and the first
-// of them should not occupy the instance alone.
-Nanoseconds NodeScheduler::return_wait(Index instance, std::size_t completed_items) noexcept {
-  if (policy_.mode != BatchingMode::kAdaptive || completed_items == 0 || queue_.items() + completed_items < 2) return 0;
-  if (stopping_ || forming_ || !idle_.empty() || hurries(instance) || batches_ < hold_again_at_batch_) return 0;
-  const std::optional<ServiceTime> known = service_time();
-  if (!known && batches_ % kTriesAtFirst != 0) return 0;
-  const Nanoseconds timeout = known ? static_cast<Nanoseconds>(known->overhead / 2) : last_took_ / 4;
-  const std::size_t target = current_target(max_items(instance)).items;
-  ready_items_ = std::min(target > 0 ? std::min(target, max_items(instance)) : max_items(instance),
-                          queue_.items() + completed_items);
-  return timeout >= kWorthStaying && queue_.items() < ready_items_ ? timeout : 0;
+// The returns for which a batch is held. The trial decides whether this rule is used or the plain one, which starts with all
+// that is ready. With greedy batching, nothing is learned and a configured batching_timeout says what a wait may cost.
+Hold NodeScheduler::returns_worth_waiting(Index instance, Nanoseconds moment, const Cut& batch,
+                                          std::size_t max_items) noexcept {
+  if (!learns_returns() || forming_ || !returns_.expects_any()) return {};
+  Ready ready{batch.count, batch.items, max_items, items_each_, moment - instances_[instance].free_since};
+  queue_.for_each([&](const Request& request) { ready.deadline = std::min(ready.deadline, request.deadline); });
+  if (ready.deadline != kNever) ready.deadline -= moment;
+  if (policy_.mode == BatchingMode::kGreedy) {
+    const double granted = static_cast<double>(std::min(policy_.batching_timeout, last_took_));
+    return hold_for_returns(returns_, ready, moment, granted, [=](double) { return granted; });
+  }
+  // While the cost is unknown, a larger batch might be free: the trial finds out.
+  const ServiceTime line = service_time().value_or(ServiceTime{static_cast<double>(last_took_), 0});
+  const ServiceTimeModel& model = solo_.line() ? solo_ : contended_;
+  const Hold hold = hold_for_returns(returns_, ready, moment, line.overhead, [&](double items) {
+    return model.line() ? *model.of(static_cast<std::size_t>(items + 0.5)) : line.of(items);
+  });
+  if (hold.items == 0) return {};
+  trial_.note_difference();
+  return trial_.use_alternative() ? hold : Hold{};
 }
 
-// The forming instance asks again.
-void NodeScheduler::end_hold() noexcept {
-  forming_.reset();
-  if (!std::exchange(holding_for_returns_, false)) return;
-  missed_returns_ = queue_.items() >= ready_items_ ? 0 : std::min(missed_returns_ + 1, kMaxMisses);
-  hold_again_at_batch_ = batches_ + (missed_returns_ == 0 ? 0 : std::uint64_t{1} << missed_returns_);
-}
-
-NodeScheduler::Action NodeScheduler::wait(Index instance, std::size_t enough, Nanoseconds until) noexcept {
+NodeScheduler::Action NodeScheduler::hold(Index instance, Forming why, std::size_t ready_items,
+                                          Nanoseconds until) noexcept {
   forming_ = instance;
-  ready_items_ = enough;
+  why_ = why;
+  ready_items_ = ready_items;
   return {Action::kWait, until};
 }
 
-// The callers of a completed batch will probably return together.
-void NodeScheduler::expect_returns(Index instance, Nanoseconds moment, std::size_t completed_items) noexcept {
-  if (moment >= returns_until_) pending_returns_ = 0;
-  if (completed_items == 0 || std::exchange(instances_[instance].requests, 0) < 2) return;
-  pending_returns_ += completed_items;
-  returns_until_ = moment + std::min(policy_.batching_timeout, last_took_);
+NodeScheduler::Action NodeScheduler::idle(Index instance) noexcept {
+  mark_idle(instance);
+  return {Action::kIdle};
 }
 
-// Whether a batch may start staggered: it has several requests, and in greedy mode it is full.
-bool NodeScheduler::is_paced(const Cut& batch, std::size_t cap) const noexcept {
-  if (instances_.size() < 2 || full() || batch.count < 2) return false;
-  return policy_.mode == BatchingMode::kAdaptive || (policy_.mode == BatchingMode::kGreedy && batch.items >= cap);
+// The batch of an instance has ended, and its callers were answered.
+void NodeScheduler::complete(Instance& instance, Nanoseconds moment) noexcept {
+  const std::size_t requests = std::exchange(instance.requests, 0);
+  if (requests == 0 || !learns_returns()) return;
+  returns_.answer(moment, requests);
+  trial_.record_batch(moment - instance.queued_at, requests);
 }
 
-// When such a batch starts. Batches that start together on one device end together, and then the device is idle until the
-// callers return. So starts are staggered: evenly over the period of an instance, or by a few pauses if that is less. The
-// stagger itself and long pauses are excluded from the period; otherwise it would grow with each late batch. Without pauses
-// (more callers wait than run) a short stagger still hides the host's work for each batch.
-//
-// Instances that do not share a device lose by it, so the policy is tried (PolicyTrial).
-Nanoseconds NodeScheduler::paced_start(Index instance, Nanoseconds moment) noexcept {
-  const Nanoseconds ended = instances_[instance].ended, away = moment - ended;
-  if (away >= last_took_) return moment;  // the callers did not return; other requests arrived
-  const Nanoseconds period = last_took_ + std::min(away, last_took_ / kBackWithin);
-  period_ = period_ > 0 ? period_ + (period - period_) / kSmooths : period;
-  const Nanoseconds evenly = period_ / static_cast<Nanoseconds>(instances_.size());
-  const Nanoseconds longest = policy_.mode == BatchingMode::kAdaptive ? last_took_ : policy_.batching_timeout;
-  const Nanoseconds apart = last_began_ + std::min({kPauses * away, evenly, longest});
-  const Nanoseconds later = std::max(apart, std::min(last_began_ + evenly, ended + last_took_ / kShort));
-  if (later <= moment) return moment;
-  pacing_trial_.note_difference();
-  return pacing_trial_.use_alternative() ? later : moment;
+// Until when requests are held so that others can join them: batching_timeout, for fewer than `min` items or several requests.
+Nanoseconds NodeScheduler::filled_until(const Cut& batch, bool enough) const noexcept {
+  if (enough && (batch.count == 1 || policy_.mode == BatchingMode::kPerCall)) return 0;
+  Nanoseconds longest = policy_.batching_timeout;
+  if (const std::optional<ServiceTime> known = service_time(); known && enough)
+    longest = std::min(longest, static_cast<Nanoseconds>(known->overhead));
+  return after(queue_.first()->queued_at, longest);
 }
 
 NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds moment, std::size_t completed_items,
                                                  RequestChain& taken, RequestChain& removed) noexcept {
   mark_arrived(instance);
-  const bool waited = forming_ == instance && queue_.items() < ready_items_;
-  const bool had_paced_start = forming_ == instance && ready_items_ == kPacedStart;
-  const bool at_once = stopping_ || (forming_ == instance && std::exchange(nobody_comes_, false));
-  if (forming_ == instance)
-    end_hold();
+  const bool formed = forming_ == instance;
+  const bool missed = formed && queue_.items() < ready_items_;
+  const bool was_paced = formed && why_ == Forming::kPaced;
+  const bool at_once = stopping_ || (formed && std::exchange(nobody_comes_, false));
+  if (formed)
+    forming_.reset();
   else
     instances_[instance].free_since = moment;
-  if (completed_items > 0) {
-    pacing_trial_.record_batch(std::min(moment - last_ended_, 2 * last_took_),
-                               completed_items);  // a longer pause is not part of its work
-    instances_[instance].ended = last_ended_ = moment;
-  }
+  if (completed_items > 0) complete(instances_[instance], moment);
   const std::size_t cap = max_items(instance);
   queue_.age(moment);
   queue_.remove_expired(moment, removed, cap);
   if (!removed.empty()) return {Action::kAgain};
-  if (policy_.mode == BatchingMode::kGreedy) expect_returns(instance, moment, completed_items);
-  if (const Nanoseconds timeout = return_wait(instance, completed_items)) {
-    holding_for_returns_ = true;
-    return wait(instance, ready_items_, moment + timeout);
+  if (queue_.empty()) {
+    if (formed || at_once) return idle(instance);
+    const std::size_t target = current_target(cap).items;
+    const Hold returns = returns_worth_waiting(instance, moment, {}, target > 0 ? std::min(target, cap) : cap);
+    return returns.items > 0 ? hold(instance, Forming::kReturns, returns.items, moment + returns.timeout)
+                             : idle(instance);
   }
-  if (queue_.empty() || !suits(instance)) {
-    mark_idle(instance);
-    return {Action::kIdle};
-  }
+  if (!suits(instance)) return idle(instance);
   const auto [target_size, samples] = next_batch_size(instance);
   const Cut batch = cut(target_size);
   // The caller that would fill the batch may be waiting for capacity in the queue.
   const bool closed = batch.items >= target_size || batch.count < queue_.size() || full();
   const bool enough = batch.items >= min_items(instance);
   const bool starts = at_once || (enough && queue_.has_high());
-  const bool alone = batch.count == 1 && enough && moment >= returns_until_;
-  Nanoseconds company = policy_.batching_timeout;
-  if (const std::optional<ServiceTime> known = service_time(); known && enough)
-    company = std::min(company, static_cast<Nanoseconds>(known->overhead));
-  Nanoseconds timeout = after(queue_.first()->queued_at, company);
-  if (batch.count == 1 && enough) timeout = std::min(timeout, returns_until_);
-  // Waits for returning callers even if the first request has waited long, while all instances were busy.
-  const Nanoseconds until = std::min(returns_until_, after(instances_[instance].free_since, company));
-  const bool returning =
-      moment >= timeout && moment < until && pending_returns_ > 0 && batches_ >= hold_again_at_batch_;
-  if (!closed && !alone && !starts && (moment < timeout || returning) &&
-      (policy_.mode != BatchingMode::kPerCall || !enough)) {
-    if (!forming_) {
-      holding_for_returns_ = returning;
-      return returning ? wait(instance, std::min(target_size, queue_.items() + pending_returns_), until)
-                       : wait(instance, target_size, timeout);
-    }
-    if (!enough || !holding_for_returns_ ||
-        policy_.mode == BatchingMode::kGreedy) {  // another instance is forming a batch and takes these too
-      mark_idle(instance);
-      return {Action::kIdle};
-    }
+  if (!closed && !starts) {
+    // Another instance is forming a batch and takes these too, unless they are too few for it.
+    if (forming_ && !(enough && (policy_.mode == BatchingMode::kPerCall || queue_.items() < min_items(*forming_))))
+      return idle(instance);
+    if (const Nanoseconds until = filled_until(batch, enough); moment < until && !forming_)
+      return hold(instance, Forming::kFilling, target_size, until);
+    if (const Hold returns = enough ? returns_worth_waiting(instance, moment, batch, target_size) : Hold{};
+        returns.items > 0)
+      return hold(instance, Forming::kReturns, batch.items + returns.items, moment + returns.timeout);
   }
   if (!enough) return refuse(batch, min_items(instance), at_once, removed);
-  if (!had_paced_start && !starts && is_paced(batch, cap)) {
-    const Nanoseconds begins = paced_start(instance, moment);
-    if (forming_ && (policy_.mode == BatchingMode::kGreedy ||
-                     pacing_trial_.use_alternative())) {  // the forming instance starts first
-      mark_idle(instance);
-      return {Action::kIdle};
-    }
-    if (moment < begins) return wait(instance, kPacedStart, begins);
+  if (shared_device_ && others_work() && !was_paced && !starts && !full()) {
+    if (forming_) return idle(instance);  // the forming instance starts first
+    if (const Nanoseconds start = pacer_.next_start(instances_.size()); moment < start)
+      return hold(instance, Forming::kPaced, kNoItems, start);
   }
-  last_began_ = moment;
+  pacer_.record_start(moment);
   const StartReason reason = batch.items >= cap || full()  ? StartReason::kFull
                              : batch.count < queue_.size() ? StartReason::kTargetSize
-                             : waited                      ? StartReason::kTimeout
+                             : missed                      ? StartReason::kTimeout
                                                            : StartReason::kQueueEmpty;
-  if (samples) {
-    try_again_ = batches_ + std::clamp(batches_ / 4, kTriesAtFirst, kTriesOther);
+  if (samples && batch.items >= target_size) {  // the sample is really run
+    last_sample_ = batches_;
     samples_less_ = !samples_less_;
   }
   return take(instance, batch, reason, taken);
@@ -335,8 +289,18 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
 NodeScheduler::Action NodeScheduler::take(Index instance, const Cut& batch, StartReason reason,
                                           RequestChain& taken) noexcept {
   queue_.take(batch, taken);
-  instances_[instance].contended = others_work();
-  instances_[instance].requests = batch.count;
+  Instance& state = instances_[instance];
+  state.contended = others_work();
+  state.requests = batch.count;
+  if (learns_returns()) {
+    const Nanoseconds first = taken.first()->queued_at;
+    Nanoseconds later = 0;
+    for (const Request* request = taken.first(); request; request = RequestChain::after(*request))
+      later += request->queued_at - first;
+    state.queued_at = first + later / static_cast<Nanoseconds>(batch.count);
+    const double each = static_cast<double>(batch.items) / static_cast<double>(batch.count);
+    items_each_ += (each - items_each_) / static_cast<double>(kSmooths);
+  }
   return {Action::kRun, 0, reason};
 }
 
@@ -358,6 +322,7 @@ NodeScheduler::Action NodeScheduler::refuse(const Cut& batch, std::size_t min_it
 void NodeScheduler::record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept {
   ++batches_;
   last_took_ = took;
+  pacer_.record_batch(took);
   if (policy_.mode != BatchingMode::kAdaptive || policy_.max < 2) return;
   (instances_[instance].contended || others_work() ? contended_ : solo_).add(items, took);
 }

@@ -23,25 +23,25 @@
 //
 // A forming instance waits for one of three reasons. A full queue, stop() or start_waiting() ends each of these waits early.
 //
-//   reason               mode              batch_ready() once             `until`
-//   -------------------  ----------------  -----------------------------  -------------------------------------------
-//   filling              all               the target size is queued      end of the first request's queue delay
-//   holding for returns  adaptive, greedy  the expected items are queued  end of the return wait
-//   paced start          adaptive, greedy  never by the number of items   the staggered start
+//   reason    mode              batch_ready() once                   `until`
+//   --------  ----------------  -----------------------------------  --------------------------------------------
+//   kFilling  all               the target size is queued            end of the first request's queue delay
+//   kReturns  adaptive, greedy  the expected items are queued        the timeout of hold_for_returns()
+//   kPaced    all               never by the number of items         the evenly spaced start (Pacer)
 //
 // A high or urgent request ends each of these waits too, if the batch has its minimum size.
 //
 // next_action() takes the first of these that applies:
 //
 //   1. kAgain  requests expired or were abandoned: it removes them
-//   2. kWait   holding for returns, adaptive: the callers of the batch that just completed probably return together
-//   3. kIdle   no queued request suits the instance
-//   4. kWait   filling; or holding for returns, greedy
-//      kIdle   instead, if another instance is forming a batch that takes these requests too
-//   5. kAgain  the queue delay is over, or no request will come, and the batch is below the minimum size: its requests fail
-//   6. kWait   paced start
+//   2. kIdle   no queued request suits the instance. If none is queued at all, it may be kWait (kReturns)
+//   3. kIdle   the batch is below the target size, and another instance is forming: that one takes these requests too
+//   4. kWait   kFilling: the batch is below the target size, and its first request may be held (batching_timeout)
+//   5. kWait   kReturns: the batch is below the target size, and waiting for returning callers saves more than it costs
+//   6. kAgain  no further request will come, and the batch is below the minimum size: its requests fail
+//   7. kWait   kPaced: another instance of the same device started a moment ago
 //      kIdle   instead, if another instance is forming and starts first
-//   7. kRun
+//   8. kRun
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,8 @@
 
 #include "backend/backend.hpp"
 #include "request/wait_graph.hpp"
+#include "schedule/batch_policy.hpp"
+#include "schedule/pacer.hpp"
 #include "schedule/policy_trial.hpp"
 #include "schedule/request_queue.hpp"
 #include "schedule/service_time_model.hpp"
@@ -80,10 +82,9 @@ class NodeScheduler {
 
   // Before the first request. `range`: what one forward takes; `any_thread`: it may run on a caller's thread.
   void add_instance(const Range& range, bool any_thread);
-  void set_policy(const BatchingConfig& policy) {
-    policy_ = policy;
-    pacing_trial_ = PolicyTrial(policy.mode == BatchingMode::kGreedy && policy.batching_timeout > 0);
-  }
+  void set_policy(const BatchingConfig& policy) { policy_ = policy; }
+  // The instances share a device, so their batches start evenly spaced.
+  void set_shared_device(bool shared) noexcept { shared_device_ = shared; }
   void set_capacity(std::size_t requests) { capacity_ = requests; }  // of each lane
   void set_aging(Nanoseconds aging) { queue_.set_aging(aging); }
 
@@ -162,11 +163,11 @@ class NodeScheduler {
   struct Instance {
     Range range;
     bool any_thread;
-    bool dispatched = false;   // its worker was woken and has not asked yet
-    bool contended = false;    // another instance was running when its batch started
-    std::size_t requests = 0;  // of its last batch; 0 once their callers are expected to return
+    bool dispatched = false;    // its worker was woken and has not asked yet
+    bool contended = false;     // another instance was running when its batch started
+    std::size_t requests = 0;   // of the batch that it runs
+    Nanoseconds queued_at = 0;  // the mean moment at which they arrived
     Nanoseconds free_since = 0;
-    Nanoseconds ended = 0;  // when its last batch ended
   };
   struct BatchSize {
     std::size_t items = 0;
@@ -191,12 +192,19 @@ class NodeScheduler {
   std::size_t items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept;
   TargetSize current_target(std::size_t cap) const noexcept;
   BatchSize next_batch_size(Index instance) noexcept;
-  Nanoseconds return_wait(Index instance, std::size_t completed_items) noexcept;
-  void end_hold() noexcept;
-  void expect_returns(Index instance, Nanoseconds moment, std::size_t completed_items) noexcept;
-  bool is_paced(const Cut& batch, std::size_t cap) const noexcept;
-  Nanoseconds paced_start(Index instance, Nanoseconds moment) noexcept;
-  Action wait(Index instance, std::size_t enough, Nanoseconds until) noexcept;
+  // Whether answered callers are expected back: where a batch may be held for them.
+  bool learns_returns() const noexcept {
+    return policy_.max > 1 && (policy_.mode == BatchingMode::kAdaptive ||
+                               (policy_.mode == BatchingMode::kGreedy && policy_.batching_timeout > 0));
+  }
+  Hold returns_worth_waiting(Index instance, Nanoseconds moment, const Cut& batch, std::size_t max_items) noexcept;
+  Nanoseconds filled_until(const Cut& batch, bool enough) const noexcept;
+  void complete(Instance& instance, Nanoseconds moment) noexcept;
+  // What the forming instance waits for.
+  enum class Forming { kFilling, kReturns, kPaced };
+  static constexpr std::size_t kNoItems = SIZE_MAX;  // it waits for a moment, not for items
+  Action hold(Index instance, Forming why, std::size_t ready_items, Nanoseconds until) noexcept;
+  Action idle(Index instance) noexcept;
   Action take(Index instance, const Cut& batch, StartReason reason, RequestChain& taken) noexcept;
   Action refuse(const Cut& batch, std::size_t min_items, bool closing, RequestChain& removed) noexcept;
 
@@ -212,24 +220,21 @@ class NodeScheduler {
   bool asked_inside_ = false;  // a request that a backend waits for has arrived before
   bool stopping_ = false;
   std::optional<Index> forming_;
+  Forming why_ = Forming::kFilling;
   std::size_t ready_items_ = 0;  // items at which the forming batch starts
   bool nobody_comes_ = false;    // it starts with what is queued
 
   ServiceTimeModel solo_, contended_;  // without and with other instances running
-  PolicyTrial pacing_trial_;           // baseline: start at once; alternative: staggered start
+  ReturnTimes returns_;
+  PolicyTrial trial_;  // baseline: starts at once; alternative: holds for returning callers
+  Pacer pacer_;
+  bool shared_device_ = false;
   std::uint64_t batches_ = 0;
-  std::uint64_t try_again_ = 8;  // the batch count at which another size is sampled
-  bool samples_less_ = false;    // the next sample is smaller than the target, not larger
-  std::size_t smallest_ = 1;     // smallest possible batch of the current queue
+  std::uint64_t last_sample_ = 0;  // the batch count at which another size was sampled
+  bool samples_less_ = false;      // the next sample is smaller than the target, not larger
+  std::size_t smallest_ = 1;       // smallest possible batch of the current queue
+  double items_each_ = 1;          // recent mean items of a request
   Nanoseconds last_took_ = 0;
-  Nanoseconds last_ended_ = 0;             // when the last batch of any instance ended
-  Nanoseconds last_began_ = 0;             // when the last batch of any instance started
-  Nanoseconds period_ = 0;                 // recent mean time between two staggered batches of an instance
-  Nanoseconds returns_until_ = 0;          // until then the callers of the last batch are expected to return
-  std::size_t pending_returns_ = 0;        // items of theirs that have not returned
-  bool holding_for_returns_ = false;       // the forming instance waits for callers that were just answered
-  unsigned missed_returns_ = 0;            // consecutive waits in which they did not return
-  std::uint64_t hold_again_at_batch_ = 0;  // no such wait before this batch count
 };
 
 }  // namespace hami

@@ -1,5 +1,6 @@
-// PolicyTrial: alternates two batching policies, a baseline and an alternative, and keeps the one with the higher throughput.
-// The alternative must win by a margin because it adds latency.
+// PolicyTrial: runs two policies in alternating rounds of batches, a baseline and an alternative, and keeps the one with the
+// lower latency. In a closed loop, a lower latency is also a higher throughput (Little's law). Then it tries the other one
+// again now and then. A round is compared with the rounds before and after it, so that a change of load cancels out.
 #pragma once
 
 #include <cstddef>
@@ -10,30 +11,25 @@ namespace hami {
 
 class PolicyTrial {
  public:
-  // Starts with the alternative if `use_alternative`.
-  explicit PolicyTrial(bool use_alternative = false) noexcept : uses_alternative_(use_alternative) {}
   bool use_alternative() const noexcept { return uses_alternative_ != trying_; }
-  // The policies differ for a batch. Rounds in which they rarely differ are not compared: the result would be chance.
-  void note_difference() noexcept { ++differed_; }
-  // A batch of `items` ended `took` after the previous one, on any instance.
-  void record_batch(Nanoseconds took, std::size_t items) noexcept;
+  // The policies differ for a batch. Rounds without a difference are not compared: the result would be chance.
+  void note_difference() noexcept { differed_ = true; }
+  // A batch ended; `latency`: the mean time since its requests arrived.
+  void record_batch(Nanoseconds latency, std::size_t requests) noexcept;
 
  private:
-  void compare(double rate) noexcept;
-  bool better() const noexcept;
+  void compare(double gain) noexcept;
 
-  bool uses_alternative_;
+  bool uses_alternative_ = false;
   bool trying_ = false;      // the other policy runs for this round
+  bool differed_ = false;    // in this round or the one before
   std::size_t batches_ = 0;  // of this round
-  std::size_t differed_ = 0;
-  double took_ = 0;  // by the measured batches, in nanoseconds
-  double items_ = 0;
-  double rate_ = 0;    // of the previous round, with the kept policy
-  double gain_ = 0;    // recent mean gain of the other policy, as a logarithm
-  double spread_ = 0;  // recent mean squared deviation of the gain
+  double latency_ = 0, requests_ = 0;
+  double tried_ = 0;              // mean latency of the round that tried the other policy; 0: none
+  double kept_ = 0;               // mean latency of the last round with the kept policy
+  double gain_ = 0, spread_ = 0;  // of the other policy, as a logarithm: mean and mean squared deviation
   std::size_t comparisons_ = 0;
-  std::size_t pause_ = 1;   // rounds until the other policy is tried again
-  std::size_t rounds_ = 0;  // rounds of the current pause
+  std::size_t rounds_ = 0, pause_ = 1;  // with the kept policy since the last trial, and until the next one
 };
 
 }  // namespace hami

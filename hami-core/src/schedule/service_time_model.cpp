@@ -4,16 +4,13 @@
 #include <algorithm>
 #include <cmath>
 
-namespace hami {
-namespace {
+#include "schedule/policy_constants.hpp"
 
-constexpr double kFaster = 0.25;      // weight of a run that was faster than usual
-constexpr double kSlower = 0.05;      // weight of a slower run: other processes may have delayed it
-constexpr double kOutlier = 2;        // a slower run counts at most as this multiple of the usual time
-constexpr double kForgets = 256;      // after this many runs of other sizes, a size has half its weight in the fit
-constexpr double kNegligible = 0.02;  // a smaller batch may cost this fraction more per item
-constexpr double kPays =
-    0.2;  // a larger batch must gain this fraction over the smallest one; otherwise it only costs memory and latency
+namespace hami {
+
+using namespace policy;
+
+namespace {
 
 std::size_t floor_log2(std::size_t number) noexcept {
   std::size_t log = 0;
@@ -34,9 +31,9 @@ void ServiceTimeModel::add(std::size_t items, Nanoseconds took) noexcept {
   double time = std::max(1.0, static_cast<double>(took));
   double weight = 1;
   if (size.runs > 2) {
-    const double usual = size.each() * count;
+    const double usual = size.each() * count;  // a slower run counts at most as a multiple of it
     weight = time > usual ? kSlower : size.runs > kKnown ? kFaster : 1;
-    time = std::min(time, kOutlier * usual);
+    time = std::min(time, kUncertain * usual);
   }
   size.items += weight * (count - size.items);
   size.took += weight * (time - size.took);
@@ -52,7 +49,7 @@ void ServiceTimeModel::fit() noexcept {
     const Size& size = sizes_[i];
     if (!size.known()) continue;
     ++known;
-    const double weight = 1 / (1 + static_cast<double>(runs_ - size.last) / kForgets);
+    const double weight = 1 / (1 + static_cast<double>(runs_ - size.last) / kMemory);
     const double a = 1 / size.took;
     const double b = size.items / size.took;
     xx += weight * a * a;
@@ -99,8 +96,7 @@ TargetSize ServiceTimeModel::target_batch_size(std::size_t min_items, std::size_
   if (lowest > top) return {};
   if (lowest > bottom) return {items_of(lowest - 1), false};
   std::size_t chosen = lowest;
-  while (!sizes_[chosen].known() || sizes_[chosen].each() > best * (1 + (chosen == bottom ? kPays : kNegligible)))
-    ++chosen;
+  while (!sizes_[chosen].known() || sizes_[chosen].each() > best * (1 + kNegligible)) ++chosen;
   const bool grows = chosen == highest && chosen < top;
   return {items_of(grows ? chosen + 1 : chosen), !grows};
 }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/clock.hpp"
+#include "schedule/policy_constants.hpp"
 
 namespace hami {
 
@@ -32,11 +33,10 @@ class ServiceTimeModel {
   const std::optional<ServiceTime>& line() const noexcept { return line_; }
   // The time of `items` items in nanoseconds, from the nearest known size; empty if none is known.
   std::optional<double> of(std::size_t items) const noexcept;
-  // The smallest size in [min_items, max_items] whose time per item is near the best observed; 1 if batching gains nothing.
+  // The smallest size in [min_items, max_items] whose time per item is within 2 % of the best observed.
   TargetSize target_batch_size(std::size_t min_items, std::size_t max_items) const noexcept;
 
  private:
-  static constexpr std::uint64_t kKnown = 3;  // runs that make a size known, including the ignored first
   // Runs of similar sizes, from a power of two to the next: a recent, near-fastest time.
   struct Size {
     double items = 0;
@@ -44,7 +44,7 @@ class ServiceTimeModel {
     std::uint64_t runs = 0;
     std::uint64_t last = 0;  // the number of the newest run
 
-    bool known() const noexcept { return runs >= kKnown; }
+    bool known() const noexcept { return runs >= policy::kKnown; }
     double each() const noexcept { return took / items; }
   };
   void fit() noexcept;

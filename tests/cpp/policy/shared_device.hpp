@@ -1,31 +1,26 @@
-// Instances that share one device, or do not, in virtual time: how much of it callers who come back in a closed loop get.
-#include <doctest/doctest.h>
+// SharedDevice: instances that share one device, under a virtual clock, with the decisions of the product.
+#pragma once
 
 #include <algorithm>
 #include <map>
 #include <queue>
-#include <random>
 #include <vector>
 
-#include "scheduled.hpp"
+#include "product.hpp"
 
-using namespace hami;
-using namespace hami::testing;
-
-namespace {
-
-using Index = NodeScheduler::Index;
-using Action = NodeScheduler::Action;
+namespace hami::testing::policy {
 
 // Batches that cost about what those of ResNet-50 did on an H100, in milliseconds. Concurrent batches share the device; that
 // the younger gets the larger part, since its early layers are large, was seen there, how much larger is assumed. The host
 // works before the device does, and callers come back one by one.
 class SharedDevice {
  public:
-  SharedDevice(std::size_t instances, std::size_t max_items, const BatchingConfig& policy, bool shared = true)
+  SharedDevice(std::size_t instances, std::size_t max_items, const BatchingConfig& policy, bool shared = true,
+               bool declared = true)
       : contended_(shared) {
     for (std::size_t i = 0; i < instances; ++i) scheduler_.add_instance({1, max_items}, false);
     scheduler_.set_policy(policy);
+    scheduler_.set_shared_device(shared && declared);
   }
 
   // Runs so many callers for three seconds.
@@ -33,8 +28,15 @@ class SharedDevice {
     happen(0, Event::kReleased, 0, callers);
     while (now_ < kEnd) step();
   }
-  double rate() const { return static_cast<double>(done_) / (kEnd - kWarm); }  // items a millisecond
-  double idle() const { return nothing_runs_ / (kEnd - kWarm); }               // the part of the time without work
+  // The same for requests at random moments: bursts per millisecond, and requests of a burst.
+  void run_open(double bursts, std::size_t burst) {
+    bursts_ = bursts;
+    happen(random_.exponential() / bursts_, Event::kBurst, 0, burst);
+    while (now_ < kEnd) step();
+  }
+  double rate() const { return static_cast<double>(done_) / (kEnd - kWarm); }   // items a millisecond
+  double latency() const { return latency_ / static_cast<double>(answered_); }  // mean, in milliseconds
+  double idle() const { return nothing_runs_ / (kEnd - kWarm); }                // the part of the time without work
 
   static constexpr double kMostRate = 13.4;
   static double alone(double items) { return 0.577 + 0.0626 * items; }
@@ -45,24 +47,24 @@ class SharedDevice {
   static constexpr double kPrepares = 0.33, kTells = 0.1, kWakes = 0.15, kCaller = 0.0103;
 
   struct Event {
-    enum What { kStarts, kAsks, kReleased, kCame } what;
+    enum What { kStarts, kAsks, kReleased, kCame, kBurst } what;
     double at;
-    Index instance;
+    NodeScheduler::Index instance;
     std::size_t items;
     double began;
     bool operator<(const Event& other) const { return at > other.at; }
   };
   struct Batch {
-    Index instance;
+    NodeScheduler::Index instance;
     double items, left, began;  // left: of its time by itself
+    std::vector<double> came;   // when each of its requests arrived
     bool early = true;
   };
 
-  static Nanoseconds nanoseconds(double milliseconds) { return static_cast<Nanoseconds>(milliseconds * 1e6 + 0.5); }
   // Three quarters of it, and the last quarter by chance.
-  double about(double duration) { return duration * (0.75 + 0.25 * std::exponential_distribution<double>()(random_)); }
+  double about(double duration) { return duration * (0.75 + 0.25 * random_.exponential()); }
 
-  void happen(double at, Event::What what, Index instance, std::size_t items, double began = 0) {
+  void happen(double at, Event::What what, NodeScheduler::Index instance, std::size_t items, double began = 0) {
     events_.push({what, at, instance, items, began});
   }
 
@@ -120,14 +122,17 @@ class SharedDevice {
     if (now_ >= kWarm) done_ += items;
     const double told = now_ + about(kTells);
     happen(told, Event::kAsks, batch.instance, items, batch.began);
-    happen(told + about(kWakes), Event::kReleased, 0, items);
+    if (now_ >= kWarm)
+      for (const double came : batch.came) latency_ += told - came;
+    if (now_ >= kWarm) answered_ += batch.came.size();
+    if (bursts_ == 0) happen(told + about(kWakes), Event::kReleased, 0, items);
   }
 
   void handle(const Event& event) {
     switch (event.what) {
       case Event::kStarts: {
         const auto items = static_cast<double>(event.items);
-        running_.push_back({event.instance, items, alone(items), event.began});
+        running_.push_back({event.instance, items, alone(items), event.began, std::move(starting_[event.instance])});
         break;
       }
       case Event::kAsks:
@@ -138,7 +143,12 @@ class SharedDevice {
         loop_is_free_ = std::max(loop_is_free_, now_);
         for (std::size_t i = 0; i < event.items; ++i) happen(loop_is_free_ += about(kCaller), Event::kCame, 0, 1);
         break;
+      case Event::kBurst:
+        for (std::size_t i = 0; i < event.items; ++i) happen(now_, Event::kCame, 0, 1);
+        happen(now_ + random_.exponential() / bursts_, Event::kBurst, 0, event.items);
+        break;
       case Event::kCame:
+        came_.push(now_);
         scheduler_.push(request_of(1), nanoseconds(now_), ++calls_);
         if (scheduler_.batch_ready()) ask(*scheduler_.forming(), 0);
         for (std::size_t hands = scheduler_.instances_for(1); hands > 0; --hands) dispatch_idle();
@@ -146,74 +156,41 @@ class SharedDevice {
     }
   }
 
-  void ask(Index instance, std::size_t completed_items) {
+  void ask(NodeScheduler::Index instance, std::size_t completed_items) {
     RequestChain taken, removed;
-    const Action step = scheduler_.next_action(instance, nanoseconds(now_), completed_items, taken, removed);
+    const NodeScheduler::Action step =
+        scheduler_.next_action(instance, nanoseconds(now_), completed_items, taken, removed);
     timers_.erase(instance);
-    if (step.what == Action::kWait) timers_[instance] = static_cast<double>(step.until) / 1e6;
-    if (step.what == Action::kRun) happen(now_ + about(kPrepares), Event::kStarts, instance, taken.size(), now_);
+    if (step.what == NodeScheduler::Action::kWait) timers_[instance] = static_cast<double>(step.until) / 1e6;
+    if (step.what == NodeScheduler::Action::kRun) {
+      std::vector<double>& came = starting_[instance];
+      for (came.clear(); came.size() < taken.size(); came_.pop()) came.push_back(came_.front());
+    }
+    if (step.what == NodeScheduler::Action::kRun)
+      happen(now_ + about(kPrepares), Event::kStarts, instance, taken.size(), now_);
     dispatch_idle();
   }
 
   void dispatch_idle() {
-    if (const std::optional<Index> next = scheduler_.dispatch_idle()) ask(*next, 0);
+    if (const std::optional<NodeScheduler::Index> next = scheduler_.dispatch_idle()) ask(*next, 0);
   }
 
   const bool contended_;  // else each instance has one
   NodeScheduler scheduler_{"n"};
-  std::mt19937 random_{1};
+  Random random_{1};
   double now_ = 0;
   std::vector<Batch> running_;
-  std::map<Index, double> timers_;
+  std::map<NodeScheduler::Index, double> timers_;
   std::priority_queue<Event> events_;
   double loop_is_free_ = 0;
   std::uint64_t calls_ = 0;
   std::size_t done_ = 0;
   double nothing_runs_ = 0;
+  double bursts_ = 0;
+  std::queue<double> came_;  // when each queued request arrived
+  std::map<NodeScheduler::Index, std::vector<double>> starting_;
+  double latency_ = 0;
+  std::size_t answered_ = 0;
 };
 
-}  // namespace
-
-TEST_CASE("a device that instances share has work while callers are on their way back") {
-  struct Course {
-    std::size_t callers, instances, max_items;
-  };
-  for (const Course& course : {Course{64, 2, 32}, Course{64, 4, 16}, Course{96, 2, 32}}) {
-    CAPTURE(course.callers);
-    CAPTURE(course.max_items);
-    SharedDevice apart(course.instances, course.max_items, {BatchingMode::kGreedy, course.max_items, 1, 3'000'000});
-    apart.run(course.callers);
-    CHECK_LT(apart.idle(), 0.015);
-    SharedDevice together(course.instances, course.max_items, {BatchingMode::kGreedy, course.max_items, 1, 0});
-    together.run(course.callers);
-    CHECK_GT(together.idle(), 0.04);
-    CHECK_GT(apart.rate(), 1.05 * together.rate());
-  }
-}
-
-TEST_CASE("so it has where more callers wait than are run, and where the sizes of batches are learned") {
-  struct Course {
-    BatchingMode mode;
-    std::size_t callers, instances, max_items;
-    double min_items;  // of what the device can do
-  };
-  for (const Course& course :
-       {Course{BatchingMode::kGreedy, 128, 2, 32, 0.95}, Course{BatchingMode::kAdaptive, 64, 2, 32, 0.92},
-        Course{BatchingMode::kAdaptive, 64, 4, 16, 0.95}, Course{BatchingMode::kAdaptive, 32, 2, 32, 0.76}}) {
-    CAPTURE(course.callers);
-    CAPTURE(course.max_items);
-    const Nanoseconds company = course.mode == BatchingMode::kGreedy ? 3'000'000 : 0;
-    SharedDevice device(course.instances, course.max_items, {course.mode, course.max_items, 1, company});
-    device.run(course.callers);
-    CHECK_GT(device.rate(), course.min_items * SharedDevice::kMostRate);
-  }
-}
-
-TEST_CASE("instances with a device each do not wait for a start slot") {
-  for (const BatchingMode mode : {BatchingMode::kGreedy, BatchingMode::kAdaptive}) {
-    SharedDevice devices(2, 32, {mode, 32, 1, 3'000'000}, false);
-    devices.run(128);
-    const double each = 32 / (SharedDevice::alone(32) + 0.43);  // with what the host does for a batch
-    CHECK_GT(devices.rate(), 0.98 * 2 * each);
-  }
-}
+}  // namespace hami::testing::policy

@@ -1,0 +1,29 @@
+// Every constant of the batching policy, with its unit and the reason for its value.
+#pragma once
+
+#include <cstddef>
+
+namespace hami::policy {
+
+// A gain below this fraction is not worth a larger batch, another policy or another instance. Repeated measurements of one
+// batch size on an idle machine differ by about as much.
+constexpr double kNegligible = 0.02;
+// An estimate may be wrong by this factor either way: a return time comes from few samples, and another process may delay a batch.
+constexpr int kUncertain = 2;
+// Observations in a moving mean: few enough to follow a change of load, enough to reduce chance by two thirds (1 / sqrt(8)).
+constexpr std::size_t kSmooths = 8;
+// Observations that are remembered: return times; runs of other sizes after which a size counts half; batches between two
+// samples of another size; rounds between two trials. The cost of what happens once in so many is below kNegligible.
+constexpr std::size_t kMemory = 64;
+// Weights of a batch that was faster or slower than usual in the estimate of its size. A machine that is busy with other work
+// makes batches slower and never faster, so the estimate stays near the fastest.
+constexpr double kFaster = 0.25, kSlower = 0.05;
+// Runs that make a size known: the first allocates, compiles or captures and is ignored, and two agree.
+constexpr std::size_t kKnown = 3;
+// Items of the largest batch while nothing is known: a batch may gain nothing, and engines keep the memory that they allocate
+// for it.
+constexpr std::size_t kFirstSize = 4;
+// Batches of a round of a trial. The first third only settles: two alternating groups of callers merge within a few batches.
+constexpr std::size_t kRound = 24;
+
+}  // namespace hami::policy

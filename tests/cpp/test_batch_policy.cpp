@@ -1,0 +1,110 @@
+// The batching policy as pure functions: for which returns a batch is held, and for how long; the return times of callers.
+#include <doctest/doctest.h>
+
+#include <utility>
+#include <vector>
+
+#include "schedule/batch_policy.hpp"
+#include "schedule/pacer.hpp"
+
+using namespace hami;
+
+namespace {
+
+// Batches of b items take 1000 + 100 * b.
+double time_of(double items) { return 1000 + 100 * items; }
+constexpr double kBeta = 1000;
+
+// Callers who returned after these times, and `pending` more who were answered at 0.
+ReturnTimes returning(const std::vector<Nanoseconds>& times, std::size_t pending) {
+  ReturnTimes returns;
+  returns.answer(-100'000, times.size());
+  for (const Nanoseconds time : times) returns.arrive(-100'000 + time);
+  returns.answer(0, pending);
+  return returns;
+}
+
+Hold held(const ReturnTimes& returns, const Ready& ready, Nanoseconds moment = 0) {
+  return hold_for_returns(returns, ready, moment, kBeta, time_of);
+}
+
+Ready ready(std::size_t requests, std::size_t max = 64) { return {requests, requests, max}; }
+
+}  // namespace
+
+TEST_CASE("n requests wait for k returns iff n * w < k * beta") {
+  for (const std::size_t n : {1, 2, 4, 8})
+    for (const std::size_t k : {1, 2, 4})
+      for (const Nanoseconds w : {60, 110, 240, 260, 490, 510, 740, 990}) {
+        CAPTURE(n);
+        CAPTURE(k);
+        CAPTURE(w);
+        const bool pays = static_cast<double>(n) * static_cast<double>(w) < static_cast<double>(k) * kBeta;
+        CHECK_EQ(held(returning(std::vector<Nanoseconds>(k, w), k), ready(n)).items, pays ? k : 0);
+      }
+}
+
+TEST_CASE("a hold lasts twice the expected time at most, never longer than it may cost, and beta in all") {
+  CHECK_EQ(held(returning({100, 100}, 2), ready(1)).timeout, 200);
+  CHECK_EQ(held(returning({900}, 1), ready(1)).timeout, 1000);
+  CHECK_EQ(held(returning({300}, 1), ready(2)).timeout, 500);  // two requests may wait for 500 each
+  Ready late = ready(1);
+  late.free = 850;
+  CHECK_EQ(held(returning({100, 100}, 2), late).timeout, 150);
+  late.free = 1000;
+  CHECK_EQ(held(returning({100, 100}, 2), late).items, 0u);
+}
+
+TEST_CASE("without a request the instance expects the callers whose return gives the highest rate") {
+  CHECK_EQ(held(returning({100, 100, 100, 100}, 4), ready(0)).items, 4u);
+  CHECK_EQ(held(returning({100, 100, 100, 900}, 4), ready(0)).items, 3u);  // the last one is not worth its wait
+  CHECK_EQ(held(returning({2000, 2000}, 2), ready(0)).items, 0u);
+}
+
+TEST_CASE("only returns for which the batch has space are waited for") {
+  CHECK_EQ(held(returning({100, 100, 100, 100}, 4), ready(2, 4)).items, 2u);
+  CHECK_EQ(held(returning({100, 100}, 2), ready(4, 4)).items, 0u);
+}
+
+TEST_CASE("a deadline ends a hold in time for the batch") {
+  Ready urgent = ready(1);
+  urgent.deadline = 1450;  // a batch of two takes 1200, of three 1300
+  CHECK_EQ(held(returning({100, 200}, 2), urgent).items, 1u);
+  urgent.deadline = 1350;
+  CHECK_EQ(held(returning({100, 100}, 2), urgent).timeout, 150);
+  urgent.deadline = 1290;
+  CHECK_EQ(held(returning({100, 100}, 2), urgent).items, 0u);
+}
+
+TEST_CASE("callers who are later than all known return times are not expected any more") {
+  CHECK_EQ(held(returning({100, 100, 300, 300}, 4), ready(1), 100).items, 4u);  // after another 200
+  CHECK_EQ(held(returning({100, 100, 300, 300}, 4), ready(1), 300).items, 0u);
+}
+
+TEST_CASE("return times of the past are forgotten") {
+  ReturnTimes returns;
+  Nanoseconds moment = 0;
+  const auto round = [&](Nanoseconds time) {
+    returns.answer(moment, 4);
+    for (int i = 0; i < 4; ++i) returns.arrive(moment + time);
+    moment += 10'000;
+  };
+  for (int i = 0; i < 20; ++i) round(100);
+  for (int i = 0; i < 16; ++i) round(700);
+  returns.answer(moment, 4);
+  Nanoseconds first = 0;
+  returns.for_each_return(moment, kNever, [&](std::size_t count, Nanoseconds wait) {
+    if (count == 1) first = wait;
+  });
+  CHECK_EQ(first, 700);
+}
+
+TEST_CASE("the pacer divides the usual time of a batch by the instances") {
+  Pacer pacer;
+  pacer.record_start(1000);
+  pacer.record_batch(600);
+  CHECK_EQ(pacer.next_start(2), 1300);
+  CHECK_EQ(pacer.next_start(3), 1200);
+  for (int i = 0; i < 60; ++i) pacer.record_batch(1200);
+  CHECK_GT(pacer.next_start(2), 1590);
+}
