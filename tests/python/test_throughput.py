@@ -129,8 +129,7 @@ def test_ctrl_c_ends_a_benchmark() -> None:
 
         @hami.register
         class Interrupting(hami.Backend):
-            def init(self):
-                self.sent = False
+            sent = False
 
             def forward(self, batch):
                 if not self.sent:
