@@ -25,7 +25,7 @@ std::string quoted(std::string_view text) { return '"' + std::string(text) + '"'
 
 std::string shown_kind(const DictType::Key& key) { return key.kind ? kind_name(*key.kind) : "Any"; }
 
-[[noreturn]] void refuse(const std::string& text) { throw Error(ErrorCode::kDataType, text); }
+[[noreturn]] void refuse_value(const std::string& text) { throw Error(ErrorCode::kDataType, text); }
 
 }  // namespace
 
@@ -38,7 +38,7 @@ const DictType::Key* DictType::find(std::string_view key) const noexcept {
 void DictType::check(std::string_view key, const Value& value) const {
   if (const Key* declared = find(key)) {
     if (!takes(*declared, value.kind()))
-      refuse("key " + quoted(key) + " takes " + shown_kind(*declared) + ", got " + type_name(value));
+      refuse_value("key " + quoted(key) + " takes " + shown_kind(*declared) + ", got " + type_name(value));
     return;
   }
   if (is_request_key(key)) return;
@@ -48,7 +48,7 @@ void DictType::check(std::string_view key, const Value& value) const {
     names.push_back(declared.name);
     known += (known.empty() ? "" : ", ") + declared.name;
   }
-  refuse(name_ + " has no key " + quoted(key) + did_you_mean(near_names(key, names), true) +
+  refuse_value(name_ + " has no key " + quoted(key) + did_you_mean(near_names(key, names), true) +
          "  (its keys: " + (known.empty() ? "none" : known) + ")");
 }
 
@@ -59,7 +59,7 @@ void DictType::check(const Dict& dict) const {
     if (!declared.required || declared.name == kResult || dict.contains(declared.name)) continue;
     missing += (count++ ? ", " : " ") + quoted(declared.name) + " (" + shown_kind(declared) + ")";
   }
-  if (count > 0) refuse(name_ + " lacks the key" + (count > 1 ? "s" : "") + missing);
+  if (count > 0) refuse_value(name_ + " lacks the key" + (count > 1 ? "s" : "") + missing);
   for (const Dict::Entry& entry : dict) check(entry.key, entry.value);
 }
 
@@ -73,7 +73,7 @@ void TypedDict::set(std::string_view key, Value value) {
 bool TypedDict::erase(std::string_view key) {
   const DictType::Key* declared = type_->find(key);
   if (declared && declared->required && key != kResult && dict_.contains(key))
-    refuse("key " + quoted(key) + " of " + type_->name() + " is required; it cannot be removed");
+    refuse_value("key " + quoted(key) + " of " + type_->name() + " is required; it cannot be removed");
   return dict_.erase(key);
 }
 
