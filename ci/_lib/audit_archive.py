@@ -97,10 +97,24 @@ def bill_of_materials(files: Mapping[str, bytes]) -> Check:
 
 def declared_entry_points(files: Mapping[str, bytes]) -> list[str]:
     """Return each target, as `module` or `module:attribute`."""
+    return sorted({target for targets in entry_point_groups(files).values() for target in targets})
+
+
+def searched_entry_points(files: Mapping[str, bytes]) -> list[str]:
+    """Return the targets that the core imports to find backends, so without what the package needs to run them.
+
+    The groups of other packages are theirs: these import a target when it is used.
+    """
+    groups = entry_point_groups(files).items()
+    ours = [targets for group, targets in groups if group == "console_scripts" or group.split(".")[0] == "hami"]
+    return sorted({target for targets in ours for target in targets})
+
+
+def entry_point_groups(files: Mapping[str, bytes]) -> dict[str, list[str]]:
     parser = configparser.ConfigParser(delimiters="=")
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_string(files.get(f"{wheel_file.info_folder(files)}/entry_points.txt", b"").decode())
-    return sorted({value for section in parser.sections() for value in parser[section].values()})
+    return {group: list(parser[group].values()) for group in parser.sections()}
 
 
 def entry_points(wheel: Path, files: Mapping[str, bytes], cores: Cores) -> Check:
@@ -115,7 +129,7 @@ def entry_points(wheel: Path, files: Mapping[str, bytes], cores: Cores) -> Check
     if not declared:
         return "entry points", not any(name.endswith("/plugin.py") for name in files), "none"
     fitting = {core: found for core, found in cores.items() if wheel == core or "-py3-none-" in wheel.name}
-    modules = [target for target in declared if not target.endswith(".toml")]
+    modules = [target for target in searched_entry_points(files) if not target.endswith(".toml")]
     for core, interpreter in fitting.items():
         if error := import_error(interpreter, {wheel, core}, modules):
             return "entry points", False, f"{interpreter.tag}: {error}"

@@ -244,6 +244,16 @@ def test_entry_point_that_cannot_be_imported_is_found(tmp_path: Path) -> None:
     assert found == ("entry points", False, f"{first.tag}: ModuleNotFoundError: No module named 'hami_x.gone'")
 
 
+def test_entry_point_of_another_package_is_not_imported(tmp_path: Path) -> None:
+    text = b"[hami]\nx = hami_x.plugin\n[acme.devices]\nx = hami_x.device:Device\n"
+    files = {"hami_x/plugin.py": b"", "hami_x/device.py": b"import hami_x.gone\nclass Device: ...\n"}
+    wheel = plugin(tmp_path, files, entry_points__txt=text)
+    beside = write_wheel(tmp_path, "hami_core", "cp312-cp312-any", {"hami/__init__.py": b""})
+    first = interpreters.find()[0][0]
+    found = audit_archive.entry_points(wheel, wheel_file.read(wheel), {beside: first})
+    assert found == ("entry points", True, f"hami_x.device:Device, hami_x.plugin (imported by {first.tag})")
+
+
 @pytest.mark.parametrize("interpreter", interpreters.find()[0], ids=lambda found: found.tag)
 def test_entry_point_that_one_python_cannot_import_is_found(tmp_path: Path, interpreter: Interpreter) -> None:
     text = f"import sys\nif sys.version_info[:2] == {interpreter.version[:2]}: raise ImportError('not on this one')\n"

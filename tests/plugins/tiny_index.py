@@ -54,7 +54,7 @@ class HamiEnvironment:
     def __init__(self, folder: Path, *packages: str) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
         self.python = folder / "bin" / "python"
-        paths = sysconfig.get_paths("venv", {"base": str(folder), "platbase": str(folder)})
+        paths = sysconfig.get_paths("posix_prefix", {"base": str(folder), "platbase": str(folder)})
         self.site = Path(paths["purelib"])
         (self.site / "hami").symlink_to(Path(hami.__file__).resolve().parent)
         for name in ("hami-core", *packages):

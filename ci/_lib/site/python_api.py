@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib.util
+import importlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 PACKAGE = Path("hami-core", "python", "hami")
 API_PLACE = "reference/python-api.md"
@@ -80,15 +82,27 @@ def commands_page(root: Path) -> str:
 
 
 def argument_parser(root: Path) -> argparse.ArgumentParser:
-    """Return the parser of the command `hami`. Its module is loaded by itself: the core need not be compiled."""
-    path = root / PACKAGE / "_cli" / "main.py"
-    spec = importlib.util.spec_from_file_location("hami_command_line", path)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{path} cannot be loaded")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    parser: argparse.ArgumentParser = module._parser()[0]
+    """Return the parser of the command `hami`. The core need not be compiled."""
+    with _package_without_core(root / PACKAGE):
+        parser: argparse.ArgumentParser = importlib.import_module("hami._cli.main")._parser()[0]
     return parser
+
+
+@contextmanager
+def _package_without_core(folder: Path) -> Iterator[None]:
+    """Let `hami._cli` be imported from the sources, without what `import hami` imports."""
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "hami"}
+    for name in before:
+        del sys.modules[name]
+    for name, place in (("hami", folder), ("hami._cli", folder / "_cli")):
+        sys.modules[name] = ModuleType(name)
+        sys.modules[name].__path__ = [str(place)]
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "hami"]:
+            del sys.modules[name]
+        sys.modules.update(before)
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

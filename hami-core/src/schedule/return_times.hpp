@@ -1,6 +1,6 @@
-// ReturnTimes: how long callers take from an answer to their next request, learned from the arrivals, and how many of those
-// who were answered are expected back by when. Requests carry no identity of their caller, so an arrival counts for the oldest
-// answer that is still open: callers who leave or join shift the pairs, but not the forecast.
+// ReturnTimes: how long callers take from a result to their next request, learned from the arrivals, and how many requests are
+// therefore expected by when. Requests carry no identity of their caller, so an arrival counts for the oldest result that is
+// still open: callers that leave or join shift the pairs, but not the forecast.
 #pragma once
 
 #include <algorithm>

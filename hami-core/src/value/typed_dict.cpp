@@ -49,7 +49,7 @@ void DictType::check(std::string_view key, const Value& value) const {
     known += (known.empty() ? "" : ", ") + declared.name;
   }
   refuse_value(name_ + " has no key " + quoted(key) + did_you_mean(near_names(key, names), true) +
-         "  (its keys: " + (known.empty() ? "none" : known) + ")");
+               "  (its keys: " + (known.empty() ? "none" : known) + ")");
 }
 
 void DictType::check(const Dict& dict) const {

@@ -68,6 +68,7 @@ class Installer(Protocol):
         self, requirements: Sequence[str], sources: Sources, environment: Environment, *, upgrade: bool
     ) -> list[Change]:
         """Return what an installation would change; change nothing."""
+        ...
 
     def install(self, changes: Sequence[Change], sources: Sources, environment: Environment) -> None:
         """Install exactly these versions."""

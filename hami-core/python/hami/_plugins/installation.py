@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.metadata as metadata
 import os
 import shlex
@@ -23,13 +24,15 @@ class Copy:
         self.version = distribution.version
         self.folder = folder
         self.requires = distribution.requires or []
-        self._files = distribution.files or []  # empty without a RECORD
+        # Since Python 3.12 `distribution.files` leaves out what is missing.
+        rows = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+        self._recorded = {row[0]: row[1] for row in rows if len(row) > 1}
 
     @cached_property
     def files(self) -> dict[str, str]:
         """Its files with their hashes, except compiled Python, and scripts, which `pip install --target` moves."""
-        inside = (file for file in self._files if ".." not in file.parts)
-        return {str(file): file.hash.value for file in inside if file.hash and file.hash.mode == "sha256"}
+        hashes = ((file, *found.partition("=")) for file, found in self._recorded.items())
+        return {file: value for file, mode, _, value in hashes if mode == "sha256" and ".." not in file.split("/")}
 
     @cached_property
     def changed(self) -> list[str]:
@@ -39,7 +42,7 @@ class Copy:
     @property
     def metadata_folder(self) -> str:
         """The folder with its metadata."""
-        record = next((str(file.parent) for file in self._files if file.name == "RECORD"), "")
+        record = next((os.path.dirname(file) for file in self._recorded if os.path.basename(file) == "RECORD"), "")
         return os.path.join(self.folder, record or f"{self.name.replace('-', '_')}-{self.version}.dist-info")
 
 

@@ -1,12 +1,17 @@
 """Models on accelerators: task slots, start and wait, priorities and preemption in user space."""
 
-from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
-from hami_accel.engine import engine_of
-from hami_accel.errors import CallAborted, DeviceError, InputError, ModelClosed, SlotError, SlotLost, WaitTimeout
-from hami_accel.model import AccelModel
-from hami_accel.platform import Platform
-from hami_accel.specs import Quantization, TensorSpec
-from hami_accel.ticket import Ticket
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
+    from hami_accel.engine import engine_of
+    from hami_accel.errors import CallAborted, DeviceError, InputError, ModelClosed, SlotError, SlotLost, WaitTimeout
+    from hami_accel.model import AccelModel
+    from hami_accel.platform import Platform
+    from hami_accel.specs import Quantization, TensorSpec
+    from hami_accel.ticket import Ticket
 
 __all__ = [
     "AccelModel",
@@ -29,3 +34,42 @@ __all__ = [
     "WaitTimeout",
     "engine_of",
 ]
+
+_MODULES = {
+    "AccelModel": "model",
+    "Buffers": "device",
+    "Call": "device",
+    "CallAborted": "errors",
+    "Capabilities": "device",
+    "Device": "device",
+    "DeviceError": "errors",
+    "DeviceModel": "device",
+    "InputError": "errors",
+    "LoadOptions": "device",
+    "ModelClosed": "errors",
+    "Platform": "platform",
+    "Quantization": "specs",
+    "SlotError": "errors",
+    "SlotLost": "errors",
+    "TensorSpec": "specs",
+    "Ticket": "ticket",
+    "WaitTimeout": "errors",
+    "engine_of": "engine",
+}
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Import a module when one of its names is used: plugins are found without numpy, and quickly."""
+        if name not in _MODULES:
+            raise AttributeError(f"module 'hami_accel' has no attribute {name!r}")
+        from importlib import import_module
+
+        value = getattr(import_module(f"hami_accel.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value

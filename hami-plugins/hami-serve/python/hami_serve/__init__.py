@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hami_serve.component import Component
-from hami_serve.errors import ModelUnavailable
-from hami_serve.model import Handle, ModelInfo, State
-from hami_serve.rounder import AllRounder
-
 if TYPE_CHECKING:
+    from hami_serve.component import Component
+    from hami_serve.errors import ModelUnavailable
     from hami_serve.http_app import app
+    from hami_serve.model import Handle, ModelInfo, State
+    from hami_serve.rounder import AllRounder
 
 __all__ = ["AllRounder", "Component", "Handle", "ModelInfo", "ModelUnavailable", "State", "app"]
+
+_MODULES = {
+    "AllRounder": "rounder",
+    "Component": "component",
+    "Handle": "model",
+    "ModelInfo": "model",
+    "ModelUnavailable": "errors",
+    "State": "model",
+    "app": "http_app",
+}
 
 
 def __dir__() -> list[str]:
@@ -22,9 +31,11 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """Import the web framework when `app` is used."""
-        if name != "app":
+        """Import a module when one of its names is used: plugins are found without numpy, and quickly."""
+        if name not in _MODULES:
             raise AttributeError(f"module 'hami_serve' has no attribute {name!r}")
-        from hami_serve.http_app import app
+        from importlib import import_module
 
-        return app
+        value = getattr(import_module(f"hami_serve.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
