@@ -173,6 +173,9 @@ class Backend:
     def forward(self, batch: list[Request]) -> None:
         """Set the `result` of each request of the batch, or fail the request with `item.fail(exception)`.
 
+        A `forward` that is a generator runs one request at a time. Each value that it yields is a part, which
+        `pipe.stream` delivers at once; after a plain call, the `result` is what it returns, else the list of the parts.
+
         Args:
             batch: The requests, `min` to `max` items. They are valid until `forward` returns.
         """
