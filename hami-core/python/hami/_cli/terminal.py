@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hami._cli.show import aligned
 
-MIN_COLUMN = 6  # characters; columns below are hard to read
+MIN_COLUMN = 8  # characters; columns below are hard to read
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = None) -> None:
@@ -30,6 +31,13 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = No
     for row in rows:
         table.add_row(*(_rich("rich.text").Text(cell) for cell in row))
     _rich("rich.console").Console().print(table)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines; on a terminal, those that are too long are wrapped between words."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in lines:
+        print("\n".join(textwrap.wrap(line, width, subsequent_indent="  ")) if width and len(line) > width else line)
 
 
 def _record(row: Sequence[str], header: Sequence[str]) -> list[str]:
