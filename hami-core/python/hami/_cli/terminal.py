@@ -19,7 +19,8 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = No
     The output is plain, for other programs, if it is not a terminal or rich is missing.
     """
     if header and sys.stdout.isatty() and len(header) * MIN_COLUMN > shutil.get_terminal_size().columns:
-        print("\n\n".join("\n".join(_record(row, header)) for row in rows))
+        for number, row in enumerate(rows):
+            print_lines([*([""] if number else []), *_record(row, header)])
         return
     rich_table = _rich("rich.table") if sys.stdout.isatty() else None
     if rich_table is None:

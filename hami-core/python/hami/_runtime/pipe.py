@@ -359,6 +359,32 @@ class Pipe:
         """
         _warn_of_abandoned(_blocking(self._core.close, timeout), timeout)
 
+    def warmup(self, request: dict[str, Any], n: int = 3, sizes: Iterable[int] | None = None) -> dict[int, float]:
+        """Run batches of copies of a request, so that the first real request does not wait for what runs only once.
+
+        >>> with hami.pipe({"backend": "Identity", "max": 8}) as pipe:
+        ...     list(pipe.warmup({"data": 1}))
+        [1, 8]
+
+        Engines choose kernels, allocate memory and compile for each batch size when they first see it. The batches
+        count in the statistics.
+
+        Args:
+            request: A typical request; it is not changed.
+            n: How many batches of each size.
+            sizes: The numbers of requests in a batch; by default 1, and the largest `max` of the nodes.
+
+        Returns:
+            The seconds that the last batch of each size took, by size.
+
+        Raises:
+            ConfigError: `n` or a size is below 1.
+            Exception: As for a call, of the first request that failed.
+        """
+        from hami._runtime.warm import warm_up
+
+        return warm_up(self, request, n, sizes)
+
     def replace(self, source: Any, timeout: float | None = 10.0) -> None:
         """Build another pipeline, and let it serve all further requests of this pipe; then close the old one.
 
