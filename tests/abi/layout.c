@@ -33,7 +33,6 @@ static_assert(HAMI_NEEDS_GIL == 16, "flags");
 static_assert(HAMI_MANY == 0xffffffffu, "HAMI_MANY");
 static_assert(HAMI_LOG_DEBUG == 10 && HAMI_LOG_INFO == 20 && HAMI_LOG_WARNING == 30 && HAMI_LOG_ERROR == 40, "levels");
 
-SIZE(hami_backend_class, 104);
 AT(hami_backend_class, struct_size, 0);
 AT(hami_backend_class, flags, 4);
 AT(hami_backend_class, name, 8);
@@ -123,7 +122,14 @@ SLOT(64, log_enabled);
 SLOT(65, log);
 SLOT(66, counter_add);
 SLOT(67, clock_now);
+#if HAMI_ABI_USE_MINOR == 0
 static_assert(HAMI_HOST_SLOTS == 68, "slots of minor 0");
+SIZE(hami_backend_class, 104);
+#else
+SLOT(68, item_emit);
+SIZE(hami_backend_class, 112);
+AT(hami_backend_class, expression, 104);
+#endif
 
 SIZE(hami_plugin, 40);
 AT(hami_plugin, struct_size, 0);

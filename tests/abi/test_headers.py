@@ -14,11 +14,19 @@ from conftest import CMAKE, GOLDEN, HERE, INCLUDE, INSTALLED, RENAMED, Toolchain
 HEADERS = ["abi.h", "dlpack.h"]
 
 
-@pytest.mark.parametrize("include", [INCLUDE, GOLDEN / "include"], ids=["current", "golden"])
+@pytest.mark.parametrize(
+    ("include", "minor"),
+    [(INCLUDE, 0), (INCLUDE, 1), (GOLDEN / "include", 0)],
+    ids=["current, 1.0", "current, 1.1", "golden"],
+)
 @pytest.mark.parametrize("standard", ["c11", "c++17"])
-def test_the_layout_never_changes(toolchain: Toolchain, standard: str, include: Path, tmp_path: Path) -> None:
+def test_the_layout_never_changes(
+    toolchain: Toolchain, standard: str, include: Path, minor: int, tmp_path: Path
+) -> None:
     language = ["-x", "c++" if standard.startswith("c++") else "c", f"-std={standard}"]
-    defines = [] if include == INCLUDE else [f"-D{new}={old}" for old, new in RENAMED.items()]
+    defines = [f"-DHAMI_ABI_USE_MINOR={minor}"]
+    if include != INCLUDE:
+        defines += [f"-D{new}={old}" for old, new in RENAMED.items()]
     output = ["-c", "-o", str(tmp_path / "layout.o")]
     toolchain.run(HERE / "layout.c", [*defines, *output], include, language)
 

@@ -152,3 +152,47 @@ TEST_CASE("a queue is a value that stays the same object") {
   CHECK(find_queue(Value(1)) == nullptr);
   CHECK_THROWS_WITH_AS(as_queue(Value(1)), "expected Queue, got int", Error);
 }
+
+TEST_CASE("all values leave a queue together, and none after its end") {
+  Queue queue(3);
+  queue.push(1);
+  queue.push(2);
+  const std::vector<Value> both = queue.pop_all();
+  REQUIRE_EQ(both.size(), 2u);
+  CHECK_EQ(both[0].as_int(), 1);
+  CHECK_EQ(both[1].as_int(), 2);
+  CHECK(code_of([&] { queue.pop_all(kNoWait); }) == ErrorCode::kDeadlineExceeded);
+  queue.push(3);
+  queue.close();
+  CHECK_EQ(queue.pop_all().size(), 1u);
+  CHECK(queue.pop_all().empty());
+}
+
+TEST_CASE("a consumer that takes all lets every producer go on that waits") {
+  Queue queue(1);
+  queue.push(0);
+  std::vector<std::thread> producers;
+  for (int i = 1; i <= 4; ++i) producers.emplace_back([&, i] { queue.push(i); });
+  std::multiset<std::int64_t> taken;
+  while (taken.size() < 5)
+    for (const Value& value : queue.pop_all()) taken.insert(value.as_int());
+  for (std::thread& producer : producers) producer.join();
+  CHECK_EQ(taken.size(), 5u);
+  CHECK_EQ(*taken.rbegin(), 4);
+}
+
+TEST_CASE("the event of a queue completes with a value or with the end") {
+  Queue queue(2);
+  const Ref<Event> first = queue.readable();
+  CHECK_EQ(queue.readable().get(), first.get());
+  CHECK_FALSE(first->done());
+  queue.push(1);
+  CHECK(first->done());
+  CHECK(queue.readable()->done());
+  queue.pop();
+  const Ref<Event> last = queue.readable();
+  CHECK_FALSE(last->done());
+  queue.close();
+  CHECK(last->done());
+  CHECK(queue.readable()->done());
+}

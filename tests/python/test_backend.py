@@ -189,9 +189,9 @@ async def coroutine(self: Any, batch: list[Any]) -> None:
     """A `forward` that is never awaited."""
 
 
-def generator(self: Any, batch: list[Any]) -> Any:
+async def asynchronous_generator(self: Any, batch: list[Any]) -> Any:
     """A `forward` that is never iterated."""
-    yield from batch
+    yield batch
 
 
 def bad(**members: Any) -> type:
@@ -209,12 +209,12 @@ def bad(**members: Any) -> type:
         (
             bad(forward=coroutine),
             'Bad: forward is a coroutine function; it must be a plain function that sets item["result"] of each item '
-            "of the batch before it returns",
+            "of the batch before it returns, or a generator that yields parts",
         ),
         (
-            bad(forward=generator),
-            'Bad: forward is a generator function; it must be a plain function that sets item["result"] of each item '
-            "of the batch before it returns",
+            bad(forward=asynchronous_generator),
+            "Bad: forward is an asynchronous generator function; it must be a plain function that sets "
+            'item["result"] of each item of the batch before it returns, or a generator that yields parts',
         ),
         (
             bad(__init__=lambda self, width, height, depth=3, *more: None),

@@ -272,6 +272,12 @@ typedef struct hami_host {
   /* Adds to a counter of the node, which pipe.stats() shows; it starts at 0. */
   void (*counter_add)(const hami_context* context, const char* name, size_t size, int64_t by);
   int64_t (*clock_now)(void); /* monotonic, in nanoseconds */
+  /* -- since 1.1: partial results. Delivers a part of the result of an item to its caller, and blocks while the caller is behind;
+   * then the core does not run the item again. *heard, if not NULL: 0 if the caller takes no parts, and this one was dropped.
+   * HAMI_CANCELLED if the caller has left, HAMI_DEADLINE_EXCEEDED. */
+#if HAMI_ABI_USE_MINOR >= 1
+  hami_error* (*item_emit)(hami_dict* item, const hami_value* part, int32_t* heard);
+#endif
 } hami_host;
 
 #define HAMI_HOST_SLOTS ((uint32_t)((sizeof(hami_host) - offsetof(hami_host, error_new)) / sizeof(void (*)(void))))

@@ -79,19 +79,30 @@ std::optional<Value> priority_of(const py::object& given) {
   return Value(std::int64_t{*declared_priority(dict)});
 }
 
+// A running pipe for its callers, who hold it while they use it. When the last one leaves, `left` completes.
+struct Running {
+  explicit Running(std::shared_ptr<PipeState> pipe) : state(std::move(pipe)), left(make_object<Event>()) {}
+  ~Running() { left->notify(); }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  const std::shared_ptr<PipeState> state;
+  const Ref<Event> left;
+};
+
 class PyPipe {
  public:
   PyPipe(const PipeConfig& config, const std::map<std::string, Ref<Queue>>& queues) {
     check_greenlet();
     const ReleaseGil released;
-    state_ = PipeState::build(config, queues);
+    running_ = std::make_shared<Running>(PipeState::build(config, queues));
   }
   // Closes a pipe that the program did not close: submitted requests finish first.
   ~PyPipe() {
-    if (!state_ || state_->closed()) return;
+    if (!running_ || closed()) return;  // its construction failed, or another pipe took it
     if (!Worker::on_some_worker() && on_entered_greenlet()) {
       try {
-        close_within(PipeShutdown::kCloseTimeout);
+        close_within(*running_->state, PipeShutdown::kCloseTimeout);
       } catch (py::error_already_set& raised) {
         if (!raise_later(raised)) raised.discard_as_unraisable("hami: closing a pipe");
       } catch (const std::exception&) {  // no memory for the exception
@@ -102,7 +113,7 @@ class PyPipe {
     }
     const ReleaseGil released;
     // This thread belongs to a pipe and cannot join itself, or it may not enter the core.
-    state_->close_elsewhere(PipeShutdown::kCloseTimeout);
+    running_->state->close_elsewhere(PipeShutdown::kCloseTimeout);
   }
 
   // Runs one request. Raises its error, after removing `result`. Returns at once if the request has an event.
@@ -117,7 +128,7 @@ class PyPipe {
     }
     std::vector<Dict> dicts;
     dicts.push_back(std::move(prepared.dict));
-    const Ref<Call> call = run(std::move(dicts), limit);
+    const Ref<Call> call = run(*in_use(), std::move(dicts), limit);
     if (const std::optional<Error> error = deliver(*call, 0, request)) raise(*error);
     return request;
   }
@@ -149,7 +160,7 @@ class PyPipe {
       }
     }
     if (waiting.empty()) return errors;
-    const Ref<Call> call = run(std::move(dicts), limit);
+    const Ref<Call> call = run(*in_use(), std::move(dicts), limit);
     for (std::size_t i = 0; i < waiting.size(); ++i) {
       py::dict request = requests[waiting[i]];
       if (const std::optional<Error> error = deliver(*call, i, request)) errors[waiting[i]] = to_exception(*error);
@@ -192,15 +203,46 @@ class PyPipe {
 
   std::vector<std::string> close(const py::object& timeout) {
     check_greenlet();
-    return close_within(from_seconds(timeout));
+    {
+      const FreeThreadedLock lock(mutex_);
+      closed_ = true;
+    }
+    return close_within(*state(), from_seconds(timeout));
   }
 
-  bool closed() const { return state_->closed(); }
+  bool closed() const {
+    const FreeThreadedLock lock(mutex_);
+    return closed_ || running_->state->closed();
+  }
 
-  Ref<Queue> queue(const std::string& name) const { return state_->context().resources.queue_by_name(name); }
-  std::shared_ptr<RequestStore> store() const { return state_->context().resources.shared_store(); }
+  // New requests go to the pipe of `other`, whose place is empty afterwards. Then closes the old pipe as `close` does, after the
+  // requests that callers are about to start.
+  std::vector<std::string> replace(PyPipe& other, const py::object& timeout) {
+    check_greenlet();
+    const Nanoseconds limit = from_seconds(timeout);
+    const Nanoseconds until = after(now(), limit);
+    std::shared_ptr<Running> old;
+    {
+      const FreeThreadedLock lock(mutex_);
+      if (closed_ || running_->state->closed()) throw Error::pipe_closed();
+      old = std::exchange(running_, std::exchange(other.running_, nullptr));
+    }
+    const std::shared_ptr<PipeState> state = old->state;
+    const Ref<Event> left = old->left;
+    old = nullptr;
+    try {
+      left->wait_until(until);
+    } catch (...) {  // interrupted
+      state->close_elsewhere(PipeShutdown::kCloseTimeout);
+      throw;
+    }
+    return close_within(*state, until == kNever ? kNever : std::max<Nanoseconds>(0, until - now()));
+  }
 
-  py::dict describe() const { return description_of(*state_); }
+  Ref<Queue> queue(const std::string& name) const { return state()->context().resources.queue_by_name(name); }
+  std::shared_ptr<RequestStore> store() const { return state()->context().resources.shared_store(); }
+
+  py::dict describe() const { return description_of(*state()); }
 
   // Runs a benchmark: LoadSpec says what the arguments mean.
   py::dict load(const py::list& requests, std::size_t clients, std::size_t per_call, std::size_t warmup,
@@ -219,16 +261,17 @@ class PyPipe {
     spec.timeout = from_seconds(timeout);
     spec.objective = from_seconds(objective);
     spec.seed = seed;
-    return run_load(state_, requests, std::move(spec));
+    return run_load(state(), requests, std::move(spec));
   }
 
   py::dict stats() const {
     py::dict all;
-    const double uptime = seconds_since(state_->opened_at());
+    const std::shared_ptr<PipeState> pipe = state();
+    const double uptime = seconds_since(pipe->opened_at());
     const auto milliseconds = [](const NodeStats::Counter& nanoseconds) {
       return static_cast<double>(nanoseconds) / 1e6;
     };
-    for (const auto& [name, node] : state_->stats()) {
+    for (const auto& [name, node] : pipe->stats()) {
       const std::uint64_t running = node.running;
       const std::uint64_t ended = node.completed + node.failed + node.rejected + node.expired + node.cancelled;
       const std::uint64_t submitted = node.submitted;  // read last, so that it includes every request counted above
@@ -260,13 +303,13 @@ class PyPipe {
       values["uptime_s"] = uptime;
       all[py::str(name)] = values;
     }
-    for (const auto& [name, times] : state_->times()) {
-      const auto node = state_->stats().find(name);
-      if (node == state_->stats().end()) continue;
+    for (const auto& [name, times] : pipe->times()) {
+      const auto node = pipe->stats().find(name);
+      if (node == pipe->stats().end()) continue;
       py::dict values = all[py::str(name)];
       add_times(times, milliseconds(node->second.compute_ns), values);
     }
-    for (const auto& [name, counters] : state_->counters())
+    for (const auto& [name, counters] : pipe->counters())
       if (const auto counts = counters.all(); !counts.empty()) {
         const py::str node(name);
         if (!all.contains(node)) all[node] = py::dict();
@@ -276,11 +319,11 @@ class PyPipe {
   }
 
  private:
-  std::vector<std::string> close_within(Nanoseconds timeout) {
+  static std::vector<std::string> close_within(PipeState& state, Nanoseconds timeout) {
     std::vector<std::string> abandoned;
     {
       const ReleaseGil released;
-      abandoned = state_->close(timeout);
+      abandoned = state.close(timeout);
     }
     if (const auto interrupted = take_stored_interrupt()) raise(with_abandoned(*interrupted, abandoned));
     return abandoned;
@@ -322,7 +365,7 @@ class PyPipe {
     run_postponed();
     listener->set_event(std::move(prepared.event));
     try {
-      Ref<Call> call = launch(std::move(prepared.dict), limit, listener, policy);
+      Ref<Call> call = launch(*in_use(), std::move(prepared.dict), limit, listener, policy);
       listener->started();
       return call;
     } catch (...) {
@@ -338,8 +381,9 @@ class PyPipe {
     try {
       const auto listener = std::make_shared<Listener>(request, py::object());
       listener->set_event(event);
+      const std::shared_ptr<Running> running = in_use();
       const ReleaseGil released;
-      launch(std::move(prepared.dict), limit, listener, InlinePolicy::kNonBlocking);
+      launch(*running, std::move(prepared.dict), limit, listener, InlinePolicy::kNonBlocking);
     } catch (const Interrupted&) {  // the event has failed already
       throw;
     } catch (...) {
@@ -347,20 +391,29 @@ class PyPipe {
     }
   }
 
-  Ref<Call> launch(Dict dict, Nanoseconds limit, const std::shared_ptr<Listener>& listener, InlinePolicy policy) {
+  static Ref<Call> launch(const Running& running, Dict dict, Nanoseconds limit,
+                          const std::shared_ptr<Listener>& listener, InlinePolicy policy) {
     std::vector<Dict> dicts;
     dicts.push_back(std::move(dict));
-    return state_->start(std::move(dicts), limit, policy, [listener](Call& call) { listener->complete(call); });
+    return running.state->start(std::move(dicts), limit, policy, [listener](Call& call) { listener->complete(call); });
   }
 
-  Ref<Call> run(std::vector<Dict> dicts, Nanoseconds limit) {
-    if (state_->non_blocking())
-      return state_->run(std::move(dicts), limit);  // takes microseconds; a wait releases the GIL
+  static Ref<Call> run(const Running& running, std::vector<Dict> dicts, Nanoseconds limit) {
+    PipeState& state = *running.state;
+    if (state.non_blocking()) return state.run(std::move(dicts), limit);  // takes microseconds; a wait releases the GIL
     const ReleaseGil released;
-    return state_->run(std::move(dicts), limit);
+    return state.run(std::move(dicts), limit);
   }
 
-  std::shared_ptr<PipeState> state_;
+  std::shared_ptr<Running> in_use() const {
+    const FreeThreadedLock lock(mutex_);
+    return running_;
+  }
+  std::shared_ptr<PipeState> state() const { return in_use()->state; }
+
+  mutable FreeThreadedMutex mutex_;
+  std::shared_ptr<Running> running_;  // null: another pipe took it
+  bool closed_ = false;
 };
 
 }  // namespace
@@ -385,6 +438,8 @@ void register_pipe(py::module_& module) {
            "Start one request from the thread of an asyncio loop and return an Awaitable. Never blocks.")
       .def("close", &PyPipe::close, py::arg("timeout"),
            "Close the pipe and return the names of the backends that did not finish within `timeout` seconds.")
+      .def("replace", &PyPipe::replace, py::arg("other"), py::arg("timeout"),
+           "Take the place of this pipe's backends by those of another, which is empty afterwards; close the old ones.")
       .def_property_readonly("closed", &PyPipe::closed, "Whether close() was called.")
       .def("queue", &PyPipe::queue, py::arg("name"), "Return a queue of the pipe by name.")
       .def_property_readonly("store", &PyPipe::store, "The store of the pipe.")

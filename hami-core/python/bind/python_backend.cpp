@@ -15,6 +15,7 @@
 #include "base/fork.hpp"
 #include "container/forwarding.hpp"
 #include "errors.hpp"
+#include "generator.hpp"
 #include "lang/units.hpp"
 #include "registry/generated.hpp"
 #include "registry/registry.hpp"
@@ -148,7 +149,15 @@ class PythonBackend final : public Backend {
                     label() + "." + name + " must be an int of at least 1, got " + std::string(py::repr(value)));
       return static_cast<std::size_t>(overflow ? std::numeric_limits<long long>::max() : number);
     };
-    if (const auto max = read("max")) batch_range_.max = *max;
+    const auto max = read("max");
+    if (max) batch_range_.max = *max;
+    if (is_generator_function(object.attr("forward"))) {
+      if (max.value_or(1) > 1)
+        throw Error(ErrorCode::kConfig,
+                    label() + ".forward is a generator, which runs one request at a time, but its max is " +
+                        std::to_string(*max) + "; remove max, or write a forward without yield");
+      batch_range_.max = 1;
+    }
     if (const auto min = read("min")) batch_range_.min = *min;
     if (batch_range_.min > batch_range_.max)
       throw Error(ErrorCode::kConfig, label() + ".min is " + std::to_string(batch_range_.min) +
@@ -160,7 +169,10 @@ class PythonBackend final : public Backend {
     try {
       const BatchViews views(batch);
       const py::object returned = call(forward_method_.get(), views.list());
-      if (!returned.is_none()) check_returned(returned, batch);
+      if (PyGen_CheckExact(returned.ptr()))
+        run_generator(returned, batch, label());
+      else if (!returned.is_none())
+        check_returned(returned, batch);
     } catch (...) {
       rethrow_python_error();
     }

@@ -36,6 +36,12 @@ py::object peek(const Queue& queue, py::object fallback) {
   return value ? to_python(*value) : fallback;
 }
 
+py::list take_all(Queue& queue, const py::object& timeout) {
+  py::list all;
+  for (const Value& value : queue.pop_all(deadline_after(timeout))) all.append(to_python(value));
+  return all;
+}
+
 std::string show_queue(const Queue& queue) {
   const std::string name = queue.name().empty() ? "" : " \"" + queue.name() + "\"";
   return "<hami.Queue" + name + ": " + std::to_string(queue.size()) + " of " + std::to_string(queue.max()) +
@@ -71,8 +77,13 @@ void register_queue(py::module_& module) {
            "closed.")
       .def("peek", peek, py::arg("default") = py::none(),
            "Return the oldest item without removing it, or `default` if the queue is empty.")
-      .def("close", &Queue::close,
-           "Reject further puts and wake all waiting threads; threads that wait in put() raise PipeClosed.")
+      .def("_take_all", take_all, py::arg("timeout") = py::none())
+      .def("_readable", &Queue::readable)
+      .def("close",
+           [](Queue& self) {
+    const ReleaseGil released;  // it may complete an event
+    self.close();
+  }, "Reject further puts and wake all waiting threads; threads that wait in put() raise PipeClosed.")
       .def_property_readonly("closed", &Queue::closed, "Whether close() was called.")
       .def_property_readonly("max", &Queue::max, "The maximum number of items.")
       .def_property_readonly("name", &Queue::name, "The name shown in error messages.")

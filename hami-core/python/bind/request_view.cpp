@@ -109,6 +109,12 @@ void fail(const RequestView& view, py::object exception) {
   view.with_request([&](Request& request) { request.fail(error); });
 }
 
+// The request may end while this waits, if another thread has made the call: then the reference keeps it.
+bool emit(const RequestView& view, py::handle part) {
+  const Ref<Request> request = view.with_request([](Request& viewed) { return Ref<Request>(&viewed); });
+  return request->has_listener() && request->emit(to_value(part));
+}
+
 }  // namespace
 
 FreeThreadedMutex DictView::options_mutex_;
@@ -196,6 +202,11 @@ void register_views(py::module_& module) {
       module, "Request", "One request of a batch: a mutable mapping with str keys, valid until forward returns.")
       .def("fail", fail, py::arg("exception"),
            "Fail this request with an exception; the other requests of the batch continue.")
+      .def(
+          "emit", emit, py::arg("part"),
+          "Deliver a part of the result to the caller of `pipe.stream`, `pipe.astream` or a request with the key "
+          "`parts`, and wait while the caller is behind. Returns False, and drops the part, if the caller takes no parts. Raises "
+          "CancelledError if the caller has left, DeadlineExceeded if the deadline passes.")
       .def_property_readonly("cancelled", [](const RequestView& self) {
     return self.with_request([](const Request& request) { return request.cancelled(); });
   }, "Whether no caller waits for the result any more, so that the work can be skipped.");

@@ -50,6 +50,7 @@ from hami.observe.node_stats import NodeStats
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from hami._runtime.device import Device
     from hami._torchpipe import Dict, create, default_queue, get, init
     from hami.observe.throughput import ThroughputBenchmark
 
@@ -66,6 +67,7 @@ __all__ = [
     "ConfigError",
     "DataTypeError",
     "DeadlineExceeded",
+    "Device",
     "Dict",
     "DictView",
     "Duration",
@@ -119,7 +121,11 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """Import what few programs use: the benchmark, and the entry points for programs of torchpipe."""
+        """Import what few programs use: the benchmark, devices, and the entry points for programs of torchpipe."""
+        if name == "Device":
+            from hami._runtime.device import Device
+
+            return Device
         if name == "ThroughputBenchmark":
             from hami.observe.throughput import ThroughputBenchmark
 

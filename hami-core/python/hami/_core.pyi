@@ -168,6 +168,12 @@ class Queue:
     def peek(self, default: Any = None) -> Any:
         """Return the oldest item without removing it, or `default` if the queue is empty."""
 
+    def _take_all(self, timeout: float | None = None) -> list[Any]:
+        """Wait for an item, and return all items; an empty list if the queue is closed and empty."""
+
+    def _readable(self) -> Event:
+        """Return an event that completes when the queue has an item or is closed."""
+
     def close(self) -> None:
         """Reject further puts and wake all waiting threads.
 
@@ -368,6 +374,23 @@ class Request(DictView):
 
         Raises:
             DataTypeError: `exception` is not an exception.
+        """
+
+    def emit(self, part: Any) -> bool:
+        """Deliver a part of the result to the caller, and wait while the caller is behind.
+
+        The caller uses `pipe.stream`, `pipe.astream`, or a hami.Queue under the key `parts` of the request. The request
+        does not run again after its first part.
+
+        Args:
+            part: Any value.
+
+        Returns:
+            False if the caller takes no parts; then this one is dropped.
+
+        Raises:
+            CancelledError: The caller has left.
+            DeadlineExceeded: The deadline of the request has passed.
         """
 
     @property
@@ -760,6 +783,9 @@ class Pipe:
 
     def close(self, timeout: float | None) -> list[str]:
         """Close the pipe and return the names of the backends that did not finish in time."""
+
+    def replace(self, other: Pipe, timeout: float | None) -> list[str]:
+        """Take the place of this pipe's backends by those of another; close the old ones, as `close` does."""
 
     @property
     def closed(self) -> bool:

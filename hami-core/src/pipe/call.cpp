@@ -75,6 +75,7 @@ Parker* Call::complete(Request* const* requests, std::size_t count) noexcept {
     }
     parked = parker_.parked();
   }
+  for (std::size_t i = 0; i < count; ++i) requests[i]->end_parts();
   if (!last) return nullptr;
   const bool left = parked && !on_complete_;
   completed(left ? Waking::kLeft : Waking::kHere);
@@ -95,6 +96,7 @@ bool Call::give_up(const Error& error) noexcept {
       last = remaining_ == 0;
     }
   }
+  for (const Slot& slot : slots_) slot.request->end_parts();
   if (last) completed(Waking::kHere);
   return any;
 }
@@ -116,6 +118,8 @@ Nanoseconds Call::expire(Nanoseconds moment) noexcept {
       last = remaining_ == 0;
     }
   }
+  for (const Slot& slot : slots_)
+    if (slot.request->abandoned()) slot.request->end_parts();
   if (last) completed(Waking::kHere);
   return next;
 }

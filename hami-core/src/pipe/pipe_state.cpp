@@ -53,6 +53,20 @@ void for_each_running(Service& service, const Use& use) noexcept {
 
 }  // namespace
 
+bool take_parts(Request& request) noexcept {
+  const Value* given = request.dict.find(kParts);
+  Queue* const queue = given ? find_queue(*given) : nullptr;
+  if (!queue) return true;  // a key like any other
+  if (queue->closed()) {
+    request.fail(Error(ErrorCode::kRequest,
+                       "the queue under the key \"parts\" is closed; use a new hami.Queue for each request"));
+    return false;
+  }
+  request.parts = Ref<Queue>(queue);
+  request.dict.erase(kParts);
+  return true;
+}
+
 bool read_urgency(Request& request, Nanoseconds limit, Nanoseconds moment) {
   const auto lower = [&](Nanoseconds duration) {
     request.deadline = std::min(request.deadline, after(moment, std::max<Nanoseconds>(0, duration)));
@@ -219,7 +233,7 @@ Ref<Call> PipeState::begin(std::vector<Dict> dicts, Nanoseconds timeout, InlineP
     Request& request = *slot.request;
     request.dict.erase(kResult);
     request.wait_token = Ref<Counted>(token.get());
-    (read_urgency(request, limit, moment) ? good : bad).push_back(&request);
+    (take_parts(request) && read_urgency(request, limit, moment) ? good : bad).push_back(&request);
     if (request.deadline != kNever) request.visits = make_counted<NodeVisits>(moment);
     call->next_deadline_ = std::min(call->next_deadline_, request.deadline);
   }

@@ -79,6 +79,11 @@ void add_items(hami_host& host) {
     item->request = item->owned.get();
     *out = item.release();
   });
+  HAMI_HOST_ENTRY(host, item_emit, [](hami_dict* item, const hami_value* part, std::int32_t* heard) {
+    Request& request = request_of(*item);
+    const bool taken = request.has_listener() && request.emit(borrow(*part));
+    if (heard) *heard = taken;
+  });
   HAMI_HOST_ENTRY(host, item_free, [](hami_dict* item) { delete static_cast<OwnedItem*>(item); });
 }
 

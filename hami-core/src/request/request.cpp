@@ -29,6 +29,21 @@ bool Request::cancelled() const noexcept {
   return !merged_from.empty() && std::all_of(merged_from.begin(), merged_from.end(), gone);
 }
 
+bool Request::emit(Value part) {
+  const Request& caller = root();
+  if (!caller.parts) return false;
+  const Ref<Queue> queue = caller.parts;
+  caller.emitted_.store(true, std::memory_order_relaxed);
+  try {
+    queue->push(std::move(part), deadline);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kPipeClosed) throw Error::cancelled();  // the caller has left
+    if (error.code() == ErrorCode::kDeadlineExceeded) throw deadline_exceeded(*this, now());
+    throw;
+  }
+  return true;
+}
+
 void Request::fail_if_cancelled() noexcept {
   if (!cancelled()) return;
   const Nanoseconds moment = now();

@@ -11,6 +11,7 @@
 #include "request/lane_links.hpp"
 #include "request/node_visits.hpp"
 #include "sync/parker.hpp"
+#include "sync/queue.hpp"
 #include "value/dict.hpp"
 #include "value/error.hpp"
 
@@ -47,6 +48,7 @@ class Request : public Counted {
   Nanoseconds queued_at = 0;  // for the node that runs it: when it was queued; 0: it was not
   std::uint64_t call = 0;     // for the queue: requests of one call have the same number
   std::uint8_t priority = 0;
+  Ref<Queue> parts;  // where `emit` of this request and of its branches puts values; null: the caller takes no parts
   bool isolates = true;  // its node wants it to run again alone if its batch fails as a whole
   std::vector<Ref<Request>>
       merged_from;  // the requests that this one merges, each with a caller of its own; empty: none
@@ -65,6 +67,15 @@ class Request : public Counted {
   bool cancelled() const noexcept;
   // Fails a cancelled request, also if a backend has left a result in it: with kDeadlineExceeded or kCancelled.
   void fail_if_cancelled() noexcept;
+  // Delivers a part of the result to the caller, and waits while the caller is behind. False: the caller takes no parts, and this one is
+  // dropped. After that the request does not run again. Error if it is cancelled, or its deadline passes.
+  bool emit(Value part);
+  bool has_listener() const noexcept { return bool(root().parts); }
+  bool has_emitted() const noexcept { return root().emitted_.load(std::memory_order_relaxed); }
+  // Ends the parts: the caller's loop ends, and `emit` fails.
+  void end_parts() noexcept {
+    if (parts) parts->close();
+  }
   void abandon() noexcept { abandoned_.store(true, std::memory_order_relaxed); }
 
   // A new request with the same keys, whose parent is this one.
@@ -74,9 +85,12 @@ class Request : public Counted {
   friend class Lane;
   friend class RequestChain;
 
+  const Request& root() const noexcept { return parent ? parent->root() : *this; }
+
   Request* next_ = nullptr;  // in the chain that owns this request
   LaneLinks links_;          // in the lane that owns this request
   std::atomic<bool> abandoned_{false};
+  mutable std::atomic<bool> emitted_{false};
 };
 
 // The requests of one call of forward, borrowed. Copying it copies two words.

@@ -10,8 +10,8 @@
 namespace hami {
 
 // Runs `forward` on the batch. If it throws, each open request is restored and runs again alone, so that only the bad ones
-// fail; not after a final error, and not if `may_retry` or the request forbids it. Cancelled requests fail in any case, and do
-// not run again. Returns how many requests ran again. An exception becomes the outcome of its requests.
+// fail; not after a final error, and not if `may_retry` or the request forbids it. Requests that are
+// cancelled or have delivered parts do not run again. Returns how many requests ran again. An exception becomes the outcome of its requests.
 template <class Forward>
 std::size_t forward_with_retry(Batch batch, bool may_retry, const Forward& forward) {
   const auto isolates = [](const Request* request) { return request->isolates; };
@@ -35,7 +35,7 @@ std::size_t forward_with_retry(Batch batch, bool may_retry, const Forward& forwa
     const Error failure = current_error();
     may_retry = may_retry && !failure.is_final();
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      if (!may_retry || !batch[i].isolates || batch[i].cancelled()) {
+      if (!may_retry || !batch[i].isolates || batch[i].cancelled() || batch[i].has_emitted()) {
         batch[i].fail(failure);
       } else if (batch[i].alive()) {
         batch[i].dict = std::move(original[i]);

@@ -1,6 +1,7 @@
 // Queue: values are moved under the mutex, and never copied or destroyed there.
 #include "sync/queue.hpp"
 
+#include <iterator>
 #include <utility>
 
 #include "value/error.hpp"
@@ -24,19 +25,26 @@ std::string Queue::label() const { return name_.empty() ? "the queue" : "queue "
 
 void Queue::throw_closed() const { throw Error(ErrorCode::kPipeClosed, label() + " is closed"); }
 
+void Queue::add(Value value) {
+  values_.push_back(std::move(value));
+  has_value_.notify_one();
+}
+
 void Queue::push(Value value, Nanoseconds until) {
   if (try_push(value)) return;
   if (until == kNoWait)
     throw Error(ErrorCode::kQueueFull, label() + " is full; it holds at most " + std::to_string(max_));
   bool closed = false;
+  Ref<Event> readable;
   const bool in_time = wait_for(mutex_, has_capacity_, until, [&] {
     mutex_.assert_held();
     if (closed_) return closed = true;
     if (values_.size() >= max_) return false;
-    values_.push_back(std::move(value));
-    has_value_.notify_one();
+    add(std::move(value));
+    readable = std::move(readable_);
     return true;
   });
+  if (readable) readable->notify();
   if (!in_time)
     throw Error(ErrorCode::kDeadlineExceeded,
                 label() + " stayed full until the deadline; it holds at most " + std::to_string(max_));
@@ -44,16 +52,20 @@ void Queue::push(Value value, Nanoseconds until) {
 }
 
 bool Queue::try_push(Value value) {
+  Ref<Event> readable;
   {
     MutexLock lock(mutex_);
     if (!closed_) {
       if (values_.size() >= max_) return false;
-      values_.push_back(std::move(value));
-      has_value_.notify_one();
-      return true;
+      add(std::move(value));
+      readable = std::move(readable_);
+    } else {
+      lock.unlock();
+      throw_closed();
     }
   }
-  throw_closed();
+  if (readable) readable->notify();
+  return true;
 }
 
 bool Queue::take(std::optional<Value>& value) {
@@ -87,6 +99,34 @@ std::optional<Value> Queue::try_pop() {
   return taken;
 }
 
+std::vector<Value> Queue::pop_all(Nanoseconds until) {
+  std::vector<Value> all;
+  const bool in_time = wait_for(mutex_, has_value_, until, [&] {
+    mutex_.assert_held();
+    if (values_.empty()) return closed_;
+    all.reserve(values_.size());
+    std::move(values_.begin(), values_.end(), std::back_inserter(all));
+    values_.clear();
+    has_capacity_.notify_all();
+    return true;
+  });
+  if (!in_time) throw Error(ErrorCode::kDeadlineExceeded, label() + " stayed empty until the deadline");
+  return all;
+}
+
+Ref<Event> Queue::readable() {
+  Ref<Event> event = make_object<Event>();
+  {
+    MutexLock lock(mutex_);
+    if (values_.empty() && !closed_) {
+      if (!readable_) readable_ = event;
+      return readable_;
+    }
+  }
+  event->notify();
+  return event;
+}
+
 std::optional<Value> Queue::next() {
   std::optional<Value> taken;
   wait_for(mutex_, has_value_, kNever, [&] {
@@ -113,10 +153,15 @@ std::size_t Queue::size() const noexcept {
 }
 
 void Queue::close() noexcept {
-  MutexLock lock(mutex_);
-  closed_ = true;
-  has_capacity_.notify_all();
-  has_value_.notify_all();
+  Ref<Event> readable;
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+    has_capacity_.notify_all();
+    has_value_.notify_all();
+    readable = std::move(readable_);
+  }
+  if (readable) readable->notify();
 }
 
 bool Queue::closed() const noexcept {

@@ -5,9 +5,11 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/mutex.hpp"
+#include "sync/event.hpp"
 #include "sync/waiting.hpp"
 #include "value/value.hpp"
 
@@ -32,6 +34,11 @@ class Queue final : public OpaqueObject {
   // is closed and empty.
   Value pop(Nanoseconds until = kNever);
   std::optional<Value> try_pop();  // empty if the queue is empty; throws if it is also closed
+  // Waits for a value until `until`, and takes all values that there are; none: the queue is closed and empty. Throws as `pop`,
+  // but a closed queue gives no values instead of an error.
+  std::vector<Value> pop_all(Nanoseconds until = kNever);
+  // Complete as soon as there is a value to pop, or the queue is closed. For consumers that cannot wait on a thread.
+  Ref<Event> readable();
   // For the loop of a consumer: waits without a limit; empty once the queue is closed and empty.
   std::optional<Value> next();
   // True while the consumer waits in `next` and there is no value for it.
@@ -55,6 +62,7 @@ class Queue final : public OpaqueObject {
   [[noreturn]] void throw_closed() const;
   // False: wait on. True with an empty `value`: the queue is closed and empty.
   bool take(std::optional<Value>& value) HAMI_REQUIRES(mutex_);
+  void add(Value value) HAMI_REQUIRES(mutex_);
 
   std::size_t max_ = 0;
   const std::string name_;
@@ -64,6 +72,7 @@ class Queue final : public OpaqueObject {
   std::deque<Value> values_ HAMI_GUARDED_BY(mutex_);
   bool closed_ HAMI_GUARDED_BY(mutex_) = false;
   bool consumer_waits_ HAMI_GUARDED_BY(mutex_) = false;
+  Ref<Event> readable_ HAMI_GUARDED_BY(mutex_);  // not complete; null: no caller waits for it
 };
 
 // Null, or Error(kDataType), if the value is not a queue. The result is valid while the value exists.

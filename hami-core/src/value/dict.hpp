@@ -19,6 +19,7 @@ inline constexpr std::string_view kRequestSize = "request_size";
 inline constexpr std::string_view kPriority = "priority";
 inline constexpr std::string_view kNodeName = "node_name";
 inline constexpr std::string_view kEvent = "event";
+inline constexpr std::string_view kParts = "parts";
 
 // Not thread-safe: a request has one owner at a time.
 class Dict {

@@ -46,7 +46,7 @@ def test_the_error_of_a_gpu_only_class_does_not_suggest_the_cpu(machine):
         f'Engine: device "cuda" is not available: torch {torch.__version__} finds no CUDA device; check that a recent '
         "CUDA driver is installed and that CUDA_VISIBLE_DEVICES does not hide the GPU"
     )
-    with pytest.raises(hami.ConfigError, match='Engine: "device" must be cuda or cuda:N, got "cpu"'):
+    with pytest.raises(hami.ConfigError, match='Engine: "device" must be cuda, cuda:N or N, got "cpu"'):
         device_of("cpu", "Engine", ("cuda",))
 
 
@@ -81,14 +81,14 @@ def test_the_error_for_a_missing_device_names_the_available_ones(machine):
         'GpuTensor: device "cuda:2" is not available: this process sees cuda:0, cuda:1; use one of these'
     )
     assert device_of(" CUDA ", "GpuTensor") == torch.device("cuda:0")
-    assert device_of("cuda:1", "GpuTensor") == torch.device("cuda:1")
+    assert device_of("cuda:1", "GpuTensor") == device_of("1", "GpuTensor") == torch.device("cuda:1")
 
 
 @pytest.mark.parametrize("name", ["gpu", "mps", "cuda:x", ""])
 def test_an_invalid_device_name_is_rejected(name):
     with pytest.raises(hami.ConfigError) as raised:
         hami.pipe({"backend": "GpuTensor", "device": name})
-    assert message(raised) == f'GpuTensor: "device" must be cuda, cuda:N or cpu, got "{name}"'
+    assert message(raised) == f'GpuTensor: "device" must be cuda, cuda:N, N or cpu, got "{name}"'
 
 
 def test_a_tensor_on_another_device_is_rejected_with_the_remedy(pipe):

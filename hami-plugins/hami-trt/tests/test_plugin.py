@@ -239,7 +239,7 @@ def test_without_a_gpu_the_error_does_not_suggest_the_cpu(monkeypatch, tmp_path)
     )
     with pytest.raises(hami.ConfigError) as raised:
         hami.pipe({"backend": "TensorrtTensor", "model": model, "device": "cpu"})
-    assert message(raised) == 'LoadTensorrtEngine: "device" must be cuda or cuda:N, got "cpu"'
+    assert message(raised) == 'LoadTensorrtEngine: "device" must be cuda, cuda:N or N, got "cpu"'
 
 
 def test_loader_and_runner_must_use_the_same_device(pipe, engine, gpu, monkeypatch):

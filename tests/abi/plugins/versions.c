@@ -1,5 +1,7 @@
 /* A plugin built with another version of the ABI, given by MAJOR, MINOR and NEEDS. Its backend returns whether a function
  * of a later minor version is available. */
+#define HAMI_ABI_USE_MINOR 1 /* of today's core: the functions after it are later ones */
+
 #include <stddef.h>
 
 #include "hami/abi.h"
@@ -30,7 +32,7 @@ static const struct {
   hami_backend_class known;
   void (*later)(void);
 } later_class = {{sizeof(hami_backend_class) + sizeof(void (*)(void)), HAMI_THREAD_CONCURRENT, "HasLater", NULL, NULL,
-                  0, 0, 0, 0, create, destroy, forward, NULL, NULL, NULL},
+                  0, 0, 0, 0, create, destroy, forward, NULL, NULL, NULL, NULL},
                  NULL};
 
 static const hami_backend_class* const classes[] = {&later_class.known};

@@ -81,6 +81,16 @@ class Dict {
   // In nanoseconds of host().clock_now; INT64_MAX: no deadline.
   std::int64_t deadline() const noexcept { return host().item_deadline(dict_); }
 
+#if HAMI_ABI_USE_MINOR >= 1
+  // Delivers a part of the result to the caller, and blocks while the caller is behind. False: the caller takes no parts, and this
+  // one was dropped. Throws Error if the caller has left or the deadline passes. Needs HAMI_ABI_MIN_MINOR 1.
+  bool emit(const Value& part) const {
+    std::int32_t heard = 0;
+    check(host().item_emit(dict_, &part.raw(), &heard));
+    return heard != 0;
+  }
+#endif
+
   hami_dict* raw() const noexcept { return dict_; }
 
  private:

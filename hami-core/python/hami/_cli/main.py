@@ -12,6 +12,8 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 
+from hami._cli.arguments import add_source, add_values, count, example
+from hami._cli.benchmark_commands import add_benchmark_commands
 from hami._cli.package_commands import add_lock_commands, add_package_commands
 
 Command = Callable[[argparse.Namespace], int]
@@ -121,19 +123,14 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     run = _add(commands, "run", "hami._cli.run:run", "run a pipeline on files, text or JSON")
-    _add_source(run)
+    add_source(run)
     run.add_argument(
         "inputs", nargs="*", default=[], metavar="INPUT", help="file, folder of files, or - for standard input"
     )
-    run.add_argument(
-        "--text", action="append", default=[], metavar="TEXT", help="use this text as the input; repeatable"
-    )
-    run.add_argument(
-        "--data", action="append", default=[], metavar="JSON", help="use this JSON value as the input; repeatable"
-    )
+    add_values(run)
     run.add_argument(
         "--max-values",
-        type=_count,
+        type=count,
         metavar="N",
         help="print the values of arrays of at most N elements; default: 32, with --json 1000",
     )
@@ -143,10 +140,10 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     run.add_argument("--stats", action="store_true", help="print the statistics of each node at the end")
 
     check = _add(commands, "check", "hami._cli.check:check", "list every problem of a configuration")
-    _add_source(check)
+    add_source(check)
 
     graph = _add(commands, "graph", "hami._cli.graph:graph", "show the nodes and edges of a pipeline")
-    _add_source(graph)
+    add_source(graph)
     graph.add_argument(
         "--format",
         choices=("text", "mermaid", "dot", "svg", "html"),
@@ -158,7 +155,9 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     graph.add_argument(
         "--diff", metavar="OTHER", help="show what changes from SOURCE to OTHER; the exit status is 1 if they differ"
     )
-    _example(graph, 'hami graph "S[Identity,Identity]" --format html --output pipeline.html')
+    example(graph, 'hami graph "S[Identity,Identity]" --format html --output pipeline.html')
+
+    add_benchmark_commands(lambda name, place, text: _add(commands, name, place, text))
 
     shown = _add(
         commands,
@@ -166,7 +165,7 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         "hami._cli.show_config:show_config",
         "show the effective configuration, with the source of every value",
     )
-    _add_source(shown)
+    add_source(shown)
 
     schema = _add(
         commands, "schema", "hami._cli.schema:schema", "print a JSON schema of configuration files, for editors"
@@ -222,36 +221,6 @@ def _add(
     parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     parser.set_defaults(run=_lazy(place))
     return parser
-
-
-def _example(parser: argparse.ArgumentParser, *lines: str) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = "\n".join(["example:", *(f"  {line}" for line in lines)])
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
-    return int(text)
-
-
-def _add_source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="SOURCE", help="TOML file, packaged pipeline, or expression")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="set a key of the only node, a key of one node (NODE.KEY=VALUE), or a key for all nodes; repeatable",
-    )
-    parser.add_argument(
-        "--import",
-        action="append",
-        default=[],
-        metavar="FILE",
-        dest="imports",
-        help="import a Python file or module first; repeatable",
-    )
 
 
 def _lazy(place: str) -> Command:

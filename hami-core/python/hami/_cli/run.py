@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -15,37 +14,19 @@ from typing import Any
 
 import hami
 from hami._cli.arrays import ArrayWriter
+from hami._cli.inputs import Input, inputs_of
 from hami._cli.main import report
 from hami._cli.show import SMALL, json_of, lines_of
 from hami._cli.source import read_source
 from hami._cli.terminal import print_table
 from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
-from hami._text import printable
 from hami.observe.node_stats import rounded
 from hami.progress import Progress
 
 MAX_OUTSTANDING = 4 * (os.cpu_count() or 1)  # keeps every instance busy with few files in memory
 MIN_TOTAL = 4  # inputs; fewer need no progress bar
 SMALL_IN_JSON = 1000  # elements of an array; the default of --max-values with --json
-
-
-class Input:
-    """An input: its name in messages, and its data or the file with its data."""
-
-    def __init__(self, label: str, data: Any = None, path: Path | None = None) -> None:
-        self.label = label
-        self._data = data
-        self._path = path
-
-    def request(self) -> dict[str, Any]:
-        """Read the file, if any, and return the request."""
-        if self._path is None:
-            return {"data": self._data}
-        try:
-            return {"data": self._path.read_bytes()}
-        except OSError as error:
-            raise RequestError(f"cannot be read: {error.strerror}") from error
 
 
 class Sigterm:
@@ -77,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Return 1 if a request failed, and 143 if SIGTERM ended the run: the requests that run are completed and printed.
     """
-    inputs = list(_inputs(arguments))
+    inputs = list(inputs_of(arguments))
     config, problems = read_source(arguments.source, arguments.set, arguments.imports)
     if problems:
         raise ConfigError.of(problems)
@@ -108,31 +89,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"ended by SIGTERM: {done} of {len(inputs)} inputs are done", file=sys.stderr)
         return 143
     return 1 if failed else 0
-
-
-def _inputs(arguments: argparse.Namespace) -> Iterator[Input]:
-    for text in arguments.text:
-        yield Input("--text", text)
-    for data in arguments.data:
-        try:
-            yield Input("--data", json.loads(data))
-        except ValueError as error:
-            raise ConfigError(f"--data takes a JSON value: {error}; for plain text use --text") from None
-    for name in arguments.inputs:
-        path = Path(name)
-        if name == "-":
-            if sys.stdin is None:
-                raise ConfigError("cannot read the input - : standard input is closed")
-            yield Input("standard input", sys.stdin.buffer.read())
-        elif path.is_dir():
-            files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
-            if not files:
-                raise ConfigError(f'the folder "{printable(name)}" has no files')
-            yield from (Input(printable(file), path=file) for file in files)
-        else:
-            yield Input(printable(name), path=path)
-    if not (arguments.text or arguments.data or arguments.inputs):
-        raise ConfigError("there is no input; give a file, a folder, - for standard input, --text or --data")
 
 
 def _outcomes(pipe: Any, inputs: list[Input], sigterm: Sigterm) -> Iterator[tuple[Input, Any]]:

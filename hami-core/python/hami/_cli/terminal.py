@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from hami._cli.show import aligned
 
+MIN_COLUMN = 6  # characters; columns below are hard to read
+
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = None) -> None:
-    """Print rows in columns; as plain lines, for other programs, if the output is not a terminal or rich is missing."""
+    """Print rows in columns, or one cell in each line on a narrow terminal.
+
+    The output is plain, for other programs, if it is not a terminal or rich is missing.
+    """
+    if header and sys.stdout.isatty() and len(header) * MIN_COLUMN > shutil.get_terminal_size().columns:
+        print("\n\n".join("\n".join(_record(row, header)) for row in rows))
+        return
     rich_table = _rich("rich.table") if sys.stdout.isatty() else None
     if rich_table is None:
         print("\n".join(aligned([header, *rows] if header else rows)))
@@ -21,6 +30,11 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = No
     for row in rows:
         table.add_row(*(_rich("rich.text").Text(cell) for cell in row))
     _rich("rich.console").Console().print(table)
+
+
+def _record(row: Sequence[str], header: Sequence[str]) -> list[str]:
+    """Return a row of a table that is wider than the terminal, with one line for each cell."""
+    return [f"{name}: {cell}" for name, cell in zip(header, row, strict=True)]
 
 
 def _rich(module: str) -> Any:

@@ -7,7 +7,7 @@ from hami._text import is_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
     from functools import cached_property
     from logging import Logger
     from pathlib import Path
@@ -170,8 +170,11 @@ class Backend:
                 instance, from 0.
         """
 
-    def forward(self, batch: list[Request]) -> None:
+    def forward(self, batch: list[Request]) -> Generator[Any, None, Any] | None:
         """Set the `result` of each request of the batch, or fail the request with `item.fail(exception)`.
+
+        A `forward` that is a generator runs one request at a time. Each value that it yields is a part, which
+        `pipe.stream` delivers at once; after a plain call, the `result` is what it returns, else the list of the parts.
 
         Args:
             batch: The requests, `min` to `max` items. They are valid until `forward` returns.

@@ -44,11 +44,14 @@ def describe_class(cls: Any) -> dict[str, Any]:
 
 def _check_forward(cls: type[Backend]) -> None:
     """Reject a `forward` that returns before it has set the results."""
-    for kind, matches in (("coroutine", inspect.iscoroutinefunction), ("generator", inspect.isgeneratorfunction)):
+    for kind, matches in (
+        ("a coroutine", inspect.iscoroutinefunction),
+        ("an asynchronous generator", inspect.isasyncgenfunction),
+    ):
         if matches(cls.forward):
             raise PluginError(
-                f"{cls.__qualname__}: forward is a {kind} function; it must be a plain function that sets "
-                'item["result"] of each item of the batch before it returns'
+                f"{cls.__qualname__}: forward is {kind} function; it must be a plain function that sets "
+                'item["result"] of each item of the batch before it returns, or a generator that yields parts'
             )
 
 

@@ -10,7 +10,7 @@ from hami._runtime.at_exit import close_at_exit, pause_if_exiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
     from concurrent.futures import Future
     from typing import Any, Protocol, TypeVar, cast, overload
 
@@ -282,6 +282,66 @@ class Pipe:
 
         return ordered_map(self, requests, concurrency, timeout, priority)
 
+    def stream(
+        self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None, buffer: int = 16
+    ) -> Iterator[Any]:
+        """Run one request, and yield the parts of its result while it runs.
+
+        >>> @hami.register
+        ... class Count(hami.Backend):
+        ...     def forward(self, batch):
+        ...         yield from range(batch[0]["data"])
+        >>> with hami.pipe("Count") as pipe:
+        ...     list(pipe.stream({"data": 3}))
+        [0, 1, 2]
+
+        A backend delivers parts with `item.emit(part)`, or with a `forward` that is a generator. It waits while
+        `buffer` parts have not been taken. Leaving the loop early cancels the request.
+
+        Args:
+            request: The request. After the last part it has its `result`, as after a call.
+            timeout: Time limit of the request, with all its parts, in seconds; None means no limit.
+            priority: For a request that has no key `priority`, as for a call.
+            buffer: Maximum number of parts that wait for the caller.
+
+        Returns:
+            An iterator over the parts. The request starts with the first `next`.
+
+        Raises:
+            DataTypeError: `request` is not a dict.
+            Exception: As for a call, after the parts that arrived before the request failed.
+        """
+        if not isinstance(request, dict):
+            raise _not_a_dict("stream", request)
+        from hami._runtime.parts import stream
+
+        return stream(self._core, request, timeout, priority, buffer)
+
+    def astream(
+        self, request: dict[str, Any], timeout: float | None = None, *, priority: int | None = None, buffer: int = 16
+    ) -> AsyncIterator[Any]:
+        """Run one request from a task of an asyncio loop, and yield the parts of its result while it runs.
+
+        >>> import asyncio
+        >>> @hami.register
+        ... class Letters(hami.Backend):
+        ...     def forward(self, batch):
+        ...         yield from batch[0]["data"]
+        >>> async def main():
+        ...     with hami.pipe("Letters") as pipe:
+        ...         return [part async for part in pipe.astream({"data": "abc"})]
+        >>> asyncio.run(main())
+        ['a', 'b', 'c']
+
+        Arguments and errors are those of `stream`. Cancelling the task, or leaving the loop and closing the iterator,
+        cancels the request.
+        """
+        if not isinstance(request, dict):
+            raise _not_a_dict("astream", request)
+        from hami._runtime.parts import astream
+
+        return astream(self._core, request, timeout, priority, buffer)
+
     def close(self, timeout: float | None = 10.0) -> None:
         """Reject new requests, wait for outstanding requests, end all threads and close the backends.
 
@@ -297,15 +357,58 @@ class Pipe:
         Args:
             timeout: Time limit in seconds; None means no limit.
         """
-        abandoned = _blocking(self._core.close, timeout)
-        if abandoned:
-            import warnings
+        _warn_of_abandoned(_blocking(self._core.close, timeout), timeout)
 
-            warnings.warn(
-                f"these backends did not return within {timeout} s and were abandoned: {', '.join(abandoned)}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+    def warmup(self, request: dict[str, Any], n: int = 3, sizes: Iterable[int] | None = None) -> dict[int, float]:
+        """Run batches of copies of a request, so that the first real request does not wait for what runs only once.
+
+        >>> with hami.pipe({"backend": "Identity", "max": 8}) as pipe:
+        ...     list(pipe.warmup({"data": 1}))
+        [1, 8]
+
+        Engines choose kernels, allocate memory and compile for each batch size when they first see it. The batches
+        count in the statistics.
+
+        Args:
+            request: A typical request; it is not changed.
+            n: How many batches of each size.
+            sizes: The numbers of requests in a batch; by default 1, and the largest `max` of the nodes.
+
+        Returns:
+            The seconds that the last batch of each size took, by size.
+
+        Raises:
+            ConfigError: `n` or a size is below 1.
+            Exception: As for a call, of the first request that failed.
+        """
+        from hami._runtime.warm import warm_up
+
+        return warm_up(self, request, n, sizes)
+
+    def replace(self, source: Any, timeout: float | None = 10.0) -> None:
+        """Build another pipeline, and let it serve all further requests of this pipe; then close the old one.
+
+        >>> with hami.pipe("Identity") as pipe:
+        ...     pipe.replace("S[Identity,Identity]")
+        ...     pipe({"data": 1})["result"]
+        1
+
+        Callers go on as before: no request is lost, and none waits for the new pipeline to be built. Requests that have
+        started end in the old one. If the new one cannot be built, nothing changes. The statistics, the store and the
+        queues are those of the new pipeline from then on.
+
+        Args:
+            source: As for `hami.pipe`.
+            timeout: Time limit in seconds for the requests of the old pipeline, as for `close`; None means no limit.
+
+        Raises:
+            PipeClosed: The pipe is closed.
+            Exception: As for `hami.pipe`.
+        """
+        if self.closed:
+            raise PipeClosed("the pipe is closed")
+        other = Pipe(source)._core
+        _warn_of_abandoned(_blocking(self._core.replace, other, timeout), timeout)
 
     @property
     def closed(self) -> bool:
@@ -431,6 +534,17 @@ def _blocking(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
+def _warn_of_abandoned(backends: list[str], timeout: float | None) -> None:
+    if backends:
+        import warnings
+
+        warnings.warn(
+            f"these backends did not return within {timeout} s and were abandoned: {', '.join(backends)}",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
 def _adopt(requests: Any) -> Any:
     """Return requests that have a TensorDict among them as dicts that write into it; None if there is none."""
     if "tensordict" not in sys.modules:
@@ -444,6 +558,10 @@ def _adopt_one(method: str, request: Any) -> dict[str, Any]:
     adopted = _adopt(request)
     if isinstance(adopted, dict):
         return adopted
+    raise _not_a_dict(method, request)
+
+
+def _not_a_dict(method: str, request: Any) -> DataTypeError:
     from hami._runtime.calls import kind
 
-    raise DataTypeError(f'{method} takes one dict such as {{"data": …}}, got {kind(request)}')
+    return DataTypeError(f'{method} takes one dict such as {{"data": …}}, got {kind(request)}')

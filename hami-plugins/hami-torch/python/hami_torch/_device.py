@@ -42,8 +42,6 @@ class _CaptureLock:
 
 capture_lock = _CaptureLock()
 
-_SPELLINGS = {"cuda": ("cuda", "cuda:N"), "cpu": ("cpu",)}
-
 
 def device_of(name: str, owner: str, kinds: Sequence[str] = ("cuda", "cpu")) -> torch.device:
     """Return the device that the parameter `device` names.
@@ -51,15 +49,8 @@ def device_of(name: str, owner: str, kinds: Sequence[str] = ("cuda", "cpu")) -> 
     `owner` is the name of the backend, for errors. `kinds` are the device types that it supports. Raises ConfigError
     if the device is not one of these or does not exist in this process.
     """
-    try:
-        device = torch.device(name.strip().lower())
-    except RuntimeError:
-        device = None
-    if device is None or device.type not in kinds:
-        *others, last = (spelling for kind in kinds for spelling in _SPELLINGS[kind])
-        allowed = f"{', '.join(others)} or {last}" if others else last
-        raise hami.ConfigError(f'{owner}: "device" must be {allowed}, got "{name}"')
-    if device.type == "cpu":
+    device = hami.Device(name, kinds, owner)
+    if device.kind == "cpu":
         return torch.device("cpu")
     or_cpu = ', or set device = "cpu"' if "cpu" in kinds else ""
     if not _built_with_cuda():
@@ -73,12 +64,7 @@ def device_of(name: str, owner: str, kinds: Sequence[str] = ("cuda", "cpu")) -> 
             f'{owner}: device "{name}" is not available: torch {torch.__version__} finds no CUDA device; check that a '
             f"recent CUDA driver is installed and that CUDA_VISIBLE_DEVICES does not hide the GPU{or_cpu}"
         )
-    index = device.index or 0
-    if index >= len(available):
-        raise hami.ConfigError(
-            f'{owner}: device "{name}" is not available: this process sees {", ".join(available)}; use one of these'
-        )
-    return torch.device("cuda", index)
+    return torch.device(str(device.require(available, owner)))
 
 
 def is_current(device: torch.device) -> bool:

@@ -1,0 +1,113 @@
+"""Arguments that several commands share: their declaration, and the types of their values."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Add SOURCE, --set and --import."""
+    parser.add_argument("source", metavar="SOURCE", help="TOML file, packaged pipeline, or expression")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a key of the only node, a key of one node (NODE.KEY=VALUE), or a key for all nodes; repeatable",
+    )
+    parser.add_argument(
+        "--import",
+        action="append",
+        default=[],
+        metavar="FILE",
+        dest="imports",
+        help="import a Python file or module first; repeatable",
+    )
+
+
+def add_values(parser: argparse.ArgumentParser) -> None:
+    """Add --text and --data."""
+    parser.add_argument(
+        "--text", action="append", default=[], metavar="TEXT", help="use this text as the input; repeatable"
+    )
+    parser.add_argument(
+        "--data", action="append", default=[], metavar="JSON", help="use this JSON value as the input; repeatable"
+    )
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add --input, --text and --data."""
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        dest="inputs",
+        metavar="PATH",
+        help="file, folder of files, or - for standard input; repeatable",
+    )
+    add_values(parser)
+
+
+def example(parser: argparse.ArgumentParser, *lines: str) -> None:
+    """Show command lines at the end of the help."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(["example:", *(f"  {line}" for line in lines)])
+
+
+def count(text: str) -> int:
+    """Return a number from 0 on."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text!r}")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """Return a number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)
+
+
+def positives(text: str) -> list[int]:
+    """Return numbers from 1 on that are separated by commas."""
+    return [positive(part.strip()) for part in text.split(",")]
+
+
+def rate(text: str) -> float:
+    """Return a number of requests per second, more than 0."""
+    value = _number(text)
+    if value is None or not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected requests per second, more than 0, got {text!r}")
+    return value
+
+
+def rates(text: str) -> list[float]:
+    """Return rates that are separated by commas."""
+    return [rate(part.strip()) for part in text.split(",")]
+
+
+def seconds(text: str) -> float:
+    """Return a time of more than 0 in seconds: `20ms`, `2s`, `1min`, or a bare number of seconds."""
+    found = re.fullmatch(r"\s*([0-9.]+(?:e-?[0-9]+)?)\s*(us|ms|s|min|)\s*", text)
+    value = _number(found[1]) if found else None
+    if found is None or not value:
+        raise argparse.ArgumentTypeError(f"expected a time of more than 0, such as 20ms or 2s, got {text!r}")
+    return value * _SECONDS[found[2]]
+
+
+def percentage(text: str) -> float:
+    """Return a share such as `5%` or `0.05`."""
+    value = _number(text[:-1] if text.endswith("%") else text)
+    if value is None or not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a percentage such as 5%, got {text!r}")
+    return value / 100 if text.endswith("%") else value
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

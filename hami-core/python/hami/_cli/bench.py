@@ -1,0 +1,151 @@
+"""The command `hami bench`: measures a pipeline under closed and open loops."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import hami
+from hami._cli.bench_report import failure_lines, point_rows, regressions
+from hami._cli.inputs import Input, inputs_of
+from hami._cli.main import report
+from hami._cli.show import json_of
+from hami._cli.source import read_source
+from hami._cli.terminal import print_table
+from hami._errors import ConfigError, RequestError
+from hami._plugins.messages import describe_exception
+from hami._runtime.pipe import Pipe
+from hami._text import printable
+from hami.observe.bench.load import Load
+from hami.observe.bench.point import Point, measure, measure_until_stable
+from hami.progress import Progress
+
+CLIENTS = (1, 4, 16)  # if no load is given
+MAX_FAILING_INPUTS = 3  # that are named
+NAMING_TIMEOUT = 10.0  # seconds for each input, when those that fail are named
+
+Request = dict[str, Any]
+
+
+def bench(arguments: argparse.Namespace) -> int:
+    """Measure, print a table or JSON, and return 1 if a request failed or a figure is worse than the stored one."""
+    stored = _stored(arguments.against) if arguments.against else []
+    loads = _loads(arguments)
+    inputs, unread = _readable(inputs_of(arguments))
+    requests = [request for _, request in inputs]
+    found: dict[str, Any] = {"source": printable(arguments.source)}
+    with built(arguments.source, arguments) as pipe:
+        points = _measure_all(pipe, requests, loads, arguments)
+        found["points"] = [point.as_dict() for point in points]
+        found["failing_inputs"] = _failing(pipe, inputs) if any(point.failed for point in points) else []
+        found["stats"] = {name: node.as_dict() for name, node in pipe.stats().items()}
+    found["worse"] = regressions(stored, found["points"], arguments.tolerance)
+    _print(found, points, arguments)
+    if arguments.output:
+        Path(arguments.output).write_text(json_of(found) + "\n", encoding="utf-8")
+    return 1 if unread or found["worse"] or any(point.failed for point in points) else 0
+
+
+def built(source: str, arguments: argparse.Namespace, *settings: str) -> Pipe:
+    """Return the pipe of a source, with --import, --set and further settings."""
+    config, problems = read_source(source, [*arguments.set, *settings], arguments.imports)
+    if problems:
+        raise ConfigError.of(problems)
+    return hami.pipe(config)
+
+
+def _readable(inputs: Iterable[Input]) -> tuple[list[tuple[Input, Request]], int]:
+    """Return the inputs that can be read with their requests, and the number of the others, which are reported."""
+    readable, unread = [], 0
+    for entry in inputs:
+        try:
+            readable.append((entry, entry.request()))
+        except RequestError as error:
+            unread += 1
+            report(error, entry.label)
+    if not readable:
+        raise ConfigError("no input can be read")
+    return readable, unread
+
+
+def _loads(arguments: argparse.Namespace) -> list[Load]:
+    loads = [Load(rate=rate) for rate in arguments.rate]
+    if arguments.arrivals is not None:
+        loads.append(Load(arrivals=_arrivals(arguments.arrivals)))
+    clients = arguments.clients or ([] if loads else CLIENTS)
+    return [*(Load(clients=number) for number in clients), *loads]
+
+
+def _arrivals(path: str) -> tuple[float, ...]:
+    """Return the moments in a file with one number of seconds in each line."""
+    moments = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            moment = float(line)
+        except ValueError:
+            moment = -1.0
+        if not 0 <= moment < math.inf:
+            raise ConfigError(
+                f"{printable(path)}, line {number}: expected seconds from 0 on, got {line.strip()[:40]!r}"
+            )
+        moments.append(moment)
+    if not moments:
+        raise ConfigError(f"{printable(path)} is empty; write one moment in seconds into each line")
+    return tuple(sorted(moments))
+
+
+def _measure_all(pipe: Pipe, requests: list[Request], loads: list[Load], arguments: argparse.Namespace) -> list[Point]:
+    points = []
+    with Progress(len(loads), "measuring") as progress:
+        for number, load in enumerate(loads):
+            progress.update(number, str(load))
+            if arguments.stable is None:
+                points.append(measure(pipe, requests, load, arguments.seconds, arguments.slo))
+            else:
+                points.append(
+                    measure_until_stable(pipe, requests, load, arguments.seconds, arguments.slo, arguments.stable)
+                )
+    return points
+
+
+def _failing(pipe: Pipe, inputs: list[tuple[Input, Request]]) -> list[dict[str, str]]:
+    """Run the inputs one by one and return the first that fail, each with its exception."""
+    failing = []
+    for entry, request in inputs:
+        try:
+            pipe(dict(request), timeout=NAMING_TIMEOUT)
+        except Exception as error:
+            failing.append({"input": entry.label, "error": describe_exception(error)})
+            if len(failing) == MAX_FAILING_INPUTS:
+                break
+    return failing
+
+
+def _stored(path: str) -> list[dict[str, Any]]:
+    try:
+        points = json.loads(Path(path).read_text(encoding="utf-8"))["points"]
+        return [
+            {"load": point["load"], "throughput": float(point["throughput"]), "latency_ms": dict(point["latency_ms"])}
+            for point in points
+        ]
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(
+            f"{printable(path)} is not a result of hami bench; write one with hami bench … --output FILE"
+        ) from None
+
+
+def _print(found: dict[str, Any], points: list[Point], arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        print(json_of(found))
+        return
+    print_table(*point_rows(points, arguments.slo))
+    for line in failure_lines(points, found["failing_inputs"]):
+        print(line)
+    for line in found["worse"]:
+        print(f"worse: {line}")

@@ -1,0 +1,57 @@
+"""Reads the inputs of commands that run a pipeline: files, folders, standard input, text and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hami._errors import ConfigError, RequestError
+from hami._text import printable
+
+
+class Input:
+    """An input: its name in messages, and its data or the file with its data."""
+
+    def __init__(self, label: str, data: Any = None, path: Path | None = None) -> None:
+        self.label = label
+        self._data = data
+        self._path = path
+
+    def request(self) -> dict[str, Any]:
+        """Read the file, if any, and return the request."""
+        if self._path is None:
+            return {"data": self._data}
+        try:
+            return {"data": self._path.read_bytes()}
+        except OSError as error:
+            raise RequestError(f"cannot be read: {error.strerror}") from error
+
+
+def inputs_of(arguments: argparse.Namespace) -> Iterator[Input]:
+    """Yield the inputs that the arguments name; files are not read yet."""
+    for text in arguments.text:
+        yield Input("--text", text)
+    for data in arguments.data:
+        try:
+            yield Input("--data", json.loads(data))
+        except ValueError as error:
+            raise ConfigError(f"--data takes a JSON value: {error}; for plain text use --text") from None
+    for name in arguments.inputs:
+        path = Path(name)
+        if name == "-":
+            if sys.stdin is None:
+                raise ConfigError("cannot read the input - : standard input is closed")
+            yield Input("standard input", sys.stdin.buffer.read())
+        elif path.is_dir():
+            files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+            if not files:
+                raise ConfigError(f'the folder "{printable(name)}" has no files')
+            yield from (Input(printable(file), path=file) for file in files)
+        else:
+            yield Input(printable(name), path=path)
+    if not (arguments.text or arguments.data or arguments.inputs):
+        raise ConfigError("there is no input; give a file, a folder, - for standard input, --text or --data")

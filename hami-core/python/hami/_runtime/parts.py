@@ -1,0 +1,54 @@
+"""Implements `Pipe.stream` and `Pipe.astream`: the parts of a result, while the request runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from hami import _core
+from hami._runtime.future import RequestFuture, submit
+
+
+def stream(
+    core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None, buffer: int
+) -> Iterator[Any]:
+    """Start the request at the first `next`; yield its parts; cancel it when the iteration ends early."""
+    parts = _core.Queue(buffer, name="parts")
+    own = {**request, "parts": parts}
+    future = submit(core, own, timeout, priority)
+    try:
+        while arrived := parts._take_all():
+            yield from arrived
+        _finish(future, own, request)
+    finally:
+        future.cancel()
+
+
+async def astream(
+    core: _core.Pipe, request: dict[str, Any], timeout: float | None, priority: int | None, buffer: int
+) -> AsyncIterator[Any]:
+    """As `stream`, for a task of an asyncio loop."""
+    import asyncio
+
+    parts = _core.Queue(buffer, name="parts")
+    own = {**request, "parts": parts}
+    future = submit(core, own, timeout, priority, may_wait=False)
+    try:
+        while True:
+            await parts._readable()
+            arrived = parts._take_all()
+            if not arrived:
+                break
+            for part in arrived:
+                yield part
+        await asyncio.wrap_future(future)
+        _finish(future, own, request)
+    finally:
+        future.cancel()
+
+
+def _finish(future: RequestFuture, own: dict[str, Any], request: dict[str, Any]) -> None:
+    """Raise the error of the request, or give its keys to the caller's dict."""
+    future.result()
+    del own["parts"]
+    request.update(own)

@@ -1,0 +1,34 @@
+"""Implements `Pipe.warmup`: runs batches before the first request does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import perf_counter
+from typing import Any
+
+from hami._errors import BatchError, ConfigError
+from hami._runtime.pipe import Pipe
+
+
+def warm_up(pipe: Pipe, request: dict[str, Any], n: int, sizes: Iterable[int] | None) -> dict[int, float]:
+    """Run `n` batches of copies of the request for each size; return the seconds of the last one, by size."""
+    if n < 1:
+        raise ConfigError(f"n must be at least 1, got {n}")
+    took: dict[int, float] = {}
+    for size in sorted({1, largest_batch(pipe)} if sizes is None else set(sizes)):
+        if size < 1:
+            raise ConfigError(f"a size must be at least 1, got {size}")
+        for _ in range(n):
+            started = perf_counter()
+            try:
+                pipe([dict(request) for _ in range(size)])
+            except BatchError as error:
+                raise error.errors[0][1] from None
+            took[size] = perf_counter() - started
+    return took
+
+
+def largest_batch(pipe: Pipe) -> int:
+    """Return the largest `max` of the nodes; nodes without a limit do not count."""
+    batching = (node["batching"] for node in pipe.describe()["nodes"].values())
+    return max([1, *(node["max"] or 1 for node in batching if node)])

@@ -1,0 +1,1 @@
+"""Measurements of `hami bench`: a pipe under different loads."""
