@@ -42,6 +42,10 @@ class Course {
     has_classes_ = pick(2) == 0;
     aging_ = pick(2) ? static_cast<Nanoseconds>(pick(1'000'000)) : kNever;
     scheduler_.set_aging(aging_);
+    reserve_ = pick(2) ? pick(count) : 0;
+    scheduler_.set_reserve(reserve_);
+    scheduler_.set_max_wait(pick(2) ? static_cast<Nanoseconds>(1 + pick(400'000)) : 0);
+    drops_ = pick(3) == 0;
     scheduler_.set_shared_device(pick(2) == 0);
     capacity_ = 1 + pick(20);
     scheduler_.set_capacity(capacity_);
@@ -70,6 +74,7 @@ class Course {
   std::uint64_t trace() const { return trace_; }
   std::size_t runs() const { return runs_; }
   std::size_t refused() const { return refused_; }
+  std::size_t dropped() const { return dropped_; }
 
  private:
   std::size_t pick(std::size_t below) { return random_() % below; }
@@ -105,6 +110,7 @@ class Course {
         scheduler_.remove_expired(now_, removed);
         complete_removed(removed);
       }
+      if (scheduler_.full(lane) && drops_) drop_oldest(lane);
       if (scheduler_.full(lane)) {
         ++outcomes_[request->index];
         ++rejected;
@@ -131,10 +137,25 @@ class Course {
       problem("a lone request has a queue delay");
   }
 
+  // A request of the lane leaves its full queue for a newer one, if no idle instance makes room.
+  void drop_oldest(LaneName lane) {
+    if (const std::optional<Index> next = scheduler_.dispatch_idle()) return work(*next, 0);
+    const Ref<Request> dropped = scheduler_.remove_oldest(lane);
+    for (const Ref<Request>& other : waiting_)
+      if (lane_of(other->priority) == lane && other->index < dropped->index) problem("not the oldest");
+    if (lane_of(dropped->priority) != lane) problem("a request of another lane");
+    ++outcomes_[dropped->index];
+    started_[dropped->index] = true;
+    ++dropped_;
+    forget(dropped);
+  }
+
   // A caller who runs his request himself, if he may.
   void run_here() {
     const Ref<Request> request = request_of(1 + pick(policy_.max));
-    const std::optional<Index> instance = scheduler_.acquire_inline(request->items);
+    if (has_classes_) request->priority = any_priority();
+    const LaneName lane = lane_of(request->priority);
+    const std::optional<Index> instance = scheduler_.acquire_inline(request->items, lane, lane);
     if (!instance) return;
     if (scheduler_.waiting() > 0) problem("out of turn");
     begin(*instance, {request}, [this, instance = *instance] {
@@ -185,9 +206,10 @@ class Course {
       if (policy_.mode == BatchingMode::kPerCall && calls_of_[request->index] != calls_of_[taken.front()->index])
         problem("two calls in one batch");
     }
+    const bool high_only = std::none_of(taken.begin(), taken.end(), is_normal);
     for (const Ref<Request>& ahead : waiting_)
       for (const Ref<Request>& request : taken)
-        if (goes_before(*ahead, *request)) problem("out of turn");
+        if (!(high_only && is_normal(ahead)) && goes_before(*ahead, *request)) problem("out of turn");
     return items;
   }
 
@@ -221,10 +243,14 @@ class Course {
     if (items > ranges_[instance].max || items < ranges_[instance].min || items > policy_.max)
       problem("a batch of " + std::to_string(items) + " on an instance that takes " +
               std::to_string(ranges_[instance].min) + " to " + std::to_string(ranges_[instance].max));
+    const bool normal = std::any_of(batch.begin(), batch.end(), is_normal);
+    normal_batches_ += normal;
+    if (normal && normal_batches_ + reserve_ > ranges_.size()) problem("normal requests on a reserved instance");
     if (working_[instance]++) problem("two batches on one instance");
     const Nanoseconds took = fixed_ + item_ * static_cast<Nanoseconds>(items) + static_cast<Nanoseconds>(pick(1000));
-    at(now_ + took, [this, instance, items, took, afterwards, batch] {
+    at(now_ + took, [this, instance, items, took, afterwards, batch, normal] {
       --working_[instance];
+      normal_batches_ -= normal;
       for (const Ref<Request>& request : batch)
         if (calls_of_.count(request->index)) ++outcomes_[request->index];
       scheduler_.record_batch(instance, items, took);
@@ -233,6 +259,8 @@ class Course {
       afterwards();
     });
   }
+
+  static bool is_normal(const Ref<Request>& request) { return lane_of(request->priority) == kNormalLane; }
 
   void complete_removed(RequestChain& removed) {
     for (const Ref<Request>& request : all_of(removed)) {
@@ -272,7 +300,8 @@ class Course {
   std::map<std::size_t, std::uint64_t> calls_of_;
   std::map<std::size_t, bool> started_;
   Requests waiting_;
-  bool has_classes_ = false;
+  bool has_classes_ = false, drops_ = false;
+  std::size_t reserve_ = 0, normal_batches_ = 0, dropped_ = 0;
   Nanoseconds aging_ = kNever;
   std::size_t ids_ = 0, runs_ = 0, refused_ = 0, steps_ = 0;
   std::uint64_t calls_ = 0, trace_ = 0;
@@ -283,16 +312,18 @@ class Course {
 
 TEST_CASE(
     "ten thousand random schedules: each request has one outcome, in order, and no instance idles while requests wait") {
-  std::size_t runs = 0, refused = 0;
+  std::size_t runs = 0, refused = 0, dropped = 0;
   for (unsigned seed = 0; seed < 10'000; ++seed) {
     CAPTURE(seed);
     Course course(seed);
     REQUIRE_EQ(course.play(), "");
     runs += course.runs();
     refused += course.refused();
+    dropped += course.dropped();
   }
   CHECK_GT(runs, 10'000u);
   CHECK_GT(refused, 100u);  // below `min` in time
+  CHECK_GT(dropped, 100u);
 }
 
 TEST_CASE("the same seed plays the same course") {

@@ -439,6 +439,8 @@ def test_a_description_has_nodes_backends_parameters_batching_and_graph() -> Non
         "max_queue_size": 1024,
         "on_full": "block",
         "aging": 2.0,
+        "max_wait": 0.0,
+        "reserve": 0,
         "on_batch_error": "isolate",
         "shared_device": None,
         "timeout": None,

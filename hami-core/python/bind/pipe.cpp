@@ -280,6 +280,7 @@ class PyPipe {
       values["completed"] = node.completed.load();
       values["failed"] = node.failed.load();
       values["rejected"] = node.rejected.load();
+      values["dropped"] = node.dropped.load();
       values["expired"] = node.expired.load();
       values["cancelled"] = node.cancelled.load();
       values["waiting"] = submitted > ended + running ? submitted - ended - running : 0;

@@ -173,7 +173,7 @@ class NoResult(RequestError):
 
 
 class QueueFull(RequestError):
-    """A queue is full: that of a node with `on_full = "reject"`, or a `hami.Queue` that may not wait.
+    """A queue is full: that of a node whose `on_full` is not "block", or a `hami.Queue` that may not wait.
 
     >>> queue = hami.Queue(max=1)
     >>> queue.put("first")

@@ -15,6 +15,7 @@ struct NodeStats {
   Counter completed{0};
   Counter failed{0};
   Counter rejected{0};   // refused before it ran: the queue was full, or the pipe was closed
+  Counter dropped{0};    // of the rejected: left a full queue for a newer one
   Counter expired{0};    // its deadline passed
   Counter cancelled{0};  // its caller gave it up
   Counter running{0};    // inside a batch now

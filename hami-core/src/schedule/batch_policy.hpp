@@ -9,7 +9,8 @@
 // The batch is held for the k with the highest rate. It waits at most twice as long as estimated, never longer than the wait may
 // cost (k * beta / n), and all its holds together last at most beta.
 //
-// Size. All that is ready, up to the smallest size whose time per item is within 2 % of the best known.
+// Size. All that is ready, up to the smallest size whose time per item is within 2 % of the best known. While high requests come,
+// a batch with normal ones has at most the items that end within max_wait: b = (max_wait - beta) / alpha.
 #pragma once
 
 #include <algorithm>
@@ -55,6 +56,17 @@ Hold hold_for_returns(const ReturnTimes& returns, const Ready& ready, Nanosecond
     hold = {std::max<std::size_t>(1, static_cast<std::size_t>(more + 0.5)), timeout};
   });
   return hold;
+}
+
+// The most items whose predicted time is within `limit`, but at least `floor` and at most `cap`.
+template <class Time>
+std::size_t items_within(Nanoseconds limit, std::size_t floor, std::size_t cap, const Time& time) noexcept {
+  std::size_t fits = std::min(floor, cap), above = cap + 1;
+  while (fits + 1 < above) {
+    const std::size_t middle = fits + (above - fits) / 2;
+    (time(middle) <= static_cast<double>(limit) ? fits : above) = middle;
+  }
+  return fits;
 }
 
 // Items that each of `instances` free instances takes of `items`: an equal share if that is known to end sooner than one batch

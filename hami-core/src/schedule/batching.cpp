@@ -74,8 +74,10 @@ void register_batching(Registry& registry) {
       "max: int? {1..} 'maximum batch size; None: as its instances declare';"
       "min: int? {1..} 'minimum batch size; None: as its instances declare';"
       "max_queue_size: int = 1024 {1..} 'maximum number of queued requests of each class of service';"
-      "on_full: str = 'block' {block,reject} 'with a full queue a caller waits for capacity (block), or its request fails with `QueueFull` (reject)';"
+      "on_full: str = 'block' {block,reject,drop_oldest} 'with a full queue a caller waits for capacity (block), its request fails with `QueueFull` (reject), or the oldest of its class in the queue does (drop_oldest)';"
       "aging: duration = '2s' 'how long a normal request waits before it goes first; 0: high and urgent requests always go first';"
+      "max_wait: duration = '0s' 'while high and urgent requests come, batches with normal ones end within this time, as far as is learned; 0: any';"
+      "reserve: int = 0 {0..} 'number of instances that run no normal requests';"
       "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run again, each alone (isolate), or all fail (fail)';"
       "shared_device: bool? 'the instances run on one device, so their batches start evenly spaced; None: if `device` is not a CPU';"
       "timeout: duration? 'time limit of each request, from its submission'");

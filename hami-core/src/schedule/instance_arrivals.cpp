@@ -37,7 +37,7 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   if (admitted.empty()) return;
   const Batch ready(admitted);
   const std::size_t items = ready.items();
-  const std::optional<Index> instance = acquire_inline(items, how);
+  const std::optional<Index> instance = acquire_inline(ready, how);
   if (!instance) return enqueue(admitted, how);
   const InlineDepth depth;
   const Nanoseconds took = run(*instance, ready, stats_->inline_batches);
@@ -47,10 +47,15 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
 
 // An instance for the caller's own thread: only if the queue is empty, an idle instance allows it, and the thread does not run
 // too many inline batches.
-std::optional<InstanceDispatcher::Index> InstanceDispatcher::acquire_inline(std::size_t items, InlinePolicy how) {
+std::optional<InstanceDispatcher::Index> InstanceDispatcher::acquire_inline(Batch batch, InlinePolicy how) {
   if ((how != InlinePolicy::kAllow && !non_blocking_) || inline_depth >= kMaxInlineDepth) return std::nullopt;
+  LaneName first = kNormalLane, last = kUrgentLane;
+  for (const Request* request : batch) {
+    first = std::min(first, lane_of(request->priority));
+    last = std::max(last, lane_of(request->priority));
+  }
   MutexLock lock(mutex_);
-  return scheduler_->acquire_inline(items);
+  return scheduler_->acquire_inline(batch.items(), first, last);
 }
 
 // Fails each request whose wait would complete a deadlock cycle. The others count as queued here from now on.
@@ -93,7 +98,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
       }
       try {
         if (interrupted) throw Error(*interrupted);
-        if (how != InlinePolicy::kEventLoop || reject_when_full_ || scheduler_->stopping())
+        if (how != InlinePolicy::kEventLoop || on_full_ != OnFull::kBlock || scheduler_->stopping())
           wait_for_capacity(*request, dispatched, removed, interrupted);
         scheduler_->push(Ref<Request>(request), arrived, call);
         items += request->items;
@@ -135,6 +140,18 @@ bool InstanceDispatcher::dispatch_idle(Dispatched& dispatched) noexcept {
   return true;
 }
 
+void InstanceDispatcher::drop_oldest(LaneName lane, RequestChain& removed) noexcept {
+  Ref<Request> oldest = scheduler_->remove_oldest(lane);
+  oldest->fail(error_from([&] {
+    return Error(ErrorCode::kQueueFull,
+                 "node \"" + node_ + "\" dropped this request, the oldest of " + std::to_string(max_queue_size_) +
+                     " in its queue, for a newer one (" +
+                     "on_full = \"drop_oldest\", max_queue_size = " + std::to_string(max_queue_size_) + ")");
+  }));
+  ++stats_->dropped;
+  removed.push(std::move(oldest));
+}
+
 // Returns when the request may be queued; throws if it may not. Releases the mutex while it waits. The caller wakes the
 // instances in `dispatched`, to which this adds.
 void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
@@ -155,8 +172,11 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
     removed.append(std::move(expired));
   };
   remove_expired();
-  while (full() && reject_when_full_) {
-    if (!dispatch_idle(dispatched))  // it would take requests from the queue
+  while (full() && on_full_ != OnFull::kBlock) {
+    if (dispatch_idle(dispatched)) continue;  // it will take requests from the queue
+    if (on_full_ == OnFull::kDropOldest)
+      drop_oldest(lane, removed);
+    else
       throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has " + std::to_string(max_queue_size_) +
                                              (lane == kNormalLane ? "" : std::string(" ") + kLaneNames[lane]) +
                                              " requests queued (max_queue_size = " + std::to_string(max_queue_size_) +

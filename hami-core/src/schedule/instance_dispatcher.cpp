@@ -2,8 +2,12 @@
 #include "schedule/instance_dispatcher.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <new>
 #include <utility>
 
+#include "lang/units.hpp"
+#include "observe/log.hpp"
 #include "request/execution_frame.hpp"
 #include "sync/waiting.hpp"
 
@@ -16,7 +20,8 @@ void InstanceDispatcher::init_(Init& init) {
   runner_.emplace(node_, *stats_, context_->resources.times(node_));
   const Params& params = init.params();
   max_queue_size_ = static_cast<std::size_t>(params.get<std::int64_t>("max_queue_size"));
-  reject_when_full_ = params.get<std::string>("on_full") == "reject";
+  const std::string on_full = params.get<std::string>("on_full");
+  on_full_ = on_full == "reject" ? OnFull::kReject : on_full == "drop_oldest" ? OnFull::kDropOldest : OnFull::kBlock;
   runner_->set_isolate(params.get<std::string>("on_batch_error") == "isolate");
   if (const auto timeout = params.get<std::optional<double>>("timeout"))
     context_->resources.lower_timeout(from_milliseconds(*timeout));
@@ -24,7 +29,7 @@ void InstanceDispatcher::init_(Init& init) {
   add_instances(scheduler);
   set_limits(params);
   scheduler.set_capacity(max_queue_size_);
-  if (const double aging = params.get<double>("aging"); aging > 0) scheduler.set_aging(from_milliseconds(aging));
+  set_classes(params, scheduler);
   scheduler.set_policy({BatchingMode::kPerCall, limits_.max, limits_.min, 0});
   scheduler.set_shared_device(params.get<std::optional<bool>>("shared_device").value_or(on_device_));
   runner_->set_hooks(init);
@@ -77,6 +82,19 @@ void InstanceDispatcher::set_limits(const Params& params) {
   if (limits_.min > limits_.max)
     throw Error(ErrorCode::kConfig,
                 "min is " + std::to_string(limits_.min) + ", above max, which is " + std::to_string(limits_.max));
+}
+
+void InstanceDispatcher::set_classes(const Params& params, NodeScheduler& scheduler) {
+  if (const double aging = params.get<double>("aging"); aging > 0) scheduler.set_aging(from_milliseconds(aging));
+  const auto reserve = static_cast<std::size_t>(params.get<std::int64_t>("reserve"));
+  if (reserve >= instances_.size())
+    throw Error(ErrorCode::kConfig, "reserve is " + std::to_string(reserve) + ", and node \"" + node_ + "\" has " +
+                                        std::to_string(instances_.size()) +
+                                        (instances_.size() == 1 ? " instance" : " instances") +
+                                        "; at least one must run normal requests: lower reserve or raise instance_num");
+  scheduler.set_reserve(reserve);
+  max_wait_ = from_milliseconds(params.get<double>("max_wait"));
+  scheduler.set_max_wait(max_wait_);
 }
 
 void InstanceDispatcher::set_probes() {
@@ -266,6 +284,7 @@ void InstanceDispatcher::run_instance_loop(Index instance) noexcept {
     gil.consume();
     last.took = run(instance, batch.batch(), started(last.reason));
     gil.release();
+    if (last.least > 0 && !warned_.exchange(true)) warn_of_max_wait(last.least);
     if (last.more && instances_[instance]->acquires_gil && only_wakes(batch.batch())) gil.acquire();
     complete(batch.batch(), [&] { complete_requests(batch.batch()); });
     batch.clear();
@@ -290,6 +309,7 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
       instances_[instance]->batch_ready.wait_until(lock, step.until);
     }
     last.more = scheduler_->waiting() > 0;
+    last.least = scheduler_->exceeds_max_wait();
     next = scheduler_->dispatch_idle();
     notify_capacity(taken);
     notify_capacity(removed);
@@ -299,6 +319,15 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
   // An idle instance must not use the dispatcher any more, which may be destroyed, unless it dispatches another one.
   if (next) wake(*next);
   return !becomes_idle;
+}
+
+void InstanceDispatcher::warn_of_max_wait(Nanoseconds least) noexcept {
+  const auto text = [](Nanoseconds time) { return show_duration(std::round(static_cast<double>(time) / 1e4) / 1e2); };
+  try {
+    log(node_, "max_wait is " + text(max_wait_) + ", and the smallest batch takes " + text(least) +
+                   ": high requests wait longer than max_wait; raise it, or set reserve = 1");
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 void InstanceDispatcher::record_batch(Index instance, std::size_t items, Nanoseconds took) noexcept {

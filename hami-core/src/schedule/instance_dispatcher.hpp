@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -39,6 +40,7 @@ class InstanceDispatcher final : public Backend,
 
  private:
   using Index = NodeScheduler::Index;
+  enum class OnFull { kBlock, kReject, kDropOldest };
   struct Instance {
     Backend* backend = nullptr;      // called on the worker if `own`, else on any thread
     Worker* worker = nullptr;        // the backend's own worker, or `helper`; set under mutex_
@@ -62,7 +64,8 @@ class InstanceDispatcher final : public Backend,
   void add_instances(NodeScheduler& scheduler);
   void set_limits(const Params& params);
   void set_probes();
-  std::optional<Index> acquire_inline(std::size_t items, InlinePolicy how);
+  std::optional<Index> acquire_inline(Batch batch, InlinePolicy how);
+  void set_classes(const Params& params, NodeScheduler& scheduler);
   const std::string& location_name() const noexcept override { return node_; }
   const std::string& pipe_name() const noexcept override { return context_->name; }
   Blocked blocked(const std::vector<Index>& unavailable, Nanoseconds moment) override;
@@ -83,10 +86,14 @@ class InstanceDispatcher final : public Backend,
   void notify_capacity(const RequestChain& gone) noexcept HAMI_REQUIRES(mutex_);
   void notify_all_capacity() noexcept HAMI_REQUIRES(mutex_);
 
+  void drop_oldest(LaneName lane, RequestChain& removed) noexcept HAMI_REQUIRES(mutex_);
+  void warn_of_max_wait(Nanoseconds least) noexcept;
+
   struct LastBatch {
     std::size_t items = 0;  // of the batch that just ran; recorded once
     Nanoseconds took = 0;
     std::size_t completed_items = 0;  // items whose callers may return together
+    Nanoseconds least = 0;            // time of the smallest batch if it is longer than max_wait
     bool more = false;                // more requests were queued when it started
     NodeScheduler::StartReason reason{};
   };
@@ -107,8 +114,10 @@ class InstanceDispatcher final : public Backend,
   bool declares_max_ = false;
   bool non_blocking_ = true;
   bool on_device_ = false;  // an instance uses a device other than the CPU
-  bool reject_when_full_ = false;
+  OnFull on_full_ = OnFull::kBlock;
   std::size_t max_queue_size_ = 0;
+  Nanoseconds max_wait_ = 0;
+  std::atomic<bool> warned_{false};  // that max_wait is too short
   std::vector<std::unique_ptr<Instance>> instances_;
 
   Mutex mutex_;

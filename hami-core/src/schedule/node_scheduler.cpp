@@ -26,13 +26,15 @@ void NodeScheduler::add_instance(const Range& range, bool any_thread) {
 
 void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
   if (learns_returns()) returns_.arrive(moment);
+  normal_.record_arrival(lane_of(request->priority));
   queue_.push(std::move(request), moment, call);
 }
 
 bool NodeScheduler::begin_arrival(const Request& request) {
   asked_inside_ = true;
   arriving_.push_back(&request);
-  const auto is_for_it = [&](Index instance) { return takes(instance, request); };
+  const bool may_start = lane_of(request.priority) != kNormalLane || free_for_normal() > 0;
+  const auto is_for_it = [&](Index instance) { return may_start && takes(instance, request); };
   return !queue_.empty() || std::none_of(idle_.begin(), idle_.end(), is_for_it);
 }
 
@@ -44,15 +46,24 @@ void NodeScheduler::end_arrival(const Request& request) noexcept {
 WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailable, Nanoseconds moment) const {
   WaitLocation::Blocked blocked;
   std::vector<bool> comes(instances_.size(), true);
-  for (Index instance : unavailable) comes[instance] = false;
-  if (alike_ && std::find(comes.begin(), comes.end(), true) != comes.end()) return blocked;
+  std::size_t normal_batches = 0;
+  for (Index instance : unavailable) {
+    comes[instance] = false;
+    normal_batches += instances_[instance].normal;
+  }
+  // Normal requests cannot be taken; then they are not in front of the others.
+  const bool reserved = normal_.free(instances_.size(), normal_batches) == 0;
+  const auto is_held = [&](const Request& request) { return reserved && lane_of(request.priority) == kNormalLane; };
+  if (alike_ && !reserved && std::find(comes.begin(), comes.end(), true) != comes.end()) return blocked;
   const auto taken = [&](const Request& request) {
+    if (is_held(request)) return false;
     for (Index i = 0; i < instances_.size(); ++i)
       if (comes[i] && takes(i, request)) return true;
     return false;
   };
   const auto stays = [&](const Request& request) { return request.deadline >= moment && !request.abandoned(); };
-  if (full() && !taken(*first()) && stays(*first())) {
+  const Request* const front = queue_.first(reserved && queue_.has_high() ? Takes::kHigh : Takes::kAll);
+  if (full() && !taken(*front) && stays(*front)) {
     std::array<std::size_t, kLanes> staying = {};
     queue_.for_each([&](const Request& request) { staying[lane_of(request.priority)] += stays(request); });
     blocked.capacity = true;  // each full lane stays full
@@ -65,7 +76,7 @@ WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailab
     if (!closed && taken(request)) return;
     if (const Dependency dependency = dependency_of(request); dependency.token && dependency.until >= moment)
       blocked.tokens.push_back(dependency.token.get());
-    closed = closed || stays(request);
+    closed = closed || (!is_held(request) && stays(request));
   };
   queue_.for_each(look_at);
   const bool closed_by_queue = closed;
@@ -89,22 +100,61 @@ std::size_t NodeScheduler::min_items(Index instance) const noexcept {
   return std::max(policy_.min, instances_[instance].range.min);
 }
 
+void NodeScheduler::start_normal(Index instance) noexcept {
+  instances_[instance].normal = true;
+  normal_.start();
+}
+
+std::optional<NodeScheduler::Takes> NodeScheduler::takes_next(Index instance) const noexcept {
+  const Request* const high = queue_.first(Takes::kHigh);
+  const bool fills = high && cut(max_items(instance), Takes::kHigh).items >= min_items(instance);
+  if (free_for_normal() == 0) return fills ? std::optional(Takes::kHigh) : std::nullopt;
+  // A high request does not wait for normal ones in its own batch either.
+  return fills && normal_.max_wait() > 0 && queue_.first() == high ? Takes::kHigh : Takes::kAll;
+}
+
+std::optional<double> NodeScheduler::predicted(std::size_t items) const noexcept {
+  const std::optional<double> alone = solo_.of(items), shared = contended_.of(items);
+  return shared && (others_work() || !alone) ? shared : alone;
+}
+
+// While nothing is known, small batches find it out.
+std::size_t NodeScheduler::cap_of(Index instance, Takes which) const noexcept {
+  const std::size_t cap = max_items(instance), floor = min_items(instance);
+  if (which == Takes::kHigh || !normal_.is_short()) return cap;
+  if (!predicted(floor)) return std::min(floor, cap);
+  return items_within(normal_.max_wait(), floor, cap, [&](std::size_t items) { return *predicted(items); });
+}
+
+Nanoseconds NodeScheduler::exceeds_max_wait() const noexcept {
+  if (normal_.max_wait() == 0) return 0;
+  const auto took = static_cast<Nanoseconds>(predicted(policy_.min).value_or(0));
+  return took > normal_.max_wait() ? took : 0;
+}
+
 // If ranges differ: whether this instance should take the front of the queue. At least one instance should.
-bool NodeScheduler::suits(Index instance) const noexcept {
+bool NodeScheduler::suits(Index instance, Takes which) const noexcept {
   if (alike_) return true;
-  const std::size_t front = queue_.first()->items;
+  const std::size_t front = queue_.first(which)->items;
   if (front > max_items(instance)) return false;
-  if (cut(max_items(instance)).items >= min_items(instance)) return true;
+  if (cut(max_items(instance), which).items >= min_items(instance)) return true;
   for (Index other = 0; other < instances_.size(); ++other)
     if (front <= max_items(other) && min_items(other) < min_items(instance)) return false;
   return true;
 }
 
-std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t items) noexcept {
+std::optional<NodeScheduler::Index> NodeScheduler::acquire_inline(std::size_t items, LaneName first,
+                                                                  LaneName last) noexcept {
   if (stopping_ || !queue_.empty() || forming_) return std::nullopt;
+  const bool normal = last == kNormalLane;
+  if (normal && free_for_normal() == 0) return std::nullopt;
   for (std::size_t i = idle_.size(); i-- > 0;) {
     const Index instance = idle_[i];
-    if (!instances_[instance].any_thread || items < min_items(instance) || items > max_items(instance)) continue;
+    if (!instances_[instance].any_thread || items < min_items(instance) ||
+        items > cap_of(instance, normal ? Takes::kAll : Takes::kHigh))
+      continue;
+    normal_.record_arrival(first);
+    if (normal) start_normal(instance);
     idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(i));
     instances_[instance].contended = others_work();
     return instance;
@@ -117,7 +167,8 @@ std::optional<NodeScheduler::Index> NodeScheduler::dispatch_idle() noexcept {
   if (queue_.empty() || forming_) return std::nullopt;
   std::size_t best = idle_.size();
   for (std::size_t i = idle_.size(); i-- > 0;) {
-    if (!suits(idle_[i])) continue;
+    const std::optional<Takes> which = takes_next(idle_[i]);
+    if (!which || !suits(idle_[i], *which)) continue;
     if (best < idle_.size()) {
       const std::size_t here = max_items(idle_[i]), there = max_items(idle_[best]);
       if (there >= queue_.items() ? here >= there || here < queue_.items() : here <= there) continue;
@@ -140,8 +191,9 @@ std::size_t NodeScheduler::items_per_instance(std::size_t items, std::size_t han
 }
 
 std::size_t NodeScheduler::instances_for(std::size_t items) const noexcept {
-  if (idle_.empty() || items == 0) return 0;
-  return std::min(idle_.size(), quotient(items, items_per_instance(items, idle_.size(), policy_.max)));
+  const std::size_t hands = queue_.has_high() ? idle_.size() : std::min(idle_.size(), free_for_normal());
+  if (hands == 0 || items == 0) return 0;
+  return std::min(hands, quotient(items, items_per_instance(items, hands, policy_.max)));
 }
 
 // The target size, given whether other instances run.
@@ -152,18 +204,19 @@ TargetSize NodeScheduler::current_target(std::size_t cap) const noexcept {
 }
 
 // The maximum size of the instance's next batch.
-NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance) noexcept {
-  const std::size_t floor = min_items(instance), cap = max_items(instance);
+NodeScheduler::BatchSize NodeScheduler::next_batch_size(Index instance, Takes which) noexcept {
+  const std::size_t floor = min_items(instance), cap = cap_of(instance, which);
   if (policy_.mode != BatchingMode::kAdaptive) return {cap, false};
-  const std::size_t front = queue_.first()->items;
+  const std::size_t front = queue_.first(which)->items;
   smallest_ = std::min(std::max(floor, front), cap);  // smaller batches are not possible
   const TargetSize target = current_target(cap);
   const bool samples = batches_ >= last_sample_ + (target.settled ? kMemory : kSmooths);
+  const std::size_t hands = which == Takes::kHigh ? idle_.size() + 1 : std::min(idle_.size() + 1, free_for_normal());
   std::size_t size = target.items, sample = 0;
   if (target.items == 0)  // a configured batching_timeout says that batching pays
     size = policy_.batching_timeout > 0 ? cap : kFirstSize;
-  else if (!idle_.empty())
-    size = items_per_instance(queue_.items(), idle_.size() + 1, size);
+  else if (hands > 1)
+    size = items_per_instance(queue_.items(), hands, size);
   else if (target.settled && samples)
     sample = samples_less_ ? quotient(size, 2) : 2 * size;
   if (!target.settled && !samples)
@@ -231,6 +284,8 @@ Nanoseconds NodeScheduler::filled_until(const Cut& batch, bool enough) const noe
 NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds moment, std::size_t completed_items,
                                                  RequestChain& taken, RequestChain& removed) noexcept {
   mark_arrived(instance);
+  end_normal(instance);
+  normal_.observe(moment);
   const bool formed = forming_ == instance;
   const bool missed = formed && queue_.items() < ready_items_;
   const bool was_paced = formed && why_ == Forming::kPaced;
@@ -242,18 +297,19 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
   if (completed_items > 0) complete(instances_[instance], moment);
   const std::size_t cap = max_items(instance);
   queue_.age(moment);
-  queue_.remove_expired(moment, removed, cap);
+  queue_.remove_expired(moment, removed, cap, free_for_normal() > 0 ? Takes::kAll : Takes::kHigh);
   if (!removed.empty()) return {Action::kAgain};
   if (queue_.empty()) {
-    if (formed || at_once) return idle(instance);
+    if (formed || at_once || free_for_normal() == 0) return idle(instance);
     const std::size_t target = current_target(cap).items;
     const Hold returns = returns_worth_waiting(instance, moment, {}, target > 0 ? std::min(target, cap) : cap);
     return returns.items > 0 ? hold(instance, Forming::kReturns, returns.items, moment + returns.timeout)
                              : idle(instance);
   }
-  if (!suits(instance)) return idle(instance);
-  const auto [target_size, samples] = next_batch_size(instance);
-  const Cut batch = cut(target_size);
+  const std::optional<Takes> which = takes_next(instance);
+  if (!which || !suits(instance, *which)) return idle(instance);
+  const auto [target_size, samples] = next_batch_size(instance, *which);
+  const Cut batch = cut(target_size, *which);
   // The caller that would fill the batch may be waiting for capacity in the queue.
   const bool closed = batch.items >= target_size || batch.count < queue_.size() || full();
   const bool enough = batch.items >= min_items(instance);
@@ -268,7 +324,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
         returns.items > 0)
       return hold(instance, Forming::kReturns, batch.items + returns.items, moment + returns.timeout);
   }
-  if (!enough) return refuse(batch, min_items(instance), at_once, removed);
+  if (!enough) return refuse(batch, *which, min_items(instance), at_once, removed);
   if (shared_device_ && others_work() && !was_paced && !starts && !full()) {
     if (forming_) return idle(instance);  // the forming instance starts first
     if (const Nanoseconds start = pacer_.next_start(instances_.size()); moment < start)
@@ -283,12 +339,15 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     last_sample_ = batches_;
     samples_less_ = !samples_less_;
   }
-  return take(instance, batch, reason, taken);
+  return take(instance, batch, *which, reason, taken);
 }
 
-NodeScheduler::Action NodeScheduler::take(Index instance, const Cut& batch, StartReason reason,
+NodeScheduler::Action NodeScheduler::take(Index instance, const Cut& batch, Takes which, StartReason reason,
                                           RequestChain& taken) noexcept {
-  queue_.take(batch, taken);
+  queue_.take(batch, taken, which);
+  for (const Request* request = taken.first(); request && !instances_[instance].normal;
+       request = RequestChain::after(*request))
+    if (lane_of(request->priority) == kNormalLane) start_normal(instance);
   Instance& state = instances_[instance];
   state.contended = others_work();
   state.requests = batch.count;
@@ -304,7 +363,7 @@ NodeScheduler::Action NodeScheduler::take(Index instance, const Cut& batch, Star
   return {Action::kRun, 0, reason};
 }
 
-NodeScheduler::Action NodeScheduler::refuse(const Cut& batch, std::size_t min_items, bool closing,
+NodeScheduler::Action NodeScheduler::refuse(const Cut& batch, Takes which, std::size_t min_items, bool closing,
                                             RequestChain& removed) noexcept {
   const Error error = error_from([&] {
     return Error(closing ? ErrorCode::kPipeClosed : ErrorCode::kRequest,
@@ -313,7 +372,7 @@ NodeScheduler::Action NodeScheduler::refuse(const Cut& batch, std::size_t min_it
                      (closing ? "before the pipe was closed" : "within batching_timeout"));
   });
   RequestChain refused;
-  queue_.take(batch, refused);
+  queue_.take(batch, refused, which);
   for (Request* request = refused.first(); request; request = RequestChain::after(*request)) request->fail(error);
   removed.append(std::move(refused));
   return {Action::kAgain};
@@ -323,7 +382,7 @@ void NodeScheduler::record_batch(Index instance, std::size_t items, Nanoseconds 
   ++batches_;
   last_took_ = took;
   pacer_.record_batch(took);
-  if (policy_.mode != BatchingMode::kAdaptive || policy_.max < 2) return;
+  if (!learns_times()) return;
   (instances_[instance].contended || others_work() ? contended_ : solo_).add(items, took);
 }
 

@@ -34,7 +34,8 @@
 // next_action() takes the first of these that applies:
 //
 //   1. kAgain  requests expired or were abandoned: it removes them
-//   2. kIdle   no queued request suits the instance. If none is queued at all, it may be kWait (kReturns)
+//   2. kIdle   no queued request suits the instance, or all are normal and the instance is reserved (NormalWork). If none is
+//              queued at all, it may be kWait (kReturns)
 //   3. kIdle   the batch is below the target size, and another instance is forming: that one takes these requests too
 //   4. kWait   kFilling: the batch is below the target size, and its first request may be held (batching_timeout)
 //   5. kWait   kReturns: the batch is below the target size, and waiting for returning callers saves more than it costs
@@ -53,6 +54,7 @@
 #include "backend/backend.hpp"
 #include "request/wait_graph.hpp"
 #include "schedule/batch_policy.hpp"
+#include "schedule/normal_work.hpp"
 #include "schedule/pacer.hpp"
 #include "schedule/policy_trial.hpp"
 #include "schedule/request_queue.hpp"
@@ -87,6 +89,8 @@ class NodeScheduler {
   void set_shared_device(bool shared) noexcept { shared_device_ = shared; }
   void set_capacity(std::size_t requests) { capacity_ = requests; }  // of each lane
   void set_aging(Nanoseconds aging) { queue_.set_aging(aging); }
+  void set_reserve(std::size_t instances) noexcept { normal_.set_reserve(instances); }  // fewer than there are
+  void set_max_wait(Nanoseconds longest) noexcept { normal_.set_max_wait(longest); }
 
   // The queue.
   std::size_t waiting() const noexcept { return queue_.size(); }
@@ -107,6 +111,7 @@ class NodeScheduler {
   // Removes and fails requests that expired or were abandoned.
   void remove_expired(Nanoseconds moment, RequestChain& removed) noexcept { queue_.remove_expired(moment, removed); }
   RequestChain take_all() noexcept { return queue_.take_all(); }
+  Ref<Request> remove_oldest(LaneName lane) noexcept { return queue_.remove_oldest(lane); }
   // From now on no request is held for others.
   void stop() noexcept { stopping_ = true; }
   bool stopping() const noexcept { return stopping_; }
@@ -121,10 +126,13 @@ class NodeScheduler {
   bool all_idle() const noexcept { return idle_.size() == instances_.size(); }
   void mark_idle(Index instance) noexcept {
     mark_arrived(instance);
+    end_normal(instance);
     idle_.push_back(instance);
   }
   // Removes and returns an idle instance for a caller's own thread; empty: the items must queue.
-  std::optional<Index> acquire_inline(std::size_t items) noexcept;
+  // `first` and `last`: the lanes of its first and last request in the order of the lanes.
+  std::optional<Index> acquire_inline(std::size_t items, LaneName first = kNormalLane,
+                                      LaneName last = kNormalLane) noexcept;
   // Removes and returns the best idle instance for the queue; empty: there is none, or one is forming a batch already.
   std::optional<Index> dispatch_idle() noexcept;
   // How many idle instances should work on `items` that just arrived.
@@ -158,12 +166,15 @@ class NodeScheduler {
   // The learned time of a batch; empty: not known, or not adaptive. And the learned target size; 0: not known.
   std::optional<ServiceTime> service_time() const noexcept;
   std::size_t target_batch_size() const noexcept;
+  // The time of the smallest batch if that is known to be longer than max_wait, else 0.
+  Nanoseconds exceeds_max_wait() const noexcept;
 
  private:
   struct Instance {
     Range range;
     bool any_thread;
     bool dispatched = false;    // its worker was woken and has not asked yet
+    bool normal = false;        // its batch has normal requests
     bool contended = false;     // another instance was running when its batch started
     std::size_t requests = 0;   // of the batch that it runs
     Nanoseconds queued_at = 0;  // the mean moment at which they arrived
@@ -174,24 +185,39 @@ class NodeScheduler {
     bool samples = false;  // another size than the target, so that the model stays current
   };
   using Cut = RequestQueue::Cut;
+  using Takes = RequestQueue::Takes;
 
   bool is_full(std::size_t requests) const noexcept {
     return requests >= capacity_ && requests - capacity_ >= dispatched_;
   }
   void mark_arrived(Index instance) noexcept { dispatched_ -= std::exchange(instances_[instance].dispatched, false); }
+  void start_normal(Index instance) noexcept;
+  void end_normal(Index instance) noexcept {
+    if (std::exchange(instances_[instance].normal, false)) normal_.end();
+  }
   bool takes(Index instance, const Request& request) const noexcept { return request.items <= max_items(instance); }
+  // Which requests the next batch of an instance may take; empty: none of those that are queued.
+  std::optional<Takes> takes_next(Index instance) const noexcept;
   std::size_t max_items(Index instance) const noexcept;
   std::size_t min_items(Index instance) const noexcept;
-  Cut cut(std::size_t max_items) const noexcept {
-    return queue_.cut(max_items, policy_.mode == BatchingMode::kPerCall);
+  // `max_items`, or fewer if a batch of `which` must be short.
+  std::size_t cap_of(Index instance, Takes which) const noexcept;
+  std::optional<double> predicted(std::size_t items) const noexcept;
+  bool learns_times() const noexcept {
+    return (policy_.mode == BatchingMode::kAdaptive && policy_.max > 1) || normal_.max_wait() > 0;
   }
-  bool suits(Index instance) const noexcept;
+  Cut cut(std::size_t max_items, Takes which) const noexcept {
+    return queue_.cut(max_items, policy_.mode == BatchingMode::kPerCall, which);
+  }
+  bool suits(Index instance, Takes which) const noexcept;
+  // How many instances may start batches of normal requests.
+  std::size_t free_for_normal() const noexcept { return normal_.free(instances_.size()); }
   // Whether a batch starts at once, because a request of a higher class waits for it.
   bool hurries(Index instance) const noexcept { return queue_.has_high() && queue_.items() >= min_items(instance); }
   bool others_work() const noexcept { return instances_.size() - idle_.size() > 1; }
   std::size_t items_per_instance(std::size_t items, std::size_t hands, std::size_t max_items) const noexcept;
   TargetSize current_target(std::size_t cap) const noexcept;
-  BatchSize next_batch_size(Index instance) noexcept;
+  BatchSize next_batch_size(Index instance, Takes which) noexcept;
   // Whether answered callers are expected back: where a batch may be held for them.
   bool learns_returns() const noexcept {
     return policy_.max > 1 && (policy_.mode == BatchingMode::kAdaptive ||
@@ -205,8 +231,8 @@ class NodeScheduler {
   static constexpr std::size_t kNoItems = SIZE_MAX;  // it waits for a moment, not for items
   Action hold(Index instance, Forming why, std::size_t ready_items, Nanoseconds until) noexcept;
   Action idle(Index instance) noexcept;
-  Action take(Index instance, const Cut& batch, StartReason reason, RequestChain& taken) noexcept;
-  Action refuse(const Cut& batch, std::size_t min_items, bool closing, RequestChain& removed) noexcept;
+  Action take(Index instance, const Cut& batch, Takes which, StartReason reason, RequestChain& taken) noexcept;
+  Action refuse(const Cut& batch, Takes which, std::size_t min_items, bool closing, RequestChain& removed) noexcept;
 
   std::string node_;
   BatchingConfig policy_;
@@ -214,6 +240,7 @@ class NodeScheduler {
   std::vector<Instance> instances_;
   bool alike_ = true;  // all instances have the same range
   RequestQueue queue_;
+  NormalWork normal_;
   std::vector<Index> idle_;     // never allocates: it begins with all instances
   std::size_t dispatched_ = 0;  // number of dispatched instances
   std::vector<const Request*> arriving_;

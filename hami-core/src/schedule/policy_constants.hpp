@@ -3,6 +3,8 @@
 
 #include <cstddef>
 
+#include "base/clock.hpp"
+
 namespace hami::policy {
 
 // A gain below this fraction is not worth a larger batch, another policy or another instance. Repeated measurements of one
@@ -25,5 +27,8 @@ constexpr std::size_t kKnown = 3;
 constexpr std::size_t kFirstSize = 4;
 // Batches of a round of a trial. The first third only settles: two alternating groups of callers merge within a few batches.
 constexpr std::size_t kRound = 24;
+// How long high traffic is present after a high or urgent request. For requests that are rarer than this, one long batch now and
+// then costs less than shorter normal batches all the time.
+constexpr Nanoseconds kHighTraffic = 10'000'000'000;
 
 }  // namespace hami::policy

@@ -16,14 +16,16 @@ bool fail_if_expired(Request& request, Nanoseconds moment) noexcept {
 
 }  // namespace
 
-const RequestQueue::Order& RequestQueue::order() const noexcept {
-  static constexpr Order kOverdueFirst = {kOverdue, kUrgentLane, kHighLane, kNormalLane};
-  static constexpr Order kHighFirst = {kUrgentLane, kHighLane, kOverdue, kNormalLane};
+const RequestQueue::Order& RequestQueue::order(Takes which) const noexcept {
+  static constexpr Order kOverdueFirst = {{kOverdue, kUrgentLane, kHighLane, kNormalLane}, 4};
+  static constexpr Order kHighFirst = {{kUrgentLane, kHighLane, kOverdue, kNormalLane}, 4};
+  static constexpr Order kHighOnly = {{kUrgentLane, kHighLane}, 2};
+  if (which == Takes::kHigh) return kHighOnly;
   return overdue_first_ ? kOverdueFirst : kHighFirst;
 }
 
-const Request* RequestQueue::first() const noexcept {
-  for (const std::size_t lane : order())
+const Request* RequestQueue::first(Takes which) const noexcept {
+  for (const std::size_t lane : order(which))
     if (const Request* request = lanes_[lane].first()) return request;
   return nullptr;
 }
@@ -54,10 +56,10 @@ void RequestQueue::age(Nanoseconds moment) noexcept {
   }
 }
 
-RequestQueue::Cut RequestQueue::cut(std::size_t max_items, bool one_call) const noexcept {
+RequestQueue::Cut RequestQueue::cut(std::size_t max_items, bool one_call, Takes which) const noexcept {
   Cut cut;
   std::uint64_t call = 0;
-  visit_while([&](const Request& next) {
+  visit_while(which, [&](const Request& next) {
     if (cut.count == 0) call = next.call;
     if (cut.count > 0 && (cut.items + next.items > max_items || (one_call && next.call != call))) return false;
     cut.items += next.items;
@@ -70,7 +72,7 @@ RequestQueue::Cut RequestQueue::cut(std::size_t max_items, bool one_call) const 
 std::size_t RequestQueue::items_of_first_call() const noexcept {
   std::size_t items = 0;
   const Request* const front = first();
-  visit_while([&](const Request& next) {
+  visit_while(Takes::kAll, [&](const Request& next) {
     if (next.call != front->call) return false;
     items += next.items;
     return true;
@@ -84,10 +86,10 @@ Ref<Request> RequestQueue::remove(std::size_t lane, Request& request) noexcept {
   return lanes_[lane].remove(request);
 }
 
-void RequestQueue::take(const Cut& cut, RequestChain& taken) noexcept {
+void RequestQueue::take(const Cut& cut, RequestChain& taken, Takes which) noexcept {
   const std::size_t overdue = lanes_[kOverdue].size();
   std::size_t left = cut.count;
-  for (const std::size_t lane : order())
+  for (const std::size_t lane : order(which))
     for (; left > 0 && !lanes_[lane].empty(); --left) taken.push(remove(lane, *lanes_[lane].first()));
   overdue_first_ = lanes_[kOverdue].size() == overdue;
 }
@@ -98,9 +100,14 @@ RequestChain RequestQueue::take_all() noexcept {
   return all;
 }
 
-void RequestQueue::remove_expired(Nanoseconds moment, RequestChain& removed, std::size_t items) noexcept {
+Ref<Request> RequestQueue::remove_oldest(LaneName lane) noexcept {
+  const std::size_t from = lane == kNormalLane && !lanes_[kOverdue].empty() ? std::size_t{kOverdue} : lane;
+  return remove(from, *lanes_[from].oldest());
+}
+
+void RequestQueue::remove_expired(Nanoseconds moment, RequestChain& removed, std::size_t items, Takes which) noexcept {
   std::size_t live = 0;
-  for (const std::size_t lane : order()) {
+  for (const std::size_t lane : order(which)) {
     for (Request *request = lanes_[lane].first(), *next = nullptr; request; request = next) {
       if (live >= items) return;
       next = Lane::after(*request);

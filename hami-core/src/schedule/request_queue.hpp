@@ -33,12 +33,15 @@ class RequestQueue {
   std::size_t size(LaneName lane) const noexcept {
     return lanes_[lane].size() + (lane == kNormalLane ? lanes_[kOverdue].size() : 0);
   }
+  // Which requests a batch may take.
+  enum class Takes { kAll, kHigh };  // kHigh: no normal ones
+
   bool has_high() const noexcept { return !lanes_[kUrgentLane].empty() || !lanes_[kHighLane].empty(); }
-  const Request* first() const noexcept;  // null: it is empty
+  const Request* first(Takes which = Takes::kAll) const noexcept;  // null: there is none
   // In the order in which they are taken.
   template <class Visit>
   void for_each(const Visit& visit) const {
-    visit_while([&](const Request& request) {
+    visit_while(Takes::kAll, [&](const Request& request) {
       visit(request);
       return true;
     });
@@ -51,23 +54,32 @@ class RequestQueue {
   // Normal requests that have waited for `aging` are overdue from now on.
   void age(Nanoseconds moment) noexcept;
   // What a batch of at most `max_items` takes: always the first request, if there is one. `one_call`: only requests of its call.
-  Cut cut(std::size_t max_items, bool one_call) const noexcept;
+  Cut cut(std::size_t max_items, bool one_call, Takes which = Takes::kAll) const noexcept;
   // Items at the front that belong to the call of the first request.
   std::size_t items_of_first_call() const noexcept;
-  void take(const Cut& cut, RequestChain& taken) noexcept;
+  void take(const Cut& cut, RequestChain& taken, Takes which = Takes::kAll) noexcept;
   RequestChain take_all() noexcept;
+  // The request of a lane that has waited longest; the lane is not empty.
+  Ref<Request> remove_oldest(LaneName lane) noexcept;
   // Removes and fails requests that expired or were abandoned: all, or as many as are in front of the first `items` live items.
-  void remove_expired(Nanoseconds moment, RequestChain& removed, std::size_t items = SIZE_MAX) noexcept;
+  void remove_expired(Nanoseconds moment, RequestChain& removed, std::size_t items = SIZE_MAX,
+                      Takes which = Takes::kAll) noexcept;
 
  private:
   static constexpr std::size_t kOverdue = kLanes;
-  using Order = std::array<std::size_t, kLanes + 1>;
+  struct Order {
+    std::array<std::size_t, kLanes + 1> lanes;
+    std::size_t count;
 
-  const Order& order() const noexcept;
+    const std::size_t* begin() const noexcept { return lanes.data(); }
+    const std::size_t* end() const noexcept { return lanes.data() + count; }
+  };
+
+  const Order& order(Takes which = Takes::kAll) const noexcept;
   // Until `visit` returns false.
   template <class Visit>
-  void visit_while(const Visit& visit) const {
-    for (const std::size_t lane : order())
+  void visit_while(Takes which, const Visit& visit) const {
+    for (const std::size_t lane : order(which))
       for (const Request *request = lanes_[lane].first(), *next = nullptr; request; request = next) {
         next = Lane::after(*request);
         if (!visit(*request)) return;

@@ -37,6 +37,7 @@ class NodeStats:
         "completed",
         "compute_ms",
         "counters",
+        "dropped",
         "expired",
         "failed",
         "inline_batches",
@@ -61,6 +62,8 @@ class NodeStats:
     """Requests that ended with an error that is not counted below."""
     rejected: int
     """Requests that were rejected before they ran: the queue was full, or the pipe was closed."""
+    dropped: int
+    """Of the rejected requests: those that left a full queue for a newer one (`on_full = "drop_oldest"`)."""
     expired: int
     """Requests whose timeout or deadline passed."""
     cancelled: int
@@ -168,7 +171,7 @@ _LEARNED = frozenset({"target_batch_size", "batch_overhead_ms", "per_item_ms"})
 _HISTOGRAMS = ("queue_ms", "batch_ms", "latency_ms", "batch_sizes")
 _DICTS = ("backend_ms", "counters")
 _LINES = {
-    "requests": ("submitted", "completed", "failed", "rejected", "expired", "cancelled"),
+    "requests": ("submitted", "completed", "failed", "rejected", "dropped", "expired", "cancelled"),
     "requests now": ("waiting", "running"),
     "batches": ("batches", "batch_items", "inline_batches", "retried", "model_calls"),
     "why batches started": ("closed_full", "closed_target_size", "closed_timeout", "closed_queue_empty"),

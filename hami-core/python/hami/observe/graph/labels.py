@@ -20,6 +20,8 @@ DEFAULTS: dict[str, Any] = {
     "max_queue_size": 1024,
     "on_full": "block",
     "aging": 2.0,
+    "max_wait": 0.0,
+    "reserve": 0,
     "on_batch_error": "isolate",
 }
 PROBLEMS = ("failed", "rejected", "expired", "cancelled", "retried")
