@@ -137,7 +137,7 @@ class Course {
       problem("a lone request has a queue delay");
   }
 
-  // A request of the lane leaves its full queue for a newer one, if no idle instance makes room.
+  // A request of the lane leaves its full queue for a newer one, if no idle instance takes one from it.
   void drop_oldest(LaneName lane) {
     if (const std::optional<Index> next = scheduler_.dispatch_idle()) return work(*next, 0);
     const Ref<Request> dropped = scheduler_.remove_oldest(lane);
