@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from hami._cli.arguments import add_inputs, add_source, count, example, percentage, positives, rates, seconds
+from hami._cli.arguments import add_inputs, add_source, count, percentage, positive, positives, rates, seconds
 
 MIN_ROUNDS = 2  # an interval needs two
 SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
@@ -20,12 +20,18 @@ def add_benchmark_commands(add: Add) -> None:
     add_inputs(bench)
     _add_loads(bench)
     _add_result(bench)
-    example(
-        bench,
-        "hami bench pages.toml --input images/ --clients 1,8,64 --seconds 5 --slo 50ms",
-        "hami bench pages.toml --input images/ --compare faster.toml --clients 8",
-        "hami bench pages.toml --input images/ --scenario server --slo 50ms --html result.html",
+
+    tune = add("tune", "hami._cli.tune:tune", "search settings with which a pipeline completes more requests")
+    add_source(tune)
+    add_inputs(tune)
+    tune.add_argument(
+        "--slo", type=seconds, metavar="TIME", help="count only requests that take at most TIME, such as 20ms"
     )
+    tune.add_argument(
+        "--clients", type=positive, default=16, metavar="N", help="callers with one request at a time each; default: 16"
+    )
+    tune.add_argument("--time", type=seconds, default=50.0, metavar="TIME", help="time of the search; default: 50s")
+    tune.add_argument("--output", metavar="FILE", help="write the settings to this TOML file, which extends SOURCE")
 
 
 def _add_loads(parser: argparse.ArgumentParser) -> None:

@@ -52,6 +52,7 @@ def _read_stats(path: str) -> dict[str, Any]:
             found = value["stats"]
     if found is None:
         raise ConfigError(
-            f'"{printable(path)}" has no line with "stats"; write it with hami run SOURCE … --json --stats > FILE'
+            f'"{printable(path)}" has no line with "stats"; write it with hami run SOURCE … --json --stats > FILE, '
+            "or with hami bench SOURCE … --output FILE"
         )
     return {name: values for name, values in found.items() if isinstance(values, dict)}
