@@ -113,7 +113,7 @@ class Engine(abc.ABC):
         aborted = isinstance(error, CallAborted)
         finished = error is None and answered
         if finished:
-            task.segment, task.aborts = task.segment + 1, 0
+            task.segment += 1
             task.ran += seconds
         elif aborted:
             task.aborts += 1

@@ -5,7 +5,7 @@ between function-calls. Suspended tasks stay on their core, at most one per leve
 starts first, then the earlier arrival, and a running or suspended task is finished before another one starts.
 
 Ageing: a task that has waited `ageing` seconds, in the queue or suspended, is ranked above all levels until its end.
-Abort guard: after MAX_ABORTS aborts of a function-call, this function-call is not aborted again.
+Abort guard: after MAX_ABORTS aborts, no function-call of the task is aborted any more; borders still preempt it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 
 from hami_accel.task import AGED, URGENT, State, Task
 
-MAX_ABORTS = 2  # the third attempt of a function-call always ends, so that every task makes progress
+MAX_ABORTS = 2  # of a task, so that it repeats at most two function-calls
 
 
 class Scheduler:
