@@ -235,6 +235,25 @@ def test_quantised_ports_are_reported(tmp_path):
             model(np.zeros((1, 4), np.int32))
 
 
+def test_the_program_of_the_documents_runs_on_onnx(tmp_path, capsys):
+    b = Builder()
+    path = b.save(tmp_path / "net.onnx", b("Relu", b("MatMul", b.input("states", [1, 8]), b.random(8, 8))))
+    states = np.ones((1, 8), np.float32)
+    with AccelModel(path, n_task=4, select=0, device="onnx", max_time_per_fc=500) as m:
+        m.s()
+        m.dirty_run(10)
+        ticket = m.start(states, slot=2, priority=254, deadline=5)
+        expected = m.wait(ticket, timeout=60)
+        assert not m.is_busy(2)
+        assert np.array_equal(m(states), expected)
+        assert np.array_equal(m.infer(states, priority=255), expected)
+        m.bind(2, "states", states)
+        m.set_scheduling(cores=[0], priority=10, slot=2)
+        assert np.array_equal(m.wait(m.start(slot=2)), expected)
+        assert m.start(states).cancel() in (True, False)
+    assert "10 runs, mean" in capsys.readouterr().out
+
+
 def test_bound_outputs_are_written(tmp_path):
     with AccelModel(SHAPES["one_node"](tmp_path / "n.onnx"), device=OnnxDevice()) as model:
         given, taken = x(-1, 2, -3, 4), x()
