@@ -133,7 +133,7 @@ class OnnxModel(DeviceModel):
         cache.write(key, {"borders": self.borders, "seconds": self.seconds})
 
     def _open(self, borders: Sequence[int], file: str) -> list[Piece]:
-        settings = sessions.options(self._threads)
+        settings = (sessions.piece_options if len(borders) > 1 else sessions.options)(self._threads)
         return [
             Piece(
                 sessions.open_session(self._graph.piece(start, end), settings, file), self._graph.last_uses(start, end)
