@@ -24,6 +24,7 @@ class Scheduler:
         self.ready: list[Task] = []
         self.running: list[Task | None] = [None] * cores
         self.suspended: list[dict[int, Task]] = [{} for _ in range(cores)]
+        self.with_deadline = False  # some task had a deadline; without one, `expired` has nothing to look for
         self._ageing = ageing
         self._preempt = preempt  # False: a device that preempts itself, or the baseline of a benchmark
         self._orders = itertools.count()
@@ -31,6 +32,8 @@ class Scheduler:
     def add(self, task: Task, now: float) -> None:
         task.arrival, task.order = now, next(self._orders)
         self.ready.append(task)
+        if task.deadline is not None:
+            self.with_deadline = True
 
     def remove(self, task: Task) -> bool:
         """Remove a task that is not running; return whether it was found."""
@@ -49,6 +52,8 @@ class Scheduler:
 
     def expired(self, now: float) -> list[Task]:
         """Remove and return the tasks that wait, in the queue or suspended, after their deadline."""
+        if not self.with_deadline:
+            return []
         waiting = [*self.ready, *(task for tasks in self.suspended for task in tasks.values())]
         found = [task for task in waiting if task.deadline is not None and task.deadline <= now]
         for task in found:
