@@ -285,6 +285,7 @@ class PyPipe {
       values["cancelled"] = node.cancelled.load();
       values["waiting"] = submitted > ended + running ? submitted - ended - running : 0;
       values["running"] = running;
+      values["queued_bytes"] = node.queued_bytes.load();
       values["retried"] = node.retried.load();
       values["batches"] = node.batches.load();
       values["batch_items"] = node.batch_items.load();

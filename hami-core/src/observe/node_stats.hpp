@@ -18,6 +18,7 @@ struct NodeStats {
   Counter dropped{0};    // of the rejected: left a full queue for a newer one
   Counter expired{0};    // its deadline passed
   Counter cancelled{0};  // its caller gave it up
+  Counter queued_bytes{0};  // of the values of the requests that wait now, if the node has a memory_limit
   Counter running{0};    // inside a batch now
   Counter retried{0};    // ran again alone after its batch failed
 
