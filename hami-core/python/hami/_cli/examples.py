@@ -7,7 +7,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "check": ("hami check pages.toml --set instance_num=2",),
     "graph": (
         'hami graph "S[Identity,Identity]" --format html --output pipeline.html',
-        "hami graph pages.toml --stats result.json",
+        "hami graph pages.toml --input page.png --stats result.json",
     ),
     "bench": (
         "hami bench pages.toml --input images/ --clients 1,8,64 --seconds 5 --slo 50ms --output result.json",

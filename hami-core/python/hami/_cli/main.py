@@ -12,7 +12,7 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 
-from hami._cli.arguments import add_source, add_values, count, example
+from hami._cli.arguments import add_inputs, add_source, add_values, count, example
 from hami._cli.benchmark_commands import add_benchmark_commands
 from hami._cli.examples import EXAMPLES
 from hami._cli.package_commands import add_lock_commands, add_package_commands
@@ -151,6 +151,7 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         default="text",
         help="text (default), mermaid, dot, svg, or html: a page in one file",
     )
+    add_inputs(graph)
     graph.add_argument("--output", metavar="FILE", help="write to this file")
     graph.add_argument(
         "--stats", metavar="FILE", help="show the numbers in FILE, from hami run --json --stats or hami bench --output"

@@ -63,7 +63,8 @@ def compare_throughput(
     points: tuple[list[Point], list[Point]] = ([], [])
     for number in range(rounds):
         for which in (0, 1) if number % 2 == 0 else (1, 0):
-            points[which].append(measure(pipes[which], inputs, load, seconds / rounds, seed=number))
+            warm_up = number == 0
+            points[which].append(measure(pipes[which], inputs, load, seconds / rounds, seed=number, warm_up=warm_up))
     logs = [
         math.log(other.throughput / one.throughput)
         for one, other in zip(*points, strict=True)
