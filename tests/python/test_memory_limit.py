@@ -37,7 +37,7 @@ def gated(**keys: Any) -> hami.Pipe:
 
 @pytest.mark.parametrize("on_full", ["block", "reject", "drop_oldest"])
 def test_what_does_not_fit_is_rejected_and_the_rest_runs(on_full: str) -> None:
-    """At once, whatever on_full is; when the queue is empty again, requests fit again."""
+    """At once, with any on_full; when the queue is empty again, requests fit again."""
     with gated(memory_limit="10KiB", on_full=on_full) as pipe:
         fits = [pipe.submit({"data": bytes(4000)}) for _ in range(2)]
         with pytest.raises(hami.QueueFull) as raised:
