@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hami.observe.histogram import Histogram
+from hami.observe.lane_stats import LaneStats, all_lanes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class NodeStats:
         "expired",
         "failed",
         "inline_batches",
+        "lanes",
         "latency_ms",
         "model_calls",
         "per_item_ms",
@@ -72,6 +74,8 @@ class NodeStats:
     """Requests in the queue now."""
     running: int
     """Requests in a batch that runs now."""
+    lanes: dict[str, LaneStats]
+    """The same counts for the urgent, the high and the normal requests."""
     retried: int
     """Requests that ran once more, alone, after their batch failed."""
     batches: int
@@ -118,6 +122,9 @@ class NodeStats:
             if name in _HISTOGRAMS:
                 object.__setattr__(self, name, Histogram(*values.get(name, ())))
                 continue
+            if name == "lanes":
+                object.__setattr__(self, name, all_lanes(values, values.get(name, {})))
+                continue
             default: Any = {} if name in _DICTS else None if name in _LEARNED else 0
             object.__setattr__(self, name, values.get(name, default))
 
@@ -127,9 +134,11 @@ class NodeStats:
     def as_dict(self) -> dict[str, Any]:
         """Return the statistics as a dict, for JSON. Values that are None, and what is empty, are left out.
 
-        A histogram becomes a dict of its count, mean and percentiles.
+        A histogram becomes a dict of its count, mean and percentiles. `lanes` is left out if all requests were normal.
         """
-        values = {name: getattr(self, name) for name in _ORDER}
+        values = {name: getattr(self, name) for name in _ORDER if name != "lanes"}
+        if any(self.lanes[name].submitted for name in ("urgent", "high")):
+            values["lanes"] = {name: lane.as_dict() for name, lane in self.lanes.items()}
         shown = {
             name: value.as_dict() if isinstance(value, Histogram) and value else value for name, value in values.items()
         }
@@ -157,6 +166,11 @@ class NodeStats:
 def _facts(name: str, value: Any) -> list[str]:
     if name in _HISTOGRAMS:
         return [f"{name}: {', '.join(f'{part} {rounded(value[part])}' for part in ('p50', 'p90', 'p99'))}"]
+    if name == "lanes":
+        return [
+            f"{lane}: {', '.join(f'{key} {count}' for key, count in counts.items() if count)}"
+            for lane, counts in value.items()
+        ]
     if name == "backend_ms":
         return [f"{backend}={rounded(value[backend])}" for backend in value]
     return [f"{name}={rounded(value)}"]
@@ -173,6 +187,7 @@ _DICTS = ("backend_ms", "counters")
 _LINES = {
     "requests": ("submitted", "completed", "failed", "rejected", "dropped", "expired", "cancelled"),
     "requests now": ("waiting", "running"),
+    "of each class": ("lanes",),
     "batches": ("batches", "batch_items", "inline_batches", "retried", "model_calls"),
     "why batches started": ("closed_full", "closed_target_size", "closed_timeout", "closed_queue_empty"),
     "learned": ("target_batch_size", "batch_overhead_ms", "per_item_ms"),
