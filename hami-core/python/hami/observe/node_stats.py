@@ -160,17 +160,14 @@ class NodeStats:
         for title, names in _LINES.items():
             if facts := [fact for name in names if name in values for fact in _facts(name, values[name])]:
                 lines.append(f"    {', '.join(facts)},  # {title}\n")
+        for lane, counts in values.get("lanes", {}).items():
+            lines.append(f"    {lane}: {', '.join(f'{name} {count}' for name, count in counts.items() if count)},\n")
         return f"NodeStats(\n{''.join(lines)})"
 
 
 def _facts(name: str, value: Any) -> list[str]:
     if name in _HISTOGRAMS:
         return [f"{name}: {', '.join(f'{part} {rounded(value[part])}' for part in ('p50', 'p90', 'p99'))}"]
-    if name == "lanes":
-        return [
-            f"{lane}: {', '.join(f'{key} {count}' for key, count in counts.items() if count)}"
-            for lane, counts in value.items()
-        ]
     if name == "backend_ms":
         return [f"{backend}={rounded(value[backend])}" for backend in value]
     return [f"{name}={rounded(value)}"]
@@ -187,7 +184,6 @@ _DICTS = ("backend_ms", "counters")
 _LINES = {
     "requests": ("submitted", "completed", "failed", "rejected", "dropped", "expired", "cancelled"),
     "requests now": ("waiting", "running"),
-    "of each class": ("lanes",),
     "batches": ("batches", "batch_items", "inline_batches", "retried", "model_calls"),
     "why batches started": ("closed_full", "closed_target_size", "closed_timeout", "closed_queue_empty"),
     "learned": ("target_batch_size", "batch_overhead_ms", "per_item_ms"),
