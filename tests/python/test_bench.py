@@ -62,7 +62,7 @@ def test_the_table_has_one_row_for_each_load(call: Any) -> None:
     assert lines[0].split("  ")[0] == "load"
     for column in ("within 1000 ms", "p50 ms", "p99.9 ms", "CPU ms", "RSS MiB", "failed"):
         assert column in lines[0]
-    assert [line.split("  ")[0] for line in lines[1:]] == ["clients 1", "clients 4", "rate 500"]
+    assert [line.split("  ")[0] for line in lines[1:4]] == ["clients 1", "clients 4", "rate 500"]
 
 
 def test_json_has_the_figures_of_each_load_and_the_statistics(call: Any) -> None:
@@ -204,6 +204,7 @@ def test_a_terminal_of_20_columns_shows_one_figure_in_each_line(
             return True
 
     monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stdout", terminal := Terminal())
     assert main(["bench", "Identity", "--text", "a", "--clients", "1,2", *SHORT]) == 0
     lines = terminal.getvalue().splitlines()

@@ -41,8 +41,15 @@ def test_data_without_the_batch_axis_has_a_result_without_it(pipe, models):
 
 def test_requests_with_different_shapes_can_share_a_batch(pipe, models):
     requests = [{"data": np.full((1, width), width, np.float32)} for width in (3, 5, 3, 4, 5)]
-    pipe(model=str(models.double()), max=8)(requests)
+    running = pipe(model=str(models.double()), max=8)
+    running(requests)
     assert [request["result"].tolist() for request in requests] == [[[2.0 * w] * w] for w in (3, 5, 3, 4, 5)]
+    node = running.stats()["default"]
+    assert node.batches <= node.counters["groups"] <= 5
+    running = pipe(model=str(models.double()), max=8, batching="off")
+    running([{"data": np.full((1, width), width, np.float32)} for width in (3, 5, 3, 4, 5)])
+    assert running.stats()["default"].counters["groups"] == 3
+    assert any("run as 3 groups each, because the shapes" in sentence for sentence in running.explain())
 
 
 @pytest.mark.parametrize(

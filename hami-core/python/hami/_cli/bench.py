@@ -5,23 +5,28 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import hami
-from hami._cli.bench_report import failure_lines, point_rows, regressions
+from hami import _core
+from hami._cli.bench_report import ceiling_rows, failure_lines, loss_lines, point_rows, regressions
 from hami._cli.inputs import Input, inputs_of
 from hami._cli.main import report
 from hami._cli.show import json_of
 from hami._cli.source import read_source
-from hami._cli.terminal import print_table
+from hami._cli.terminal import print_lines, print_table
+from hami._config.reader import LoadedConfig
 from hami._errors import ConfigError, RequestError
 from hami._plugins.messages import describe_exception
 from hami._runtime.pipe import Pipe
 from hami._text import printable
+from hami.observe.bench.ceiling import NodeCeiling, ceiling_settings, measure_ceilings
 from hami.observe.bench.load import Load
+from hami.observe.bench.losses import losses
 from hami.observe.bench.point import Point, measure, measure_until_stable
+from hami.observe.explanation import explain, uses_python
 from hami.progress import Progress
 
 CLIENTS = (1, 4, 16)  # if no load is given
@@ -38,9 +43,14 @@ def bench(arguments: argparse.Namespace) -> int:
     inputs, unread = _readable(inputs_of(arguments))
     requests = [request for _, request in inputs]
     found: dict[str, Any] = {"source": printable(arguments.source)}
+    ceilings = _ceilings(requests, arguments)
     with built(arguments.source, arguments) as pipe:
         points = _measure_all(pipe, requests, loads, arguments)
         found["points"] = [point.as_dict() for point in points]
+        if ceilings:
+            found["ceilings"] = [node.as_dict() for node in ceilings]
+            found["losses"] = _losses(ceilings[0], points, pipe)
+        found["explanation"] = _explain(pipe, points)
         found["failing_inputs"] = _failing(pipe, inputs) if any(point.failed for point in points) else []
         found["stats"] = {name: node.as_dict() for name, node in pipe.stats().items()}
     found["worse"] = regressions(stored, found["points"], arguments.tolerance)
@@ -50,12 +60,44 @@ def bench(arguments: argparse.Namespace) -> int:
     return 1 if unread or found["worse"] or any(point.failed for point in points) else 0
 
 
-def built(source: str, arguments: argparse.Namespace, *settings: str) -> Pipe:
+def built(source: str, arguments: argparse.Namespace, settings: Sequence[str] = ()) -> Pipe:
     """Return the pipe of a source, with --import, --set and further settings."""
+    return hami.pipe(_config(source, arguments, settings))
+
+
+def _config(source: str, arguments: argparse.Namespace, settings: Sequence[str] = ()) -> LoadedConfig:
     config, problems = read_source(source, [*arguments.set, *settings], arguments.imports)
     if problems:
         raise ConfigError.of(problems)
-    return hami.pipe(config)
+    return config
+
+
+def _ceilings(requests: list[Request], arguments: argparse.Namespace) -> list[NodeCeiling]:
+    """Measure the backends alone, in a pipe of their own."""
+    if arguments.no_ceiling:
+        return []
+    nodes = _core.describe(_config(arguments.source, arguments))["nodes"]
+    with (
+        built(arguments.source, arguments, list(ceiling_settings(nodes))) as pipe,
+        Progress(1.0, "measuring the backends alone"),
+    ):
+        return measure_ceilings(pipe, requests, arguments.seconds)
+
+
+def _losses(ceiling: NodeCeiling, points: list[Point], pipe: Pipe) -> list[dict[str, Any]]:
+    backends = pipe.describe()["nodes"][ceiling.node]["backends"]
+    in_python = any(map(uses_python, backends))
+    return [
+        {"load": str(point.load), **losses(ceiling, point, in_python=in_python).as_dict()}
+        for point in points
+        if point.completed
+    ]
+
+
+def _explain(pipe: Pipe, points: list[Point]) -> list[str]:
+    """Explain the load with the highest throughput."""
+    best = max(points, key=lambda point: point.throughput)
+    return explain(pipe.describe(), best.after, best.before)
 
 
 def _readable(inputs: Iterable[Input]) -> tuple[list[tuple[Input, Request]], int]:
@@ -145,7 +187,11 @@ def _print(found: dict[str, Any], points: list[Point], arguments: argparse.Names
         print(json_of(found))
         return
     print_table(*point_rows(points, arguments.slo))
-    for line in failure_lines(points, found["failing_inputs"]):
-        print(line)
-    for line in found["worse"]:
-        print(f"worse: {line}")
+    if "losses" in found:
+        print()
+        print_table(*ceiling_rows(found["ceilings"][0]))
+        print_lines(loss_lines(found["losses"], found["ceilings"][0]))
+    print()
+    print_lines(found["explanation"])
+    print_lines(failure_lines(points, found["failing_inputs"]))
+    print_lines(f"worse: {line}" for line in found["worse"])

@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hami._text import printable
+from hami.observe.bench.losses import CAUSES
 from hami.observe.bench.point import Point
+
+SMALL_LOSS = 0.005  # of the ceiling
+FASTER = "gained: batches ran faster than alone"
 
 
 def point_rows(points: Sequence[Point], slo: float | None) -> tuple[list[list[str]], list[str]]:
@@ -34,6 +38,31 @@ def figure(value: float) -> str:
     if abs(value) >= 1e6:
         return f"{value / 1e6:.3g} M"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def ceiling_rows(ceiling: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
+    """Return one row for each batch size of the slowest node alone, and the header."""
+    rows = [[figure(batch["items"]), figure(batch["ms"]), figure(batch["throughput"])] for batch in ceiling["batches"]]
+    instances = "1 instance" if ceiling["instances"] == 1 else f"{ceiling['instances']} instances"
+    return rows, [f"batch of {printable(ceiling['node'])}", "ms alone", f"per second, {instances}"]
+
+
+def loss_lines(losses: Sequence[Mapping[str, Any]], ceiling: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how far each load stays below the ceiling, and why; small causes are left out."""
+    yield f"plateau batch {figure(ceiling['plateau_batch'])}, ceiling {figure(ceiling['throughput'])} per second"
+    for entry in losses:
+        yield ""
+        share = entry["achieved"] / entry["ceiling"]
+        if entry["gap"] <= 0:
+            yield f"{entry['load']}: {figure(entry['achieved'])} per second, at the ceiling"
+            continue
+        yield (
+            f"{entry['load']}: {figure(entry['achieved'])} per second, {share:.0%} of the ceiling; "
+            f"{figure(entry['gap'])} lost to"
+        )
+        for cause, lost in entry["causes"].items():
+            if abs(lost) >= SMALL_LOSS * entry["ceiling"]:
+                yield f"  {figure(lost):>8}  {CAUSES[cause] if lost > 0 else FASTER}"
 
 
 def failure_lines(points: Sequence[Point], failing: Sequence[Mapping[str, str]]) -> Iterator[str]:

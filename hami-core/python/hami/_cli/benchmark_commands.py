@@ -41,6 +41,9 @@ def _add_loads(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="repeat each measurement until the last three differ by at most PERCENT, at most 10 times",
     )
+    parser.add_argument(
+        "--no-ceiling", action="store_true", help="do not measure the backends alone, and print no losses"
+    )
     parser.add_argument("--slo", type=seconds, metavar="TIME", help="count the requests within TIME, such as 20ms")
 
 

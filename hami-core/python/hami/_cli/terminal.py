@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hami._cli.show import aligned
 
-MIN_COLUMN = 6  # characters; columns below are hard to read
+MIN_COLUMN = 8  # characters; columns below are hard to read
 
 
 def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = None) -> None:
@@ -18,7 +19,8 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = No
     The output is plain, for other programs, if it is not a terminal or rich is missing.
     """
     if header and sys.stdout.isatty() and len(header) * MIN_COLUMN > shutil.get_terminal_size().columns:
-        print("\n\n".join("\n".join(_record(row, header)) for row in rows))
+        for number, row in enumerate(rows):
+            print_lines([*([""] if number else []), *_record(row, header)])
         return
     rich_table = _rich("rich.table") if sys.stdout.isatty() else None
     if rich_table is None:
@@ -30,6 +32,13 @@ def print_table(rows: Sequence[Sequence[str]], header: Sequence[str] | None = No
     for row in rows:
         table.add_row(*(_rich("rich.text").Text(cell) for cell in row))
     _rich("rich.console").Console().print(table)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines; on a terminal, those that are too long are wrapped between words."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in lines:
+        print("\n".join(textwrap.wrap(line, width, subsequent_indent="  ")) if width and len(line) > width else line)
 
 
 def _record(row: Sequence[str], header: Sequence[str]) -> list[str]:

@@ -118,7 +118,11 @@ class Registry:
         self.libraries.append(library)
         for handle in library.classes:
             backend = handle.with_defaults(defaults)
-            checked = backend.with_check(make_class(check, handle.name, owner=self._distribution)) if check else backend
+            checked = (
+                backend.with_check(make_class(check, handle.name, owner=self._distribution, only_checks=True))
+                if check
+                else backend
+            )
             self._add(handle.name, checked)
 
     def _add(self, name: str, backend: _core.BackendClass | str) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from hami._errors import ConfigError, PluginError
 from hami._text import is_text
 
+PYTHON_CLASSES: set[str] = set()
+"""The names of the backends whose `forward` is in Python."""
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -378,16 +381,19 @@ def make_generated(name: str, expression: str, defaults: Mapping[str, Any], *, o
     return _core.generated_class(name, expression, owner=owner, defaults=dict(defaults))
 
 
-def make_class(cls: Any, name: str, *, owner: str) -> BackendClass:
+def make_class(cls: Any, name: str, *, owner: str, only_checks: bool = False) -> BackendClass:
     """Return the core's handle of a Python class.
 
-    `owner` is the distribution that registers the class, or "" for this process.
+    `owner` is the distribution that registers the class, or "" for this process. `only_checks`: the backend of this
+    name is native, and the class checks its parameters.
     """
     from hami import _core
     from hami._runtime.backend_class import check_name, describe_class
 
     description: Mapping[str, Any] = describe_class(cls)
     check_name(name)
+    if not only_checks:
+        PYTHON_CLASSES.add(name)
     try:
         return _core.python_class(cls, name, owner=owner, **description)
     except Exception as error:

@@ -10,7 +10,7 @@ from hami._runtime.at_exit import close_at_exit, pause_if_exiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
     from typing import Any, Protocol, TypeVar, cast, overload
 
@@ -465,6 +465,20 @@ class Pipe:
         from hami.observe.node_stats import NodeStats
 
         return {name: NodeStats(values) for name, values in self._core.stats().items()}
+
+    def explain(self, since: Mapping[str, NodeStats] | None = None) -> list[str]:
+        """Return sentences that name what limits the throughput, and what to change.
+
+        >>> with hami.pipe("Identity") as pipe:
+        ...     pipe.explain()
+        ['No request has run: call the pipe, then explain it.']
+
+        Args:
+            since: What `stats` returned before the requests to explain; None: all requests since the pipe was built.
+        """
+        from hami.observe.explanation import explain
+
+        return explain(self.describe(), self.stats(), since)
 
     def __enter__(self) -> Pipe:
         return self

@@ -16,8 +16,11 @@ from hami_onnx._model import Model
 _MAX_BYTES_WITH_GIL = 1 << 20  # copying 1 MiB takes about 100 us
 
 
-def run_batch(batch: list[Any], model: Model, backend: str) -> None:
-    """Set the `result` of each request: an array, or a dict by name if the model has several outputs."""
+def run_batch(batch: list[Any], model: Model, backend: str) -> int:
+    """Set the `result` of each request: an array, or a dict by name if the model has several outputs.
+
+    Return the number of groups that ran one after another.
+    """
     groups = group_requests(
         batch,
         lambda item: read_feed(item, model, backend),
@@ -30,6 +33,7 @@ def run_batch(batch: list[Any], model: Model, backend: str) -> None:
     pad = accepted < len(batch) or len(groups) > 1
     for items, feeds in groups:
         _run_group(list(zip(items, feeds, strict=True)), model, backend, pad=pad)
+    return len(groups)
 
 
 def _run_group(members: list[tuple[Any, Feed]], model: Model, backend: str, *, pad: bool) -> None:

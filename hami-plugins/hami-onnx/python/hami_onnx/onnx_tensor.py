@@ -35,7 +35,7 @@ class OnnxTensor(OnnxModelBackend):
 
     def forward(self, batch: list[Any]) -> None:
         assert self._model is not None, "forward after close"
-        run_batch(batch, self._model, "OnnxTensor")
+        self.count("groups", run_batch(batch, self._model, "OnnxTensor"))
 
     def close(self) -> None:
         self._model = None
