@@ -46,6 +46,7 @@ class Course {
     scheduler_.set_reserve(reserve_);
     scheduler_.set_max_wait(pick(2) ? static_cast<Nanoseconds>(1 + pick(400'000)) : 0);
     drops_ = pick(3) == 0;
+    scheduler_.set_admission(pick(3) == 0);
     scheduler_.set_shared_device(pick(2) == 0);
     capacity_ = 1 + pick(20);
     scheduler_.set_capacity(capacity_);
@@ -75,6 +76,7 @@ class Course {
   std::size_t runs() const { return runs_; }
   std::size_t refused() const { return refused_; }
   std::size_t dropped() const { return dropped_; }
+  std::size_t unreachable() const { return unreachable_; }
 
  private:
   std::size_t pick(std::size_t below) { return random_() % below; }
@@ -105,6 +107,12 @@ class Course {
       const LaneName lane = lane_of(request->priority);
       if (pick(10) == 0) request->deadline = now_ + static_cast<Nanoseconds>(pick(500'000));
       if (pick(10) == 0) at(now_ + static_cast<Nanoseconds>(pick(500'000)), [request] { request->abandon(); });
+      if (!scheduler_.admits(*request, now_)) {
+        ++outcomes_[request->index];
+        ++unreachable_;
+        if (request->deadline == kNever) problem("a request without a deadline is late");
+        continue;
+      }
       if (scheduler_.full(lane)) {
         RequestChain removed;
         scheduler_.remove_expired(now_, removed);
@@ -301,7 +309,7 @@ class Course {
   std::map<std::size_t, bool> started_;
   Requests waiting_;
   bool has_classes_ = false, drops_ = false;
-  std::size_t reserve_ = 0, normal_batches_ = 0, dropped_ = 0;
+  std::size_t reserve_ = 0, normal_batches_ = 0, dropped_ = 0, unreachable_ = 0;
   Nanoseconds aging_ = kNever;
   std::size_t ids_ = 0, runs_ = 0, refused_ = 0, steps_ = 0;
   std::uint64_t calls_ = 0, trace_ = 0;
@@ -312,7 +320,7 @@ class Course {
 
 TEST_CASE(
     "ten thousand random schedules: each request has one outcome, in order, and no instance idles while requests wait") {
-  std::size_t runs = 0, refused = 0, dropped = 0;
+  std::size_t runs = 0, refused = 0, dropped = 0, unreachable = 0;
   for (unsigned seed = 0; seed < 10'000; ++seed) {
     CAPTURE(seed);
     Course course(seed);
@@ -320,10 +328,12 @@ TEST_CASE(
     runs += course.runs();
     refused += course.refused();
     dropped += course.dropped();
+    unreachable += course.unreachable();
   }
   CHECK_GT(runs, 10'000u);
   CHECK_GT(refused, 100u);  // below `min` in time
   CHECK_GT(dropped, 100u);
+  CHECK_GT(unreachable, 100u);
 }
 
 TEST_CASE("the same seed plays the same course") {

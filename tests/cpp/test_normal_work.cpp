@@ -107,10 +107,14 @@ TEST_CASE("a max_wait that is shorter than the smallest batch is known as soon a
   CHECK_EQ(Node(BatchingMode::kGreedy, 1, time_of(1) - 1).scheduler.exceeds_max_wait(), time_of(1));
   CHECK_EQ(Node(BatchingMode::kGreedy, 1, time_of(1)).scheduler.exceeds_max_wait(), 0);
   CHECK_EQ(Node(BatchingMode::kGreedy, 1, 0).scheduler.exceeds_max_wait(), 0);
-  NodeScheduler fresh("n");
-  fresh.add_instance({1, 1}, false);
-  fresh.set_max_wait(1);
-  CHECK_EQ(fresh.exceeds_max_wait(), 0);
+  NodeScheduler large("n");  // it has run large batches only, whose time says little about a small one
+  large.add_instance({1, 64}, false);
+  large.set_policy({BatchingMode::kGreedy, 64, 1, 0});
+  large.set_max_wait(1);
+  for (std::size_t run = 0; run < policy::kKnown; ++run) large.record_batch(0, 64, time_of(64));
+  CHECK_EQ(large.exceeds_max_wait(), 0);
+  for (std::size_t run = 0; run < policy::kKnown; ++run) large.record_batch(0, 1, time_of(1));
+  CHECK_EQ(large.exceeds_max_wait(), time_of(1));
 }
 
 TEST_CASE("a reserved instance runs only high and urgent requests") {

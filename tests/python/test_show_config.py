@@ -88,6 +88,7 @@ entrypoint = "Forward[node.{{node_name}}]"  default
             aging = 2s                  default
             max_wait = 0ms              default
             reserve = 0                 default
+            admission = "all"           default
             on_batch_error = "isolate"  default
             shared_device = None        default
             timeout = None              default

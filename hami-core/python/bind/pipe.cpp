@@ -264,6 +264,28 @@ class PyPipe {
     return run_load(state(), requests, std::move(spec));
   }
 
+  // The statistics of the urgent and high requests; the others are normal.
+  static py::dict lanes_of(const NodeStats& node) {
+    py::dict lanes;
+    for (const LaneName lane : {kUrgentLane, kHighLane}) {
+      const RequestStats& stats = node.lanes[lane];
+      py::dict values;
+      const std::uint64_t running = stats.running;
+      const std::uint64_t ended = stats.completed + stats.failed + stats.rejected + stats.expired + stats.cancelled;
+      const std::uint64_t submitted = stats.submitted;  // read last
+      values["submitted"] = submitted;
+      values["completed"] = stats.completed.load();
+      values["failed"] = stats.failed.load();
+      values["rejected"] = stats.rejected.load();
+      values["expired"] = stats.expired.load();
+      values["cancelled"] = stats.cancelled.load();
+      values["waiting"] = submitted > ended + running ? submitted - ended - running : 0;
+      values["running"] = running;
+      lanes[kLaneNames[lane]] = values;
+    }
+    return lanes;
+  }
+
   py::dict stats() const {
     py::dict all;
     const std::shared_ptr<PipeState> pipe = state();
@@ -296,6 +318,7 @@ class PyPipe {
       values["closed_target_size"] = node.closed_target_size.load();
       values["closed_timeout"] = node.closed_timeout.load();
       values["closed_queue_empty"] = node.closed_queue_empty.load();
+      if (node.lanes[kUrgentLane].submitted + node.lanes[kHighLane].submitted > 0) values["lanes"] = lanes_of(node);
       if (const std::uint64_t target = node.target_batch_size) {
         values["target_batch_size"] = target;
         values["batch_overhead_ms"] = milliseconds(node.batch_overhead_ns);

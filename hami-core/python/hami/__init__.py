@@ -46,6 +46,7 @@ from hami._runtime.libraries import allow_library, check_library
 from hami._runtime.pipe import Pipe, pipe
 from hami._runtime.tensors import to_like, to_numpy
 from hami._runtime.typed_dict import TypedDict
+from hami.observe.lane_stats import LaneStats
 from hami.observe.node_stats import NodeStats
 
 TYPE_CHECKING = False
@@ -76,6 +77,7 @@ __all__ = [
     "FilePath",
     "KVStorage",
     "Key",
+    "LaneStats",
     "NoResult",
     "NodeStats",
     "NotFound",

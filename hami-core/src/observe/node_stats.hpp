@@ -5,22 +5,28 @@
 #include <atomic>
 #include <cstdint>
 
+#include "observe/lane_name.hpp"
+
 namespace hami {
 
-struct NodeStats {
+// Each submitted request ends in exactly one of the five outcomes, or is still waiting or running.
+struct RequestStats {
   using Counter = std::atomic<std::uint64_t>;
 
-  // Requests: each submitted one ends in exactly one of the five outcomes, or is still waiting or running.
   Counter submitted{0};
   Counter completed{0};
   Counter failed{0};
-  Counter rejected{0};   // refused before it ran: the queue was full, or the pipe was closed
-  Counter dropped{0};    // of the rejected: left a full queue for a newer one
+  Counter rejected{0};   // refused before it ran: no place, no time, or the pipe was closed
   Counter expired{0};    // its deadline passed
   Counter cancelled{0};  // its caller gave it up
   Counter queued_bytes{0};  // of the values of the requests that wait now, if the node has a memory_limit
   Counter running{0};    // inside a batch now
-  Counter retried{0};    // ran again alone after its batch failed
+};
+
+struct NodeStats : RequestStats {
+  RequestStats lanes[kNormalLane];  // of the urgent and the high requests; the others are normal
+  Counter dropped{0};               // of the rejected: left a full queue for a newer one
+  Counter retried{0};               // ran again alone after its batch failed
 
   // Batches.
   Counter batches{0};

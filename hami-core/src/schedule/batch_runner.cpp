@@ -18,6 +18,20 @@ void run_hook(Backend& hook, Batch batch) {
     if (request->alive() && request->dict.contains(kResult)) result_to_data(*request, hook.label());
 }
 
+constexpr std::uint64_t kMinusOne = UINT64_MAX;  // counters wrap around
+
+RequestStats::Counter RequestStats::* outcome_of(const Request& request) noexcept {
+  if (request.alive()) return &RequestStats::completed;
+  switch (request.error->code()) {
+    case ErrorCode::kSkipped: return &RequestStats::completed;
+    case ErrorCode::kQueueFull:
+    case ErrorCode::kPipeClosed: return &RequestStats::rejected;
+    case ErrorCode::kDeadlineExceeded: return &RequestStats::expired;
+    case ErrorCode::kCancelled: return &RequestStats::cancelled;
+    default: return &RequestStats::failed;
+  }
+}
+
 // RAII: applies this node's `on_batch_error` policy to the batch, also where the instance passes requests on; restores the
 // previous policy on exit.
 class ScopedRetryPolicy {
@@ -82,7 +96,7 @@ void BatchRunner::forward(Backend& instance, Batch batch) {
 }
 
 Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
-  stats_.running += batch.size();
+  count(batch, &RequestStats::running);
   const Nanoseconds start = now();
   for (const Request* request : batch)
     if (NodeVisits* const visits = visits_of(*request)) visits->start(node_, start);
@@ -102,7 +116,7 @@ Nanoseconds BatchRunner::run(Backend& instance, Batch batch) noexcept {
   record_end(batch, true);
   record_times(batch, start, took);
   count_outcomes(batch);
-  stats_.running -= batch.size();
+  count(batch, &RequestStats::running, kMinusOne);
   return took;
 }
 
@@ -125,20 +139,21 @@ void BatchRunner::record_times(Batch batch, Nanoseconds start, Nanoseconds took)
 
 // Called before the requests complete, because their caller may read the statistics at once.
 void BatchRunner::count_outcomes(Batch batch) noexcept {
-  for (const Request* request : batch) {
-    if (request->alive()) {
-      ++stats_.completed;
-      continue;
-    }
-    switch (request->error->code()) {
-      case ErrorCode::kSkipped: ++stats_.completed; break;
-      case ErrorCode::kQueueFull:
-      case ErrorCode::kPipeClosed: ++stats_.rejected; break;
-      case ErrorCode::kDeadlineExceeded: ++stats_.expired; break;
-      case ErrorCode::kCancelled: ++stats_.cancelled; break;
-      default: ++stats_.failed;
-    }
-  }
+  for (Request* request : batch) count(Batch(&request, 1), outcome_of(*request));
+}
+
+void BatchRunner::count(Batch batch, RequestStats::Counter RequestStats::* statistic, std::uint64_t by) noexcept {
+  stats_.*statistic += batch.size() * by;
+  for (const Request* request : batch)
+    if (const LaneName lane = lane_of(request->priority); lane != kNormalLane) stats_.lanes[lane].*statistic += by;
+}
+
+void BatchRunner::complete_unreachable(RequestChain& requests) noexcept {
+  use_all(requests, [&](Batch batch) {
+    record_end(batch, false);
+    count(batch, &RequestStats::rejected);
+    complete_requests(batch);
+  });
 }
 
 void BatchRunner::complete_rejected(Batch batch) noexcept {

@@ -31,9 +31,13 @@ class BatchRunner {
   bool admit(Request& request, std::size_t max_items) noexcept;
   // Returns the time that it took. Never throws: an exception of the backend becomes the outcome.
   Nanoseconds run(Backend& instance, Batch batch) noexcept;
+  // Adds `by` to a statistic for each request, also in those of its lane.
+  void count(Batch batch, RequestStats::Counter RequestStats::* statistic, std::uint64_t by = 1) noexcept;
   // Counts and completes requests that failed before they ran.
   void complete_rejected(Batch batch) noexcept;
   void complete_rejected(RequestChain& requests) noexcept;
+  // The same for requests that cannot end in time: they count as rejected, not as expired.
+  void complete_unreachable(RequestChain& requests) noexcept;
 
  private:
   void forward(Backend& instance, Batch batch);

@@ -79,6 +79,7 @@ void register_batching(Registry& registry) {
       "aging: duration = '2s' 'how long a normal request waits before it goes first; 0: high and urgent requests always go first';"
       "max_wait: duration = '0s' 'while high and urgent requests come, batches with normal ones end within this time, as far as is learned; 0: any';"
       "reserve: int = 0 {0..} 'number of instances that run no normal requests';"
+      "admission: str = 'all' {all,deadline} 'deadline: a request that cannot end in time, by the learned times, fails at once with `DeadlineExceeded`';"
       "on_batch_error: str = 'isolate' {isolate,fail} 'requests of a failed batch run again, each alone (isolate), or all fail (fail)';"
       "shared_device: bool? 'the instances run on one device, so their batches start evenly spaced; None: if `device` is not a CPU';"
       "timeout: duration? 'time limit of each request, from its submission'");

@@ -27,7 +27,7 @@ struct InlineDepth {
 void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
   std::vector<Request*> admitted;
   admitted.reserve(batch.size());
-  stats_->submitted += batch.size();
+  runner_->count(batch, &RequestStats::submitted);
   runner_->record_arrival(batch);
   for (Request* request : batch) {
     if (runner_->admit(*request, limits_.max))
@@ -58,6 +58,10 @@ std::optional<InstanceDispatcher::Index> InstanceDispatcher::acquire_inline(Batc
     last = std::max(last, lane_of(request->priority));
   }
   MutexLock lock(mutex_);
+  if (by_deadline_)  // those that cannot end in time are refused by `enqueue`
+    for (const Request* request : batch)
+      if (request->deadline != kNever && scheduler_->earliest_end(*request, now()) > request->deadline)
+        return std::nullopt;
   return scheduler_->acquire_inline(batch.items(), first, last);
 }
 
@@ -86,7 +90,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
   reject_deadlocks(requests);
   RequestChain refused;
   Dispatched dispatched;
-  RequestChain removed;
+  RequestChain removed, unreachable;
   bool others_wait = false;
   {
     MutexLock lock(mutex_);
@@ -97,6 +101,12 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
     for (Request* request : requests) {
       if (!request->alive()) {
         refused.push(Ref<Request>(request));
+        continue;
+      }
+      if (!scheduler_->admits(*request, arrived)) {
+        refuse_unreachable(*request, arrived);
+        unreachable.push(Ref<Request>(request));
+        scheduler_->end_arrival(*request);
         continue;
       }
       try {
@@ -121,6 +131,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
   wake(dispatched);
   runner_->complete_rejected(removed);
   runner_->complete_rejected(refused);
+  runner_->complete_unreachable(unreachable);
 }
 
 // Requests that expired or were abandoned leave the queue.
@@ -166,6 +177,16 @@ bool InstanceDispatcher::dispatch_idle(Dispatched& dispatched) noexcept {
   const std::optional<Index> last = std::exchange(dispatched.last, next);
   (last ? instances_[*last]->next_dispatched : dispatched.first) = next;
   return true;
+}
+
+void InstanceDispatcher::refuse_unreachable(Request& request, Nanoseconds moment) noexcept {
+  const Nanoseconds least = scheduler_->earliest_end(request, moment) - moment;
+  request.fail(error_from([&] {
+    return Error(ErrorCode::kDeadlineExceeded,
+                 "node \"" + node_ + "\" cannot end this request in time: it takes at least " + shown(least) +
+                     ", and " + shown(std::max<Nanoseconds>(0, request.deadline - moment)) +
+                     " are left (admission = \"deadline\")");
+  }));
 }
 
 void InstanceDispatcher::drop_oldest(LaneName lane, RequestChain& removed) noexcept {

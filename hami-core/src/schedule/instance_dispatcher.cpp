@@ -96,6 +96,8 @@ void InstanceDispatcher::set_classes(const Params& params, NodeScheduler& schedu
   scheduler.set_reserve(reserve);
   max_wait_ = from_milliseconds(params.get<double>("max_wait"));
   scheduler.set_max_wait(max_wait_);
+  by_deadline_ = params.get<std::string>("admission") == "deadline";
+  scheduler.set_admission(by_deadline_);
 }
 
 void InstanceDispatcher::set_probes() {
@@ -323,10 +325,14 @@ bool InstanceDispatcher::next_batch(Index instance, LastBatch& last, GilPreacqui
   return !becomes_idle;
 }
 
+std::string InstanceDispatcher::shown(Nanoseconds time) {
+  const double milliseconds = static_cast<double>(time) / 1e6;
+  return show_duration(milliseconds < 10 ? std::round(milliseconds * 100) / 100 : std::round(milliseconds));
+}
+
 void InstanceDispatcher::warn_of_max_wait(Nanoseconds least) noexcept {
-  const auto text = [](Nanoseconds time) { return show_duration(std::round(static_cast<double>(time) / 1e4) / 1e2); };
   try {
-    log(node_, "max_wait is " + text(max_wait_) + ", and the smallest batch takes " + text(least) +
+    log(node_, "max_wait is " + shown(max_wait_) + ", and the smallest batch takes " + shown(least) +
                    ": high requests wait longer than max_wait; raise it, or set reserve = 1");
   } catch (const std::bad_alloc&) {
   }

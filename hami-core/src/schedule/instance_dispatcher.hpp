@@ -89,7 +89,9 @@ class InstanceDispatcher final : public Backend,
   void notify_capacity(const RequestChain& gone) noexcept HAMI_REQUIRES(mutex_);
   void notify_all_capacity() noexcept HAMI_REQUIRES(mutex_);
 
+  void refuse_unreachable(Request& request, Nanoseconds moment) noexcept HAMI_REQUIRES(mutex_);
   void drop_oldest(LaneName lane, RequestChain& removed) noexcept HAMI_REQUIRES(mutex_);
+  static std::string shown(Nanoseconds time);  // with about three digits
   void warn_of_max_wait(Nanoseconds least) noexcept;
 
   struct LastBatch {
@@ -118,6 +120,7 @@ class InstanceDispatcher final : public Backend,
   bool non_blocking_ = true;
   bool on_device_ = false;  // an instance uses a device other than the CPU
   OnFull on_full_ = OnFull::kBlock;
+  bool by_deadline_ = false;  // admission
   std::size_t max_queue_size_ = 0;
   std::size_t memory_limit_ = 0;  // in bytes; 0: none
   Nanoseconds max_wait_ = 0;

@@ -32,6 +32,7 @@ class Lane {
   Request* first() const noexcept { return first_; }
   Request* last() const noexcept { return last_; }
   Request* oldest() const noexcept { return oldest_; }
+  static Request* before(const Request& request) noexcept { return request.links_.before; }
   static Request* after(const Request& request) noexcept { return request.links_.after; }
   // Whether `one` is served before `other`, which arrived earlier.
   static bool overtakes(const Request& one, const Request& other) noexcept {

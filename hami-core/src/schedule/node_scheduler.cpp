@@ -2,7 +2,6 @@
 #include "schedule/node_scheduler.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 
 namespace hami {
@@ -22,69 +21,6 @@ void NodeScheduler::add_instance(const Range& range, bool any_thread) {
   }
   idle_.insert(idle_.begin(), instances_.size());  // the first instance is used first
   instances_.push_back({range, any_thread});
-}
-
-void NodeScheduler::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
-  if (learns_returns()) returns_.arrive(moment);
-  normal_.record_arrival(lane_of(request->priority));
-  queue_.push(std::move(request), moment, call);
-}
-
-bool NodeScheduler::begin_arrival(const Request& request) {
-  asked_inside_ = true;
-  arriving_.push_back(&request);
-  const bool may_start = lane_of(request.priority) != kNormalLane || free_for_normal() > 0;
-  const auto is_for_it = [&](Index instance) { return may_start && takes(instance, request); };
-  return !queue_.empty() || std::none_of(idle_.begin(), idle_.end(), is_for_it);
-}
-
-void NodeScheduler::end_arrival(const Request& request) noexcept {
-  arriving_.erase(std::remove(arriving_.begin(), arriving_.end(), &request), arriving_.end());
-}
-
-// Requests behind a blocked one are blocked too, unless that one leaves the queue: it expires, or its caller gives it up.
-WaitLocation::Blocked NodeScheduler::blocked(const std::vector<Index>& unavailable, Nanoseconds moment) const {
-  WaitLocation::Blocked blocked;
-  std::vector<bool> comes(instances_.size(), true);
-  std::size_t normal_batches = 0;
-  for (Index instance : unavailable) {
-    comes[instance] = false;
-    normal_batches += instances_[instance].normal;
-  }
-  // Normal requests cannot be taken; then they are not in front of the others.
-  const bool reserved = normal_.free(instances_.size(), normal_batches) == 0;
-  const auto is_held = [&](const Request& request) { return reserved && lane_of(request.priority) == kNormalLane; };
-  if (alike_ && !reserved && std::find(comes.begin(), comes.end(), true) != comes.end()) return blocked;
-  const auto taken = [&](const Request& request) {
-    if (is_held(request)) return false;
-    for (Index i = 0; i < instances_.size(); ++i)
-      if (comes[i] && takes(i, request)) return true;
-    return false;
-  };
-  const auto stays = [&](const Request& request) { return request.deadline >= moment && !request.abandoned(); };
-  const Request* const front = queue_.first(reserved && queue_.has_high() ? Takes::kHigh : Takes::kAll);
-  if (full() && !taken(*front) && stays(*front)) {
-    std::array<std::size_t, kLanes> staying = {};
-    queue_.for_each([&](const Request& request) { staying[lane_of(request.priority)] += stays(request); });
-    blocked.capacity = true;  // each full lane stays full
-    for (const LaneName lane : {kUrgentLane, kHighLane, kNormalLane})
-      if (full(lane) && !is_full(staying[lane])) blocked.capacity = false;
-  }
-  if (!asked_inside_) return blocked;
-  bool closed = false;
-  const auto look_at = [&](const Request& request) {
-    if (!closed && taken(request)) return;
-    if (const Dependency dependency = dependency_of(request); dependency.token && dependency.until >= moment)
-      blocked.tokens.push_back(dependency.token.get());
-    closed = closed || (!is_held(request) && stays(request));
-  };
-  queue_.for_each(look_at);
-  const bool closed_by_queue = closed;
-  for (const Request* request : arriving_) {
-    closed = closed_by_queue && !queue_.would_be_first(*request);
-    look_at(*request);
-  }
-  return blocked;
 }
 
 bool NodeScheduler::start_waiting(bool below_min) noexcept {
@@ -127,7 +63,7 @@ std::size_t NodeScheduler::cap_of(Index instance, Takes which) const noexcept {
 }
 
 Nanoseconds NodeScheduler::exceeds_max_wait() const noexcept {
-  if (normal_.max_wait() == 0) return 0;
+  if (normal_.max_wait() == 0 || !(solo_.measured(policy_.min) || contended_.measured(policy_.min))) return 0;
   const auto took = static_cast<Nanoseconds>(predicted(policy_.min).value_or(0));
   return took > normal_.max_wait() ? took : 0;
 }
@@ -285,6 +221,7 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
                                                  RequestChain& taken, RequestChain& removed) noexcept {
   mark_arrived(instance);
   end_normal(instance);
+  instances_[instance].ends = 0;
   normal_.observe(moment);
   const bool formed = forming_ == instance;
   const bool missed = formed && queue_.items() < ready_items_;
@@ -339,6 +276,8 @@ NodeScheduler::Action NodeScheduler::next_action(Index instance, Nanoseconds mom
     last_sample_ = batches_;
     samples_less_ = !samples_less_;
   }
+  if (by_deadline_)
+    instances_[instance].ends = after(moment, static_cast<Nanoseconds>(predicted(batch.items).value_or(0)));
   return take(instance, batch, *which, reason, taken);
 }
 

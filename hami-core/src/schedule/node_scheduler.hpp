@@ -91,6 +91,7 @@ class NodeScheduler {
   void set_aging(Nanoseconds aging) { queue_.set_aging(aging); }
   void set_reserve(std::size_t instances) noexcept { normal_.set_reserve(instances); }  // fewer than there are
   void set_max_wait(Nanoseconds longest) noexcept { normal_.set_max_wait(longest); }
+  void set_admission(bool by_deadline) noexcept { by_deadline_ = by_deadline; }
 
   // The queue.
   std::size_t waiting() const noexcept { return queue_.size(); }
@@ -103,6 +104,10 @@ class NodeScheduler {
   const Request* first() const noexcept { return queue_.first(); }
   // Requests of one call have the same `call`.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept;
+  // When the request ends at the earliest by the learned times, if it arrives at `moment`. 0: nothing is known.
+  Nanoseconds earliest_end(const Request& request, Nanoseconds moment) const noexcept;
+  // Whether it may be queued: without admission by deadline, always.
+  bool admits(const Request& request, Nanoseconds moment) noexcept;
   // For requests that a backend waits for: until `end_arrival`, the request counts as the last of the queue. False: an idle
   // instance can take it.
   bool begin_arrival(const Request& request);
@@ -180,6 +185,7 @@ class NodeScheduler {
     std::size_t requests = 0;   // of the batch that it runs
     Nanoseconds queued_at = 0;  // the mean moment at which they arrived
     Nanoseconds free_since = 0;
+    Nanoseconds ends = 0;  // when its batch ends, by the learned times; 0: not known
   };
   struct BatchSize {
     std::size_t items = 0;
@@ -205,7 +211,7 @@ class NodeScheduler {
   std::size_t cap_of(Index instance, Takes which) const noexcept;
   std::optional<double> predicted(std::size_t items) const noexcept;
   bool learns_times() const noexcept {
-    return (policy_.mode == BatchingMode::kAdaptive && policy_.max > 1) || normal_.max_wait() > 0;
+    return (policy_.mode == BatchingMode::kAdaptive && policy_.max > 1) || normal_.max_wait() > 0 || by_deadline_;
   }
   Cut cut(std::size_t max_items, Takes which) const noexcept {
     return queue_.cut(max_items, policy_.mode == BatchingMode::kPerCall, which);
@@ -246,6 +252,8 @@ class NodeScheduler {
   std::size_t dispatched_ = 0;  // number of dispatched instances
   std::vector<const Request*> arriving_;
   bool asked_inside_ = false;  // a request that a backend waits for has arrived before
+  bool by_deadline_ = false;
+  std::size_t unreachable_ = 0;  // requests that could not end in time
   bool stopping_ = false;
   std::optional<Index> forming_;
   Forming why_ = Forming::kFilling;

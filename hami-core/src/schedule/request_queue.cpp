@@ -39,6 +39,15 @@ bool RequestQueue::would_be_first(const Request& request) const noexcept {
   return true;
 }
 
+std::size_t RequestQueue::items_ahead(const Request& request) const noexcept {
+  const LaneName lane = lane_of(request.priority);
+  std::size_t items = lane == kNormalLane ? lanes_[kOverdue].items() : 0;
+  for (std::size_t ahead = 0; ahead <= lane; ++ahead) items += lanes_[ahead].items();
+  const Request* other = lanes_[lane].last();
+  for (; other && Lane::overtakes(request, *other); other = Lane::before(*other)) items -= other->items;
+  return items;
+}
+
 void RequestQueue::push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept {
   ++size_;
   items_ += request->items;

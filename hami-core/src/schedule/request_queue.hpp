@@ -54,6 +54,9 @@ class RequestQueue {
   // Whether a request that arrives now is the first.
   bool would_be_first(const Request& request) const noexcept;
 
+  // Items that are taken before the request if it arrives now.
+  std::size_t items_ahead(const Request& request) const noexcept;
+
   // Requests of one call have the same `call`.
   void push(Ref<Request> request, Nanoseconds moment, std::uint64_t call) noexcept;
   // Normal requests that have waited for `aging` are overdue from now on.

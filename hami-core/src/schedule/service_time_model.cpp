@@ -67,6 +67,8 @@ void ServiceTimeModel::fit() noexcept {
   line_ = line;
 }
 
+bool ServiceTimeModel::measured(std::size_t items) const noexcept { return sizes_[floor_log2(items)].known(); }
+
 std::optional<double> ServiceTimeModel::of(std::size_t items) const noexcept {
   const std::size_t wanted = floor_log2(items);
   const Size* nearest = nullptr;

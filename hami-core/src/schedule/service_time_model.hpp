@@ -31,6 +31,8 @@ class ServiceTimeModel {
   void add(std::size_t items, Nanoseconds took) noexcept;
   // Empty until two sizes are known.
   const std::optional<ServiceTime>& line() const noexcept { return line_; }
+  // Whether batches of about so many items were measured.
+  bool measured(std::size_t items) const noexcept;
   // The time of `items` items in nanoseconds, from the nearest known size; empty if none is known.
   std::optional<double> of(std::size_t items) const noexcept;
   // The smallest size in [min_items, max_items] whose time per item is within 2 % of the best observed.

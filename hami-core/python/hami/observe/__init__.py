@@ -6,6 +6,7 @@ True
 """
 
 from hami.observe.histogram import Histogram
+from hami.observe.lane_stats import LaneStats
 from hami.observe.node_stats import NodeStats
 
 TYPE_CHECKING = False
@@ -18,6 +19,7 @@ __all__ = [
     "BackendDescription",
     "Graph",
     "Histogram",
+    "LaneStats",
     "NodeDescription",
     "NodeStats",
     "PartDescription",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hami.observe.histogram import Histogram
+from hami.observe.lane_stats import LaneStats, all_lanes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class NodeStats:
         "expired",
         "failed",
         "inline_batches",
+        "lanes",
         "latency_ms",
         "model_calls",
         "per_item_ms",
@@ -75,6 +77,8 @@ class NodeStats:
     """Requests in a batch that runs now."""
     queued_bytes: int
     """Bytes of the values of the waiting requests; 0 for a node without `memory_limit`."""
+    lanes: dict[str, LaneStats]
+    """The same counts for the urgent, the high and the normal requests."""
     retried: int
     """Requests that ran once more, alone, after their batch failed."""
     batches: int
@@ -121,6 +125,9 @@ class NodeStats:
             if name in _HISTOGRAMS:
                 object.__setattr__(self, name, Histogram(*values.get(name, ())))
                 continue
+            if name == "lanes":
+                object.__setattr__(self, name, all_lanes(values, values.get(name, {})))
+                continue
             default: Any = {} if name in _DICTS else None if name in _LEARNED else 0
             object.__setattr__(self, name, values.get(name, default))
 
@@ -130,9 +137,11 @@ class NodeStats:
     def as_dict(self) -> dict[str, Any]:
         """Return the statistics as a dict, for JSON. Values that are None, and what is empty, are left out.
 
-        A histogram becomes a dict of its count, mean and percentiles.
+        A histogram becomes a dict of its count, mean and percentiles. `lanes` is left out if all requests were normal.
         """
-        values = {name: getattr(self, name) for name in _ORDER}
+        values = {name: getattr(self, name) for name in _ORDER if name != "lanes"}
+        if any(self.lanes[name].submitted for name in ("urgent", "high")):
+            values["lanes"] = {name: lane.as_dict() for name, lane in self.lanes.items()}
         shown = {
             name: value.as_dict() if isinstance(value, Histogram) and value else value for name, value in values.items()
         }
@@ -154,6 +163,8 @@ class NodeStats:
         for title, names in _LINES.items():
             if facts := [fact for name in names if name in values for fact in _facts(name, values[name])]:
                 lines.append(f"    {', '.join(facts)},  # {title}\n")
+        for lane, counts in values.get("lanes", {}).items():
+            lines.append(f"    {lane}: {', '.join(f'{name} {count}' for name, count in counts.items() if count)},\n")
         return f"NodeStats(\n{''.join(lines)})"
 
 

@@ -22,6 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "aging": 2.0,
     "max_wait": 0.0,
     "reserve": 0,
+    "admission": "all",
     "on_batch_error": "isolate",
 }
 KILO = 1000

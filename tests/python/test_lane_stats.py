@@ -1,0 +1,58 @@
+"""What became of the requests of each class of service at a node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hami
+import pytest
+
+
+@hami.register
+class TestLaneStatsDivides(hami.Backend):
+    max = 8
+
+    def forward(self, batch: list[Any]) -> None:
+        for item in batch:
+            item["result"] = 1 / item["data"]
+
+
+def test_the_classes_add_up_to_the_node() -> None:
+    with hami.pipe("TestLaneStatsDivides") as pipe:
+        for priority in (0, 7, 253, 254, 255, 255):
+            pipe({"data": 1}, priority=priority)
+        with pytest.raises(ZeroDivisionError):
+            pipe({"data": 0}, priority=255)
+        with pytest.raises(hami.DeadlineExceeded):
+            pipe({"data": 1}, priority=254, timeout=0)
+        node = pipe.stats()["default"]
+    assert list(node.lanes) == ["urgent", "high", "normal"]
+    urgent, high, normal = node.lanes.values()
+    assert isinstance(urgent, hami.LaneStats)
+    assert (urgent.submitted, urgent.completed, urgent.failed) == (3, 2, 1)
+    assert (normal.submitted, normal.completed) == (3, 3)
+    assert high.completed == 1
+    for lane in node.lanes.values():
+        ended = lane.completed + lane.failed + lane.rejected + lane.expired + lane.cancelled
+        assert lane.submitted == ended + lane.waiting + lane.running
+    assert sum(lane.submitted for lane in node.lanes.values()) == node.submitted
+    assert node.as_dict()["lanes"]["urgent"] == urgent.as_dict()
+    assert "urgent: submitted 3, completed 2, failed 1" in repr(node)
+
+
+def test_a_node_with_normal_requests_only_has_three_classes_and_prints_none() -> None:
+    with hami.pipe("TestLaneStatsDivides") as pipe:
+        pipe({"data": 1})
+        node = pipe.stats()["default"]
+    assert node.lanes["normal"].completed == 1
+    assert node.lanes["urgent"] == hami.LaneStats({})
+    assert "lanes" not in node.as_dict()
+    assert "urgent" not in repr(node)
+
+
+def test_the_statistics_of_a_class_are_a_snapshot() -> None:
+    stats = hami.LaneStats({"submitted": 1, "completed": 1})
+    with pytest.raises(AttributeError, match="snapshot; failed"):
+        stats.failed = 2
+    assert repr(stats).startswith("LaneStats(submitted=1, completed=1, failed=0")
+    assert stats != hami.LaneStats({})
