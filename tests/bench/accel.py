@@ -119,8 +119,13 @@ def percentile(values: list[float], part: float) -> float:
 
 
 def overhead(folder: Path, runs: int) -> None:
+    """Measure what a slot adds to a call, for a model that is shorter than a thread change and for a longer one."""
+    for name, size, channels in (("tiny.onnx", 8, 4), ("short.onnx", 48, 16)):
+        compare(write_model(folder / name, 1, size, channels), runs)
+
+
+def compare(path: Path, runs: int) -> None:
     """Compare calls through a slot with calls of the session, interleaved."""
-    path = write_model(folder / "tiny.onnx", 1, 8, 4)
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
@@ -140,7 +145,9 @@ def overhead(folder: Path, runs: int) -> None:
         base = statistics.median(times["engine"])
         for name, values in times.items():
             middle = statistics.median(values)
-            print(f"{name}: median {middle * 1e6:.1f} us, {(middle - base) * 1e6:+.1f} us, over {runs} calls")
+            print(
+                f"{path.name}, {name}: median {middle * 1e6:.1f} us, {(middle - base) * 1e6:+.1f} us, over {runs} calls"
+            )
         rejected = []
         for _ in range(runs):
             began = time.perf_counter()

@@ -440,6 +440,7 @@ def test_a_description_has_nodes_backends_parameters_batching_and_graph() -> Non
         "on_full": "block",
         "aging": 2.0,
         "max_wait": 0.0,
+        "memory_limit": None,
         "reserve": 0,
         "admission": "all",
         "on_batch_error": "isolate",

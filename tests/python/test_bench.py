@@ -88,7 +88,8 @@ def test_files_of_a_folder_are_inputs(call: Any, divides: str) -> None:
 
 
 def test_inputs_that_fail_are_counted_by_kind_and_named(call: Any, divides: str) -> None:
-    status, out, _ = call(divides, "--data", "1", "--data", "0", "--text", "x", "--clients", "2", "--json", *SHORT)
+    data = ("--data", "1", "--data", "0", "--text", "x")
+    status, out, _ = call(divides, *data, "--clients", "2", "--json", "--seconds", "0.5", "--no-ceiling")
     found = json.loads(out)
     measured = found["points"][0]
     assert status == 1
@@ -240,3 +241,9 @@ def test_windows_are_repeated_until_they_agree() -> None:
     assert three.elapsed_s >= 0.015
     assert three.completed == three.latency_ms.count
     assert ten.after["default"].completed > ten.completed
+
+
+def test_a_result_gives_the_numbers_of_a_graph(call: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("Identity", "--text", "a", "--clients", "1", "--output", "result.json", *SHORT)[0] == 0
+    assert main(["graph", "Identity", "--stats", "result.json"]) == 0
+    assert " completed" in capsys.readouterr().out

@@ -12,6 +12,7 @@ import hami
 import pytest
 from hami._cli.main import main
 from hami.observe import Graph
+from hami.observe.graph.labels import size_label
 
 DIAMOND = {
     "load": {"backend": "S[Identity,Identity]", "max": 8, "instance_num": 2, "next": "left,right"},
@@ -238,3 +239,31 @@ def test_the_command_prints_the_description_as_json(capsys: pytest.CaptureFixtur
     assert main(["graph", "Identity", "--json"]) == 0
     with hami.pipe("Identity") as pipe:
         assert json.loads(capsys.readouterr().out) == pipe.describe()
+
+
+def test_inputs_show_the_size_of_the_data_on_the_edges(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("two.toml").write_text(
+        '[first]\nbackend = "S[Identity,Identity]"\nnext = "second"\n\n[second]\nbackend = "Identity"\n'
+    )
+    assert main(["graph", "two.toml", "--text", "x" * 2000, "--text", "x" * 1000]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "first: S[Identity,Identity]",
+        "  --> second  (1.5 kB)",
+        "second: Identity",
+    ]
+    assert main(["graph", "two.toml", "--input", "missing"]) == 1
+    assert "no input can be read" in capsys.readouterr().err
+
+
+def test_the_size_of_a_value_is_that_of_its_content() -> None:
+    numpy = pytest.importorskip("numpy")
+    from hami._cli.graph_sizes import size_of
+
+    value = {"a": [b"12", "\u00e9"], "b": numpy.zeros(3, numpy.float32), "c": (1, 2.0), "d": None}
+    assert size_of(value) == 2 + 2 + 12 + 16
+    assert size_label(999) == "999 B"
+    assert size_label(1_234_567) == "1.23 MB"
+    assert size_label(5e12) == "5e+03 GB"

@@ -84,6 +84,7 @@ entrypoint = "Forward[node.{{node_name}}]"  default
             min = None                  default
             max_queue_size = 64         [global], own.toml:4
             on_full = "reject"          "InstanceDispatcher.on_full", own.toml:7
+            memory_limit = None         default
             aging = 2s                  default
             max_wait = 0ms              default
             reserve = 0                 default

@@ -18,12 +18,15 @@ COMMANDS_PLACE = "reference/command-line-help.md"
 WIDTH = 82  # characters of a line of help
 
 GROUPS = {
-    "Pipes": ("pipe", "Pipe", "NodeStats", "backends", "plugins"),
+    "Pipes": ("pipe", "Pipe", "NodeStats", "ThroughputBenchmark", "backends", "plugins"),
     "Backends": (
         *("Backend", "register", "generate", "Request", "DictView", "BackendHandle", "scatter", "scattered"),
         *("Key", "Alias", "Duration", "ByteSize", "FilePath"),
     ),
-    "Values": ("Tensor", "to_numpy", "to_like", "TypedDict", "Event", "Queue", "RequestStore", "KVStorage", "Opaque"),
+    "Values": (
+        *("Tensor", "to_numpy", "to_like", "TypedDict", "Event", "Queue", "RequestStore", "KVStorage"),
+        *("Opaque", "Device"),
+    ),
     "Programs of torchpipe": ("init", "create", "get", "default_queue", "Dict"),
     "Native code": ("register_plugin", "get_include", "allow_library", "check_library"),
 }

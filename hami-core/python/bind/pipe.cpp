@@ -290,6 +290,7 @@ class PyPipe {
     for (const auto& [name, node] : pipe->stats()) {
       py::dict values = requests_of(node);
       values["dropped"] = node.dropped.load();
+      values["queued_bytes"] = node.queued_bytes.load();
       values["retried"] = node.retried.load();
       values["batches"] = node.batches.load();
       values["batch_items"] = node.batch_items.load();

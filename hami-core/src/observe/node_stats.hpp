@@ -25,6 +25,7 @@ struct RequestStats {
 struct NodeStats : RequestStats {
   RequestStats lanes[kNormalLane];  // of the urgent and the high requests; the others are normal
   Counter dropped{0};               // of the rejected: left a full queue for a newer one
+  Counter queued_bytes{0};          // of the values of the requests that wait now, if the node has a memory_limit
   Counter retried{0};               // ran again alone after its batch failed
 
   // Batches.

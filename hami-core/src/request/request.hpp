@@ -44,6 +44,7 @@ class Request : public Counted {
   Ref<NodeVisits> visits;   // of the request of a call that has a deadline
   std::size_t index = 0;    // for the sink
   std::size_t items = 1;    // request_size
+  std::size_t bytes = 0;    // for the queue of a node with a memory_limit: the size of `dict`
   Nanoseconds deadline = kNever;
   Nanoseconds queued_at = 0;  // for the node that runs it: when it was queued; 0: it was not
   std::uint64_t call = 0;     // for the queue: requests of one call have the same number

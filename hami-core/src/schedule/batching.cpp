@@ -75,6 +75,7 @@ void register_batching(Registry& registry) {
       "min: int? {1..} 'minimum batch size; None: as its instances declare';"
       "max_queue_size: int = 1024 {1..} 'maximum number of queued requests of each class of service';"
       "on_full: str = 'block' {block,reject,drop_oldest} 'with a full queue a caller waits for capacity (block), its request fails with `QueueFull` (reject), or the oldest of its class in the queue does (drop_oldest)';"
+      "memory_limit: bytesize? {1..} 'a request fails with `QueueFull` if the values of the queued requests would need more; None: no limit';"
       "aging: duration = '2s' 'how long a normal request waits before it goes first; 0: high and urgent requests always go first';"
       "max_wait: duration = '0s' 'while high and urgent requests come, batches with normal ones end within this time, as far as is learned; 0: any';"
       "reserve: int = 0 {0..} 'number of instances that run no normal requests';"

@@ -6,6 +6,7 @@
 #include "request/execution_frame.hpp"
 #include "schedule/instance_dispatcher.hpp"
 #include "sync/waiting.hpp"
+#include "value/byte_size.hpp"
 
 namespace hami {
 namespace {
@@ -35,6 +36,8 @@ void InstanceDispatcher::post_(Batch batch, InlinePolicy how) {
       runner_->complete_rejected(Batch(&request, 1));
   }
   if (admitted.empty()) return;
+  if (memory_limit_ > 0)
+    for (Request* request : admitted) request->bytes = byte_size(request->dict);
   const Batch ready(admitted);
   const std::size_t items = ready.items();
   const std::optional<Index> instance = acquire_inline(ready, how);
@@ -108,6 +111,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
       }
       try {
         if (interrupted) throw Error(*interrupted);
+        if (memory_limit_ > 0) check_memory(*request, removed);
         if (how != InlinePolicy::kEventLoop || on_full_ != OnFull::kBlock || scheduler_->stopping())
           wait_for_capacity(*request, dispatched, removed, interrupted);
         scheduler_->push(Ref<Request>(request), arrived, call);
@@ -120,6 +124,7 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
     }
     notify_batch_ready();
     for (std::size_t hands = scheduler_->instances_for(items); hands > 0; --hands) dispatch_idle(dispatched);
+    if (memory_limit_ > 0) stats_->queued_bytes = scheduler_->queued_bytes();
     others_wait = waits_inside_ > 0 && scheduler_->full();
   }
   if (others_wait) refuse_deadlocks();
@@ -127,6 +132,29 @@ void InstanceDispatcher::enqueue(const std::vector<Request*>& requests, InlinePo
   runner_->complete_rejected(removed);
   runner_->complete_rejected(refused);
   runner_->complete_unreachable(unreachable);
+}
+
+// Requests that expired or were abandoned leave the queue.
+void InstanceDispatcher::remove_expired(RequestChain& removed) noexcept {
+  RequestChain expired;
+  scheduler_->remove_expired(now(), expired);
+  notify_capacity(expired);
+  removed.append(std::move(expired));
+}
+
+void InstanceDispatcher::check_memory(const Request& request, RequestChain& removed) {
+  const auto fits = [&] {
+    mutex_.assert_held();
+    return request.bytes <= memory_limit_ - std::min(scheduler_->queued_bytes(), memory_limit_);
+  };
+  if (fits()) return;
+  remove_expired(removed);
+  if (fits()) return;
+  const std::size_t queued = scheduler_->queued_bytes();
+  throw Error(ErrorCode::kQueueFull, "node \"" + node_ + "\" has requests with " + show_bytes(queued) +
+                                         " queued, and this one has " + show_bytes(request.bytes) +
+                                         "; its memory_limit is " + show_bytes(memory_limit_) +
+                                         ": wait for outstanding requests, or raise memory_limit");
 }
 
 // The requests that were just queued may have completed a deadlock cycle of threads that wait for capacity.
@@ -184,15 +212,7 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
     mutex_.assert_held();
     return !scheduler_->stopping() && scheduler_->full(lane);
   };
-  const auto remove_expired = [&] {
-    mutex_.assert_held();
-    if (!full()) return;
-    RequestChain expired;
-    scheduler_->remove_expired(now(), expired);
-    notify_capacity(expired);
-    removed.append(std::move(expired));
-  };
-  remove_expired();
+  if (full()) remove_expired(removed);
   while (full() && on_full_ != OnFull::kBlock) {
     if (dispatch_idle(dispatched)) continue;  // it will take requests from the queue
     if (on_full_ == OnFull::kDropOldest)
@@ -250,7 +270,7 @@ void InstanceDispatcher::wait_for_capacity(const Request& request, Dispatched& d
       capacity_available.notify_one();
       throw Error(*refused);
     }
-    remove_expired();
+    if (full()) remove_expired(removed);
   }
   if (scheduler_->stopping()) throw Error::pipe_closed();
 }

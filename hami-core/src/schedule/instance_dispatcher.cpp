@@ -19,6 +19,7 @@ void InstanceDispatcher::init_(Init& init) {
   stats_ = &context_->resources.stats(node_);
   runner_.emplace(node_, *stats_, context_->resources.times(node_));
   const Params& params = init.params();
+  memory_limit_ = static_cast<std::size_t>(params.get<std::optional<std::int64_t>>("memory_limit").value_or(0));
   max_queue_size_ = static_cast<std::size_t>(params.get<std::int64_t>("max_queue_size"));
   const std::string on_full = params.get<std::string>("on_full");
   on_full_ = on_full == "reject" ? OnFull::kReject : on_full == "drop_oldest" ? OnFull::kDropOldest : OnFull::kBlock;
@@ -247,6 +248,7 @@ void InstanceDispatcher::notify_batch_ready() {
 // Notifies one producer per freed slot, to avoid a thundering herd. A producer that does not use its slot passes the
 // notification on (wait_for_capacity).
 void InstanceDispatcher::notify_capacity(const RequestChain& gone) noexcept {
+  if (memory_limit_ > 0) stats_->queued_bytes = scheduler_->queued_bytes();
   for (const Request* request = gone.first(); request; request = RequestChain::after(*request))
     capacity_available_[lane_of(request->priority)].notify_one();
 }

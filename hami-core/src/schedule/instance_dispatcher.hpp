@@ -72,6 +72,9 @@ class InstanceDispatcher final : public Backend,
   void wake_capacity_waits() noexcept override;
 
   void enqueue(const std::vector<Request*>& requests, InlinePolicy how) noexcept;
+  // Error(kQueueFull) if the queue has no memory for the request.
+  void check_memory(const Request& request, RequestChain& removed) HAMI_REQUIRES(mutex_);
+  void remove_expired(RequestChain& removed) noexcept HAMI_REQUIRES(mutex_);
   void reject_deadlocks(const std::vector<Request*>& requests) noexcept;
   void refuse_deadlocks() noexcept;
   void wait_for_capacity(const Request& request, Dispatched& dispatched, RequestChain& removed,
@@ -119,6 +122,7 @@ class InstanceDispatcher final : public Backend,
   OnFull on_full_ = OnFull::kBlock;
   bool by_deadline_ = false;  // admission
   std::size_t max_queue_size_ = 0;
+  std::size_t memory_limit_ = 0;  // in bytes; 0: none
   Nanoseconds max_wait_ = 0;
   std::atomic<bool> warned_{false};  // that max_wait is too short
   std::vector<std::unique_ptr<Instance>> instances_;

@@ -42,6 +42,7 @@ Ref<Request> Lane::remove(Request& request) noexcept {
   links = LaneLinks();
   --size_;
   items_ -= request.items;
+  bytes_ -= request.bytes;
   return Ref<Request>::adopt(&request);
 }
 
@@ -51,6 +52,7 @@ void Lane::link_arrival(Request& request) noexcept {
   youngest_ = &request;
   ++size_;
   items_ += request.items;
+  bytes_ += request.bytes;
 }
 
 // `next`: null at the end.
@@ -112,6 +114,7 @@ void Lane::swap(Lane& other) noexcept {
   std::swap(first_appended_, other.first_appended_);
   std::swap(size_, other.size_);
   std::swap(items_, other.items_);
+  std::swap(bytes_, other.bytes_);
 }
 
 }  // namespace hami

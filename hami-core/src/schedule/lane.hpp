@@ -28,6 +28,7 @@ class Lane {
   bool empty() const noexcept { return first_ == nullptr; }
   std::size_t size() const noexcept { return size_; }
   std::size_t items() const noexcept { return items_; }
+  std::size_t bytes() const noexcept { return bytes_; }
   Request* first() const noexcept { return first_; }
   Request* last() const noexcept { return last_; }
   Request* oldest() const noexcept { return oldest_; }
@@ -60,6 +61,7 @@ class Lane {
   Request* first_appended_ = nullptr;  // the first that is not in the tree
   std::size_t size_ = 0;
   std::size_t items_ = 0;
+  std::size_t bytes_ = 0;
   std::uint32_t random_ = 1;
 };
 

@@ -95,6 +95,7 @@ class NodeScheduler {
 
   // The queue.
   std::size_t waiting() const noexcept { return queue_.size(); }
+  std::size_t queued_bytes() const noexcept { return queue_.bytes(); }
   // Each dispatched instance is about to take a request, so one more than the capacity may be queued for it.
   bool full(LaneName lane) const noexcept { return is_full(queue_.size(lane)); }
   bool full() const noexcept {  // any lane

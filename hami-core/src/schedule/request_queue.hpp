@@ -30,6 +30,11 @@ class RequestQueue {
   bool empty() const noexcept { return size_ == 0; }
   std::size_t size() const noexcept { return size_; }  // in requests
   std::size_t items() const noexcept { return items_; }
+  std::size_t bytes() const noexcept {
+    std::size_t sum = 0;
+    for (const Lane& lane : lanes_) sum += lane.bytes();
+    return sum;
+  }
   std::size_t size(LaneName lane) const noexcept {
     return lanes_[lane].size() + (lane == kNormalLane ? lanes_[kOverdue].size() : 0);
   }

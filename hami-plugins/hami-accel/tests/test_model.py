@@ -203,6 +203,26 @@ def test_wait_releases_the_gil(gate):
         opener.join()
 
 
+@pytest.mark.parametrize(
+    ("seconds", "always_ends", "inline"), [(1e-6, True, True), (1.0, True, False), (1e-6, False, False)]
+)
+def test_a_task_shorter_than_a_thread_change_runs_in_start_if_it_cannot_hang(seconds, always_ends, inline):
+    threads = []
+
+    class Device(SimDevice):
+        def load(self, source, options):
+            model = super().load(source, options)
+            model.expected_s, model.always_ends = seconds, always_ends
+            return model
+
+    device = Device(on_call=lambda *_: threads.append(threading.current_thread()))
+    with AccelModel(SimModel("net", [1]), device=device) as model:
+        ticket = model.start(x())
+        assert not inline or ticket.done()
+        model.wait(ticket, timeout=60)  # a wait with a limit does not run the task itself
+    assert (threads == [threading.current_thread()]) is inline
+
+
 def test_a_cancelled_task_raises_and_frees_its_slot(gate):
     with AccelModel(NET, 2, device=gate.device) as model:
         running, queued = model.start(x()), model.start(x())

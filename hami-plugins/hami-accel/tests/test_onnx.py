@@ -235,6 +235,55 @@ def test_quantised_ports_are_reported(tmp_path):
             model(np.zeros((1, 4), np.int32))
 
 
+def test_only_the_pieces_of_a_cut_model_share_one_arena(tmp_path, monkeypatch):
+    from hami_accel.onnx_device import sessions
+
+    opened = []
+
+    def open_session(model, settings, file):
+        opened.append(settings)
+        return sessions_open(model, settings, file)
+
+    sessions_open = sessions.open_session
+    monkeypatch.setattr(sessions, "open_session", open_session)
+    monkeypatch.setenv("HAMI_ACCEL_CACHE", str(tmp_path))
+    b = Builder()
+    y = b.input("x", [1, 256, 256])
+    for _ in range(8):
+        y = b("MatMul", y, b.random(1, 256, 256))
+    path = b.save(tmp_path / "net.onnx", y)
+    for limit, entry in ((0, ""), (300, "1")):
+        with AccelModel(path, device=OnnxDevice(threads=1), max_time_per_fc=limit) as model:
+            assert (model.summary()["pieces"] > 1) is bool(entry)
+            assert _entry(opened[-1], "session.use_env_allocators") == entry
+
+
+def _entry(settings, key: str) -> str:
+    try:
+        return settings.get_session_config_entry(key)
+    except RuntimeError:  # it was not set
+        return ""
+
+
+def test_the_program_of_the_documents_runs_on_onnx(tmp_path, capsys):
+    b = Builder()
+    path = b.save(tmp_path / "net.onnx", b("Relu", b("MatMul", b.input("states", [1, 8]), b.random(8, 8))))
+    states = np.ones((1, 8), np.float32)
+    with AccelModel(path, n_task=4, select=0, device="onnx", max_time_per_fc=500) as m:
+        m.s()
+        m.dirty_run(10)
+        ticket = m.start(states, slot=2, priority=254, deadline=5)
+        expected = m.wait(ticket, timeout=60)
+        assert not m.is_busy(2)
+        assert np.array_equal(m(states), expected)
+        assert np.array_equal(m.infer(states, priority=255), expected)
+        m.bind(2, "states", states)
+        m.set_scheduling(cores=[0], priority=10, slot=2)
+        assert np.array_equal(m.wait(m.start(slot=2)), expected)
+        assert m.start(states).cancel() in (True, False)
+    assert "10 runs, mean" in capsys.readouterr().out
+
+
 def test_bound_outputs_are_written(tmp_path):
     with AccelModel(SHAPES["one_node"](tmp_path / "n.onnx"), device=OnnxDevice()) as model:
         given, taken = x(-1, 2, -3, 4), x()

@@ -117,17 +117,18 @@ def test_abort_ends_a_function_call_and_repeats_it_from_its_start(virtual):
     assert names(model.device) == ["net0", "net1", "net0", "net1", "net1"]
 
 
-def test_after_two_aborts_a_function_call_runs_to_its_end(virtual):
-    model = virtual(100)
+def test_after_two_aborts_no_function_call_of_a_task_is_aborted(virtual):
+    model = virtual(100, 100)
     low = model.start(x(), priority=0)
-    waited = []
-    for number in range(3):
-        model.run_until(model.device.clock.now() + 60e-6)
-        began = model.device.clock.now()
+    clock, waited = model.device.clock, []
+    for moment in (50, 400, 650):  # in its first function-call, and twice in its second one
+        model.run_until(moment * 1e-6)
+        began = clock.now()
         model.infer(x(), priority=255)
-        waited.append(round((model.device.clock.now() - began) * 1e6))
-        assert low.done() is (number == 2)
-    assert waited == [100, 100, 140]  # the third waited for the last 40 us of the ordinary task
+        waited.append(round((clock.now() - began) * 1e6))
+    assert waited == [200, 200, 250], "the third urgent task waits for the border"
+    model.wait(low)
+    assert len(model.device.history) == 4 + 3 * 2, "the task began four function-calls, two of which were aborted"
 
 
 def test_cancel_of_a_running_task_aborts_it(virtual):

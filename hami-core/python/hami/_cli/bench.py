@@ -1,82 +1,84 @@
-"""The command `hami bench`: measures a pipeline under closed and open loops."""
+"""The command `hami bench`: measures a pipeline under loads, in scenarios, or against another one."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import hami
 from hami import _core
-from hami._cli.bench_report import ceiling_rows, failure_lines, loss_lines, point_rows, regressions
-from hami._cli.inputs import Input, inputs_of
-from hami._cli.main import report
+from hami._cli.bench_loads import loads_of
+from hami._cli.bench_report import print_result, regressions
+from hami._cli.inputs import Input
+from hami._cli.measured import Request, built, config_of, readable_inputs
 from hami._cli.show import json_of
-from hami._cli.source import read_source
-from hami._cli.terminal import print_lines, print_table
-from hami._config.reader import LoadedConfig
-from hami._errors import ConfigError, RequestError
+from hami._errors import ConfigError
 from hami._plugins.messages import describe_exception
 from hami._runtime.pipe import Pipe
 from hami._text import printable
 from hami.observe.bench.ceiling import NodeCeiling, ceiling_settings, measure_ceilings
-from hami.observe.bench.load import Load
+from hami.observe.bench.comparison import compare_results, compare_throughput
 from hami.observe.bench.losses import losses
 from hami.observe.bench.point import Point, measure, measure_until_stable
+from hami.observe.bench.scenarios import run_scenario
 from hami.observe.explanation import explain, uses_python
 from hami.progress import Progress
 
-CLIENTS = (1, 4, 16)  # if no load is given
 MAX_FAILING_INPUTS = 3  # that are named
 NAMING_TIMEOUT = 10.0  # seconds for each input, when those that fail are named
-
-Request = dict[str, Any]
 
 
 def bench(arguments: argparse.Namespace) -> int:
     """Measure, print a table or JSON, and return 1 if a request failed or a figure is worse than the stored one."""
+    _check_extras(arguments)
     stored = _stored(arguments.against) if arguments.against else []
-    loads = _loads(arguments)
-    inputs, unread = _readable(inputs_of(arguments))
+    loads = loads_of(arguments)
+    inputs, unread = readable_inputs(arguments)
     requests = [request for _, request in inputs]
-    found: dict[str, Any] = {"source": printable(arguments.source)}
+    found: dict[str, Any] = {"source": printable(arguments.source), "slo_s": arguments.slo}
     ceilings = _ceilings(requests, arguments)
     with built(arguments.source, arguments) as pipe:
-        points = _measure_all(pipe, requests, loads, arguments)
-        found["points"] = [point.as_dict() for point in points]
-        if ceilings:
-            found["ceilings"] = [node.as_dict() for node in ceilings]
-            found["losses"] = _losses(ceilings[0], points, pipe)
-        found["explanation"] = _explain(pipe, points)
+        if arguments.compare is not None:
+            points = _compare(pipe, requests, loads, arguments, found)
+        elif arguments.scenario:
+            points = _run_scenarios(pipe, requests, arguments, found)
+        else:
+            points = _measure_all(pipe, requests, loads, arguments)
+        _add_findings(found, points, ceilings, pipe)
         found["failing_inputs"] = _failing(pipe, inputs) if any(point.failed for point in points) else []
-        found["stats"] = {name: node.as_dict() for name, node in pipe.stats().items()}
     found["worse"] = regressions(stored, found["points"], arguments.tolerance)
-    _print(found, points, arguments)
-    if arguments.output:
-        Path(arguments.output).write_text(json_of(found) + "\n", encoding="utf-8")
-    return 1 if unread or found["worse"] or any(point.failed for point in points) else 0
+    print(json_of(found)) if arguments.json else print_result(found)
+    _write(found, arguments)
+    failed = any(point["failed"] for point in [*found["points"], *found.get("other_points", ())])
+    return 1 if unread or failed or found["worse"] else 0
 
 
-def built(source: str, arguments: argparse.Namespace, settings: Sequence[str] = ()) -> Pipe:
-    """Return the pipe of a source, with --import, --set and further settings."""
-    return hami.pipe(_config(source, arguments, settings))
-
-
-def _config(source: str, arguments: argparse.Namespace, settings: Sequence[str] = ()) -> LoadedConfig:
-    config, problems = read_source(source, [*arguments.set, *settings], arguments.imports)
-    if problems:
-        raise ConfigError.of(problems)
-    return config
+def _add_findings(found: dict[str, Any], points: Sequence[Point], ceilings: Sequence[NodeCeiling], pipe: Pipe) -> None:
+    """Add the figures of all points, and what limits the best one."""
+    description = pipe.describe()
+    found["points"] = [point.as_dict() for point in points]
+    if ceilings:
+        in_python = any(map(uses_python, description["nodes"][ceilings[0].node]["backends"]))
+        found["ceilings"] = [node.as_dict() for node in ceilings]
+        found["losses"] = [
+            {"load": str(point.load), **losses(ceilings[0], point, in_python=in_python).as_dict()}
+            for point in points
+            if point.completed
+        ]
+    best = max(points, key=lambda point: point.throughput)
+    alternating = "ratios" in found  # the statistics include the time in which the other pipe ran
+    found["explanation"] = [] if alternating else explain(description, best.after, best.before)
+    found["description"] = description
+    found["stats"] = {name: node.as_dict() for name, node in pipe.stats().items()}
 
 
 def _ceilings(requests: list[Request], arguments: argparse.Namespace) -> list[NodeCeiling]:
     """Measure the backends alone, in a pipe of their own."""
-    if arguments.no_ceiling:
+    if arguments.no_ceiling or arguments.compare is not None:
         return []
-    nodes = _core.describe(_config(arguments.source, arguments))["nodes"]
+    nodes = _core.describe(config_of(arguments.source, arguments))["nodes"]
     with (
         built(arguments.source, arguments, list(ceiling_settings(nodes))) as pipe,
         Progress(1.0, "measuring the backends alone"),
@@ -84,65 +86,9 @@ def _ceilings(requests: list[Request], arguments: argparse.Namespace) -> list[No
         return measure_ceilings(pipe, requests, arguments.seconds)
 
 
-def _losses(ceiling: NodeCeiling, points: list[Point], pipe: Pipe) -> list[dict[str, Any]]:
-    backends = pipe.describe()["nodes"][ceiling.node]["backends"]
-    in_python = any(map(uses_python, backends))
-    return [
-        {"load": str(point.load), **losses(ceiling, point, in_python=in_python).as_dict()}
-        for point in points
-        if point.completed
-    ]
-
-
-def _explain(pipe: Pipe, points: list[Point]) -> list[str]:
-    """Explain the load with the highest throughput."""
-    best = max(points, key=lambda point: point.throughput)
-    return explain(pipe.describe(), best.after, best.before)
-
-
-def _readable(inputs: Iterable[Input]) -> tuple[list[tuple[Input, Request]], int]:
-    """Return the inputs that can be read with their requests, and the number of the others, which are reported."""
-    readable, unread = [], 0
-    for entry in inputs:
-        try:
-            readable.append((entry, entry.request()))
-        except RequestError as error:
-            unread += 1
-            report(error, entry.label)
-    if not readable:
-        raise ConfigError("no input can be read")
-    return readable, unread
-
-
-def _loads(arguments: argparse.Namespace) -> list[Load]:
-    loads = [Load(rate=rate) for rate in arguments.rate]
-    if arguments.arrivals is not None:
-        loads.append(Load(arrivals=_arrivals(arguments.arrivals)))
-    clients = arguments.clients or ([] if loads else CLIENTS)
-    return [*(Load(clients=number) for number in clients), *loads]
-
-
-def _arrivals(path: str) -> tuple[float, ...]:
-    """Return the moments in a file with one number of seconds in each line."""
-    moments = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            moment = float(line)
-        except ValueError:
-            moment = -1.0
-        if not 0 <= moment < math.inf:
-            raise ConfigError(
-                f"{printable(path)}, line {number}: expected seconds from 0 on, got {line.strip()[:40]!r}"
-            )
-        moments.append(moment)
-    if not moments:
-        raise ConfigError(f"{printable(path)} is empty; write one moment in seconds into each line")
-    return tuple(sorted(moments))
-
-
-def _measure_all(pipe: Pipe, requests: list[Request], loads: list[Load], arguments: argparse.Namespace) -> list[Point]:
+def _measure_all(
+    pipe: Pipe, requests: list[Request], loads: Sequence[Any], arguments: argparse.Namespace
+) -> list[Point]:
     points = []
     with Progress(len(loads), "measuring") as progress:
         for number, load in enumerate(loads):
@@ -153,6 +99,40 @@ def _measure_all(pipe: Pipe, requests: list[Request], loads: list[Load], argumen
                 points.append(
                     measure_until_stable(pipe, requests, load, arguments.seconds, arguments.slo, arguments.stable)
                 )
+    return points
+
+
+def _run_scenarios(
+    pipe: Pipe, requests: list[Request], arguments: argparse.Namespace, found: dict[str, Any]
+) -> list[Point]:
+    results = []
+    with Progress(len(arguments.scenario), "measuring") as progress:
+        for number, name in enumerate(arguments.scenario):
+            progress.update(number, name)
+            results.append(run_scenario(name, pipe, requests, arguments.seconds, arguments.slo))
+    found["scenarios"] = [
+        {"scenario": result.scenario, "metric": result.metric, "value": result.value, "unit": result.unit}
+        for result in results
+    ]
+    return [result.point for result in results]
+
+
+def _compare(
+    pipe: Pipe, requests: list[Request], loads: Sequence[Any], arguments: argparse.Namespace, found: dict[str, Any]
+) -> list[Point]:
+    """Measure the pipe and another one alternately; return the points of the pipe."""
+    points, others = [], []
+    found["compared_with"] = printable(arguments.compare)
+    found["ratios"] = []
+    with built(arguments.compare, arguments) as other, Progress(len(loads), "comparing") as progress:
+        found["difference"] = compare_results((pipe, other), requests).as_dict()
+        for number, load in enumerate(loads):
+            progress.update(number, str(load))
+            ratio, one, two = compare_throughput((pipe, other), requests, load, arguments.seconds, arguments.rounds)
+            found["ratios"].append({"load": str(load), **ratio.as_dict()})
+            points.append(one)
+            others.append(two.as_dict())
+    found["other_points"] = others
     return points
 
 
@@ -182,16 +162,22 @@ def _stored(path: str) -> list[dict[str, Any]]:
         ) from None
 
 
-def _print(found: dict[str, Any], points: list[Point], arguments: argparse.Namespace) -> None:
-    if arguments.json:
-        print(json_of(found))
-        return
-    print_table(*point_rows(points, arguments.slo))
-    if "losses" in found:
-        print()
-        print_table(*ceiling_rows(found["ceilings"][0]))
-        print_lines(loss_lines(found["losses"], found["ceilings"][0]))
-    print()
-    print_lines(found["explanation"])
-    print_lines(failure_lines(points, found["failing_inputs"]))
-    print_lines(f"worse: {line}" for line in found["worse"])
+def _check_extras(arguments: argparse.Namespace) -> None:
+    """Raise ConfigError before anything is measured if a package for the output is missing."""
+    if arguments.plot:
+        from hami.observe.bench.plot import check_matplotlib
+
+        check_matplotlib()
+
+
+def _write(found: dict[str, Any], arguments: argparse.Namespace) -> None:
+    if arguments.output:
+        Path(arguments.output).write_text(json_of(found) + "\n", encoding="utf-8")
+    if arguments.html:
+        from hami.observe.bench.page import page
+
+        Path(arguments.html).write_text(page(found), encoding="utf-8")
+    if arguments.plot:
+        from hami.observe.bench.plot import plot
+
+        plot(found, arguments.plot)

@@ -1,4 +1,4 @@
-"""What `hami bench` prints, and its verdict against a stored result."""
+"""What `hami bench` prints about a result, and the verdict against a stored one."""
 
 from __future__ import annotations
 
@@ -6,71 +6,35 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hami._cli.terminal import print_lines, print_table
 from hami._text import printable
-from hami.observe.bench.losses import CAUSES
-from hami.observe.bench.point import Point
-
-SMALL_LOSS = 0.005  # of the ceiling
-FASTER = "gained: batches ran faster than alone"
+from hami.observe.bench.tables import ceiling_rows, comparison_lines, figure, loss_lines, point_rows, scenario_lines
 
 
-def point_rows(points: Sequence[Point], slo: float | None) -> tuple[list[list[str]], list[str]]:
-    """Return one row for each load, and the header."""
-    header = ["load", "per second", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "CPU ms", "RSS MiB", "failed"]
-    if slo is not None:
-        header.insert(2, f"within {slo * 1e3:g} ms")
-    rows = []
-    for point in points:
-        latency = point.latency_ms
-        row = [str(point.load), figure(point.throughput)]
-        if slo is not None:
-            row.append(figure(point.goodput))
-        row += [figure(value) for value in (latency.p50, latency.p90, latency.p99, latency.p999, point.cpu_ms)]
-        row += [f"{point.rss_mib:.0f}", str(sum(point.failed.values()))]
-        rows.append(row)
-    return rows, header
+def print_result(found: Mapping[str, Any]) -> None:
+    """Print the result as tables and sentences."""
+    if "ratios" in found:
+        print_lines(comparison_lines(found))
+        print()
+    print_table(*point_rows(found["points"], found["slo_s"]))
+    print_lines(scenario_lines(found))
+    if found.get("losses"):
+        print()
+        print_table(*ceiling_rows(found["ceilings"][0]))
+        print_lines(loss_lines(found["losses"], found["ceilings"][0]))
+    if found["explanation"]:
+        print()
+    print_lines(found["explanation"])
+    print_lines(_failure_lines([*found["points"], *found.get("other_points", ())], found["failing_inputs"]))
+    print_lines(f"worse: {line}" for line in found["worse"])
 
 
-def figure(value: float) -> str:
-    """Return a figure with three digits, as a whole number from 1000 on, and in millions from a million on."""
-    if math.isnan(value):
-        return "-"
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:.3g} M"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def ceiling_rows(ceiling: Mapping[str, Any]) -> tuple[list[list[str]], list[str]]:
-    """Return one row for each batch size of the slowest node alone, and the header."""
-    rows = [[figure(batch["items"]), figure(batch["ms"]), figure(batch["throughput"])] for batch in ceiling["batches"]]
-    instances = "1 instance" if ceiling["instances"] == 1 else f"{ceiling['instances']} instances"
-    return rows, [f"batch of {printable(ceiling['node'])}", "ms alone", f"per second, {instances}"]
-
-
-def loss_lines(losses: Sequence[Mapping[str, Any]], ceiling: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how far each load stays below the ceiling, and why; small causes are left out."""
-    yield f"plateau batch {figure(ceiling['plateau_batch'])}, ceiling {figure(ceiling['throughput'])} per second"
-    for entry in losses:
-        yield ""
-        share = entry["achieved"] / entry["ceiling"]
-        if entry["gap"] <= 0:
-            yield f"{entry['load']}: {figure(entry['achieved'])} per second, at the ceiling"
-            continue
-        yield (
-            f"{entry['load']}: {figure(entry['achieved'])} per second, {share:.0%} of the ceiling; "
-            f"{figure(entry['gap'])} lost to"
-        )
-        for cause, lost in entry["causes"].items():
-            if abs(lost) >= SMALL_LOSS * entry["ceiling"]:
-                yield f"  {figure(lost):>8}  {CAUSES[cause] if lost > 0 else FASTER}"
-
-
-def failure_lines(points: Sequence[Point], failing: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def _failure_lines(points: Sequence[Mapping[str, Any]], failing: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Yield how many requests failed under each load, why, and with which inputs."""
     for point in points:
-        for kind, count in point.failed.items():
-            example = " ".join(printable(point.examples.get(kind, "")).split())
-            yield f"{point.load}: {count:,} failed with {kind}: {example}"
+        for kind, count in point["failed"].items():
+            example = " ".join(printable(point["examples"].get(kind, "")).split())
+            yield f"{point['load']}: {count:,} failed with {kind}: {example}"
     for entry in failing:
         yield f"{entry['input']} fails: {entry['error']}"
 

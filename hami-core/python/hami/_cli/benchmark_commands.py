@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from hami._cli.arguments import add_inputs, add_source, example, percentage, positives, rates, seconds
+from hami._cli.arguments import add_inputs, add_source, count, percentage, positive, positives, rates, seconds
+
+MIN_ROUNDS = 2  # an interval needs two
+SCENARIOS = ("single-stream", "multi-stream", "server", "offline")
 
 Add = Callable[[str, str, str], argparse.ArgumentParser]
 
@@ -17,7 +20,18 @@ def add_benchmark_commands(add: Add) -> None:
     add_inputs(bench)
     _add_loads(bench)
     _add_result(bench)
-    example(bench, "hami bench pages.toml --input images/ --clients 1,8,64 --seconds 5 --slo 50ms")
+
+    tune = add("tune", "hami._cli.tune:tune", "search settings with which a pipeline completes more requests")
+    add_source(tune)
+    add_inputs(tune)
+    tune.add_argument(
+        "--slo", type=seconds, metavar="TIME", help="count only requests that take at most TIME, such as 20ms"
+    )
+    tune.add_argument(
+        "--clients", type=positive, default=16, metavar="N", help="callers with one request at a time each; default: 16"
+    )
+    tune.add_argument("--time", type=seconds, default=50.0, metavar="TIME", help="time of the search; default: 50s")
+    tune.add_argument("--output", metavar="FILE", help="write the settings to this TOML file, which extends SOURCE")
 
 
 def _add_loads(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +56,19 @@ def _add_loads(parser: argparse.ArgumentParser) -> None:
         help="repeat each measurement until the last three differ by at most PERCENT, at most 10 times",
     )
     parser.add_argument(
+        "--scenario",
+        action="append",
+        choices=SCENARIOS,
+        default=[],
+        help="instead of loads: a scenario of MLPerf LoadGen; repeatable",
+    )
+    parser.add_argument(
+        "--compare", metavar="OTHER", help="measure SOURCE and OTHER alternately, and compare their results"
+    )
+    parser.add_argument(
+        "--rounds", type=_rounds, default=10, metavar="N", help="measurements of each with --compare; default: 10"
+    )
+    parser.add_argument(
         "--no-ceiling", action="store_true", help="do not measure the backends alone, and print no losses"
     )
     parser.add_argument("--slo", type=seconds, metavar="TIME", help="count the requests within TIME, such as 20ms")
@@ -49,6 +76,12 @@ def _add_loads(parser: argparse.ArgumentParser) -> None:
 
 def _add_result(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", help="write the result to this file, as JSON")
+    parser.add_argument(
+        "--html", metavar="FILE", help="write the result to this file, as a web page that loads nothing"
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE", help="plot the loads to this file, such as out.png; needs hami-core[plot]"
+    )
     parser.add_argument(
         "--against", metavar="FILE", help="compare with the result in FILE; the exit status is 1 if a load is worse"
     )
@@ -59,3 +92,9 @@ def _add_result(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="by how much a figure may be worse than in --against; default: 10%%",
     )
+
+
+def _rounds(text: str) -> int:
+    if count(text) < MIN_ROUNDS:
+        raise argparse.ArgumentTypeError(f"expected at least {MIN_ROUNDS} rounds, got {text!r}")
+    return int(text)

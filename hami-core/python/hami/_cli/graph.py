@@ -1,4 +1,4 @@
-"""The command `hami graph`: shows the nodes and edges of a pipeline. Nothing is built."""
+"""The command `hami graph`: shows the nodes and edges of a pipeline. Only inputs make it build and run the pipe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ def graph(arguments: argparse.Namespace) -> int:
     """Print the graph, or write it to a file; with --diff return 1 if the two graphs differ."""
     description = _describe(arguments.source, arguments)
     stats = _read_stats(arguments.stats) if arguments.stats else None
-    shown = Graph.from_description(description, stats)
+    sizes = None
+    if arguments.inputs or arguments.text or arguments.data:
+        from hami._cli.graph_sizes import measure_sizes
+
+        sizes = measure_sizes(arguments)
+    shown = Graph.from_description(description, stats, sizes)
     status = 0
     if arguments.diff is not None:
         shown = shown.compare(Graph.from_description(_describe(arguments.diff, arguments)))
@@ -52,6 +57,7 @@ def _read_stats(path: str) -> dict[str, Any]:
             found = value["stats"]
     if found is None:
         raise ConfigError(
-            f'"{printable(path)}" has no line with "stats"; write it with hami run SOURCE … --json --stats > FILE'
+            f'"{printable(path)}" has no line with "stats"; write it with hami run SOURCE … --json --stats > FILE, '
+            "or with hami bench SOURCE … --output FILE"
         )
     return {name: values for name, values in found.items() if isinstance(values, dict)}

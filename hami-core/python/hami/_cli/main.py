@@ -12,8 +12,9 @@ import select
 import sys
 from collections.abc import Callable, Sequence
 
-from hami._cli.arguments import add_source, add_values, count, example
+from hami._cli.arguments import add_inputs, add_source, add_values, count, example
 from hami._cli.benchmark_commands import add_benchmark_commands
+from hami._cli.examples import EXAMPLES
 from hami._cli.package_commands import add_lock_commands, add_package_commands
 
 Command = Callable[[argparse.Namespace], int]
@@ -150,12 +151,14 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
         default="text",
         help="text (default), mermaid, dot, svg, or html: a page in one file",
     )
+    add_inputs(graph)
     graph.add_argument("--output", metavar="FILE", help="write to this file")
-    graph.add_argument("--stats", metavar="FILE", help="show the numbers that hami run --json --stats wrote to FILE")
+    graph.add_argument(
+        "--stats", metavar="FILE", help="show the numbers in FILE, from hami run --json --stats or hami bench --output"
+    )
     graph.add_argument(
         "--diff", metavar="OTHER", help="show what changes from SOURCE to OTHER; the exit status is 1 if they differ"
     )
-    example(graph, 'hami graph "S[Identity,Identity]" --format html --output pipeline.html')
 
     add_benchmark_commands(lambda name, place, text: _add(commands, name, place, text))
 
@@ -189,6 +192,11 @@ def _parser() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argpa
     add_package_commands(lambda name, place, text: _add(commands, name, place, text))
     add_lock_commands(lambda name, place, text: _add(commands, name, place, text))
     _add(commands, "doctor", "hami._cli.doctor:doctor", "check this installation")
+    _add(commands, "info", "hami._cli.info:info", "show the machine, its limits, GPUs and engines")
+    completion = _add(
+        commands, "completion", "hami._cli.completion:completion", "print a script that completes commands in a shell"
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     new = _add(commands, "new-plugin", "hami._cli.new_plugin:new_plugin", "write a new plugin project")
     new.add_argument("name", metavar="NAME", help="name of the distribution, such as acme-resize")
     kind = new.add_mutually_exclusive_group()
@@ -220,6 +228,8 @@ def _add(
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--traceback", action="store_true", help="print the traceback of an error")
     parser.set_defaults(run=_lazy(place))
+    if name in EXAMPLES:
+        example(parser, *EXAMPLES[name])
     return parser
 
 

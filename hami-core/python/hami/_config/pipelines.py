@@ -32,6 +32,12 @@ def find_pipeline(name: str, distribution: str) -> Pipeline | None:
     return None
 
 
+def is_pipeline(text: str) -> bool:
+    """Return whether a text is the name of an installed packaged pipeline."""
+    parts = qualified_name.split(text)
+    return parts is not None and bool(manager.installed.pipelines().get(parts[1]))
+
+
 def pipeline_of(text: str) -> Pipeline:
     """Return the packaged pipeline that `name` or `distribution::name` names; raise an error if there is none."""
     parts = qualified_name.split(text)

@@ -47,6 +47,7 @@ class NodeStats:
         "model_calls",
         "per_item_ms",
         "queue_ms",
+        "queued_bytes",
         "rejected",
         "retried",
         "running",
@@ -76,6 +77,8 @@ class NodeStats:
     """Requests in a batch that runs now."""
     lanes: dict[str, LaneStats]
     """The same counts for the urgent, the high and the normal requests."""
+    queued_bytes: int
+    """Bytes of the values of the waiting requests; 0 for a node without `memory_limit`."""
     retried: int
     """Requests that ran once more, alone, after their batch failed."""
     batches: int
@@ -183,7 +186,7 @@ _HISTOGRAMS = ("queue_ms", "batch_ms", "latency_ms", "batch_sizes")
 _DICTS = ("backend_ms", "counters")
 _LINES = {
     "requests": ("submitted", "completed", "failed", "rejected", "dropped", "expired", "cancelled"),
-    "requests now": ("waiting", "running"),
+    "requests now": ("waiting", "running", "queued_bytes"),
     "batches": ("batches", "batch_items", "inline_batches", "retried", "model_calls"),
     "why batches started": ("closed_full", "closed_target_size", "closed_timeout", "closed_queue_empty"),
     "learned": ("target_batch_size", "batch_overhead_ms", "per_item_ms"),

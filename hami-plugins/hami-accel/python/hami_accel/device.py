@@ -86,6 +86,7 @@ class DeviceModel(abc.ABC):
     outputs: Sequence[TensorSpec]
     segments: int = 1  # function-calls of one task
     expected_s: float | None = None  # run time of one task alone, if the device knows it
+    always_ends: bool = False  # the device runs a function-call in `Call.wait`, and it can never hang
 
     def allocate(self) -> Buffers:
         """Return the buffers of one slot."""

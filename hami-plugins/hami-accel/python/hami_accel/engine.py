@@ -19,7 +19,7 @@ import hami
 from hami_accel.device import Call, Device
 from hami_accel.errors import CallAborted, SlotLost
 from hami_accel.scheduler import Scheduler
-from hami_accel.task import Task
+from hami_accel.task import State, Task
 
 DEFAULT_AGEING = 2.0  # seconds; a waiting task of lower level is then run before all others
 DEFAULT_CALL_TIMEOUT = 30.0  # seconds; no function-call of a healthy device takes as long
@@ -113,7 +113,7 @@ class Engine(abc.ABC):
         aborted = isinstance(error, CallAborted)
         finished = error is None and answered
         if finished:
-            task.segment, task.aborts = task.segment + 1, 0
+            task.segment += 1
             task.ran += seconds
         elif aborted:
             task.aborts += 1
@@ -146,13 +146,13 @@ class Engine(abc.ABC):
 
 
 class ThreadEngine(Engine):
-    """Drives each core of a device from one thread at a time: a worker, or the caller of an inline task."""
+    """Drives each core of a device from one thread at a time: a worker, or a caller that waits for a task."""
 
     def __init__(self, device: Device, *, ageing: float | None, call_timeout: float | None, preempt: bool) -> None:
         super().__init__(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
         cores = device.capabilities.cores
         self._driven = [False] * cores  # a thread drives the core, or is about to
-        self._batons: list[Any] = [None] * cores  # released to tell the worker of a core to drive it
+        self._workers: list[_Worker | None] = [None] * cores
         self.now = time.monotonic  # type: ignore[method-assign]  # without the cost of one more call
 
     def now(self) -> float:
@@ -160,18 +160,21 @@ class ThreadEngine(Engine):
 
     def submit(self, task: Task, *, inline: bool = False) -> None:
         with self._lock:
-            core = next((core for core in task.cores if not self._driven[core]), None)
             self._admit(task)
-            if core is not None:
-                self._driven[core] = True
-                if not inline:
-                    self._wake_worker(core)
-        if inline and core is not None:
+            for core in task.cores:
+                if not self._driven[core]:
+                    self._driven[core] = True
+                    if not inline:
+                        self._wake_worker(core)
+                    break
+            else:
+                return
+        if inline:
             self._drive(core, task)
 
     def wait(self, task: Task, timeout: float | None) -> bool:
         if task.deadline is None:
-            if timeout is None and not task.done:
+            if timeout is None and task.state is not State.DONE:
                 self._help(task)
             return task.wait(timeout)
         until_deadline = task.deadline - self.now()
@@ -182,67 +185,96 @@ class ThreadEngine(Engine):
         return task.wait(None if timeout is None else timeout - max(until_deadline, 0.0))
 
     def _help(self, task: Task) -> None:
-        """Drive a core on the waiting thread if its worker was woken but does not run yet."""
-        for core in task.cores:
-            baton = self._batons[core]
-            if baton is not None and baton.acquire(blocking=False):
-                self._drive(core, task)
+        """Drive a core on the waiting thread if its worker was woken but has not begun."""
+        with self._lock:
+            for core in task.cores:
+                worker = self._workers[core]
+                if worker is not None and worker.wanted:
+                    worker.wanted = False
+                    break
+            else:
                 return
+        self._drive(core, task)
 
     def _wake_worker(self, core: int) -> None:
-        baton = self._batons[core]
-        if baton is None:
-            baton = self._batons[core] = threading.Semaphore(0)
+        worker = self._workers[core]
+        if worker is None:
+            worker = self._workers[core] = _Worker()
             name = f"hami-accel {self.device.name} core {core}"
-            threading.Thread(target=_work, args=(weakref.ref(self), core, baton), name=name, daemon=True).start()
-        baton.release()
+            threading.Thread(target=worker.work, args=(weakref.ref(self), core), name=name, daemon=True).start()
+        worker.wake()
+
+    def _begin_work(self, worker: _Worker, core: int) -> None:
+        with self._lock:
+            wanted, worker.wanted, worker.woken = worker.wanted, False, False
+        if wanted:
+            self._drive(core, None)
 
     def _drive(self, core: int, until: Task | None) -> None:
         """Run function-calls on a core until nothing is left to run, or `until` is done."""
+        ended_call: tuple[Task, int, float, bool, BaseException | None] | None = None
         while True:
             with self._lock:
+                if ended_call is not None:
+                    self._settle(*ended_call)
                 task = self._choose(core)
+                leave = task is None or (until is not None and until.state is State.DONE)
                 if task is None:
                     self._driven[core] = False
-                elif until is not None and until.done:
+                elif leave:
                     self._wake_worker(core)  # the task that was chosen is running, and the worker continues it
                 ended = self._take_ended()
             notify(ended)
-            if task is None or (until is not None and until.done):
+            if leave:
                 return
-            self._run_call(task, core)
+            assert task is not None, "a core without a task was left"
+            ended_call = self._run_call(task, core)
 
-    def _run_call(self, task: Task, core: int) -> None:
+    def _run_call(self, task: Task, core: int) -> tuple[Task, int, float, bool, BaseException | None]:
+        """Run the next function-call of a task; return the arguments of `_settle`."""
         error: BaseException | None = None
         answered = True
         began = self.now()
         try:
-            call = self._begin_call(task, core)
-            with self._lock:
-                task.call = call
-                if task.abort_wanted:
-                    call.abort()
+            # No lock: this thread sets `call` before it reads `abort_wanted`, and _abort_call the other way round.
+            task.call = call = self._begin_call(task, core)
+            if task.abort_wanted:
+                call.abort()
             answered = call.wait(self.call_timeout)
             if answered and task.segment + 1 == task.segments:
                 task.model.flush(task.buffers, to_device=False)
         except Exception as raised:
             error = raised
-        with self._lock:
-            self._settle(task, core, self.now() - began, answered, error)
+        return task, core, self.now() - began, answered, error
 
 
-def _work(engine: weakref.ref[ThreadEngine], core: int, baton: threading.Semaphore) -> None:
-    """The worker of a core. It ends after its engine was freed."""
-    while True:
-        if not baton.acquire(timeout=60.0):  # seconds between two looks whether the engine still exists
-            if engine() is None:
+class _Worker:
+    """The thread that drives a core for callers that do not wait. The lock of the engine guards its attributes."""
+
+    __slots__ = ("_baton", "wanted", "woken")
+
+    def __init__(self) -> None:
+        self.wanted = False  # it shall drive the core; a waiting caller can do that instead, and unset this
+        self.woken = False  # the baton is released, and the worker has not seen that yet
+        self._baton = threading.Lock()
+        self._baton.acquire()
+
+    def wake(self) -> None:
+        self.wanted = True
+        if not self.woken:
+            self.woken = True
+            self._baton.release()
+
+    def work(self, reference: weakref.ref[ThreadEngine], core: int) -> None:
+        """Drive the core whenever it is wanted, until the engine was freed."""
+        while True:
+            woken = self._baton.acquire(timeout=60.0)  # seconds between two looks whether the engine still exists
+            engine = reference()
+            if engine is None:
                 return
-            continue
-        alive = engine()
-        if alive is None:
-            return
-        alive._drive(core, None)
-        del alive
+            if woken:
+                engine._begin_work(self, core)
+            del engine  # a worker that waits does not keep it alive
 
 
 def notify(ended: list[Task]) -> None:

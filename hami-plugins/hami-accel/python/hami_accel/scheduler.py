@@ -5,7 +5,7 @@ between function-calls. Suspended tasks stay on their core, at most one per leve
 starts first, then the earlier arrival, and a running or suspended task is finished before another one starts.
 
 Ageing: a task that has waited `ageing` seconds, in the queue or suspended, is ranked above all levels until its end.
-Abort guard: after MAX_ABORTS aborts of a function-call, this function-call is not aborted again.
+Abort guard: after MAX_ABORTS aborts, no function-call of the task is aborted any more; borders still preempt it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 
 from hami_accel.task import AGED, URGENT, State, Task
 
-MAX_ABORTS = 2  # the third attempt of a function-call always ends, so that every task makes progress
+MAX_ABORTS = 2  # of a task, so that it repeats at most two function-calls
 
 
 class Scheduler:
@@ -24,6 +24,7 @@ class Scheduler:
         self.ready: list[Task] = []
         self.running: list[Task | None] = [None] * cores
         self.suspended: list[dict[int, Task]] = [{} for _ in range(cores)]
+        self.with_deadline = False  # some task had a deadline; without one, `expired` has nothing to look for
         self._ageing = ageing
         self._preempt = preempt  # False: a device that preempts itself, or the baseline of a benchmark
         self._orders = itertools.count()
@@ -31,6 +32,8 @@ class Scheduler:
     def add(self, task: Task, now: float) -> None:
         task.arrival, task.order = now, next(self._orders)
         self.ready.append(task)
+        if task.deadline is not None:
+            self.with_deadline = True
 
     def remove(self, task: Task) -> bool:
         """Remove a task that is not running; return whether it was found."""
@@ -49,6 +52,8 @@ class Scheduler:
 
     def expired(self, now: float) -> list[Task]:
         """Remove and return the tasks that wait, in the queue or suspended, after their deadline."""
+        if not self.with_deadline:
+            return []
         waiting = [*self.ready, *(task for tasks in self.suspended for task in tasks.values())]
         found = [task for task in waiting if task.deadline is not None and task.deadline <= now]
         for task in found:

@@ -77,7 +77,7 @@ class Task:
         self.arrival = 0.0
         self.order = 0
         self.ran = 0.0  # seconds of the function-calls that are done
-        self.aborts = 0  # of the current function-call
+        self.aborts = 0  # for other tasks; the abort guard of the scheduler limits them
         self.aged = False
         self.state = State.READY
         self.call: Call | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+MANY = 10_000  # requests per second, which are shown as a whole number
+
 
 @dataclass(frozen=True)
 class Load:
@@ -28,11 +30,12 @@ class Load:
 
     def __str__(self) -> str:
         if self.rate is not None:
-            return f"rate {self.rate:g}"
+            return f"rate {self.rate:.4g}" if self.rate < MANY else f"rate {self.rate:.0f}"
         if self.arrivals:
             return f"trace of {len(self.arrivals)}"
-        called = "" if self.calls is None else f", {self.calls} calls"
-        return f"clients {self.clients}" + (f", {self.per_call} per call" if self.per_call > 1 else "") + called
+        if self.calls is not None:
+            return f"{self.calls} x {self.per_call}"
+        return f"clients {self.clients}" + (f", {self.per_call} per call" if self.per_call > 1 else "")
 
 
 def poisson(rate: float, seconds: float, seed: int = 0) -> tuple[float, ...]:

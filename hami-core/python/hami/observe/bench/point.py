@@ -76,7 +76,14 @@ class Point:
 
 
 def measure(
-    pipe: Pipe, inputs: Sequence[Mapping[str, Any]], load: Load, seconds: float, slo: float | None = None, seed: int = 0
+    pipe: Pipe,
+    inputs: Sequence[Mapping[str, Any]],
+    load: Load,
+    seconds: float,
+    slo: float | None = None,
+    seed: int = 0,
+    *,
+    warm_up: bool = True,
 ) -> Point:
     """Load a pipe for some seconds and return what was measured.
 
@@ -87,9 +94,10 @@ def measure(
         seconds: Time of the measurement; a trace and a number of calls run to their end.
         slo: Seconds that a good request takes at most.
         seed: Of the choice of inputs and of the arrivals.
+        warm_up: Whether each client runs some calls first.
     """
     run, requests = core_load(pipe), [dict(request) for request in inputs]
-    if load.calls is None:
+    if load.calls is None and warm_up:
         run(requests, clients=load.clients, per_call=load.per_call, calls=WARMUP_CALLS * load.clients, seed=seed)
     arrivals = load.arrivals if load.rate is None else poisson(load.rate, seconds, seed)
     before, used = pipe.stats(), cpu_seconds()

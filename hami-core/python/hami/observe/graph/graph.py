@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hami._errors import ConfigError
 from hami._suggestions import did_you_mean
-from hami.observe.graph.labels import backend_lines, edge_labels, names_of, settings_of, statistics_of
+from hami.observe.graph.labels import backend_lines, edge_labels, names_of, settings_of, size_label, statistics_of
 
 if TYPE_CHECKING:
     from hami._runtime.pipe import Pipe
@@ -81,7 +81,10 @@ class Graph:
 
     @classmethod
     def from_description(
-        cls, description: PipeDescription, stats: Mapping[str, NodeStats | Mapping[str, Any]] | None = None
+        cls,
+        description: PipeDescription,
+        stats: Mapping[str, NodeStats | Mapping[str, Any]] | None = None,
+        sizes: Mapping[str, float] | None = None,
     ) -> Graph:
         """Return the graph of what `Pipe.describe` returned, for example in another process.
 
@@ -92,10 +95,17 @@ class Graph:
         Args:
             description: The description of a pipe.
             stats: Statistics by the name of the node; None shows no numbers.
+            sizes: Mean bytes of the result of each node, shown on its edges.
         """
         nodes = description["nodes"]
         shown = tuple(_node(name, node, (stats or {}).get(name)) for name, node in nodes.items())
-        return cls(shown, tuple(_edges(nodes)))
+        edges = (
+            replace(edge, labels=(*edge.labels, size_label((sizes or {})[edge.source])))
+            if edge.source in (sizes or {})
+            else edge
+            for edge in _edges(nodes)
+        )
+        return cls(shown, tuple(edges))
 
     def render(self, format: str = "text") -> str:
         """Return the graph as text in a format.

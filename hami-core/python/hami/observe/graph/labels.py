@@ -25,6 +25,8 @@ DEFAULTS: dict[str, Any] = {
     "admission": "all",
     "on_batch_error": "isolate",
 }
+KILO = 1000
+UNITS = ("B", "kB", "MB", "GB")
 PROBLEMS = ("failed", "rejected", "expired", "cancelled", "retried")
 
 
@@ -75,6 +77,14 @@ def edge_labels(source: str, target: NodeDescription) -> tuple[str, ...]:
     return tuple(
         f"{printable(entry['from'])} -> {printable(entry['to'])}" for entry in target["map"] if entry["node"] == source
     )
+
+
+def size_label(size: float) -> str:
+    """Return a number of bytes with its unit, with three digits."""
+    power = 0
+    while size >= KILO and power < len(UNITS) - 1:
+        size, power = size / KILO, power + 1
+    return f"{size:.3g} {UNITS[power]}"
 
 
 def statistics_of(stats: Mapping[str, Any]) -> Iterator[str]:

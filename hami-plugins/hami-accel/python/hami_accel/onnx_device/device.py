@@ -27,6 +27,8 @@ _log = logging.getLogger("hami_accel")
 
 _ROUNDS = 3  # of cutting again where a piece took longer than its nodes without fusion let expect
 
+_SHORT_S = 1e-3  # run time below which the cost of one call counts
+
 
 class OnnxDevice(Device):
     """ONNX Runtime on the CPU.
@@ -63,6 +65,7 @@ class OnnxModel(DeviceModel):
     """A model as a chain of sessions. The state of a task is the tensors that later sessions read."""
 
     selected = 0
+    always_ends = True
 
     def __init__(self, device: OnnxDevice, file: str, options: LoadOptions) -> None:
         self.name = os.path.basename(file)
@@ -130,7 +133,7 @@ class OnnxModel(DeviceModel):
         cache.write(key, {"borders": self.borders, "seconds": self.seconds})
 
     def _open(self, borders: Sequence[int], file: str) -> list[Piece]:
-        settings = sessions.options(self._threads)
+        settings = (sessions.piece_options if len(borders) > 1 else sessions.options)(self._threads)
         return [
             Piece(
                 sessions.open_session(self._graph.piece(start, end), settings, file), self._graph.last_uses(start, end)
@@ -154,6 +157,8 @@ class OnnxModel(DeviceModel):
         self.live_bytes = [size or 0 for size in self._graph.live_bytes()]
         self.live_bytes = [self.live_bytes[end - 1] for end in self.borders]
         self.expected_s = sum(self.seconds)
+        if self.segments == 1 and self.expected_s < _SHORT_S:  # the pieces were timed with a state, which costs more
+            self.expected_s = sessions.time_session(self.pieces[0].session, self.output_names, self._feeds)
 
     def allocate(self) -> Buffers:
         return _OnnxBuffers(self.inputs, self.outputs)

@@ -11,8 +11,8 @@ import numpy as np
 
 from hami_accel.device import Buffers, Call, Capabilities, Device, DeviceModel, LoadOptions
 from hami_accel.errors import DeviceError
-from hami_accel.specs import TensorSpec
-from hami_accel.vendors.priorities import SCALES
+from hami_accel.specs import Quantization, TensorSpec
+from hami_accel.vendors.mapping import MAPPINGS, model_number
 
 _CORES = 4  # of the largest BPU; a board with fewer rejects a core that it does not have
 
@@ -34,11 +34,7 @@ class HbmDevice(Device):
         except RuntimeError as error:
             raise hami.ConfigError(f'hbm: cannot load "{os.fspath(source)}": {error}') from error
         names = list(runtime.model_names)
-        selected = names.index(options.select) if options.select in names else options.select
-        if not isinstance(selected, int) or not 0 <= selected < len(names):
-            raise hami.ConfigError(
-                f"hbm: select must be 0 to {len(names) - 1} or one of {names}, got {options.select!r}"
-            )
+        selected = model_number(options.select, names, self.name)
         return _Model(runtime, names, selected)
 
 
@@ -46,8 +42,8 @@ class _Model(DeviceModel):
     def __init__(self, runtime: Any, names: list[str], selected: int) -> None:
         self.runtime: Any = runtime
         self.name, self.names, self.selected = names[selected], names, selected
-        self.inputs = _specs(runtime.input_names, runtime.input_shapes, runtime.input_dtypes, self.name)
-        self.outputs = _specs(runtime.output_names, runtime.output_shapes, runtime.output_dtypes, self.name)
+        self.inputs = _specs(runtime, "input", self.name)
+        self.outputs = _specs(runtime, "output", self.name)
 
     def submit(self, buffers: Buffers, segment: int, core: int, priority: int) -> Call:
         return _Call(self, buffers, core, priority)
@@ -69,9 +65,12 @@ class _Call(Call):
     def wait(self, timeout: float | None) -> bool:
         del timeout  # run has none
         model, runtime = self._model, self._model.runtime
+        mapping = MAPPINGS["hbm"]
+        assert mapping.scale is not None, "the BPU has priorities"
         try:
             runtime.set_scheduling_params(
-                priority={model.name: SCALES["hbm"].of(self._priority)}, bpu_cores={model.name: [self._core]}
+                priority={model.name: mapping.scale.of(self._priority)},
+                bpu_cores={model.name: [mapping.core(self._core)]},
             )
             results = runtime.run(dict(self._buffers.inputs), model_name=model.name)[model.name]
         except RuntimeError as error:
@@ -84,8 +83,22 @@ class _Call(Call):
         return True
 
 
-def _specs(names: Any, shapes: Any, dtypes: Any, model: str) -> list[TensorSpec]:
-    return [TensorSpec(name, _dtype(dtypes[model][name]), tuple(shapes[model][name])) for name in names[model]]
+def _specs(runtime: Any, direction: str, model: str) -> list[TensorSpec]:
+    names, shapes, dtypes, quants = (
+        getattr(runtime, f"{direction}_{what}")[model] for what in ("names", "shapes", "dtypes", "quants")
+    )
+    return [
+        TensorSpec(name, _dtype(dtypes[name]), tuple(shapes[name]), quantization=_quantization(quants.get(name)))
+        for name in names
+    ]
+
+
+def _quantization(info: Any) -> Quantization | None:
+    """Return the scale of a whole tensor; None for a tensor without one, or with one per channel."""
+    scales, zero_points = (np.ravel(getattr(info, what, ())) for what in ("scale", "zero_point"))
+    if scales.size != 1:
+        return None
+    return Quantization(float(scales[0]), int(zero_points[0]) if zero_points.size else 0)
 
 
 def _dtype(kind: Any) -> np.dtype[Any]:

@@ -1,0 +1,44 @@
+"""What commands that measure a pipeline share: its pipes, and the inputs in memory."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import hami
+from hami._cli.inputs import Input, inputs_of
+from hami._cli.main import report
+from hami._cli.source import read_source
+from hami._config.reader import LoadedConfig
+from hami._errors import ConfigError, RequestError
+from hami._runtime.pipe import Pipe
+
+Request = dict[str, Any]
+
+
+def config_of(source: str, arguments: argparse.Namespace, settings: Sequence[str] = ()) -> LoadedConfig:
+    """Return the configuration of a source, with --import, --set and further settings."""
+    config, problems = read_source(source, [*arguments.set, *settings], arguments.imports)
+    if problems:
+        raise ConfigError.of(problems)
+    return config
+
+
+def built(source: str, arguments: argparse.Namespace, settings: Sequence[str] = ()) -> Pipe:
+    """Return the pipe of a source, with --import, --set and further settings."""
+    return hami.pipe(config_of(source, arguments, settings))
+
+
+def readable_inputs(arguments: argparse.Namespace) -> tuple[list[tuple[Input, Request]], int]:
+    """Return the inputs that can be read with their requests, and the number of the others, which are reported."""
+    readable, unread = [], 0
+    for entry in inputs_of(arguments):
+        try:
+            readable.append((entry, entry.request()))
+        except RequestError as error:
+            unread += 1
+            report(error, entry.label)
+    if not readable:
+        raise ConfigError("no input can be read")
+    return readable, unread

@@ -1,0 +1,94 @@
+"""The result of a benchmark as a web page in one file. It loads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hami.observe.bench.tables import (
+    Rows,
+    causes_of,
+    ceiling_rows,
+    comparison_lines,
+    figure,
+    point_rows,
+    scenario_lines,
+)
+from hami.observe.graph.graph import Graph
+from hami.observe.graph.html import POLICY, STYLE
+from hami.observe.graph.svg import escaped
+from hami.observe.graph.svg import render as picture
+
+TABLES = """
+table { border-collapse: collapse; margin: 1rem 0; }
+th, td { padding: 0.2rem 0.8rem; text-align: right; border-bottom: 1px solid #8c959f; }
+th:first-child, td:first-child { text-align: left; }
+meter { width: 12rem; }
+"""
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """Return the page.
+
+    Args:
+        found: The result, as `hami bench --json` prints it.
+    """
+    title = f"Benchmark of {escaped(found['source'])}"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>{STYLE}{TABLES}</style>
+</head>
+<body>
+<h1>{title}</h1>
+{_list(found["explanation"])}
+{_list(scenario_lines(found))}
+{_list(comparison_lines(found) if "ratios" in found else ())}
+<h2>Loads</h2>
+{_table(point_rows(found["points"], found.get("slo_s")))}
+{"".join(_losses(found))}
+<h2>Pipeline</h2>
+<figure tabindex="0" aria-label="Picture of the pipeline with its statistics">
+{picture(Graph.from_description(found["description"], found["stats"]))}
+</figure>
+</body>
+</html>
+"""
+
+
+def _losses(found: Mapping[str, Any]) -> Iterator[str]:
+    if not found.get("losses"):
+        return
+    ceiling = found["ceilings"][0]
+    yield f"<h2>Ceiling: {figure(ceiling['throughput'])} per second</h2>\n"
+    yield f"<p>Plateau batch {figure(ceiling['plateau_batch'])}.</p>\n{_table(ceiling_rows(ceiling))}"
+    for entry in found["losses"]:
+        parts = [(entry["achieved"], "achieved"), *causes_of(entry)]
+        rows = [_meter(value, text, entry["ceiling"]) for value, text in parts]
+        header = "<tr><th>cause</th><th>per second</th><th>of the ceiling</th></tr>"
+        yield f"\n<h3>{escaped(entry['load'])}</h3>\n<table>\n{header}\n{''.join(rows)}</table>\n"
+
+
+def _meter(value: float, text: str, ceiling: float) -> str:
+    share = value / ceiling
+    bar = f'<meter min="0" max="1" value="{min(1.0, max(0.0, share)):.3f}">{share:.0%}</meter>'
+    return f"<tr><td>{escaped(text)}</td><td>{figure(value)}</td><td>{share:.0%} {bar}</td></tr>\n"
+
+
+def _table(rows: Rows) -> str:
+    body, header = rows
+    lines = [_row(header, "th"), *(_row(row, "td") for row in body)]
+    return f"<table>\n{''.join(lines)}</table>\n"
+
+
+def _row(cells: Sequence[str], tag: str) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escaped(cell)}</{tag}>' for cell in cells)}</tr>\n"
+
+
+def _list(lines: Iterable[str]) -> str:
+    items = "".join(f"<li>{escaped(line.strip())}</li>\n" for line in lines)
+    return f"<ul>\n{items}</ul>" if items else ""

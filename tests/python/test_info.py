@@ -1,0 +1,162 @@
+"""`hami info`, `hami completion`, and the examples in the help of each command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import types
+from typing import Any
+
+import pytest
+from hami._cli import info
+from hami._cli.completion import SHELLS, words_of_commands
+from hami._cli.examples import EXAMPLES
+from hami._cli.main import _parser, main
+from hami.observe import machine
+
+COMMANDS = list(_parser()[1].choices)
+
+
+def facts(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["info", "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_info_shows_the_machine_and_its_limits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "cpu_quota", lambda: 0.5)
+    monkeypatch.setattr(machine, "memory_limit", lambda: 1 << 30)
+    found = facts(capsys)
+    assert set(found) == {"software", "cpu", "memory", "gpu", "engine"}
+    assert found["cpu"]["allowed"] == machine.allowed_cpus()
+    assert found["cpu"]["container limit"] == found["cpu"]["usable"] == 0.5
+    assert found["memory"]["container limit"] == "1.0 GiB"
+    assert found["software"]["python"].startswith(f"{sys.version_info[0]}.{sys.version_info[1]}")
+    assert main(["info"]) == 0
+    assert "cpu: container limit" in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_shown_and_does_not_raise(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> Any:
+        raise RuntimeError("damaged driver")
+
+    monkeypatch.setattr(machine, "allowed_cpus", broken)
+    monkeypatch.setattr(os, "getloadavg", broken)
+    assert facts(capsys)["cpu"]["error"] == "RuntimeError: damaged driver"
+
+
+class Error(Exception):
+    pass
+
+
+def nvml(**functions: Any) -> Any:
+    module: Any = types.ModuleType("pynvml")
+    module.NVMLError = Error
+    for name, function in functions.items():
+        setattr(module, name, function)
+    return module
+
+
+def test_gpus_are_read_with_nvml(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nvml(
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlSystemGetDriverVersion=lambda: b"570.1",
+        nvmlSystemGetCudaDriverVersion=lambda: 12080,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetMemoryInfo=lambda device: types.SimpleNamespace(free=60 << 30, total=80 << 30),
+        nvmlDeviceGetName=lambda device: "H100",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    assert facts(capsys)["gpu"] == {
+        "driver": "570.1",
+        "CUDA of the driver": "12.8",
+        "0": "H100, 60.0 of 80.0 GiB free",
+    }
+
+
+def test_a_machine_without_a_driver_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise Error("Driver Not Loaded")
+
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(nvmlInit=fail))
+    assert facts(capsys)["gpu"] == {"none": "Driver Not Loaded"}
+
+
+def test_an_engine_without_its_module_is_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(info, "ENGINES", {"pluggy": "hami_missing_module", "hami-missing": "pluggy"})
+    engines = facts(capsys)["engine"]
+    assert engines["pluggy"].endswith("but the module hami_missing_module is missing")
+    assert "hami-missing" not in engines
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_has_examples_that_it_accepts(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    parser, _ = _parser()
+    with pytest.raises(SystemExit) as end:
+        parser.parse_args([command, "--help"])
+    shown = capsys.readouterr().out
+    assert end.value.code == 0
+    for line in EXAMPLES[command]:
+        assert f"  {line}\n" in shown
+        words = shlex.split(re.sub(r'^eval "\$\((.*)\)"$', r"\1", line.split(" >")[0]))
+        assert words[:2] == ["hami", command]
+        parser.parse_args(words[1:])
+
+
+def test_every_command_prints_json_on_request() -> None:
+    assert [name for name, words in words_of_commands().items() if name and "--json" not in words] == []
+
+
+def completed(line: str) -> list[str]:
+    """Return what bash completes at the end of a line, with the script of hami."""
+    words = line.split(" ")
+    quoted = " ".join(map(shlex.quote, words))
+    script = (
+        f"{SHELLS['bash'](words_of_commands())}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _hami\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes_commands_and_options(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert completed("hami ben") == ["bench"]
+    assert completed("hami bench --sc") == ["--scenario"]
+    assert completed("hami --vers") == ["--version"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pages.toml").write_text("")
+    assert completed("hami bench pag") == ["pages.toml"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_there_is_a_script_for_each_shell(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+    assert main(["completion", shell]) == 0
+    text = capsys.readouterr().out
+    for word in ("bench", "scenario", "no-ceiling"):
+        assert word in text
+
+
+def test_an_unknown_shell_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["completion", "cmd"])
+    assert end.value.code == 2
+    assert "invalid choice" in capsys.readouterr().err
