@@ -22,7 +22,7 @@ from typing import Any
 import hami
 
 CALLERS, URGENT_PER_S = 64, 20
-WARM_UP_S, MEASURED_S = 2.0, 6.0
+WARM_UP_S, MEASURED_S = 2.0, 5.0
 AGING_S, AGING_MEASURED_S = 2.0, 30.0
 
 
@@ -70,14 +70,15 @@ def percentile(values: list[float], part: float) -> float:
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
-def urgent_load(pipe: Any, priority: int, per_s: float, until: float, took: list[float]) -> None:
-    """Send urgent requests until then; appends the milliseconds that each took."""
+def urgent_load(pipe: Any, priority: int, per_s: float, begin: float, until: float, took: list[float]) -> None:
+    """Send urgent requests until then; appends the milliseconds that each took which was sent after `begin`."""
     moment, pending = time.perf_counter(), []
     while (moment := moment + random.expovariate(per_s)) < until:
         time.sleep(max(0.0, moment - time.perf_counter()))
         sent = time.perf_counter()
         future = pipe.submit({"data": 1}, priority=priority)
-        future.add_done_callback(lambda _, sent=sent: took.append((time.perf_counter() - sent) * 1e3))
+        if sent > begin:
+            future.add_done_callback(lambda _, sent=sent: took.append((time.perf_counter() - sent) * 1e3))
         pending.append(future)
     for future in pending:
         future.result()
@@ -96,10 +97,17 @@ def run(config: dict[str, Any], priority: int, figures: Figures) -> None:
         threads = [threading.Thread(target=calls, args=(index,)) for index in range(CALLERS)]
         for thread in threads:
             thread.start()
-        urgent_load(pipe, priority, URGENT_PER_S, time.perf_counter() + WARM_UP_S, [])
-        before, begin = sum(completed), time.perf_counter()
-        urgent_load(pipe, priority, URGENT_PER_S, begin + MEASURED_S, figures.urgent_ms)
-        figures.normal_per_s.append((sum(completed) - before) / (time.perf_counter() - begin))
+        begin = time.perf_counter() + WARM_UP_S
+        until = begin + MEASURED_S
+        urgent = threading.Thread(
+            target=urgent_load, args=(pipe, priority, URGENT_PER_S, begin, until, figures.urgent_ms)
+        )
+        urgent.start()
+        time.sleep(max(0.0, begin - time.perf_counter()))
+        before, started = sum(completed), time.perf_counter()
+        time.sleep(max(0.0, until - time.perf_counter()))
+        figures.normal_per_s.append((sum(completed) - before) / (time.perf_counter() - started))
+        urgent.join()
         stop.set()
         for thread in threads:
             thread.join()
@@ -135,7 +143,7 @@ def longest_wait() -> None:
     with hami.pipe(device.config(aging=f"{AGING_S:g}s")) as pipe:
         until = time.perf_counter() + AGING_MEASURED_S
         urgent: list[float] = []
-        sender = threading.Thread(target=urgent_load, args=(pipe, 255, 95, until, urgent))
+        sender = threading.Thread(target=urgent_load, args=(pipe, 255, 95, 0.0, until, urgent))
         sender.start()
         while time.perf_counter() < until:
             begin = time.perf_counter()

@@ -264,26 +264,20 @@ class PyPipe {
     return run_load(state(), requests, std::move(spec));
   }
 
-  // The statistics of the urgent and high requests; the others are normal.
-  static py::dict lanes_of(const NodeStats& node) {
-    py::dict lanes;
-    for (const LaneName lane : {kUrgentLane, kHighLane}) {
-      const RequestStats& stats = node.lanes[lane];
-      py::dict values;
-      const std::uint64_t running = stats.running;
-      const std::uint64_t ended = stats.completed + stats.failed + stats.rejected + stats.expired + stats.cancelled;
-      const std::uint64_t submitted = stats.submitted;  // read last
-      values["submitted"] = submitted;
-      values["completed"] = stats.completed.load();
-      values["failed"] = stats.failed.load();
-      values["rejected"] = stats.rejected.load();
-      values["expired"] = stats.expired.load();
-      values["cancelled"] = stats.cancelled.load();
-      values["waiting"] = submitted > ended + running ? submitted - ended - running : 0;
-      values["running"] = running;
-      lanes[kLaneNames[lane]] = values;
-    }
-    return lanes;
+  static py::dict requests_of(const RequestStats& stats) {
+    py::dict values;
+    const std::uint64_t running = stats.running;
+    const std::uint64_t ended = stats.completed + stats.failed + stats.rejected + stats.expired + stats.cancelled;
+    const std::uint64_t submitted = stats.submitted;  // read last, so that it includes every request counted above
+    values["submitted"] = submitted;
+    values["completed"] = stats.completed.load();
+    values["failed"] = stats.failed.load();
+    values["rejected"] = stats.rejected.load();
+    values["expired"] = stats.expired.load();
+    values["cancelled"] = stats.cancelled.load();
+    values["waiting"] = submitted > ended + running ? submitted - ended - running : 0;
+    values["running"] = running;
+    return values;
   }
 
   py::dict stats() const {
@@ -294,19 +288,8 @@ class PyPipe {
       return static_cast<double>(nanoseconds) / 1e6;
     };
     for (const auto& [name, node] : pipe->stats()) {
-      const std::uint64_t running = node.running;
-      const std::uint64_t ended = node.completed + node.failed + node.rejected + node.expired + node.cancelled;
-      const std::uint64_t submitted = node.submitted;  // read last, so that it includes every request counted above
-      py::dict values;
-      values["submitted"] = submitted;
-      values["completed"] = node.completed.load();
-      values["failed"] = node.failed.load();
-      values["rejected"] = node.rejected.load();
+      py::dict values = requests_of(node);
       values["dropped"] = node.dropped.load();
-      values["expired"] = node.expired.load();
-      values["cancelled"] = node.cancelled.load();
-      values["waiting"] = submitted > ended + running ? submitted - ended - running : 0;
-      values["running"] = running;
       values["queued_bytes"] = node.queued_bytes.load();
       values["retried"] = node.retried.load();
       values["batches"] = node.batches.load();
@@ -318,7 +301,11 @@ class PyPipe {
       values["closed_target_size"] = node.closed_target_size.load();
       values["closed_timeout"] = node.closed_timeout.load();
       values["closed_queue_empty"] = node.closed_queue_empty.load();
-      if (node.lanes[kUrgentLane].submitted + node.lanes[kHighLane].submitted > 0) values["lanes"] = lanes_of(node);
+      if (node.lanes[kUrgentLane].submitted + node.lanes[kHighLane].submitted > 0) {
+        py::dict lanes;
+        for (const LaneName lane : {kUrgentLane, kHighLane}) lanes[kLaneNames[lane]] = requests_of(node.lanes[lane]);
+        values["lanes"] = lanes;
+      }
       if (const std::uint64_t target = node.target_batch_size) {
         values["target_batch_size"] = target;
         values["batch_overhead_ms"] = milliseconds(node.batch_overhead_ns);

@@ -19,13 +19,13 @@ struct RequestStats {
   Counter rejected{0};   // refused before it ran: no place, no time, or the pipe was closed
   Counter expired{0};    // its deadline passed
   Counter cancelled{0};  // its caller gave it up
-  Counter queued_bytes{0};  // of the values of the requests that wait now, if the node has a memory_limit
   Counter running{0};    // inside a batch now
 };
 
 struct NodeStats : RequestStats {
   RequestStats lanes[kNormalLane];  // of the urgent and the high requests; the others are normal
   Counter dropped{0};               // of the rejected: left a full queue for a newer one
+  Counter queued_bytes{0};          // of the values of the requests that wait now, if the node has a memory_limit
   Counter retried{0};               // ran again alone after its batch failed
 
   // Batches.

@@ -75,10 +75,10 @@ class NodeStats:
     """Requests in the queue now."""
     running: int
     """Requests in a batch that runs now."""
-    queued_bytes: int
-    """Bytes of the values of the waiting requests; 0 for a node without `memory_limit`."""
     lanes: dict[str, LaneStats]
     """The same counts for the urgent, the high and the normal requests."""
+    queued_bytes: int
+    """Bytes of the values of the waiting requests; 0 for a node without `memory_limit`."""
     retried: int
     """Requests that ran once more, alone, after their batch failed."""
     batches: int
