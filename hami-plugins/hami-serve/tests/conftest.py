@@ -123,8 +123,8 @@ class TestRaises(hami.Backend):
 class Running:
     """A server on a free port, in a thread, and a client for it."""
 
-    def __init__(self, source: object, **options: object) -> None:
-        self.serving = Serving(source)
+    def __init__(self, source: object, *, allow_control: bool = False, **options: object) -> None:
+        self.serving = Serving(source, allow_control=allow_control)
         self._listening = listen("127.0.0.1", 0)
         self.port = self._listening.getsockname()[1]
         self.url = f"127.0.0.1:{self.port}"

@@ -155,7 +155,8 @@ def test_statistics_count_successes_and_failures(start):
 
 def test_models_are_unloaded_and_loaded_by_clients(start, tmp_path):
     (tmp_path / "one.toml").write_text('[one]\nbackend = "Identity"\n')
-    server = start(tmp_path)
+    server = start(tmp_path, allow_control=True)
+    assert server.post("/v2/repository/models/absent/unload")[0] == 404
     assert server.post("/v2/repository/models/one/unload") == (200, {})
     assert server.get("/v2/models/one/ready")[0] == 503
     status, answer = server.post("/v2/models/one/infer", {"inputs": [tensor()]})
@@ -169,6 +170,14 @@ def test_models_are_unloaded_and_loaded_by_clients(start, tmp_path):
     assert (status, answer["error"].splitlines()[0]) == (500, "RuntimeError: the file of the model is damaged")
     assert server.post("/v2/repository/models/absent/load")[0] == 404
     assert server.post("/v2/repository/models/one/load", {"parameters": {"config": "{}"}})[0] == 400
+
+
+@pytest.mark.parametrize("action", ["load", "unload"])
+def test_clients_cannot_load_and_unload_models_by_default(server, action):
+    status, answer = server.post(f"/v2/repository/models/simple/{action}")
+    assert (status, f"asked to {action} a model" in answer["error"]) == (403, True), answer
+    assert "--allow-control" in answer["error"]
+    assert server.get("/v2/models/simple/ready")[0] == 200
 
 
 def test_a_picture_and_text_are_raw_bodies(server):
@@ -317,7 +326,6 @@ def test_a_body_over_the_limit_is_413_with_and_without_a_declared_length(start):
         ("GET", "/v2/models/any/infer", 405, "/v2/models/any/infer does not take GET"),
         ("GET", "/v2/models/absent", 404, 'there is no component "absent"; components: any, bf16'),
         ("GET", "/v2/models/" + "n" * 5000, 404, "there is no component"),
-        ("POST", "/v2/repository/models/absent/unload", 404, 'there is no component "absent"'),
     ],
 )
 def test_unknown_places_are_named(server, method, path, status, message):

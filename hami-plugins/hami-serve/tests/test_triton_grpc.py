@@ -25,8 +25,8 @@ from hami_serve.serving import Serving  # noqa: E402
 class RunningGrpc:
     """A gRPC server in a thread."""
 
-    def __init__(self, source: object) -> None:
-        self.serving = Serving(source)
+    def __init__(self, source: object, *, allow_control: bool = False) -> None:
+        self.serving = Serving(source, allow_control=allow_control)
         self.serving.start()
         self._started: queue.Queue[object] = queue.Queue()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -133,8 +133,16 @@ def test_health_metadata_index_and_statistics(client):
     assert client.get_inference_statistics("simple").model_stats[0].inference_stats.success.count >= 1
 
 
+def test_clients_cannot_load_and_unload_models_by_default(client):
+    for call in (client.load_model, client.unload_model):
+        with pytest.raises(triton.InferenceServerException, match="--allow-control") as error:
+            call("simple")
+        assert error.value.status() == "StatusCode.PERMISSION_DENIED"
+    assert client.is_model_ready("simple")
+
+
 def test_model_control():
-    server = RunningGrpc({"simple": "Identity"})
+    server = RunningGrpc({"simple": "Identity"}, allow_control=True)
     try:
         with triton.InferenceServerClient(server.url) as client:
             client.unload_model("simple")

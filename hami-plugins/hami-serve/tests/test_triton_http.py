@@ -104,7 +104,7 @@ def test_statistics(client):
 
 
 def test_model_control(start):
-    server = start({"simple": "Identity"})
+    server = start({"simple": "Identity"}, allow_control=True)
     with triton.InferenceServerClient(server.url) as client:
         client.unload_model("simple")
         assert not client.is_model_ready("simple")

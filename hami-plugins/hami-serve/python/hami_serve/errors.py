@@ -16,6 +16,10 @@ class BadRequest(hami.RequestError):
     """A request does not follow the protocol, or does not fit the model."""
 
 
+class ControlDisabled(hami.RequestError):
+    """A client asks to load or unload a model, and the server does not let clients do it."""
+
+
 class TooLarge(BadRequest):
     """A request is larger than the server accepts."""
 
@@ -29,6 +33,7 @@ class Status(NamedTuple):
 
 STATUSES: tuple[tuple[type[BaseException], Status], ...] = (  # the first class that fits counts
     (TooLarge, Status(413, "RESOURCE_EXHAUSTED")),
+    (ControlDisabled, Status(403, "PERMISSION_DENIED")),
     (ModelUnavailable, Status(503, "UNAVAILABLE")),
     (hami.PipeClosed, Status(503, "UNAVAILABLE")),
     (hami.QueueFull, Status(429, "RESOURCE_EXHAUSTED")),

@@ -80,7 +80,7 @@ class Service:
         return {}
 
     async def RepositoryModelUnload(self, request: Any, context: Any) -> dict[str, Any]:
-        await asyncio.to_thread(self._rounder.unload, request.model_name)
+        await asyncio.to_thread(self._serving.unload, request.model_name)
         return {}
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:

@@ -38,7 +38,7 @@ CLIENT_LEFT = 499  # only access logs show it
 Endpoint = Callable[["Handlers", Request], Awaitable[Response]]
 
 
-def app(source: Any, *, max_body: int = MAX_BODY, **options: Any) -> Starlette:
+def app(source: Any, *, max_body: int = MAX_BODY, allow_control: bool = False, **options: Any) -> Starlette:
     """Return an ASGI application that serves models by the Open Inference Protocol.
 
     The models are loaded when the application starts, and closed when it stops.
@@ -47,9 +47,10 @@ def app(source: Any, *, max_body: int = MAX_BODY, **options: Any) -> Starlette:
         source: A folder with a model repository, a file, an expression, a mapping from component to what `hami.pipe`
             takes, or an `AllRounder`, which the caller closes.
         max_body: Maximum size of a request in bytes.
+        allow_control: Let clients load and unload models. Otherwise these requests are answered with 403.
         options: Options of `AllRounder`.
     """
-    return application(Serving(source, **options), max_body)
+    return application(Serving(source, allow_control=allow_control, **options), max_body)
 
 
 def application(serving: Serving, max_body: int = MAX_BODY) -> Starlette:
@@ -210,7 +211,7 @@ class Handlers:
 
     async def unload(self, request: Request) -> Response:
         await self._options(request)
-        await asyncio.to_thread(self._serving.rounder.unload, request.path_params["name"])
+        await asyncio.to_thread(self._serving.unload, request.path_params["name"])
         return _json({})
 
     async def _options(self, request: Request) -> dict[str, Any]:

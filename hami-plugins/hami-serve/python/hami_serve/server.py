@@ -65,7 +65,12 @@ def serve(arguments: argparse.Namespace) -> int:
     if arguments.watch and not Path(arguments.source).is_dir():
         raise hami.ConfigError(f"--watch needs a folder, got {arguments.source}")
     import_all(arguments.imports)
-    serving = Serving(arguments.source, max_loaded=arguments.max_loaded, drain_timeout=arguments.drain)
+    serving = Serving(
+        arguments.source,
+        allow_control=arguments.allow_control,
+        max_loaded=arguments.max_loaded,
+        drain_timeout=arguments.drain,
+    )
     token = read_token(arguments.token_file)
     if bool(arguments.tls_cert) != bool(arguments.tls_key):
         raise hami.ConfigError("--tls-cert and --tls-key belong together; give both or none")

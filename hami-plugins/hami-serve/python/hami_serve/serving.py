@@ -9,6 +9,7 @@ from typing import Any
 
 import hami
 
+from hami_serve.errors import ControlDisabled
 from hami_serve.rounder import AllRounder
 from hami_serve.source import INDEX, NAME, ComponentSpec, read_components
 
@@ -16,10 +17,11 @@ from hami_serve.source import INDEX, NAME, ComponentSpec, read_components
 class Serving:
     """The models of one source. A source that the caller has not loaded is loaded by `start`."""
 
-    def __init__(self, source: Any, **options: Any) -> None:
+    def __init__(self, source: Any, *, allow_control: bool = False, **options: Any) -> None:
         self._own = not isinstance(source, AllRounder)
         self._source = source
         self._options = options
+        self._allow_control = allow_control
         self._rounder: AllRounder | None = None if self._own else source
         self.draining = False
 
@@ -62,13 +64,26 @@ class Serving:
         return errors
 
     def load(self, name: str) -> None:
-        """Load a component as the source describes it now; it may be new."""
+        """Load a component for a client, as the source describes it now; it may be new."""
+        self._check_control("load")
         if self._own and _is_stored(self._source):
             described = components_of(self._source)
             if name in described:
                 self.rounder.apply(name, described[name])
                 return
         self.rounder.load(name)
+
+    def unload(self, name: str) -> None:
+        """Unload a component for a client."""
+        self._check_control("unload")
+        self.rounder.unload(name)
+
+    def _check_control(self, action: str) -> None:
+        if not self._allow_control:
+            raise ControlDisabled(
+                f"a client asked to {action} a model, and this server does not let clients load and unload models; "
+                "start it with --allow-control, or with app(…, allow_control=True)"
+            )
 
 
 def _is_stored(source: Any) -> bool:
