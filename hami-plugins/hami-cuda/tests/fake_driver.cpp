@@ -23,7 +23,8 @@ std::map<CUdeviceptr, std::size_t>& allocations() {
   return sizes;
 }
 
-using HostKernel = void (*)(const hami_cuda_image*, unsigned, const hami_cuda_resize*);
+using HostKernel = void (*)(const hami_cuda_image*, hami_cuda_resize);
+int launches = 0;
 
 }  // namespace
 
@@ -46,16 +47,25 @@ FAKE cuDevicePrimaryCtxRelease_v2(CUdevice) { return 0; }
 FAKE cuCtxSetCurrent(CUcontext) { return 0; }
 FAKE cuModuleLoadData(CUmodule* loaded, const void*) { return *loaded = reinterpret_cast<CUmodule>(1), 0; }
 FAKE cuModuleGetFunction(CUfunction* function, CUmodule, const char* name) {
-  const HostKernel kernel = !std::strcmp(name, "hami_resize_bytes")       ? resize_bytes
-                            : !std::strcmp(name, "hami_resize_normalize") ? resize_normalize
+  const HostKernel kernel = !std::strcmp(name, "hami_resize_bytes")       ? hami_resize_bytes
+                            : !std::strcmp(name, "hami_resize_normalize") ? hami_resize_normalize
                                                                           : nullptr;
   *function = reinterpret_cast<CUfunction>(kernel);
   return kernel ? 0 : 500;
 }
-FAKE cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned count, unsigned, unsigned, unsigned, unsigned,
-                    CUstream, void** arguments, void**) {
+FAKE cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                    unsigned block_y, unsigned, unsigned, CUstream, void** arguments, void**) {
+  ++launches;
   const auto images = *static_cast<const hami_cuda_image**>(arguments[0]);
-  reinterpret_cast<HostKernel>(function)(images, count, static_cast<const hami_cuda_resize*>(arguments[1]));
+  const auto& job = *static_cast<const hami_cuda_resize*>(arguments[1]);
+  blockDim = {block_x, block_y, 1};
+  for (unsigned z = 0; z < grid_z; ++z)
+    for (unsigned y = 0; y < grid_y * block_y; ++y)
+      for (unsigned x = 0; x < grid_x * block_x; ++x) {
+        blockIdx = {x / block_x, y / block_y, z};
+        threadIdx = {x % block_x, y % block_y, 0};
+        reinterpret_cast<HostKernel>(function)(images, job);
+      }
   return 0;
 }
 FAKE cuStreamCreate(CUstream* stream, unsigned) { return *stream = reinterpret_cast<CUstream>(1), 0; }
@@ -80,3 +90,7 @@ FAKE cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, std::size_t size, CU
 FAKE cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, std::size_t size, CUstream) {
   return std::memcpy(to, reinterpret_cast<const void*>(from), size), 0;
 }
+
+// What the tests ask the fake.
+extern "C" __attribute__((visibility("default"))) int fake_launches() { return launches; }
+extern "C" __attribute__((visibility("default"))) std::size_t fake_allocations() { return allocations().size(); }

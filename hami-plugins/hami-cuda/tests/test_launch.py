@@ -1,0 +1,61 @@
+"""Launches on a device: one for a batch of images that differ in size, and all memory comes back."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+from test_kernels import Image, Resize, reference
+
+RESOURCE_EXHAUSTED = 8
+
+
+@pytest.fixture(scope="module")
+def fake(compiled):
+    return ctypes.CDLL(str(compiled("fake_driver.cpp")))
+
+
+@pytest.fixture(scope="module")
+def probe(compiled):
+    return ctypes.CDLL(str(compiled("launch_probe.cpp")))
+
+
+def resize(probe, fake, images, width, height):
+    """Resize images, H x W, on the device; return the code, the error and the results."""
+    results = [np.zeros((height, width), np.uint8) for _ in images]
+    batch = (Image * len(images))()
+    for slot, image, result in zip(batch, images, results, strict=True):
+        rows, columns = image.shape
+        slot.data, slot.result = image.ctypes.data, result.ctypes.data
+        slot.channel_stride, slot.row_stride, slot.pixel_stride = rows * columns, columns, 1
+        slot.width, slot.height = columns, rows
+    text = ctypes.create_string_buffer(500)
+    job = Resize(width, height, 1)
+    path = fake._name.encode()
+    code = probe.resize_on_device(path, batch, len(images), ctypes.byref(job), text, ctypes.c_size_t(500))
+    return code, text.value.decode(), results
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (32, 8), (33, 9), (70, 50)])
+def test_one_launch_covers_every_pixel_of_every_image(probe, fake, width, height):
+    random = np.random.default_rng(5)
+    images = [random.integers(0, 256, size, np.uint8) for size in [(20, 30), (1, 1), (64, 5)]]
+    before = fake.fake_launches()
+    code, error, results = resize(probe, fake, images, width, height)
+    assert (code, error) == (0, "")
+    assert fake.fake_launches() == before + 1
+    for image, result in zip(images, results, strict=True):
+        assert np.abs(result - np.rint(reference(image[None], width, height)[0])).max() <= 1
+
+
+def test_out_of_memory_fails_the_batch_and_frees_what_it_had(probe, fake, monkeypatch):
+    monkeypatch.setenv("FAKE_CUDA_MEMORY", "1000")
+    images = [np.zeros((20, 20), np.uint8)] * 4
+    code, error, _ = resize(probe, fake, images, 20, 20)
+    assert code == RESOURCE_EXHAUSTED
+    assert error == "cannot allocate 400 bytes on the device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+    assert fake.fake_allocations() == 0
+    monkeypatch.delenv("FAKE_CUDA_MEMORY")
+    assert resize(probe, fake, images, 20, 20)[0] == 0
+    assert fake.fake_allocations() == 0
