@@ -8,10 +8,10 @@
 namespace {
 using namespace hami_cuda;
 
-void resize(const Driver& driver, std::vector<hami_cuda_image> images, const hami_cuda_resize& job) {
+void resize(const Driver& driver, const char* ptx, std::vector<hami_cuda_image> images, const hami_cuda_resize& job) {
   const Device device(driver, 0, "ResizeTensor");
   device.use();
-  const ImageKernels kernels(driver, "");
+  const ImageKernels kernels(driver, ptx);
   const Stream stream(driver);
   const std::size_t result_size = static_cast<std::size_t>(job.width) * static_cast<std::size_t>(job.height);
   std::vector<std::unique_ptr<Memory>> memory;
@@ -32,10 +32,10 @@ void resize(const Driver& driver, std::vector<hami_cuda_image> images, const ham
 }
 }  // namespace
 
-extern "C" int resize_on_device(const char* path, const hami_cuda_image* images, unsigned count,
+extern "C" int resize_on_device(const char* path, const char* ptx, const hami_cuda_image* images, unsigned count,
                                 const hami_cuda_resize* job, char* text, std::size_t size) {
   try {
-    resize(Driver(path), std::vector<hami_cuda_image>(images, images + count), *job);
+    resize(Driver(path), ptx, std::vector<hami_cuda_image>(images, images + count), *job);
     return 0;
   } catch (const CudaError& error) {
     std::snprintf(text, size, "%s", error.what());

@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 from test_kernels import Image, Resize, reference
+from test_ptx import KERNELS, compile_file
 
 RESOURCE_EXHAUSTED = 8
 
@@ -21,7 +22,7 @@ def probe(compiled):
     return ctypes.CDLL(str(compiled("launch_probe.cpp")))
 
 
-def resize(probe, fake, images, width, height):
+def resize(probe, path, images, width, height, ptx=b""):
     """Resize images, H x W, on the device; return the code, the error and the results."""
     results = [np.zeros((height, width), np.uint8) for _ in images]
     batch = (Image * len(images))()
@@ -32,8 +33,7 @@ def resize(probe, fake, images, width, height):
         slot.width, slot.height = columns, rows
     text = ctypes.create_string_buffer(500)
     job = Resize(width, height, 1)
-    path = fake._name.encode()
-    code = probe.resize_on_device(path, batch, len(images), ctypes.byref(job), text, ctypes.c_size_t(500))
+    code = probe.resize_on_device(path.encode(), ptx, batch, len(images), ctypes.byref(job), text, ctypes.c_size_t(500))
     return code, text.value.decode(), results
 
 
@@ -42,7 +42,7 @@ def test_one_launch_covers_every_pixel_of_every_image(probe, fake, width, height
     random = np.random.default_rng(5)
     images = [random.integers(0, 256, size, np.uint8) for size in [(20, 30), (1, 1), (64, 5)]]
     before = fake.fake_launches()
-    code, error, results = resize(probe, fake, images, width, height)
+    code, error, results = resize(probe, fake._name, images, width, height)
     assert (code, error) == (0, "")
     assert fake.fake_launches() == before + 1
     for image, result in zip(images, results, strict=True):
@@ -52,10 +52,26 @@ def test_one_launch_covers_every_pixel_of_every_image(probe, fake, width, height
 def test_out_of_memory_fails_the_batch_and_frees_what_it_had(probe, fake, monkeypatch):
     monkeypatch.setenv("FAKE_CUDA_MEMORY", "1000")
     images = [np.zeros((20, 20), np.uint8)] * 4
-    code, error, _ = resize(probe, fake, images, 20, 20)
+    code, error, _ = resize(probe, fake._name, images, 20, 20)
     assert code == RESOURCE_EXHAUSTED
     assert error == "cannot allocate 400 bytes on the device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
     assert fake.fake_allocations() == 0
     monkeypatch.delenv("FAKE_CUDA_MEMORY")
-    assert resize(probe, fake, images, 20, 20)[0] == 0
+    assert resize(probe, fake._name, images, 20, 20)[0] == 0
     assert fake.fake_allocations() == 0
+
+
+def test_the_driver_compiles_and_runs_the_kernels(probe, tmp_path):
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pytest.skip("needs the NVIDIA driver and a GPU")
+    done = compile_file(KERNELS / "image.cu", tmp_path / "image.ptx")
+    assert done.returncode == 0, done.stderr
+    random = np.random.default_rng(6)
+    images = [random.integers(0, 256, size, np.uint8) for size in [(480, 640), (1, 1), (31, 900)]]
+    ptx = (tmp_path / "image.ptx").read_bytes()
+    code, error, results = resize(probe, "libcuda.so.1", images, 224, 224, ptx)
+    assert (code, error) == (0, "")
+    for image, result in zip(images, results, strict=True):
+        assert np.abs(result - np.rint(reference(image[None], 224, 224)[0])).max() <= 1
