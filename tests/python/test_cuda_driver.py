@@ -5,18 +5,19 @@ from __future__ import annotations
 import ctypes
 
 import pytest
+from cuda_native import compiled
 
 OK, RESOURCE_EXHAUSTED, FAILED_PRECONDITION, UNAVAILABLE = 0, 8, 9, 14
 
 
 @pytest.fixture(scope="module")
-def fake(compiled):
-    return str(compiled("fake_driver.cpp"))
+def fake(tmp_path_factory):
+    return str(compiled("fake_driver.cpp", tmp_path_factory.mktemp("fake")))
 
 
 @pytest.fixture(scope="module")
-def probe(compiled):
-    library = ctypes.CDLL(str(compiled("driver_probe.cpp")))
+def probe(tmp_path_factory):
+    library = ctypes.CDLL(str(compiled("driver_probe.cpp", tmp_path_factory.mktemp("probe"))))
 
     def run(path, index=0, size=16):
         text = ctypes.create_string_buffer(1000)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import ctypes
 
-import numpy as np
 import pytest
-from test_kernels import Image, Resize, reference
-from test_ptx import KERNELS, compile_file
+from cuda_native import KERNELS, Image, Resize, compiled
+from test_cuda_kernels import reference
+from test_cuda_ptx import compile_file
+
+np = pytest.importorskip("numpy", reason="numpy is not installed")
 
 RESOURCE_EXHAUSTED = 8
 
 
 @pytest.fixture(scope="module")
-def fake(compiled):
-    return ctypes.CDLL(str(compiled("fake_driver.cpp")))
+def fake(tmp_path_factory):
+    return ctypes.CDLL(str(compiled("fake_driver.cpp", tmp_path_factory.mktemp("fake"))))
 
 
 @pytest.fixture(scope="module")
-def probe(compiled):
-    return ctypes.CDLL(str(compiled("launch_probe.cpp")))
+def probe(tmp_path_factory):
+    return ctypes.CDLL(str(compiled("launch_probe.cpp", tmp_path_factory.mktemp("probe"))))
 
 
 def resize(probe, path, images, width, height, ptx=b""):

@@ -4,44 +4,18 @@ from __future__ import annotations
 
 import ctypes
 
-import numpy as np
 import pytest
+from cuda_native import Image, Resize, compiled
+
+np = pytest.importorskip("numpy", reason="numpy is not installed")
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
-class Image(ctypes.Structure):
-    """hami_cuda_image in kernels/image.h"""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("result", ctypes.c_void_p),
-        ("channel_stride", ctypes.c_longlong),
-        ("row_stride", ctypes.c_longlong),
-        ("pixel_stride", ctypes.c_longlong),
-        ("width", ctypes.c_int),
-        ("height", ctypes.c_int),
-    )
-
-
-class Resize(ctypes.Structure):
-    """hami_cuda_resize in kernels/image.h"""
-
-    _fields_ = (
-        ("width", ctypes.c_int),
-        ("height", ctypes.c_int),
-        ("channels", ctypes.c_int),
-        ("swap", ctypes.c_int),
-        ("round_first", ctypes.c_int),
-        ("factor", ctypes.c_float * 4),
-        ("offset", ctypes.c_float * 4),
-    )
-
-
 @pytest.fixture(scope="module")
-def kernels(compiled):
+def kernels(tmp_path_factory):
     """The library of the kernels for the CPU"""
-    return ctypes.CDLL(str(compiled("host_kernel.cpp")))
+    return ctypes.CDLL(str(compiled("host_kernel.cpp", tmp_path_factory.mktemp("kernels"))))
 
 
 def described(array, result):

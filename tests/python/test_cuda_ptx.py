@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-KERNELS = Path(__file__).parents[1] / "kernels"
+from cuda_native import KERNELS
 
 
 def in_wheel(pattern: str) -> Path:
