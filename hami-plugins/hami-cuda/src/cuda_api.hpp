@@ -1,0 +1,51 @@
+// Declarations of the CUDA driver API that this plugin calls. They follow NVIDIA's documentation of CUDA 11.8; no header of
+// NVIDIA is needed.
+#pragma once
+
+#include <cstddef>
+
+namespace hami_cuda {
+
+using CUresult = int;
+using CUdevice = int;
+using CUdeviceptr = unsigned long long;
+using CUcontext = struct CUctx_st*;
+using CUmodule = struct CUmod_st*;
+using CUfunction = struct CUfunc_st*;
+using CUstream = struct CUstream_st*;
+
+constexpr CUresult kOutOfMemory = 2;
+constexpr CUresult kNoDevice = 100;
+constexpr unsigned kNonBlockingStream = 1;
+
+// X(result, name in the library, name here, parameters)
+#define HAMI_CUDA_FUNCTIONS(X)                                                                                        \
+  X(CUresult, cuInit, init, (unsigned flags))                                                                         \
+  X(CUresult, cuDriverGetVersion, version, (int* version))                                                            \
+  X(CUresult, cuGetErrorName, error_name, (CUresult error, const char** name))                                        \
+  X(CUresult, cuGetErrorString, error_text, (CUresult error, const char** text))                                      \
+  X(CUresult, cuDeviceGetCount, device_count, (int* count))                                                           \
+  X(CUresult, cuDeviceGet, device_get, (CUdevice * device, int index))                                                \
+  X(CUresult, cuDevicePrimaryCtxRetain, context_retain, (CUcontext * context, CUdevice device))                       \
+  X(CUresult, cuDevicePrimaryCtxRelease_v2, context_release, (CUdevice device))                                       \
+  X(CUresult, cuCtxSetCurrent, context_set, (CUcontext context))                                                      \
+  X(CUresult, cuModuleLoadData, module_load, (CUmodule * loaded, const void* ptx))                                    \
+  X(CUresult, cuModuleGetFunction, module_function, (CUfunction * function, CUmodule loaded, const char* name))       \
+  X(CUresult, cuLaunchKernel, launch,                                                                                 \
+    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,      \
+     unsigned block_z, unsigned shared_bytes, CUstream stream, void** arguments, void** extra))                       \
+  X(CUresult, cuStreamCreate, stream_create, (CUstream * stream, unsigned flags))                                     \
+  X(CUresult, cuStreamDestroy_v2, stream_destroy, (CUstream stream))                                                  \
+  X(CUresult, cuStreamSynchronize, stream_synchronize, (CUstream stream))                                             \
+  X(CUresult, cuMemAllocAsync, allocate, (CUdeviceptr * memory, std::size_t size, CUstream stream))                   \
+  X(CUresult, cuMemFreeAsync, release, (CUdeviceptr memory, CUstream stream))                                         \
+  X(CUresult, cuMemcpyHtoDAsync_v2, to_device, (CUdeviceptr to, const void* from, std::size_t size, CUstream stream)) \
+  X(CUresult, cuMemcpyDtoHAsync_v2, to_host, (void* to, CUdeviceptr from, std::size_t size, CUstream stream))
+
+struct CudaApi {
+#define HAMI_CUDA_MEMBER(result, symbol, name, parameters) result(*name) parameters = nullptr;
+  HAMI_CUDA_FUNCTIONS(HAMI_CUDA_MEMBER)
+#undef HAMI_CUDA_MEMBER
+};
+
+}  // namespace hami_cuda
