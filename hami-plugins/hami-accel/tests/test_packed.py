@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hami_accel import AccelModel
-from hami_accel.packed import read_manifest, write_packed
+from hami_accel.packed import is_packed, read_manifest, write_packed
 
 pytest.importorskip("onnxruntime")
 
@@ -175,5 +175,24 @@ def test_a_damaged_or_later_packed_file_is_named(tmp_path, monkeypatch):
         AccelModel(path, device=OnnxDevice())
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("other.txt", "text")
-    with pytest.raises(hami.ConfigError, match="is not a packed model file"):
+    with pytest.raises(hami.ConfigError, match=r"m\.accel"):  # the error of the device
         AccelModel(path, device=OnnxDevice())
+
+
+def test_only_an_archive_with_a_manifest_is_a_packed_file(tmp_path):
+    """Files of torch are ZIP archives too, and go to the device."""
+    path = tmp_path / "net.pt2"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("net/version", "1")
+    assert not is_packed(path)
+    with zipfile.ZipFile(path, "a") as archive:  # of a tool that has sorted the members in another way
+        archive.writestr("manifest.json", "{}")
+    assert is_packed(path)
+    write_packed(path, [({"name": "a"}, b"model")])
+    assert is_packed(path)
+    path.write_bytes(path.read_bytes()[:-30])
+    assert is_packed(path)
+    path.write_bytes(b"PK\x03\x04 and no archive")
+    assert not is_packed(path)
+    assert not is_packed(tmp_path / "missing")
+    assert not is_packed(b"bytes")

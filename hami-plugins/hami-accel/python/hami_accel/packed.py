@@ -22,6 +22,7 @@ from hami_accel import cache
 FORMAT, VERSION = "hami-accel", 1
 MANIFEST = "manifest.json"
 _START = b"PK\x03\x04"  # of every ZIP archive with members
+_NAME_AT = 30  # where the name of the first member begins
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal models give equal files
 
 
@@ -37,11 +38,14 @@ class PackedModel(NamedTuple):
 
 
 def is_packed(source: object) -> bool:
-    """Return whether a source is the path of a ZIP archive."""
+    """Return whether a source is the path of a packed file, whole or truncated: a ZIP archive with a manifest."""
     if not isinstance(source, (str, os.PathLike)):
         return False
-    with contextlib.suppress(OSError), open(source, "rb") as file:
-        return file.read(len(_START)) == _START
+    with contextlib.suppress(OSError, zipfile.BadZipFile), open(source, "rb") as file:
+        head = file.read(_NAME_AT + len(MANIFEST))
+        if not head.startswith(_START):
+            return False
+        return head[_NAME_AT:] == MANIFEST.encode() or MANIFEST in zipfile.ZipFile(file).namelist()
     return False
 
 

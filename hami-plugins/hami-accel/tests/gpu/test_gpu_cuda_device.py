@@ -78,6 +78,7 @@ def test_an_urgent_task_does_not_wait_for_a_long_one(torch, device):
         long.wait(ticket)
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable:UserWarning")  # torch.export.load itself
 def test_files_of_torch_are_loaded(torch, device, tmp_path):
     module = chain(torch, 2, 16)
     x = np.ones((1, 16), np.float32)
