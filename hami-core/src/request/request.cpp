@@ -36,9 +36,9 @@ bool Request::emit(Value part) {
   caller.emitted_.store(true, std::memory_order_relaxed);
   try {
     queue->push(std::move(part), deadline);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kPipeClosed) throw Error::cancelled();  // the caller has left
-    if (error.code() == ErrorCode::kDeadlineExceeded) throw deadline_exceeded(*this, now());
+  } catch (const Error& failure) {
+    if (failure.code() == ErrorCode::kPipeClosed) throw Error::cancelled();  // the caller has left
+    if (failure.code() == ErrorCode::kDeadlineExceeded) throw deadline_exceeded(*this, now());
     throw;
   }
   return true;
