@@ -135,7 +135,7 @@ def test_unchecked_skips_the_type_but_not_the_size(device):
         with pytest.raises(InputError, match=r"takes 16 contiguous bytes .* got 20 bytes"):
             model(np.zeros((1, 5), np.float32))
         with pytest.raises(InputError, match="strides"):
-            model(np.zeros((1, 8), np.float32)[:, ::2])
+            model(np.zeros((1, 8), np.int32)[:, ::2])
 
 
 def test_strided_inputs_are_copied(model):
@@ -223,6 +223,33 @@ def test_a_task_shorter_than_a_thread_change_runs_in_start_if_it_cannot_hang(sec
     assert (threads == [threading.current_thread()]) is inline
 
 
+@pytest.mark.parametrize("follow", ["nothing", "wait with a limit", "callback", "urgent", "deadline"])
+def test_a_task_runs_without_a_waiting_caller_although_callers_replaced_the_worker(follow):
+    threads = []
+    device = SimDevice(on_call=lambda *_: threads.append(threading.current_thread()))
+    with AccelModel(SimModel("net", [1]), device=device) as model:
+        for _ in range(100_000):
+            model.wait(model.start(x()))
+            worker = model._engine._workers[0]
+            if worker.napping:
+                break
+        else:
+            pytest.skip("the worker was always faster than the caller")
+        assert threading.current_thread() in threads
+        ticket = model.start(
+            x(), priority=255 if follow == "urgent" else 0, deadline=60 if follow == "deadline" else None
+        )
+        ended = threading.Semaphore(0)
+        if follow == "callback":
+            ticket.add_done_callback(lambda _: ended.release())
+            assert ended.acquire(timeout=60)
+        elif follow == "wait with a limit":
+            assert model.wait(ticket, 60).shape == (1, 4)
+        else:
+            assert ticket._task.wait(60)  # not model.wait, which would run the task
+        assert threads[-1] is not threading.current_thread()
+
+
 def test_a_cancelled_task_raises_and_frees_its_slot(gate):
     with AccelModel(NET, 2, device=gate.device) as model:
         running, queued = model.start(x()), model.start(x())
@@ -257,9 +284,9 @@ def test_a_cancelled_await_cancels_the_task(gate):
         waiting = asyncio.ensure_future(_result(ticket))
         await asyncio.to_thread(gate.entered.acquire)
         waiting.cancel()
-        gate.open()
         with pytest.raises(asyncio.CancelledError):
             await waiting
+        gate.open()
         ticket._task.wait(60)
         return ticket
 

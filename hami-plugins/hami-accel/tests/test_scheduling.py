@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import queue
 import random
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 
+import hami
 import numpy as np
 import pytest
 from conftest import ONE_BY_ONE, x
 from random_schedules import run_schedule
 
-from hami_accel import AccelModel, engine_of
+from hami_accel import AccelModel, WaitTimeout, engine_of
 from hami_accel.sim import SimDevice, SimModel
 
 
@@ -206,3 +209,43 @@ def test_equal_seeds_give_equal_times():
             return [model.benchmark(1)["mean_us"] for _ in range(5)]
 
     assert times(1) == times(1) != times(2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tasks_of_many_threads_end_once_whether_workers_or_callers_run_them(seed):
+    net = SimModel("net", [1, 2, 3])
+    ended: queue.SimpleQueue = queue.SimpleQueue()
+
+    def call(model: AccelModel, number: int) -> None:
+        rng = random.Random(100 * seed + number)
+        for _ in range(100):
+            inputs = x(*(rng.random() for _ in range(4)))
+            deadline = rng.choice([None, None, None, rng.uniform(1e-4, 1)])
+            ticket = model.start(inputs, priority=rng.choice([0, 5, 254, 255]), deadline=deadline)
+            model._engine.add_callback(ticket._task, ended.put)
+            way = rng.choice(["wait", "wait", "cancel", "limit"])
+            if way == "cancel":
+                ticket.cancel()
+            try:
+                assert np.array_equal(wait(ticket, 1e-3 if way == "limit" else None), net.reference({"x": inputs})["y"])
+            except (CancelledError, hami.DeadlineExceeded):
+                assert way == "cancel" or deadline is not None
+
+    def wait(ticket, timeout: float | None):
+        for _ in range(10_000):
+            try:
+                return ticket.wait(timeout)
+            except WaitTimeout:
+                pass
+        raise AssertionError("the task did not end")
+
+    device = SimDevice(cores=1 + seed % 2, abort=seed < 2)
+    with AccelModel(net, 16, device=device, max_time_per_fc=ONE_BY_ONE) as model, ThreadPoolExecutor(6) as pool:
+        for done in [pool.submit(call, model, number) for number in range(6)]:
+            done.result(120)
+        scheduler = model._engine._scheduler
+        assert not scheduler.ready
+        assert not any(scheduler.running)
+        assert not any(scheduler.suspended)
+    assert len({id(task) for task in [ended.get(timeout=60) for _ in range(600)]}) == 600
+    assert ended.empty()

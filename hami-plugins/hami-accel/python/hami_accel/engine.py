@@ -19,10 +19,12 @@ import hami
 from hami_accel.device import Call, Device
 from hami_accel.errors import CallAborted, SlotLost
 from hami_accel.scheduler import Scheduler
-from hami_accel.task import State, Task
+from hami_accel.task import ORDINARY, State, Task
 
 DEFAULT_AGEING = 2.0  # seconds; a waiting task of lower level is then run before all others
 DEFAULT_CALL_TIMEOUT = 30.0  # seconds; no function-call of a healthy device takes as long
+_NAP_S = 0.5e-3  # a task may begin as much later; each nap costs about 1 % of it
+_SLEEP_S = 60.0  # between two looks of a worker whether its engine still exists
 
 
 class Engine(abc.ABC):
@@ -95,7 +97,8 @@ class Engine(abc.ABC):
 
     def _choose(self, core: int) -> Task | None:
         now = self.now()
-        self._end_expired(now)
+        if self._scheduler.with_deadline:
+            self._end_expired(now)
         return self._scheduler.choose(core, now)
 
     def _end_expired(self, now: float) -> None:
@@ -159,23 +162,31 @@ class ThreadEngine(Engine):
         return time.monotonic()
 
     def submit(self, task: Task, *, inline: bool = False) -> None:
+        first: Task | None = None
         with self._lock:
             self._admit(task)
             for core in task.cores:
                 if not self._driven[core]:
                     self._driven[core] = True
-                    if not inline:
-                        self._wake_worker(core)
+                    if inline:
+                        first = self._next_task(core, task)
+                    else:
+                        self._wake_worker(core, at_once=task.level > ORDINARY or task.deadline is not None)
                     break
-            else:
-                return
-        if inline:
-            self._drive(core, task)
+            ended = self._take_ended()
+        if ended:
+            notify(ended)
+        if first is not None:
+            self._drive(core, first, task)
 
     def wait(self, task: Task, timeout: float | None) -> bool:
+        if task.state is State.DONE:
+            return True
+        if task.deadline is None and timeout is None:
+            self._help(task)
+            return task.wait(None)
+        self._wake_napping(task)
         if task.deadline is None:
-            if timeout is None and task.state is not State.DONE:
-                self._help(task)
             return task.wait(timeout)
         until_deadline = task.deadline - self.now()
         if timeout is not None and timeout < until_deadline:
@@ -184,51 +195,68 @@ class ThreadEngine(Engine):
             self.expire(task)
         return task.wait(None if timeout is None else timeout - max(until_deadline, 0.0))
 
+    def add_callback(self, task: Task, callback: Callable[[Task], Any]) -> None:
+        super().add_callback(task, callback)
+        self._wake_napping(task)
+
+    def _wake_napping(self, task: Task) -> None:
+        """Wake a worker that would look later whether it is wanted: the caller does not replace it."""
+        if task.state is not State.READY:
+            return
+        with self._lock:
+            for core in task.cores:
+                worker = self._workers[core]
+                if worker is not None and worker.wanted:
+                    worker.wake(at_once=True)
+
     def _help(self, task: Task) -> None:
         """Drive a core on the waiting thread if its worker was woken but has not begun."""
         with self._lock:
             for core in task.cores:
                 worker = self._workers[core]
                 if worker is not None and worker.wanted:
-                    worker.wanted = False
+                    worker.wanted, worker.replaced = False, True
                     break
             else:
                 return
-        self._drive(core, task)
+            first, ended = self._next_task(core, task), self._take_ended()
+        notify(ended)
+        self._drive(core, first, task)
 
-    def _wake_worker(self, core: int) -> None:
+    def _wake_worker(self, core: int, at_once: bool) -> None:
         worker = self._workers[core]
         if worker is None:
             worker = self._workers[core] = _Worker()
             name = f"hami-accel {self.device.name} core {core}"
             threading.Thread(target=worker.work, args=(weakref.ref(self), core), name=name, daemon=True).start()
-        worker.wake()
+        worker.wake(at_once)
 
     def _begin_work(self, worker: _Worker, core: int) -> None:
         with self._lock:
-            wanted, worker.wanted, worker.woken = worker.wanted, False, False
-        if wanted:
-            self._drive(core, None)
-
-    def _drive(self, core: int, until: Task | None) -> None:
-        """Run function-calls on a core until nothing is left to run, or `until` is done."""
-        ended_call: tuple[Task, int, float, bool, BaseException | None] | None = None
-        while True:
-            with self._lock:
-                if ended_call is not None:
-                    self._settle(*ended_call)
-                task = self._choose(core)
-                leave = task is None or (until is not None and until.state is State.DONE)
-                if task is None:
-                    self._driven[core] = False
-                elif leave:
-                    self._wake_worker(core)  # the task that was chosen is running, and the worker continues it
-                ended = self._take_ended()
-            notify(ended)
-            if leave:
+            if not worker.begin():
                 return
-            assert task is not None, "a core without a task was left"
+            first, ended = self._next_task(core, None), self._take_ended()
+        notify(ended)
+        self._drive(core, first, None)
+
+    def _next_task(self, core: int, until: Task | None) -> Task | None:
+        """Return the task whose function-call this thread runs next; None: it leaves the core. The lock is held."""
+        task = self._choose(core)
+        if task is None:
+            self._driven[core] = False
+        elif until is not None and until.state is State.DONE:
+            self._wake_worker(core, at_once=True)  # the task that was chosen is running, and the worker continues it
+            return None
+        return task
+
+    def _drive(self, core: int, task: Task | None, until: Task | None) -> None:
+        """Run function-calls on a core, first that of `task`, until nothing is left to run, or `until` is done."""
+        while task is not None:
             ended_call = self._run_call(task, core)
+            with self._lock:
+                self._settle(*ended_call)
+                task, ended = self._next_task(core, until), self._take_ended()
+            notify(ended)
 
     def _run_call(self, task: Task, core: int) -> tuple[Task, int, float, bool, BaseException | None]:
         """Run the next function-call of a task; return the arguments of `_settle`."""
@@ -249,31 +277,44 @@ class ThreadEngine(Engine):
 
 
 class _Worker:
-    """The thread that drives a core for callers that do not wait. The lock of the engine guards its attributes."""
+    """The thread that drives a core for callers that do not wait. The lock of the engine guards its attributes.
 
-    __slots__ = ("_baton", "wanted", "woken")
+    To wake a thread takes longer than a short task. Where callers wait at once, and so replace the worker, it does not
+    sleep until it is woken, but for a short time, and then looks itself whether it is wanted.
+    """
+
+    __slots__ = ("_baton", "napping", "replaced", "wanted", "woken")
 
     def __init__(self) -> None:
         self.wanted = False  # it shall drive the core; a waiting caller can do that instead, and unset this
+        self.replaced = False  # a waiting caller did that since the worker last looked
+        self.napping = False  # it looks again after _NAP_S
         self.woken = False  # the baton is released, and the worker has not seen that yet
         self._baton = threading.Lock()
         self._baton.acquire()
 
-    def wake(self) -> None:
+    def wake(self, at_once: bool) -> None:
         self.wanted = True
-        if not self.woken:
+        if not self.woken and (at_once or not self.napping):
             self.woken = True
             self._baton.release()
+
+    def begin(self) -> bool:
+        """Return whether the worker is wanted. If it was only replaced, it naps."""
+        wanted, self.napping = self.wanted, self.replaced and not self.wanted
+        if self.woken:
+            self._baton.acquire(blocking=False)  # if the nap had ended before the worker was woken
+        self.wanted = self.replaced = self.woken = False
+        return wanted
 
     def work(self, reference: weakref.ref[ThreadEngine], core: int) -> None:
         """Drive the core whenever it is wanted, until the engine was freed."""
         while True:
-            woken = self._baton.acquire(timeout=60.0)  # seconds between two looks whether the engine still exists
+            self._baton.acquire(timeout=_NAP_S if self.napping else _SLEEP_S)
             engine = reference()
             if engine is None:
                 return
-            if woken:
-                engine._begin_work(self, core)
+            engine._begin_work(self, core)
             del engine  # a worker that waits does not keep it alive
 
 

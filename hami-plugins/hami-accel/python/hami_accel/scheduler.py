@@ -24,7 +24,7 @@ class Scheduler:
         self.ready: list[Task] = []
         self.running: list[Task | None] = [None] * cores
         self.suspended: list[dict[int, Task]] = [{} for _ in range(cores)]
-        self.with_deadline = False  # some task had a deadline; without one, `expired` has nothing to look for
+        self.with_deadline = False  # some task had a deadline; without one, `expired` finds nothing
         self._ageing = ageing
         self._preempt = preempt  # False: a device that preempts itself, or the baseline of a benchmark
         self._orders = itertools.count()
@@ -52,8 +52,6 @@ class Scheduler:
 
     def expired(self, now: float) -> list[Task]:
         """Remove and return the tasks that wait, in the queue or suspended, after their deadline."""
-        if not self.with_deadline:
-            return []
         waiting = [*self.ready, *(task for tasks in self.suspended for task in tasks.values())]
         found = [task for task in waiting if task.deadline is not None and task.deadline <= now]
         for task in found:
@@ -63,6 +61,8 @@ class Scheduler:
     def choose(self, core: int, now: float) -> Task | None:
         """Return the task whose function-call is next on a core. A task that it preempts becomes suspended."""
         current = self.running[core]
+        if not self.ready and not self.suspended[core]:
+            return current
         best: Task | None = None
         for task in (*self.suspended[core].values(), *self.ready):
             if core in task.cores and (best is None or self._before(task, best, now)):
