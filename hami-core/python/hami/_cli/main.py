@@ -11,6 +11,7 @@ import os
 import select
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from hami._cli.arguments import add_inputs, add_source, add_values, count, example
 from hami._cli.benchmark_commands import add_benchmark_commands
@@ -259,6 +260,18 @@ def _without_command(parser: argparse.ArgumentParser, parsed: argparse.Namespace
     return 2
 
 
+class _CommandsOfPlugin:
+    """The sub-parsers to which a plugin adds its commands. A command whose name is taken is called PLUGIN-NAME."""
+
+    def __init__(self, commands: argparse._SubParsersAction[argparse.ArgumentParser], distribution: str) -> None:
+        self.choices = commands.choices
+        self._commands = commands
+        self._plugin = distribution.removeprefix("hami-")
+
+    def add_parser(self, name: str, **settings: Any) -> argparse.ArgumentParser:
+        return self._commands.add_parser(f"{self._plugin}-{name}" if name in self.choices else name, **settings)
+
+
 def _add_commands_of_plugins(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     from hami._errors import PluginError
     from hami._plugins.manager import installed
@@ -266,7 +279,7 @@ def _add_commands_of_plugins(commands: argparse._SubParsersAction[argparse.Argum
 
     for plugin, add in installed.hook("hami_commands"):
         try:
-            add(subparsers=commands)
+            add(subparsers=_CommandsOfPlugin(commands, plugin.distribution))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a plugin may even call sys.exit
