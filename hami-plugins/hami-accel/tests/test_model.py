@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import pickle
+import sys
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
@@ -72,6 +74,26 @@ def test_the_program_of_the_documents_runs(tmp_path, capsys):
     assert "a: 10 runs, mean" in text
     assert "\x1b" not in text
     assert Platform().summary()["sim"]["abort"] is True
+
+
+def test_only_a_terminal_gets_colour(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def printed(stream: io.StringIO) -> str:
+        monkeypatch.setattr(sys, "stdout", stream)
+        with AccelModel(NET, device=SimDevice(clock="virtual")) as model:
+            model.s()
+        return stream.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = printed(Terminal())
+    assert coloured.startswith("\x1b[1m")
+    plain = printed(io.StringIO())
+    assert plain == coloured.replace("\x1b[1m", "").replace("\x1b[0m", "")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert printed(Terminal()) == plain
 
 
 def test_loading_prints_nothing_and_release_logs_the_name(capsys, caplog):
@@ -399,6 +421,25 @@ def test_bound_buffers_are_used_without_a_copy(model):
     given[:] = 7
     assert model.wait(model.start(slot=3)) is taken
     assert np.array_equal(taken, expected(NET, given))
+
+
+def test_buffers_with_dlpack_are_bound_without_a_copy(model):
+    class Buffer:
+        def __init__(self) -> None:
+            self.array = x()
+
+        def __dlpack__(self, **settings):
+            return self.array.__dlpack__(**settings)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    given, taken = Buffer(), Buffer()
+    model.bind(3, "x", given)
+    model.bind(3, "y", taken)
+    given.array[:] = 7
+    model.wait(model.start(slot=3))
+    assert np.array_equal(taken.array, expected(NET, given.array))
 
 
 def test_a_wrong_buffer_is_not_bound(model):

@@ -12,7 +12,7 @@ import pytest
 from conftest import ONE_BY_ONE, x
 from random_schedules import run_schedule
 
-from hami_accel import AccelModel, WaitTimeout, engine_of
+from hami_accel import AccelModel, SlotLost, WaitTimeout, engine_of
 from hami_accel.sim import SimDevice, SimModel
 
 
@@ -86,25 +86,49 @@ def test_an_engine_without_preemption_is_a_priority_queue():
     assert {k: round(v * 1e6) for k, v in ends.items()} == {0: 200, 255: 400, 1: 600}
 
 
-def test_a_device_that_preempts_itself_gets_the_priority_and_no_suspension():
-    priorities = []
+@pytest.mark.parametrize("cores", [1, 2])
+def test_a_core_that_preempts_itself_gets_one_task_per_level_at_once(cores):
+    device = SimDevice(clock="virtual", native_preempt=True, abort=False, cores=cores)
+    with AccelModel(SimModel("net", [1000]), 8, device=device) as model:
+        model.set_scheduling(cores=[cores - 1])
+        first = model.start(x(), priority=3)
+        second = model.start(x(), priority=200)
+        model.run_until(400e-6)
+        high, urgent = model.start(x(), priority=254), model.start(x(), priority=255)
+        assert device.history == [("net", 0, cores - 1)] * 3, "the second ordinary task waits, the others do not"
+        ends = {}
+        for ticket in (first, second, high, urgent):
+            model._engine.add_callback(ticket._task, lambda task: ends.setdefault(task.priority, device.clock.now()))
+        results = [model.wait(ticket) for ticket in (first, second, high, urgent)]
+    assert {key: round(value * 1e6) for key, value in ends.items()} == {255: 1400, 254: 2400, 3: 3000, 200: 4000}
+    assert all(np.array_equal(one, results[0]) for one in results)
 
-    class Native(SimDevice):
-        def load(self, source, options):
-            model = super().load(source, options)
-            submit = model.submit
-            model.submit = lambda buffers, segment, core, priority: (
-                priorities.append(priority),
-                submit(buffers, segment, core, priority),
-            )[1]
-            return model
 
-    with AccelModel(
-        SimModel("net", [100, 100]), 2, device=Native(clock="virtual", native_preempt=True, abort=False)
-    ) as m:
-        first, second = m.start(x(), priority=3), m.start(x(), priority=255)
-        m.wait(first), m.wait(second)
-    assert priorities == [3, 255]
+def test_a_task_that_the_core_preempts_is_not_lost_before_the_limit():
+    device = SimDevice(clock="virtual", native_preempt=True, abort=False)
+    engine_of(device, call_timeout=2.5e-3)
+    with AccelModel(SimModel("net", [1000]), 8, device=device) as model:
+        low, urgent = model.start(x(), priority=0), model.start(x(), priority=255)
+        assert np.array_equal(model.wait(low), model.wait(urgent))
+        assert round(device.clock.now() * 1e6) == 2000
+        low = model.start(x(), priority=0)
+        for _ in range(2):
+            model.start(x(), priority=255)
+        with pytest.raises(SlotLost):
+            model.wait(low)
+
+
+def test_a_core_that_preempts_itself_runs_an_urgent_task_beside_an_ordinary_one_in_real_time():
+    device = SimDevice(native_preempt=True)
+    with (
+        AccelModel(SimModel("long", [60_000_000]), device=device) as long,
+        AccelModel(SimModel("short", [100]), device=device) as short,
+    ):
+        low = long.start(x(), priority=0)
+        assert np.array_equal(short.infer(x(), priority=255), short.wait(short.start(x(), priority=254)))
+        assert low.cancel()
+        with pytest.raises(CancelledError):
+            long.wait(low)
 
 
 def test_abort_ends_a_function_call_and_repeats_it_from_its_start(virtual):

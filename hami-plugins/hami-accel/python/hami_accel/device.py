@@ -28,7 +28,7 @@ class Capabilities(NamedTuple):
     cores: int = 1  # function-calls that run at the same time
     segments: bool = False  # a task can be several function-calls, with preemption between them
     abort: bool = False  # a running function-call can be aborted and run again from its start
-    native_preempt: bool = False  # the device itself preempts by priority; the engine then only passes the priority
+    native_preempt: bool = False  # a core itself preempts by priority; it gets one task per level at the same time
     priority_levels: int = 1  # levels of the device's own queue
     zero_copy: bool = False  # bound buffers are used without a copy
     quantised: bool = False  # inputs or outputs can be quantised

@@ -19,7 +19,7 @@ import hami
 from hami_accel.device import Call, Device
 from hami_accel.errors import CallAborted, SlotLost
 from hami_accel.scheduler import Scheduler
-from hami_accel.task import ORDINARY, State, Task
+from hami_accel.task import LEVELS, ORDINARY, State, Task
 
 DEFAULT_AGEING = 2.0  # seconds; a waiting task of lower level is then run before all others
 DEFAULT_CALL_TIMEOUT = 30.0  # seconds; no function-call of a healthy device takes as long
@@ -35,9 +35,9 @@ class Engine(abc.ABC):
         self.call_timeout = call_timeout
         self._abort = preempt and device.capabilities.abort
         self._lock = threading.Lock()
-        self._scheduler = Scheduler(
-            device.capabilities.cores, ageing, preempt=preempt and not device.capabilities.native_preempt
-        )
+        native = preempt and device.capabilities.native_preempt
+        self._lanes = LEVELS if native else 1  # tasks that a core has at the same time: one per level if it preempts
+        self._scheduler = Scheduler(device.capabilities.cores * self._lanes, ageing, preempt=preempt and not native)
         self._ended: list[Task] = []  # done; their threads are woken when the lock is released
 
     @abc.abstractmethod
@@ -90,6 +90,8 @@ class Engine(abc.ABC):
 
     def _admit(self, task: Task) -> None:
         """Queue a task, and abort a function-call for it if no core is idle."""
+        if self._lanes > 1:
+            task.cores = frozenset(core * self._lanes + task.level for core in task.cores)
         now = self.now()
         self._scheduler.add(task, now)
         if self._abort and (victim := self._scheduler.victim(task, now)) is not None:
@@ -108,7 +110,7 @@ class Engine(abc.ABC):
     def _begin_call(self, task: Task, core: int) -> Call:
         if task.segment == 0:
             task.model.flush(task.buffers, to_device=True)
-        return task.model.submit(task.buffers, task.segment, core, task.priority)
+        return task.model.submit(task.buffers, task.segment, core // self._lanes, task.priority)
 
     def _settle(self, task: Task, core: int, seconds: float, answered: bool, error: BaseException | None) -> None:
         """Decide what the end of a function-call means for its task. The lock is held."""
@@ -153,7 +155,7 @@ class ThreadEngine(Engine):
 
     def __init__(self, device: Device, *, ageing: float | None, call_timeout: float | None, preempt: bool) -> None:
         super().__init__(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
-        cores = device.capabilities.cores
+        cores = device.capabilities.cores * self._lanes
         self._driven = [False] * cores  # a thread drives the core, or is about to
         self._workers: list[_Worker | None] = [None] * cores
         self.now = time.monotonic  # type: ignore[method-assign]  # without the cost of one more call
@@ -162,7 +164,7 @@ class ThreadEngine(Engine):
         return time.monotonic()
 
     def submit(self, task: Task, *, inline: bool = False) -> None:
-        first: Task | None = None
+        core, first = -1, None
         with self._lock:
             self._admit(task)
             for core in task.cores:

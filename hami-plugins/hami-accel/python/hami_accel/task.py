@@ -18,6 +18,7 @@ from typing import Any
 from hami_accel.device import Buffers, Call, DeviceModel
 
 ORDINARY, HIGH, URGENT, AGED = range(4)  # levels; AGED is the rank of an ordinary or high task that waited too long
+LEVELS = URGENT + 1
 HIGH_PRIORITY, URGENT_PRIORITY = 254, 255
 
 
