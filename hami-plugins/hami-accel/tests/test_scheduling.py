@@ -158,6 +158,21 @@ def test_after_two_aborts_no_function_call_of_a_task_is_aborted(virtual):
     assert len(model.device.history) == 4 + 3 * 2, "the task began four function-calls, two of which were aborted"
 
 
+@pytest.mark.parametrize(("limit", "moment", "end"), [(120, 30, 130), (120, 50, 200), (0.1, 90, 190), (0, 190, 290)])
+def test_a_function_call_that_soon_ends_is_not_aborted(limit, moment, end):
+    """Soon is half of max_time_per_fc: 60 us of the first function-call, which takes 100 us."""
+    device = SimDevice(clock="virtual")
+    with (
+        AccelModel(SimModel("low", [100, 100]), device=device, max_time_per_fc=limit) as low,
+        AccelModel(SimModel("urgent", [100]), device=device) as urgent,
+    ):
+        ticket = low.start(x(), priority=0)
+        low.run_until(moment * 1e-6)
+        urgent.infer(x(), priority=255)
+        assert round(device.clock.now() * 1e6) == end
+        low.wait(ticket)
+
+
 def test_cancel_of_a_running_task_aborts_it(virtual):
     model = virtual(100)
     ticket = model.start(x())

@@ -19,7 +19,7 @@ import hami
 from hami_accel.device import Call, Device
 from hami_accel.errors import CallAborted, SlotLost
 from hami_accel.scheduler import Scheduler
-from hami_accel.task import LEVELS, ORDINARY, State, Task
+from hami_accel.task import DONE, LEVELS, ORDINARY, READY, Task
 
 DEFAULT_AGEING = 2.0  # seconds; a waiting task of lower level is then run before all others
 DEFAULT_CALL_TIMEOUT = 30.0  # seconds; no function-call of a healthy device takes as long
@@ -89,12 +89,14 @@ class Engine(abc.ABC):
                 task.call.abort()
 
     def _admit(self, task: Task) -> None:
-        """Queue a task, and abort a function-call for it if no core is idle."""
+        """Queue a task."""
         if self._lanes > 1:
             task.cores = frozenset(core * self._lanes + task.level for core in task.cores)
-        now = self.now()
-        self._scheduler.add(task, now)
-        if self._abort and (victim := self._scheduler.victim(task, now)) is not None:
+        self._scheduler.add(task, self.now())
+
+    def _abort_for(self, task: Task) -> None:
+        """Abort a function-call for a task that was queued, if no core is idle."""
+        if self._abort and (victim := self._scheduler.victim(task, self.now())) is not None:
             self._abort_call(victim)
 
     def _choose(self, core: int) -> Task | None:
@@ -108,9 +110,13 @@ class Engine(abc.ABC):
             self._end(task, deadline_error(task))
 
     def _begin_call(self, task: Task, core: int) -> Call:
-        if task.segment == 0:
-            task.model.flush(task.buffers, to_device=True)
-        return task.model.submit(task.buffers, task.segment, core // self._lanes, task.priority)
+        model, segment = task.model, task.segment
+        if segment == 0:
+            model.flush(task.buffers, to_device=True)
+        if self._abort and model.segment_s:
+            ends = self.now() + model.segment_s[segment]
+            task.near_end = ends - model.border_wait_s, ends
+        return model.submit(task.buffers, segment, core // self._lanes, task.priority)
 
     def _settle(self, task: Task, core: int, seconds: float, answered: bool, error: BaseException | None) -> None:
         """Decide what the end of a function-call means for its task. The lock is held."""
@@ -175,14 +181,15 @@ class ThreadEngine(Engine):
                     else:
                         self._wake_worker(core, at_once=task.level > ORDINARY or task.deadline is not None)
                     break
+            else:
+                self._abort_for(task)
             ended = self._take_ended()
-        if ended:
-            notify(ended)
+        notify(ended)
         if first is not None:
             self._drive(core, first, task)
 
     def wait(self, task: Task, timeout: float | None) -> bool:
-        if task.state is State.DONE:
+        if task.state is DONE:
             return True
         if task.deadline is None and timeout is None:
             self._help(task)
@@ -203,7 +210,7 @@ class ThreadEngine(Engine):
 
     def _wake_napping(self, task: Task) -> None:
         """Wake a worker that would look later whether it is wanted: the caller does not replace it."""
-        if task.state is not State.READY:
+        if task.state is not READY:
             return
         with self._lock:
             for core in task.cores:
@@ -246,7 +253,7 @@ class ThreadEngine(Engine):
         task = self._choose(core)
         if task is None:
             self._driven[core] = False
-        elif until is not None and until.state is State.DONE:
+        elif until is not None and until.state is DONE:
             self._wake_worker(core, at_once=True)  # the task that was chosen is running, and the worker continues it
             return None
         return task

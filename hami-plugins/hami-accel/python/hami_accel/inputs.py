@@ -22,6 +22,11 @@ def write_inputs(inputs: Any, specs: Sequence[TensorSpec], buffers: Buffers, mod
             target[...] = inputs
             return
     values = _by_spec(inputs, specs, buffers.bound, model)
+    for spec, _ in values:
+        if not isinstance(buffers.inputs[spec.name], np.ndarray):
+            raise InputError(
+                f'{model}: "{spec.name}" is bound to memory of the device, which the caller writes; start without it'
+            )
     for spec, array in [(spec, _converted(spec, value, model, unchecked)) for spec, value in values]:
         target = buffers.inputs[spec.name]
         if array.shape == target.shape and array.dtype == target.dtype:

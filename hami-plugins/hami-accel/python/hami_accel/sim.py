@@ -225,7 +225,7 @@ class _LoadedSimModel(DeviceModel):
         self.name, self.names, self.selected = model.name, names, selected
         self.inputs, self.outputs = tuple(model.inputs), tuple(model.outputs)
         self.steps = _grouped(model.calls_us, limit_us or math.inf)
-        self.durations = [sum(model.calls_us[index] for index in steps) * 1e-6 for steps in self.steps]
+        self.segment_s = self.durations = [sum(model.calls_us[index] for index in steps) * 1e-6 for steps in self.steps]
         self.segments = len(self.steps)
         self.expected_s = sum(self.durations) + 2 * device.dma_us * 1e-6
 

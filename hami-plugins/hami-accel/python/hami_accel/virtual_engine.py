@@ -27,6 +27,7 @@ class VirtualEngine(Engine):
     def submit(self, task: Task, *, inline: bool = False) -> None:
         with self._lock:
             self._admit(task)
+            self._abort_for(task)
             if task.deadline is not None:
                 self._push(task.deadline, -1, None)
             self._fill()
