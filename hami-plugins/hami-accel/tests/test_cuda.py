@@ -161,7 +161,9 @@ def test_without_torch_the_device_names_the_module(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     for name in MODULES:
         sys.modules.pop(name, None)
-    with pytest.raises(hami.ConfigError, match="'cuda' needs the module torch"):
+    with pytest.raises(
+        hami.ConfigError, match=r"'cuda' needs the module torch, .*: pip install \"hami-accel\[cuda\]\""
+    ):
         Platform().device("cuda")
     assert "cuda" in Platform().names()
 
