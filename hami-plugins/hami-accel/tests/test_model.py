@@ -245,11 +245,14 @@ def test_a_task_shorter_than_a_thread_change_runs_in_start_if_it_cannot_hang(sec
     assert (threads == [threading.current_thread()]) is inline
 
 
-@pytest.mark.parametrize("follow", ["nothing", "wait with a limit", "callback", "urgent", "deadline"])
+@pytest.mark.parametrize(
+    "follow", ["nothing", "wait with a limit", "callback", "urgent", "urgent after another", "deadline"]
+)
 def test_a_task_runs_without_a_waiting_caller_although_callers_replaced_the_worker(follow):
     threads = []
     device = SimDevice(on_call=lambda *_: threads.append(threading.current_thread()))
-    with AccelModel(SimModel("net", [1]), device=device) as model:
+    net = SimModel("net", [1])
+    with AccelModel(net, device=device) as model, AccelModel(net, device=device) as other:
         for _ in range(100_000):
             model.wait(model.start(x()))
             worker = model._engine._workers[0]
@@ -258,8 +261,10 @@ def test_a_task_runs_without_a_waiting_caller_although_callers_replaced_the_work
         else:
             pytest.skip("the worker was always faster than the caller")
         assert threading.current_thread() in threads
+        if follow == "urgent after another":
+            other.start(x())
         ticket = model.start(
-            x(), priority=255 if follow == "urgent" else 0, deadline=60 if follow == "deadline" else None
+            x(), priority=255 if follow.startswith("urgent") else 0, deadline=60 if follow == "deadline" else None
         )
         ended = threading.Semaphore(0)
         if follow == "callback":

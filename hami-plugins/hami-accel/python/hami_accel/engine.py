@@ -171,6 +171,7 @@ class ThreadEngine(Engine):
 
     def submit(self, task: Task, *, inline: bool = False) -> None:
         core, first = -1, None
+        at_once = task.level > ORDINARY or task.deadline is not None
         with self._lock:
             self._admit(task)
             for core in task.cores:
@@ -179,10 +180,12 @@ class ThreadEngine(Engine):
                     if inline:
                         first = self._next_task(core, task)
                     else:
-                        self._wake_worker(core, at_once=task.level > ORDINARY or task.deadline is not None)
+                        self._wake_worker(core, at_once)
                     break
             else:
                 self._abort_for(task)
+                if at_once:
+                    self._wake_napping(task)
             ended = self._take_ended()
         notify(ended)
         if first is not None:
@@ -194,7 +197,7 @@ class ThreadEngine(Engine):
         if task.deadline is None and timeout is None:
             self._help(task)
             return task.wait(None)
-        self._wake_napping(task)
+        self._do_not_replace(task)
         if task.deadline is None:
             return task.wait(timeout)
         until_deadline = task.deadline - self.now()
@@ -206,17 +209,20 @@ class ThreadEngine(Engine):
 
     def add_callback(self, task: Task, callback: Callable[[Task], Any]) -> None:
         super().add_callback(task, callback)
-        self._wake_napping(task)
+        self._do_not_replace(task)
+
+    def _do_not_replace(self, task: Task) -> None:
+        """The caller of a task will not run it: its worker shall begin now."""
+        if task.state is READY:
+            with self._lock:
+                self._wake_napping(task)
 
     def _wake_napping(self, task: Task) -> None:
-        """Wake a worker that would look later whether it is wanted: the caller does not replace it."""
-        if task.state is not READY:
-            return
-        with self._lock:
-            for core in task.cores:
-                worker = self._workers[core]
-                if worker is not None and worker.wanted:
-                    worker.wake(at_once=True)
+        """Wake the workers that would look later whether they are wanted. The lock is held."""
+        for core in task.cores:
+            worker = self._workers[core]
+            if worker is not None and worker.wanted:
+                worker.wake(at_once=True)
 
     def _help(self, task: Task) -> None:
         """Drive a core on the waiting thread if its worker was woken but has not begun."""
