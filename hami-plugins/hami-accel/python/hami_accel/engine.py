@@ -20,11 +20,10 @@ from hami_accel.device import Call, Device
 from hami_accel.errors import CallAborted, SlotLost
 from hami_accel.scheduler import Scheduler
 from hami_accel.task import DONE, LEVELS, ORDINARY, READY, Task
+from hami_accel.worker import Worker
 
 DEFAULT_AGEING = 2.0  # seconds; a waiting task of lower level is then run before all others
 DEFAULT_CALL_TIMEOUT = 30.0  # seconds; no function-call of a healthy device takes as long
-_NAP_S = 0.5e-3  # a task may begin as much later; each nap costs about 1 % of it
-_SLEEP_S = 60.0  # between two looks of a worker whether its engine still exists
 
 
 class Engine(abc.ABC):
@@ -163,7 +162,7 @@ class ThreadEngine(Engine):
         super().__init__(device, ageing=ageing, call_timeout=call_timeout, preempt=preempt)
         cores = device.capabilities.cores * self._lanes
         self._driven = [False] * cores  # a thread drives the core, or is about to
-        self._workers: list[_Worker | None] = [None] * cores
+        self._workers: list[Worker | None] = [None] * cores
         self.now = time.monotonic  # type: ignore[method-assign]  # without the cost of one more call
 
     def now(self) -> float:
@@ -241,12 +240,13 @@ class ThreadEngine(Engine):
     def _wake_worker(self, core: int, at_once: bool) -> None:
         worker = self._workers[core]
         if worker is None:
-            worker = self._workers[core] = _Worker()
+            worker = self._workers[core] = Worker()
             name = f"hami-accel {self.device.name} core {core}"
             threading.Thread(target=worker.work, args=(weakref.ref(self), core), name=name, daemon=True).start()
         worker.wake(at_once)
 
-    def _begin_work(self, worker: _Worker, core: int) -> None:
+    def begin_work(self, worker: Worker, core: int) -> None:
+        """Drive a core on the thread of its worker, if it is still wanted."""
         with self._lock:
             if not worker.begin():
                 return
@@ -289,48 +289,6 @@ class ThreadEngine(Engine):
         except Exception as raised:
             error = raised
         return task, core, self.now() - began, answered, error
-
-
-class _Worker:
-    """The thread that drives a core for callers that do not wait. The lock of the engine guards its attributes.
-
-    To wake a thread takes longer than a short task. Where callers wait at once, and so replace the worker, it does not
-    sleep until it is woken, but for a short time, and then looks itself whether it is wanted.
-    """
-
-    __slots__ = ("_baton", "napping", "replaced", "wanted", "woken")
-
-    def __init__(self) -> None:
-        self.wanted = False  # it shall drive the core; a waiting caller can do that instead, and unset this
-        self.replaced = False  # a waiting caller did that since the worker last looked
-        self.napping = False  # it looks again after _NAP_S
-        self.woken = False  # the baton is released, and the worker has not seen that yet
-        self._baton = threading.Lock()
-        self._baton.acquire()
-
-    def wake(self, at_once: bool) -> None:
-        self.wanted = True
-        if not self.woken and (at_once or not self.napping):
-            self.woken = True
-            self._baton.release()
-
-    def begin(self) -> bool:
-        """Return whether the worker is wanted. If it was only replaced, it naps."""
-        wanted, self.napping = self.wanted, self.replaced and not self.wanted
-        if self.woken:
-            self._baton.acquire(blocking=False)  # if the nap had ended before the worker was woken
-        self.wanted = self.replaced = self.woken = False
-        return wanted
-
-    def work(self, reference: weakref.ref[ThreadEngine], core: int) -> None:
-        """Drive the core whenever it is wanted, until the engine was freed."""
-        while True:
-            self._baton.acquire(timeout=_NAP_S if self.napping else _SLEEP_S)
-            engine = reference()
-            if engine is None:
-                return
-            engine._begin_work(self, core)
-            del engine  # a worker that waits does not keep it alive
 
 
 def notify(ended: list[Task]) -> None:
