@@ -96,8 +96,9 @@ def rejection_times(count: int) -> list[float]:
                 began = time.perf_counter()
                 try:
                     pipe({"data": 0, "timeout": 0.001})
-                except hami.DeadlineExceeded:
-                    took.append((time.perf_counter() - began) * 1e6)
+                except hami.DeadlineExceeded as error:
+                    if "cannot end" in str(error):  # every 64th is admitted and expires
+                        took.append((time.perf_counter() - began) * 1e6)
             for future in waiting:
                 future.result()
     return took
@@ -131,13 +132,14 @@ def main() -> None:
         for name, (python, which) in rows.items():
             found[name].append(measured(python, which, given.seconds))
     base = next(iter(found.values()))
-    print("| 64 threads, Identity through a worker | calls/s | ratio to plain (min … max) | CPU µs per call |")
-    print("|---|---|---|---|")
+    print("| 64 threads, Identity through a worker | calls/s | ratio (min … max) | CPU µs per call | ratio |")
+    print("|---|---|---|---|---|")
     for name, cells in found.items():
         ratios = [one["calls_per_s"] / other["calls_per_s"] for one, other in zip(cells, base, strict=True)]
         rate, cpu = (statistics.median(one[key] for one in cells) for key in ("calls_per_s", "cpu_us"))
         ratio = f"{statistics.median(ratios):.3f} ({min(ratios):.3f} … {max(ratios):.3f})"
-        print(f"| {name} | {rate:,.0f} | {ratio} | {cpu:.1f} |")
+        costs = [one["cpu_us"] / other["cpu_us"] for one, other in zip(cells, base, strict=True)]
+        print(f"| {name} | {rate:,.0f} | {ratio} | {cpu:.1f} | {statistics.median(costs):.3f} |")
     others = statistics.median(one["others_cores"] for cells in found.values() for one in cells)
     print(f"\nother programs used {others:.2f} cores")
     took = sorted(rejection_times(1000))
